@@ -1,0 +1,137 @@
+"""Pre-training (Radford et al. 2018, sec. 3.1 and 4.1).
+
+    python -m gpt1_jax.main --config=configs/pretrain.py[:PRESET]
+
+Presets:
+  paper       the paper's recipe, 100 epochs of the corpus (the default).
+  paper_1m    the same with 1,000,000 updates (the last abscissa of Figure 2).
+  small       a 4-layer model for some tens of MB of text on a CPU or one GPU.
+  quickstart  a small model, minutes on a laptop CPU.
+
+Any value is overridden on the command line, after --config:
+
+    --config.data.source=text --config.data.train='books/*.txt' --config.seed=1
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+PRESETS = ("paper", "paper_1m", "small", "quickstart")
+
+
+def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
+    """The configuration of one pre-training run."""
+    if preset not in PRESETS:
+        raise ValueError(
+            f"configs/pretrain.py has no preset {preset!r}; "
+            f"choose one of {', '.join(PRESETS)}."
+        )
+    config = config_dict.create(
+        job="pretrain",
+        preset=preset,  # names the default folder: runs/pretrain/PRESET
+        seed=0,  # initialisation, order of the data, dropout masks
+        model=config_dict.create(  # sec. 4.1, "Model specifications"
+            num_layers=12,
+            num_heads=12,
+            embed_dim=768,
+            mlp_dim=3072,
+            max_seq_len=512,  # tokens; also the number of learned positions
+            embed_dropout=0.1,
+            attn_dropout=0.1,
+            resid_dropout=0.1,
+            # What embedding dropout drops: "sum" = the sum of token and position
+            # vector; "matrix" = the embedding matrix, once a step, for lookup and
+            # softmax alike (released code); "lookups" = both vectors, separately.
+            embed_dropout_on="sum",
+            # "hash" = a counter hash, the same mask on any number of devices;
+            # "threefry" = jax.random.bernoulli, slower.
+            dropout_impl="hash",
+            # Rows of the softmax: "tokens"; "tokens+positions" (released code).
+            softmax_rows="tokens",
+            # Operands of matrix products: "float32" or "bfloat16". Parameters,
+            # softmax, LayerNorm and loss are float32 in either case.
+            dtype="float32",
+            layer_loop="unrolled",  # or "scan": compiles faster, runs slower
+            remat=False,  # recompute activations in the backward pass
+        ),
+        tokenizer=config_dict.create(
+            kind="sentencepiece",  # trained on the corpus; or "gpt1": OpenAI's own
+            vocab_size=40478,  # entries; for "gpt1" the files decide
+            path="",  # a saved tokenizer, or OpenAI's model/ folder for "gpt1"
+            train_megabytes=200.0,  # text the tokenizer is trained on, at most
+        ),
+        data=config_dict.create(
+            source="builtin",  # "builtin" documentation, "text" files or "tfds"
+            train="",  # text: files, folders, globs, comma separated; tfds: NAME:SPLIT
+            valid="",  # the same; empty: split off train by document
+            valid_fraction=0.02,  # of the documents, when valid is empty
+            tfds_feature="text",
+            tfds_data_dir="",  # empty: TFDS' own default
+            cache_dir="",  # empty: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax
+            num_workers=0,  # processes that tokenise; 0: one for each core
+        ),
+        optimizer=config_dict.create(
+            name="released_adam",  # or "adamw": optax's
+            learning_rate=2.5e-4,  # sec. 4.1: the maximum
+            b1=0.9,
+            b2=0.999,
+            eps=1e-8,
+            weight_decay=0.01,  # sec. 4.1; on tensors with more than one dimension
+            clip_norm=1.0,  # global norm; the released code's value
+            # "cosine" over all steps (released code), "cosine_after_warmup"
+            # (optax's form), "linear", "constant"
+            schedule="cosine",
+            warmup_steps=2000,  # updates, sec. 4.1
+        ),
+        train=config_dict.create(
+            num_epochs=100.0,  # sec. 4.1; passes over the corpus
+            num_steps=0,  # updates, instead of epochs
+            batch_size=64,  # sequences over all devices, sec. 4.1
+            accumulation_steps=1,  # parts a batch is computed in, for memory
+            max_nonfinite_steps=10,  # skipped updates in a row before the run stops
+            matmul_precision="default",  # "highest" keeps TF32 out of float32 runs
+            compilation_cache_dir="",  # empty: beside data.cache_dir's default
+        ),
+        eval=config_dict.create(
+            every_steps=1000,
+            batch_size=64,  # sequences
+            sample_prompt="",  # text to continue; empty: a new paragraph
+            sample_tokens=64,  # 0: no sample
+            sample_temperature=1.0,
+            sample_top_k=40,  # 0: the whole vocabulary
+        ),
+        checkpoint=config_dict.create(
+            every_steps=1000,
+            keep_latest=2,
+            keep_best=1,  # by validation loss
+        ),
+        log=config_dict.create(
+            every_steps=50,
+            tensorboard=True,
+            profile_first_step=10,  # of the trace, when profile_steps > 0
+            profile_steps=0,
+        ),
+    )
+    if preset == "paper_1m":
+        config.train.num_epochs = 0.0
+        config.train.num_steps = 1_000_000
+    if preset in ("small", "quickstart"):
+        config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
+        config.train.num_epochs = 0.0
+        config.optimizer.learning_rate = 1e-3
+        config.tokenizer.vocab_size = 8192
+    if preset == "small":
+        config.model.max_seq_len = 256
+        config.train.update(num_steps=4000, batch_size=32)
+        config.optimizer.warmup_steps = 200
+        config.eval.update(every_steps=250, batch_size=32)
+        config.checkpoint.every_steps = 250
+        config.log.every_steps = 25
+    if preset == "quickstart":
+        config.model.max_seq_len = 128
+        config.train.update(num_steps=400, batch_size=32)
+        config.optimizer.warmup_steps = 40
+        config.eval.update(every_steps=100, batch_size=32)
+        config.checkpoint.every_steps = 100
+        config.log.every_steps = 10
+    return config.lock()

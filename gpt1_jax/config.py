@@ -1,0 +1,396 @@
+"""Typed, frozen views of a run's configuration, checked before any work.
+
+A file in `configs/` builds a `ml_collections.ConfigDict`; the command line
+overrides single values; `from_config_dict` turns the result into the frozen
+dataclasses below. A key that is missing or unknown, and a value that cannot
+work, raise a `ValueError` naming the key, the value and a way out.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+DTYPES = ("float32", "bfloat16")
+
+Section = TypeVar("Section")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def _one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+    _require(
+        value in choices,
+        f"config.{key}={value!r} is not known; choose one of {', '.join(choices)}.",
+    )
+
+
+def _positive(section: str, values: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(values, name)
+        _require(value > 0, f"config.{section}.{name}={value} must be positive.")
+
+
+def _not_negative(section: str, values: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(values, name)
+        _require(value >= 0, f"config.{section}.{name}={value} must not be negative.")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The Transformer decoder (sec. 4.1); `configs/pretrain.py` documents each key.
+
+    `vocab_size` is not a key of `config.model`: the tokenizer decides it.
+    """
+
+    vocab_size: int
+    num_layers: int
+    num_heads: int
+    embed_dim: int
+    mlp_dim: int
+    max_seq_len: int
+    embed_dropout: float
+    attn_dropout: float
+    resid_dropout: float
+    embed_dropout_on: str
+    dropout_impl: str
+    softmax_rows: str
+    dtype: str
+    layer_loop: str
+    remat: bool
+
+    def __post_init__(self):
+        _positive("model", self, "num_layers", "num_heads", "embed_dim", "mlp_dim")
+        _require(
+            self.max_seq_len >= 2,
+            f"config.model.max_seq_len={self.max_seq_len} must be at least 2: a "
+            "sequence needs a token to predict and one to predict it from.",
+        )
+        _require(
+            self.embed_dim % self.num_heads == 0,
+            f"config.model.embed_dim={self.embed_dim} must be a multiple of "
+            f"config.model.num_heads={self.num_heads}; use "
+            f"--config.model.embed_dim={-(-self.embed_dim // self.num_heads)}"
+            f"*{self.num_heads}="
+            f"{-(-self.embed_dim // self.num_heads) * self.num_heads}.",
+        )
+        for name in ("embed_dropout", "attn_dropout", "resid_dropout"):
+            rate = getattr(self, name)
+            _require(
+                0.0 <= rate < 1.0,
+                f"config.model.{name}={rate} must lie in [0, 1); the paper uses 0.1.",
+            )
+        _one_of(
+            "model.embed_dropout_on",
+            self.embed_dropout_on,
+            ("sum", "matrix", "lookups"),
+        )
+        _one_of("model.dropout_impl", self.dropout_impl, ("hash", "threefry"))
+        _one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
+        _one_of("model.dtype", self.dtype, DTYPES)
+        _one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenizerConfig:
+    """Which tokenizer turns text into ids."""
+
+    kind: str
+    vocab_size: int
+    path: str
+    train_megabytes: float
+
+    def __post_init__(self):
+        _one_of("tokenizer.kind", self.kind, ("sentencepiece", "gpt1"))
+        _positive("tokenizer", self, "vocab_size", "train_megabytes")
+        _require(
+            self.kind != "gpt1" or bool(self.path),
+            "config.tokenizer.kind='gpt1' needs OpenAI's two vocabulary files; name "
+            "their folder (the `model/` folder of openai/finetune-transformer-lm) "
+            "with --config.tokenizer.path=DIR.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Where the text comes from and where its token shards are kept."""
+
+    source: str
+    train: str
+    valid: str
+    valid_fraction: float
+    tfds_feature: str
+    tfds_data_dir: str
+    cache_dir: str
+    num_workers: int
+
+    def __post_init__(self):
+        _one_of("data.source", self.source, ("builtin", "text", "tfds"))
+        _require(
+            0.0 < self.valid_fraction < 1.0,
+            f"config.data.valid_fraction={self.valid_fraction} must lie in (0, 1).",
+        )
+        _not_negative("data", self, "num_workers")
+        if self.source == "builtin":
+            _require(
+                not self.train and not self.valid,
+                f"config.data.train={self.train!r} or config.data.valid="
+                f"{self.valid!r} is set, but config.data.source='builtin' reads the "
+                "documentation on this machine; add --config.data.source=text.",
+            )
+        elif self.source == "text":
+            _require(
+                bool(self.train),
+                "config.data.source='text' needs --config.data.train=PATHS: files, "
+                "folders or globs, separated by commas.",
+            )
+        else:
+            _require(
+                bool(self.train),
+                "config.data.source='tfds' needs --config.data.train=NAME:SPLIT, for "
+                "example lm1b:train.",
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """Adam as released, its schedule and clipping (sec. 4.1; opt.py)."""
+
+    name: str
+    learning_rate: float
+    b1: float
+    b2: float
+    eps: float
+    weight_decay: float
+    clip_norm: float
+    schedule: str
+    warmup_steps: int
+
+    def __post_init__(self):
+        _one_of("optimizer.name", self.name, ("released_adam", "adamw"))
+        _one_of(
+            "optimizer.schedule",
+            self.schedule,
+            ("cosine", "cosine_after_warmup", "linear", "constant"),
+        )
+        _positive("optimizer", self, "learning_rate", "eps", "clip_norm")
+        _not_negative("optimizer", self, "weight_decay", "warmup_steps")
+        for name in ("b1", "b2"):
+            beta = getattr(self, name)
+            _require(
+                0.0 <= beta < 1.0, f"config.optimizer.{name}={beta} must lie in [0, 1)."
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """Length, batch and numerical guards of the training run."""
+
+    num_epochs: float
+    num_steps: int
+    batch_size: int
+    accumulation_steps: int
+    max_nonfinite_steps: int
+    matmul_precision: str
+    compilation_cache_dir: str
+
+    def __post_init__(self):
+        _not_negative("train", self, "num_epochs", "num_steps")
+        _require(
+            (self.num_epochs > 0) != (self.num_steps > 0),
+            f"config.train.num_epochs={self.num_epochs} and config.train.num_steps="
+            f"{self.num_steps}: set one of them and leave the other at 0.",
+        )
+        _positive(
+            "train", self, "batch_size", "accumulation_steps", "max_nonfinite_steps"
+        )
+        _require(
+            self.batch_size % self.accumulation_steps == 0,
+            f"config.train.batch_size={self.batch_size} must be a multiple of "
+            f"config.train.accumulation_steps={self.accumulation_steps}.",
+        )
+        _one_of(
+            "train.matmul_precision",
+            self.matmul_precision,
+            ("default", "high", "highest"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """Validation and the text sampled at each evaluation."""
+
+    every_steps: int
+    batch_size: int
+    sample_prompt: str
+    sample_tokens: int
+    sample_temperature: float
+    sample_top_k: int
+
+    def __post_init__(self):
+        _positive("eval", self, "every_steps", "batch_size", "sample_temperature")
+        _not_negative("eval", self, "sample_tokens", "sample_top_k")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """How often a run is saved and how many saved steps are kept."""
+
+    every_steps: int
+    keep_latest: int
+    keep_best: int
+
+    def __post_init__(self):
+        _positive("checkpoint", self, "every_steps", "keep_latest")
+        _not_negative("checkpoint", self, "keep_best")
+
+
+@dataclasses.dataclass(frozen=True)
+class LogConfig:
+    """Records on disk and the profiler."""
+
+    every_steps: int
+    tensorboard: bool
+    profile_first_step: int
+    profile_steps: int
+
+    def __post_init__(self):
+        _positive("log", self, "every_steps")
+        _not_negative("log", self, "profile_first_step", "profile_steps")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig:
+    """Everything a pre-training run is told.
+
+    `model` stays a plain mapping until the tokenizer has given the vocabulary
+    size; `model_config` then makes the typed view.
+    """
+
+    job: str
+    preset: str
+    seed: int
+    model: Mapping[str, Any]
+    tokenizer: TokenizerConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    eval: EvalConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+
+    def __post_init__(self):
+        _require(
+            0 <= self.seed < 2**32,
+            f"config.seed={self.seed} must lie in [0, 2**32).",
+        )
+        self.model_config(self.tokenizer.vocab_size)
+
+    def model_config(self, vocab_size: int) -> ModelConfig:
+        """The model for a tokenizer of `vocab_size` entries."""
+        return _section("model", ModelConfig, {"vocab_size": vocab_size, **self.model})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved configuration as plain JSON values."""
+        return {**dataclasses.asdict(self), "model": dict(self.model)}
+
+
+def _section(name: str, cls: type[Section], values: Mapping[str, Any]) -> Section:
+    """Builds one section; a wrong set of keys is a ValueError."""
+    prefix = f"config.{name}" if name else "config"
+    known = {field.name for field in dataclasses.fields(cls)}
+    unknown, missing = sorted(set(values) - known), sorted(known - set(values))
+    _require(
+        not unknown,
+        f"{prefix} has unknown keys {unknown}; it takes {sorted(known)}.",
+    )
+    _require(not missing, f"{prefix} lacks the keys {missing}.")
+    return cls(**values)
+
+
+def from_config_dict(config: Mapping[str, Any]) -> PretrainConfig:
+    """Checks a configuration and freezes it.
+
+    Args:
+      config: the mapping built by `configs/pretrain.py`, overrides applied.
+
+    Returns:
+      The frozen configuration.
+
+    Raises:
+      ValueError: naming the first key that is unknown, missing or impossible.
+    """
+    sections = {
+        "tokenizer": TokenizerConfig,
+        "data": DataConfig,
+        "optimizer": OptimizerConfig,
+        "train": TrainConfig,
+        "eval": EvalConfig,
+        "checkpoint": CheckpointConfig,
+        "log": LogConfig,
+    }
+    values = {
+        key: dict(value) if isinstance(value, Mapping) else value
+        for key, value in dict(config).items()
+    }
+    for name, cls in sections.items():
+        if name in values:
+            values[name] = _section(name, cls, values[name])
+    return _section("", PretrainConfig, values)
+
+
+# What a checkpoint's future depends on: a resumed run must agree on all of it.
+# Everything else (cadences, cache folders, layer loop, ...) may change freely.
+_FREE_KEYS = {
+    "preset",
+    "model.layer_loop",
+    "model.remat",
+    "data.cache_dir",
+    "data.num_workers",
+    "train.max_nonfinite_steps",
+    "train.compilation_cache_dir",
+}
+_FREE_SECTIONS = {"eval", "checkpoint", "log"}
+
+
+def changed_keys(
+    saved: Mapping[str, Any], current: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """The keys whose change would make a resumed run another run.
+
+    Args:
+      saved: `PretrainConfig.to_dict()` as read back from a checkpoint.
+      current: the same of the run that wants to resume.
+
+    Returns:
+      `{key: (saved value, current value)}`, empty when the run may resume.
+    """
+
+    def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for key, value in tree.items():
+            if isinstance(value, Mapping):
+                flat.update(flatten(value, f"{prefix}{key}."))
+            else:
+                flat[prefix + key] = value
+        return flat
+
+    before, now = flatten(json.loads(json.dumps(saved))), flatten(current)
+    return {
+        key: (before.get(key), now.get(key))
+        for key in sorted(before.keys() | now.keys())
+        if key not in _FREE_KEYS
+        and key.split(".")[0] not in _FREE_SECTIONS
+        and before.get(key) != now.get(key)
+    }
+
+
+def default_cache_dir() -> str:
+    """The user's cache folder: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "gpt1_jax")

@@ -1,0 +1,1 @@
+"""From text to training windows. Nothing in this room imports JAX."""

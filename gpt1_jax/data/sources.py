@@ -1,0 +1,316 @@
+"""Where text comes from: documents, read block by block.
+
+Three sources: `builtin`, the documentation that is on every machine; `text`, files,
+folders and globs, local or gs://, plain or gzip; `tfds`, a TensorFlow Datasets
+corpus in ArrayRecord form, without TensorFlow. A document is one file, one module's
+docstrings, or a range of a dataset's rows. Memory never grows with a document.
+"""
+
+import ast
+import codecs
+import gzip
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import platform
+import re
+import sysconfig
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from etils import epath
+
+from gpt1_jax.config import DataConfig
+
+BLOCK_CHARS = 1 << 18
+_NOT_DOCUMENTATION = {"site-packages", "test", "tests", "idlelib"}
+BUILTIN_PACKAGES = ("numpy", "scipy", "jax", "flax", "optax", "matplotlib")
+TEXT_SUFFIXES = (".txt", ".txt.gz", ".text", ".md")
+
+
+class Block(NamedTuple):
+    """A piece of a document."""
+
+    text: str
+    ends_line: bool  # whether the next block starts a new line
+
+
+class Document(NamedTuple):
+    """A named text that is read only when its blocks are asked for."""
+
+    name: str
+    stamp: str  # changes when the text does: size and time, or versions
+    num_bytes: int  # to show progress; for .gz the size on disk
+    blocks: Callable[[], Iterator[Block]]
+
+
+def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:
+    """Cuts text into blocks at line ends, or at a space in a very long line."""
+    rest = ""
+    for chunk in chunks:
+        rest += chunk
+        while len(rest) >= BLOCK_CHARS:
+            end = rest.rfind("\n", 0, BLOCK_CHARS)
+            ends_line = end >= 0
+            if not ends_line:
+                end = rest.rfind(" ", 0, BLOCK_CHARS)
+            if end < 0:
+                end = BLOCK_CHARS - 1
+            yield Block(rest[: end + 1], ends_line)
+            rest = rest[end + 1 :]
+    if rest:
+        yield Block(rest, True)
+
+
+# --- text files ---------------------------------------------------------------
+
+
+def text_documents(paths: str, key: str) -> list[Document]:
+    """One document for each file that `paths` names.
+
+    Args:
+      paths: files, folders (searched for .txt, .txt.gz, .text, .md) and globs,
+        separated by commas; local or gs://.
+      key: the configuration key, for messages.
+
+    Returns:
+      The documents sorted by path.
+
+    Raises:
+      FileNotFoundError: if an entry names nothing.
+      ValueError: if a file is empty or is not UTF-8.
+    """
+    files: dict[str, epath.Path] = {}
+    for entry in filter(None, (part.strip() for part in paths.split(","))):
+        found = _expand(entry)
+        if not found:
+            raise FileNotFoundError(
+                f"{key}: {entry!r} names no file. A folder is searched for "
+                f"{', '.join(TEXT_SUFFIXES)}; a glob such as 'books/**/*.txt' takes "
+                "any name."
+            )
+        files.update({str(path): path for path in found})
+    return [_text_document(files[name]) for name in sorted(files)]
+
+
+def _expand(entry: str) -> list[epath.Path]:
+    try:
+        path = epath.Path(entry).expanduser()
+        if path.is_dir():
+            return [p for p in path.rglob("*") if p.name.endswith(TEXT_SUFFIXES)]
+        if re.search(r"[*?\[]", entry):
+            fixed = entry[: re.search(r"[^/]*[*?\[]", entry).start()]
+            base = epath.Path(fixed or ".").expanduser()
+            return [p for p in base.glob(entry[len(fixed) :]) if p.is_file()]
+        return [path] if path.exists() else []
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {entry} needs the extra for Google Cloud Storage: "
+            "pip install 'gpt1_jax[gcp]'."
+        ) from error
+
+
+def _text_document(path: epath.Path) -> Document:
+    stat = path.stat()
+    if not stat.length:
+        raise ValueError(f"{path} is empty; remove it or leave it out of the paths.")
+    return Document(
+        str(path),
+        f"{stat.length}-{stat.mtime}",
+        stat.length,
+        lambda: read_blocks(_decoded(path)),
+    )
+
+
+def _decoded(path: epath.Path) -> Iterator[str]:
+    """The text of a file in chunks; bytes that are not UTF-8 raise a ValueError."""
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    position = 0
+    try:
+        with path.open("rb") as raw:
+            stream = gzip.open(raw) if path.name.endswith(".gz") else raw
+            while data := stream.read(BLOCK_CHARS):
+                yield decoder.decode(data)
+                position += len(data)
+            yield decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} near "
+            f"position {position + error.start}. Convert it, for example with "
+            f"iconv -f latin1 -t utf-8."
+        ) from error
+    except (gzip.BadGzipFile, EOFError) as error:
+        raise ValueError(f"{path} is not a whole gzip file: {error}.") from error
+
+
+def check_readable(documents: Iterable[Document]) -> None:
+    """Reads everything once, so that a bad file is named before long work."""
+    for document in documents:
+        if not any(not block.text.isspace() for block in document.blocks()):
+            raise ValueError(f"{document.name} holds no text, only white space.")
+
+
+# --- TensorFlow Datasets ------------------------------------------------------
+
+_MAX_TFDS_DOCUMENTS = 10_000
+
+
+def tfds_documents(spec: str, feature: str, data_dir: str, key: str) -> list[Document]:
+    """Documents of a dataset that TFDS has prepared, or prepares now, as ArrayRecord.
+
+    Args:
+      spec: NAME:SPLIT, for example `lm1b:train` or `pg19:train[:10%]`.
+      feature: the text feature.
+      data_dir: TFDS' folder; empty for its default.
+      key: the configuration key, for messages.
+
+    Returns:
+      At most 10,000 documents, each a range of rows; a row starts a new line.
+
+    Raises:
+      ValueError: if the dataset, split or feature is not there, or is TFRecord.
+    """
+    import tensorflow_datasets as tfds
+
+    name, colon, split = spec.partition(":")
+    if not colon:
+        raise ValueError(f"{key}={spec!r} must be NAME:SPLIT, for example lm1b:train.")
+    try:
+        builder = tfds.builder(
+            name, data_dir=data_dir or None, file_format="array_record"
+        )
+        builder.download_and_prepare()
+        rows = builder.as_data_source(split)
+    except NotImplementedError as error:
+        raise ValueError(
+            f"{key}: {name} was prepared as TFRecord, which needs TensorFlow to read; "
+            "prepare it again with file_format='array_record'."
+        ) from error
+    except (tfds.core.DatasetNotFoundError, ValueError, KeyError) as error:
+        raise ValueError(f"{key}={spec!r}: {error}") from error
+    if feature not in builder.info.features:
+        raise ValueError(
+            f"config.data.tfds_feature={feature!r} is not a feature of {name}; it has "
+            f"{', '.join(builder.info.features)}."
+        )
+    stamp = f"{builder.info.full_name}-{split}-{feature}-{len(rows)}"
+    group = max(1, -(-len(rows) // _MAX_TFDS_DOCUMENTS))
+    row_bytes = builder.info.dataset_size // max(
+        1, builder.info.splits.total_num_examples
+    )
+
+    def make(start: int) -> Document:
+        stop = min(start + group, len(rows))
+
+        def lines() -> Iterator[str]:
+            for index in range(start, stop):
+                text = rows[index][feature]
+                yield (text.decode() if isinstance(text, bytes) else text) + "\n"
+
+        size = (stop - start) * row_bytes
+        return Document(f"{spec}[{start}]", stamp, size, lambda: read_blocks(lines()))
+
+    return [make(start) for start in range(0, len(rows), group)]
+
+
+# --- the documentation on every machine ---------------------------------------
+
+
+def builtin_documents(cache_dir: Path) -> list[Document]:
+    """The documentation of Python and of the installed scientific packages.
+
+    Language reference topics and the docstrings found in the sources of the
+    standard library, numpy, scipy, jax and more: English prose, about 10 MB. They
+    are collected once into text files under `cache_dir`, one a module, which may
+    be read.
+    """
+    versions = {"python": platform.python_version(), "format": "1"}
+    for package in BUILTIN_PACKAGES:
+        if importlib.util.find_spec(package):
+            versions[package] = importlib.metadata.version(package)
+    label = "-".join(f"{name}{version}" for name, version in versions.items())
+    path = cache_dir / "builtin" / f"{label}.json"
+    if not path.exists():
+        texts = _collect_docstrings(
+            [name for name in versions if name in BUILTIN_PACKAGES]
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps(texts, indent=0), encoding="utf-8")
+        partial.rename(path)
+    texts = json.loads(path.read_text(encoding="utf-8"))
+
+    def make(name: str, text: str) -> Document:
+        return Document(name, label, len(text), lambda: read_blocks([text]))
+
+    return [make(name, text) for name, text in sorted(texts.items())]
+
+
+def _collect_docstrings(packages: list[str]) -> dict[str, str]:
+    """Text by module name; from source files, so nothing is imported or run."""
+    import pydoc_data.topics
+
+    texts = {
+        f"python.{topic}": unwrap(text)
+        for topic, text in pydoc_data.topics.topics.items()
+    }
+    roots = [Path(sysconfig.get_paths()["stdlib"])]
+    for package in packages:
+        spec = importlib.util.find_spec(package)
+        roots += [Path(folder) for folder in spec.submodule_search_locations or ()]
+    seen: set[str] = set()
+    for root in roots:
+        for file in sorted(root.rglob("*.py")):
+            if _NOT_DOCUMENTATION & set(file.relative_to(root).parts):
+                continue
+            docstrings = [text for text in _docstrings(file) if text not in seen]
+            seen.update(docstrings)
+            if docstrings:
+                name = ".".join(file.relative_to(root.parent).with_suffix("").parts)
+                texts[name] = "\n".join(docstrings)
+    return texts
+
+
+def _docstrings(file: Path) -> list[str]:
+    """Docstrings of 80 characters or more in one source file."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of others' escape sequences
+            tree = ast.parse(file.read_text(encoding="utf-8"))
+    except (SyntaxError, UnicodeDecodeError, RecursionError):
+        return []
+    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = (ast.get_docstring(n) for n in ast.walk(tree) if isinstance(n, kinds))
+    return [unwrap(text) for text in found if text and len(text) >= 80]
+
+
+def unwrap(text: str) -> str:
+    """One line for each paragraph; code samples and rulers are left out."""
+    paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text))
+    prose = [p for p in paragraphs if ">>>" not in p and "    " not in p[:4]]
+    lines = (" ".join(re.sub(r"(?m)^[-=~^*#]{3,}$", "", p).split()) for p in prose)
+    return "\n".join(line for line in lines if line)
+
+
+def find_documents(
+    config: DataConfig, cache_dir: Path
+) -> tuple[list[Document], list[Document]]:
+    """The documents for training and, where given apart, for validation."""
+    if config.source == "builtin":
+        return builtin_documents(cache_dir), []
+    if config.source == "text":
+        return (
+            text_documents(config.train, "config.data.train"),
+            text_documents(config.valid, "config.data.valid"),
+        )
+
+    def dataset(spec: str, key: str) -> list[Document]:
+        feature, data_dir = config.tfds_feature, config.tfds_data_dir
+        return tfds_documents(spec, feature, data_dir, key) if spec else []
+
+    return (
+        dataset(config.train, "config.data.train"),
+        dataset(config.valid, "config.data.valid"),
+    )

@@ -1,0 +1,138 @@
+"""From token shards to training windows: random contiguous sequences (sec. 4.1).
+
+The window at a position is a pure function of (seed, position), so the data of a run
+is fixed by its step alone: nothing but the step needs saving, and every number of
+hosts sees the same global order.
+"""
+
+import grain
+import numpy as np
+from grain.experimental import index_shuffle
+
+from gpt1_jax.data.shards import Corpus, TokenReader
+
+
+class TrainWindows:
+    """Batches of training windows by step, as a random-access source for grain.
+
+    An epoch lays windows of T tokens side by side from a random offset below T and
+    visits each once, in random order; the next epoch draws both again. Windows know
+    no document borders: GPT-1 has no separator token.
+
+    Args:
+      reader: of the training split.
+      seq_len: T.
+      batch_size: B, over all hosts.
+      rows: of the batch that this host loads.
+      num_steps: length of the run.
+      seed: of offsets and orders.
+    """
+
+    def __init__(
+        self,
+        reader: TokenReader,
+        seq_len: int,
+        batch_size: int,
+        rows: slice,
+        num_steps: int,
+        seed: int,
+    ):
+        self._reader, self._seq_len = reader, seq_len
+        self._batch_size, self._rows = batch_size, rows
+        self._num_steps, self._seed = num_steps, seed
+        self._per_epoch = windows_per_epoch(len(reader), seq_len)
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    def __repr__(self) -> str:
+        return (
+            f"TrainWindows(seq_len={self._seq_len}, batch_size={self._batch_size}, "
+            f"windows_per_epoch={self._per_epoch}, seed={self._seed})"
+        )
+
+    def __getitem__(self, step: int) -> np.ndarray:
+        """[rows, T] int32, this host's windows of one step."""
+        positions = range(self._batch_size)[self._rows]
+        first = step * self._batch_size
+        return np.stack([self._window(first + row) for row in positions])
+
+    def _window(self, position: int) -> np.ndarray:
+        epoch, index = divmod(position, self._per_epoch)
+        random = np.random.default_rng((self._seed, epoch))
+        offset = int(random.integers(self._seq_len))
+        order_seed = int(random.integers(2**32))
+        shuffled = index_shuffle(
+            index, max_index=self._per_epoch - 1, seed=order_seed, rounds=4
+        )
+        start = offset + shuffled * self._seq_len
+        return self._reader.read(start, self._seq_len).astype(np.int32)
+
+
+def windows_per_epoch(num_tokens: int, seq_len: int) -> int:
+    """Whole windows that fit whatever the epoch's offset."""
+    return (num_tokens - (seq_len - 1)) // seq_len
+
+
+def check_long_enough(
+    corpus: Corpus, name: str, seq_len: int, num_windows: int = 1
+) -> None:
+    """Refuses a split that cannot fill its windows.
+
+    Raises:
+      ValueError: naming what the split holds and what it needs.
+    """
+    tokens = getattr(corpus, name).tokens
+    needed = 2 if name == "valid" else (num_windows + 1) * seq_len - 1
+    if tokens < needed:
+        raise ValueError(
+            f"The {name} split holds {tokens} tokens; with "
+            f"config.model.max_seq_len={seq_len} it needs at least {needed}. Name more "
+            "text in config.data, or shorten the windows."
+        )
+
+
+def train_batches(windows: TrainWindows, first_step: int) -> grain.DatasetIterator:
+    """Iterates over batches from `first_step`, read ahead on threads.
+
+    `get_state()["next_index"]` is the step whose batch comes next.
+    """
+    dataset = grain.MapDataset.source(windows).to_iter_dataset(
+        grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+    )
+    iterator = iter(dataset)
+    iterator.set_state({"next_index": first_step})
+    return iterator
+
+
+class ValidWindows:
+    """The whole validation split in order, every token but the first predicted once.
+
+    Windows overlap by one token. The last one is filled up with id 0, and batches
+    with empty windows; neither counts.
+    """
+
+    def __init__(self, reader: TokenReader, seq_len: int, batch_size: int, rows: slice):
+        self._reader, self._seq_len = reader, seq_len
+        self._batch_size, self._rows = batch_size, rows
+        self._num_windows = -(-(len(reader) - 1) // (seq_len - 1))
+
+    def __len__(self) -> int:
+        return -(-self._num_windows // self._batch_size)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """This host's part of a batch.
+
+        Returns:
+          tokens: [rows, T] int32.
+          lengths: [rows] int32, real tokens in each window.
+        """
+        numbers = range(index * self._batch_size, (index + 1) * self._batch_size)
+        tokens = np.zeros((len(numbers[self._rows]), self._seq_len), np.int32)
+        lengths = np.zeros(len(tokens), np.int32)
+        for row, number in enumerate(numbers[self._rows]):
+            if number < self._num_windows:
+                window = self._reader.read(number * (self._seq_len - 1), self._seq_len)
+                tokens[row, : len(window)] = window
+                lengths[row] = len(window)
+        return tokens, lengths

@@ -1,0 +1,151 @@
+"""The one definition of a dropout mask.
+
+Whether an element is kept is a pure function of (seed, step, site, global index
+of the element): a counter hash, 16 random bits an element. The mask is therefore
+the same on one device or many, in one batch or in accumulated parts, in a scan
+or unrolled, before or after a restart; and it is never stored, because dropout
+is linear in its input and the backward pass forms the same mask again.
+
+A forward pass has 1 + 3 L sites: the embedding, and in each block the attention
+probabilities, the attention output and the MLP output (37 for GPT-1).
+"""
+
+import functools
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EMBED_SITE = 0
+ATTN_PROBS, ATTN_OUTPUT, MLP_OUTPUT = 1, 2, 3
+EMBED_POSITION_SITE = -1  # only for embed_dropout_on="lookups"
+
+
+def block_site(layer: int | jax.Array, place: int) -> int | jax.Array:
+    """The site of one place (1, 2, 3) in one layer; `layer` may be traced."""
+    return 3 * layer + place
+
+
+class Noise(NamedTuple):
+    """What dropout draws from in one training step; None means no dropout."""
+
+    key: jax.Array  # typed key of (seed, step)
+    rows: jax.Array  # [N] uint32, the global index of each sequence of the batch
+
+
+def step_noise(seed: int, step: jax.Array, num_rows: int) -> Noise:
+    """The noise of one step over a whole batch of `num_rows` sequences."""
+    key = jax.random.fold_in(jax.random.key(seed), step)
+    return Noise(key, jnp.arange(num_rows, dtype=jnp.uint32))
+
+
+def dropout(
+    x: jax.Array,
+    rate: float,
+    noise: Noise | None,
+    site: int | jax.Array,
+    *,
+    impl: str = "hash",
+    rows: jax.Array | None = None,
+) -> jax.Array:
+    """Inverted dropout: zeroes elements with probability `rate`, rescales the rest.
+
+    Args:
+      x: [N, ...] floats; axis 0 runs over `noise.rows`.
+      rate: probability of zero, to within 2**-17 for the hash; the scale is the
+        inverse of the probability as realised, so the expectation is exact.
+      noise: of this step; None returns `x`.
+      site: which of the forward pass's dropouts this is.
+      impl: "hash", or "threefry" for `jax.random.bernoulli`.
+      rows: [N] global row indices where axis 0 is not the batch.
+
+    Returns:
+      An array like `x`.
+    """
+    if noise is None or rate == 0.0:
+        return x
+    rows = noise.rows if rows is None else rows
+    key = jax.random.fold_in(noise.key, site)
+    if impl == "threefry":
+        key = jax.random.fold_in(key, rows[0])
+        keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
+        return jnp.where(keep, x / (1.0 - rate), jnp.zeros_like(x))
+    return _hash_dropout(x, jax.random.key_data(key), rows, rate)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _hash_dropout(
+    x: jax.Array, words: jax.Array, rows: jax.Array, rate: float
+) -> jax.Array:
+    threshold = round(rate * 2**16)
+    scale = 2**16 / (2**16 - threshold)
+    keep = random_bits(words, rows, x.shape[1:]) >= threshold
+    scaled = (x.astype(jnp.float32) * scale).astype(x.dtype)  # bf16 cannot hold scale
+    return jnp.where(keep, scaled, jnp.zeros_like(x))
+
+
+def _hash_dropout_fwd(x, words, rows, rate):
+    return _hash_dropout(x, words, rows, rate), (words, rows)
+
+
+def _hash_dropout_bwd(rate, residuals, grad):
+    words, rows = residuals
+    return _hash_dropout(grad, words, rows, rate), None, None
+
+
+_hash_dropout.defvjp(_hash_dropout_fwd, _hash_dropout_bwd)
+
+
+def random_bits(
+    words: jax.Array, rows: jax.Array, row_shape: tuple[int, ...]
+) -> jax.Array:
+    """16 random bits for every element of the given global rows.
+
+    Element e of row r has the flat index i = r * prod(row_shape) + e; half
+    `i % 2` of the 32-bit hash of the counter `i // 2` is its value. Rows beyond
+    the 2**32 elements that a counter can number go to further pages, whose number
+    is mixed into the key.
+
+    Args:
+      words: [2] uint32, the key.
+      rows: [N] uint32, global row indices.
+      row_shape: the shape of one row.
+
+    Returns:
+      [N, *row_shape] uint16.
+    """
+    row_size = math.prod(row_shape)
+    rows_per_page = max(1, 2**32 // row_size)
+    page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
+    per_row = (-1,) + (1,) * len(row_shape)
+    key = (words[0] ^ _mix(page)).reshape(per_row)  # _mix(0) == 0
+    first = (row * np.uint32(row_size)).reshape(per_row)
+    if row_shape[-1] % 2 == 0:  # each hash serves two neighbours
+        half_shape = (*row_shape[:-1], row_shape[-1] // 2)
+        counter = (first >> 1) + _flat_index(half_shape)
+        hashed = _mix(_mix(counter ^ key) + words[1])
+        halves = jax.lax.bitcast_convert_type(hashed, jnp.uint16)
+        return halves.reshape(len(rows), *row_shape)
+    index = first + _flat_index(row_shape)
+    hashed = _mix(_mix((index >> 1) ^ key) + words[1])
+    return (hashed >> (16 * (index & 1))).astype(jnp.uint16)
+
+
+def _flat_index(shape: tuple[int, ...]) -> jax.Array:
+    """[1, *shape] uint32, the row-major index of each element."""
+    index = jnp.zeros((1, *shape), jnp.uint32)
+    stride = 1
+    for axis in reversed(range(len(shape))):
+        axis_index = jax.lax.broadcasted_iota(jnp.uint32, (1, *shape), axis + 1)
+        index = index + axis_index * np.uint32(stride)
+        stride *= shape[axis]
+    return index
+
+
+def _mix(x: jax.Array) -> jax.Array:
+    """A bijection of uint32 with full avalanche (C. Wellons' lowbias32)."""
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    return x ^ (x >> 16)

@@ -1,0 +1,1 @@
+"""Devices and processes: the mesh, shardings, and who writes."""

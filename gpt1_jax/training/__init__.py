@@ -1,0 +1,1 @@
+"""Losses, the optimizer, the step functions and the one host loop."""

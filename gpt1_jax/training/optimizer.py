@@ -1,0 +1,148 @@
+"""The optimizer as released (opt.py): Adam, its decay, clipping and schedules."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from gpt1_jax.config import OptimizerConfig
+
+Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
+
+
+def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
+    """Learning rate of each update.
+
+    With t the number of completed updates, x = t / num_steps and w = warmup_steps /
+    num_steps, the rate is learning_rate times
+
+      cosine               x / w up to w, then (1 + cos(pi x)) / 2: released code;
+                           the cosine runs over all of x, not from the end of warmup.
+      cosine_after_warmup  x / w, then a cosine from w to 1: optax's usual form.
+      linear               min(x / w, 1) (1 - x): released code, fine-tuning.
+      constant             x / w, then 1.
+
+    The first update of a run with warmup has rate 0, as released.
+
+    Args:
+      config: of the optimizer.
+      num_steps: updates of the whole run.
+
+    Returns:
+      A function from t (0-based) to the rate, float32.
+    """
+    peak, warmup = config.learning_rate, config.warmup_steps
+    if config.schedule == "cosine_after_warmup":
+        return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, num_steps)
+
+    def schedule(count: jax.typing.ArrayLike) -> jax.Array:
+        count = jnp.asarray(count, jnp.float32)
+        x = count / num_steps
+        ramp = jnp.minimum(count / warmup, 1.0) if warmup else jnp.ones_like(x)
+        if config.schedule == "cosine":
+            decay = 0.5 * (1 + jnp.cos(math.pi * x))
+            return peak * jnp.where(count <= warmup, ramp, decay)
+        return peak * ramp * (1 - x if config.schedule == "linear" else 1.0)
+
+    return schedule
+
+
+class ReleasedAdamState(NamedTuple):
+    """State of `released_adam`."""
+
+    count: jax.Array  # shape=(), dtype=int32, completed updates
+    mu: optax.Updates  # first moment, like params
+    nu: optax.Updates  # second moment, like params
+
+
+def released_adam(
+    schedule: Schedule, b1: float, b2: float, eps: float, weight_decay: float
+) -> optax.GradientTransformation:
+    """Adam with decoupled decay, as the released code executes it (opt.py).
+
+    With t completed updates, tau = t + 1 and c = sqrt(1 - b2^tau) / (1 - b1^tau):
+
+      m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2
+      p <- p - lr(t) c (m / (sqrt(v) + eps) + decay p)
+
+    where the decay applies to tensors of more than one dimension, embeddings
+    included. `optax.adamw` differs: its decay lacks the factor c, which is below 1
+    for the first thousands of updates, and its eps follows the bias correction.
+    """
+
+    def init(params: optax.Params) -> ReleasedAdamState:
+        def zeros(p: jax.Array) -> jax.Array:
+            return jnp.zeros_like(p, dtype=jnp.float32)
+
+        return ReleasedAdamState(
+            jnp.zeros([], jnp.int32),
+            jax.tree.map(zeros, params),
+            jax.tree.map(zeros, params),
+        )
+
+    def update(
+        grads: optax.Updates,
+        state: ReleasedAdamState,
+        params: optax.Params | None = None,
+    ) -> tuple[optax.Updates, ReleasedAdamState]:
+        if params is None:
+            raise ValueError("released_adam decays weights: update needs params.")
+        tau = (state.count + 1).astype(jnp.float32)
+        correction = jnp.sqrt(_one_minus_power(b2, tau)) / _one_minus_power(b1, tau)
+        rate = schedule(state.count) * correction
+        mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
+        nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.nu, grads)
+
+        def step(m: jax.Array, v: jax.Array, p: jax.Array) -> jax.Array:
+            direction = m / (jnp.sqrt(v) + eps)
+            if p.ndim > 1:
+                direction = direction + weight_decay * p
+            return -rate * direction
+
+        return jax.tree.map(step, mu, nu, params), ReleasedAdamState(
+            state.count + 1, mu, nu
+        )
+
+    return optax.GradientTransformation(init, update)
+
+
+def _one_minus_power(base: float, exponent: jax.Array) -> jax.Array:
+    """1 - base ** exponent, exact in float32 where base is close to 1."""
+    return -jnp.expm1(exponent * (math.log(base) if base else -math.inf))
+
+
+def decay_mask(params: optax.Params) -> optax.Params:
+    """True on tensors of more than one dimension: all but biases and gains."""
+    return jax.tree.map(lambda p: p.ndim > 1, params)
+
+
+def make_optimizer(
+    config: OptimizerConfig, num_steps: int
+) -> optax.GradientTransformation:
+    """Global-norm clipping, then Adam with its schedule.
+
+    Args:
+      config: of the optimizer.
+      num_steps: updates of the whole run, the end of the schedule.
+
+    Returns:
+      The optax chain; its updates are added to the parameters.
+    """
+    schedule = make_schedule(config, num_steps)
+    if config.name == "released_adam":
+        adam = released_adam(
+            schedule, config.b1, config.b2, config.eps, config.weight_decay
+        )
+    else:
+        adam = optax.adamw(
+            schedule,
+            b1=config.b1,
+            b2=config.b2,
+            eps=config.eps,
+            weight_decay=config.weight_decay,
+            mask=decay_mask,
+        )
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adam)
