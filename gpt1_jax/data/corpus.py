@@ -12,7 +12,6 @@ import dataclasses
 import fcntl
 import hashlib
 import json
-import logging
 import multiprocessing
 import os
 import re
@@ -75,12 +74,14 @@ def prepare(
 
 def clean(text: str) -> str:
     """Lines without surrounding or repeated spaces, control characters, blank lines."""
-    text = _CONTROL.sub(" ", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    text = _CONTROL.sub(" ", text)
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(line for line in lines if line)
 
 
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\ufeff\u00ad]")
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+_INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
 
 
 # --- documents and their split ------------------------------------------------
@@ -142,7 +143,7 @@ def _find_tokenizer(
     )  # fmt: skip
     if not directory.exists():
         checked.run()
-        logging.info("Training a tokenizer of %d entries.", config.vocab_size)
+        tqdm.tqdm.write(f"Training a tokenizer of {config.vocab_size:,} entries.")
         lines = _training_lines(train, config.train_megabytes)
         tokenizer = tokenizers.SentencePieceTokenizer.train(lines, config.vocab_size)
         with _temporary(directory) as partial:
@@ -191,7 +192,7 @@ def _write_corpus(
             unit="B",
             unit_scale=True,
             desc="tokenise",
-            disable=not progress,
+            disable=None if progress else True,
         ) as bar,
         _Encoders(tokenizer_dir, workers) as encoders,
     ):

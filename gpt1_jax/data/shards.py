@@ -105,25 +105,38 @@ class ShardWriter:
 def cut_validation(
     directory: Path, record: dict, dtype: np.dtype, fraction: float
 ) -> None:
-    """Moves the last `fraction` of a single document's tokens to validation."""
+    """Moves the last `fraction` of a single document's tokens to validation.
+
+    Its words and bytes are shared out in proportion to the tokens.
+
+    Raises:
+      ValueError: if the document holds fewer than two tokens.
+    """
     train = record["train"]
-    last = shard_path(directory, "train", len(train["shards"]) - 1)
-    ids = np.fromfile(last, dtype)
-    cut = min(max(1, round(fraction * train["tokens"])), len(ids) // 2)
-    ids[:-cut].tofile(last)
-    ids[-cut:].tofile(shard_path(directory, "valid", 0))
+    if train["tokens"] < 2:
+        raise ValueError(
+            f"The text holds {train['tokens']} tokens; that is too few to train on."
+        )
+    cut = min(max(1, round(fraction * train["tokens"])), train["tokens"] - 1)
     share = cut / train["tokens"]
-    valid = {
-        "documents": 1,
-        "tokens": cut,
-        "words": round(train["words"] * share),
-        "bytes": round(train["bytes"] * share),
-        "shards": [cut],
-    }
-    for key in ("tokens", "words", "bytes"):
-        train[key] -= valid[key]
-    train["shards"][-1] -= cut
-    record["valid"] = valid
+    words, num_bytes = round(train["words"] * share), round(train["bytes"] * share)
+    writer, shards = ShardWriter(directory, "valid", dtype), []
+    left = train["tokens"] - cut
+    for index, tokens in enumerate(train["shards"]):
+        kept = min(tokens, left)
+        left -= kept
+        path = shard_path(directory, "train", index)
+        if kept < tokens:
+            writer.add(np.fromfile(path, dtype, offset=kept * dtype.itemsize), 0, 0)
+            os.truncate(path, kept * dtype.itemsize)
+        if kept:
+            shards.append(kept)
+        else:
+            path.unlink()
+    writer.add(np.zeros(0, dtype), words, num_bytes)
+    record["valid"] = writer.close(documents=1)
+    train.update(tokens=train["tokens"] - cut, shards=shards)
+    train.update(words=train["words"] - words, bytes=train["bytes"] - num_bytes)
 
 
 class TokenReader:

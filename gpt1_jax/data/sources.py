@@ -12,14 +12,17 @@ import gzip
 import importlib.metadata
 import importlib.util
 import inspect
+import io
 import json
+import os
 import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -45,6 +48,7 @@ class Document(NamedTuple):
     stamp: str  # changes when the text does: size and time, or versions
     num_bytes: int  # to show progress; for .gz the size on disk
     blocks: Callable[[], Iterator[Block]]
+    may_be_blank: bool = False  # rows of a dataset are; an empty file is a mistake
 
 
 def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:
@@ -53,14 +57,12 @@ def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:
     for chunk in chunks:
         rest += chunk
         while len(rest) >= BLOCK_CHARS:
-            end = rest.rfind("\n", 0, BLOCK_CHARS)
-            ends_line = end >= 0
-            if not ends_line:
-                end = rest.rfind(" ", 0, BLOCK_CHARS)
-            if end < 0:
-                end = BLOCK_CHARS - 1
-            yield Block(rest[: end + 1], ends_line)
-            rest = rest[end + 1 :]
+            end = rest.rfind("\n", 0, BLOCK_CHARS) + 1
+            ends_line = end > 0
+            if not ends_line:  # before a word: a line's end stays with its last word
+                end = rest[:BLOCK_CHARS].rstrip().rfind(" ") + 1 or BLOCK_CHARS - 1
+            yield Block(rest[:end], ends_line)
+            rest = rest[end:]
     if rest:
         yield Block(rest, True)
 
@@ -81,7 +83,7 @@ def text_documents(paths: str, key: str) -> list[Document]:
 
     Raises:
       FileNotFoundError: if an entry names nothing.
-      ValueError: if a file is empty or is not UTF-8.
+      ValueError: if a file is empty, or there is no entry between the commas.
     """
     files: dict[str, epath.Path] = {}
     for entry in filter(None, (part.strip() for part in paths.split(","))):
@@ -93,6 +95,8 @@ def text_documents(paths: str, key: str) -> list[Document]:
                 "any name."
             )
         files.update({str(path): path for path in found})
+    if paths and not files:
+        raise ValueError(f"{key}={paths!r} names no file.")
     return [_text_document(files[name]) for name in sorted(files)]
 
 
@@ -100,8 +104,9 @@ def _expand(entry: str) -> list[epath.Path]:
     try:
         path = epath.Path(entry).expanduser()
         if path.is_dir():
-            return [p for p in path.rglob("*") if p.name.endswith(TEXT_SUFFIXES)]
-        if re.search(r"[*?\[]", entry):
+            inside = (p for p in path.rglob("*") if p.name.endswith(TEXT_SUFFIXES))
+            return [p for p in inside if p.is_file()]
+        if not path.exists() and re.search(r"[*?\[]", entry):
             fixed = entry[: re.search(r"[^/]*[*?\[]", entry).start()]
             base = epath.Path(fixed or ".").expanduser()
             return [p for p in base.glob(entry[len(fixed) :]) if p.is_file()]
@@ -119,19 +124,29 @@ def _text_document(path: epath.Path) -> Document:
         raise ValueError(f"{path} is empty; remove it or leave it out of the paths.")
     return Document(
         str(path),
-        f"{stat.length}-{stat.mtime}",
+        f"{stat.length}-{_mtime(path) or stat.mtime}",
         stat.length,
         lambda: read_blocks(_decoded(path)),
     )
 
 
+def _mtime(path: epath.Path) -> int:
+    """Nanoseconds, which epath does not tell; 0 for a file that is not local."""
+    return os.stat(path).st_mtime_ns if os.path.exists(path) else 0
+
+
 def _decoded(path: epath.Path) -> Iterator[str]:
-    """The text of a file in chunks; bytes that are not UTF-8 raise a ValueError."""
-    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    """The text of a file in chunks, with any line ends as newlines.
+
+    Raises:
+      ValueError: if the bytes are not UTF-8 or the gzip file is damaged.
+    """
+    utf8 = codecs.getincrementaldecoder("utf-8-sig")()
+    decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
     position = 0
     try:
         with path.open("rb") as raw:
-            stream = gzip.open(raw) if path.name.endswith(".gz") else raw
+            stream = gzip.GzipFile(fileobj=raw) if path.name.endswith(".gz") else raw
             while data := stream.read(BLOCK_CHARS):
                 yield decoder.decode(data)
                 position += len(data)
@@ -142,14 +157,15 @@ def _decoded(path: epath.Path) -> Iterator[str]:
             f"position {position + error.start}. Convert it, for example with "
             f"iconv -f latin1 -t utf-8."
         ) from error
-    except (gzip.BadGzipFile, EOFError) as error:
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise ValueError(f"{path} is not a whole gzip file: {error}.") from error
 
 
 def check_readable(documents: Iterable[Document]) -> None:
     """Reads everything once, so that a bad file is named before long work."""
     for document in documents:
-        if not any(not block.text.isspace() for block in document.blocks()):
+        blank = [block.text.isspace() for block in document.blocks()]
+        if all(blank) and not document.may_be_blank:
             raise ValueError(f"{document.name} holds no text, only white space.")
 
 
@@ -173,34 +189,20 @@ def tfds_documents(spec: str, feature: str, data_dir: str, key: str) -> list[Doc
     Raises:
       ValueError: if the dataset, split or feature is not there, or is TFRecord.
     """
-    import tensorflow_datasets as tfds
-
     name, colon, split = spec.partition(":")
     if not colon:
         raise ValueError(f"{key}={spec!r} must be NAME:SPLIT, for example lm1b:train.")
-    try:
-        builder = tfds.builder(
-            name, data_dir=data_dir or None, file_format="array_record"
-        )
-        builder.download_and_prepare()
-        rows = builder.as_data_source(split)
-    except NotImplementedError as error:
+    builder, rows = _open_dataset(spec, data_dir, key)
+    features = builder.info.features
+    if feature not in features or not isinstance(rows[0][feature], bytes | str):
         raise ValueError(
-            f"{key}: {name} was prepared as TFRecord, which needs TensorFlow to read; "
-            "prepare it again with file_format='array_record'."
-        ) from error
-    except (tfds.core.DatasetNotFoundError, ValueError, KeyError) as error:
-        raise ValueError(f"{key}={spec!r}: {error}") from error
-    if feature not in builder.info.features:
-        raise ValueError(
-            f"config.data.tfds_feature={feature!r} is not a feature of {name}; it has "
-            f"{', '.join(builder.info.features)}."
+            f"config.data.tfds_feature={feature!r} is not a text feature of {name}; it "
+            f"has {', '.join(sorted(features))}."
         )
-    stamp = f"{builder.info.full_name}-{split}-{feature}-{len(rows)}"
-    group = max(1, -(-len(rows) // _MAX_TFDS_DOCUMENTS))
-    row_bytes = builder.info.dataset_size // max(
-        1, builder.info.splits.total_num_examples
-    )
+    info = builder.info
+    stamp = f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}"
+    group = -(-len(rows) // _MAX_TFDS_DOCUMENTS)
+    row_bytes = info.dataset_size // info.splits.total_num_examples
 
     def make(start: int) -> Document:
         stop = min(start + group, len(rows))
@@ -208,12 +210,44 @@ def tfds_documents(spec: str, feature: str, data_dir: str, key: str) -> list[Doc
         def lines() -> Iterator[str]:
             for index in range(start, stop):
                 text = rows[index][feature]
-                yield (text.decode() if isinstance(text, bytes) else text) + "\n"
+                try:
+                    text = text.decode() if isinstance(text, bytes) else text
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{spec}, row {index}: {error}.") from error
+                yield text + "\n"
 
         size = (stop - start) * row_bytes
-        return Document(f"{spec}[{start}]", stamp, size, lambda: read_blocks(lines()))
+        return Document(
+            f"{spec}[{start}]", stamp, size, lambda: read_blocks(lines()), True
+        )
 
     return [make(start) for start in range(0, len(rows), group)]
+
+
+def _open_dataset(spec: str, data_dir: str, key: str) -> tuple[Any, Sequence]:
+    """The dataset's builder and the rows of its split."""
+    import tensorflow_datasets as tfds
+
+    name, _, split = spec.partition(":")
+    try:
+        builder = tfds.builder(
+            name, data_dir=data_dir or None, file_format="array_record"
+        )
+        builder.download_and_prepare()
+        return builder, builder.as_data_source(split)
+    except tfds.core.DatasetNotFoundError as error:  # whose message lists them all
+        raise ValueError(
+            f"{key}={spec!r}: TFDS knows no dataset {name!r} and finds none prepared "
+            f"in config.data.tfds_data_dir={data_dir!r}."
+        ) from error
+    except (NotImplementedError, ValueError, KeyError) as error:
+        way_out = ""
+        if "tfrecord" in str(error).lower():
+            way_out = (
+                " TFRecord needs TensorFlow to read; prepare the dataset again with "
+                "file_format='array_record'."
+            )
+        raise ValueError(f"{key}={spec!r}: {error}{way_out}") from error
 
 
 # --- the documentation on every machine ---------------------------------------

@@ -97,9 +97,19 @@ class SentencePieceTokenizer(Tokenizer):
           ValueError: if the text is empty or too small for `vocab_size` entries.
         """
         model = io.BytesIO()
+        interrupted: list[BaseException] = []
+
+        def sentences() -> Iterable[str]:
+            try:
+                for line in lines:
+                    yield from _cut(line)
+            except (Exception, KeyboardInterrupt) as error:
+                interrupted.append(error)  # the trainer makes it a RuntimeError
+                raise
+
         try:
             sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=(part for line in lines for part in _cut(line)),
+                sentence_iterator=sentences(),
                 model_writer=model,
                 model_type="bpe",
                 vocab_size=vocab_size,
@@ -116,6 +126,8 @@ class SentencePieceTokenizer(Tokenizer):
                 minloglevel=2,
             )
         except (RuntimeError, OSError) as error:
+            if interrupted:
+                raise interrupted[0] from None
             raise _training_error(str(error), vocab_size) from error
         return cls(model.getvalue())
 
@@ -228,7 +240,7 @@ class GPT1Tokenizer(Tokenizer):
 
     def decode(self, ids: Sequence[int]) -> str:
         text = "".join(self._symbols[int(token)] for token in ids)
-        return text.replace("</w>", " ").replace(" \n ", "\n").strip(" ")
+        return re.sub(" ?\n ?", NEWLINE, text.replace("</w>", " ")).strip(" ")
 
     def _save_files(self, directory: Path) -> None:
         for name, text in self._files.items():
@@ -241,8 +253,8 @@ class GPT1Tokenizer(Tokenizer):
         ]
         if missing:
             raise FileNotFoundError(
-                f"{directory} lacks {' and '.join(missing)}; config.tokenizer.path must "
-                "name the `model/` folder of openai/finetune-transformer-lm."
+                f"{directory} lacks {' and '.join(missing)}; config.tokenizer.path "
+                "must name the `model/` folder of openai/finetune-transformer-lm."
             )
         return cls(
             *((directory / n).read_text("utf-8") for n in (cls._ENCODER, cls._MERGES))

@@ -20,7 +20,7 @@ import numpy as np
 
 EMBED_SITE = 0
 ATTN_PROBS, ATTN_OUTPUT, MLP_OUTPUT = 1, 2, 3
-EMBED_POSITION_SITE = -1  # only for embed_dropout_on="lookups"
+EMBED_POSITION_SITE = 2**32 - 1  # only for embed_dropout_on="lookups"
 
 
 def block_site(layer: int | jax.Array, place: int) -> int | jax.Array:
@@ -117,12 +117,12 @@ def random_bits(
       [N, *row_shape] uint16.
     """
     row_size = math.prod(row_shape)
-    rows_per_page = max(1, 2**32 // row_size)
+    rows_per_page = min(max(1, 2**32 // row_size), 2**32 - 1)
     page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
     per_row = (-1,) + (1,) * len(row_shape)
     key = (words[0] ^ _mix(page)).reshape(per_row)  # _mix(0) == 0
     first = (row * np.uint32(row_size)).reshape(per_row)
-    if row_shape[-1] % 2 == 0:  # each hash serves two neighbours
+    if row_shape and row_shape[-1] % 2 == 0:  # each hash serves two neighbours
         half_shape = (*row_shape[:-1], row_shape[-1] // 2)
         counter = (first >> 1) + _flat_index(half_shape)
         hashed = _mix(_mix(counter ^ key) + words[1])

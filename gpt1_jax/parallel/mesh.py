@@ -9,6 +9,7 @@ import os
 
 import jax
 import numpy as np
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 DATA_AXIS = "data"
@@ -108,6 +109,41 @@ def host_rows(batch_size: int) -> slice:
     return slice(jax.process_index() * size, (jax.process_index() + 1) * size)
 
 
+def agree(value: bool) -> bool:
+    """The main process's value, on every process."""
+    if jax.process_count() == 1:
+        return value
+    return bool(multihost_utils.broadcast_one_to_all(np.asarray(value)))
+
+
 def is_main_process() -> bool:
     """Whether this process writes logs, records and plots."""
     return jax.process_index() == 0
+
+
+# Peak dense bfloat16 rate of one JAX device, FLOP/s, from the vendors' data sheets;
+# matched against the start of `device_kind`, the longest match first.
+_PEAK_FLOPS = {
+    "TPU v4": 275e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v6 lite": 918e12,
+    "TPU v6e": 918e12,
+    "NVIDIA A100": 312e12,
+    "NVIDIA H100 PCIe": 756e12,
+    "NVIDIA H100": 989e12,
+    "NVIDIA H200": 989e12,
+    "NVIDIA GH200": 989e12,
+    "NVIDIA B200": 2250e12,
+    "NVIDIA L4": 121e12,
+}
+
+
+def peak_flops() -> float | None:
+    """Peak bfloat16 FLOP/s of all devices; None where a device is not known."""
+    kind = jax.devices()[0].device_kind
+    known = [name for name in _PEAK_FLOPS if kind.startswith(name)]
+    if not known:
+        return None
+    return _PEAK_FLOPS[max(known, key=len)] * jax.device_count()

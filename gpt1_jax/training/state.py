@@ -1,10 +1,13 @@
 """What a training run carries from step to step."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+
+from gpt1_jax.model.dropout import Noise
 
 
 class TrainState(NamedTuple):
@@ -70,3 +73,40 @@ def apply_gradients(
         "nonfinite_steps": state.nonfinite_steps,
         "nonfinite_in_row": state.nonfinite_in_row,
     }
+
+
+def accumulated_gradients(
+    loss_fn: Callable[..., jax.Array],
+    params: Any,
+    tokens: jax.Array,
+    noise: Noise,
+    parts: int,
+) -> tuple[jax.Array, Any]:
+    """Loss and gradients of a batch computed in parts, one at a time, for memory.
+
+    Part p takes sequences p, p + parts, ...: each device keeps its own rows.
+
+    Args:
+      loss_fn: (params, tokens, noise) to the mean loss of its sequences.
+      params: to differentiate by.
+      tokens: [B, T], B a multiple of `parts`.
+      noise: of the whole batch.
+      parts: 1 computes the batch at once.
+
+    Returns:
+      The mean loss and its gradients, as for the whole batch.
+    """
+    if parts == 1:
+        return jax.value_and_grad(loss_fn)(params, tokens, noise)
+
+    def split(x: jax.Array) -> jax.Array:
+        return jnp.moveaxis(x.reshape(-1, parts, *x.shape[1:]), 1, 0)
+
+    def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
+        tokens, rows = part
+        terms = jax.value_and_grad(loss_fn)(params, tokens, Noise(noise.key, rows))
+        return jax.tree.map(jnp.add, sums, terms), None
+
+    zeros = jax.tree.map(jnp.zeros_like, (jnp.zeros([]), params))
+    sums, _ = jax.lax.scan(add, zeros, (split(tokens), split(noise.rows)))
+    return jax.tree.map(lambda x: x / parts, sums)

@@ -1,0 +1,47 @@
+"""Sampling text from the language model, token by token."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.model import transformer
+from gpt1_jax.model.layers import matmul
+
+Sampler = Callable[[transformer.Params, jax.Array, int, jax.Array], jax.Array]
+
+
+def make_sampler(config: ModelConfig, temperature: float, top_k: int) -> Sampler:
+    """A jitted function that continues one sequence.
+
+    Every token takes a forward pass over the whole sequence; there is no cache.
+
+    Args:
+      config: of the model.
+      temperature: divides the logits; above 0.
+      top_k: the number of most likely tokens drawn from; 0 draws from all.
+
+    Returns:
+      (params, tokens [1, T], prompt_len, key) -> [1, T]: the tokens with all from
+      `prompt_len` on replaced by samples.
+    """
+
+    @jax.jit
+    def sample(
+        params: transformer.Params, tokens: jax.Array, prompt_len: int, key: jax.Array
+    ) -> jax.Array:
+        def draw(position: int, tokens: jax.Array) -> jax.Array:
+            output = transformer.apply(config, params, tokens)
+            last = output.hidden[:, position - 1]  # [1, D]
+            vocabulary = output.unembedding[: config.vocab_size]
+            scores = matmul(last, vocabulary.T, jnp.dtype(config.dtype)) / temperature
+            if top_k:
+                lowest = jax.lax.top_k(scores, min(top_k, config.vocab_size))[0][:, -1:]
+                scores = jnp.where(scores < lowest, -jnp.inf, scores)
+            token = jax.random.categorical(jax.random.fold_in(key, position), scores)
+            return tokens.at[:, position].set(token)
+
+        return jax.lax.fori_loop(prompt_len, tokens.shape[1], draw, tokens)
+
+    return sample

@@ -1,0 +1,218 @@
+"""Checkpoints of a run, and the rules by which it resumes.
+
+This is the only file that imports orbax. A checkpoint is one folder a step under
+`checkpoints/`: the train state, a metadata record (configuration, tokenizer, corpus,
+data position) and `manifest.json`, the SHA-256 of every file.
+
+Resume policy, in order:
+ 1. No checkpoint: the run starts at step 0.
+ 2. The newest checkpoint whose files match its manifest is used. One that does not
+    match, or has none, is moved to `damaged_checkpoints/`, loudly, and the one before
+    it is tried. Nothing is deleted.
+ 3. If there were checkpoints and all of them are damaged, the run refuses to start.
+ 4. If the checkpoint belongs to another configuration, tokenizer or corpus, the run
+    refuses to start, naming each difference, and touches nothing.
+ 5. Otherwise state and data position are those of the checkpoint, bit for bit.
+
+A save is written under a temporary name and renamed once it is whole, manifest
+included, so a process killed in the middle of a save leaves the checkpoints before it.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint import checkpoint_managers
+
+from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.training.state import TrainState
+
+_MANIFEST = "manifest.json"
+_UNHASHED = {_MANIFEST, "_CHECKPOINT_METADATA"}  # orbax stamps the second when done
+_METRIC = "valid_loss"
+
+
+class Checkpoints:
+    """Saves and restores the train state of one run folder.
+
+    Args:
+      workdir: the run folder, local or gs://.
+      config: how many to keep.
+      say: shows a message to the user.
+    """
+
+    def __init__(
+        self, workdir: epath.Path, config: CheckpointConfig, say: Callable[[str], None]
+    ):
+        self._directory = workdir / "checkpoints"
+        self._damaged = workdir / "damaged_checkpoints"
+        self._say = say
+        self._saving: int | None = None
+        policies: list[Any] = [checkpoint_managers.LatestN(config.keep_latest)]
+        if config.keep_best:
+            policies.append(
+                checkpoint_managers.BestN(
+                    get_metric_fn=lambda metrics: metrics[_METRIC],
+                    reverse=True,  # the lowest loss is the best
+                    n=config.keep_best,
+                    keep_checkpoints_without_metrics=False,
+                )
+            )
+        self._options = ocp.CheckpointManagerOptions(
+            preservation_policy=checkpoint_managers.AnyPreservationPolicy(policies),
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(
+                post_finalization_callback=self._write_manifest
+            ),
+        )
+        self._manager = self._open()
+
+    def _open(self) -> ocp.CheckpointManager:
+        return ocp.CheckpointManager(self._directory, options=self._options)
+
+    def latest_step(self) -> int | None:
+        """The newest step saved or being saved."""
+        return self._manager.latest_step()
+
+    def save(
+        self,
+        state: TrainState,
+        metadata: Mapping[str, Any],
+        valid_loss: float | None = None,
+    ) -> None:
+        """Starts saving a state; returns before the files are written.
+
+        Args:
+          state: to save; may be donated afterwards.
+          metadata: JSON values that say what the state belongs to.
+          valid_loss: nats per token at this step, if it was measured; by it the best
+            checkpoints are kept.
+        """
+        self._manager.wait_until_finished()
+        step = int(state.step)
+        if step == self._manager.latest_step():
+            return
+        self._saving = step
+        measured = valid_loss is not None and math.isfinite(valid_loss)
+        saved = self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state),
+                metadata=ocp.args.JsonSave(dict(metadata)),
+            ),
+            metrics={_METRIC: valid_loss} if measured else None,
+        )
+        if not saved:
+            raise RuntimeError(
+                f"The checkpoint of step {step} was not saved: {self._directory} "
+                f"already holds step {self._manager.latest_step()}."
+            )
+
+    def restore(
+        self, target: TrainState, check: Callable[[Mapping[str, Any]], None]
+    ) -> TrainState | None:
+        """The state to go on from, by the policy at the head of this file.
+
+        Args:
+          target: shapes, dtypes and shardings of the state (`jax.ShapeDtypeStruct`).
+          check: raises a ValueError if the metadata is another run's.
+
+        Returns:
+          The restored state, or None if the run starts afresh.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            problem = self._find_damage(step)
+            if problem:
+                self._set_aside(step, problem)
+                continue
+            items = self._manager.restore(
+                step, args=ocp.args.Composite(metadata=ocp.args.JsonRestore())
+            )
+            check(items.metadata)
+            return self._manager.restore(
+                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
+            ).state
+        if steps:
+            raise ValueError(
+                f"All checkpoints of this run (steps {steps}) are damaged; they are in "
+                f"{self._damaged}. Start afresh by running the same command again, or "
+                "name another --workdir."
+            )
+        return None
+
+    def wait(self) -> None:
+        """Returns once the save under way is whole on disk."""
+        self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits for the save under way and frees the manager."""
+        self._manager.close()
+
+    def _write_manifest(self) -> None:
+        """Called by orbax when all files are written, before the final rename."""
+        if not parallel.is_main_process():
+            return
+        for folder in self._directory.glob(f"{self._saving}*"):
+            manifest = {
+                str(file.relative_to(folder)): _sha256(file) for file in _files(folder)
+            }
+            (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+
+    def _find_damage(self, step: int) -> str:
+        """What is wrong with the files of a step; empty if nothing is."""
+        folder = self._directory / str(step)
+        if not (folder / _MANIFEST).exists():
+            return f"{_MANIFEST} is missing"
+        try:
+            manifest = json.loads((folder / _MANIFEST).read_text())
+        except ValueError:
+            return f"{_MANIFEST} cannot be read"
+        for name, digest in manifest.items():
+            if not (folder / name).exists():
+                return f"{name} is missing"
+            if _sha256(folder / name) != digest:
+                return f"{name} differs from what was saved"
+        return ""
+
+    def _set_aside(self, step: int, problem: str) -> None:
+        number = 0
+        while (target := self._damaged / f"{step}-{number}").exists():
+            number += 1
+        self._say(
+            f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved it "
+            f"to {target} and trying the one before it."
+        )
+        if parallel.is_main_process():
+            self._damaged.mkdir(parents=True, exist_ok=True)
+            (self._directory / str(step)).rename(target)
+        self._manager.reload()
+
+
+def abstract_state(state: TrainState, sharding: jax.sharding.Sharding) -> TrainState:
+    """Shapes and dtypes of a state, placed by `sharding`, as `restore` takes them."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state
+    )
+
+
+def _files(folder: epath.Path) -> Iterator[epath.Path]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            yield from _files(path)
+        elif path.name not in _UNHASHED:
+            yield path
+
+
+def _sha256(path: epath.Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while data := file.read(1 << 22):
+            digest.update(data)
+    return digest.hexdigest()

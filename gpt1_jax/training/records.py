@@ -1,0 +1,197 @@
+"""What a run writes for people: metrics, TensorBoard, progress, samples, plots."""
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tensorboardX
+import tqdm
+
+METRICS_FILE = "metrics.jsonl"
+
+
+class Records:
+    """Metrics of one run, on the process that writes; a silent double elsewhere.
+
+    `metrics.jsonl` holds one JSON object a line: `{"step": .., "loss": ..}` for
+    training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
+    "sample": ..}` for generated text. A resumed run drops the lines after the step
+    it resumes from, so steps only ever grow.
+
+    Args:
+      workdir: the run folder.
+      first_step: the step the run goes on from.
+      num_steps: the step it ends at.
+      tokens_per_step: to turn step times into tokens/s.
+      mfu_per_token_rate: model FLOPs utilisation for each token/s; None where the
+        devices' peak is not known, and then none is recorded.
+      tensorboard: whether to write TensorBoard events.
+      active: whether this process writes.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        first_step: int,
+        num_steps: int,
+        *,
+        tokens_per_step: int,
+        mfu_per_token_rate: float | None,
+        tensorboard: bool,
+        active: bool,
+    ):
+        self._active = active
+        self._tokens_per_step = tokens_per_step
+        self._mfu_per_token_rate = mfu_per_token_rate
+        self._clock: tuple[int, float] | None = None
+        self._writer = None
+        if not active:
+            return
+        self._path = workdir / METRICS_FILE
+        _drop_after(self._path, first_step)
+        self._file = self._path.open("a", encoding="utf-8")
+        if tensorboard:
+            self._writer = tensorboardX.SummaryWriter(
+                str(workdir / "tensorboard"), purge_step=first_step + 1
+            )
+        self._bar = tqdm.tqdm(
+            total=num_steps,
+            initial=first_step,
+            unit="step",
+            desc="train",
+            disable=None,  # off where standard error is no terminal
+            dynamic_ncols=True,
+        )
+
+    def step_done(self, step: int) -> None:
+        """Notes that a step has finished; the first one only starts the clock."""
+        if self._clock is None:
+            self._clock = (step, time.perf_counter())
+        if self._active:
+            self._bar.update(step - self._bar.n)
+
+    def pause_clock(self) -> None:
+        """Leaves what happens until the next finished step out of the step time."""
+        self._clock = None
+
+    def train(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Records training metrics, with the speed since the last record."""
+        record: dict[str, Any] = {"step": step, **metrics}
+        if self._clock is not None and step > self._clock[0]:
+            seconds = (time.perf_counter() - self._clock[1]) / (step - self._clock[0])
+            record["step_seconds"] = seconds
+            record["tokens_per_second"] = rate = self._tokens_per_step / seconds
+            if self._mfu_per_token_rate is not None:
+                record["mfu"] = rate * self._mfu_per_token_rate
+        self._clock = (step, time.perf_counter())
+        self.write(record)
+        if not self._active:
+            return
+        shown = {"loss": f"{metrics['loss']:.3f}"}
+        if "tokens_per_second" in record:
+            shown["tok/s"] = f"{record['tokens_per_second']:,.0f}"
+        self._bar.set_postfix(shown)
+        if self._bar.disable:
+            speed = f"  {shown['tok/s']} tokens/s" if "tok/s" in shown else ""
+            self.say(
+                f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}  "
+                f"lr {metrics['learning_rate']:.2e}{speed}"
+            )
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Appends one line to `metrics.jsonl` and the same to TensorBoard."""
+        if not self._active:
+            return
+        self._file.write(json.dumps(record) + "\n")
+        self._file.flush()
+        if self._writer is None:
+            return
+        step = record["step"]
+        for name, value in record.items():
+            if isinstance(value, str):
+                self._writer.add_text(name, value, step)
+            elif name != "step":
+                self._writer.add_scalar(name, value, step)
+
+    def say(self, text: str) -> None:
+        """Shows text without breaking the progress bar."""
+        if self._active:
+            tqdm.tqdm.write(text, file=sys.stdout)
+            sys.stdout.flush()
+
+    def recorded(self, name: str, step: int) -> bool:
+        """Whether `metrics.jsonl` holds a metric of a step."""
+        if not self._active:
+            return True
+        return any(r["step"] == step and name in r for r in read_metrics(self._path))
+
+    def close(self) -> None:
+        """Flushes and closes everything."""
+        if self._active:
+            self._bar.close()
+            self._file.close()
+            if self._writer is not None:
+                self._writer.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The records of a metrics file; a line cut off by a crash is left out."""
+    if not path.exists():
+        return []
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            continue
+    return records
+
+
+def _drop_after(path: Path, step: int) -> None:
+    """Rewrites a metrics file with the records up to `step`."""
+    if not path.exists():
+        return
+    kept = [r for r in read_metrics(path) if r["step"] <= step]
+    partial = path.with_suffix(".partial")
+    partial.write_text("".join(json.dumps(r) + "\n" for r in kept), encoding="utf-8")
+    partial.rename(path)
+
+
+def plot_loss(workdir: Path) -> Path:
+    """Draws training and validation loss over steps from `metrics.jsonl`.
+
+    Returns:
+      The path of the picture, `plots/loss.png`.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    records = read_metrics(workdir / METRICS_FILE)
+    figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
+    for name, label, style in (
+        ("loss", "training", {"color": "tab:blue", "linewidth": 1.0, "alpha": 0.6}),
+        ("valid_loss", "validation", {"color": "tab:orange", "marker": "o"}),
+    ):
+        points = [(r["step"], r[name]) for r in records if name in r]
+        if points:
+            axes.plot(*zip(*points, strict=True), label=label, **style)
+    last = [r for r in records if "valid_loss" in r]
+    if last:
+        axes.set_title(
+            f"validation loss {last[-1]['valid_loss']:.3f} nats/token at step "
+            f"{last[-1]['step']:,}",
+            fontsize=10,
+        )
+    axes.set(xlabel="step", ylabel="loss, nats per token")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    path = workdir / "plots" / "loss.png"
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+    return path

@@ -1,0 +1,105 @@
+"""The run folder: what is written into it, and whether a run may go on in it."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+from etils import epath
+
+import gpt1_jax
+from gpt1_jax.config import PretrainConfig, changed_keys, default_cache_dir
+from gpt1_jax.data.shards import Corpus
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.parallel import mesh as parallel
+
+_CONFIG_FILE = "config.json"
+_WAY_OUT = "Give the saved values, or name another --workdir for a new run."
+
+
+def check(folder: epath.Path, config: PretrainConfig) -> None:
+    """Refuses a folder that cannot be written or belongs to another run.
+
+    Raises:
+      PermissionError: if nothing can be written there.
+      ValueError: if it holds checkpoints of another configuration.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{jax.process_index()}"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise PermissionError(
+            f"The run folder {folder} cannot be written ({error.strerror}); name "
+            "another with --workdir=DIR."
+        ) from error
+    saved = folder / _CONFIG_FILE
+    if saved.exists() and (folder / "checkpoints").exists():
+        _refuse_changes(json.loads(saved.read_text()), config.to_dict(), str(folder))
+
+
+def _refuse_changes(
+    saved: Mapping[str, Any], current: Mapping[str, Any], where: str
+) -> None:
+    changes = changed_keys(saved, current)
+    if changes:
+        listed = "; ".join(
+            f"config.{key} is {now!r}, saved {before!r}"
+            for key, (before, now) in changes.items()
+        )
+        raise ValueError(
+            f"The checkpoints in {where} belong to another configuration: {listed}. "
+            + _WAY_OUT
+        )
+
+
+def write(folder: epath.Path, config: PretrainConfig, tokenizer: Tokenizer) -> None:
+    """Writes the resolved configuration and the tokenizer."""
+    if not parallel.is_main_process():
+        return
+    partial = folder / f"{_CONFIG_FILE}.partial"
+    partial.write_text(json.dumps(config.to_dict(), indent=2) + "\n")
+    partial.replace(folder / _CONFIG_FILE)
+    if not (folder / "tokenizer").exists():
+        tokenizer.save(folder / "tokenizer")
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What a checkpoint belongs to: it is saved with it and compared on resume."""
+
+    config: Mapping[str, Any]
+    tokenizer_fingerprint: str
+    corpus: Corpus
+
+    def metadata(self, step: int) -> dict[str, Any]:
+        """The record saved beside the state of a step."""
+        return {
+            "config": self.config,
+            "tokenizer": self.tokenizer_fingerprint,
+            "corpus": self.corpus.fingerprint,
+            "data": {"next_index": step},
+            "versions": {"gpt1_jax": gpt1_jax.__version__, "jax": jax.__version__},
+        }
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Raises a ValueError if a saved record is another run's."""
+        _refuse_changes(saved["config"], self.config, "this run folder")
+        for name, found, what in (
+            ("tokenizer", self.tokenizer_fingerprint, "maps text to other ids"),
+            ("corpus", self.corpus.fingerprint, "was prepared from other text"),
+        ):
+            if saved[name] != found:
+                raise ValueError(
+                    f"The {name} of this run {what}: its fingerprint is {found[:12]}, "
+                    f"the checkpoint's {saved[name][:12]}. {_WAY_OUT}"
+                )
+
+
+def configure_jax(config: PretrainConfig) -> None:
+    """Sets the matrix precision and turns the persistent compilation cache on."""
+    jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
+    cache = config.train.compilation_cache_dir or f"{default_cache_dir()}/xla"
+    jax.config.update("jax_compilation_cache_dir", cache)
