@@ -122,9 +122,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         config.tokenizer.vocab_size = 8192
     if preset == "small":
         config.model.max_seq_len = 256
-        config.train.update(num_steps=4000, batch_size=32)
+        config.train.update(num_steps=4000, batch_size=16)
         config.optimizer.warmup_steps = 200
-        config.eval.update(every_steps=250, batch_size=32)
+        config.eval.update(every_steps=1000, batch_size=32)
         config.checkpoint.every_steps = 250
         config.log.every_steps = 25
     if preset == "quickstart":

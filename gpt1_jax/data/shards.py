@@ -55,7 +55,13 @@ def load(directory: Path) -> Corpus:
                     f"{path} holds {found} bytes, not {wanted}: the prepared corpus is "
                     f"damaged. Remove {directory}; it is made again."
                 )
-    return Corpus(directory, directory.name, **record, **splits)
+    return Corpus(
+        directory,
+        directory.name,
+        **record,
+        train=splits["train"],
+        valid=splits["valid"],
+    )
 
 
 def shard_path(directory: Path, split: str, index: int) -> Path:

@@ -8,6 +8,7 @@ docstrings, or a range of a dataset's rows. Memory never grows with a document.
 
 import ast
 import codecs
+import glob
 import gzip
 import importlib.metadata
 import importlib.util
@@ -104,13 +105,18 @@ def _expand(entry: str) -> list[epath.Path]:
     try:
         path = epath.Path(entry).expanduser()
         if path.is_dir():
-            inside = (p for p in path.rglob("*") if p.name.endswith(TEXT_SUFFIXES))
-            return [p for p in inside if p.is_file()]
-        if not path.exists() and re.search(r"[*?\[]", entry):
-            fixed = entry[: re.search(r"[^/]*[*?\[]", entry).start()]
-            base = epath.Path(fixed or ".").expanduser()
-            return [p for p in base.glob(entry[len(fixed) :]) if p.is_file()]
-        return [path] if path.exists() else []
+            return [
+                folder / name
+                for folder, _, names in path.walk()
+                for name in names
+                if name.endswith(TEXT_SUFFIXES)
+            ]
+        if path.exists():
+            return [path]
+        if "://" in entry:
+            return [p for p in path.parent.glob(path.name) if p.is_file()]
+        found = glob.glob(os.path.expanduser(entry), recursive=True)
+        return [epath.Path(name) for name in found if os.path.isfile(name)]
     except ImportError as error:
         raise ImportError(
             f"Reading {entry} needs the extra for Google Cloud Storage: "
@@ -309,7 +315,7 @@ def _collect_docstrings(packages: list[str]) -> dict[str, str]:
 
 
 def _docstrings(file: Path) -> list[str]:
-    """Docstrings of 80 characters or more in one source file."""
+    """The prose of docstrings of 80 characters or more in one source file."""
     try:
         with warnings.catch_warnings(action="ignore"):  # of others' escape sequences
             tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -317,7 +323,8 @@ def _docstrings(file: Path) -> list[str]:
         return []
     kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     found = (ast.get_docstring(n) for n in ast.walk(tree) if isinstance(n, kinds))
-    return [unwrap(text) for text in found if text and len(text) >= 80]
+    prose = (unwrap(text) for text in found if text and len(text) >= 80)
+    return [text for text in prose if text]
 
 
 def unwrap(text: str) -> str:

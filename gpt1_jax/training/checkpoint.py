@@ -21,7 +21,7 @@ included, so a process killed in the middle of a save leaves the checkpoints bef
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -202,12 +202,13 @@ def abstract_state(state: TrainState, sharding: jax.sharding.Sharding) -> TrainS
     )
 
 
-def _files(folder: epath.Path) -> Iterator[epath.Path]:
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            yield from _files(path)
-        elif path.name not in _UNHASHED:
-            yield path
+def _files(folder: epath.Path) -> list[epath.Path]:
+    return sorted(
+        parent / name
+        for parent, _, names in folder.walk()
+        for name in names
+        if name not in _UNHASHED
+    )
 
 
 def _sha256(path: epath.Path) -> str:

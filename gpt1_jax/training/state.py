@@ -50,7 +50,7 @@ def apply_gradients(
       The state after the step, and the scalars `grad_norm` (before clipping),
       `nonfinite_steps` and `nonfinite_in_row`.
     """
-    grad_norm = optax.global_norm(grads)
+    grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
 
     def update() -> tuple[Any, optax.OptState]:

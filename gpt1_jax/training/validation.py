@@ -54,6 +54,12 @@ class Validation:
     say: Callable[[str], None]
 
     def __post_init__(self):
+        if len(self._prompt()) >= self.model.max_seq_len:
+            raise ValueError(
+                f"config.eval.sample_prompt takes {len(self._prompt())} tokens; with "
+                f"config.model.max_seq_len={self.model.max_seq_len} there is no room to "
+                "continue it. Shorten the prompt."
+            )
         every = parallel.replicated(self.mesh)
         split = parallel.batch_sharding(self.mesh)
         step = jax.jit(
@@ -116,12 +122,17 @@ class Validation:
 
     def sample(self, state: TrainState) -> str:
         """A continuation of the prompt; the same for the same state and seed."""
-        prompt = self.tokenizer.encode(self.config.sample_prompt)
-        prompt = [self.tokenizer.newline_id, *prompt]
+        prompt = self._prompt()
         length = min(len(prompt) + self.config.sample_tokens, self.model.max_seq_len)
-        prompt = prompt[: length - 1]
         tokens = np.zeros((1, length), np.int32)
         tokens[0, : len(prompt)] = prompt
         key = jax.random.fold_in(jax.random.key(self.seed), 2**32 - 1)
         sampled = self._sample(state.params, tokens, len(prompt), key)
-        return self.tokenizer.decode(np.asarray(sampled)[0, 1:].tolist())
+        return self.tokenizer.decode(np.asarray(sampled)[0].tolist()).strip("\n")
+
+    def _prompt(self) -> list[int]:
+        """The prompt's ids after a newline: the model has no start token."""
+        return [
+            self.tokenizer.newline_id,
+            *self.tokenizer.encode(self.config.sample_prompt),
+        ]
