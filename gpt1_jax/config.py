@@ -246,7 +246,12 @@ class CheckpointConfig:
     keep_best: int
 
     def __post_init__(self):
-        _positive("checkpoint", self, "every_steps", "keep_latest")
+        _positive("checkpoint", self, "every_steps")
+        _require(
+            self.keep_latest >= 2,
+            f"config.checkpoint.keep_latest={self.keep_latest} must be at least 2: the "
+            "newest checkpoint may turn out to be damaged.",
+        )
         _not_negative("checkpoint", self, "keep_best")
 
 

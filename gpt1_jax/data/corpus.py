@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -299,9 +300,7 @@ def _fingerprint(*parts: object) -> str:
 def _check_writable(cache: Path) -> None:
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        probe = cache / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
+        tempfile.TemporaryFile(dir=cache).close()
     except OSError as error:
         raise PermissionError(
             f"The cache folder {cache} cannot be written ({error.strerror}); name "

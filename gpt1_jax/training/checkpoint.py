@@ -34,7 +34,8 @@ from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.training.state import TrainState
 
 _MANIFEST = "manifest.json"
-_UNHASHED = {_MANIFEST, "_CHECKPOINT_METADATA"}  # orbax stamps the second when done
+# Not in the manifest: itself, and what orbax still writes after it.
+_UNHASHED = {_MANIFEST, "_CHECKPOINT_METADATA", "commit_success.txt"}
 _METRIC = "valid_loss"
 
 

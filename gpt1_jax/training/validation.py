@@ -57,8 +57,8 @@ class Validation:
         if len(self._prompt()) >= self.model.max_seq_len:
             raise ValueError(
                 f"config.eval.sample_prompt takes {len(self._prompt())} tokens; with "
-                f"config.model.max_seq_len={self.model.max_seq_len} there is no room to "
-                "continue it. Shorten the prompt."
+                f"config.model.max_seq_len={self.model.max_seq_len} there is no room "
+                "to continue it. Shorten the prompt."
             )
         every = parallel.replicated(self.mesh)
         split = parallel.batch_sharding(self.mesh)

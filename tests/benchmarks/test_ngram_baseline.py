@@ -1,0 +1,172 @@
+"""The n-gram baseline against a slow implementation of its definition."""
+
+import importlib.util
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+_SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ngram_baseline.py"
+_VOCAB_SIZE, _MAX_ORDER = 13, 5
+
+
+def _load_script():
+    spec = importlib.util.spec_from_file_location("ngram_baseline", _SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+ngram_baseline = _load_script()
+
+
+def _random_tokens(length, seed):
+    """Skewed ids below 12: the entry 12 of the vocabulary never occurs."""
+    weights = 1.0 / np.arange(1, 13)
+    rng = np.random.default_rng(seed)
+    return rng.choice(12, length, p=weights / weights.sum()).astype("<u2")
+
+
+class _SlowKneserNey:
+    """Modified Kneser-Ney from dictionaries of tuples."""
+
+    def __init__(self, tokens, order):
+        tokens = [int(t) for t in tokens]
+        self._counts = {}
+        for n in range(1, order + 1):
+            if n == order:
+                grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
+            else:  # distinct (n+1)-grams, without their first token
+                longer = {tuple(tokens[i : i + n + 1]) for i in range(len(tokens) - n)}
+                grams = [gram[1:] for gram in longer]
+            self._counts[n] = Counter(grams)
+        self._discounts = {n: self._discount(c) for n, c in self._counts.items()}
+
+    @staticmethod
+    def _discount(counts):
+        n1, n2, n3, n4 = (list(counts.values()).count(k) for k in (1, 2, 3, 4))
+        if not (n1 and n2 and n3 and n4):
+            return 0.0, 0.5, 1.0, 1.5
+        y = n1 / (n1 + 2 * n2)
+        d = 1 - 2 * y * n2 / n1, 2 - 3 * y * n3 / n2, 3 - 4 * y * n4 / n3
+        return (0.0, *(d if min(d) >= 0 else (0.5, 1.0, 1.5)))
+
+    def probability(self, history, token):
+        n = len(history) + 1
+        lower = self.probability(history[1:], token) if history else 1 / _VOCAB_SIZE
+        follow = [self._counts[n][(*history, v)] for v in range(_VOCAB_SIZE)]
+        if not sum(follow):
+            return lower
+        discounts = [self._discounts[n][min(count, 3)] for count in follow]
+        kept = follow[token] - discounts[token]
+        return (kept + sum(discounts) * lower) / sum(follow)
+
+
+def _slow_probabilities(train, valid):
+    valid = [int(t) for t in valid]
+    rows = []
+    for order in range(1, _MAX_ORDER + 1):
+        model = _SlowKneserNey(train, order)
+        rows.append([])
+        for i, token in enumerate(valid):
+            history = tuple(valid[max(0, i - order + 1) : i])
+            rows[-1].append(model.probability(history, token))
+    return np.array(rows)
+
+
+@pytest.mark.parametrize("length", [60, 1500])
+def test_probabilities_equal_slow_implementation(length):
+    train, valid = _random_tokens(length, 0), _random_tokens(300, 1)
+    valid[7] = 12  # never seen in training
+    levels = ngram_baseline.count_ngrams(train, _VOCAB_SIZE, _MAX_ORDER)
+    found = ngram_baseline.probabilities(levels, valid, _VOCAB_SIZE)
+    np.testing.assert_allclose(found, _slow_probabilities(train, valid), rtol=1e-12)
+
+
+def test_probabilities_sum_to_one():
+    train = _random_tokens(1500, 0)
+    levels = ngram_baseline.count_ngrams(train, _VOCAB_SIZE, _MAX_ORDER)
+    histories = [train[:4], train[-4:], train[700:704], np.array([12, 0, 1, 2])]
+    for history in histories:
+        sums = sum(
+            ngram_baseline.probabilities(levels, np.append(history, w), _VOCAB_SIZE)[
+                :, -1
+            ]
+            for w in range(_VOCAB_SIZE)
+        )
+        np.testing.assert_allclose(sums, np.ones(_MAX_ORDER), rtol=1e-12)
+
+
+def test_ids_stay_exact_with_a_large_vocabulary():
+    vocab_size = 40_478
+    tokens = np.random.default_rng(0).integers(0, vocab_size, 80_000).astype("<u2")
+    levels = ngram_baseline.count_ngrams(tokens, vocab_size, _MAX_ORDER)
+    assert levels[-1].ids[-1] > 2**31
+    found = np.zeros((1, 0), np.int64)
+    for level in levels:  # ids back to tokens
+        last = level.ids % vocab_size
+        found = np.column_stack([found[level.ids // vocab_size], last])
+    windows = np.lib.stride_tricks.sliding_window_view(tokens, _MAX_ORDER)
+    np.testing.assert_array_equal(found, np.unique(windows, axis=0))
+
+
+def test_discounts_by_hand_and_fallback():
+    counts = np.repeat([0, 1, 2, 3, 4, 9], [5, 8, 4, 2, 1, 3])
+    # Y = 8 / (8 + 2 * 4) = 1/2: 1 - 2/2 * 4/8, 2 - 3/2 * 2/4, 3 - 4/2 * 1/2
+    assert ngram_baseline.discounts_of(counts) == pytest.approx((0.5, 1.25, 2.0))
+    assert ngram_baseline.discounts_of(counts[counts != 3]) == (0.5, 1.0, 1.5)
+
+
+def _write_corpus(directory, train, valid, words):
+    record = {"tokenizer_fingerprint": "abc", "dtype": "<u2"}
+    for name, parts in (
+        ("train", np.split(train, [len(train) // 3])),
+        ("valid", [valid]),
+    ):
+        for index, part in enumerate(parts):
+            part.tofile(directory / f"{name}-{index:05d}.bin")
+        sizes = [len(part) for part in parts]
+        record[name] = {
+            "documents": 1,
+            "tokens": sum(sizes),
+            "words": words,
+            "bytes": 5 * words,
+            "shards": sizes,
+        }
+    (directory / "corpus.json").write_text(json.dumps(record))
+
+
+def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
+    corpus = tmp_path / "corpora" / "0123"
+    corpus.mkdir(parents=True)
+    train, valid = _random_tokens(400, 0), _random_tokens(200, 1)
+    _write_corpus(corpus, train, valid, words=160)
+    tokenizer = tmp_path / "tokenizers" / "4567"
+    tokenizer.mkdir(parents=True)
+    description = {"fingerprint": "abc", "vocab_size": _VOCAB_SIZE}
+    (tokenizer / "tokenizer.json").write_text(json.dumps(description))
+    output = tmp_path / "ngram.json"
+    ngram_baseline.main([f"--corpus={corpus}", f"--output={output}"])
+
+    nats = -np.log(_slow_probabilities(train, valid)[:, 1:]).mean(axis=1)
+    result = json.loads(output.read_text())
+    assert result["vocab_size"] == _VOCAB_SIZE
+    for row, wanted in zip(result["orders"], nats, strict=True):
+        assert row["nats_per_token"] == pytest.approx(wanted)
+        assert row["perplexity"] == pytest.approx(math.exp(wanted))
+        assert row["nats_per_word"] == pytest.approx(wanted * 200 / 160)
+        assert row["bits_per_word"] == pytest.approx(wanted * 200 / 160 / math.log(2))
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 2 + _MAX_ORDER
+    assert table[2].startswith(f"| 1 | {nats[0]:.3f} | {math.exp(nats[0]):.3f} |")
+
+
+def test_script_refuses_impossible_arguments(tmp_path):
+    _write_corpus(tmp_path, _random_tokens(50, 0), _random_tokens(50, 1), words=40)
+    with pytest.raises(ValueError, match="max_order=0"):
+        ngram_baseline.evaluate(tmp_path, 0)
+    with pytest.raises(ValueError, match="vocab_size=3 is too small"):
+        ngram_baseline.evaluate(tmp_path, 2, vocab_size=3)

@@ -1,0 +1,609 @@
+"""`prepare`, from text files to token shards: contents, counts, reuse, failures."""
+
+import concurrent.futures
+import json
+import multiprocessing
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpt1_jax.config import default_cache_dir
+from gpt1_jax.data import corpus, shards, sources
+from gpt1_jax.data.corpus import clean, prepare
+from gpt1_jax.data.shards import Corpus, open_split, token_dtype
+from gpt1_jax.data.tokenizers import SentencePieceTokenizer
+
+
+def tokens_of(prepared: Corpus, split: str) -> np.ndarray:
+    reader = open_split(prepared, split)
+    return reader.read(0, len(reader))
+
+
+def write_books(folder: Path, texts: dict[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
+@pytest.fixture
+def books(tmp_path, make_text) -> dict[str, str]:
+    """Ten short books in the folder that `data_config` reads."""
+    texts = {f"book{i}.txt": make_text(200, f"book {i}") for i in range(10)}
+    write_books(tmp_path / "books", texts)
+    return texts
+
+
+@pytest.fixture
+def run(data_config, tokenizer_config, tokenizer_dir):
+    """`run(**data)`: prepares with a tokenizer that is there already."""
+
+    def prepare_quietly(**data):
+        saved = tokenizer_config(path=str(tokenizer_dir))
+        return prepare(data_config(**data), saved, progress=False)
+
+    return prepare_quietly
+
+
+# --- clean --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "cleaned"),
+    [
+        ("  two   words \t here ", "two words here"),
+        ("one\r\ntwo\rthree\n\n \nfour\n", "one\ntwo\nthree\nfour"),
+        ("a\x00b\x0cc\x7fd\x85e", "a b c d e"),
+        ("non\u00a0breaking\u2003space", "non breaking space"),
+        ("line\u2028separator", "line separator"),
+        ("\ufeffmark and soft\u00adhyphen", "mark and softhyphen"),
+        ("Case, “quotes” and naïve stay.", "Case, “quotes” and naïve stay."),
+        (" \n\t\n", ""),
+        ("", ""),
+    ],
+)
+def test_clean_leaves_words_and_lines(text, cleaned):
+    assert clean(text) == cleaned
+
+
+@settings(deadline=None, max_examples=200)
+@given(text=st.text(st.sampled_from("ab \n\r\t\x00\x0b\x85\u00a0\u00ad\u2028\ufeff")))
+@example(text="a \u00ad b")
+def test_clean_text_is_clean(text):
+    cleaned = clean(text)
+    assert clean(cleaned) == cleaned
+    assert "  " not in cleaned
+    assert set(cleaned) <= set("ab \n")
+    assert all(line == line.strip() != "" for line in cleaned.split("\n") if cleaned)
+
+
+# --- what is written ----------------------------------------------------------
+
+
+def test_prepare_tokens_decode_to_the_cleaned_text(
+    tmp_path, data_config, tokenizer_config, books
+):
+    messy = {
+        name: "\ufeff" + text.title().replace("\n", " \r\n\r\n\t").replace(" ", "  ")
+        for name, text in books.items()
+    }
+    write_books(tmp_path / "books", messy)
+    prepared, tokenizer = prepare(data_config(), tokenizer_config(), progress=False)
+    train = tokenizer.decode(tokens_of(prepared, "train"))
+    valid = tokenizer.decode(tokens_of(prepared, "valid"))
+    assert valid in books.values()
+    assert train == "".join(text for text in books.values() if text != valid)
+
+
+def test_prepare_tokens_are_the_tokenizer_s_ids(tmp_path, run, books):
+    prepared, tokenizer = run()
+    valid = tokenizer.decode(tokens_of(prepared, "valid"))
+    text = "".join(text for text in books.values() if text != valid)
+    assert tokens_of(prepared, "train").tolist() == tokenizer.encode(text)
+    assert prepared.tokenizer_fingerprint == tokenizer.fingerprint
+
+
+def test_prepare_counts_are_those_of_the_cleaned_text(tmp_path, run, books):
+    write_books(tmp_path / "books", {"book1.txt": "  Naïve\tfox \n\n\nthe dog\n"})
+    train, valid = [tmp_path / "books" / f"book{i}.txt" for i in (1, 2)]
+    prepared, tokenizer = run(train=str(train), valid=str(valid))
+    assert prepared.train.documents == prepared.valid.documents == 1
+    assert prepared.train.words == 4
+    assert prepared.train.bytes == len("naïve fox\nthe dog\n".encode())
+    assert prepared.train.tokens == len(tokenizer.encode("naïve fox\nthe dog\n"))
+    assert prepared.valid.words == 200
+    assert prepared.valid.bytes == len(books["book2.txt"])
+    assert prepared.valid.tokens == len(tokens_of(prepared, "valid"))
+
+
+def test_prepare_last_line_without_newline_ends_the_document(tmp_path, run):
+    write_books(tmp_path / "books", {"a.txt": "the fox", "b.txt": "a dog\n"})
+    write_books(tmp_path, {"valid.txt": "the dog"})
+    prepared, tokenizer = run(valid=str(tmp_path / "valid.txt"))
+    text = tokenizer.decode(tokens_of(prepared, "train"))
+    assert text == "the fox\na dog\n"
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"),
+    [(100, "<u2"), (65_533, "<u2"), (65_534, "<u4"), (100_000, "<u4")],
+)
+def test_token_dtype_has_room_for_three_special_tokens(vocab_size, dtype):
+    assert token_dtype(vocab_size) == np.dtype(dtype)
+    assert vocab_size + 3 - 1 <= np.iinfo(dtype).max
+
+
+def test_prepare_writes_wide_tokens_for_a_large_vocabulary(run, books, monkeypatch):
+    narrow, _ = run()
+    narrow_tokens = tokens_of(narrow, "train")
+    monkeypatch.setattr(shards, "_SPECIAL_TOKENS", 1 << 16)
+    wide, _ = run(valid_fraction=0.11)  # another fingerprint, the same split
+    wide_tokens = tokens_of(wide, "train")
+    assert (narrow_tokens.dtype, wide_tokens.dtype) == (np.uint16, np.uint32)
+    assert narrow_tokens.tolist() == wide_tokens.tolist()
+
+
+def test_prepare_trains_a_tokenizer_of_the_wanted_size(
+    data_config, tokenizer_config, books
+):
+    config = tokenizer_config(vocab_size=97)
+    _, tokenizer = prepare(data_config(), config, progress=False)
+    assert tokenizer.vocab_size == 97
+
+
+def test_prepare_trains_on_at_most_the_wanted_megabytes(
+    tmp_path, data_config, tokenizer_config, make_text, monkeypatch
+):
+    monkeypatch.setattr(sources, "BLOCK_CHARS", 1000)
+    write_books(tmp_path / "books", {"a.txt": make_text(20_000)})
+    given_lines = []
+    train = SentencePieceTokenizer.train
+
+    def spy(lines, vocab_size):
+        given_lines.extend(lines)
+        return train(given_lines, vocab_size)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "train", spy)
+    config = tokenizer_config(train_megabytes=0.03)
+    prepare(data_config(), config, progress=False)
+    assert 30_000 <= len("\n".join(given_lines)) < 32_000
+
+
+# --- order, blocks, shards ----------------------------------------------------
+
+
+def split_bytes(prepared: Corpus) -> dict[str, bytes]:
+    return {
+        path.name: path.read_bytes() for path in sorted(prepared.directory.iterdir())
+    }
+
+
+def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypatch):
+    texts = {"lines.txt": make_text(500), "line.txt": make_text(500, "", 500)}
+    write_books(tmp_path / "books", {**texts, "blank.txt": "\n" * 50 + "fox" + " " * 9})
+    whole, _ = run(cache_dir=str(tmp_path / "whole"))
+    monkeypatch.setattr(sources, "BLOCK_CHARS", 64)
+    cut, _ = run(cache_dir=str(tmp_path / "cut"))
+    assert cut.fingerprint == whole.fingerprint
+    for split in ("train", "valid"):
+        np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
+        assert getattr(cut, split).words == getattr(whole, split).words
+
+
+@pytest.fixture
+def pools(monkeypatch) -> list[int]:
+    """Makes any corpus worth processes; the workers of each pool that is started."""
+    started = []
+
+    class Pool(concurrent.futures.ProcessPoolExecutor):
+        def __init__(self, max_workers, **options):
+            started.append(max_workers)
+            super().__init__(max_workers, **options)
+
+    monkeypatch.setattr(corpus, "_INLINE_BYTES", 0)
+    monkeypatch.setattr(concurrent.futures, "ProcessPoolExecutor", Pool)
+    return started
+
+
+def test_prepare_with_processes_writes_the_same_bytes_in_order(
+    tmp_path, run, books, monkeypatch, pools
+):
+    monkeypatch.setattr(sources, "BLOCK_CHARS", 100)  # some hundred blocks
+    one, _ = run(cache_dir=str(tmp_path / "one"), num_workers=1)
+    two, _ = run(cache_dir=str(tmp_path / "two"), num_workers=2)
+    assert pools == [2]
+    assert split_bytes(one) == split_bytes(two)
+
+
+def test_prepare_small_corpus_starts_no_processes(run, books, pools, monkeypatch):
+    monkeypatch.setattr(corpus, "_INLINE_BYTES", 1 << 20)
+    run(num_workers=2)
+    assert not pools
+
+
+def test_prepare_many_shards_hold_the_same_tokens(tmp_path, run, books, monkeypatch):
+    whole, _ = run(cache_dir=str(tmp_path / "whole"))
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 64)
+    cut, _ = run(cache_dir=str(tmp_path / "cut"))
+    assert len(cut.train.shards) > 10
+    assert set(cut.train.shards[:-1]) == {64}
+    assert 0 < cut.train.shards[-1] <= 64
+    assert sum(cut.train.shards) == cut.train.tokens
+    for split in ("train", "valid"):
+        np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
+
+
+# --- the split ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fraction", [0.02, 0.3, 0.5, 0.9])
+@pytest.mark.parametrize("shard_tokens", [7, 100, 1 << 26])
+def test_prepare_single_document_splits_off_its_tail(
+    tmp_path, run, make_text, monkeypatch, fraction, shard_tokens
+):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", shard_tokens)
+    text = make_text(301)
+    write_books(tmp_path / "books", {"only.txt": text})
+    prepared, tokenizer = run(valid_fraction=fraction)
+    train, valid = tokens_of(prepared, "train"), tokens_of(prepared, "valid")
+    assert [*train, *valid] == tokenizer.encode(text)
+    assert len(valid) == round(fraction * (len(train) + len(valid)))
+    counts = prepared.train, prepared.valid
+    assert [c.tokens for c in counts] == [len(train), len(valid)]
+    assert [c.documents for c in counts] == [1, 1]
+    assert sum(c.words for c in counts) == 301
+    assert sum(c.bytes for c in counts) == len(text)
+    assert counts[1].words == pytest.approx(301 * fraction, abs=1)
+    files = [p.name for p in prepared.directory.iterdir() if p.suffix == ".bin"]
+    assert len(files) == sum(len(c.shards) for c in counts)
+
+
+def test_prepare_document_of_a_shard_and_a_token_splits(tmp_path, run, monkeypatch):
+    """The last shard is then too short for the validation tokens."""
+    write_books(tmp_path / "books", {"only.txt": "fox " * 32})
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 32)
+    prepared, tokenizer = run()
+    fox = tokenizer.encode("fox")
+    assert prepared.train.shards == (30,)
+    assert tokens_of(prepared, "train").tolist() == fox * 30
+    assert tokens_of(prepared, "valid").tolist() == [*fox * 2, tokenizer.newline_id]
+
+
+def test_prepare_too_short_document_is_refused(tmp_path, run):
+    write_books(tmp_path / "books", {"only.txt": "\x00\x01"})
+    with pytest.raises(ValueError, match="holds 0 tokens"):
+        run()
+
+
+def test_prepare_explicit_validation_files_are_taken_whole(tmp_path, run, books):
+    write_books(tmp_path, {"v1.txt": "the fox\n", "v2.txt": "a dog\n"})
+    prepared, tokenizer = run(valid=f"{tmp_path}/v?.txt")
+    assert tokenizer.decode(tokens_of(prepared, "valid")) == "the fox\na dog\n"
+    assert (prepared.train.documents, prepared.valid.documents) == (10, 2)
+    assert prepared.train.words == 2000
+
+
+@pytest.mark.parametrize(
+    ("fraction", "documents"), [(0.001, 1), (0.2, 2), (0.26, 3), (0.99, 9)]
+)
+def test_prepare_takes_whole_documents_for_validation(run, books, fraction, documents):
+    prepared, tokenizer = run(valid_fraction=fraction)
+    assert prepared.valid.documents == documents
+    assert prepared.train.documents == 10 - documents
+    assert prepared.valid.words == 200 * documents
+    text = tokenizer.decode(tokens_of(prepared, "valid"))
+    assert "".join(book for book in books.values() if book in text) == text
+
+
+def test_prepare_split_depends_on_file_names_alone(tmp_path, run, books):
+    first, _ = run(valid_fraction=0.3)
+    (tmp_path / "books").rename(tmp_path / "moved")
+    paths = [f"{tmp_path}/moved/{name}" for name in reversed(books)]
+    moved, _ = run(train=",".join(paths), valid_fraction=0.3)
+    assert first.directory != moved.directory
+    for split in ("train", "valid"):
+        np.testing.assert_array_equal(tokens_of(first, split), tokens_of(moved, split))
+
+
+def test_prepare_split_changes_little_when_a_book_is_added(tmp_path, run, books):
+    before, tokenizer = run(valid_fraction=0.3)
+    write_books(tmp_path / "books", {"book10.txt": "the fox\n"})
+    after, _ = run(valid_fraction=0.3)
+    old, new = (
+        {b for b in books.values() if b in tokenizer.decode(tokens_of(c, "valid"))}
+        for c in (before, after)
+    )
+    assert len(old & new) >= 2
+
+
+# --- reuse --------------------------------------------------------------------
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Every file with its inode and time."""
+    return {
+        str(path): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in folder.rglob("*")
+        if path.name != ".lock"
+    }
+
+
+def test_prepare_again_rewrites_nothing(
+    tmp_path, data_config, tokenizer_config, books, monkeypatch
+):
+    arguments = data_config(), tokenizer_config()
+    first, tokenizer = prepare(*arguments, progress=False)
+    before = files_of(tmp_path / "cache" / "corpora")
+    before |= files_of(tmp_path / "cache" / "tokenizers")
+    assert len(before) > 4
+
+    def refuse(*_):
+        raise AssertionError("work is done again")
+
+    monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
+    monkeypatch.setattr(SentencePieceTokenizer, "encode", refuse)
+    monkeypatch.setattr(sources, "check_readable", refuse)
+    again, same = prepare(*arguments, progress=False)
+    after = files_of(tmp_path / "cache" / "corpora")
+    after |= files_of(tmp_path / "cache" / "tokenizers")
+    assert after == before
+    assert again == first
+    assert same.fingerprint == tokenizer.fingerprint
+
+
+def test_prepare_sees_a_changed_file(tmp_path, run, books):
+    first, _ = run()
+    same_length = books["book3.txt"].replace("fox", "dog")
+    for number in range(2):
+        (tmp_path / "books" / f"book{number}.txt").write_text(same_length)
+    second, _ = run()
+    assert first.fingerprint != second.fingerprint
+    assert tokens_of(first, "train").tolist() != tokens_of(second, "train").tolist()
+    assert run()[0] == second
+
+
+def test_prepare_change_trains_another_tokenizer(
+    tmp_path, data_config, tokenizer_config, books
+):
+    for name in ("book3.txt", "book4.txt"):  # of which one is for training
+        prepare(data_config(), tokenizer_config(), progress=False)
+        text = books[name].replace("fox", "vex") + "vex vex"
+        (tmp_path / "books" / name).write_text(text)
+    prepare(data_config(), tokenizer_config(), progress=False)
+    assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) >= 2
+
+
+def test_prepare_fingerprint_does_not_depend_on_processes(run, books):
+    first, _ = run(num_workers=1)
+    assert run(num_workers=3)[0] == first
+
+
+def test_prepare_other_tokenizer_has_another_fingerprint(
+    data_config, tokenizer_config, books
+):
+    small, _ = prepare(data_config(), tokenizer_config(vocab_size=90), progress=False)
+    large, _ = prepare(data_config(), tokenizer_config(vocab_size=99), progress=False)
+    assert small.fingerprint != large.fingerprint
+    assert small.train.words == large.train.words
+
+
+def test_prepare_twice_at_a_time_works_once(
+    data_config, tokenizer_config, books, monkeypatch
+):
+    trained, results = [], []
+    train = SentencePieceTokenizer.train
+
+    def slow(lines, vocab_size):
+        trained.append(vocab_size)
+        time.sleep(0.3)
+        return train(lines, vocab_size)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "train", slow)
+    arguments = data_config(), tokenizer_config()
+    threads = [
+        threading.Thread(
+            target=lambda: results.append(prepare(*arguments, progress=False)[0])
+        )
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert trained == [180]
+    assert results[0] == results[1]
+
+
+def test_prepare_builtin_and_default_cache(tmp_path, run, monkeypatch, make_text):
+    texts = {f"module{i}": make_text(50, str(i)) for i in range(4)}
+    monkeypatch.setattr(sources, "_collect_docstrings", lambda _: texts)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    prepared, _ = run(source="builtin", train="", cache_dir="")
+    assert prepared.directory.is_relative_to(default_cache_dir())
+    assert prepared.directory.is_relative_to(tmp_path / "home")
+    assert prepared.train.words + prepared.valid.words == 200
+
+
+# --- failures -----------------------------------------------------------------
+
+
+def leftovers(cache: Path) -> list[str]:
+    """Whatever a failed preparation left behind."""
+    found = [p for p in cache.rglob("*") if p.name not in (".lock", "corpora")]
+    return [str(path) for path in found if path.name != "tokenizers"]
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_prepare_failed_encoding_leaves_nothing(
+    tmp_path, run, books, monkeypatch, error
+):
+    encode, calls = SentencePieceTokenizer.encode, []
+
+    def fail(self, text):
+        calls.append(text)
+        if len(calls) == 5:
+            raise error
+        return encode(self, text)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SentencePieceTokenizer, "encode", fail)
+        with pytest.raises(error):
+            run()
+    assert not leftovers(tmp_path / "cache")
+    assert run()[0].train.documents == 9
+
+
+def test_prepare_interrupted_among_processes_leaves_nothing(
+    tmp_path, run, books, monkeypatch, pools
+):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sources, "BLOCK_CHARS", 100)
+    monkeypatch.setattr(shards.ShardWriter, "add", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(num_workers=2)
+    assert pools == [2]
+    assert not leftovers(tmp_path / "cache")
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), KeyboardInterrupt()])
+def test_prepare_failed_training_leaves_nothing(
+    tmp_path, data_config, tokenizer_config, books, monkeypatch, error
+):
+    def fail(text):
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(corpus, "clean", fail)
+        with pytest.raises(type(error)) as raised:
+            prepare(data_config(), tokenizer_config(), progress=False)
+    assert raised.value is error
+    assert not leftovers(tmp_path / "cache")
+    prepare(data_config(), tokenizer_config(), progress=False)
+
+
+def test_prepare_clears_what_a_killed_process_left(tmp_path, run, books):
+    first, _ = run(cache_dir=str(tmp_path / "other"))
+    partial = tmp_path / "cache" / "corpora" / f"{first.fingerprint}.partial"
+    partial.mkdir(parents=True)
+    (partial / "train-00000.bin").write_bytes(b"half a shard")
+    again, _ = run()
+    assert split_bytes(again) == split_bytes(first)
+    assert not partial.exists()
+
+
+def test_prepare_names_a_bad_file_before_any_work(
+    tmp_path, data_config, tokenizer_config, books, monkeypatch
+):
+    (tmp_path / "books" / "bad.txt").write_bytes(b"good text\n" * 60_000 + b"\xff")
+
+    def refuse(*_):
+        raise AssertionError("the tokenizer is trained before the check")
+
+    monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
+    with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
+        prepare(data_config(), tokenizer_config(), progress=False)
+
+
+def test_prepare_names_a_bad_validation_file(tmp_path, run, books):
+    (tmp_path / "valid.txt").write_text(" \n")
+    with pytest.raises(ValueError, match=r"valid\.txt holds no text"):
+        run(valid=str(tmp_path / "valid.txt"))
+    assert not leftovers(tmp_path / "cache")
+
+
+def test_prepare_tokenizer_of_another_kind_is_refused(
+    data_config, tokenizer_config, tokenizer_dir, books
+):
+    config = tokenizer_config(kind="gpt1", path=str(tokenizer_dir))
+    with pytest.raises(ValueError, match=r"holds a sentencepiece.*kind='gpt1'"):
+        prepare(data_config(), config, progress=False)
+
+
+@pytest.mark.parametrize("damage", ["cut", "longer", "gone"])
+def test_prepare_damaged_shard_is_named(run, books, damage):
+    prepared, _ = run()
+    path = prepared.directory / "train-00000.bin"
+    data = path.read_bytes()
+    path.unlink()
+    if damage != "gone":
+        path.write_bytes(data[:-2] if damage == "cut" else data + b"\0\0")
+    with pytest.raises(ValueError, match="damaged") as raised:
+        run()
+    assert str(path) in str(raised.value)
+    assert f"Remove {prepared.directory}" in str(raised.value)
+
+
+def test_prepare_unwritable_cache_is_refused(tmp_path, run, books):
+    (tmp_path / "file").touch()
+    for cache in (tmp_path / "file", tmp_path / "file" / "cache"):
+        with pytest.raises(PermissionError, match=r"--config\.data\.cache_dir") as e:
+            run(cache_dir=str(cache))
+        assert str(cache) in str(e.value)
+
+
+def test_prepare_cache_may_be_in_the_home_folder(tmp_path, run, books, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    prepared, _ = run(cache_dir="~/corpora of mine")
+    assert prepared.directory.is_relative_to(tmp_path / "corpora of mine")
+
+
+# --- memory -------------------------------------------------------------------
+
+MEASURE = """
+    import json, resource, sys
+    from gpt1_jax.config import DataConfig, TokenizerConfig
+    from gpt1_jax.data.corpus import prepare
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+    if __name__ == "__main__":
+        path, cache, tokenizer, workers = sys.argv[1:]
+        data = DataConfig(
+            "text", path, "", 0.02, "text", "", cache, int(workers)
+        )
+        start = peak()
+        prepared, _ = prepare(
+            data, TokenizerConfig("sentencepiece", 180, tokenizer, 1.0), progress=False
+        )
+        workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+        print(json.dumps([peak() - start, workers, prepared.train.tokens]))
+"""
+
+
+@pytest.mark.slow
+def test_prepare_memory_does_not_grow_with_the_text(tmp_path, tokenizer_dir, make_text):
+    """Four times the text in one document, on two processes: the same peak."""
+    program = tmp_path / "measure.py"
+    program.write_text(textwrap.dedent(MEASURE))
+    text = make_text(20_000)
+    rises, workers, tokens = [], [], []
+    for megabytes in (10, 40):
+        path = tmp_path / f"{megabytes}.txt"
+        path.write_text(text * (megabytes * 1_000_000 // len(text)))
+        done = subprocess.run(
+            [sys.executable, program, path, tmp_path / "cache", tokenizer_dir, "2"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        for values, value in zip(
+            (rises, workers, tokens),
+            json.loads(done.stdout.splitlines()[-1]),
+            strict=True,
+        ):
+            values.append(value)
+    assert tokens[1] > 3.9 * tokens[0]
+    assert rises[1] < rises[0] + 12  # MiB; the text itself is 30 MB more
+    assert workers[1] < workers[0] + 12

@@ -1,0 +1,310 @@
+"""Training and validation windows: coverage, order, hosts, resuming."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpt1_jax.data import shards
+from gpt1_jax.data.shards import Corpus, ShardWriter, Split, TokenReader
+from gpt1_jax.data.windows import (
+    TrainWindows,
+    ValidWindows,
+    check_long_enough,
+    train_batches,
+    windows_per_epoch,
+)
+
+few = settings(deadline=None, max_examples=40)
+SEQ_LEN = 8
+
+
+@pytest.fixture(scope="session")
+def make_reader(tmp_path_factory):
+    """`make_reader(tokens, shard_tokens)`: token i of the split is the number i."""
+    readers = {}
+
+    def make(num_tokens: int, shard_tokens: int = 1 << 26) -> TokenReader:
+        key = (num_tokens, shard_tokens)
+        if key not in readers:
+            directory = tmp_path_factory.mktemp("shards")
+            dtype = np.dtype("<u4" if num_tokens > 2**16 else "<u2")
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(shards, "SHARD_TOKENS", shard_tokens)
+                writer = ShardWriter(directory, "train", dtype)
+                for part in np.array_split(np.arange(num_tokens), 3):
+                    writer.add(part, 0, 0)
+            counts = writer.close(documents=1)
+            split = Split(**{**counts, "shards": tuple(counts["shards"])})
+            readers[key] = TokenReader(directory, "train", split, dtype.str)
+        return readers[key]
+
+    return make
+
+
+def train_windows(reader: TokenReader, **overrides) -> TrainWindows:
+    values = dict(
+        seq_len=SEQ_LEN, batch_size=4, rows=slice(None), num_steps=1000, seed=0
+    )
+    return TrainWindows(reader, **{**values, **overrides})
+
+
+def epochs_of(reader: TokenReader, count: int, **overrides) -> list[np.ndarray]:
+    """The windows of the first epochs, [windows, T] each."""
+    windows = train_windows(reader, batch_size=1, **overrides)
+    size = windows_per_epoch(len(reader), SEQ_LEN)
+    stream = [windows[step][0] for step in range(count * size)]
+    return [np.stack(stream[i * size : (i + 1) * size]) for i in range(count)]
+
+
+# --- the reader ---------------------------------------------------------------
+
+
+@few
+@given(
+    num_tokens=st.integers(1, 60),
+    shard_tokens=st.sampled_from([1, 2, 7, 20, 60]),
+    start=st.integers(0, 70),
+    length=st.integers(0, 70),
+)
+@example(num_tokens=60, shard_tokens=20, start=19, length=22)  # over three shards
+@example(num_tokens=60, shard_tokens=20, start=20, length=20)
+@example(num_tokens=60, shard_tokens=20, start=60, length=1)
+def test_token_reader_reads_across_shards(
+    make_reader, num_tokens, shard_tokens, start, length
+):
+    reader = make_reader(num_tokens, shard_tokens)
+    assert len(reader) == num_tokens
+    expected = np.arange(num_tokens)[start : start + length]
+    np.testing.assert_array_equal(reader.read(start, length), expected)
+
+
+def test_token_reader_reads_wide_tokens(make_reader):
+    reader = make_reader(70_000, 30_000)
+    assert reader.read(59_999, 2).tolist() == [59_999, 60_000]
+    assert reader.read(69_999, 5).tolist() == [69_999]
+
+
+# --- training windows ---------------------------------------------------------
+
+
+@few
+@given(
+    num_tokens=st.integers(2 * SEQ_LEN - 1, 150),
+    shard_tokens=st.sampled_from([5, 64, 1000]),
+    seed=st.integers(0, 2**32 - 1),
+)
+@example(num_tokens=2 * SEQ_LEN - 1, shard_tokens=1000, seed=0)
+@example(num_tokens=13 * SEQ_LEN - 1, shard_tokens=5, seed=1)
+def test_train_windows_epoch_lays_every_window_once(
+    make_reader, num_tokens, shard_tokens, seed
+):
+    """Contiguous, side by side from an offset below T, each exactly once."""
+    reader = make_reader(num_tokens, shard_tokens)
+    for epoch in epochs_of(reader, 3, seed=seed):
+        assert epoch.shape == (windows_per_epoch(num_tokens, SEQ_LEN), SEQ_LEN)
+        in_order = epoch[np.argsort(epoch[:, 0])].ravel()
+        offset = in_order[0]
+        assert 0 <= offset < SEQ_LEN
+        np.testing.assert_array_equal(in_order, offset + np.arange(in_order.size))
+        assert in_order.size > num_tokens - 2 * SEQ_LEN + 1
+
+
+def test_train_windows_epochs_differ_in_order_and_offset(make_reader):
+    epochs = epochs_of(make_reader(40 * SEQ_LEN), 12)
+    offsets = [int(epoch.min()) for epoch in epochs]
+    orders = [tuple(np.argsort(epoch[:, 0])) for epoch in epochs]
+    assert len(set(offsets)) >= 4
+    assert len(set(orders)) == 12
+
+
+def test_train_windows_offsets_take_every_value(make_reader):
+    """So that no token is always first, and none never seen."""
+    epochs = epochs_of(make_reader(2 * SEQ_LEN - 1), 100)
+    assert {int(epoch.min()) for epoch in epochs} == set(range(SEQ_LEN))
+
+
+def test_train_windows_order_is_shuffled(make_reader):
+    (epoch,) = epochs_of(make_reader(200 * SEQ_LEN), 1)
+    starts = epoch[:, 0]
+    assert abs(np.corrcoef(starts, np.arange(len(starts)))[0, 1]) < 0.3
+    assert np.count_nonzero(np.diff(starts) == SEQ_LEN) < 10
+
+
+@few
+@given(seeds=st.lists(st.integers(0, 2**32 - 1), min_size=2, max_size=4, unique=True))
+@example(seeds=[0, 1, 2, 3])
+@example(seeds=[1, 2**31 + 1])
+def test_train_windows_order_differs_between_seeds(make_reader, seeds):
+    reader = make_reader(50 * SEQ_LEN)
+    orders = {
+        tuple(np.argsort(epochs_of(reader, 1, seed=seed)[0][:, 0])) for seed in seeds
+    }
+    assert len(orders) == len(seeds)
+
+
+def test_train_windows_seeds_are_not_epochs_apart(make_reader):
+    """Seed s + 1 is not seed s an epoch later."""
+    reader = make_reader(50 * SEQ_LEN)
+    later = epochs_of(reader, 2, seed=0)[1]
+    assert later.tolist() != epochs_of(reader, 1, seed=1)[0].tolist()
+
+
+@few
+@given(step=st.integers(0, 500), seed=st.integers(0, 2**32 - 1))
+def test_train_windows_are_a_function_of_seed_and_step(make_reader, step, seed):
+    reader = make_reader(300, 64)
+    used, fresh = (train_windows(reader, seed=seed) for _ in range(2))
+    for other in (step + 3, 0, step // 2):
+        _ = used[other]
+    np.testing.assert_array_equal(used[step], fresh[step])
+    np.testing.assert_array_equal(used[step], used[step])
+    assert fresh[step].dtype == np.int32
+    assert fresh[step].shape == (4, SEQ_LEN)
+    assert repr(used) == repr(fresh)
+
+
+@pytest.mark.parametrize("batch_size", [3, 4, 7, 50])
+def test_train_windows_batches_are_one_stream(make_reader, batch_size):
+    """Batches that straddle epochs lose and repeat nothing."""
+    reader = make_reader(101)
+    stream = np.concatenate(epochs_of(reader, 20))
+    windows = train_windows(reader, batch_size=batch_size)
+    for step in range(len(stream) // batch_size):
+        expected = stream[step * batch_size : (step + 1) * batch_size]
+        np.testing.assert_array_equal(windows[step], expected)
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_train_windows_of_all_hosts_are_the_global_batch(make_reader, hosts):
+    reader = make_reader(300)
+    whole = train_windows(reader, batch_size=8)
+    share = 8 // hosts
+    parts = [
+        train_windows(reader, batch_size=8, rows=slice(i * share, (i + 1) * share))
+        for i in range(hosts)
+    ]
+    for step in (0, 1, 17):
+        together = np.concatenate([part[step] for part in parts])
+        np.testing.assert_array_equal(together, whole[step])
+
+
+# --- the iterator -------------------------------------------------------------
+
+
+def test_train_batches_are_the_windows_in_order(make_reader):
+    windows = train_windows(make_reader(300), num_steps=9)
+    batches = list(train_batches(windows, 0))
+    assert len(batches) == len(windows) == 9
+    for step, batch in enumerate(batches):
+        np.testing.assert_array_equal(batch, windows[step])
+
+
+@pytest.mark.parametrize("first_step", [0, 1, 5, 11])
+def test_train_batches_from_a_step_equal_skipping_to_it(make_reader, first_step):
+    windows = train_windows(make_reader(300), num_steps=12)
+    skipped = list(train_batches(windows, 0))[first_step:]
+    started = list(train_batches(windows, first_step))
+    assert len(started) == len(skipped) == 12 - first_step
+    np.testing.assert_array_equal(started, skipped)
+
+
+def test_train_batches_state_is_the_next_step(make_reader):
+    """Whatever has been read ahead."""
+    windows = train_windows(make_reader(300), num_steps=50)
+    iterator = train_batches(windows, 7)
+    assert iterator.get_state()["next_index"] == 7
+    for step in range(7, 12):
+        np.testing.assert_array_equal(next(iterator), windows[step])
+        assert iterator.get_state()["next_index"] == step + 1
+
+
+def test_train_batches_end_with_the_run(make_reader):
+    windows = train_windows(make_reader(300), num_steps=3)
+    assert list(train_batches(windows, 3)) == []
+
+
+# --- validation windows -------------------------------------------------------
+
+
+@few
+@given(
+    num_tokens=st.integers(2, 200),
+    seq_len=st.integers(2, 20),
+    batch_size=st.integers(1, 9),
+)
+@example(num_tokens=2, seq_len=20, batch_size=9)
+@example(num_tokens=15, seq_len=8, batch_size=2)  # two whole windows
+@example(num_tokens=16, seq_len=8, batch_size=2)  # and one of two tokens
+def test_valid_windows_predict_every_token_once(
+    make_reader, num_tokens, seq_len, batch_size
+):
+    windows = ValidWindows(make_reader(num_tokens), seq_len, batch_size, slice(None))
+    predicted = []
+    for index in range(len(windows)):
+        tokens, lengths = windows[index]
+        assert tokens.shape == (batch_size, seq_len)
+        assert tokens.dtype == lengths.dtype == np.int32
+        assert lengths.max() >= 2  # no batch of padding alone
+        for row, length in zip(tokens, lengths, strict=True):
+            assert length == 0 or 2 <= length <= seq_len
+            np.testing.assert_array_equal(np.diff(row[:length]), 1)
+            assert not row[length:].any()
+            predicted += row[1:length].tolist()
+    assert predicted == list(range(1, num_tokens))
+
+
+def test_valid_windows_last_batch_is_padded(make_reader):
+    windows = ValidWindows(make_reader(20), seq_len=8, batch_size=2, rows=slice(None))
+    assert len(windows) == 2
+    tokens, lengths = windows[1]
+    assert lengths.tolist() == [6, 0]
+    assert tokens.tolist() == [[14, 15, 16, 17, 18, 19, 0, 0], [0] * 8]
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_valid_windows_of_all_hosts_are_the_global_batch(make_reader, hosts):
+    reader = make_reader(100, 64)
+    whole = ValidWindows(reader, SEQ_LEN, 8, slice(None))
+    share = 8 // hosts
+    parts = [
+        ValidWindows(reader, SEQ_LEN, 8, slice(i * share, (i + 1) * share))
+        for i in range(hosts)
+    ]
+    assert {len(part) for part in parts} == {len(whole)} == {2}
+    for index in range(2):
+        for together, expected in zip(
+            zip(*(part[index] for part in parts), strict=True),
+            whole[index],
+            strict=True,
+        ):
+            np.testing.assert_array_equal(np.concatenate(together), expected)
+
+
+# --- lengths ------------------------------------------------------------------
+
+
+def corpus_of(train: int, valid: int, directory) -> Corpus:
+    splits = [Split(1, tokens, tokens, tokens, (tokens,)) for tokens in (train, valid)]
+    return Corpus(directory, "fingerprint", "tokenizer", "<u2", *splits)
+
+
+@pytest.mark.parametrize("num_windows", [1, 4])
+@pytest.mark.parametrize("seq_len", [2, 8, 512])
+def test_check_long_enough_asks_for_whole_windows(tmp_path, num_windows, seq_len):
+    needed = (num_windows + 1) * seq_len - 1
+    assert windows_per_epoch(needed, seq_len) == num_windows
+    assert windows_per_epoch(needed - 1, seq_len) == num_windows - 1
+    check_long_enough(corpus_of(needed, 0, tmp_path), "train", seq_len, num_windows)
+    with pytest.raises(ValueError, match=f"at least {needed}") as raised:
+        short = corpus_of(needed - 1, 0, tmp_path)
+        check_long_enough(short, "train", seq_len, num_windows)
+    message = str(raised.value)
+    assert f"train split holds {needed - 1} tokens" in message
+    assert f"config.model.max_seq_len={seq_len}" in message
+
+
+def test_check_long_enough_asks_for_a_prediction_in_validation(tmp_path):
+    check_long_enough(corpus_of(0, 2, tmp_path), "valid", 512)
+    with pytest.raises(ValueError, match="valid split holds 1 tokens"):
+        check_long_enough(corpus_of(10_000, 1, tmp_path), "valid", 512)

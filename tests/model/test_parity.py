@@ -1,0 +1,440 @@
+"""The same numbers as Hugging Face's PyTorch model, and mistakes that would not be.
+
+`transformers`' OpenAIGPTLMHeadModel is an independent port of the released code.
+LayerNorm gains and all biases are perturbed: at 1 and 0 several mistakes hide.
+"""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gpt1_jax.model import layers, transformer
+from gpt1_jax.model.layers import LAYER_NORM_EPSILON, LayerNorm
+from gpt1_jax.model.transformer import apply, init_params, logits
+from gpt1_jax.training.losses import next_token_nll
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-5  # of logits, float32
+REDUCED = dict(
+    vocab_size=211,
+    num_layers=3,
+    num_heads=4,
+    embed_dim=64,
+    mlp_dim=256,
+    max_seq_len=128,
+)
+PAPER = dict(
+    vocab_size=40478,
+    num_layers=12,
+    num_heads=12,
+    embed_dim=768,
+    mlp_dim=3072,
+    max_seq_len=512,
+)
+
+
+def torch_names(num_layers):
+    """Our parameter -> theirs; Conv1D kernels are [in, out] as ours are."""
+    names = {
+        ("wte",): "transformer.tokens_embed.weight",
+        ("wpe",): "transformer.positions_embed.weight",
+    }
+    modules = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj", "ln_1", "ln_2")
+    for layer in range(num_layers):
+        for module in modules:
+            path = (f"h_{layer}", *module.split("."))
+            weight = "scale" if module.startswith("ln") else "kernel"
+            their_module = f"transformer.h.{layer}.{module}"
+            names[(*path, weight)] = f"{their_module}.weight"
+            names[(*path, "bias")] = f"{their_module}.bias"
+    return names
+
+
+def paths_and_leaves(params):
+    return [
+        (tuple(key.key for key in path), leaf)
+        for path, leaf in jax.tree.leaves_with_path(params)
+    ]
+
+
+def perturbed_params(config, kernel_scale, seed=0):
+    """Initial parameters with other gains and biases, and kernels times a factor.
+
+    The factor lets a narrow model's activations be as large as the paper's: at a
+    standard deviation of 0.02 its GELU would only see values near 0, where all
+    forms of it agree.
+    """
+    params = jax.jit(init_params, static_argnums=0)(config, jax.random.key(seed))
+    rng = np.random.default_rng(seed)
+
+    def perturb(path, leaf):
+        if path[-1].key == "kernel":
+            return leaf * kernel_scale
+        size = {"scale": 0.1, "bias": 0.02}.get(path[-1].key, 0.0)
+        return leaf + size * rng.normal(size=leaf.shape).astype(np.float32)
+
+    return jax.tree.map_with_path(perturb, params)
+
+
+def torch_model(config, params):
+    """Their model, float32, without dropout, holding our parameters."""
+    model = transformers.OpenAIGPTLMHeadModel(
+        transformers.OpenAIGPTConfig(
+            vocab_size=config.vocab_size,
+            n_positions=config.max_seq_len,
+            n_embd=config.embed_dim,
+            n_layer=config.num_layers,
+            n_head=config.num_heads,
+            attn_implementation="eager",
+        )
+    ).eval()
+    theirs, names = dict(model.named_parameters()), torch_names(config.num_layers)
+    assert set(names.values()) == set(theirs)
+    with torch.no_grad():
+        for path, leaf in paths_and_leaves(params):
+            theirs[names[path]].copy_(torch.tensor(np.asarray(leaf)))
+    assert model.lm_head.weight is model.transformer.tokens_embed.weight
+    return model
+
+
+def random_tokens(config, shape):
+    return np.random.default_rng(1).integers(0, config.vocab_size, shape)
+
+
+def our_logits(config, params, tokens):
+    """Traced anew at each call, so that a patched model is seen."""
+    return jax.jit(lambda p: logits(config, apply(config, p, tokens)))(params)
+
+
+def torch_logits(model, tokens):
+    with torch.no_grad():
+        return model(torch.tensor(tokens)).logits.numpy()
+
+
+def largest_difference(ours, theirs):
+    return float(np.abs(np.asarray(ours) - theirs).max())
+
+
+def assert_same_loss_and_gradients(config, params, model, tokens):
+    """The mean next-token loss, in nats, and its gradient to every parameter."""
+
+    def mean_loss(params):
+        output = apply(config, params, jnp.asarray(tokens))
+        nll = next_token_nll(*output, jnp.asarray(tokens), jnp.dtype("float32"))
+        return nll[:, :-1].mean()
+
+    our_loss, our_gradients = jax.jit(jax.value_and_grad(mean_loss))(params)
+    scores = model(torch.tensor(tokens)).logits
+    loss = torch.nn.functional.cross_entropy(
+        scores[:, :-1].flatten(0, 1), torch.tensor(tokens)[:, 1:].flatten()
+    )
+    loss.backward()
+    assert float(our_loss) == pytest.approx(loss.item(), abs=2e-6)
+    theirs, names = dict(model.named_parameters()), torch_names(config.num_layers)
+    for path, ours in paths_and_leaves(our_gradients):
+        their_gradient = theirs[names[path]].grad.numpy()
+        assert ours.shape == their_gradient.shape
+        scale = np.abs(their_gradient).max()
+        assert largest_difference(ours, their_gradient) < 1e-5 * scale, path
+
+
+@pytest.fixture(scope="module")
+def reduced(tiny_model_config):
+    """(config, our params, their model, tokens, their logits)"""
+    config = tiny_model_config(**REDUCED)
+    params = perturbed_params(config, kernel_scale=5.0)
+    model = torch_model(config, params)
+    tokens = random_tokens(config, (2, 128))
+    return config, params, model, tokens, torch_logits(model, tokens)
+
+
+@pytest.mark.parametrize(
+    "ways", [{}, dict(layer_loop="scan"), dict(remat=True)], ids=str
+)
+def test_logits_equal_the_torch_model(reduced, tiny_model_config, ways):
+    _, params, _, tokens, expected = reduced
+    config = tiny_model_config(**REDUCED, **ways)
+    actual = our_logits(config, params, tokens)
+    assert actual.shape == (2, 128, 211)
+    assert largest_difference(actual, expected) < TOLERANCE
+
+
+def test_gradients_equal_the_torch_model(reduced):
+    config, params, model, tokens, _ = reduced
+    assert_same_loss_and_gradients(config, params, model, tokens)
+
+
+def test_hidden_states_equal_the_torch_model(reduced):
+    config, params, model, tokens, _ = reduced
+    with torch.no_grad():
+        theirs = model.transformer(torch.tensor(tokens)).last_hidden_state.numpy()
+    actual = jax.jit(lambda p: apply(config, p, tokens).hidden)(params)
+    assert largest_difference(actual, theirs) < TOLERANCE
+
+
+@pytest.mark.slow
+def test_paper_size_equals_the_torch_model(tiny_model_config):
+    """116,534,784 parameters: logits, loss and every gradient."""
+    config = tiny_model_config(**PAPER)
+    params = perturbed_params(config, kernel_scale=1.0)
+    model = torch_model(config, params)
+    tokens = random_tokens(config, (2, 128))
+    actual = our_logits(config, params, tokens)
+    assert float(actual.std()) == pytest.approx(0.555, abs=0.01)
+    assert largest_difference(actual, torch_logits(model, tokens)) < TOLERANCE
+    assert_same_loss_and_gradients(config, params, model, tokens)
+
+
+# Mistakes. Each one is made on purpose, by patching the model, and must show.
+
+
+def erf_gelu(patch):
+    patch(transformer, "gelu", lambda x: jax.nn.gelu(x, approximate=False))
+
+
+def relu(patch):
+    patch(transformer, "gelu", jax.nn.relu)
+
+
+def layer_norm_epsilon_1e_6(patch):
+    patch(layers, "LAYER_NORM_EPSILON", 1e-6)
+
+
+def layer_norm_epsilon_1e_12(patch):
+    patch(layers, "LAYER_NORM_EPSILON", 1e-12)
+
+
+class OtherLayerNorm(nn.Module):
+    """LayerNorm with the sample variance, or with epsilon outside the root."""
+
+    dtype: jnp.dtype
+    unbiased: bool = False
+    epsilon_outside: bool = False
+
+    @nn.compact
+    def __call__(self, x):
+        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
+        variance = jnp.var(x, -1, keepdims=True, ddof=int(self.unbiased))
+        if self.epsilon_outside:
+            deviation = jnp.sqrt(variance) + LAYER_NORM_EPSILON
+        else:
+            deviation = jnp.sqrt(variance + LAYER_NORM_EPSILON)
+        return (x - x.mean(-1, keepdims=True)) / deviation * scale + bias
+
+
+def unbiased_variance(patch):
+    def layer_norm(dtype, name):
+        return OtherLayerNorm(dtype, unbiased=True, name=name)
+
+    patch(transformer, "LayerNorm", layer_norm)
+
+
+def epsilon_outside_the_root(patch):
+    def layer_norm(dtype, name):
+        return OtherLayerNorm(dtype, epsilon_outside=True, name=name)
+
+    patch(transformer, "LayerNorm", layer_norm)
+
+
+def extra_final_layer_norm(patch):
+    """With gain 1 and bias 0, as a converted checkpoint would start."""
+    run_layers = transformer._run_layers
+
+    def with_final(cfg, block, params, x, noise):
+        x = run_layers(cfg, block, params, x, noise)
+        gains = {"scale": jnp.ones(x.shape[-1]), "bias": jnp.zeros(x.shape[-1])}
+        return LayerNorm(x.dtype, parent=None).apply({"params": gains}, x)
+
+    patch(transformer, "_run_layers", with_final)
+
+
+def layer_norm_on_embeddings(patch):
+    run_layers = transformer._run_layers
+
+    def with_first(cfg, block, params, x, noise):
+        gains = {"scale": jnp.ones(x.shape[-1]), "bias": jnp.zeros(x.shape[-1])}
+        x = LayerNorm(x.dtype, parent=None).apply({"params": gains}, x)
+        return run_layers(cfg, block, params, x, noise)
+
+    patch(transformer, "_run_layers", with_first)
+
+
+class OtherBlock(nn.Module):
+    """Blocks wired as other transformers are."""
+
+    config: transformer.ModelConfig
+    wiring: str
+
+    @nn.compact
+    def __call__(self, x, layer, noise):
+        attn = transformer.Attention(self.config, name="attn")
+        mlp = transformer.MLP(self.config, name="mlp")
+        ln_1 = LayerNorm(jnp.float32, name="ln_1")
+        ln_2 = LayerNorm(jnp.float32, name="ln_2")
+        if self.wiring == "pre":  # GPT-2
+            x = x + attn(ln_1(x), layer, noise)
+            return x + mlp(ln_2(x))
+        if self.wiring == "mlp_residual":  # the residual passes the first LayerNorm by
+            total = x + attn(x, layer, noise)
+            return ln_2(total + mlp(ln_1(total)))
+        if self.wiring == "swapped_norms":
+            n = ln_2(x + attn(x, layer, noise))
+            return ln_1(n + mlp(n))
+        attended = attn(x, layer, noise)
+        n = ln_1(attended if self.wiring == "no_residual" else x + attended)
+        return ln_2(n + mlp(n))
+
+
+def rewire(wiring):
+    def mistake(patch):
+        patch(
+            transformer,
+            "Block",
+            lambda cfg, parent: OtherBlock(cfg, wiring, parent=None),
+        )
+
+    mistake.__name__ = wiring
+    return mistake
+
+
+def patched_attention(name, before, after=lambda out: out):
+    """The attention of other queries, keys and values."""
+
+    def mistake(patch):
+        attend = transformer.causal_attention
+
+        def other(query, key, value, **kwargs):
+            return after(attend(*before(query, key, value), **kwargs))
+
+        patch(transformer, "causal_attention", other)
+
+    mistake.__name__ = name
+    return mistake
+
+
+def interleave(x):
+    """Channel i belongs to head i % H instead of head i // K."""
+    return x.reshape(*x.shape[:2], x.shape[3], x.shape[2]).swapaxes(2, 3)
+
+
+def interleave_back(x):
+    return x.swapaxes(2, 3).reshape(x.shape)
+
+
+def no_causal_mask(patch):
+    def attend(query, key, value, **kwargs):
+        scores = jnp.einsum("nthk,nshk->nhts", query, key) / query.shape[-1] ** 0.5
+        return jnp.einsum("nhts,nshk->nthk", jax.nn.softmax(scores), value)
+
+    patch(transformer, "causal_attention", attend)
+
+
+def mask_sees_one_token_ahead(patch):
+    def attend(query, key, value, **kwargs):
+        scores = jnp.einsum("nthk,nshk->nhts", query, key) / query.shape[-1] ** 0.5
+        visible = jnp.tril(jnp.ones(scores.shape[-2:], bool), 1)
+        scores = jnp.where(visible, scores, -1e9)
+        return jnp.einsum("nhts,nshk->nthk", jax.nn.softmax(scores), value)
+
+    patch(transformer, "causal_attention", attend)
+
+
+def patched_embedding(name, change):
+    """Other token and position vectors."""
+
+    def mistake(patch):
+        embed = transformer._embed
+
+        def other(cfg, wte, wpe, tokens, noise):
+            return change(embed, cfg, wte, wpe, tokens, noise)
+
+        patch(transformer, "_embed", other)
+
+    mistake.__name__ = name
+    return mistake
+
+
+def positions_from_one(embed, cfg, wte, wpe, tokens, noise):
+    return embed(cfg, wte, jnp.roll(wpe, -1, axis=0), tokens, noise)
+
+
+def scaled_embeddings(embed, cfg, wte, wpe, tokens, noise):
+    x, unembedding = embed(cfg, wte, wpe, tokens, noise)
+    return x * cfg.embed_dim**0.5, unembedding
+
+
+class NoBias(nn.Module):
+    """A dense layer that has a bias and forgets to add it."""
+
+    features: int
+    dtype: jnp.dtype
+
+    @nn.compact
+    def __call__(self, x):
+        shape = (x.shape[-1], self.features)
+        self.param("bias", nn.initializers.zeros, shape[1:])
+        return x @ self.param("kernel", nn.initializers.zeros, shape)
+
+
+def no_biases(patch):
+    patch(transformer, "Dense", NoBias)
+
+
+MISTAKES = [
+    erf_gelu,
+    relu,
+    layer_norm_epsilon_1e_6,
+    layer_norm_epsilon_1e_12,
+    unbiased_variance,
+    epsilon_outside_the_root,
+    extra_final_layer_norm,
+    layer_norm_on_embeddings,
+    rewire("pre"),
+    rewire("mlp_residual"),
+    rewire("swapped_norms"),
+    rewire("no_residual"),
+    patched_attention("no_score_scale", lambda q, k, v: (q * q.shape[-1] ** 0.5, k, v)),
+    patched_attention(
+        "score_scale_of_embed_dim", lambda q, k, v: (q * q.shape[2] ** -0.5, k, v)
+    ),
+    patched_attention("swapped_key_and_value", lambda q, k, v: (q, v, k)),
+    patched_attention("swapped_query_and_key", lambda q, k, v: (k, q, v)),
+    patched_attention(
+        "interleaved_heads",
+        lambda *qkv: tuple(map(interleave, qkv)),
+        interleave_back,
+    ),
+    no_causal_mask,
+    mask_sees_one_token_ahead,
+    patched_embedding("positions_from_one", positions_from_one),
+    patched_embedding("scaled_embeddings", scaled_embeddings),
+    no_biases,
+]
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake.__name__)
+def test_logits_show_each_mistake(reduced, monkeypatch, mistake):
+    """Patched in, the mistake moves the logits beyond the tolerance, by far."""
+    config, params, _, tokens, expected = reduced
+    mistake(monkeypatch.setattr)
+    difference = largest_difference(our_logits(config, params, tokens), expected)
+    print(f"{mistake.__name__}: {difference:.2e}")  # shown by pytest -rP
+    assert difference > 10 * TOLERANCE
+
+
+def test_mistakes_patched_back_to_the_truth_do_not_show(reduced, monkeypatch):
+    """The patches themselves change nothing: only the mistakes in them do."""
+    config, params, _, tokens, expected = reduced
+    patch = monkeypatch.setattr
+    patched_attention("same", lambda *qkv: qkv)(patch)
+    patched_embedding("same", lambda embed, *args: embed(*args))(patch)
+    patch(transformer, "LayerNorm", OtherLayerNorm)
+    rewire("released")(patch)
+    patch(transformer, "gelu", lambda x: jax.nn.gelu(x, approximate=True))
+    actual = our_logits(config, params, tokens)
+    assert largest_difference(actual, expected) < TOLERANCE

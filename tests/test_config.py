@@ -1,0 +1,109 @@
+import json
+
+import pytest
+from tiny_run import load_config
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.config import from_config_dict
+
+PRESETS = ("paper", "paper_1m", "small", "quickstart")
+
+
+def resolve(preset="paper", **overrides):
+    return from_config_dict(load_config(preset, **overrides).to_dict())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_valid(preset):
+    config = resolve(preset)
+    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
+
+
+def test_the_default_is_the_recipe_of_the_paper():
+    config = resolve()
+    model = config.model_config(40478)
+    sizes = (model.num_layers, model.num_heads, model.embed_dim, model.mlp_dim)
+    assert (*sizes, model.max_seq_len) == (12, 12, 768, 3072, 512)
+    assert {model.embed_dropout, model.attn_dropout, model.resid_dropout} == {0.1}
+    assert (config.train.batch_size, config.train.num_epochs) == (64, 100)
+    optimizer = config.optimizer
+    assert (optimizer.learning_rate, optimizer.warmup_steps) == (2.5e-4, 2000)
+    assert (optimizer.weight_decay, optimizer.clip_norm) == (0.01, 1.0)
+    assert resolve("paper_1m").train.num_steps == 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        ({"model__embed_dim": 100, "model__num_heads": 12}, ["embed_dim=100", "108"]),
+        ({"model__num_layers": 0}, ["num_layers=0", "positive"]),
+        ({"model__max_seq_len": 1}, ["max_seq_len=1", "at least 2"]),
+        ({"model__attn_dropout": 1.0}, ["attn_dropout=1.0", "[0, 1)"]),
+        ({"model__dtype": "float16"}, ["model.dtype='float16'", "bfloat16"]),
+        ({"model__layer_loop": "while"}, ["layer_loop='while'", "scan"]),
+        ({"model__embed_dropout_on": "x"}, ["embed_dropout_on='x'", "matrix"]),
+        ({"model__softmax_rows": "x"}, ["softmax_rows='x'", "tokens+positions"]),
+        ({"model__dropout_impl": "x"}, ["dropout_impl='x'", "threefry"]),
+        ({"tokenizer__kind": "bert"}, ["tokenizer.kind='bert'", "gpt1"]),
+        ({"tokenizer__kind": "gpt1"}, ["tokenizer.path", "finetune-transformer-lm"]),
+        ({"data__source": "web"}, ["data.source='web'", "tfds"]),
+        ({"data__source": "text"}, ["data.train=PATHS"]),
+        ({"data__source": "tfds"}, ["NAME:SPLIT"]),
+        ({"data__train": "a.txt"}, ["data.train='a.txt'", "source=text"]),
+        ({"data__valid_fraction": 1.0}, ["valid_fraction=1.0"]),
+        ({"optimizer__name": "sgd"}, ["optimizer.name='sgd'", "released_adam"]),
+        ({"optimizer__schedule": "x"}, ["schedule='x'", "cosine_after_warmup"]),
+        ({"optimizer__b2": 1.0}, ["optimizer.b2=1.0"]),
+        ({"optimizer__learning_rate": 0.0}, ["learning_rate=0.0", "positive"]),
+        ({"train__num_steps": 10}, ["num_epochs=100.0", "num_steps=10", "one of them"]),
+        ({"train__num_epochs": 0.0}, ["num_epochs=0.0", "one of them"]),
+        ({"train__batch_size": 10, "train__accumulation_steps": 4}, ["=10", "=4"]),
+        ({"train__matmul_precision": "x"}, ["matmul_precision='x'", "highest"]),
+        ({"eval__every_steps": 0}, ["eval.every_steps=0"]),
+        ({"eval__sample_top_k": -1}, ["sample_top_k=-1"]),
+        ({"checkpoint__keep_latest": 1}, ["keep_latest=1", "2"]),
+        ({"seed": -1}, ["seed=-1"]),
+    ],
+)
+def test_impossible_values_are_refused_by_name(overrides, parts):
+    with pytest.raises(ValueError) as error:
+        resolve(**overrides)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_unknown_and_missing_keys_are_refused():
+    values = load_config("paper").to_dict()
+    for section in ("model", "train"):
+        wrong = {**values, section: {**values[section], "layers": 3}}
+        with pytest.raises(ValueError, match=rf"config\.{section}.*'layers'"):
+            from_config_dict(wrong)
+    with pytest.raises(ValueError, match=r"lacks the keys \['seed'\]"):
+        from_config_dict({k: v for k, v in values.items() if k != "seed"})
+    with pytest.raises(ValueError, match="unknown keys"):
+        from_config_dict({**values, "sed": 1})
+
+
+def test_unknown_presets_are_refused_with_the_list():
+    with pytest.raises(ValueError, match=r"'huge'.*paper, paper_1m"):
+        load_config("huge")
+
+
+def test_changed_keys_name_what_makes_another_run():
+    saved = json.loads(json.dumps(resolve().to_dict()))
+    assert not config_lib.changed_keys(saved, resolve().to_dict())
+    free = resolve(
+        eval__every_steps=3,
+        log__every_steps=1,
+        checkpoint__keep_best=0,
+        model__remat=True,
+        model__layer_loop="scan",
+        data__num_workers=1,
+    )
+    assert not config_lib.changed_keys(saved, free.to_dict())
+    other = resolve(optimizer__learning_rate=1e-3, model__num_layers=2, seed=7)
+    assert config_lib.changed_keys(saved, other.to_dict()) == {
+        "model.num_layers": (12, 2),
+        "optimizer.learning_rate": (2.5e-4, 1e-3),
+        "seed": (0, 7),
+    }

@@ -1,0 +1,77 @@
+"""Helpers of the tests that train: configurations, and comparison of runs."""
+
+import importlib.util
+import json
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+ROOT = Path(__file__).parents[1]
+TIME_KEYS = {"step_seconds", "tokens_per_second"}
+
+
+def tiny_overrides(corpus_dir):
+    """Overrides of the quickstart preset: one small layer, 12 steps."""
+    return {
+        "model.num_layers": 1,
+        "model.num_heads": 2,
+        "model.embed_dim": 16,
+        "model.mlp_dim": 32,
+        "model.max_seq_len": 16,
+        "tokenizer.vocab_size": 200,
+        "data.source": "text",
+        "data.train": str(corpus_dir / "texts"),
+        "data.cache_dir": str(corpus_dir / "cache"),
+        "train.num_steps": 12,
+        "train.batch_size": 8,
+        "train.compilation_cache_dir": str(corpus_dir / "xla"),
+        "optimizer.warmup_steps": 2,
+        "eval.every_steps": 4,
+        "eval.batch_size": 8,
+        "eval.sample_tokens": 4,
+        "checkpoint.every_steps": 4,
+        "log.every_steps": 2,
+    }
+
+
+def load_config(preset="quickstart", **overrides):
+    """The ConfigDict of configs/pretrain.py with `section__key` overrides."""
+    path = ROOT / "configs" / "pretrain.py"
+    spec = importlib.util.spec_from_file_location("pretrain_config", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = module.get_config(preset)
+    config.update_from_flattened_dict(
+        {key.replace("__", "."): value for key, value in overrides.items()}
+    )
+    return config
+
+
+def saved_state(workdir, step):
+    """All arrays of a checkpoint as a flat dict of numpy arrays."""
+    path = Path(workdir) / f"checkpoints/{step}/state"
+    with warnings.catch_warnings(action="ignore"):  # that shardings come from the file
+        tree = ocp.PyTreeCheckpointer().restore(path)
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+def metrics_without_times(workdir):
+    """The records of a run, less what depends on the clock."""
+    lines = (Path(workdir) / "metrics.jsonl").read_text().splitlines()
+    return [
+        {k: v for k, v in json.loads(line).items() if k not in TIME_KEYS}
+        for line in lines
+    ]
+
+
+def assert_same_run(left, right, step):
+    """Both runs hold the same state at a step, bit for bit, and the same records."""
+    one, other = saved_state(left, step), saved_state(right, step)
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        np.testing.assert_array_equal(value, other[name], err_msg=name)
+    assert metrics_without_times(left) == metrics_without_times(right)

@@ -1,0 +1,159 @@
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+
+from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.training.checkpoint import Checkpoints, abstract_state
+from gpt1_jax.training.state import TrainState
+
+CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)
+
+
+def state_at(step):
+    return TrainState(
+        step=jnp.int32(step),
+        params={"w": jnp.arange(1000.0) + step, "h": {"b": jnp.ones((3, 4)) * step}},
+        opt_state=({"mu": jnp.full((1000,), 0.5 * step)}, ()),
+        nonfinite_steps=jnp.int32(0),
+        nonfinite_in_row=jnp.int32(0),
+    )
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+@pytest.fixture
+def opened(tmp_path, said):
+    """A function that opens the checkpoints of one run folder."""
+    managers = []
+
+    def make():
+        managers.append(Checkpoints(epath.Path(tmp_path), CONFIG, said.append))
+        return managers[-1]
+
+    yield make
+    for manager in managers:
+        manager.close()
+
+
+def restore(checkpoints, check=lambda metadata: None):
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    target = abstract_state(jax.eval_shape(lambda: state_at(0)), sharding)
+    return checkpoints.restore(target, check)
+
+
+def save_all(checkpoints, losses):
+    for step, loss in losses.items():
+        checkpoints.save(state_at(step), {"number": step}, loss)
+    checkpoints.wait()
+
+
+def files_of(tmp_path, step):
+    folder = tmp_path / "checkpoints" / str(step) / "state"
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(files, key=lambda path: path.stat().st_size)
+
+
+def test_restore_gives_back_what_was_saved_and_its_metadata(opened):
+    save_all(opened(), {3: 1.0})
+    seen = []
+    restored = restore(opened(), seen.append)
+    jax.tree.map(np.testing.assert_array_equal, restored, state_at(3))
+    assert isinstance(restored, TrainState)
+    assert seen == [{"number": 3}]
+
+
+def test_nothing_saved_restores_nothing(opened):
+    assert restore(opened()) is None
+
+
+def test_the_latest_two_and_the_best_are_kept(opened, tmp_path):
+    save_all(opened(), {1: 5.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: None, 6: float("nan")})
+    kept = {p.name for p in (tmp_path / "checkpoints").iterdir()}
+    assert kept == {"2", "5", "6"}
+
+
+def test_saving_the_same_step_again_changes_nothing(opened, tmp_path):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+    before = (tmp_path / "checkpoints/1/manifest.json").stat().st_mtime_ns
+    save_all(checkpoints, {1: 2.0})
+    assert (tmp_path / "checkpoints/1/manifest.json").stat().st_mtime_ns == before
+
+
+def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(
+    opened, tmp_path, said
+):
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    largest = files_of(tmp_path, 2)[-1]
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    checkpoints = opened()
+    assert int(restore(checkpoints).step) == 1
+    assert "step 2 is damaged" in said[0] and "differs" in said[0]
+    assert (tmp_path / "damaged_checkpoints" / "2-0").exists()
+    save_all(checkpoints, {2: 0.5})  # the step can be saved again
+    assert int(restore(opened()).step) == 2
+
+
+@pytest.mark.parametrize("damage", ["no manifest", "cut manifest", "lost file"])
+def test_missing_pieces_are_noticed(opened, tmp_path, said, damage):
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    manifest = tmp_path / "checkpoints/2/manifest.json"
+    if damage == "no manifest":
+        manifest.unlink()
+    elif damage == "cut manifest":
+        manifest.write_text(manifest.read_text()[:50])
+    else:
+        files_of(tmp_path, 2)[-1].unlink()
+    assert int(restore(opened()).step) == 1
+    assert "step 2 is damaged" in said[0]
+
+
+def test_a_run_of_damaged_checkpoints_refuses_to_start(opened, tmp_path):
+    save_all(opened(), {1: 1.0})
+    (tmp_path / "checkpoints/1/manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"All checkpoints.*damaged.*--workdir"):
+        restore(opened())
+
+
+def test_a_refused_checkpoint_is_left_alone(opened, tmp_path):
+    save_all(opened(), {1: 1.0})
+
+    def refuse(metadata):
+        raise ValueError("another run")
+
+    with pytest.raises(ValueError, match="another run"):
+        restore(opened(), refuse)
+    assert int(restore(opened()).step) == 1
+
+
+def test_a_save_that_dies_half_way_leaves_the_one_before(opened, monkeypatch):
+    save_all(opened(), {1: 1.0})
+
+    def die(self):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "_write_manifest", die)
+        checkpoints = opened()
+        with pytest.raises(OSError, match="disk full"):
+            save_all(checkpoints, {2: 0.5})
+    assert int(restore(opened()).step) == 1
+
+
+def test_manifest_lists_every_file_but_itself(opened, tmp_path):
+    save_all(opened(), {1: 1.0})
+    folder = tmp_path / "checkpoints" / "1"
+    listed = json.loads((folder / "manifest.json").read_text())
+    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    left_out = {name.split("/")[-1] for name in found - set(listed)}
+    assert left_out <= {"manifest.json", "_CHECKPOINT_METADATA", "commit_success.txt"}
+    assert any("/d/" in name for name in listed)  # the arrays

@@ -1,0 +1,341 @@
+"""The released Adam rule and its schedules against tables, hands and NumPy."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from gpt1_jax.config import OptimizerConfig
+from gpt1_jax.model.transformer import init_params
+from gpt1_jax.training.optimizer import (
+    decay_mask,
+    make_optimizer,
+    make_schedule,
+    released_adam,
+)
+
+
+def optimizer_config(**overrides):
+    """The pre-training values (sec. 4.1; opt.py)."""
+    values = dict(
+        name="released_adam",
+        learning_rate=2.5e-4,
+        b1=0.9,
+        b2=0.999,
+        eps=1e-8,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        schedule="cosine",
+        warmup_steps=2000,
+    )
+    return OptimizerConfig(**{**values, **overrides})
+
+
+# The released linear schedule of the Story Cloze run: 138 updates, of which the
+# warmup is 0.2%, less than one update.
+def story_cloze_schedule(count):
+    x = jnp.asarray(count, jnp.float32) / 138
+    return 6.25e-5 * jnp.where(x <= 0.002, x / 0.002, 1.0) * (1 - x)
+
+
+# Pre-training with 1,000,000 updates: t, the released form, optax's form, and one
+# unit of the last digit known.
+PRETRAINING_RATES = [
+    (0, 0.0, 0.0, 1e-12),
+    (500, 6.25e-5, 6.25e-5, 1e-11),
+    (1000, 1.25e-4, 1.25e-4, 1e-11),
+    (2000, 2.5e-4, 2.5e-4, 1e-11),
+    (2001, 2.4999753e-4, 2.5e-4, 2e-11),
+    (10_000, 2.49938e-4, 2.49960e-4, 1e-9),
+    (100_000, 2.438821e-4, 2.440990e-4, 1e-10),
+    (250_000, 2.133883e-4, 2.138047e-4, 1e-10),
+    (500_000, 1.25e-4, 1.2539e-4, 1e-8),
+    (750_000, 3.66117e-5, 3.67509e-5, 1e-10),
+    (1_000_000, 0.0, 0.0, 1e-11),
+]
+
+
+@pytest.mark.parametrize(("t", "released", "optax_form", "digit"), PRETRAINING_RATES)
+def test_cosine_schedules_equal_the_table(t, released, optax_form, digit):
+    for name, expected in [("cosine", released), ("cosine_after_warmup", optax_form)]:
+        schedule = make_schedule(optimizer_config(schedule=name), 1_000_000)
+        assert float(schedule(t)) == pytest.approx(expected, abs=digit, rel=5e-7)
+
+
+def test_cosine_schedule_drops_by_a_jump_at_the_end_of_warmup():
+    """The cosine runs over all of x: at the end of warmup it is already below 1."""
+    schedule = make_schedule(optimizer_config(warmup_steps=20), 100)
+    assert float(schedule(20)) == pytest.approx(2.5e-4, rel=1e-6)
+    expected = 2.5e-4 * 0.5 * (1 + np.cos(np.pi * 0.21))
+    assert float(schedule(21)) == pytest.approx(expected, rel=1e-6)
+    assert expected < 0.9 * 2.5e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("linear", [0.0, 0.225, 0.4, 0.8, 0.7, 0.5, 0.1]),
+        ("constant", [0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 1.0]),
+    ],
+)
+def test_linear_and_constant_schedules_by_hand(name, expected):
+    """40 updates, 8 of warmup; the linear decay also multiplies the warmup."""
+    config = optimizer_config(schedule=name, learning_rate=1.0, warmup_steps=8)
+    schedule = make_schedule(config, 40)
+    actual = [float(schedule(t)) for t in (0, 2, 4, 8, 12, 20, 36)]
+    if name == "linear":
+        expected = [0.0, 0.25 * 0.95, 0.5 * 0.9, 0.8, 0.7, 0.5, 0.1]
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cosine", "cosine_after_warmup", "linear"])
+def test_schedules_end_at_zero(name):
+    schedule = make_schedule(optimizer_config(schedule=name, warmup_steps=3), 10)
+    rates = [float(schedule(t)) for t in range(11)]
+    assert rates[10] == pytest.approx(0.0, abs=1e-11)
+    assert min(rates[1:10]) > 0
+    assert max(rates) <= 2.5e-4 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["cosine", "cosine_after_warmup", "linear", "constant"]
+)
+def test_schedules_without_warmup_begin_at_the_peak(name):
+    schedule = make_schedule(optimizer_config(schedule=name, warmup_steps=0), 10)
+    assert float(schedule(0)) == pytest.approx(2.5e-4, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["cosine", "cosine_after_warmup", "linear", "constant"]
+)
+def test_schedules_with_warmup_begin_at_zero_and_trace(name):
+    schedule = make_schedule(optimizer_config(schedule=name), 10_000)
+    assert float(schedule(0)) == 0.0
+    traced = jax.jit(jax.vmap(schedule))(jnp.array([0, 1, 1999, 2000, 2001, 9999]))
+    assert traced.dtype == jnp.float32
+    eager = [float(schedule(t)) for t in (0, 1, 1999, 2000, 2001, 9999)]
+    np.testing.assert_allclose(traced, eager, rtol=1e-6, atol=1e-11)
+
+
+def updates_of_constant_gradient(optimizer, ndim, num_updates=4):
+    """(first moment, second moment, update, p) of p = 1 under gradients of 0.1."""
+    params = {"w": jnp.ones((1,) * ndim)}
+    grads = {"w": jnp.full((1,) * ndim, 0.1)}
+    state, rows = optimizer.init(params), []
+    for _ in range(num_updates):
+        updates, state = optimizer.update(grads, state, params)
+        params = optax.apply_updates(params, updates)
+        rows.append((updates["w"].item(), params["w"].item()))
+    return rows, state
+
+
+def test_released_adam_by_hand():
+    """Story Cloze's rates; to seven digits where the parameter has them."""
+    optimizer = released_adam(story_cloze_schedule, 0.9, 0.999, 1e-8, 0.01)
+    rows, state = updates_of_constant_gradient(optimizer, 2, 1)
+    assert rows == [(0.0, 1.0)]  # the rate of the first update is zero
+    assert state.mu["w"].item() == pytest.approx(0.01, rel=1e-6)
+    assert state.nu["w"].item() == pytest.approx(1e-5, rel=1e-6)
+    rows, _ = updates_of_constant_gradient(optimizer, 2)
+    updates, params = zip(*rows, strict=True)
+    np.testing.assert_allclose(
+        updates, [0, -6.2192970e-5, -6.1718509e-5, -6.1253552e-5], rtol=5e-7
+    )
+    np.testing.assert_allclose(
+        params, [1, 0.9999378070, 0.9998760885, 0.9998148350], rtol=1e-7
+    )
+
+
+def test_released_adam_does_not_decay_vectors():
+    """What a vector lacks is lr * c * decay * p = 1.46e-5 * 0.01 at the 2nd update."""
+    optimizer = released_adam(story_cloze_schedule, 0.9, 0.999, 1e-8, 0.01)
+    matrix, _ = updates_of_constant_gradient(optimizer, 2)
+    vector, _ = updates_of_constant_gradient(optimizer, 1)
+    scalar, _ = updates_of_constant_gradient(optimizer, 0)
+    difference = vector[1][0] - matrix[1][0]
+    assert difference == pytest.approx(1.4600721e-5 * 0.01, rel=1e-4)
+    assert scalar == vector
+
+
+def test_adamw_differs_from_released_adam_by_the_decay_factor():
+    def adamw(decay):
+        return optax.adamw(story_cloze_schedule, weight_decay=decay)
+
+    rows, _ = updates_of_constant_gradient(adamw(0.01), 2)
+    plain, _ = updates_of_constant_gradient(adamw(0.0), 2)
+    ours, _ = updates_of_constant_gradient(
+        released_adam(story_cloze_schedule, 0.9, 0.999, 1e-8, 0.01), 2
+    )
+    assert rows[1][0] == pytest.approx(-6.2667566e-5, rel=2e-5)  # 1 - b2**t rounds
+    assert ours[1][0] == pytest.approx(-6.2192970e-5, rel=5e-7)
+    # Without decay the two agree but for epsilon; with it the released rule decays
+    # by sqrt(1 - b2^2) / (1 - b1^2) = 0.2353 of AdamW's.
+    share = (ours[1][0] - plain[1][0]) / (rows[1][0] - plain[1][0])
+    assert share == pytest.approx(np.sqrt(1 - 0.999**2) / 0.19, rel=1e-2)
+
+
+def test_released_adam_adds_epsilon_before_the_bias_correction():
+    """With epsilon as large as sqrt(v), the order is plain to see."""
+    optimizer = released_adam(lambda count: jnp.float32(1.0), 0.9, 0.999, 1e-3, 0.0)
+    rows, _ = updates_of_constant_gradient(optimizer, 2, 1)
+    correction = np.sqrt(0.001) / 0.1
+    expected = -correction * 0.01 / (np.sqrt(1e-5) + 1e-3)
+    assert rows[0][0] == pytest.approx(expected, rel=1e-6)
+    adamw_form = -0.1 / (0.1 + 1e-3)
+    assert abs(expected - adamw_form) > 0.2
+
+
+def numpy_released_adam(params, grads, schedule, num_steps, decay):
+    """The lines of opt.py in float64, gradients clipped to norm 1."""
+    b1, b2, eps = 0.9, 0.999, 1e-8
+    params = {name: value.astype(np.float64) for name, value in params.items()}
+    m = {name: np.zeros_like(value) for name, value in params.items()}
+    v = {name: np.zeros_like(value) for name, value in params.items()}
+    for t in range(num_steps):
+        g = {name: value[t].astype(np.float64) for name, value in grads.items()}
+        norm = np.sqrt(sum((value**2).sum() for value in g.values()))
+        rate = schedule(t) * np.sqrt(1 - b2 ** (t + 1)) / (1 - b1 ** (t + 1))
+        for name in params:
+            clipped = g[name] * min(1.0, 1.0 / norm)
+            m[name] = b1 * m[name] + (1 - b1) * clipped
+            v[name] = b2 * v[name] + (1 - b2) * clipped**2
+            direction = m[name] / (np.sqrt(v[name]) + eps)
+            if params[name].ndim > 1:
+                direction = direction + decay * params[name]
+            params[name] = params[name] - rate * direction
+    return params
+
+
+def numpy_warmup_cosine(t):
+    return 1e-3 * (t / 10 if t <= 10 else 0.5 * (1 + np.cos(np.pi * t / 50)))
+
+
+@pytest.mark.parametrize("decay", [0.01, 10.0])
+def test_make_optimizer_follows_the_released_lines(decay):
+    """50 random steps, some clipped and some not; decay 10 makes its term seen."""
+    num_steps = 50
+    rng = np.random.default_rng(0)
+    shapes = {"kernel": (8, 6), "bias": (6,), "stack": (2, 3, 4), "gain": ()}
+    params = {
+        name: np.asarray(0.1 * rng.normal(size=shape), np.float32)
+        for name, shape in shapes.items()
+    }
+    sizes = np.exp(rng.normal(size=num_steps) - 2)  # norms from 0.1 to 10
+    grads = {
+        name: np.stack([s * rng.normal(size=shape) for s in sizes]).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    norms = np.sqrt(sum((g.reshape(num_steps, -1) ** 2).sum(1) for g in grads.values()))
+    assert 10 < np.sum(norms > 1) < 40
+    config = optimizer_config(learning_rate=1e-3, warmup_steps=10, weight_decay=decay)
+    optimizer = make_optimizer(config, num_steps)
+
+    @jax.jit
+    def train(params):
+        def step(carry, step_grads):
+            params, state = carry
+            updates, state = optimizer.update(step_grads, state, params)
+            return (optax.apply_updates(params, updates), state), None
+
+        return jax.lax.scan(step, (params, optimizer.init(params)), grads)[0][0]
+
+    actual = train(params)
+    expected = numpy_released_adam(params, grads, numpy_warmup_cosine, num_steps, decay)
+    for name in shapes:
+        assert np.abs(expected[name] - params[name]).max() > 1e-3
+        np.testing.assert_allclose(actual[name], expected[name], atol=1e-7, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+def test_make_optimizer_clips_by_the_global_norm(name):
+    """(3, 4) in two tensors becomes (0.6, 0.8); clipped one by one, (1, 1)."""
+    optimizer = make_optimizer(optimizer_config(name=name, b1=0.0), 10)
+    params = {"a": jnp.zeros((1, 1)), "b": jnp.zeros((1, 1))}
+    grads = {"a": jnp.full((1, 1), 3.0), "b": jnp.full((1, 1), 4.0)}
+    _, state = optimizer.update(grads, optimizer.init(params), params)
+    [(mu, nu)] = [
+        (node.mu, node.nu)
+        for node in jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "mu"))
+        if hasattr(node, "mu")
+    ]
+    assert mu["a"].item() == pytest.approx(0.6, rel=1e-6)
+    assert mu["b"].item() == pytest.approx(0.8, rel=1e-6)
+    assert nu["b"].item() == pytest.approx(0.64 * 0.001, rel=1e-4)
+
+
+def test_make_optimizer_leaves_small_gradients_alone():
+    optimizer = make_optimizer(optimizer_config(b1=0.0), 10)
+    params = {"a": jnp.zeros((1, 2))}
+    grads = {"a": jnp.array([[0.3, 0.4]])}
+    _, state = optimizer.update(grads, optimizer.init(params), params)
+    np.testing.assert_array_equal(state[1].mu["a"], grads["a"])
+
+
+@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+def test_make_optimizer_first_update_has_rate_zero(name):
+    """Parameters stand still, decay included, but the moments move."""
+    optimizer = make_optimizer(optimizer_config(name=name, weight_decay=0.5), 10)
+    params = {"w": jnp.ones((2, 2))}
+    grads = {"w": jnp.full((2, 2), 0.1)}
+    state = optimizer.init(params)
+    updates, state = optimizer.update(grads, state, params)
+    assert not updates["w"].any()
+    updates, state = optimizer.update(grads, state, params)
+    assert (updates["w"] < 0).all()
+
+
+@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+def test_make_optimizer_decays_matrices_only(name):
+    """With a zero gradient only the decay moves a parameter."""
+    config = optimizer_config(name=name, warmup_steps=0, weight_decay=0.1)
+    optimizer = make_optimizer(config, 10)
+    params = {"w": jnp.ones((2, 3)), "b": jnp.ones(3)}
+    grads = jax.tree.map(jnp.zeros_like, params)
+    updates, _ = optimizer.update(grads, optimizer.init(params), params)
+    assert not updates["b"].any()
+    factor = np.sqrt(0.001) / 0.1 if name == "released_adam" else 1.0
+    np.testing.assert_allclose(
+        updates["w"], np.full((2, 3), -2.5e-4 * factor * 0.1), rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("b1", [0.0, 0.9])
+@pytest.mark.parametrize("b2", [0.0, 0.999])
+def test_released_adam_works_with_any_beta(b1, b2):
+    """A first step without decay has size rate * c * (1-b1) g / sqrt((1-b2) g^2)."""
+    optimizer = released_adam(lambda count: jnp.float32(0.5), b1, b2, 1e-12, 0.0)
+    rows, _ = updates_of_constant_gradient(optimizer, 2, 3)
+    np.testing.assert_allclose([row[0] for row in rows], [-0.5] * 3, rtol=1e-5)
+
+
+def test_released_adam_bias_correction_is_exact_in_float32():
+    """1 - 0.999**tau by subtraction would be off by 6e-5 at the first update."""
+    optimizer = released_adam(lambda count: jnp.float32(1.0), 0.9, 0.99999, 0.0, 0.0)
+    params, grads = {"w": jnp.ones((1, 1))}, {"w": jnp.full((1, 1), 0.1)}
+    updates, _ = optimizer.update(grads, optimizer.init(params), params)
+    assert updates["w"].item() == pytest.approx(-1.0, rel=1e-6)
+
+
+def test_released_adam_needs_params():
+    optimizer = released_adam(lambda count: 1.0, 0.9, 0.999, 1e-8, 0.01)
+    params = {"w": jnp.ones((1, 1))}
+    with pytest.raises(ValueError, match="needs params"):
+        optimizer.update(params, optimizer.init(params))
+
+
+def test_released_adam_state_is_float32_and_counts_updates():
+    optimizer = released_adam(story_cloze_schedule, 0.9, 0.999, 1e-8, 0.01)
+    _, state = updates_of_constant_gradient(optimizer, 2, 3)
+    assert state.count.dtype == jnp.int32
+    assert state.count.item() == 3
+    assert {leaf.dtype for leaf in jax.tree.leaves((state.mu, state.nu))} == {
+        jnp.dtype("float32")
+    }
+
+
+def test_decay_mask_of_the_model_names_all_but_biases_and_gains(tiny_model_config):
+    params = jax.eval_shape(lambda: init_params(tiny_model_config(), jax.random.key(0)))
+    for path, decayed in jax.tree.leaves_with_path(decay_mask(params)):
+        name = path[-1].key
+        assert decayed == (name in ("kernel", "wte", "wpe")), path

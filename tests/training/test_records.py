@@ -1,0 +1,98 @@
+import json
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from gpt1_jax.training.records import METRICS_FILE, Records, plot_loss, read_metrics
+
+METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
+
+
+def open_records(tmp_path, first_step=0, **overrides):
+    values = {
+        "tokens_per_step": 100,
+        "mfu_per_token_rate": None,
+        "tensorboard": False,
+        "active": True,
+    }
+    return Records(tmp_path, first_step, 10, **{**values, **overrides})
+
+
+def test_metrics_are_written_a_line_each(tmp_path):
+    records = open_records(tmp_path)
+    records.train(1, METRICS)
+    records.write({"step": 1, "valid_loss": 2.0, "sample": "the end\n"})
+    records.close()
+    lines = (tmp_path / METRICS_FILE).read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"step": 1, **METRICS},
+        {"step": 1, "valid_loss": 2.0, "sample": "the end\n"},
+    ]
+
+
+def test_speed_counts_steps_since_the_last_record_but_not_pauses(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    records = open_records(tmp_path, mfu_per_token_rate=1e-3)
+    records.step_done(1)  # compiled: its time is not counted
+    now[0] = 4.0
+    records.step_done(3)
+    records.train(3, METRICS)
+    records.pause_clock()
+    now[0] = 100.0
+    records.step_done(4)
+    now[0] = 103.0
+    records.train(5, METRICS)
+    records.close()
+    first, second = read_metrics(tmp_path / METRICS_FILE)
+    assert first["step_seconds"] == 2.0
+    assert first["tokens_per_second"] == 50.0
+    assert first["mfu"] == pytest.approx(0.05)
+    assert second["step_seconds"] == 3.0
+
+
+def test_mfu_is_left_out_where_the_peak_is_unknown(tmp_path):
+    records = open_records(tmp_path)
+    records.step_done(1)
+    records.train(2, METRICS)
+    records.close()
+    assert "mfu" not in read_metrics(tmp_path / METRICS_FILE)[0]
+
+
+def test_a_resumed_run_drops_later_and_cut_lines(tmp_path):
+    path = tmp_path / METRICS_FILE
+    whole = [{"step": n, "loss": 1.0} for n in (2, 4, 6)]
+    path.write_text("".join(json.dumps(r) + "\n" for r in whole) + '{"step": 8, "lo')
+    records = open_records(tmp_path, first_step=4)
+    assert records.recorded("loss", 4) and not records.recorded("loss", 6)
+    records.train(6, METRICS)
+    records.close()
+    assert [r["step"] for r in read_metrics(path)] == [2, 4, 6]
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_tensorboard_holds_the_same_numbers(tmp_path):
+    records = open_records(tmp_path, tensorboard=True)
+    records.train(1, METRICS)
+    records.write({"step": 1, "sample": "the end"})
+    records.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert events.Scalars("loss")[0].value == 2.5
+    assert events.Scalars("loss")[0].step == 1
+    assert any("sample" in tag for tag in events.Tags()["tensors"])
+
+
+def test_processes_that_do_not_write_leave_no_file(tmp_path):
+    records = open_records(tmp_path, active=False)
+    records.step_done(1)
+    records.train(2, METRICS)
+    records.say("nothing")
+    records.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_plot_is_a_picture_even_without_validation(tmp_path):
+    records = open_records(tmp_path)
+    records.train(1, METRICS)
+    records.close()
+    assert plot_loss(tmp_path).read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,150 @@
+"""A step that is not finite changes nothing but the counters."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from gpt1_jax.config import OptimizerConfig
+from gpt1_jax.training.optimizer import make_optimizer
+from gpt1_jax.training.state import apply_gradients, init_state
+
+
+def make_run(name="released_adam"):
+    """An optimizer and a state that has taken two good steps."""
+    config = OptimizerConfig(
+        name=name,
+        learning_rate=0.1,
+        b1=0.9,
+        b2=0.999,
+        eps=1e-8,
+        weight_decay=0.01,
+        clip_norm=1.0,
+        schedule="linear",
+        warmup_steps=0,
+    )
+    optimizer = make_optimizer(config, 100)
+    step = jax.jit(
+        lambda state, grads, loss: apply_gradients(state, grads, loss, optimizer)
+    )
+    state = init_state({"w": jnp.ones((2, 3)), "b": jnp.zeros(3)}, optimizer)
+    for _ in range(2):
+        state, _ = step(state, good_grads(), jnp.float32(1.0))
+    return step, state, optimizer
+
+
+def good_grads():
+    return {"w": jnp.full((2, 3), 0.2), "b": jnp.arange(3.0)}
+
+
+def bad_grads(value):
+    grads = good_grads()
+    return {**grads, "w": grads["w"].at[1, 2].set(value)}
+
+
+def counters(state):
+    return tuple(
+        int(x) for x in (state.step, state.nonfinite_steps, state.nonfinite_in_row)
+    )
+
+
+def assert_same(ours, theirs):
+    assert jax.tree.structure(ours) == jax.tree.structure(theirs)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_array_equal(a, b)
+
+
+def test_init_state_is_before_the_first_step():
+    optimizer = optax.sgd(0.1)
+    params = {"w": jnp.ones((2, 3))}
+    state = init_state(params, optimizer)
+    assert counters(state) == (0, 0, 0)
+    assert state.step.dtype == jnp.int32
+    assert_same(state.params, params)
+    assert_same(state.opt_state, optimizer.init(params))
+
+
+@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+def test_apply_gradients_is_the_update_of_the_optimizer(name):
+    step, state, optimizer = make_run(name)
+    updates, opt_state = jax.jit(optimizer.update)(
+        good_grads(), state.opt_state, state.params
+    )
+    after, metrics = step(state, good_grads(), jnp.float32(2.0))
+    assert_same(after.opt_state, opt_state)
+    for key, value in optax.apply_updates(state.params, updates).items():
+        np.testing.assert_allclose(after.params[key], value, rtol=1e-6)
+        assert np.abs(after.params[key] - state.params[key]).max() > 0
+    assert counters(after) == (3, 0, 0)
+    assert float(metrics["grad_norm"]) == pytest.approx(np.sqrt(6 * 0.04 + 5))
+
+
+@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+@pytest.mark.parametrize(
+    ("grads", "loss"),
+    [
+        (good_grads(), jnp.nan),
+        (good_grads(), jnp.inf),
+        (bad_grads(jnp.nan), 1.0),
+        (bad_grads(jnp.inf), 1.0),
+        (bad_grads(-jnp.inf), 1.0),
+        (bad_grads(1e30), 1.0),  # finite, but its square is not
+    ],
+    ids=["nan_loss", "inf_loss", "nan_grad", "inf_grad", "minus_inf_grad", "overflow"],
+)
+def test_apply_gradients_skips_what_is_not_finite(name, grads, loss):
+    step, before, _ = make_run(name)
+    after, metrics = step(before, grads, jnp.float32(loss))
+    assert_same(after.params, before.params)
+    assert_same(after.opt_state, before.opt_state)  # moments and schedule's counter
+    assert counters(after) == (3, 1, 1)
+    assert int(metrics["nonfinite_steps"]) == 1
+    assert int(metrics["nonfinite_in_row"]) == 1
+
+
+def test_apply_gradients_counts_skipped_steps_and_forgets_the_row():
+    step, state, _ = make_run()
+    history = []
+    for finite in (False, False, True, False, True, True):
+        loss = jnp.float32(1.0 if finite else jnp.nan)
+        state, metrics = step(state, good_grads(), loss)
+        history.append(counters(state))
+        assert int(metrics["nonfinite_in_row"]) == history[-1][2]
+    assert history == [(3, 1, 1), (4, 2, 2), (5, 2, 0), (6, 3, 1), (7, 3, 0), (8, 3, 0)]
+    assert state.opt_state[1].count.item() == 5, "the schedule counts only updates"
+
+
+def test_apply_gradients_after_a_skip_continues_as_if_it_had_not_been():
+    step, state, _ = make_run()
+    skipped, _ = step(state, bad_grads(jnp.nan), jnp.float32(1.0))
+    resumed, _ = step(skipped, good_grads(), jnp.float32(1.0))
+    direct, _ = step(state, good_grads(), jnp.float32(1.0))
+    assert_same(resumed.params, direct.params)
+    assert_same(resumed.opt_state, direct.opt_state)
+
+
+def test_apply_gradients_reports_the_norm_before_clipping():
+    step, state, _ = make_run()
+    grads = {"w": jnp.zeros((2, 3)), "b": jnp.array([30.0, 40.0, 0.0])}
+    _, metrics = step(state, grads, jnp.float32(1.0))
+    assert float(metrics["grad_norm"]) == pytest.approx(50.0)
+
+
+def test_apply_gradients_keeps_the_structure_of_the_state():
+    """So that the compiled step takes its own output, donated buffers included."""
+    step, state, optimizer = make_run()
+    after = jax.eval_shape(
+        lambda s: apply_gradients(s, good_grads(), jnp.float32(1.0), optimizer)[0],
+        state,
+    )
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    for ours, theirs in zip(
+        jax.tree.leaves(after), jax.tree.leaves(state), strict=True
+    ):
+        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        assert ours.weak_type == theirs.weak_type
+    for _ in range(3):
+        state, _ = step(state, good_grads(), jnp.float32(1.0))
+    assert step._cache_size() == 1
