@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import warnings
 from pathlib import Path
 
 import jax
@@ -53,8 +52,12 @@ def load_config(preset="quickstart", **overrides):
 def saved_state(workdir, step):
     """All arrays of a checkpoint as a flat dict of numpy arrays."""
     path = Path(workdir) / f"checkpoints/{step}/state"
-    with warnings.catch_warnings(action="ignore"):  # that shardings come from the file
-        tree = ocp.PyTreeCheckpointer().restore(path)
+    reader = ocp.PyTreeCheckpointer()
+    as_numpy = jax.tree.map(
+        lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
+        reader.metadata(path).item_metadata.tree,
+    )
+    tree = reader.restore(path, ocp.args.PyTreeRestore(restore_args=as_numpy))
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 

@@ -1,5 +1,6 @@
 """Documents from files, TFDS and the machine's own documentation."""
 
+import functools
 import gzip
 import json
 import os
@@ -302,9 +303,9 @@ def test_check_readable_accepts_text_after_white_space(tmp_path, monkeypatch):
 ROWS = ["One row.", "Two\nlines", "naïve café", "", "The last."]
 
 
-@pytest.fixture(scope="module")
-def tfds_dir(tmp_path_factory) -> Path:
-    """A folder in which TFDS has prepared the dataset `gpt1_rows`."""
+@functools.cache  # TFDS registers a name once
+def rows_builder() -> type:
+    """The TFDS builder of a dataset `gpt1_rows`, which holds `self.rows`."""
     import tensorflow_datasets as tfds
 
     class Gpt1Rows(tfds.core.GeneratorBasedBuilder):
@@ -324,8 +325,8 @@ def tfds_dir(tmp_path_factory) -> Path:
 
         def _split_generators(self, dl_manager):
             return {
-                "train": self._generate_examples(ROWS),
-                "test": self._generate_examples(ROWS[:2]),
+                "train": self._generate_examples(self.rows),
+                "test": self._generate_examples(self.rows[:2]),
             }
 
         def _generate_examples(self, rows):
@@ -333,8 +334,20 @@ def tfds_dir(tmp_path_factory) -> Path:
                 latin = text.encode("latin1")
                 yield index, {"text": text, "latin": latin, "label": index}
 
+    return Gpt1Rows
+
+
+def prepare_tfds(directory: Path, rows: list[str]) -> None:
+    """Has TFDS prepare the rows as ArrayRecord."""
+    builder = rows_builder()(data_dir=directory, file_format="array_record")
+    builder.rows = rows
+    builder.download_and_prepare()
+
+
+@pytest.fixture(scope="module")
+def tfds_dir(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("tfds")
-    Gpt1Rows(data_dir=directory, file_format="array_record").download_and_prepare()
+    prepare_tfds(directory, ROWS)
     return directory
 
 
@@ -360,6 +373,16 @@ def test_tfds_documents_are_ranges_of_rows_when_there_are_many(tfds_dir, monkeyp
     assert [text_of(d) for d in documents] == [
         "".join(row + "\n" for row in rows) for rows in (ROWS[:3], ROWS[3:])
     ]
+
+
+def test_tfds_documents_stamp_changes_with_the_text(tfds_dir, tmp_path):
+    prepare_tfds(tmp_path, [*ROWS[:4], "Another end."])
+    one, other = (
+        tfds_documents("gpt1_rows:train", "text", str(directory), KEY)
+        for directory in (tfds_dir, tmp_path)
+    )
+    assert one[0].name == other[0].name
+    assert one[0].stamp != other[0].stamp
 
 
 def test_tfds_documents_may_hold_blank_rows(tfds_dir):

@@ -1,0 +1,140 @@
+"""The program as its user runs it: a process of its own, signals and all."""
+
+import signal
+import socket
+
+import pytest
+from tiny_run import ROOT, assert_same_run, saved_state
+
+from gpt1_jax.training.loop import EXIT_STOPPED
+
+SLOW_STEPS = """
+import time
+from gpt1_jax.training import loop
+read = loop._read
+loop._read = lambda *a: (time.sleep(0.2), read(*a))
+"""
+
+KILLED_IN_SAVE = """
+import os, signal
+from gpt1_jax.training.checkpoint import Checkpoints
+write = Checkpoints._write_manifest
+def die(self):
+    if self._saving == {step}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    write(self)
+Checkpoints._write_manifest = die
+"""
+
+
+@pytest.fixture(scope="module")
+def whole_run(tmp_path_factory):
+    """A folder for the uninterrupted run, shared by the tests that compare."""
+    return tmp_path_factory.mktemp("whole")
+
+
+def uninterrupted(run_main, folder):
+    if not (folder / "plots").exists():
+        code, output = run_main(folder)
+        assert code == 0, output
+    return folder
+
+
+def test_a_run_shows_what_it_does(run_main, whole_run):
+    uninterrupted(run_main, whole_run)
+    code, output = run_main(whole_run)
+    assert code == 0, output
+    assert "Resuming from the checkpoint of step 12" in output
+    assert "Done: 12 steps" in output
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_exits_with_the_documented_code(
+    run_main, whole_run, tmp_path, number
+):
+    uninterrupted(run_main, whole_run)
+    code, output = run_main(
+        tmp_path, before=SLOW_STEPS, signal_at=("step      6/12", number)
+    )
+    assert code == EXIT_STOPPED, output
+    assert "Run the same command again to go on" in output
+    stopped_at = max(int(p.name) for p in (tmp_path / "checkpoints").iterdir())
+    assert 6 <= stopped_at < 12
+    code, output = run_main(tmp_path)
+    assert code == 0, output
+    assert f"Resuming from the checkpoint of step {stopped_at}" in output
+    assert_same_run(whole_run, tmp_path, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [4, 8])
+def test_kill_in_the_middle_of_a_save_loses_only_that_save(
+    run_main, whole_run, tmp_path, step
+):
+    uninterrupted(run_main, whole_run)
+    code, output = run_main(tmp_path, before=KILLED_IN_SAVE.format(step=step))
+    assert code == -signal.SIGKILL, output
+    code, output = run_main(tmp_path)
+    assert code == 0, output
+    resumed = f"Resuming from the checkpoint of step {step - 4}"
+    assert (resumed in output) == (step > 4)
+    assert_same_run(whole_run, tmp_path, 12)
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one_does(run_main, whole_run, tmp_path):
+    """One device in each of two processes, joined by gloo."""
+    import concurrent.futures
+
+    import numpy as np
+
+    uninterrupted(run_main, whole_run)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+
+    def start(index):
+        env = {
+            "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
+            "JAX_NUM_PROCESSES": "2",
+            "JAX_PROCESS_ID": str(index),
+        }
+        return run_main(tmp_path, "--distributed=on", env=env)
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        results = list(pool.map(start, range(2)))
+    assert [code for code, _ in results] == [0, 0], results
+    assert "2 x cpu" in results[0][1] and "step" not in results[1][1]
+    one, two = saved_state(whole_run, 12), saved_state(tmp_path, 12)
+    for name, value in one.items():
+        np.testing.assert_allclose(two[name], value, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (["--config.model.num_heads=3"], ["embed_dim=16", "num_heads=3"]),
+        (["--config.data.train=no/such.txt"], ["no/such.txt", "names no file"]),
+        (["--config.train.num_epochs=1"], ["num_epochs=1.0", "num_steps=12"]),
+        (["--config.model.depth=3"], ["depth"]),
+        (["--config.model.num_layers=many"], ["num_layers", "many"]),
+        (["stray"], ["unexpected arguments ['stray']"]),
+    ],
+)
+def test_bad_input_takes_one_clear_line(run_main, tmp_path, flags, parts):
+    code, output = run_main(tmp_path / "run", *flags)
+    assert code not in (0, EXIT_STOPPED), output
+    for part in parts:
+        assert part in output
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_unknown_presets_are_refused_with_the_list(run_main, tmp_path):
+    code, output = run_main(tmp_path, preset="huge")
+    assert code != 0 and "paper, paper_1m, small, quickstart" in output
+
+
+def test_the_default_run_folder_is_named_by_job_and_preset():
+    text = (ROOT / "gpt1_jax" / "main.py").read_text()
+    assert 'os.path.join("runs", config.job, config.preset)' in text
