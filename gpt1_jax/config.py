@@ -7,14 +7,11 @@ work, raise a `ValueError` naming the key, the value and a way out.
 """
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 DTYPES = ("float32", "bfloat16")
-
-Section = TypeVar("Section")
 
 
 def _require(condition: bool, message: str) -> None:
@@ -305,7 +302,7 @@ class PretrainConfig:
         return {**dataclasses.asdict(self), "model": dict(self.model)}
 
 
-def _section(name: str, cls: type[Section], values: Mapping[str, Any]) -> Section:
+def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
     """Builds one section; a wrong set of keys is a ValueError."""
     prefix = f"config.{name}" if name else "config"
     known = {field.name for field in dataclasses.fields(cls)}
@@ -347,52 +344,6 @@ def from_config_dict(config: Mapping[str, Any]) -> PretrainConfig:
         if name in values:
             values[name] = _section(name, cls, values[name])
     return _section("", PretrainConfig, values)
-
-
-# What a checkpoint's future depends on: a resumed run must agree on all of it.
-# Everything else (cadences, cache folders, layer loop, ...) may change freely.
-_FREE_KEYS = {
-    "preset",
-    "model.layer_loop",
-    "model.remat",
-    "data.cache_dir",
-    "data.num_workers",
-    "train.max_nonfinite_steps",
-    "train.compilation_cache_dir",
-}
-_FREE_SECTIONS = {"eval", "checkpoint", "log"}
-
-
-def changed_keys(
-    saved: Mapping[str, Any], current: Mapping[str, Any]
-) -> dict[str, tuple[Any, Any]]:
-    """The keys whose change would make a resumed run another run.
-
-    Args:
-      saved: `PretrainConfig.to_dict()` as read back from a checkpoint.
-      current: the same of the run that wants to resume.
-
-    Returns:
-      `{key: (saved value, current value)}`, empty when the run may resume.
-    """
-
-    def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for key, value in tree.items():
-            if isinstance(value, Mapping):
-                flat.update(flatten(value, f"{prefix}{key}."))
-            else:
-                flat[prefix + key] = value
-        return flat
-
-    before, now = flatten(json.loads(json.dumps(saved))), flatten(current)
-    return {
-        key: (before.get(key), now.get(key))
-        for key in sorted(before.keys() | now.keys())
-        if key not in _FREE_KEYS
-        and key.split(".")[0] not in _FREE_SECTIONS
-        and before.get(key) != now.get(key)
-    }
 
 
 def default_cache_dir() -> str:

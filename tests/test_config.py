@@ -3,7 +3,6 @@ import json
 import pytest
 from tiny_run import load_config
 
-from gpt1_jax import config as config_lib
 from gpt1_jax.config import from_config_dict
 
 PRESETS = ("paper", "paper_1m", "small", "quickstart")
@@ -87,23 +86,3 @@ def test_unknown_and_missing_keys_are_refused():
 def test_unknown_presets_are_refused_with_the_list():
     with pytest.raises(ValueError, match=r"'huge'.*paper, paper_1m"):
         load_config("huge")
-
-
-def test_changed_keys_name_what_makes_another_run():
-    saved = json.loads(json.dumps(resolve().to_dict()))
-    assert not config_lib.changed_keys(saved, resolve().to_dict())
-    free = resolve(
-        eval__every_steps=3,
-        log__every_steps=1,
-        checkpoint__keep_best=0,
-        model__remat=True,
-        model__layer_loop="scan",
-        data__num_workers=1,
-    )
-    assert not config_lib.changed_keys(saved, free.to_dict())
-    other = resolve(optimizer__learning_rate=1e-3, model__num_layers=2, seed=7)
-    assert config_lib.changed_keys(saved, other.to_dict()) == {
-        "model.num_layers": (12, 2),
-        "optimizer.learning_rate": (2.5e-4, 1e-3),
-        "seed": (0, 7),
-    }

@@ -300,7 +300,8 @@ def _collect_docstrings(packages: list[str]) -> dict[str, str]:
     roots = [Path(sysconfig.get_paths()["stdlib"])]
     for package in packages:
         spec = importlib.util.find_spec(package)
-        roots += [Path(folder) for folder in spec.submodule_search_locations or ()]
+        folders = spec.submodule_search_locations if spec else ()
+        roots += [Path(folder) for folder in folders or ()]
     seen: set[str] = set()
     for root in roots:
         for file in sorted(root.rglob("*.py")):

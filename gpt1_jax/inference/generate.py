@@ -9,7 +9,9 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import transformer
 from gpt1_jax.model.layers import matmul
 
-Sampler = Callable[[transformer.Params, jax.Array, int, jax.Array], jax.Array]
+Sampler = Callable[
+    [transformer.Params, jax.typing.ArrayLike, int, jax.Array], jax.Array
+]
 
 
 def make_sampler(config: ModelConfig, temperature: float, top_k: int) -> Sampler:

@@ -53,7 +53,7 @@ def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
 class ReleasedAdamState(NamedTuple):
     """State of `released_adam`."""
 
-    count: jax.Array  # shape=(), dtype=int32, completed updates
+    count: jax.Array  # type: ignore[assignment]  # int32, completed updates
     mu: optax.Updates  # first moment, like params
     nu: optax.Updates  # second moment, like params
 

@@ -9,13 +9,59 @@ import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import PretrainConfig, changed_keys, default_cache_dir
+from gpt1_jax.config import PretrainConfig, default_cache_dir
 from gpt1_jax.data.shards import Corpus
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.parallel import mesh as parallel
 
 _CONFIG_FILE = "config.json"
 _WAY_OUT = "Give the saved values, or name another --workdir for a new run."
+
+
+# What a checkpoint's future depends on: a resumed run must agree on all of it.
+# Everything else (cadences, cache folders, layer loop, ...) may change freely.
+_FREE_KEYS = {
+    "preset",
+    "model.layer_loop",
+    "model.remat",
+    "data.cache_dir",
+    "data.num_workers",
+    "train.max_nonfinite_steps",
+    "train.compilation_cache_dir",
+}
+_FREE_SECTIONS = {"eval", "checkpoint", "log"}
+
+
+def changed_keys(
+    saved: Mapping[str, Any], current: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """The keys whose change would make a resumed run another run.
+
+    Args:
+      saved: `PretrainConfig.to_dict()` as read back from a checkpoint.
+      current: the same of the run that wants to resume.
+
+    Returns:
+      `{key: (saved value, current value)}`, empty when the run may resume.
+    """
+
+    def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for key, value in tree.items():
+            if isinstance(value, Mapping):
+                flat.update(flatten(value, f"{prefix}{key}."))
+            else:
+                flat[prefix + key] = value
+        return flat
+
+    before, now = flatten(json.loads(json.dumps(saved))), flatten(current)
+    return {
+        key: (before.get(key), now.get(key))
+        for key in sorted(before.keys() | now.keys())
+        if key not in _FREE_KEYS
+        and key.split(".")[0] not in _FREE_SECTIONS
+        and before.get(key) != now.get(key)
+    }
 
 
 def check(folder: epath.Path, config: PretrainConfig) -> None:
