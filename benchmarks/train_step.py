@@ -135,8 +135,10 @@ def build_transformers(
     flags: argparse.Namespace, dtype: str, *, compiled: bool
 ) -> Trainer:
     """`OpenAIGPTLMHeadModel` with the same sizes, dropouts and optimizer settings."""
+    import torch
     from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
+    torch.manual_seed(0)
     sizes = OpenAIGPTConfig(
         vocab_size=_VOCAB_SIZE, n_positions=flags.seq_len, n_layer=flags.layers
     )

@@ -46,6 +46,8 @@ def main(argv: Sequence[str]) -> None:
         except loop.Stopped as stopped:
             print(f"gpt1_jax: {stopped} Run the same command again to go on.")
             sys.exit(loop.EXIT_STOPPED)
+    except KeyboardInterrupt:
+        sys.exit("gpt1_jax: interrupted; nothing half-made was left behind.")
     except (ValueError, OSError, ImportError, ArithmeticError) as error:
         if logging.level_debug():
             raise

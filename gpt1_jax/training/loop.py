@@ -136,6 +136,7 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
                 stopping = stop.received
             if saving or stopping:
                 run.checkpoints.save(state, run.metadata(step), valid_loss)
+            records.publish()
             records.pause_clock()
             if stopping:
                 run.checkpoints.wait()

@@ -1,7 +1,6 @@
 """Pre-training: the step, and a run from text to a trained model (sec. 3.1)."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,7 +19,7 @@ from gpt1_jax.training import loop, run_folder
 from gpt1_jax.training.checkpoint import Checkpoints, abstract_state
 from gpt1_jax.training.losses import next_token_nll
 from gpt1_jax.training.optimizer import Schedule, make_optimizer, make_schedule
-from gpt1_jax.training.records import Records, plot_loss
+from gpt1_jax.training.records import Records
 from gpt1_jax.training.state import (
     TrainState,
     accumulated_gradients,
@@ -124,11 +123,11 @@ def run(config: PretrainConfig, workdir: str) -> None:
             profile_dir=str(folder / "profile"),
         )
         loop.train(pieces, state, _cadence(config, num_steps))
+        if parallel.is_main_process():
+            say(f"Done: {num_steps:,} steps. Loss curve: {records.plot()}")
     finally:
         records.close()
         checkpoints.close()
-    if parallel.is_main_process():
-        say(f"Done: {num_steps:,} steps. Loss curve: {plot_loss(Path(workdir))}")
 
 
 _BUILTIN_WARNING = """\
@@ -245,7 +244,7 @@ def _open_records(
     peak = parallel.peak_flops()
     flops = transformer.train_flops_per_token(model, model.max_seq_len)
     return Records(
-        Path(workdir),
+        epath.Path(workdir),
         first_step,
         num_steps,
         tokens_per_step=config.train.batch_size * model.max_seq_len,

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import tensorboardX
 import tqdm
+from etils import epath
 
 METRICS_FILE = "metrics.jsonl"
 
@@ -22,7 +24,8 @@ class Records:
     it resumes from, so steps only ever grow.
 
     Args:
-      workdir: the run folder.
+      workdir: the run folder, local or gs://; a remote one gets copies whenever
+        `publish` is called.
       first_step: the step the run goes on from.
       num_steps: the step it ends at.
       tokens_per_step: to turn step times into tokens/s.
@@ -34,7 +37,7 @@ class Records:
 
     def __init__(
         self,
-        workdir: Path,
+        workdir: epath.Path,
         first_step: int,
         num_steps: int,
         *,
@@ -50,12 +53,14 @@ class Records:
         self._writer = None
         if not active:
             return
-        self._path = workdir / METRICS_FILE
+        self._remote = workdir if "://" in str(workdir) else None
+        self._local = _local_folder(workdir) if self._remote else Path(workdir)
+        self._path = self._local / METRICS_FILE
         _drop_after(self._path, first_step)
         self._file = self._path.open("a", encoding="utf-8")
         if tensorboard:
             self._writer = tensorboardX.SummaryWriter(
-                str(workdir / "tensorboard"), purge_step=first_step + 1
+                str(self._local / "tensorboard"), purge_step=first_step + 1
             )
         self._bar = tqdm.tqdm(
             total=num_steps,
@@ -128,6 +133,24 @@ class Records:
             return True
         return any(r["step"] == step and name in r for r in read_metrics(self._path))
 
+    def plot(self) -> str:
+        """Draws the loss curve; returns where it is."""
+        picture = plot_loss(self._local)
+        self.publish()
+        return str(picture)
+
+    def publish(self) -> None:
+        """Copies the records to a remote run folder; does nothing for a local one."""
+        if not self._active or self._remote is None:
+            return
+        if self._writer is not None:
+            self._writer.flush()
+        for path in self._local.rglob("*"):
+            if path.is_file():
+                target = self._remote / path.relative_to(self._local).as_posix()
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+
     def close(self) -> None:
         """Flushes and closes everything."""
         if self._active:
@@ -135,6 +158,7 @@ class Records:
             self._file.close()
             if self._writer is not None:
                 self._writer.close()
+            self.publish()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
@@ -148,6 +172,14 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return records
+
+
+def _local_folder(remote: epath.Path) -> Path:
+    """A local folder for the records of a remote run, holding its metrics so far."""
+    local = Path(tempfile.mkdtemp(prefix="gpt1_jax-records-"))
+    if (remote / METRICS_FILE).exists():
+        (local / METRICS_FILE).write_bytes((remote / METRICS_FILE).read_bytes())
+    return local
 
 
 def _drop_after(path: Path, step: int) -> None:

@@ -128,6 +128,46 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
     assert "Done: 60 steps" in out and "validation loss" in out and "  | " in out
 
 
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"model__dtype": "bfloat16", "model__remat": True},
+        {"model__layer_loop": "scan", "train__accumulation_steps": 1},
+        {
+            "model__embed_dropout_on": "matrix",
+            "model__softmax_rows": "tokens+positions",
+        },
+        {"model__dropout_impl": "threefry", "optimizer__name": "adamw"},
+        {"optimizer__schedule": "cosine_after_warmup", "log__profile_steps": 1},
+    ],
+    ids=lambda overrides: next(iter(overrides)),
+)
+def test_every_option_trains(tiny_config, tmp_path, overrides):
+    config = tiny_config(
+        **overrides, train__num_steps=4, log__every_steps=1, log__profile_first_step=3
+    )
+    pretrain.run(config, str(tmp_path))
+    losses = [
+        r["loss"] for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
+    ]
+    assert len(losses) == 4 and all(5.0 < loss < 5.6 for loss in losses)
+    traced = list((tmp_path / "profile").rglob("*.xplane.pb"))
+    assert len(traced) == config.log.profile_steps
+
+
+def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
+    tiny_config, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        with pytest.raises(loop.Stopped):
+            pretrain.run(tiny_config(), str(tmp_path))
+    pretrain.run(
+        tiny_config(model__layer_loop="scan", model__remat=True), str(tmp_path)
+    )
+    assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
+
+
 def stop_after(monkeypatch, last_step):
     """Makes the loop believe that a signal came during `last_step`."""
     monkeypatch.setattr(

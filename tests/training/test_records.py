@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gpt1_jax.training.records import METRICS_FILE, Records, plot_loss, read_metrics
@@ -89,6 +90,26 @@ def test_processes_that_do_not_write_leave_no_file(tmp_path):
     records.say("nothing")
     records.close()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_remote_run_folder_gets_copies(tmp_path, monkeypatch):
+    class Remote(type(epath.Path(tmp_path))):
+        def __str__(self):
+            return "gs://bucket/run"
+
+    remote = tmp_path / "remote"
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path / "local"))
+    (tmp_path / "local").mkdir()
+    remote.mkdir()
+    (remote / METRICS_FILE).write_text('{"step": 1, "loss": 9.0}\n')
+    records = open_records(Remote(remote), first_step=1, tensorboard=True)
+    records.train(2, METRICS)
+    records.publish()
+    assert [r["step"] for r in read_metrics(remote / METRICS_FILE)] == [1, 2]
+    records.plot()
+    records.close()
+    assert (remote / "plots" / "loss.png").exists()
+    assert list((remote / "tensorboard").iterdir())
 
 
 def test_plot_is_a_picture_even_without_validation(tmp_path):
