@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import tqdm
 from etils import epath
 
 from gpt1_jax.config import DataConfig
@@ -274,6 +275,7 @@ def builtin_documents(cache_dir: Path) -> list[Document]:
     label = "-".join(f"{name}{version}" for name, version in versions.items())
     path = cache_dir / "builtin" / f"{label}.json"
     if not path.exists():
+        tqdm.tqdm.write("Collecting the documentation on this machine, once.")
         texts = _collect_docstrings(
             [name for name in versions if name in BUILTIN_PACKAGES]
         )

@@ -123,8 +123,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
             profile_dir=str(folder / "profile"),
         )
         loop.train(pieces, state, _cadence(config, num_steps))
-        if parallel.is_main_process():
-            say(f"Done: {num_steps:,} steps. Loss curve: {records.plot()}")
+        records.say(f"Done: {num_steps:,} steps. Loss curve: {records.plot()}")
     finally:
         records.close()
         checkpoints.close()

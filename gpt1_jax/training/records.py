@@ -135,6 +135,8 @@ class Records:
 
     def plot(self) -> str:
         """Draws the loss curve; returns where it is."""
+        if not self._active:
+            return ""
         picture = plot_loss(self._local)
         self.publish()
         return str(picture)
