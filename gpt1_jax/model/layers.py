@@ -1,5 +1,7 @@
 """Dense layer, LayerNorm and GELU, as Flax Linen modules and functions."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -27,10 +29,38 @@ class Dense(nn.Module):
 
 
 def matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """[..., I] x [I, O] -> [..., O] float32, with operands rounded to `dtype`."""
-    return jnp.matmul(
-        x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32
-    )
+    """[..., I] x [I, O] -> [..., O] float32, with operands rounded to `dtype`.
+
+    The backward pass rounds its operands too, the incoming gradient among them: left
+    to autodiff, it would multiply in float32. Sums, and the kernel's gradient, are
+    float32 throughout.
+    """
+    return _matmul(x.astype(dtype), kernel, dtype)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    return _float32_product("...i,io->...o", x, kernel.astype(dtype))
+
+
+def _matmul_fwd(x, kernel, dtype):
+    rounded = kernel.astype(dtype)
+    return _float32_product("...i,io->...o", x, rounded), (x, rounded)
+
+
+def _matmul_bwd(dtype, residuals, grad):
+    x, kernel = residuals
+    grad = grad.astype(dtype)
+    dx = _float32_product("...o,io->...i", grad, kernel).astype(dtype)
+    rows, outputs = x.reshape(-1, x.shape[-1]), grad.reshape(-1, grad.shape[-1])
+    return dx, _float32_product("ni,no->io", rows, outputs)
+
+
+_matmul.defvjp(_matmul_fwd, _matmul_bwd)
+
+
+def _float32_product(equation: str, *operands: jax.Array) -> jax.Array:
+    return jnp.einsum(equation, *operands, preferred_element_type=jnp.float32)
 
 
 class LayerNorm(nn.Module):

@@ -102,3 +102,22 @@ def test_matmul_rounds_its_operands_to_the_dtype():
     exact = matmul(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype("float32"))
     rounded = matmul(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype("bfloat16"))
     assert (exact.item(), rounded.item()) == (1 + 2**-10, 1.0)
+
+
+def test_matmul_in_bfloat16_rounds_operands_but_sums_in_float32():
+    x = jax.random.normal(jax.random.key(0), (4, 50, 32))
+    kernel = jax.random.normal(jax.random.key(1), (32, 24))
+    weight = jax.random.normal(jax.random.key(2), (4, 50, 24))
+
+    def loss(x, kernel):
+        return (matmul(x, kernel, jnp.bfloat16) * weight).sum()
+
+    def rounded(a):
+        return np.asarray(a.astype(jnp.bfloat16), np.float64)
+
+    dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
+    assert dx.dtype == dkernel.dtype == jnp.float32
+    expected = np.einsum("bti,bto->io", rounded(x), rounded(weight))
+    np.testing.assert_allclose(dkernel, expected, atol=1e-4)  # unrounded sums
+    expected = np.einsum("bto,io->bti", rounded(weight), rounded(kernel))
+    np.testing.assert_allclose(dx, expected, atol=0.1)

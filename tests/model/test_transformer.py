@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.model import attention, transformer
+from gpt1_jax.model import attention, layers, transformer
 from gpt1_jax.model.dropout import EMBED_POSITION_SITE, Noise, step_noise
 from gpt1_jax.model.transformer import apply, count_params, init_params, logits
 from gpt1_jax.training.losses import next_token_nll
@@ -582,6 +582,23 @@ def test_bfloat16_multiplies_in_bfloat16_and_normalises_in_float32(
     for name in ("exp", "rsqrt", "reduce_sum", "reduce_max"):
         assert seen[name] == {(("float32",), ("float32",))}, name
     assert (("float32",), ("float32",)) not in seen["tanh"]
+
+
+def test_bfloat16_keeps_the_residual_stream_in_bfloat16(
+    monkeypatch, tiny_model_config, tiny_params
+):
+    """What a dense layer reads needs no rounding; float32 would double its memory."""
+    read, matmul = [], layers.matmul
+
+    def spy(x, kernel, dtype):
+        read.append(x.dtype)
+        return matmul(x, kernel, dtype)
+
+    monkeypatch.setattr(layers, "matmul", spy)
+    config, noise = tiny_model_config(dtype="bfloat16"), step_noise(0, jnp.int32(0), 4)
+    jax.eval_shape(lambda p: apply(config, p, random_tokens(), noise), tiny_params)
+    assert len(read) >= 4 * config.num_layers
+    assert set(read) == {jnp.dtype("bfloat16")}
 
 
 def test_bfloat16_stays_close_to_float32(tiny_model_config, tiny_params):
