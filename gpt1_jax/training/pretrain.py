@@ -88,7 +88,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
       loop.Stopped: after a signal, once the state is saved.
       FloatingPointError: when training has broken down.
     """
-    folder = epath.Path(workdir)
+    folder = run_folder.locate(workdir)
     run_folder.check(folder, config)
     run_folder.configure_jax(config)
     mesh = parallel.make_mesh()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,50 +19,9 @@ _CONFIG_FILE = "config.json"
 _WAY_OUT = "Give the saved values, or name another --workdir for a new run."
 
 
-# What a checkpoint's future depends on: a resumed run must agree on all of it.
-# Everything else (cadences, cache folders, layer loop, ...) may change freely.
-_FREE_KEYS = {
-    "preset",
-    "model.layer_loop",
-    "model.remat",
-    "data.cache_dir",
-    "data.num_workers",
-    "train.max_nonfinite_steps",
-    "train.compilation_cache_dir",
-}
-_FREE_SECTIONS = {"eval", "checkpoint", "log"}
-
-
-def changed_keys(
-    saved: Mapping[str, Any], current: Mapping[str, Any]
-) -> dict[str, tuple[Any, Any]]:
-    """The keys whose change would make a resumed run another run.
-
-    Args:
-      saved: `PretrainConfig.to_dict()` as read back from a checkpoint.
-      current: the same of the run that wants to resume.
-
-    Returns:
-      `{key: (saved value, current value)}`, empty when the run may resume.
-    """
-
-    def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-        flat: dict[str, Any] = {}
-        for key, value in tree.items():
-            if isinstance(value, Mapping):
-                flat.update(flatten(value, f"{prefix}{key}."))
-            else:
-                flat[prefix + key] = value
-        return flat
-
-    before, now = flatten(json.loads(json.dumps(saved))), flatten(current)
-    return {
-        key: (before.get(key), now.get(key))
-        for key in sorted(before.keys() | now.keys())
-        if key not in _FREE_KEYS
-        and key.split(".")[0] not in _FREE_SECTIONS
-        and before.get(key) != now.get(key)
-    }
+def locate(workdir: str) -> epath.Path:
+    """The run folder as an absolute path, as orbax wants it; gs:// stays as it is."""
+    return epath.Path(workdir if "://" in workdir else os.path.abspath(workdir))
 
 
 def check(folder: epath.Path, config: PretrainConfig) -> None:
@@ -142,6 +102,52 @@ class Identity:
                     f"The {name} of this run {what}: its fingerprint is {found[:12]}, "
                     f"the checkpoint's {saved[name][:12]}. {_WAY_OUT}"
                 )
+
+
+# What a checkpoint's future depends on: a resumed run must agree on all of it.
+# Everything else (cadences, cache folders, layer loop, ...) may change freely.
+_FREE_KEYS = {
+    "preset",
+    "model.layer_loop",
+    "model.remat",
+    "data.cache_dir",
+    "data.num_workers",
+    "train.max_nonfinite_steps",
+    "train.compilation_cache_dir",
+}
+_FREE_SECTIONS = {"eval", "checkpoint", "log"}
+
+
+def changed_keys(
+    saved: Mapping[str, Any], current: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """The keys whose change would make a resumed run another run.
+
+    Args:
+      saved: `PretrainConfig.to_dict()` as read back from a checkpoint.
+      current: the same of the run that wants to resume.
+
+    Returns:
+      `{key: (saved value, current value)}`, empty when the run may resume.
+    """
+
+    def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+        flat: dict[str, Any] = {}
+        for key, value in tree.items():
+            if isinstance(value, Mapping):
+                flat.update(flatten(value, f"{prefix}{key}."))
+            else:
+                flat[prefix + key] = value
+        return flat
+
+    before, now = flatten(json.loads(json.dumps(saved))), flatten(current)
+    return {
+        key: (before.get(key), now.get(key))
+        for key in sorted(before.keys() | now.keys())
+        if key not in _FREE_KEYS
+        and key.split(".")[0] not in _FREE_SECTIONS
+        and before.get(key) != now.get(key)
+    }
 
 
 def configure_jax(config: PretrainConfig) -> None:

@@ -190,6 +190,12 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     assert_same_run(tmp_path / "whole", tmp_path / "stopped", 12)
 
 
+def test_a_relative_run_folder_serves_as_well(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pretrain.run(tiny_config(), "runs/tiny")
+    assert (tmp_path / "runs/tiny/checkpoints/12/manifest.json").exists()
+
+
 def test_running_a_finished_run_again_changes_nothing(tiny_config, tmp_path):
     pretrain.run(tiny_config(), str(tmp_path))
     before = saved_state(tmp_path, 12), metrics_without_times(tmp_path)
