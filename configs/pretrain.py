@@ -122,16 +122,16 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         config.tokenizer.vocab_size = 8192
     if preset == "small":
         config.model.max_seq_len = 256
-        config.train.update(num_steps=4000, batch_size=16)
+        config.train.update(num_steps=10_000, batch_size=8)
         config.optimizer.warmup_steps = 200
         config.eval.update(every_steps=1000, batch_size=32)
-        config.checkpoint.every_steps = 250
-        config.log.every_steps = 25
+        config.checkpoint.every_steps = 200
+        config.log.every_steps = 50
     if preset == "quickstart":
         config.model.max_seq_len = 128
-        config.train.update(num_steps=400, batch_size=32)
-        config.optimizer.warmup_steps = 40
-        config.eval.update(every_steps=100, batch_size=32)
-        config.checkpoint.every_steps = 100
-        config.log.every_steps = 10
+        config.train.update(num_steps=1500, batch_size=8)
+        config.optimizer.warmup_steps = 150
+        config.eval.update(every_steps=300, batch_size=32)
+        config.checkpoint.every_steps = 300
+        config.log.every_steps = 50
     return config.lock()

@@ -41,8 +41,8 @@ def check(folder: epath.Path, config: PretrainConfig) -> None:
             f"The run folder {folder} cannot be written ({error.strerror}); name "
             "another with --workdir=DIR."
         ) from error
-    saved = folder / _CONFIG_FILE
-    if saved.exists() and (folder / "checkpoints").exists():
+    saved, checkpoints = folder / _CONFIG_FILE, folder / "checkpoints"
+    if saved.exists() and checkpoints.exists() and any(checkpoints.iterdir()):
         _refuse_changes(json.loads(saved.read_text()), config.to_dict(), str(folder))
 
 
