@@ -60,7 +60,7 @@ def prepare(
     _check_writable(cache)
     with _lock(cache):
         train, valid = _split(data, *sources.find_documents(data, cache))
-        checked = Checked([*train, *valid])
+        checked = _ReadCheck([*train, *valid])
         encoder, directory = _find_tokenizer(tokenizer, train, cache, checked)
         corpus_dir = cache / "corpora" / _fingerprint(
             FORMAT, encoder.fingerprint, *([d.name, d.stamp] for d in train),
@@ -110,7 +110,7 @@ def _split(
     )
 
 
-class Checked:
+class _ReadCheck:
     """The check that all documents can be read, done at most once."""
 
     def __init__(self, documents: Sequence[Document]):
@@ -126,7 +126,7 @@ class Checked:
 
 
 def _find_tokenizer(
-    config: TokenizerConfig, train: list[Document], cache: Path, checked: Checked
+    config: TokenizerConfig, train: list[Document], cache: Path, checked: _ReadCheck
 ) -> tuple[tokenizers.Tokenizer, Path]:
     """Loads the configured tokenizer, or the one trained on these documents."""
     if config.path:

@@ -265,8 +265,7 @@ def builtin_documents(cache_dir: Path) -> list[Document]:
 
     Language reference topics and the docstrings found in the sources of the
     standard library, numpy, scipy, jax and more: English prose, about 10 MB. They
-    are collected once into text files under `cache_dir`, one a module, which may
-    be read.
+    are collected once into a JSON file under `cache_dir`, one document a module.
     """
     versions = {"python": platform.python_version(), "format": "1"}
     for package in BUILTIN_PACKAGES:

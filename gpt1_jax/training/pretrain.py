@@ -16,10 +16,10 @@ from gpt1_jax.model import transformer
 from gpt1_jax.model.dropout import Noise, step_noise
 from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.training import loop, run_folder
+from gpt1_jax.training import records as records_lib
 from gpt1_jax.training.checkpoint import Checkpoints, abstract_state
 from gpt1_jax.training.losses import next_token_nll
 from gpt1_jax.training.optimizer import Schedule, make_optimizer, make_schedule
-from gpt1_jax.training.records import Records
 from gpt1_jax.training.state import (
     TrainState,
     accumulated_gradients,
@@ -93,7 +93,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
     run_folder.configure_jax(config)
     mesh = parallel.make_mesh()
     _check_batches(config, mesh)
-    say = print if parallel.is_main_process() else _say_nothing
+    say = records_lib.say if parallel.is_main_process() else _say_nothing
     if config.data.source == "builtin" and config.preset.startswith("paper"):
         say(_BUILTIN_WARNING)
     corpus, tokenizer = corpora.prepare(
@@ -101,6 +101,9 @@ def run(config: PretrainConfig, workdir: str) -> None:
     )
     model = config.model_config(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
+    validation = Validation(
+        model, config.eval, corpus, tokenizer, mesh, config.seed, say
+    )
     run_folder.write(folder, config, tokenizer)
 
     checkpoints = Checkpoints(folder, config.checkpoint, say)
@@ -114,9 +117,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
         pieces = loop.Run(
             train_step=_jit_step(config, model, optimizer, num_steps, mesh),
             batches=_batches(config, model, corpus, num_steps, first_step, mesh),
-            evaluate=Validation(
-                model, config.eval, corpus, tokenizer, mesh, config.seed, records.say
-            ),
+            evaluate=validation,
             metadata=identity.metadata,
             checkpoints=checkpoints,
             records=records,
@@ -239,10 +240,10 @@ def _open_records(
     workdir: str,
     first_step: int,
     num_steps: int,
-) -> Records:
+) -> records_lib.Records:
     peak = parallel.peak_flops()
     flops = transformer.train_flops_per_token(model, model.max_seq_len)
-    return Records(
+    return records_lib.Records(
         epath.Path(workdir),
         first_step,
         num_steps,

@@ -122,10 +122,9 @@ class Records:
                 self._writer.add_scalar(name, value, step)
 
     def say(self, text: str) -> None:
-        """Shows text without breaking the progress bar."""
+        """Shows text, on the process that writes."""
         if self._active:
-            tqdm.tqdm.write(text, file=sys.stdout)
-            sys.stdout.flush()
+            say(text)
 
     def recorded(self, name: str, step: int) -> bool:
         """Whether `metrics.jsonl` holds a metric of a step."""
@@ -161,6 +160,12 @@ class Records:
             if self._writer is not None:
                 self._writer.close()
             self.publish()
+
+
+def say(text: str) -> None:
+    """Shows text without breaking a progress bar."""
+    tqdm.tqdm.write(text, file=sys.stdout)
+    sys.stdout.flush()
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
