@@ -203,11 +203,10 @@ class TrainConfig:
             f"config.train.num_epochs={self.num_epochs} and config.train.num_steps="
             f"{self.num_steps}: set one of them and leave the other at 0.",
         )
-        _positive(
-            "train", self, "batch_size", "accumulation_steps", "max_nonfinite_steps"
-        )
+        _positive("train", self, "batch_size", "max_nonfinite_steps")
+        _not_negative("train", self, "accumulation_steps")
         _require(
-            self.batch_size % self.accumulation_steps == 0,
+            self.batch_size % max(1, self.accumulation_steps) == 0,
             f"config.train.batch_size={self.batch_size} must be a multiple of "
             f"config.train.accumulation_steps={self.accumulation_steps}.",
         )

@@ -226,6 +226,20 @@ def count_params(params: Params) -> int:
     return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
+def train_activation_bytes(config: ModelConfig) -> int:
+    """Rough memory that training on one sequence takes beside the parameters.
+
+    Counts what the backward pass keeps: 16 arrays [T, D] and 4 of scores
+    [H, T, T] a layer (of one layer with `remat`), and 3 of logits [T, V]. 1.15e9
+    bytes at the paper's size in float32; the compiler's own figure is 1.11e9.
+    """
+    t, d = config.max_seq_len, config.embed_dim
+    itemsize = jnp.dtype(config.dtype).itemsize
+    layer = 16 * t * d * itemsize + 4 * config.num_heads * t * t * 4
+    layers = layer if config.remat else config.num_layers * layer
+    return layers + 3 * t * config.vocab_size * 4
+
+
 def train_flops_per_token(config: ModelConfig, seq_len: int) -> float:
     """Floating-point operations to train on one token (multiply-add = 2).
 

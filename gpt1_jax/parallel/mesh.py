@@ -121,6 +121,14 @@ def is_main_process() -> bool:
     return jax.process_index() == 0
 
 
+def memory_bytes() -> int:
+    """Memory of one device; on a CPU its share of the machine's."""
+    device = jax.local_devices()[0]
+    stats = device.memory_stats() or {}
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return stats.get("bytes_limit", machine // jax.local_device_count())
+
+
 # Peak dense bfloat16 rate of one JAX device, FLOP/s, from the vendors' data sheets;
 # matched against the start of `device_kind`, the longest match first.
 _PEAK_FLOPS = {

@@ -142,10 +142,32 @@ def _say_nothing(text: str) -> None:
     """Processes other than the main one keep silent."""
 
 
+_MEMORY_SHARE = 0.5  # of a device, for activations; the rest is for all else
+
+
+def _accumulation_steps(
+    config: PretrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh
+) -> int:
+    """The configured parts of a batch, or the fewest whose activations fit."""
+    if config.train.accumulation_steps:
+        return config.train.accumulation_steps
+    per_device = config.train.batch_size // mesh.size
+    room = _MEMORY_SHARE * parallel.memory_bytes()
+    fitting = max(1, int(room // transformer.train_activation_bytes(model)))
+    return next(
+        parts
+        for parts in range(1, per_device + 1)
+        if per_device % parts == 0 and per_device // parts <= fitting
+    )
+
+
 def _check_batches(config: PretrainConfig, mesh: jax.sharding.Mesh) -> None:
     train = config.train
     parallel.check_batch_size(
-        "config.train.batch_size", train.batch_size, mesh, train.accumulation_steps
+        "config.train.batch_size",
+        train.batch_size,
+        mesh,
+        max(1, train.accumulation_steps),
     )
     parallel.check_batch_size("config.eval.batch_size", config.eval.batch_size, mesh)
 
@@ -202,7 +224,7 @@ def _jit_step(
         optimizer,
         make_schedule(config.optimizer, num_steps),
         seed=config.seed,
-        accumulation_steps=config.train.accumulation_steps,
+        accumulation_steps=_accumulation_steps(config, model, mesh),
     )
     everywhere = parallel.replicated(mesh)
     return jax.jit(
@@ -280,13 +302,15 @@ def _describe(
     shapes = jax.eval_shape(lambda: transformer.init_params(model, jax.random.key(0)))
     tokens_per_step = config.train.batch_size * model.max_seq_len
     epochs = num_steps * tokens_per_step / corpus.train.tokens
+    parts = _accumulation_steps(config, model, mesh)
+    in_parts = f", each in {parts} parts" if parts > 1 else ""
     say(
         f"Model: {model.num_layers} layers, {model.embed_dim} wide, "
         f"{transformer.count_params(shapes):,} parameters, {model.dtype}\n"
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
         f"validation tokens, vocabulary {model.vocab_size:,}\n"
-        f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens ({epochs:.2f} epochs) "
-        f"on {mesh.size} x {jax.devices()[0].device_kind}, in {workdir}"
+        f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens ({epochs:.2f} epochs)"
+        f"{in_parts} on {mesh.size} x {jax.devices()[0].device_kind}, in {workdir}"
     )
     if first_step:
         say(f"Resuming from the checkpoint of step {first_step:,}.")

@@ -85,6 +85,23 @@ def test_accumulated_parts_equal_the_whole_batch(tiny_model_config, parts, dropo
     assert_close_trees(actual_state.params, expected_state.params)
 
 
+@pytest.mark.parametrize(
+    ("memory_sequences", "parts"), [(1000, 1), (8.5, 1), (4.5, 2), (1.5, 8), (0.1, 8)]
+)
+def test_the_batch_is_cut_as_memory_asks(
+    tiny_config, tiny_model_config, monkeypatch, memory_sequences, parts
+):
+    model = tiny_model_config()
+    needed = transformer.train_activation_bytes(model)
+    memory = memory_sequences * needed / pretrain._MEMORY_SHARE
+    monkeypatch.setattr(parallel, "memory_bytes", lambda: int(memory))
+    mesh = Mesh(np.asarray(jax.devices()[:1]), (parallel.DATA_AXIS,))
+    chosen = pretrain._accumulation_steps(tiny_config(), model, mesh)
+    assert chosen == parts
+    given = tiny_config(train__accumulation_steps=4)
+    assert pretrain._accumulation_steps(given, model, mesh) == 4
+
+
 def test_dropout_draws_anew_each_step_from_seed_and_step_alone(tiny_model_config):
     step, state = make_step(tiny_model_config())
     step = jax.jit(step)
