@@ -1,0 +1,185 @@
+"""How benchmarks measure: variants in processes that take turns; what ran where."""
+
+import argparse
+import importlib
+import importlib.util
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import shlex
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from recipe import draw_batches
+
+PEER_PACKAGES = ("torch", "transformers")
+_PAUSE_SECONDS = 0.5  # lets the threads of the last variant stop spinning
+
+_trainer: "Trainer"  # of a variant's own process, set by `_warm_up`
+_batches: Iterator[np.ndarray]
+
+
+class Trainer(NamedTuple):
+    """A model in training on one device: what a builder returns."""
+
+    put: Callable[[np.ndarray], Any]  # [B, T] ids to the device
+    step: Callable[[Any], Any]  # one update; its loss, perhaps still being computed
+    wait: Callable[[], object]  # until the device has done all it was given
+    device: str
+    peak_bytes: Callable[[], int | None]  # of device memory; None on a CPU
+
+
+class Variant(NamedTuple):
+    """What is measured: `build(flags, dtype, **options)` makes a `Trainer`."""
+
+    build: str  # "module.function" of this folder
+    dtype: str
+    options: Mapping[str, Any]
+    packages: tuple[str, ...]  # imported before the clock starts
+
+    @property
+    def is_peer(self) -> bool:
+        return "torch" in self.packages
+
+    def needs_any(self, missing: Sequence[str]) -> bool:
+        """Whether one of these top-level packages is among its own."""
+        return any(package.partition(".")[0] in missing for package in self.packages)
+
+
+def measure(
+    variants: Mapping[str, Variant], flags: argparse.Namespace
+) -> dict[str, Any]:
+    """Runs variants in turns, each in its process; drops those that fail.
+
+    All share the first GPU; the compilers' caches start empty.
+    """
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus.partition(",")[0]
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{cache}/inductor"
+        os.environ["TRITON_CACHE_DIR"] = f"{cache}/triton"
+        return _take_turns(variants, flags)
+
+
+def _take_turns(
+    variants: Mapping[str, Variant], flags: argparse.Namespace
+) -> dict[str, Any]:
+    context = multiprocessing.get_context("spawn")
+    processes = {name: ProcessPoolExecutor(1, context) for name in variants}
+    results: dict[str, Any] = {name: {"step_seconds": []} for name in variants}
+    for turn in range(flags.rounds + 1):
+        for name in list(results):
+            first = (_warm_up, variants[name], flags)
+            task = (_train, flags.steps) if turn else first
+            time.sleep(_PAUSE_SECONDS)
+            try:
+                reply = processes[name].submit(*task).result()
+            except Exception:  # raised by the variant, or it was killed
+                traceback.print_exc()
+                print(f"{name} FAILED", file=sys.stderr)
+                processes[name].shutdown()
+                del results[name]
+                continue
+            results[name]["step_seconds"] += reply.pop("step_seconds", [])
+            results[name].update(reply)
+    for process in processes.values():
+        process.shutdown()
+    return results
+
+
+def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
+    """Builds a variant in this process and trains until all is compiled."""
+    global _trainer, _batches
+    for package in variant.packages:
+        importlib.import_module(package)
+    module, _, function = variant.build.partition(".")
+    build = getattr(importlib.import_module(module), function)
+    start = time.perf_counter()
+    _trainer = build(flags, variant.dtype, **variant.options)
+    _batches = draw_batches(flags)
+    _train(1)
+    first_step = time.perf_counter() - start
+    for _ in range(flags.warmup - 1):
+        _train(1)
+    return {
+        "dtype": variant.dtype,
+        "device": _trainer.device,
+        "first_step_seconds": first_step,
+    }
+
+
+def _train(num_steps: int) -> dict[str, Any]:
+    """Trains this process's variant on; times, last loss and peak memory so far."""
+    tokens = [_trainer.put(next(_batches)) for _ in range(num_steps)]
+    _trainer.wait()
+    at_once = 1 if _trainer.device == "cpu" else num_steps
+    seconds = []
+    for first in range(0, num_steps, at_once):
+        start = time.perf_counter()
+        for batch in tokens[first : first + at_once]:
+            loss = _trainer.step(batch)
+        _trainer.wait()
+        seconds.append((time.perf_counter() - start) / at_once)
+    unit = 1 if sys.platform == "darwin" else 1024
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    peak_bytes = _trainer.peak_bytes() or resident
+    return {"step_seconds": seconds, "loss": float(loss), "peak_bytes": peak_bytes}
+
+
+def describe(script: str, arguments: Sequence[str]) -> dict[str, Any]:
+    """When, where and with what the results are obtained."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
+    packages = ("gpt1_jax", "jax", "jaxlib", "flax", *PEER_PACKAGES)
+    return {
+        "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": {
+            "cpu": models[0] if models else platform.processor(),
+            "cores": os.cpu_count(),
+            "load_average_before": os.getloadavg()[0],  # of other jobs, if not near 0
+        },
+        "versions": {
+            "python": platform.python_version(),
+            **{p: metadata.version(p) for p in packages if importlib.util.find_spec(p)},
+        },
+        "command": shlex.join(["python", f"benchmarks/{script}", *arguments]),
+    }
+
+
+def missing_packages(packages: Iterable[str]) -> list[str]:
+    """Those that are not installed; says how to get them."""
+    missing = [p for p in sorted(set(packages)) if not importlib.util.find_spec(p)]
+    if missing:
+        names = " ".join(missing)
+        print(f"Variants are left out: pip install {names}", file=sys.stderr)
+    return missing
+
+
+def write_json(
+    path: Path, record: Mapping[str, Any], flags: argparse.Namespace, results: Any
+) -> None:
+    """The record of `describe`, the flags and the results, as one JSON file."""
+    settings = {name: value for name, value in vars(flags).items() if name != "output"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {**record, "settings": settings, "results": results}
+    path.write_text(json.dumps(document, indent=2) + "\n")
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table: the first column text, the others numbers."""
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))

@@ -1,0 +1,48 @@
+"""What benchmarks train: the paper's configuration, and tokens to train it on."""
+
+import argparse
+import runpy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+VOCAB_SIZE = 40478
+HEAD_DIM = 64
+MLP_RATIO = 4  # mlp_dim / embed_dim
+
+
+def pretrain_config(flags: argparse.Namespace, dtype: str) -> Any:
+    """`configs/pretrain.py` with the benchmark's sizes and a rate that is never 0."""
+    from gpt1_jax.config import from_config_dict
+
+    path = Path(__file__).parent.parent / "configs" / "pretrain.py"
+    config = runpy.run_path(str(path))["get_config"]("paper")
+    config.model.update(
+        num_layers=flags.layers,
+        num_heads=flags.embed_dim // HEAD_DIM,
+        embed_dim=flags.embed_dim,
+        mlp_dim=MLP_RATIO * flags.embed_dim,
+        max_seq_len=flags.seq_len,
+        dtype=dtype,
+    )
+    config.tokenizer.vocab_size = flags.vocab_size
+    config.train.batch_size = flags.batch
+    config.train.update(num_epochs=0.0, num_steps=1_000_000)
+    config.optimizer.update(schedule="constant", warmup_steps=0)
+    return from_config_dict(config.to_dict())
+
+
+def token_probabilities(vocab_size: int) -> np.ndarray:
+    """[V] probability of each token id, by Zipf's law."""
+    weights = 1.0 / np.arange(1, vocab_size + 1)
+    return weights / weights.sum()
+
+
+def draw_batches(flags: argparse.Namespace) -> Iterator[np.ndarray]:
+    """Endless [B, T] token ids, the same at every call."""
+    generator, shape = np.random.default_rng(0), (flags.batch, flags.seq_len)
+    zipf = token_probabilities(flags.vocab_size)
+    while True:
+        yield generator.choice(flags.vocab_size, shape, p=zipf).astype(np.int32)

@@ -1,0 +1,172 @@
+"""GPT-1 in PyTorch: the peers that `train_step.py` measures.
+
+`GPT` is written as for speed: one product for q, k and v, fused attention, logits only
+where a token is predicted. `build_transformers` takes Hugging Face's model as it is.
+"""
+
+import argparse
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from harness import Trainer
+from recipe import pretrain_config
+from torch import nn
+
+
+class Block(nn.Module):
+    """n = LN(x + Attention(x)), LN(n + MLP(n)) on [N, T, D]."""
+
+    def __init__(self, embed_dim: int, num_heads: int, mlp_dim: int, dropout: float):
+        super().__init__()
+        self.num_heads, self.dropout = num_heads, dropout
+        self.c_attn = nn.Linear(embed_dim, 3 * embed_dim)
+        self.attn_proj = nn.Linear(embed_dim, embed_dim)
+        self.ln_1 = nn.LayerNorm(embed_dim, eps=1e-5)
+        self.c_fc = nn.Linear(embed_dim, mlp_dim)
+        self.mlp_proj = nn.Linear(mlp_dim, embed_dim)
+        self.ln_2 = nn.LayerNorm(embed_dim, eps=1e-5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        attended = F.dropout(self.attend(x), self.dropout, self.training)
+        x = self.ln_1(x + attended)
+        mlp = self.mlp_proj(F.gelu(self.c_fc(x), approximate="tanh"))
+        return self.ln_2(x + F.dropout(mlp, self.dropout, self.training))
+
+    def attend(self, x: torch.Tensor) -> torch.Tensor:
+        query, key, value = (  # [N, H, T, K]
+            part.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+            for part in self.c_attn(x).chunk(3, dim=-1)
+        )
+        rate = self.dropout if self.training else 0.0
+        attended = F.scaled_dot_product_attention(
+            query, key, value, dropout_p=rate, is_causal=True
+        )
+        return self.attn_proj(attended.transpose(1, 2).flatten(2))
+
+
+class GPT(nn.Module):
+    """[N, T] ids to the loss, mean nats of the T - 1 tokens after the first."""
+
+    def __init__(
+        self,
+        vocab_size: int,
+        max_seq_len: int,
+        num_layers: int,
+        num_heads: int,
+        embed_dim: int,
+        mlp_dim: int,
+        dropout: float,
+    ):
+        super().__init__()
+        self.dropout = dropout
+        self.wte = nn.Embedding(vocab_size, embed_dim)
+        self.wpe = nn.Embedding(max_seq_len, embed_dim)
+        self.blocks = nn.ModuleList(
+            Block(embed_dim, num_heads, mlp_dim, dropout) for _ in range(num_layers)
+        )
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Embedding):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear):
+                nn.init.zeros_(module.bias)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.wte(tokens) + self.wpe.weight[: tokens.shape[1]]
+        x = F.dropout(x, self.dropout, self.training)
+        for block in self.blocks:
+            x = block(x)
+        logits = F.linear(x[:, :-1], self.wte.weight)  # [N, T - 1, V]
+        labels = tokens[:, 1:]
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def build_sdpa(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
+    """The `GPT` above with the configuration's sizes."""
+    torch.manual_seed(0)
+    sizes = pretrain_config(flags, dtype).model_config(flags.vocab_size)
+    model = GPT(
+        flags.vocab_size,
+        sizes.max_seq_len,
+        sizes.num_layers,
+        sizes.num_heads,
+        sizes.embed_dim,
+        sizes.mlp_dim,
+        sizes.resid_dropout,  # the others have the same rate
+    )
+    call = torch.compile(model) if compiled else model
+    return _trainer(model, call, flags, dtype)
+
+
+def build_transformers(
+    flags: argparse.Namespace, dtype: str, *, compiled: bool
+) -> Trainer:
+    """`OpenAIGPTLMHeadModel` with the same sizes; its MLP is 4 D wide."""
+    from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
+
+    torch.manual_seed(0)
+    sizes = pretrain_config(flags, dtype).model_config(flags.vocab_size)
+    config = OpenAIGPTConfig(
+        vocab_size=flags.vocab_size,
+        n_positions=sizes.max_seq_len,
+        n_layer=sizes.num_layers,
+        n_head=sizes.num_heads,
+        n_embd=sizes.embed_dim,
+    )
+    model = OpenAIGPTLMHeadModel(config)
+    call = torch.compile(model) if compiled else model
+    return _trainer(
+        model, lambda tokens: call(input_ids=tokens, labels=tokens).loss, flags, dtype
+    )
+
+
+def _trainer(
+    model: nn.Module,
+    loss_fn: Callable[[torch.Tensor], torch.Tensor],
+    flags: argparse.Namespace,
+    dtype: str,
+) -> Trainer:
+    """Training steps of `model`; `loss_fn` calls it on [N, T] ids."""
+    on_gpu = torch.cuda.is_available()
+    kind = "cuda" if on_gpu else "cpu"
+    if on_gpu:
+        torch.set_float32_matmul_precision("high")  # TF32, which is JAX's default
+    model.to(kind).train()
+    settings = pretrain_config(flags, dtype).optimizer
+    optimizer = make_optimizer(list(model.parameters()), settings)
+
+    def update(tokens: torch.Tensor) -> torch.Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
+            loss = loss_fn(tokens)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        optimizer.step()
+        return loss.detach()
+
+    return Trainer(
+        put=lambda tokens: torch.from_numpy(tokens).long().to(kind),
+        step=update,
+        wait=torch.cuda.synchronize if on_gpu else lambda: None,
+        device=torch.cuda.get_device_name() if on_gpu else "cpu",
+        peak_bytes=torch.cuda.max_memory_allocated if on_gpu else lambda: None,
+    )
+
+
+def make_optimizer(
+    parameters: list[torch.Tensor], settings: Any
+) -> torch.optim.Optimizer:
+    """Fused AdamW with the rates of an `OptimizerConfig`; vectors do not decay."""
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in parameters if p.ndim > 1]},
+        {"params": [p for p in parameters if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=settings.learning_rate,
+        betas=(settings.b1, settings.b2),
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
