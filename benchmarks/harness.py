@@ -1,4 +1,4 @@
-"""How benchmarks measure: variants in processes that take turns; what ran where."""
+"""How benchmarks measure and report: turns, comparison with peers, tables, JSON."""
 
 import argparse
 import importlib
@@ -9,6 +9,7 @@ import os
 import platform
 import resource
 import shlex
+import statistics
 import sys
 import tempfile
 import time
@@ -23,7 +24,7 @@ import numpy as np
 from recipe import draw_batches
 
 PEER_PACKAGES = ("torch", "transformers")
-_PAUSE_SECONDS = 0.5  # lets the threads of the last variant stop spinning
+PAUSE_SECONDS = 0.5  # lets the threads of the last variant stop spinning
 
 _trainer: "Trainer"  # of a variant's own process, set by `_warm_up`
 _batches: Iterator[np.ndarray]
@@ -39,8 +40,17 @@ class Trainer(NamedTuple):
     peak_bytes: Callable[[], int | None]  # of device memory; None on a CPU
 
 
+class Case(NamedTuple):
+    """A computation to time in this process."""
+
+    run: Callable[[], Any]  # starts it; its outputs
+    wait: Callable[[Any], object]  # until outputs are there
+    device: str
+    temporary_bytes: int | None  # beside arguments and outputs; None if unknown
+
+
 class Variant(NamedTuple):
-    """What is measured: `build(flags, dtype, **options)` makes a `Trainer`."""
+    """A trainer to measure: `build(flags, dtype, **options)` makes a `Trainer`."""
 
     build: str  # "module.function" of this folder
     dtype: str
@@ -59,15 +69,8 @@ class Variant(NamedTuple):
 def measure(
     variants: Mapping[str, Variant], flags: argparse.Namespace
 ) -> dict[str, Any]:
-    """Runs variants in turns, each in its process; drops those that fail.
-
-    All share the first GPU; the compilers' caches start empty.
-    """
-    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    os.environ["CUDA_VISIBLE_DEVICES"] = gpus.partition(",")[0]
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
-    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    """Trains variants in turns, each in its process; drops those that fail."""
+    use_first_gpu()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = f"{cache}/inductor"
         os.environ["TRITON_CACHE_DIR"] = f"{cache}/triton"
@@ -79,12 +82,12 @@ def _take_turns(
 ) -> dict[str, Any]:
     context = multiprocessing.get_context("spawn")
     processes = {name: ProcessPoolExecutor(1, context) for name in variants}
-    results: dict[str, Any] = {name: {"step_seconds": []} for name in variants}
+    results: dict[str, Any] = {name: {"seconds": []} for name in variants}
     for turn in range(flags.rounds + 1):
         for name in list(results):
             first = (_warm_up, variants[name], flags)
             task = (_train, flags.steps) if turn else first
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(PAUSE_SECONDS)
             try:
                 reply = processes[name].submit(*task).result()
             except Exception:  # raised by the variant, or it was killed
@@ -93,7 +96,7 @@ def _take_turns(
                 processes[name].shutdown()
                 del results[name]
                 continue
-            results[name]["step_seconds"] += reply.pop("step_seconds", [])
+            results[name]["seconds"] += reply.pop("seconds", [])
             results[name].update(reply)
     for process in processes.values():
         process.shutdown()
@@ -136,7 +139,16 @@ def _train(num_steps: int) -> dict[str, Any]:
     unit = 1 if sys.platform == "darwin" else 1024
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
     peak_bytes = _trainer.peak_bytes() or resident
-    return {"step_seconds": seconds, "loss": float(loss), "peak_bytes": peak_bytes}
+    return {"seconds": seconds, "loss": float(loss), "peak_bytes": peak_bytes}
+
+
+def use_first_gpu() -> None:
+    """For this process and its children, before JAX starts; no compilation cache."""
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpus.partition(",")[0]
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    os.environ["JAX_ENABLE_COMPILATION_CACHE"] = "false"
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
 
 
 def describe(script: str, arguments: Sequence[str]) -> dict[str, Any]:
@@ -179,7 +191,26 @@ def write_json(
     path.write_text(json.dumps(document, indent=2) + "\n")
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table: the first column text, the others numbers."""
-    rule = ["---", *["---:"] * (len(header) - 1)]
+def compare(results: Mapping[str, Any], is_peer: Callable[[str], bool]) -> None:
+    """Adds median, least time and speed beside the fastest peer to each result."""
+    for result in results.values():
+        result["median_seconds"] = statistics.median(result["seconds"])
+        result["min_seconds"] = min(result["seconds"])
+    peers = [r["median_seconds"] for name, r in results.items() if is_peer(name)]
+    best = min(peers, default=None)
+    for result in results.values():
+        result["speed_vs_best_torch"] = best and best / result["median_seconds"]
+
+
+def different_devices(results: Iterable[Mapping[str, Any]]) -> list[str]:
+    """A complaint if not all results are of one kind of device."""
+    devices = {result["device"] for result in results}
+    return [f"devices differ: {sorted(devices)}"] if len(devices) > 1 else []
+
+
+def markdown(
+    header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1
+) -> str:
+    """A table: the first columns text, the others numbers."""
+    rule = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))

@@ -5,7 +5,7 @@ where a token is predicted. `build_transformers` takes Hugging Face's model as i
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -82,11 +82,11 @@ class GPT(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
 
 
-def build_sdpa(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
+def make_gpt(flags: argparse.Namespace) -> GPT:
     """The `GPT` above with the configuration's sizes."""
     torch.manual_seed(0)
-    sizes = pretrain_config(flags, dtype).model_config(flags.vocab_size)
-    model = GPT(
+    sizes = pretrain_config(flags, "float32").model_config(flags.vocab_size)
+    return GPT(
         flags.vocab_size,
         sizes.max_seq_len,
         sizes.num_layers,
@@ -95,6 +95,11 @@ def build_sdpa(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trai
         sizes.mlp_dim,
         sizes.resid_dropout,  # the others have the same rate
     )
+
+
+def build_sdpa(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
+    """Trains the `GPT` above."""
+    model = make_gpt(flags)
     call = torch.compile(model) if compiled else model
     return _trainer(model, call, flags, dtype)
 
@@ -128,10 +133,7 @@ def _trainer(
     dtype: str,
 ) -> Trainer:
     """Training steps of `model`; `loss_fn` calls it on [N, T] ids."""
-    on_gpu = torch.cuda.is_available()
-    kind = "cuda" if on_gpu else "cpu"
-    if on_gpu:
-        torch.set_float32_matmul_precision("high")  # TF32, which is JAX's default
+    kind = device_kind()
     model.to(kind).train()
     settings = pretrain_config(flags, dtype).optimizer
     optimizer = make_optimizer(list(model.parameters()), settings)
@@ -148,14 +150,37 @@ def _trainer(
     return Trainer(
         put=lambda tokens: torch.from_numpy(tokens).long().to(kind),
         step=update,
-        wait=torch.cuda.synchronize if on_gpu else lambda: None,
-        device=torch.cuda.get_device_name() if on_gpu else "cpu",
-        peak_bytes=torch.cuda.max_memory_allocated if on_gpu else lambda: None,
+        wait=synchronize,
+        device=device_name(),
+        peak_bytes=peak_bytes,
     )
 
 
+def device_kind() -> str:
+    """Is "cuda" where there is a GPU, which multiplies float32 in TF32 as JAX does."""
+    if not torch.cuda.is_available():
+        return "cpu"
+    torch.set_float32_matmul_precision("high")
+    return "cuda"
+
+
+def device_name() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+
+
+def synchronize() -> None:
+    """Waits until a GPU has done all it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def peak_bytes() -> int | None:
+    """Most GPU memory in use so far."""
+    return torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None
+
+
 def make_optimizer(
-    parameters: list[torch.Tensor], settings: Any
+    parameters: Sequence[torch.Tensor], settings: Any
 ) -> torch.optim.Optimizer:
     """Fused AdamW with the rates of an `OptimizerConfig`; vectors do not decay."""
     groups: list[dict[str, Any]] = [

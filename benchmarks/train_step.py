@@ -18,9 +18,7 @@ a whole. Compilation caches start empty. Only the first GPU is used.
 """
 
 import argparse
-import functools
 import math
-import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,8 +26,9 @@ from typing import Any
 
 import harness
 import numpy as np
+from command_line import add_sizes, count, some_of
 from harness import Trainer, Variant
-from recipe import HEAD_DIM, VOCAB_SIZE, pretrain_config, token_probabilities
+from recipe import pretrain_config, token_probabilities
 
 _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _PEERS = {
@@ -128,20 +127,13 @@ def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
     model = pretrain_config(flags, "float32").model_config(flags.vocab_size)
     flops = transformer.train_flops_per_token(model, flags.seq_len)
     peak = flags.device_peak or mesh.peak_flops()
+    for dtype in _DTYPES.values():
+        group = {name: r for name, r in results.items() if r["dtype"] == dtype}
+        harness.compare(group, lambda name: VARIANTS[name].is_peer)
     for result in results.values():
-        result["median_seconds"] = statistics.median(result["step_seconds"])
-        result["min_seconds"] = min(result["step_seconds"])
         rate = flags.batch * flags.seq_len / result["median_seconds"]
         result["tokens_per_second"] = rate
         result["mfu"] = flops * rate / peak if peak else None
-    for result in results.values():
-        peers = [
-            other["median_seconds"]
-            for name, other in results.items()
-            if VARIANTS[name].is_peer and other["dtype"] == result["dtype"]
-        ]
-        best = min(peers, default=None)
-        result["speed_vs_best_torch"] = best and best / result["median_seconds"]
 
 
 def table(results: Mapping[str, Any]) -> str:
@@ -185,38 +177,24 @@ def suspicions(results: Mapping[str, Any], vocab_size: int) -> list[str]:
         for name, result in results.items()
         if not low < result["loss"] < high
     ]
-    devices = {result["device"] for result in results.values()}
-    return found + ([f"devices differ: {sorted(devices)}"] if len(devices) > 1 else [])
+    return found + harness.different_devices(results.values())
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Reads and checks the command line."""
+    """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    count = functools.partial(parser.add_argument, type=int)
-    counts = [
-        count("--batch", default=2, help="sequences a step"),
-        count("--seq_len", default=512, help="tokens a sequence"),
-        count("--layers", default=12),
-        count("--embed_dim", default=768, help=f"a multiple of {HEAD_DIM}"),
-        count("--vocab_size", default=VOCAB_SIZE),
-        count("--steps", default=2, help="timed steps a turn"),
-        count("--rounds", default=5, help="turns of each variant"),
-        count("--warmup", default=2, help="untimed steps before"),
-    ]
-    parser.add_argument("--variants", default=",".join(VARIANTS), help="comma list")
+    add_sizes(parser)
+    parser.add_argument("--steps", type=count, default=2, help="timed steps a turn")
+    parser.add_argument("--rounds", type=count, default=5, help="turns of each variant")
+    parser.add_argument("--warmup", type=count, default=2, help="untimed steps before")
+    names, all_names = some_of(VARIANTS), ",".join(VARIANTS)
+    parser.add_argument("--variants", type=names, default=all_names, help="comma list")
     parser.add_argument("--device_peak", type=float, help="FLOP/s, for the MFU")
     yes_no = argparse.BooleanOptionalAction
     text = "float32 first, then bfloat16: half the memory of all at once"
     parser.add_argument("--group_by_dtype", action=yes_no, default=True, help=text)
     parser.add_argument("--output", type=Path, help="JSON file to write")
-    flags = parser.parse_args(arguments)
-    flags.variants = list(dict.fromkeys(flags.variants.split(",")))
-    unknown = sorted(set(flags.variants) - set(VARIANTS))
-    if unknown:
-        parser.error(f"--variants: no {unknown}; choose from {', '.join(VARIANTS)}")
-    if min(getattr(flags, each.dest) for each in counts) < 1:
-        parser.error(f"{', '.join(f'--{c.dest}' for c in counts)} must be at least 1")
-    return flags
+    return parser.parse_args(arguments)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -226,6 +204,7 @@ def main(arguments: Sequence[str]) -> None:
     missing = harness.missing_packages(
         package.partition(".")[0]
         for name in flags.variants
+        if VARIANTS[name].is_peer
         for package in VARIANTS[name].packages
     )
     names = [n for n in flags.variants if not VARIANTS[n].needs_any(missing)]

@@ -99,7 +99,7 @@ def test_the_script_measures_our_step(run_script, tmp_path):
     printed = run_script("train_step.py", *TINY, *flags, f"--output={path}")
     record = json.loads(path.read_text())
     result = record["results"]["jax_f32"]
-    assert len(result["step_seconds"]) == 2
+    assert len(result["seconds"]) == 2
     assert 0 < result["min_seconds"] <= result["median_seconds"]
     assert result["tokens_per_second"] == pytest.approx(32 / result["median_seconds"])
     assert result["peak_bytes"] > 2**20

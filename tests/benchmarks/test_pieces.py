@@ -1,0 +1,79 @@
+"""Variants of a piece compute the same, and the script measures and reports them."""
+
+import importlib.util
+import json
+
+import jax
+import numpy as np
+import pieces
+import pytest
+
+TINY = (
+    "--batch=2",
+    "--seq_len=16",
+    "--embed_dim=128",
+    "--vocab_size=97",
+    "--layers=1",
+)
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+MODULES = ["jax_pieces", "torch_pieces"]
+
+
+def arrays_of(outputs):
+    """Value and gradients as flat lists of NumPy arrays."""
+    return [
+        np.asarray(x.detach() if hasattr(x, "detach") else x)
+        for x in jax.tree.leaves(outputs)
+    ]
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch")
+@pytest.mark.parametrize("piece", ["attention", "loss", "dense"])
+def test_variants_give_the_same_value_and_gradients(piece):
+    flags = pieces.parse([*TINY, "--dropout=0"])
+    cases = pieces.make_cases(piece, flags, MODULES)
+    outputs = {name: arrays_of(case.run()) for name, case in cases.items()}
+    expected = outputs.pop("torch_explicit" if piece == "attention" else "torch")
+    assert len(outputs) >= 2
+    for name, found in outputs.items():
+        for ours, theirs in zip(found, expected, strict=True):
+            if ours.shape != theirs.shape:  # a kernel, which PyTorch has transposed
+                theirs = theirs.T
+            np.testing.assert_allclose(ours, theirs, atol=1e-5, err_msg=name)
+
+
+@pytest.mark.skipif(not HAS_TORCH, reason="needs PyTorch")
+@pytest.mark.parametrize("piece", ["dropout", "dropout_probs"])
+def test_dropout_zeroes_a_tenth_forward_and_backward(piece):
+    flags = pieces.parse([*TINY])
+    for name, case in pieces.make_cases(piece, flags, MODULES).items():
+        value, gradient = arrays_of(case.run())
+        assert value.shape == gradient.shape
+        np.testing.assert_array_equal(value == 0, gradient == 0, err_msg=name)
+        assert 0.05 < (value == 0).mean() < 0.15
+
+
+def test_each_update_of_the_optimizer_changes_the_parameters():
+    case = pieces.make_cases("optimizer", pieces.parse([*TINY]), ["jax_pieces"])
+    run = case["jax_apply_gradients"].run
+    first = np.array(run().params["wte"])
+    assert (np.array(run().params["wte"]) != first).all()
+
+
+def test_the_script_reports_every_variant(run_script, tmp_path):
+    path = tmp_path / "results.json"
+    names = ["dropout", "loss", "optimizer"]
+    chosen = f"--pieces={','.join(names)}"
+    flags = (chosen, "--dtype=bfloat16", "--rounds=1", "--calls=2", f"--output={path}")
+    printed = run_script("pieces.py", *TINY, *flags)
+    record = json.loads(path.read_text())
+    assert list(record["results"]) == names
+    assert record["settings"]["dtype"] == "bfloat16"
+    lines = printed.splitlines()[2:]
+    assert len(lines) == sum(map(len, record["results"].values()))
+    for variants in record["results"].values():
+        assert any(name.startswith("torch") for name in variants) == HAS_TORCH
+        for name, result in variants.items():
+            assert len(result["seconds"]) == 2
+            assert 0 < result["min_seconds"] <= result["median_seconds"]
+            assert (result["temporary_bytes"] is None) == name.startswith("torch")
