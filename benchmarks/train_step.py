@@ -11,8 +11,9 @@ the same batches, Zipf-distributed tokens; for bfloat16 PyTorch runs under autoc
 ours has config.model.dtype="bfloat16".
 
 Each variant lives in a process of its own, which gives its peak memory: resident on a
-CPU, allocated on a GPU. The processes take turns, `--steps` steps each, for `--rounds`
-rounds, while the others wait, so that a disturbance meets all of them. On a CPU every
+CPU, allocated on a GPU. The processes take turns, one untimed step and `--steps` timed
+ones each, for `--rounds` rounds, while the others wait, so that a disturbance meets all
+of them. On a CPU every
 step is timed; on an accelerator, which must not idle between steps, a turn is timed as
 a whole. Compilation caches start empty. Only the first GPU is used.
 """

@@ -46,8 +46,12 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # "hash" = a counter hash, the same mask on any number of devices;
             # "threefry" = jax.random.bernoulli, slower.
             dropout_impl="hash",
+            # "blocked" skips what causality hides and keeps no [T, T] array for the
+            # backward pass; "plain" is the formula.
+            attention_impl="blocked",
             # Rows of the softmax: "tokens"; "tokens+positions" (released code).
             softmax_rows="tokens",
+            loss_chunk=0,  # positions whose logits are formed at a time; 0: all
             # Operands of matrix products: "float32" or "bfloat16". Parameters,
             # softmax, LayerNorm and loss are float32 in either case.
             dtype="float32",

@@ -56,7 +56,9 @@ class ModelConfig:
     resid_dropout: float
     embed_dropout_on: str
     dropout_impl: str
+    attention_impl: str
     softmax_rows: str
+    loss_chunk: int
     dtype: str
     layer_loop: str
     remat: bool
@@ -87,7 +89,9 @@ class ModelConfig:
             self.embed_dropout_on,
             ("sum", "matrix", "lookups"),
         )
+        _not_negative("model", self, "loss_chunk")
         _one_of("model.dropout_impl", self.dropout_impl, ("hash", "threefry"))
+        _one_of("model.attention_impl", self.attention_impl, ("blocked", "plain"))
         _one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
         _one_of("model.dtype", self.dtype, DTYPES)
         _one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))

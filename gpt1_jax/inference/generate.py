@@ -7,7 +7,6 @@ import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import transformer
-from gpt1_jax.model.layers import matmul
 
 Sampler = Callable[
     [transformer.Params, jax.typing.ArrayLike, int, jax.Array], jax.Array
@@ -35,9 +34,11 @@ def make_sampler(config: ModelConfig, temperature: float, top_k: int) -> Sampler
     ) -> jax.Array:
         def draw(position: int, tokens: jax.Array) -> jax.Array:
             output = transformer.apply(config, params, tokens)
-            last = output.hidden[:, position - 1]  # [1, D]
-            vocabulary = output.unembedding[: config.vocab_size]
-            scores = matmul(last, vocabulary.T, jnp.dtype(config.dtype)) / temperature
+            last = transformer.Output(
+                hidden=output.hidden[:, position - 1, None],  # [1, 1, D]
+                unembedding=output.unembedding[: config.vocab_size],
+            )
+            scores = transformer.logits(config, last)[:, 0] / temperature  # [1, V]
             if top_k:
                 lowest = jax.lax.top_k(scores, min(top_k, config.vocab_size))[0][:, -1:]
                 scores = jnp.where(scores < lowest, -jnp.inf, scores)

@@ -12,6 +12,7 @@ probabilities, the attention output and the MLP output (37 for GPT-1).
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -26,6 +27,9 @@ EMBED_POSITION_SITE = 2**32 - 1  # only for embed_dropout_on="lookups"
 def block_site(layer: int | jax.Array, place: int) -> int | jax.Array:
     """The site of one place (1, 2, 3) in one layer; `layer` may be traced."""
     return 3 * layer + place
+
+
+Window = Sequence[tuple[int, int]]  # (start, size) along each axis of a row
 
 
 class Noise(NamedTuple):
@@ -67,23 +71,24 @@ def dropout(
     if noise is None or rate == 0.0:
         return x
     rows = noise.rows if rows is None else rows
-    key = jax.random.fold_in(noise.key, site)
     if impl == "threefry":
-        key = jax.random.fold_in(key, rows[0])
+        key = jax.random.fold_in(jax.random.fold_in(noise.key, site), rows[0])
         keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
         return jnp.where(keep, x / (1.0 - rate), jnp.zeros_like(x))
-    return _hash_dropout(x, jax.random.key_data(key), rows, rate)
+    return _hash_dropout(x, site_words(noise, site), rows, rate)
+
+
+def site_words(noise: Noise, site: int | jax.Array) -> jax.Array:
+    """[2] uint32, the key of one site's mask, as `keep_mask` takes it."""
+    return jax.random.key_data(jax.random.fold_in(noise.key, site))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _hash_dropout(
     x: jax.Array, words: jax.Array, rows: jax.Array, rate: float
 ) -> jax.Array:
-    threshold = round(rate * 2**16)
-    scale = 2**16 / (2**16 - threshold)
-    keep = random_bits(words, rows, x.shape[1:]) >= threshold
-    scaled = (x.astype(jnp.float32) * scale).astype(x.dtype)  # bf16 cannot hold scale
-    return jnp.where(keep, scaled, jnp.zeros_like(x))
+    scaled = (x.astype(jnp.float32) * keep_scale(rate)).astype(x.dtype)
+    return jnp.where(keep_mask(words, rows, x.shape[1:], rate), scaled, 0)
 
 
 def _hash_dropout_fwd(x, words, rows, rate):
@@ -98,8 +103,31 @@ def _hash_dropout_bwd(rate, residuals, grad):
 _hash_dropout.defvjp(_hash_dropout_fwd, _hash_dropout_bwd)
 
 
+def keep_scale(rate: float) -> np.float32:
+    """1 / P(an element is kept), by which the hash's dropout multiplies it."""
+    return np.float32(2**16 / (2**16 - _threshold(rate)))  # more than bf16 can hold
+
+
+def keep_mask(
+    words: jax.Array,
+    rows: jax.Array,
+    row_shape: tuple[int, ...],
+    rate: float,
+    window: Window | None = None,
+) -> jax.Array:
+    """Which elements the hash's dropout keeps; for the arguments see `random_bits`."""
+    return random_bits(words, rows, row_shape, window) >= _threshold(rate)
+
+
+def _threshold(rate: float) -> int:
+    return round(rate * 2**16)
+
+
 def random_bits(
-    words: jax.Array, rows: jax.Array, row_shape: tuple[int, ...]
+    words: jax.Array,
+    rows: jax.Array,
+    row_shape: tuple[int, ...],
+    window: Window | None = None,
 ) -> jax.Array:
     """16 random bits for every element of the given global rows.
 
@@ -112,34 +140,41 @@ def random_bits(
       words: [2] uint32, the key.
       rows: [N] uint32, global row indices.
       row_shape: the shape of one row.
+      window: (start, size) along each axis of a row, to get a part of it.
 
     Returns:
-      [N, *row_shape] uint16.
+      [N, *row_shape], or [N, *sizes] of the window; uint16.
     """
+    window = window or [(0, size) for size in row_shape]
+    starts, sizes = (tuple(pair[i] for pair in window) for i in (0, 1))
     row_size = math.prod(row_shape)
     rows_per_page = min(max(1, 2**32 // row_size), 2**32 - 1)
     page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
     per_row = (-1,) + (1,) * len(row_shape)
     key = (words[0] ^ _mix(page)).reshape(per_row)  # _mix(0) == 0
     first = (row * np.uint32(row_size)).reshape(per_row)
-    if row_shape and row_shape[-1] % 2 == 0:  # each hash serves two neighbours
-        half_shape = (*row_shape[:-1], row_shape[-1] // 2)
-        counter = (first >> 1) + _flat_index(half_shape)
+    lasts = (row_shape[-1:], starts[-1:], sizes[-1:])
+    if row_shape and not any(last[0] % 2 for last in lasts):
+        # Each hash serves two neighbours.
+        halves = ((*each[:-1], each[-1] // 2) for each in (row_shape, starts, sizes))
+        counter = (first >> 1) + _flat_index(*halves)
         hashed = _mix(_mix(counter ^ key) + words[1])
         halves = jax.lax.bitcast_convert_type(hashed, jnp.uint16)
-        return halves.reshape(len(rows), *row_shape)
-    index = first + _flat_index(row_shape)
+        return halves.reshape(len(rows), *sizes)
+    index = first + _flat_index(row_shape, starts, sizes)
     hashed = _mix(_mix((index >> 1) ^ key) + words[1])
     return (hashed >> (16 * (index & 1))).astype(jnp.uint16)
 
 
-def _flat_index(shape: tuple[int, ...]) -> jax.Array:
-    """[1, *shape] uint32, the row-major index of each element."""
-    index = jnp.zeros((1, *shape), jnp.uint32)
+def _flat_index(
+    shape: tuple[int, ...], starts: tuple[int, ...], sizes: tuple[int, ...]
+) -> jax.Array:
+    """[1, *sizes] uint32, indices in an array of `shape` of a window's elements."""
+    index = jnp.zeros((1, *sizes), jnp.uint32)
     stride = 1
     for axis in reversed(range(len(shape))):
-        axis_index = jax.lax.broadcasted_iota(jnp.uint32, (1, *shape), axis + 1)
-        index = index + axis_index * np.uint32(stride)
+        steps = jax.lax.broadcasted_iota(jnp.uint32, (1, *sizes), axis + 1)
+        index = index + (steps + np.uint32(starts[axis])) * np.uint32(stride)
         stride *= shape[axis]
     return index
 

@@ -24,7 +24,7 @@ from gpt1_jax.model.dropout import (
     block_site,
     dropout,
 )
-from gpt1_jax.model.layers import Dense, LayerNorm, gelu, matmul
+from gpt1_jax.model.layers import Dense, LayerNorm, gelu
 
 Params = dict[str, Any]
 
@@ -85,6 +85,7 @@ class Attention(nn.Module):
             noise=noise,
             site=block_site(layer, ATTN_PROBS),
             dropout_impl=cfg.dropout_impl,
+            impl=cfg.attention_impl,
         )
         return Dense(embed_dim, dtype, name="c_proj")(attended.reshape(x.shape))
 
@@ -218,7 +219,8 @@ def apply(
 
 def logits(config: ModelConfig, output: Output) -> jax.Array:
     """P(u) before the softmax (eq. 2): [N, T, rows] float32."""
-    return matmul(output.hidden, output.unembedding.T, jnp.dtype(config.dtype))
+    operands = (x.astype(config.dtype) for x in output)
+    return jnp.einsum("NTD,VD->NTV", *operands, preferred_element_type=jnp.float32)
 
 
 def count_params(params: Params) -> int:

@@ -1,8 +1,9 @@
 """The optimizer as released (opt.py): Adam, its decay, clipping and schedules."""
 
+import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -60,7 +61,7 @@ class ReleasedAdamState(NamedTuple):
 
 def released_adam(
     schedule: Schedule, b1: float, b2: float, eps: float, weight_decay: float
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """Adam with decoupled decay, as the released code executes it (opt.py).
 
     With t completed updates, tau = t + 1 and c = sqrt(1 - b2^tau) / (1 - b1^tau):
@@ -71,6 +72,10 @@ def released_adam(
     where the decay applies to tensors of more than one dimension, embeddings
     included. `optax.adamw` differs: its decay lacks the factor c, which is below 1
     for the first thousands of updates, and its eps follows the bias correction.
+
+    Its `update` takes a scalar `finite`: where it is False nothing changes. Moments
+    are selected before the parameters are computed from them; in this order XLA
+    updates all of them in place.
     """
 
     def init(params: optax.Params) -> ReleasedAdamState:
@@ -87,14 +92,21 @@ def released_adam(
         grads: optax.Updates,
         state: ReleasedAdamState,
         params: optax.Params | None = None,
+        *,
+        finite: jax.typing.ArrayLike = True,
+        **_: Any,
     ) -> tuple[optax.Updates, ReleasedAdamState]:
         if params is None:
             raise ValueError("released_adam decays weights: update needs params.")
         tau = (state.count + 1).astype(jnp.float32)
         correction = jnp.sqrt(_one_minus_power(b2, tau)) / _one_minus_power(b1, tau)
-        rate = schedule(state.count) * correction
-        mu = jax.tree.map(lambda m, g: b1 * m + (1 - b1) * g, state.mu, grads)
-        nu = jax.tree.map(lambda v, g: b2 * v + (1 - b2) * g * g, state.nu, grads)
+        rate = jnp.where(finite, schedule(state.count) * correction, 0.0)
+
+        def average(beta: float, power: int, old: jax.Array, g: jax.Array) -> jax.Array:
+            return jnp.where(finite, beta * old + (1 - beta) * g**power, old)
+
+        mu = jax.tree.map(functools.partial(average, b1, 1), state.mu, grads)
+        nu = jax.tree.map(functools.partial(average, b2, 2), state.nu, grads)
 
         def step(m: jax.Array, v: jax.Array, p: jax.Array) -> jax.Array:
             direction = m / (jnp.sqrt(v) + eps)
@@ -102,11 +114,51 @@ def released_adam(
                 direction = direction + weight_decay * p
             return -rate * direction
 
-        return jax.tree.map(step, mu, nu, params), ReleasedAdamState(
-            state.count + 1, mu, nu
+        count = state.count + jnp.asarray(finite, jnp.int32)
+        updates = jax.tree.map(step, mu, nu, params)
+        return updates, ReleasedAdamState(count, mu, nu)
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def skip_nonfinite(
+    optimizer: optax.GradientTransformation,
+) -> optax.GradientTransformationExtraArgs:
+    """Any optimizer, with an `update` that takes `finite` as `released_adam`'s."""
+
+    def update(
+        grads: optax.Updates,
+        state: optax.OptState,
+        params: optax.Params | None = None,
+        *,
+        finite: jax.typing.ArrayLike = True,
+        **_: Any,
+    ) -> tuple[optax.Updates, optax.OptState]:
+        updates, new = optimizer.update(grads, state, params)
+        updates = jax.tree.map(lambda u: jnp.where(finite, u, 0), updates)
+        return updates, jax.tree.map(
+            lambda new, old: jnp.where(finite, new, old), new, state
         )
 
-    return optax.GradientTransformation(init, update)
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
+
+
+def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
+    """Scales gradients of a larger global norm down to `max_norm`.
+
+    `optax.clip_by_global_norm` divides each element, which XLA does not fuse with
+    what follows: it costs a copy of all gradients.
+    """
+
+    def update(
+        grads: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params
+        norm = optax.tree.norm(grads)
+        scale = jnp.where(norm < max_norm, 1.0, max_norm / norm)
+        return jax.tree.map(lambda g: g * scale, grads), state
+
+    return optax.GradientTransformation(optax.init_empty_state, update)
 
 
 def _one_minus_power(base: float, exponent: jax.Array) -> jax.Array:
@@ -121,7 +173,7 @@ def decay_mask(params: optax.Params) -> optax.Params:
 
 def make_optimizer(
     config: OptimizerConfig, num_steps: int
-) -> optax.GradientTransformation:
+) -> optax.GradientTransformationExtraArgs:
     """Global-norm clipping, then Adam with its schedule.
 
     Args:
@@ -129,7 +181,8 @@ def make_optimizer(
       num_steps: updates of the whole run, the end of the schedule.
 
     Returns:
-      The optax chain; its updates are added to the parameters.
+      The optax chain; its updates are added to the parameters. Its `update` takes
+      `finite`, see `released_adam`.
     """
     schedule = make_schedule(config, num_steps)
     if config.name == "released_adam":
@@ -137,12 +190,14 @@ def make_optimizer(
             schedule, config.b1, config.b2, config.eps, config.weight_decay
         )
     else:
-        adam = optax.adamw(
-            schedule,
-            b1=config.b1,
-            b2=config.b2,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            mask=decay_mask,
+        adam = skip_nonfinite(
+            optax.adamw(
+                schedule,
+                b1=config.b1,
+                b2=config.b2,
+                eps=config.eps,
+                weight_decay=config.weight_decay,
+                mask=decay_mask,
+            )
         )
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adam)
+    return optax.chain(clip_by_global_norm(config.clip_norm), adam)

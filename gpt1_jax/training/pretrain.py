@@ -18,7 +18,7 @@ from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.training import loop, run_folder
 from gpt1_jax.training import records as records_lib
 from gpt1_jax.training.checkpoint import Checkpoints, abstract_state
-from gpt1_jax.training.losses import next_token_nll
+from gpt1_jax.training.losses import next_token_loss
 from gpt1_jax.training.optimizer import Schedule, make_optimizer, make_schedule
 from gpt1_jax.training.state import (
     TrainState,
@@ -35,7 +35,7 @@ PretrainStep = Callable[
 
 def make_pretrain_step(
     model: ModelConfig,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformationExtraArgs,
     schedule: Schedule,
     *,
     seed: int,
@@ -59,8 +59,10 @@ def make_pretrain_step(
 
     def loss_fn(params: Any, tokens: jax.Array, noise: Noise) -> jax.Array:
         output = transformer.apply(model, params, tokens, noise)
-        nll = next_token_nll(*output, tokens, jnp.dtype(model.dtype))  # [N, T]
-        return nll.sum() / (tokens.shape[0] * (tokens.shape[1] - 1))
+        num_seqs, seq_len = tokens.shape
+        weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
+        dtype = jnp.dtype(model.dtype)
+        return next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
 
     def pretrain_step(
         state: TrainState, tokens: jax.Array
@@ -194,7 +196,7 @@ def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
 def _start_state(
     config: PretrainConfig,
     model: ModelConfig,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformationExtraArgs,
     mesh: jax.sharding.Mesh,
     checkpoints: Checkpoints,
     identity: run_folder.Identity,
@@ -214,7 +216,7 @@ def _start_state(
 def _jit_step(
     config: PretrainConfig,
     model: ModelConfig,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformationExtraArgs,
     num_steps: int,
     mesh: jax.sharding.Mesh,
 ) -> PretrainStep:

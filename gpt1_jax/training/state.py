@@ -33,7 +33,7 @@ def apply_gradients(
     state: TrainState,
     grads: Any,
     loss: jax.Array,
-    optimizer: optax.GradientTransformation,
+    optimizer: optax.GradientTransformationExtraArgs,
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One update; skipped and counted when the loss or a gradient is not finite.
 
@@ -44,7 +44,7 @@ def apply_gradients(
       state: before the step.
       grads: gradients, like `state.params`.
       loss: scalar, nats per token.
-      optimizer: of the run.
+      optimizer: as from `make_optimizer`, its `update` takes `finite`.
 
     Returns:
       The state after the step, and the scalars `grad_norm` (before clipping),
@@ -53,17 +53,13 @@ def apply_gradients(
     grad_norm = optax.tree.norm(grads)
     finite = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
 
-    def update() -> tuple[Any, optax.OptState]:
-        updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-        return optax.apply_updates(state.params, updates), opt_state
-
-    params, opt_state = jax.lax.cond(
-        finite, update, lambda: (state.params, state.opt_state)
+    updates, opt_state = optimizer.update(
+        grads, state.opt_state, state.params, finite=finite
     )
     skipped = (~finite).astype(jnp.int32)
     state = TrainState(
         step=state.step + 1,
-        params=params,
+        params=optax.apply_updates(state.params, updates),
         opt_state=opt_state,
         nonfinite_steps=state.nonfinite_steps + skipped,
         nonfinite_in_row=(state.nonfinite_in_row + 1) * skipped,

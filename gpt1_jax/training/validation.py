@@ -36,7 +36,8 @@ def eval_step(
       The sum of nats over predicted tokens, and the number of these.
     """
     output = transformer.apply(model, params, tokens)
-    nll = next_token_nll(*output, tokens, jnp.dtype(model.dtype))
+    dtype = jnp.dtype(model.dtype)
+    nll = next_token_nll(*output, tokens, dtype, model.loss_chunk)
     counted = jnp.arange(tokens.shape[1]) < lengths[:, None] - 1  # [B, T]
     return jnp.where(counted, nll, 0.0).sum(), counted.sum()
 

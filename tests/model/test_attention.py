@@ -18,8 +18,10 @@ def random_qkv(seed=0, shape=SHAPE):
     return tuple(rng.normal(size=shape).astype(np.float32) for _ in range(3))
 
 
-@functools.partial(jax.jit, static_argnames=("rate", "site", "impl"))
-def attend(query, key, value, rate=0.0, noise=None, site=1, impl="hash"):
+@functools.partial(jax.jit, static_argnames=("rate", "site", "dropout_impl", "impl"))
+def attend(
+    query, key, value, rate=0.0, noise=None, site=1, dropout_impl="hash", impl="blocked"
+):
     return causal_attention(
         query,
         key,
@@ -27,7 +29,8 @@ def attend(query, key, value, rate=0.0, noise=None, site=1, impl="hash"):
         dropout_rate=rate,
         noise=noise,
         site=site,
-        dropout_impl=impl,
+        dropout_impl=dropout_impl,
+        impl=impl,
     )
 
 
@@ -64,7 +67,7 @@ def test_causal_attention_drops_probabilities_after_the_softmax(impl):
     """What remains is rescaled by 1 / (1 - rate), not renormalised to one."""
     query, key, value = random_qkv()
     noise = step_noise(0, jnp.int32(3), SHAPE[0])
-    actual = attend(query, key, value, rate=0.5, noise=noise, site=7, impl=impl)
+    actual = attend(query, key, value, rate=0.5, noise=noise, site=7, dropout_impl=impl)
     mask = dropout(jnp.ones((2, 3, 7, 7)), 0.5, noise, 7, impl=impl)  # [N, H, T, S]
     assert set(np.unique(mask)) == {0.0, 2.0}
     probs = numpy_probs(query, key) * np.asarray(mask)
@@ -73,9 +76,90 @@ def test_causal_attention_drops_probabilities_after_the_softmax(impl):
     )
 
 
-def test_causal_attention_keeps_bfloat16_but_softmaxes_in_float32():
+@pytest.mark.parametrize("seq_len", [1, 7, 128, 129, 300])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_blocked_form_equals_the_plain_one(seq_len, rate):
+    """Output and gradients, with one block of positions or several, and its mask."""
+    query, key, value = random_qkv(1, (2, seq_len, 2, 8))
+    noise = step_noise(0, jnp.int32(3), 2)
+    weights = jnp.asarray(random_qkv(2, query.shape)[0])
+
+    def total(query, key, value, impl):
+        attended = attend(query, key, value, rate, noise, impl=impl)
+        return (attended * weights).sum()
+
+    plain, blocked = (
+        [
+            attend(query, key, value, rate, noise, impl=impl),
+            *jax.grad(total, (0, 1, 2))(query, key, value, impl),
+        ]
+        for impl in ("plain", "blocked")
+    )
+    for expected, actual in zip(plain, blocked, strict=True):
+        highest = float(jnp.abs(expected).max())
+        np.testing.assert_allclose(actual, expected, atol=4e-6 * highest + 1e-9)
+
+
+def test_blocked_form_in_bfloat16_is_as_exact_as_the_plain_one():
+    exact = random_qkv(1, (2, 200, 2, 16))
+    rounded = [jnp.asarray(part, jnp.bfloat16) for part in exact]
+    exact = [part.astype(jnp.float32) for part in rounded]
+    noise = step_noise(0, jnp.int32(3), 2)
+
+    def gradients(parts, impl):
+        def total(*parts):
+            attended = attend(*parts, 0.1, noise, impl=impl).astype(jnp.float32)
+            return jnp.square(attended).sum()
+
+        return jax.grad(total, (0, 1, 2))(*parts)
+
+    reference = gradients(exact, "plain")
+    errors = {
+        impl: [
+            float(jnp.abs(actual.astype(jnp.float32) - expected).mean())
+            for actual, expected in zip(
+                gradients(rounded, impl), reference, strict=True
+            )
+        ]
+        for impl in ("plain", "blocked")
+    }
+    assert all(0 < error for error in errors["blocked"])
+    for blocked, plain in zip(errors["blocked"], errors["plain"], strict=True):
+        assert blocked < 1.2 * plain
+
+
+def test_blocked_form_keeps_no_square_array_for_the_backward_pass():
+    """What is kept grows with T, not with its square."""
+    kept = {}
+    for seq_len in (256, 512):
+        parts = random_qkv(0, (1, seq_len, 1, 4))
+        noise = step_noise(0, jnp.int32(3), 1)
+        _, backward = jax.vjp(lambda *p: attend(*p, 0.1, noise), *parts)  # noqa: B023
+        kept[seq_len] = sum(leaf.size for leaf in jax.tree.leaves(backward))
+    assert kept[512] < 2.1 * kept[256]
+    assert kept[512] < 512 * 512 / 4
+
+
+def test_blocked_form_of_one_query_block_ignores_later_keys():
+    query, key, value = random_qkv(0, (1, 300, 2, 4))
+    changed = attend(query, key.copy(), value)
+    key[:, 200:], value[:, 200:] = 9.0, -9.0
+    later = attend(query, key, value)
+    np.testing.assert_array_equal(changed[:, :200], later[:, :200])
+    assert not np.array_equal(changed[:, 200:], later[:, 200:])
+
+
+def test_causal_attention_without_noise_is_without_dropout():
+    parts = random_qkv()
+    expected = attend(*parts)
+    for impl in ("plain", "blocked"):
+        np.testing.assert_allclose(attend(*parts, 0.5, impl=impl), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("impl", ["plain", "blocked"])
+def test_causal_attention_keeps_bfloat16_but_softmaxes_in_float32(impl):
     query, key, value = (jnp.asarray(part, jnp.bfloat16) for part in random_qkv())
-    assert attend(query, key, value).dtype == jnp.bfloat16
-    jaxpr = str(jax.make_jaxpr(attend)(query, key, value))
+    assert attend(query, key, value, impl=impl).dtype == jnp.bfloat16
+    jaxpr = str(jax.make_jaxpr(functools.partial(attend, impl=impl))(query, key, value))
     [line] = [line for line in jaxpr.splitlines() if "= exp " in line]
     assert "f32[2,3,7,7]" in line

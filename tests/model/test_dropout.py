@@ -74,6 +74,26 @@ def test_random_bits_equal_the_index_form(row_shape):
     np.testing.assert_array_equal(bits, numpy_bits(WORDS, rows, row_shape))
 
 
+@pytest.mark.parametrize("row_shape", [(3, 6, 8), (3, 6, 7)])
+@pytest.mark.parametrize(
+    "window",
+    [
+        [(0, 3), (0, 6), (0, 7)],
+        [(0, 3), (2, 4), (0, 4)],
+        [(1, 2), (3, 3), (2, 4)],
+        [(1, 1), (3, 2), (3, 4)],
+        [(2, 1), (0, 1), (6, 1)],
+    ],
+)
+def test_random_bits_of_a_window_are_a_part_of_the_whole(row_shape, window):
+    """Where start and size are even, and where they are not."""
+    rows = uint32_rows(0, 5, 2**30)
+    whole = dropout_module.random_bits(WORDS, rows, row_shape)
+    part = dropout_module.random_bits(WORDS, rows, row_shape, window)
+    index = tuple(slice(start, start + size) for start, size in window)
+    np.testing.assert_array_equal(part, np.asarray(whole)[:, *index])
+
+
 @pytest.mark.parametrize("row_shape", [(), (1,), (1, 1)])
 def test_random_bits_of_single_element_rows_equal_the_index_form(row_shape):
     rows = uint32_rows(0, 1, 2, 3, 99, 2**31 + 5)

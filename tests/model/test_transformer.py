@@ -518,7 +518,11 @@ def test_dropout_sites_at_paper_depth_are_37_distinct_ones(
     monkeypatch, tiny_model_config
 ):
     config = tiny_model_config(
-        num_layers=12, embed_dropout=0.2, attn_dropout=0.3, resid_dropout=0.4
+        num_layers=12,
+        embed_dropout=0.2,
+        attn_dropout=0.3,
+        resid_dropout=0.4,
+        attention_impl="plain",  # goes through `dropout` as the others do
     )
     calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
     assert len(calls) == 37
@@ -542,7 +546,9 @@ def test_dropout_sites_at_paper_depth_are_37_distinct_ones(
 def test_embedding_dropout_sites(
     monkeypatch, tiny_model_config, embed_dropout_on, expected
 ):
-    config = tiny_model_config(embed_dropout_on=embed_dropout_on)
+    config = tiny_model_config(
+        embed_dropout_on=embed_dropout_on, attention_impl="plain"
+    )
     calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
     assert len(calls) == len(expected) + 3 * config.num_layers
     assert [(site, shape) for site, _, shape in calls[: len(expected)]] == expected
@@ -563,10 +569,11 @@ def equations(jaxpr):
                     yield from equations(inner)
 
 
+@pytest.mark.parametrize("attention_impl", ["blocked", "plain"])
 def test_bfloat16_multiplies_in_bfloat16_and_normalises_in_float32(
-    tiny_model_config, tiny_params
+    tiny_model_config, tiny_params, attention_impl
 ):
-    config = tiny_model_config(dtype="bfloat16")
+    config = tiny_model_config(dtype="bfloat16", attention_impl=attention_impl)
     tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
 
     def forward(params):
@@ -578,10 +585,10 @@ def test_bfloat16_multiplies_in_bfloat16_and_normalises_in_float32(
         inputs = tuple(str(v.aval.dtype) for v in equation.invars)
         outputs = tuple(str(v.aval.dtype) for v in equation.outvars)
         seen.setdefault(name, set()).add((inputs, outputs))
-    assert seen["dot_general"] == {(("bfloat16", "bfloat16"), ("float32",))}
-    for name in ("exp", "rsqrt", "reduce_sum", "reduce_max"):
+    # An accelerator's products write bfloat16, a CPU's float32.
+    assert {inputs for inputs, _ in seen["dot_general"]} == {("bfloat16", "bfloat16")}
+    for name in ("exp", "rsqrt", "tanh", "reduce_sum", "reduce_max"):
         assert seen[name] == {(("float32",), ("float32",))}, name
-    assert (("float32",), ("float32",)) not in seen["tanh"]
 
 
 def test_bfloat16_keeps_the_residual_stream_in_bfloat16(

@@ -9,9 +9,21 @@ import numpy as np
 import pytest
 from jax.test_util import check_grads
 
-from gpt1_jax.training.losses import next_token_nll, token_nll
+from gpt1_jax.training import losses
 
-FLOAT32 = jnp.dtype("float32")
+FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
+CHUNKS = [0, 1, 2, 3, 5, 100]  # of 5 positions: whole, with and without a remainder
+
+next_token_nll = jax.jit(losses.next_token_nll, static_argnums=(3, 4))
+next_token_loss = jax.jit(losses.next_token_loss, static_argnums=(4, 5))
+
+
+@functools.partial(jax.jit, static_argnums=(4, 5))
+def gradients(hidden, unembedding, tokens, weights, dtype=FLOAT32, chunk=0):
+    """Of the loss by the hidden states, the softmax rows and the weights."""
+    loss = functools.partial(losses.next_token_loss, dtype=dtype, chunk=chunk)
+    by = jax.grad(loss, argnums=(0, 1, 3))
+    return by(hidden, unembedding, tokens, weights)
 
 
 def random_problem(num_seqs=3, seq_len=5, embed_dim=4, rows=11, scale=1.0):
@@ -20,6 +32,10 @@ def random_problem(num_seqs=3, seq_len=5, embed_dim=4, rows=11, scale=1.0):
     unembedding = scale * rng.normal(size=(rows, embed_dim))
     tokens = rng.integers(0, rows, (num_seqs, seq_len))
     return hidden.astype(np.float32), unembedding.astype(np.float32), tokens
+
+
+def random_weights(shape=(3, 5)):
+    return np.random.default_rng(1).random(shape).astype(np.float32)
 
 
 def numpy_next_token_nll(hidden, unembedding, tokens):
@@ -31,50 +47,84 @@ def numpy_next_token_nll(hidden, unembedding, tokens):
     return nll
 
 
-def test_next_token_nll_equals_numpy():
+def numpy_gradients(hidden, unembedding, tokens, weights):
+    """(softmax - one-hot), weighted, into the hidden states and the softmax rows."""
+    scores = hidden[:, :-1].astype(np.float64) @ unembedding.T
+    error = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
+    for n, t in np.ndindex(error.shape[:2]):
+        error[n, t, tokens[n, t + 1]] -= 1
+    error *= weights[:, :-1, None]
+    to_hidden = np.zeros(hidden.shape)
+    to_hidden[:, :-1] = error @ unembedding
+    return to_hidden, np.einsum("ntv,ntd->vd", error, hidden[:, :-1])
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_next_token_nll_equals_numpy(chunk):
     hidden, unembedding, tokens = random_problem()
-    actual = next_token_nll(hidden, unembedding, tokens, FLOAT32)
+    actual = next_token_nll(hidden, unembedding, tokens, FLOAT32, chunk)
     assert actual.dtype == jnp.float32
     expected = numpy_next_token_nll(hidden, unembedding, tokens)
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_next_token_loss_and_its_gradients_equal_numpy(chunk):
+    hidden, unembedding, tokens = random_problem()
+    weights = random_weights()
+    nll = numpy_next_token_nll(hidden, unembedding, tokens)
+    expected = (weights * nll).sum()
+    for loss in (
+        next_token_loss(hidden, unembedding, tokens, weights, FLOAT32, chunk),
+        jax.value_and_grad(losses.next_token_loss)(
+            hidden, unembedding, tokens, weights, FLOAT32, chunk
+        )[0],
+    ):
+        assert loss.dtype == jnp.float32
+        assert float(loss) == pytest.approx(expected, rel=1e-6)
+    actual = gradients(hidden, unembedding, tokens, weights, FLOAT32, chunk)
+    expected = (*numpy_gradients(hidden, unembedding, tokens, weights), nll)
+    for each, numpy_gradient in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(each, numpy_gradient, atol=5e-6)
 
 
 def test_next_token_nll_of_a_hand_computed_example():
     """Scores (1, -1) and label 0 cost ln(1 + e^-2); label 1 costs 2 nats more."""
     hidden = jnp.ones((1, 3, 1))
     unembedding = jnp.array([[1.0], [-1.0]])
-    actual = next_token_nll(hidden, unembedding, jnp.array([[1, 0, 1]]), FLOAT32)
+    tokens = jnp.array([[1, 0, 1]])
+    actual = next_token_nll(hidden, unembedding, tokens, FLOAT32)
     np.testing.assert_allclose(actual, [[0.126928, 2.126928, 0.0]], atol=1e-6)
+    weights = jnp.array([[1.0, 10.0, 100.0]])
+    loss = next_token_loss(hidden, unembedding, tokens, weights, FLOAT32)
+    assert float(loss) == pytest.approx(21.396208, abs=1e-5)
 
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [(40478, 10.608514), (40000, 10.596635), (40990, 10.621083), (1, 0.0)],
 )
-def test_token_nll_of_uniform_logits_is_the_log_of_their_number(rows, expected):
-    nll = token_nll(
-        jnp.zeros((1, 3, 2)), jnp.ones((rows, 2)), jnp.zeros((1, 3), int), FLOAT32
-    )
-    np.testing.assert_allclose(nll, np.full((1, 3), expected), atol=2e-6)
+def test_next_token_nll_of_uniform_logits_is_the_log_of_their_number(rows, expected):
+    problem = jnp.zeros((1, 3, 2)), jnp.ones((rows, 2)), jnp.zeros((1, 3), int)
+    for dtype in (FLOAT32, BFLOAT16):
+        nll = next_token_nll(*problem, dtype)
+        np.testing.assert_allclose(nll, [[expected, expected, 0.0]], atol=2e-6)
     assert expected == pytest.approx(math.log(rows), abs=5e-7)
 
 
-def test_next_token_nll_has_nothing_in_its_last_column():
+def test_last_position_predicts_nothing():
     hidden, unembedding, tokens = random_problem()
-
-    def total(hidden):
-        return next_token_nll(hidden, unembedding, tokens, FLOAT32).sum()
-
     nll = next_token_nll(hidden, unembedding, tokens, FLOAT32)
-    gradient = np.asarray(jax.grad(total)(hidden))
     assert nll.shape == tokens.shape
     assert not nll[:, -1].any()
     assert nll[:, :-1].all()
-    assert not gradient[:, -1].any(), "the last hidden state predicts nothing"
-    assert np.abs(gradient[:, :-1]).max(-1).all()
+    to_hidden, _, to_weights = gradients(hidden, unembedding, tokens, random_weights())
+    assert not to_hidden[:, -1].any()
+    assert np.abs(to_hidden[:, :-1]).max(-1).all()
+    assert not to_weights[:, -1].any()
 
 
-def test_next_token_nll_does_not_predict_the_first_token():
+def test_first_token_is_not_predicted():
     hidden, unembedding, tokens = random_problem()
     other = tokens.copy()
     other[:, 0] = (other[:, 0] + 1) % 11
@@ -84,48 +134,54 @@ def test_next_token_nll_does_not_predict_the_first_token():
     )
 
 
-def test_token_nll_counts_position_rows_in_the_softmax():
+def test_next_token_nll_counts_position_rows_in_the_softmax():
     """More rows than tokens, as released: the rest only adds to the normaliser."""
-    hidden, unembedding, _ = random_problem(rows=11)
-    labels = np.random.default_rng(1).integers(0, 7, hidden.shape[:2])
-    fewer = token_nll(hidden, unembedding[:7], labels, FLOAT32)
-    more = token_nll(hidden, unembedding, labels, FLOAT32)
-    scores = hidden.astype(np.float64) @ unembedding.T
-    added = np.log(np.exp(scores).sum(-1)) - np.log(np.exp(scores[..., :7]).sum(-1))
-    np.testing.assert_allclose(more - fewer, added, atol=2e-6)
-
-
-def test_token_nll_survives_huge_logits():
-    hidden, unembedding, tokens = random_problem(scale=100.0)
-    nll = token_nll(hidden, unembedding, tokens, FLOAT32)
-    gradient = jax.grad(lambda h: token_nll(h, unembedding, tokens, FLOAT32).sum())
-    assert np.isfinite(nll).all()
-    assert np.isfinite(gradient(hidden)).all()
-
-
-def test_next_token_nll_gradients_equal_numpy():
-    """(softmax - one-hot) into the hidden states and into every softmax row."""
-    hidden, unembedding, tokens = random_problem()
-    nll_gradient = jax.jit(
-        jax.grad(
-            lambda h, w: next_token_nll(h, w, tokens, FLOAT32).sum(), argnums=(0, 1)
-        )
-    )
+    hidden, unembedding, tokens = random_problem(rows=11)
+    tokens = tokens % 7
+    fewer = next_token_nll(hidden, unembedding[:7], tokens, FLOAT32)
+    more = next_token_nll(hidden, unembedding, tokens, FLOAT32)
     scores = hidden[:, :-1].astype(np.float64) @ unembedding.T
-    error = np.exp(scores) / np.exp(scores).sum(-1, keepdims=True)
-    for n, t in np.ndindex(error.shape[:2]):
-        error[n, t, tokens[n, t + 1]] -= 1
-    to_hidden, to_unembedding = nll_gradient(hidden, unembedding)
-    np.testing.assert_allclose(to_hidden[:, :-1], error @ unembedding, atol=3e-6)
-    expected = np.einsum("ntv,ntd->vd", error, hidden[:, :-1])
-    np.testing.assert_allclose(to_unembedding, expected, atol=5e-6)
+    added = np.log(np.exp(scores).sum(-1)) - np.log(np.exp(scores[..., :7]).sum(-1))
+    np.testing.assert_allclose((more - fewer)[:, :-1], added, atol=2e-6)
 
 
-def test_next_token_nll_gradients_equal_finite_differences():
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_loss_survives_huge_logits(dtype, sign):
+    """All scores far above or below zero, where the padding's would be zero."""
+    hidden = jnp.full((1, 3, 4), 50.0)
+    unembedding = sign * (50.0 + jnp.arange(20).reshape(5, 4) / 8)
+    tokens = jnp.array([[0, 1, 4]])
+    nll = next_token_nll(hidden, unembedding, tokens, dtype)
+    scores = hidden.astype(dtype).astype(jnp.float32) @ (
+        unembedding.astype(dtype).astype(jnp.float32).T
+    )
+    assert float(jnp.abs(scores).min()) > 9000
+    expected = jax.nn.logsumexp(scores, -1)[:, :2] - scores[0, 0, jnp.array([1, 4])]
+    np.testing.assert_allclose(nll[:, :2], expected, rtol=1e-6)
+    for each in gradients(hidden, unembedding, tokens, jnp.ones((1, 3)), dtype):
+        assert np.isfinite(each).all()
+
+
+def test_gradient_is_scaled_by_what_follows_the_loss():
+    hidden, unembedding, tokens = random_problem()
+    weights = random_weights()
+
+    def scaled(hidden, unembedding):
+        loss = losses.next_token_loss(hidden, unembedding, tokens, weights, FLOAT32)
+        return 3.0 * loss
+
+    plain = gradients(hidden, unembedding, tokens, weights)
+    for each, once in zip(
+        jax.grad(scaled, (0, 1))(hidden, unembedding), plain, strict=False
+    ):
+        np.testing.assert_allclose(each, 3.0 * once, rtol=1e-6)
+
+
+def test_gradients_equal_finite_differences():
     hidden, unembedding, tokens = random_problem(2, 4, 3, 5)
-    loss = functools.partial(next_token_nll, tokens=tokens, dtype=FLOAT32)
     check_grads(
-        jax.jit(lambda h, w: loss(h, w).sum()),
+        lambda h, w: next_token_loss(h, w, tokens, jnp.ones((2, 4)), FLOAT32, 3),
         (hidden, unembedding),
         order=1,
         modes=["rev"],
@@ -134,14 +190,37 @@ def test_next_token_nll_gradients_equal_finite_differences():
     )
 
 
-def test_next_token_nll_of_bfloat16_operands_is_float32():
-    """Only the operands are rounded: it is the float32 loss of rounded inputs."""
-    hidden, unembedding, tokens = random_problem(embed_dim=64, scale=0.3)
+@pytest.mark.parametrize("chunk", [0, 2])
+def test_bfloat16_rounds_the_operands_only(chunk):
+    """It is the float32 loss of rounded inputs, with gradients near to its own."""
+    hidden, unembedding, tokens = random_problem(embed_dim=64, rows=137, scale=0.3)
+    weights = random_weights()
     rounded = [
-        np.asarray(jnp.asarray(part, jnp.bfloat16).astype(jnp.float32))
+        np.asarray(jnp.asarray(part, BFLOAT16).astype(jnp.float32))
         for part in (hidden, unembedding)
     ]
-    actual = next_token_nll(hidden, unembedding, tokens, jnp.dtype("bfloat16"))
+    actual = next_token_nll(hidden, unembedding, tokens, BFLOAT16, chunk)
     assert actual.dtype == jnp.float32
     expected = next_token_nll(*rounded, tokens, FLOAT32)
     np.testing.assert_allclose(actual, expected, atol=5e-6)
+    actual = gradients(hidden, unembedding, tokens, weights, BFLOAT16, chunk)
+    expected = gradients(*rounded, tokens, weights)
+    for each, exact in zip(actual, expected, strict=True):
+        assert each.dtype == jnp.float32
+        assert np.abs(each - exact).max() < 2**-7 * np.abs(exact).max()
+
+
+def test_training_loss_keeps_no_logits():
+    """Its memory is a chunk's scores, not the batch's."""
+    seqs, length, rows, dim = 2, 64, 5000, 8
+    shapes = [(seqs, length, dim), (rows, dim), (seqs, length), (seqs, length)]
+    dtypes = [jnp.float32, jnp.float32, jnp.int32, jnp.float32]
+    specs = [jax.ShapeDtypeStruct(*each) for each in zip(shapes, dtypes, strict=True)]
+
+    def temporary_bytes(chunk):
+        compiled = gradients.lower(*specs, FLOAT32, chunk).compile()
+        return compiled.memory_analysis().temp_size_in_bytes
+
+    logits = 4 * seqs * length * rows
+    assert temporary_bytes(0) < 2.2 * logits
+    assert temporary_bytes(8) < 0.5 * logits

@@ -13,6 +13,7 @@ from gpt1_jax.model import transformer
 from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.training import loop, pretrain, run_folder
 from gpt1_jax.training.losses import next_token_nll
+from gpt1_jax.training.optimizer import skip_nonfinite
 from gpt1_jax.training.records import read_metrics
 from gpt1_jax.training.state import init_state
 from gpt1_jax.training.validation import Validation
@@ -21,7 +22,7 @@ from gpt1_jax.training.validation import Validation
 def make_step(model, *, accumulation_steps=1):
     """An unjitted step with a plain optimizer, and a state before it."""
     schedule = optax.constant_schedule(0.1)
-    optimizer = optax.sgd(schedule)
+    optimizer = skip_nonfinite(optax.sgd(schedule))
     step = pretrain.make_pretrain_step(
         model, optimizer, schedule, seed=5, accumulation_steps=accumulation_steps
     )

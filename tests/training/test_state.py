@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from gpt1_jax.config import OptimizerConfig
-from gpt1_jax.training.optimizer import make_optimizer
+from gpt1_jax.training.optimizer import make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import apply_gradients, init_state
 
 
@@ -57,7 +57,7 @@ def assert_same(ours, theirs):
 
 
 def test_init_state_is_before_the_first_step():
-    optimizer = optax.sgd(0.1)
+    optimizer = skip_nonfinite(optax.sgd(0.1))
     params = {"w": jnp.ones((2, 3))}
     state = init_state(params, optimizer)
     assert counters(state) == (0, 0, 0)
