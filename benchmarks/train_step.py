@@ -8,17 +8,18 @@ with all dropouts at 0.1 (Radford et al. 2018, sec. 4.1). The peers, eager and u
 `scaled_dot_product_attention` (`torch_sdpa_*`) and Hugging Face's
 `OpenAIGPTLMHeadModel` (`hf_*`). Parameters are float32 throughout and all variants see
 the same batches, Zipf-distributed tokens; for bfloat16 PyTorch runs under autocast and
-ours has config.model.dtype="bfloat16".
+ours has config.model.dtype="bfloat16"; `jax_*_scan` loops over the layers.
 
 Each variant lives in a process of its own, which gives its peak memory: resident on a
 CPU, allocated on a GPU. The processes take turns, one untimed step and `--steps` timed
 ones each, for `--rounds` rounds, while the others wait, so that a disturbance meets all
-of them. On a CPU every
-step is timed; on an accelerator, which must not idle between steps, a turn is timed as
-a whole. Compilation caches start empty. Only the first GPU is used.
+of them. On a CPU every step is timed; on an accelerator, which must not idle between
+steps, a turn is timed as a whole. Compilation caches start empty. Only the first GPU is
+used.
 """
 
 import argparse
+import dataclasses
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -50,17 +51,18 @@ def all_variants() -> dict[str, Variant]:
                 options = {"compiled": how == "compiled"}
                 name = f"{peer}_{short}_{how}"
                 variants[name] = Variant(build, dtype, options, packages)
-        ours = Variant(
-            "train_step.build_jax", dtype, {}, ("gpt1_jax.training.pretrain",)
-        )
-        variants[f"jax_{short}"] = ours
+        for suffix, loop in (("", "unrolled"), ("_scan", "scan")):
+            build, packages = "train_step.build_jax", ("gpt1_jax.training.pretrain",)
+            options = {"layer_loop": loop}
+            name = f"jax_{short}{suffix}"
+            variants[name] = Variant(build, dtype, options, packages)
     return variants
 
 
 VARIANTS = all_variants()
 
 
-def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
+def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trainer:
     """This package's step, put together as `gpt1_jax.training.pretrain.run` does."""
     import jax
 
@@ -73,6 +75,7 @@ def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
     config = pretrain_config(flags, dtype)
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model_config(flags.vocab_size)
+    model = dataclasses.replace(model, layer_loop=layer_loop)
     optimizer = optimizers.make_optimizer(config.optimizer, config.train.num_steps)
     schedule = optimizers.make_schedule(config.optimizer, config.train.num_steps)
     mesh = parallel.make_mesh()

@@ -231,15 +231,17 @@ def count_params(params: Params) -> int:
 def train_activation_bytes(config: ModelConfig) -> int:
     """Rough memory that training on one sequence takes beside the parameters.
 
-    Counts what the backward pass keeps: 16 arrays [T, D] and 4 of scores
-    [H, T, T] a layer (of one layer with `remat`), and 3 of logits [T, V]. 1.15e9
-    bytes at the paper's size in float32; the compiler's own figure is 1.11e9.
+    Counts what the backward pass keeps: 16 arrays [T, D] a layer (of one layer with
+    `remat`), with plain attention 2 of scores [H, T, T] as well, and 3 of logits
+    [T or `loss_chunk`, V]. 5.5e8 bytes at the paper's size in float32; the CPU
+    compiler's own figure is 4.9e8.
     """
     t, d = config.max_seq_len, config.embed_dim
-    itemsize = jnp.dtype(config.dtype).itemsize
-    layer = 16 * t * d * itemsize + 4 * config.num_heads * t * t * 4
+    layer = 16 * t * d * jnp.dtype(config.dtype).itemsize
+    if config.attention_impl == "plain":
+        layer += 2 * config.num_heads * t * t * 4
     layers = layer if config.remat else config.num_layers * layer
-    return layers + 3 * t * config.vocab_size * 4
+    return layers + 3 * (config.loss_chunk or t) * config.vocab_size * 4
 
 
 def train_flops_per_token(config: ModelConfig, seq_len: int) -> float:

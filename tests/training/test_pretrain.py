@@ -57,8 +57,27 @@ def test_step_loss_is_the_mean_over_predicted_tokens(tiny_model_config):
     np.testing.assert_allclose(step(state, tokens)[1]["loss"], expected, rtol=1e-6)
 
 
-def test_eight_devices_train_as_one_does(tiny_model_config):
-    model = tiny_model_config()
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_step_lowers_for_accelerators(tiny_model_config, platform):
+    """Ahead of time, without one: their products write what they read, bfloat16."""
+    model = tiny_model_config(dtype="bfloat16", mlp_dim=64)
+    step, state = make_step(model)
+    tokens = tokens_for(model, 4)
+    traced = jax.jit(step).trace(state, tokens)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
+    assert len(to_bfloat16) > len(products) / 2
+    assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
+    on_cpu = jax.jit(step).lower(state, tokens).as_text()
+    assert "tensor<128x32xbf16>" not in on_cpu
+
+
+@pytest.mark.parametrize(
+    "ways", [{}, {"loss_chunk": 5}, {"dtype": "bfloat16"}], ids=str
+)
+def test_eight_devices_train_as_one_does(tiny_model_config, ways):
+    model = tiny_model_config(**ways)
     tokens = tokens_for(model)
     results = []
     for devices in (jax.devices(), jax.devices()[:1]):
@@ -253,7 +272,7 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
 
 def poison(monkeypatch, steps):
     """Makes the loss of the given steps NaN."""
-    original = pretrain.next_token_nll
+    original = pretrain.next_token_loss
     make = pretrain.make_pretrain_step
 
     def poisoned_make(*args, **kwargs):
@@ -263,7 +282,7 @@ def poison(monkeypatch, steps):
             bad = jnp.isin(state.step, jnp.asarray(steps))
             factor = jnp.where(bad, jnp.nan, 1.0)
             monkeypatch.setattr(
-                pretrain, "next_token_nll", lambda *a: original(*a) * factor
+                pretrain, "next_token_loss", lambda *a: original(*a) * factor
             )
             return step(state, tokens)
 
