@@ -156,8 +156,8 @@ def random_bits(
     lasts = (row_shape[-1:], starts[-1:], sizes[-1:])
     if row_shape and not any(last[0] % 2 for last in lasts):
         # Each hash serves two neighbours.
-        halves = ((*each[:-1], each[-1] // 2) for each in (row_shape, starts, sizes))
-        counter = (first >> 1) + _flat_index(*halves)
+        halved = ((*each[:-1], each[-1] // 2) for each in (row_shape, starts, sizes))
+        counter = (first >> 1) + _flat_index(*halved)
         hashed = _mix(_mix(counter ^ key) + words[1])
         halves = jax.lax.bitcast_convert_type(hashed, jnp.uint16)
         return halves.reshape(len(rows), *sizes)

@@ -41,8 +41,9 @@ def next_token_nll(
     """
 
     def all_nll(kernel: jax.Array, *arrays: jax.Array) -> jax.Array:
-        def chunk_nll(_: None, part: tuple[jax.Array, ...]) -> tuple[None, jax.Array]:
-            return None, _softmax(*part, kernel, len(unembedding))[0]
+        def chunk_nll(_, part):
+            hidden, labels = part
+            return None, _softmax(hidden, labels, kernel, len(unembedding))[0]
 
         return jax.lax.scan(chunk_nll, None, _chunks(chunk, *arrays))[1]
 
@@ -173,7 +174,7 @@ def _chunks(chunk: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(split(x) for x in arrays)
 
 
-def _unchunk(x: jax.Array, shape: tuple[int, int]) -> jax.Array:
+def _unchunk(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """The inverse of `_chunks`; `shape` is [N, T]."""
     num_seqs, length = shape
     parts = x.reshape(len(x), num_seqs, -1, *x.shape[2:]).swapaxes(0, 1)
