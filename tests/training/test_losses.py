@@ -210,6 +210,34 @@ def test_bfloat16_rounds_the_operands_only(chunk):
         assert np.abs(each - exact).max() < 2**-7 * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign):
+    """An accelerator's branch, taken here: 11 rows become 128, none of them seen."""
+    hidden, unembedding, tokens = random_problem(scale=0.3)
+    hidden[..., 0], unembedding[:, 0] = 8.0, sign * 8.0  # scores near 64 or -64
+    weights = random_weights()
+    rounded = [
+        np.asarray(jnp.asarray(part, BFLOAT16).astype(jnp.float32))
+        for part in (hidden, unembedding)
+    ]
+    expected = next_token_nll(*rounded, tokens, FLOAT32)
+    expected_gradients = gradients(*rounded, tokens, weights)
+
+    def accelerator(*arrays, cpu, default):
+        del cpu
+        return default(*arrays)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", accelerator)
+    actual = losses.next_token_nll(hidden, unembedding, tokens, BFLOAT16)
+    # Scores are rounded to bfloat16, which has steps of 1/4 and 1/2 near 64.
+    np.testing.assert_allclose(actual, expected, atol=0.5)
+    loss = functools.partial(losses.next_token_loss, dtype=BFLOAT16)
+    by = jax.grad(loss, argnums=(0, 1))(hidden, unembedding, tokens, weights)
+    for each, exact in zip(by, expected_gradients, strict=False):
+        assert each.shape == exact.shape
+        assert np.abs(each - exact).max() < 0.25 * np.abs(exact).max()
+
+
 def test_training_loss_keeps_no_logits():
     """Its memory is a chunk's scores, not the batch's."""
     seqs, length, rows, dim = 2, 64, 5000, 8
