@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import tensorboardX
 import tqdm
 from etils import epath
 
@@ -59,6 +58,8 @@ class Records:
         _drop_after(self._path, first_step)
         self._file = self._path.open("a", encoding="utf-8")
         if tensorboard:
+            import tensorboardX  # loads PyTorch where that is installed: 1 s, 0.1 GB
+
             self._writer = tensorboardX.SummaryWriter(
                 str(self._local / "tensorboard"), purge_step=first_step + 1
             )
