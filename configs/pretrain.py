@@ -86,6 +86,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # (optax's form), "linear", "constant"
             schedule="cosine",
             warmup_steps=2000,  # updates, sec. 4.1
+            warmup_fraction=0.0,  # of all updates, instead of warmup_steps
         ),
         train=config_dict.create(
             num_epochs=100.0,  # sec. 4.1; passes over the corpus

@@ -4,6 +4,7 @@ Kept short: logic that can be tested is in the package. Heavy imports wait until
 flags are read, so that worker processes, which import this file again, start fast.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -25,6 +26,11 @@ _DISTRIBUTED = flags.DEFINE_enum(
     ["auto", "on", "off"],
     "Whether to join the processes of a multi-host run; auto asks the environment.",
 )
+_JOBS = {  # the module whose run(config, workdir) does the job
+    "pretrain": "gpt1_jax.training.pretrain",
+    "finetune": "gpt1_jax.evaluation.suite",
+    "predict": "gpt1_jax.evaluation.predict",
+}
 
 
 def main(argv: Sequence[str]) -> None:
@@ -38,11 +44,12 @@ def main(argv: Sequence[str]) -> None:
         workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
 
         from gpt1_jax.parallel import mesh
-        from gpt1_jax.training import loop, pretrain
+        from gpt1_jax.training import loop
 
         mesh.initialize_processes(_DISTRIBUTED.value)
+        job = importlib.import_module(_JOBS[config.job])
         try:
-            pretrain.run(config, workdir)
+            job.run(config, workdir)
         except loop.Stopped as stopped:
             print(f"gpt1_jax: {stopped} Run the same command again to go on.")
             sys.exit(loop.EXIT_STOPPED)

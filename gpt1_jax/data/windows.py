@@ -5,7 +5,6 @@ is fixed by its step alone: nothing but the step needs saving, and every number 
 hosts sees the same global order.
 """
 
-import grain
 import numpy as np
 from grain.experimental import index_shuffle
 
@@ -90,19 +89,6 @@ def check_long_enough(
             f"config.model.max_seq_len={seq_len} it needs at least {needed}. Name more "
             "text in config.data, or shorten the windows."
         )
-
-
-def train_batches(windows: TrainWindows, first_step: int) -> grain.DatasetIterator:
-    """Iterates over batches from `first_step`, read ahead on threads.
-
-    `get_state()["next_index"]` is the step whose batch comes next.
-    """
-    dataset = grain.MapDataset.source(windows).to_iter_dataset(
-        grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
-    )
-    iterator = iter(dataset)
-    iterator.set_state({"next_index": first_step})
-    return iterator
 
 
 class ValidWindows:

@@ -39,7 +39,7 @@ class Noise(NamedTuple):
     rows: jax.Array  # [N] uint32, the global index of each sequence of the batch
 
 
-def step_noise(seed: int, step: jax.Array, num_rows: int) -> Noise:
+def step_noise(seed: int | jax.Array, step: jax.Array, num_rows: int) -> Noise:
     """The noise of one step over a whole batch of `num_rows` sequences."""
     key = jax.random.fold_in(jax.random.key(seed), step)
     return Noise(key, jnp.arange(num_rows, dtype=jnp.uint32))

@@ -22,9 +22,10 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
@@ -36,7 +37,17 @@ from gpt1_jax.training.state import TrainState
 _MANIFEST = "manifest.json"
 # Not in the manifest: itself, and what orbax still writes after it.
 _UNHASHED = {_MANIFEST, "_CHECKPOINT_METADATA", "commit_success.txt"}
-_METRIC = "valid_loss"
+
+
+class Best(NamedTuple):
+    """The metric by which the best checkpoint is told."""
+
+    metric: str
+    highest: bool
+
+
+LOWEST_LOSS = Best("valid_loss", highest=False)
+NEWEST, BEST = -1, -2  # in place of a step
 
 
 class Checkpoints:
@@ -46,11 +57,17 @@ class Checkpoints:
       workdir: the run folder, local or gs://.
       config: how many to keep.
       say: shows a message to the user.
+      best: what the best ones have; they are kept too.
     """
 
     def __init__(
-        self, workdir: epath.Path, config: CheckpointConfig, say: Callable[[str], None]
+        self,
+        workdir: epath.Path,
+        config: CheckpointConfig,
+        say: Callable[[str], None],
+        best: Best = LOWEST_LOSS,
     ):
+        self.best = best
         self._directory = workdir / "checkpoints"
         self._damaged = workdir / "damaged_checkpoints"
         self._say = say
@@ -59,8 +76,8 @@ class Checkpoints:
         if config.keep_best:
             policies.append(
                 checkpoint_managers.BestN(
-                    get_metric_fn=lambda metrics: metrics[_METRIC],
-                    reverse=True,  # the lowest loss is the best
+                    get_metric_fn=lambda metrics: metrics[best.metric],
+                    reverse=not best.highest,
                     n=config.keep_best,
                     keep_checkpoints_without_metrics=False,
                 )
@@ -85,29 +102,30 @@ class Checkpoints:
         self,
         state: TrainState,
         metadata: Mapping[str, Any],
-        valid_loss: float | None = None,
+        measured: float | None = None,
     ) -> None:
         """Starts saving a state; returns before the files are written.
 
         Args:
           state: to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to.
-          valid_loss: nats per token at this step, if it was measured; by it the best
-            checkpoints are kept.
+          measured: the best metric at this step, if it was measured.
         """
         self._manager.wait_until_finished()
         step = int(state.step)
         if step == self._manager.latest_step():
             return
         self._saving = step
-        measured = valid_loss is not None and math.isfinite(valid_loss)
+        metrics = {}
+        if measured is not None and math.isfinite(measured):
+            metrics = {self.best.metric: measured}
         saved = self._manager.save(
             step,
             args=ocp.args.Composite(
                 state=ocp.args.StandardSave(state),
-                metadata=ocp.args.JsonSave(dict(metadata)),
+                metadata=ocp.args.JsonSave({**metadata, "metrics": metrics}),
             ),
-            metrics={_METRIC: valid_loss} if measured else None,
+            metrics=metrics or None,
         )
         if not saved:
             raise RuntimeError(
@@ -129,7 +147,7 @@ class Checkpoints:
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
-            problem = self._find_damage(step)
+            problem = _find_damage(self._directory / str(step))
             if problem:
                 self._set_aside(step, problem)
                 continue
@@ -166,22 +184,6 @@ class Checkpoints:
             }
             (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
 
-    def _find_damage(self, step: int) -> str:
-        """What is wrong with the files of a step; empty if nothing is."""
-        folder = self._directory / str(step)
-        if not (folder / _MANIFEST).exists():
-            return f"{_MANIFEST} is missing"
-        try:
-            manifest = json.loads((folder / _MANIFEST).read_text())
-        except ValueError:
-            return f"{_MANIFEST} cannot be read"
-        for name, digest in manifest.items():
-            if not (folder / name).exists():
-                return f"{name} is missing"
-            if _sha256(folder / name) != digest:
-                return f"{name} differs from what was saved"
-        return ""
-
     def _set_aside(self, step: int, problem: str) -> None:
         number = 0
         while (target := self._damaged / f"{step}-{number}").exists():
@@ -201,6 +203,106 @@ def abstract_state(state: TrainState, sharding: jax.sharding.Sharding) -> TrainS
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state
     )
+
+
+class SavedParams(NamedTuple):
+    """What another run can start from."""
+
+    step: int
+    params: Any  # nested dict of float32 numpy arrays
+    metadata: Mapping[str, Any]
+
+
+def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
+    """Reads the parameters alone, and changes nothing in the run folder.
+
+    Args:
+      workdir: a run folder, local or gs://.
+      step: a saved step, `NEWEST`, or `BEST` by the run's own metric.
+
+    Raises:
+      FileNotFoundError: if there is no such step.
+      ValueError: if the files of the step are not those that were saved.
+    """
+    directory = workdir / "checkpoints"
+    steps = sorted(
+        int(path.name)
+        for path in (directory.iterdir() if directory.exists() else ())
+        if path.name.isdigit()
+    )
+    if not steps:
+        raise FileNotFoundError(
+            f"{workdir} holds no checkpoint; name the folder of a run that has saved "
+            "one."
+        )
+    if step == BEST:
+        step = _best_step(directory, steps)
+    chosen = steps[-1] if step == NEWEST else step
+    if chosen not in steps:
+        raise FileNotFoundError(
+            f"{workdir} has no checkpoint of step {chosen}; it has {steps}."
+        )
+    folder = directory / str(chosen)
+    if problem := _find_damage(folder):
+        others = [number for number in steps if number != chosen]
+        raise ValueError(
+            f"The checkpoint {folder} is damaged: {problem}. Other steps there: "
+            f"{others or 'none'}."
+        )
+    reader = _reader()
+    saved = reader.metadata(folder).item_metadata["state"].tree["params"]
+    target = {
+        "params": jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype), saved)
+    }
+    as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
+    state = ocp.args.PyTreeRestore(target, as_numpy, partial_restore=True)
+    items = ocp.args.Composite(state=state, metadata=ocp.args.JsonRestore())
+    restored = reader.restore(folder, args=items)
+    return SavedParams(chosen, restored.state["params"], restored.metadata)
+
+
+def _reader() -> ocp.Checkpointer:
+    return ocp.Checkpointer(
+        ocp.CompositeCheckpointHandler(
+            state=ocp.PyTreeCheckpointHandler(), metadata=ocp.JsonCheckpointHandler()
+        )
+    )
+
+
+def _best_step(directory: epath.Path, steps: list[int]) -> int:
+    """The step with the best measured metric; the newest where none was measured."""
+    records = {step: _read_metadata(directory / str(step)) for step in steps}
+    measured = {
+        step: record["metrics"]
+        for step, record in records.items()
+        if record.get("metrics")
+    }
+    if not measured:
+        return steps[-1]
+    ((metric, _),) = next(iter(measured.values())).items()
+    sign = -1 if metric == LOWEST_LOSS.metric else 1
+    return max(measured, key=lambda step: (sign * measured[step][metric], -step))
+
+
+def _read_metadata(folder: epath.Path) -> Mapping[str, Any]:
+    items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
+    return _reader().restore(folder, args=items).metadata
+
+
+def _find_damage(folder: epath.Path) -> str:
+    """What is wrong with the files of a checkpoint; empty if nothing is."""
+    if not (folder / _MANIFEST).exists():
+        return f"{_MANIFEST} is missing"
+    try:
+        manifest = json.loads((folder / _MANIFEST).read_text())
+    except ValueError:
+        return f"{_MANIFEST} cannot be read"
+    for name, digest in manifest.items():
+        if not (folder / name).exists():
+            return f"{name} is missing"
+        if _sha256(folder / name) != digest:
+            return f"{name} differs from what was saved"
+    return ""
 
 
 def _files(folder: epath.Path) -> list[epath.Path]:

@@ -74,6 +74,17 @@ class Cadence(NamedTuple):
     max_nonfinite_steps: int
     profile_first_step: int
     profile_steps: int
+    eval_also: tuple[int, ...] = ()
+    save_evaluated: bool = False  # whether every evaluated state is saved
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the state after this step is evaluated."""
+        return _due(step, self.eval_every, self.num_steps) or step in self.eval_also
+
+    def saves(self, step: int) -> bool:
+        """Whether the state after this step is saved."""
+        evaluated = self.save_evaluated and self.evaluates(step)
+        return evaluated or _due(step, self.checkpoint_every, self.num_steps)
 
 
 class Run(NamedTuple):
@@ -81,8 +92,8 @@ class Run(NamedTuple):
 
     train_step: (state, batch) -> (state, metrics), jitted; consumes the state.
     batches: batches on the device, the next one first.
-    evaluate: (state, stop) -> metrics with `valid_loss`, or None if stopped before
-      the end.
+    evaluate: (state, stop) -> metrics, among them the one that `checkpoints` tells the
+      best by, or None if stopped before the end.
     metadata: what a checkpoint at a step belongs to.
     """
 
@@ -115,7 +126,7 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
     records = run.records
     with StopSignal() as stop, _Profiler(run.profile_dir, cadence) as profiler:
-        if step and _due(step, cadence.eval_every, cadence.num_steps):
+        if step and cadence.evaluates(step):
             _evaluate(run, state, stop, again=True)
         batches = _one_ahead(run.batches)
         while step < cadence.num_steps:
@@ -125,17 +136,17 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
                 _read(pending, step, records, cadence)
             pending, step = metrics, step + 1
             stopping = stop.requested(step)
-            evaluating = _due(step, cadence.eval_every, cadence.num_steps)
-            saving = _due(step, cadence.checkpoint_every, cadence.num_steps) or stopping
+            evaluating = cadence.evaluates(step)
+            saving = cadence.saves(step) or stopping
             if not (evaluating or saving):
                 continue
             _read(pending, step, records, cadence)
-            pending, valid_loss = None, None
+            pending, measured = None, None
             if evaluating and not stopping:
-                valid_loss = _evaluate(run, state, stop)
+                measured = _evaluate(run, state, stop)
                 stopping = stop.received
             if saving or stopping:
-                run.checkpoints.save(state, run.metadata(step), valid_loss)
+                run.checkpoints.save(state, run.metadata(step), measured)
             records.publish()
             records.pause_clock()
             if stopping:
@@ -183,14 +194,14 @@ def _evaluate(
     run: Run, state: TrainState, stop: StopSignal, again: bool = False
 ) -> float | None:
     """Evaluates and records; after a restart only what the run before left out."""
-    step = int(state.step)
-    if again and parallel.agree(run.records.recorded("valid_loss", step)):
+    step, best = int(state.step), run.checkpoints.best.metric
+    if again and parallel.agree(run.records.recorded(best, step)):
         return None
     metrics = run.evaluate(state, stop)
     if metrics is None:
         return None
     run.records.write({"step": step, **metrics})
-    return metrics["valid_loss"]
+    return metrics[best]
 
 
 class _Profiler(contextlib.AbstractContextManager):

@@ -1,8 +1,8 @@
-"""Language modelling loss (eq. 1) as pure array functions.
+"""The losses (eq. 1, 4, 5) as pure array functions.
 
-The logits of a batch are the largest array of a training step, 5 GB at the paper's
-size. They are formed for a chunk of positions at a time, in training with their
-gradient right behind, and never kept.
+A batch's logits over the vocabulary are the largest array of a training step, 5 GB at
+the paper's size. They are formed for a chunk of positions at a time, in training with
+their gradient right behind, and never kept.
 """
 
 import functools
@@ -179,3 +179,36 @@ def _unchunk(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     num_seqs, length = shape
     parts = x.reshape(len(x), num_seqs, -1, *x.shape[2:]).swapaxes(0, 1)
     return parts.reshape(num_seqs, -1, *x.shape[2:])[:, :length]
+
+
+def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
+    """Weights of `next_token_loss` that give the auxiliary objective L1 (eq. 5).
+
+    As in the released code each sequence is averaged over its own predicted tokens,
+    then the sequences are averaged: a short one weighs as much as a long one, and
+    padding nothing. Delimiter and extract token are predicted too.
+
+    Args:
+      lengths: [N] integers, real tokens of each sequence, at least 2.
+      seq_len: T.
+
+    Returns:
+      [N, T] float32, column t for the loss of token t + 1.
+    """
+    predicted = (lengths - 1)[:, None]
+    counted = jnp.arange(seq_len) < predicted
+    return counted / (predicted * len(lengths)).astype(jnp.float32)
+
+
+def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """L2 (eq. 4) as a mean over examples: cross-entropy in nats.
+
+    A single column of logits is a regression, whose loss is the squared error.
+
+    Args:
+      logits: [B, K] float32.
+      targets: [B, K] float32, probabilities, or scores where K = 1.
+    """
+    if logits.shape[1] == 1:
+        return jnp.square(logits - targets).mean()
+    return -(targets * jax.nn.log_softmax(logits)).sum(axis=1).mean()

@@ -17,8 +17,8 @@ Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
     """Learning rate of each update.
 
-    With t the number of completed updates, x = t / num_steps and w = warmup_steps /
-    num_steps, the rate is learning_rate times
+    With t the number of completed updates, x = t / num_steps and w the part of the run
+    that warms up, warmup_steps / num_steps, the rate is learning_rate times
 
       cosine               x / w up to w, then (1 + cos(pi x)) / 2: released code;
                            the cosine runs over all of x, not from the end of warmup.
@@ -35,9 +35,10 @@ def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
     Returns:
       A function from t (0-based) to the rate, float32.
     """
-    peak, warmup = config.learning_rate, config.warmup_steps
+    peak = config.learning_rate
+    warmup = config.warmup_steps or config.warmup_fraction * num_steps
     if config.schedule == "cosine_after_warmup":
-        return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, num_steps)
+        return optax.warmup_cosine_decay_schedule(0.0, peak, round(warmup), num_steps)
 
     def schedule(count: jax.typing.ArrayLike) -> jax.Array:
         count = jnp.asarray(count, jnp.float32)

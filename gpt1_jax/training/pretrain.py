@@ -1,5 +1,6 @@
 """Pre-training: the step, and a run from text to a trained model (sec. 3.1)."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,16 +12,18 @@ from etils import epath
 from gpt1_jax.config import ModelConfig, PretrainConfig
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import windows
+from gpt1_jax.data.batching import read_ahead
 from gpt1_jax.data.shards import Corpus, open_split
 from gpt1_jax.model import transformer
 from gpt1_jax.model.dropout import Noise, step_noise
 from gpt1_jax.parallel import mesh as parallel
-from gpt1_jax.training import loop, run_folder
+from gpt1_jax.training import loop, run_folder, setup
 from gpt1_jax.training import records as records_lib
-from gpt1_jax.training.checkpoint import Checkpoints, abstract_state
+from gpt1_jax.training.checkpoint import Checkpoints
 from gpt1_jax.training.losses import next_token_loss
 from gpt1_jax.training.optimizer import Schedule, make_optimizer, make_schedule
 from gpt1_jax.training.state import (
+    Metrics,
     TrainState,
     accumulated_gradients,
     apply_gradients,
@@ -57,18 +60,21 @@ def make_pretrain_step(
       counts of `apply_gradients`.
     """
 
-    def loss_fn(params: Any, tokens: jax.Array, noise: Noise) -> jax.Array:
+    def loss_fn(
+        params: Any, tokens: jax.Array, noise: Noise
+    ) -> tuple[jax.Array, Metrics]:
         output = transformer.apply(model, params, tokens, noise)
         num_seqs, seq_len = tokens.shape
         weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
         dtype = jnp.dtype(model.dtype)
-        return next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
+        loss = next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
+        return loss, {}
 
     def pretrain_step(
         state: TrainState, tokens: jax.Array
     ) -> tuple[TrainState, dict[str, jax.Array]]:
         noise = step_noise(seed, state.step, tokens.shape[0])
-        loss, grads = accumulated_gradients(
+        (loss, _), grads = accumulated_gradients(
             loss_fn, state.params, tokens, noise, accumulation_steps
         )
         learning_rate = schedule(state.step - state.nonfinite_steps)
@@ -92,10 +98,10 @@ def run(config: PretrainConfig, workdir: str) -> None:
     """
     folder = run_folder.locate(workdir)
     run_folder.check(folder, config)
-    run_folder.configure_jax(config)
+    run_folder.configure_jax(config.train)
     mesh = parallel.make_mesh()
-    _check_batches(config, mesh)
-    say = records_lib.say if parallel.is_main_process() else _say_nothing
+    setup.check_batches(config.train, config.eval.batch_size, mesh)
+    say = setup.speaker()
     if config.data.source == "builtin" and config.preset.startswith("paper"):
         say(_BUILTIN_WARNING)
     corpus, tokenizer = corpora.prepare(
@@ -109,15 +115,23 @@ def run(config: PretrainConfig, workdir: str) -> None:
     run_folder.write(folder, config, tokenizer)
 
     checkpoints = Checkpoints(folder, config.checkpoint, say)
-    identity = run_folder.Identity(config.to_dict(), tokenizer.fingerprint, corpus)
+    identity = run_folder.Identity(
+        config.to_dict(), tokenizer.fingerprint, corpus.fingerprint
+    )
     optimizer = make_optimizer(config.optimizer, num_steps)
-    state = _start_state(config, model, optimizer, mesh, checkpoints, identity)
+
+    def fresh(key: jax.Array) -> TrainState:
+        return init_state(transformer.init_params(model, key), optimizer)
+
+    start = (jax.random.key(config.seed),)
+    state = setup.start_state(fresh, start, mesh, checkpoints, identity)
     first_step = int(state.step)
-    _describe(say, config, model, corpus, num_steps, first_step, mesh, workdir)
+    parts = setup.accumulation_steps(config.train, model, mesh)
+    _describe(say, config, model, corpus, num_steps, first_step, parts, mesh, workdir)
     records = _open_records(config, model, workdir, first_step, num_steps)
-    try:
+    with contextlib.closing(checkpoints), contextlib.closing(records):
         pieces = loop.Run(
-            train_step=_jit_step(config, model, optimizer, num_steps, mesh),
+            train_step=_jit_step(config, model, optimizer, num_steps, parts, mesh),
             batches=_batches(config, model, corpus, num_steps, first_step, mesh),
             evaluate=validation,
             metadata=identity.metadata,
@@ -125,11 +139,9 @@ def run(config: PretrainConfig, workdir: str) -> None:
             records=records,
             profile_dir=str(folder / "profile"),
         )
-        loop.train(pieces, state, _cadence(config, num_steps))
+        cadence = setup.cadence(config, num_steps, eval_every=config.eval.every_steps)
+        loop.train(pieces, state, cadence)
         records.say(f"Done: {num_steps:,} steps. Loss curve: {records.plot()}")
-    finally:
-        records.close()
-        checkpoints.close()
 
 
 _BUILTIN_WARNING = """\
@@ -138,40 +150,6 @@ this machine: good for a try, too small for GPT-1. Name a corpus with
   --config.data.source=text --config.data.train='books/train/*.txt'
   or --config.data.source=tfds --config.data.train=lm1b:train
 and see configs/pretrain.py:quickstart for a run of minutes."""
-
-
-def _say_nothing(text: str) -> None:
-    """Processes other than the main one keep silent."""
-
-
-_MEMORY_SHARE = 0.5  # of a device, for activations; the rest is for all else
-
-
-def _accumulation_steps(
-    config: PretrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh
-) -> int:
-    """The configured parts of a batch, or the fewest whose activations fit."""
-    if config.train.accumulation_steps:
-        return config.train.accumulation_steps
-    per_device = config.train.batch_size // mesh.size
-    room = _MEMORY_SHARE * parallel.memory_bytes()
-    fitting = max(1, int(room // transformer.train_activation_bytes(model)))
-    return next(
-        parts
-        for parts in range(1, per_device + 1)
-        if per_device % parts == 0 and per_device // parts <= fitting
-    )
-
-
-def _check_batches(config: PretrainConfig, mesh: jax.sharding.Mesh) -> None:
-    train = config.train
-    parallel.check_batch_size(
-        "config.train.batch_size",
-        train.batch_size,
-        mesh,
-        max(1, train.accumulation_steps),
-    )
-    parallel.check_batch_size("config.eval.batch_size", config.eval.batch_size, mesh)
 
 
 def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
@@ -193,48 +171,23 @@ def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
     return num_steps
 
 
-def _start_state(
-    config: PretrainConfig,
-    model: ModelConfig,
-    optimizer: optax.GradientTransformationExtraArgs,
-    mesh: jax.sharding.Mesh,
-    checkpoints: Checkpoints,
-    identity: run_folder.Identity,
-) -> TrainState:
-    """The state of the newest sound checkpoint, or a fresh one."""
-
-    def fresh() -> TrainState:
-        params = transformer.init_params(model, jax.random.key(config.seed))
-        return init_state(params, optimizer)
-
-    sharding = parallel.replicated(mesh)
-    target = abstract_state(jax.eval_shape(fresh), sharding)
-    restored = checkpoints.restore(target, identity.check)
-    return jax.jit(fresh, out_shardings=sharding)() if restored is None else restored
-
-
 def _jit_step(
     config: PretrainConfig,
     model: ModelConfig,
     optimizer: optax.GradientTransformationExtraArgs,
     num_steps: int,
+    accumulation_steps: int,
     mesh: jax.sharding.Mesh,
 ) -> PretrainStep:
-    """`pretrain_step`, jitted: state replicated and donated, tokens split."""
+    """`pretrain_step` of a configuration, jitted."""
     step = make_pretrain_step(
         model,
         optimizer,
         make_schedule(config.optimizer, num_steps),
         seed=config.seed,
-        accumulation_steps=_accumulation_steps(config, model, mesh),
+        accumulation_steps=accumulation_steps,
     )
-    everywhere = parallel.replicated(mesh)
-    return jax.jit(
-        step,
-        in_shardings=(everywhere, parallel.batch_sharding(mesh)),
-        out_shardings=everywhere,
-        donate_argnums=0,
-    )
+    return setup.jit_step(step, mesh)
 
 
 def _batches(
@@ -254,7 +207,7 @@ def _batches(
         num_steps,
         config.seed,
     )
-    for local in windows.train_batches(source, first_step):
+    for local in read_ahead(source, first_step):
         yield parallel.to_global_batch(local, mesh)
 
 
@@ -271,22 +224,11 @@ def _open_records(
         epath.Path(workdir),
         first_step,
         num_steps,
-        tokens_per_step=config.train.batch_size * model.max_seq_len,
-        mfu_per_token_rate=flops / peak if peak else None,
+        unit="tokens",
+        units_per_step=config.train.batch_size * model.max_seq_len,
+        mfu_per_rate=flops / peak if peak else None,
         tensorboard=config.log.tensorboard,
         active=parallel.is_main_process(),
-    )
-
-
-def _cadence(config: PretrainConfig, num_steps: int) -> loop.Cadence:
-    return loop.Cadence(
-        num_steps=num_steps,
-        log_every=config.log.every_steps,
-        eval_every=config.eval.every_steps,
-        checkpoint_every=config.checkpoint.every_steps,
-        max_nonfinite_steps=config.train.max_nonfinite_steps,
-        profile_first_step=config.log.profile_first_step,
-        profile_steps=config.log.profile_steps,
     )
 
 
@@ -297,6 +239,7 @@ def _describe(
     corpus: Corpus,
     num_steps: int,
     first_step: int,
+    parts: int,
     mesh: jax.sharding.Mesh,
     workdir: str,
 ) -> None:
@@ -304,7 +247,6 @@ def _describe(
     shapes = jax.eval_shape(lambda: transformer.init_params(model, jax.random.key(0)))
     tokens_per_step = config.train.batch_size * model.max_seq_len
     epochs = num_steps * tokens_per_step / corpus.train.tokens
-    parts = _accumulation_steps(config, model, mesh)
     in_parts = f", each in {parts} parts" if parts > 1 else ""
     say(
         f"Model: {model.num_layers} layers, {model.embed_dim} wide, "

@@ -27,8 +27,9 @@ class Records:
         `publish` is called.
       first_step: the step the run goes on from.
       num_steps: the step it ends at.
-      tokens_per_step: to turn step times into tokens/s.
-      mfu_per_token_rate: model FLOPs utilisation for each token/s; None where the
+      unit: what a step works through, "tokens" or "examples".
+      units_per_step: to turn step times into a speed.
+      mfu_per_rate: model FLOPs utilisation for each unit/s; None where the
         devices' peak is not known, and then none is recorded.
       tensorboard: whether to write TensorBoard events.
       active: whether this process writes.
@@ -40,14 +41,15 @@ class Records:
         first_step: int,
         num_steps: int,
         *,
-        tokens_per_step: int,
-        mfu_per_token_rate: float | None,
+        unit: str,
+        units_per_step: int,
+        mfu_per_rate: float | None,
         tensorboard: bool,
         active: bool,
     ):
         self._active = active
-        self._tokens_per_step = tokens_per_step
-        self._mfu_per_token_rate = mfu_per_token_rate
+        self._unit, self._units_per_step = unit, units_per_step
+        self._mfu_per_rate = mfu_per_rate
         self._clock: tuple[int, float] | None = None
         self._writer = None
         if not active:
@@ -89,19 +91,20 @@ class Records:
         if self._clock is not None and step > self._clock[0]:
             seconds = (time.perf_counter() - self._clock[1]) / (step - self._clock[0])
             record["step_seconds"] = seconds
-            record["tokens_per_second"] = rate = self._tokens_per_step / seconds
-            if self._mfu_per_token_rate is not None:
-                record["mfu"] = rate * self._mfu_per_token_rate
+            record[f"{self._unit}_per_second"] = rate = self._units_per_step / seconds
+            if self._mfu_per_rate is not None:
+                record["mfu"] = rate * self._mfu_per_rate
         self._clock = (step, time.perf_counter())
         self.write(record)
         if not self._active:
             return
         shown = {"loss": f"{metrics['loss']:.3f}"}
-        if "tokens_per_second" in record:
-            shown["tok/s"] = f"{record['tokens_per_second']:,.0f}"
+        speed = ""
+        if f"{self._unit}_per_second" in record:
+            shown[f"{self._unit}/s"] = f"{record[f'{self._unit}_per_second']:,.0f}"
+            speed = f"  {shown[f'{self._unit}/s']} {self._unit}/s"
         self._bar.set_postfix(shown)
         if self._bar.disable:
-            speed = f"  {shown['tok/s']} tokens/s" if "tok/s" in shown else ""
             self.say(
                 f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}  "
                 f"lr {metrics['learning_rate']:.2e}{speed}"
@@ -133,11 +136,11 @@ class Records:
             return True
         return any(r["step"] == step and name in r for r in read_metrics(self._path))
 
-    def plot(self) -> str:
-        """Draws the loss curve; returns where it is."""
+    def plot(self, train: str = "loss", unit: str = "nats per token") -> str:
+        """Draws the loss curve of a training metric; returns where it is."""
         if not self._active:
             return ""
-        picture = plot_loss(self._local)
+        picture = plot_loss(self._local, train, unit)
         self.publish()
         return str(picture)
 
@@ -200,8 +203,13 @@ def _drop_after(path: Path, step: int) -> None:
     partial.rename(path)
 
 
-def plot_loss(workdir: Path) -> Path:
+def plot_loss(workdir: Path, train: str, unit: str) -> Path:
     """Draws training and validation loss over steps from `metrics.jsonl`.
+
+    Args:
+      workdir: the run folder.
+      train: the training metric to draw beside `valid_loss`.
+      unit: of both.
 
     Returns:
       The path of the picture, `plots/loss.png`.
@@ -214,7 +222,7 @@ def plot_loss(workdir: Path) -> Path:
     records = read_metrics(workdir / METRICS_FILE)
     figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
     for name, label, style in (
-        ("loss", "training", {"color": "tab:blue", "linewidth": 1.0, "alpha": 0.6}),
+        (train, "training", {"color": "tab:blue", "linewidth": 1.0, "alpha": 0.6}),
         ("valid_loss", "validation", {"color": "tab:orange", "marker": "o"}),
     ):
         points = [(r["step"], r[name]) for r in records if name in r]
@@ -223,11 +231,11 @@ def plot_loss(workdir: Path) -> Path:
     last = [r for r in records if "valid_loss" in r]
     if last:
         axes.set_title(
-            f"validation loss {last[-1]['valid_loss']:.3f} nats/token at step "
+            f"validation loss {last[-1]['valid_loss']:.3f} {unit} at step "
             f"{last[-1]['step']:,}",
             fontsize=10,
         )
-    axes.set(xlabel="step", ylabel="loss, nats per token")
+    axes.set(xlabel="step", ylabel=f"loss, {unit}")
     axes.grid(alpha=0.3)
     axes.legend()
     path = workdir / "plots" / "loss.png"

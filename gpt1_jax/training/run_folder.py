@@ -4,18 +4,17 @@ import dataclasses
 import json
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import PretrainConfig, default_cache_dir
-from gpt1_jax.data.shards import Corpus
+from gpt1_jax.config import TrainConfig, default_cache_dir
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.parallel import mesh as parallel
 
-_CONFIG_FILE = "config.json"
+CONFIG_FILE = "config.json"
 _WAY_OUT = "Give the saved values, or name another --workdir for a new run."
 
 
@@ -24,12 +23,23 @@ def locate(workdir: str) -> epath.Path:
     return epath.Path(workdir if "://" in workdir else os.path.abspath(workdir))
 
 
-def check(folder: epath.Path, config: PretrainConfig) -> None:
+class JobConfig(Protocol):
+    """A job's configuration."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+def check(folder: epath.Path, config: JobConfig, *, finished: bool = False) -> None:
     """Refuses a folder that cannot be written or belongs to another run.
+
+    Args:
+      folder: of the run.
+      config: of the run.
+      finished: whether it holds results, with or without checkpoints.
 
     Raises:
       PermissionError: if nothing can be written there.
-      ValueError: if it holds checkpoints of another configuration.
+      ValueError: if it holds checkpoints or results of another configuration.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -41,8 +51,9 @@ def check(folder: epath.Path, config: PretrainConfig) -> None:
             f"The run folder {folder} cannot be written ({error.strerror}); name "
             "another with --workdir=DIR."
         ) from error
-    saved, checkpoints = folder / _CONFIG_FILE, folder / "checkpoints"
-    if saved.exists() and checkpoints.exists() and any(checkpoints.iterdir()):
+    saved, checkpoints = folder / CONFIG_FILE, folder / "checkpoints"
+    begun = checkpoints.exists() and any(checkpoints.iterdir())
+    if saved.exists() and (begun or finished):
         _refuse_changes(json.loads(saved.read_text()), config.to_dict(), str(folder))
 
 
@@ -61,13 +72,13 @@ def _refuse_changes(
         )
 
 
-def write(folder: epath.Path, config: PretrainConfig, tokenizer: Tokenizer) -> None:
+def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
     """Writes the resolved configuration and the tokenizer."""
     if not parallel.is_main_process():
         return
-    partial = folder / f"{_CONFIG_FILE}.partial"
+    partial = folder / f"{CONFIG_FILE}.partial"
     partial.write_text(json.dumps(config.to_dict(), indent=2) + "\n")
-    partial.replace(folder / _CONFIG_FILE)
+    partial.replace(folder / CONFIG_FILE)
     if not (folder / "tokenizer").exists():
         tokenizer.save(folder / "tokenizer")
 
@@ -78,14 +89,14 @@ class Identity:
 
     config: Mapping[str, Any]
     tokenizer_fingerprint: str
-    corpus: Corpus
+    data_fingerprint: str
 
     def metadata(self, step: int) -> dict[str, Any]:
         """The record saved beside the state of a step."""
         return {
             "config": self.config,
             "tokenizer": self.tokenizer_fingerprint,
-            "corpus": self.corpus.fingerprint,
+            "corpus": self.data_fingerprint,
             "data": {"next_index": step},
             "versions": {"gpt1_jax": gpt1_jax.__version__, "jax": jax.__version__},
         }
@@ -95,7 +106,7 @@ class Identity:
         _refuse_changes(saved["config"], self.config, "this run folder")
         for name, found, what in (
             ("tokenizer", self.tokenizer_fingerprint, "maps text to other ids"),
-            ("corpus", self.corpus.fingerprint, "was prepared from other text"),
+            ("corpus", self.data_fingerprint, "was prepared from other text"),
         ):
             if saved[name] != found:
                 raise ValueError(
@@ -115,7 +126,7 @@ _FREE_KEYS = {
     "train.max_nonfinite_steps",
     "train.compilation_cache_dir",
 }
-_FREE_SECTIONS = {"eval", "checkpoint", "log"}
+_FREE_SECTIONS = {"eval", "checkpoint", "log", "suite"}
 
 
 def changed_keys(
@@ -124,7 +135,7 @@ def changed_keys(
     """The keys whose change would make a resumed run another run.
 
     Args:
-      saved: `PretrainConfig.to_dict()` as read back from a checkpoint.
+      saved: `config.to_dict()` as read back from a checkpoint.
       current: the same of the run that wants to resume.
 
     Returns:
@@ -140,7 +151,7 @@ def changed_keys(
                 flat[prefix + key] = value
         return flat
 
-    before, now = flatten(json.loads(json.dumps(saved))), flatten(current)
+    before, now = (flatten(json.loads(json.dumps(each))) for each in (saved, current))
     return {
         key: (before.get(key), now.get(key))
         for key in sorted(before.keys() | now.keys())
@@ -150,8 +161,8 @@ def changed_keys(
     }
 
 
-def configure_jax(config: PretrainConfig) -> None:
+def configure_jax(train: TrainConfig) -> None:
     """Sets the matrix precision and turns the persistent compilation cache on."""
-    jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
-    cache = config.train.compilation_cache_dir or f"{default_cache_dir()}/xla"
+    jax.config.update("jax_default_matmul_precision", train.matmul_precision)
+    cache = train.compilation_cache_dir or f"{default_cache_dir()}/xla"
     jax.config.update("jax_compilation_cache_dir", cache)

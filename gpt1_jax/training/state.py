@@ -71,38 +71,44 @@ def apply_gradients(
     }
 
 
+Metrics = dict[str, jax.Array]
+LossFn = Callable[[Any, Any, Noise], tuple[jax.Array, Metrics]]
+
+
 def accumulated_gradients(
-    loss_fn: Callable[..., jax.Array],
-    params: Any,
-    tokens: jax.Array,
-    noise: Noise,
-    parts: int,
-) -> tuple[jax.Array, Any]:
+    loss_fn: LossFn, params: Any, batch: Any, noise: Noise, parts: int
+) -> tuple[tuple[jax.Array, Metrics], Any]:
     """Loss and gradients of a batch computed in parts, one at a time, for memory.
 
-    Part p takes sequences p, p + parts, ...: each device keeps its own rows.
+    Part p takes rows p, p + parts, ...: each device keeps its own.
 
     Args:
-      loss_fn: (params, tokens, noise) to the mean loss of its sequences.
+      loss_fn: (params, batch, noise) to the mean loss of the rows and to metrics
+        that are means over the rows too.
       params: to differentiate by.
-      tokens: [B, T], B a multiple of `parts`.
+      batch: arrays [B, ...], B a multiple of `parts`.
       noise: of the whole batch.
       parts: 1 computes the batch at once.
 
     Returns:
-      The mean loss and its gradients, as for the whole batch.
+      The mean loss with the metrics, and its gradients, as for the whole batch.
     """
+    gradients = jax.value_and_grad(loss_fn, has_aux=True)
     if parts == 1:
-        return jax.value_and_grad(loss_fn)(params, tokens, noise)
+        return gradients(params, batch, noise)
 
     def split(x: jax.Array) -> jax.Array:
         return jnp.moveaxis(x.reshape(-1, parts, *x.shape[1:]), 1, 0)
 
-    def add(sums: Any, part: tuple[jax.Array, jax.Array]) -> tuple[Any, None]:
-        tokens, rows = part
-        terms = jax.value_and_grad(loss_fn)(params, tokens, Noise(noise.key, rows))
-        return jax.tree.map(jnp.add, sums, terms), None
+    def part_gradients(part: tuple[Any, jax.Array]) -> Any:
+        batch, rows = part
+        return gradients(params, batch, Noise(noise.key, rows))
 
-    zeros = jax.tree.map(jnp.zeros_like, (jnp.zeros([]), params))
-    sums, _ = jax.lax.scan(add, zeros, (split(tokens), split(noise.rows)))
+    def add(sums: Any, part: tuple[Any, jax.Array]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, part_gradients(part)), None
+
+    split_parts = jax.tree.map(split, (batch, noise.rows))
+    shapes = jax.eval_shape(part_gradients, jax.tree.map(lambda x: x[0], split_parts))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    sums, _ = jax.lax.scan(add, zeros, split_parts)
     return jax.tree.map(lambda x: x / parts, sums)

@@ -6,12 +6,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt1_jax.data import shards
+from gpt1_jax.data.batching import read_ahead
 from gpt1_jax.data.shards import Corpus, ShardWriter, Split, TokenReader
 from gpt1_jax.data.windows import (
     TrainWindows,
     ValidWindows,
     check_long_enough,
-    train_batches,
     windows_per_epoch,
 )
 
@@ -192,36 +192,36 @@ def test_train_windows_of_all_hosts_are_the_global_batch(make_reader, hosts):
 # --- the iterator -------------------------------------------------------------
 
 
-def test_train_batches_are_the_windows_in_order(make_reader):
+def test_read_ahead_are_the_windows_in_order(make_reader):
     windows = train_windows(make_reader(300), num_steps=9)
-    batches = list(train_batches(windows, 0))
+    batches = list(read_ahead(windows, 0))
     assert len(batches) == len(windows) == 9
     for step, batch in enumerate(batches):
         np.testing.assert_array_equal(batch, windows[step])
 
 
 @pytest.mark.parametrize("first_step", [0, 1, 5, 11])
-def test_train_batches_from_a_step_equal_skipping_to_it(make_reader, first_step):
+def test_read_ahead_from_a_step_equal_skipping_to_it(make_reader, first_step):
     windows = train_windows(make_reader(300), num_steps=12)
-    skipped = list(train_batches(windows, 0))[first_step:]
-    started = list(train_batches(windows, first_step))
+    skipped = list(read_ahead(windows, 0))[first_step:]
+    started = list(read_ahead(windows, first_step))
     assert len(started) == len(skipped) == 12 - first_step
     np.testing.assert_array_equal(started, skipped)
 
 
-def test_train_batches_state_is_the_next_step(make_reader):
+def test_read_ahead_state_is_the_next_step(make_reader):
     """Whatever has been read ahead."""
     windows = train_windows(make_reader(300), num_steps=50)
-    iterator = train_batches(windows, 7)
+    iterator = read_ahead(windows, 7)
     assert iterator.get_state()["next_index"] == 7
     for step in range(7, 12):
         np.testing.assert_array_equal(next(iterator), windows[step])
         assert iterator.get_state()["next_index"] == step + 1
 
 
-def test_train_batches_end_with_the_run(make_reader):
+def test_read_ahead_end_with_the_run(make_reader):
     windows = train_windows(make_reader(300), num_steps=3)
-    assert list(train_batches(windows, 3)) == []
+    assert list(read_ahead(windows, 3)) == []
 
 
 # --- validation windows -------------------------------------------------------

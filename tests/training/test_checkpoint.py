@@ -66,7 +66,7 @@ def test_restore_gives_back_what_was_saved_and_its_metadata(opened):
     restored = restore(opened(), seen.append)
     jax.tree.map(np.testing.assert_array_equal, restored, state_at(3))
     assert isinstance(restored, TrainState)
-    assert seen == [{"number": 3}]
+    assert seen == [{"number": 3, "metrics": {"valid_loss": 1.0}}]
 
 
 def test_nothing_saved_restores_nothing(opened):

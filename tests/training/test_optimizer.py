@@ -28,6 +28,7 @@ def optimizer_config(**overrides):
         clip_norm=1.0,
         schedule="cosine",
         warmup_steps=2000,
+        warmup_fraction=0.0,
     )
     return OptimizerConfig(**{**values, **overrides})
 

@@ -11,7 +11,7 @@ from gpt1_jax.data.shards import open_split
 from gpt1_jax.inference.generate import make_sampler
 from gpt1_jax.model import transformer
 from gpt1_jax.parallel import mesh as parallel
-from gpt1_jax.training import loop, pretrain, run_folder
+from gpt1_jax.training import loop, pretrain, run_folder, setup
 from gpt1_jax.training.losses import next_token_nll
 from gpt1_jax.training.optimizer import skip_nonfinite
 from gpt1_jax.training.records import read_metrics
@@ -113,13 +113,13 @@ def test_the_batch_is_cut_as_memory_asks(
 ):
     model = tiny_model_config()
     needed = transformer.train_activation_bytes(model)
-    memory = memory_sequences * needed / pretrain._MEMORY_SHARE
+    memory = memory_sequences * needed / setup._MEMORY_SHARE
     monkeypatch.setattr(parallel, "memory_bytes", lambda: int(memory))
     mesh = Mesh(np.asarray(jax.devices()[:1]), (parallel.DATA_AXIS,))
-    chosen = pretrain._accumulation_steps(tiny_config(), model, mesh)
+    chosen = setup.accumulation_steps(tiny_config().train, model, mesh)
     assert chosen == parts
     given = tiny_config(train__accumulation_steps=4)
-    assert pretrain._accumulation_steps(given, model, mesh) == 4
+    assert setup.accumulation_steps(given.train, model, mesh) == 4
 
 
 def test_dropout_draws_anew_each_step_from_seed_and_step_alone(tiny_model_config):
@@ -394,7 +394,9 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
 def test_identity_names_the_part_that_differs(tiny_config):
     config = tiny_config()
     corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
-    mine = run_folder.Identity(config.to_dict(), tokenizer.fingerprint, corpus)
+    mine = run_folder.Identity(
+        config.to_dict(), tokenizer.fingerprint, corpus.fingerprint
+    )
     mine.check(mine.metadata(3))
     for name in ("tokenizer", "corpus"):
         with pytest.raises(ValueError, match=f"The {name} of this run"):

@@ -11,8 +11,9 @@ METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 
 def open_records(tmp_path, first_step=0, **overrides):
     values = {
-        "tokens_per_step": 100,
-        "mfu_per_token_rate": None,
+        "unit": "tokens",
+        "units_per_step": 100,
+        "mfu_per_rate": None,
         "tensorboard": False,
         "active": True,
     }
@@ -34,7 +35,7 @@ def test_metrics_are_written_a_line_each(tmp_path):
 def test_speed_counts_steps_since_the_last_record_but_not_pauses(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
-    records = open_records(tmp_path, mfu_per_token_rate=1e-3)
+    records = open_records(tmp_path, mfu_per_rate=1e-3)
     records.step_done(1)  # compiled: its time is not counted
     now[0] = 4.0
     records.step_done(3)
@@ -116,4 +117,4 @@ def test_plot_is_a_picture_even_without_validation(tmp_path):
     records = open_records(tmp_path)
     records.train(1, METRICS)
     records.close()
-    assert plot_loss(tmp_path).read_bytes().startswith(b"\x89PNG")
+    assert plot_loss(tmp_path, "loss", "nats").read_bytes().startswith(b"\x89PNG")

@@ -23,6 +23,7 @@ def make_run(name="released_adam"):
         clip_norm=1.0,
         schedule="linear",
         warmup_steps=0,
+        warmup_fraction=0.0,
     )
     optimizer = make_optimizer(config, 100)
     step = jax.jit(

@@ -1,41 +1,38 @@
-"""Typed, frozen views of a run's configuration, checked before any work.
-
-A file in `configs/` builds a `ml_collections.ConfigDict`; the command line
-overrides single values; `from_config_dict` turns the result into the frozen
-dataclasses below. A key that is missing or unknown, and a value that cannot
-work, raise a `ValueError` naming the key, the value and a way out.
-"""
+"""The sections that jobs share; `configs/` documents every key."""
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any
 
 DTYPES = ("float32", "bfloat16")
 
 
-def _require(condition: bool, message: str) -> None:
+def require(condition: bool, message: str) -> None:
+    """Raises a ValueError with the message unless the condition holds."""
     if not condition:
         raise ValueError(message)
 
 
-def _one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
-    _require(
+def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is none of the choices."""
+    require(
         value in choices,
         f"config.{key}={value!r} is not known; choose one of {', '.join(choices)}.",
     )
 
 
-def _positive(section: str, values: Any, *names: str) -> None:
+def positive(section: str, values: Any, *names: str) -> None:
+    """Refuses values of a section that are not above 0."""
     for name in names:
         value = getattr(values, name)
-        _require(value > 0, f"config.{section}.{name}={value} must be positive.")
+        require(value > 0, f"config.{section}.{name}={value} must be positive.")
 
 
-def _not_negative(section: str, values: Any, *names: str) -> None:
+def not_negative(section: str, values: Any, *names: str) -> None:
+    """Refuses values of a section that are below 0."""
     for name in names:
         value = getattr(values, name)
-        _require(value >= 0, f"config.{section}.{name}={value} must not be negative.")
+        require(value >= 0, f"config.{section}.{name}={value} must not be negative.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,13 +61,13 @@ class ModelConfig:
     remat: bool
 
     def __post_init__(self):
-        _positive("model", self, "num_layers", "num_heads", "embed_dim", "mlp_dim")
-        _require(
+        positive("model", self, "num_layers", "num_heads", "embed_dim", "mlp_dim")
+        require(
             self.max_seq_len >= 2,
             f"config.model.max_seq_len={self.max_seq_len} must be at least 2: a "
             "sequence needs a token to predict and one to predict it from.",
         )
-        _require(
+        require(
             self.embed_dim % self.num_heads == 0,
             f"config.model.embed_dim={self.embed_dim} must be a multiple of "
             f"config.model.num_heads={self.num_heads}; use "
@@ -80,21 +77,21 @@ class ModelConfig:
         )
         for name in ("embed_dropout", "attn_dropout", "resid_dropout"):
             rate = getattr(self, name)
-            _require(
+            require(
                 0.0 <= rate < 1.0,
                 f"config.model.{name}={rate} must lie in [0, 1); the paper uses 0.1.",
             )
-        _one_of(
+        one_of(
             "model.embed_dropout_on",
             self.embed_dropout_on,
             ("sum", "matrix", "lookups"),
         )
-        _not_negative("model", self, "loss_chunk")
-        _one_of("model.dropout_impl", self.dropout_impl, ("hash", "threefry"))
-        _one_of("model.attention_impl", self.attention_impl, ("blocked", "plain"))
-        _one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
-        _one_of("model.dtype", self.dtype, DTYPES)
-        _one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))
+        not_negative("model", self, "loss_chunk")
+        one_of("model.dropout_impl", self.dropout_impl, ("hash", "threefry"))
+        one_of("model.attention_impl", self.attention_impl, ("blocked", "plain"))
+        one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
+        one_of("model.dtype", self.dtype, DTYPES)
+        one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +104,9 @@ class TokenizerConfig:
     train_megabytes: float
 
     def __post_init__(self):
-        _one_of("tokenizer.kind", self.kind, ("sentencepiece", "gpt1"))
-        _positive("tokenizer", self, "vocab_size", "train_megabytes")
-        _require(
+        one_of("tokenizer.kind", self.kind, ("sentencepiece", "gpt1"))
+        positive("tokenizer", self, "vocab_size", "train_megabytes")
+        require(
             self.kind != "gpt1" or bool(self.path),
             "config.tokenizer.kind='gpt1' needs OpenAI's two vocabulary files; name "
             "their folder (the `model/` folder of openai/finetune-transformer-lm) "
@@ -131,27 +128,27 @@ class DataConfig:
     num_workers: int
 
     def __post_init__(self):
-        _one_of("data.source", self.source, ("builtin", "text", "tfds"))
-        _require(
+        one_of("data.source", self.source, ("builtin", "text", "tfds"))
+        require(
             0.0 < self.valid_fraction < 1.0,
             f"config.data.valid_fraction={self.valid_fraction} must lie in (0, 1).",
         )
-        _not_negative("data", self, "num_workers")
+        not_negative("data", self, "num_workers")
         if self.source == "builtin":
-            _require(
+            require(
                 not self.train and not self.valid,
                 f"config.data.train={self.train!r} or config.data.valid="
                 f"{self.valid!r} is set, but config.data.source='builtin' reads the "
                 "documentation on this machine; add --config.data.source=text.",
             )
         elif self.source == "text":
-            _require(
+            require(
                 bool(self.train),
                 "config.data.source='text' needs --config.data.train=PATHS: files, "
                 "folders or globs, separated by commas.",
             )
         else:
-            _require(
+            require(
                 bool(self.train),
                 "config.data.source='tfds' needs --config.data.train=NAME:SPLIT, for "
                 "example lm1b:train.",
@@ -171,19 +168,31 @@ class OptimizerConfig:
     clip_norm: float
     schedule: str
     warmup_steps: int
+    warmup_fraction: float
 
     def __post_init__(self):
-        _one_of("optimizer.name", self.name, ("released_adam", "adamw"))
-        _one_of(
+        one_of("optimizer.name", self.name, ("released_adam", "adamw"))
+        one_of(
             "optimizer.schedule",
             self.schedule,
             ("cosine", "cosine_after_warmup", "linear", "constant"),
         )
-        _positive("optimizer", self, "learning_rate", "eps", "clip_norm")
-        _not_negative("optimizer", self, "weight_decay", "warmup_steps")
+        positive("optimizer", self, "learning_rate", "eps", "clip_norm")
+        not_negative("optimizer", self, "weight_decay", "warmup_steps")
+        require(
+            0.0 <= self.warmup_fraction < 1.0,
+            f"config.optimizer.warmup_fraction={self.warmup_fraction} must lie in "
+            "[0, 1).",
+        )
+        require(
+            not (self.warmup_steps and self.warmup_fraction),
+            f"config.optimizer.warmup_steps={self.warmup_steps} and "
+            f"config.optimizer.warmup_fraction={self.warmup_fraction}: set one of them "
+            "and leave the other at 0.",
+        )
         for name in ("b1", "b2"):
             beta = getattr(self, name)
-            _require(
+            require(
                 0.0 <= beta < 1.0, f"config.optimizer.{name}={beta} must lie in [0, 1)."
             )
 
@@ -201,20 +210,20 @@ class TrainConfig:
     compilation_cache_dir: str
 
     def __post_init__(self):
-        _not_negative("train", self, "num_epochs", "num_steps")
-        _require(
+        not_negative("train", self, "num_epochs", "num_steps")
+        require(
             (self.num_epochs > 0) != (self.num_steps > 0),
             f"config.train.num_epochs={self.num_epochs} and config.train.num_steps="
             f"{self.num_steps}: set one of them and leave the other at 0.",
         )
-        _positive("train", self, "batch_size", "max_nonfinite_steps")
-        _not_negative("train", self, "accumulation_steps")
-        _require(
+        positive("train", self, "batch_size", "max_nonfinite_steps")
+        not_negative("train", self, "accumulation_steps")
+        require(
             self.batch_size % max(1, self.accumulation_steps) == 0,
             f"config.train.batch_size={self.batch_size} must be a multiple of "
             f"config.train.accumulation_steps={self.accumulation_steps}.",
         )
-        _one_of(
+        one_of(
             "train.matmul_precision",
             self.matmul_precision,
             ("default", "high", "highest"),
@@ -233,8 +242,8 @@ class EvalConfig:
     sample_top_k: int
 
     def __post_init__(self):
-        _positive("eval", self, "every_steps", "batch_size", "sample_temperature")
-        _not_negative("eval", self, "sample_tokens", "sample_top_k")
+        positive("eval", self, "every_steps", "batch_size", "sample_temperature")
+        not_negative("eval", self, "sample_tokens", "sample_top_k")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,13 +255,13 @@ class CheckpointConfig:
     keep_best: int
 
     def __post_init__(self):
-        _positive("checkpoint", self, "every_steps")
-        _require(
+        positive("checkpoint", self, "every_steps")
+        require(
             self.keep_latest >= 2,
             f"config.checkpoint.keep_latest={self.keep_latest} must be at least 2: the "
             "newest checkpoint may turn out to be damaged.",
         )
-        _not_negative("checkpoint", self, "keep_best")
+        not_negative("checkpoint", self, "keep_best")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,88 +274,8 @@ class LogConfig:
     profile_steps: int
 
     def __post_init__(self):
-        _positive("log", self, "every_steps")
-        _not_negative("log", self, "profile_first_step", "profile_steps")
-
-
-@dataclasses.dataclass(frozen=True)
-class PretrainConfig:
-    """Everything a pre-training run is told.
-
-    `model` stays a plain mapping until the tokenizer has given the vocabulary
-    size; `model_config` then makes the typed view.
-    """
-
-    job: str
-    preset: str
-    seed: int
-    model: Mapping[str, Any]
-    tokenizer: TokenizerConfig
-    data: DataConfig
-    optimizer: OptimizerConfig
-    train: TrainConfig
-    eval: EvalConfig
-    checkpoint: CheckpointConfig
-    log: LogConfig
-
-    def __post_init__(self):
-        _require(
-            0 <= self.seed < 2**32,
-            f"config.seed={self.seed} must lie in [0, 2**32).",
-        )
-        self.model_config(self.tokenizer.vocab_size)
-
-    def model_config(self, vocab_size: int) -> ModelConfig:
-        """The model for a tokenizer of `vocab_size` entries."""
-        return _section("model", ModelConfig, {"vocab_size": vocab_size, **self.model})
-
-    def to_dict(self) -> dict[str, Any]:
-        """The resolved configuration as plain JSON values."""
-        return {**dataclasses.asdict(self), "model": dict(self.model)}
-
-
-def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
-    """Builds one section; a wrong set of keys is a ValueError."""
-    prefix = f"config.{name}" if name else "config"
-    known = {field.name for field in dataclasses.fields(cls)}
-    unknown, missing = sorted(set(values) - known), sorted(known - set(values))
-    _require(
-        not unknown,
-        f"{prefix} has unknown keys {unknown}; it takes {sorted(known)}.",
-    )
-    _require(not missing, f"{prefix} lacks the keys {missing}.")
-    return cls(**values)
-
-
-def from_config_dict(config: Mapping[str, Any]) -> PretrainConfig:
-    """Checks a configuration and freezes it.
-
-    Args:
-      config: the mapping built by `configs/pretrain.py`, overrides applied.
-
-    Returns:
-      The frozen configuration.
-
-    Raises:
-      ValueError: naming the first key that is unknown, missing or impossible.
-    """
-    sections = {
-        "tokenizer": TokenizerConfig,
-        "data": DataConfig,
-        "optimizer": OptimizerConfig,
-        "train": TrainConfig,
-        "eval": EvalConfig,
-        "checkpoint": CheckpointConfig,
-        "log": LogConfig,
-    }
-    values = {
-        key: dict(value) if isinstance(value, Mapping) else value
-        for key, value in dict(config).items()
-    }
-    for name, cls in sections.items():
-        if name in values:
-            values[name] = _section(name, cls, values[name])
-    return _section("", PretrainConfig, values)
+        positive("log", self, "every_steps")
+        not_negative("log", self, "profile_first_step", "profile_steps")
 
 
 def default_cache_dir() -> str:

@@ -1,0 +1,120 @@
+"""Fine-tuning (Radford et al. 2018, sec. 3.2 and 4.1).
+
+    python -m gpt1_jax.main --config=configs/finetune.py:TASK \
+        --config.init_from=runs/pretrain/quickstart [--config.seeds='(0, 1, 2)']
+
+TASK is a task of the paper, several of them separated by "+", `all`, or `custom`:
+
+    snli mnli qnli sci_tail rte race story_cloze copa mrpc qqp stsb cola sst2 wnli
+
+A task of your own needs no code, only files with a header or JSON lines:
+
+    --config=configs/finetune.py:custom --config.custom.head=classification \
+        --config.custom.text="('title', 'body')" --config.custom.label=topic \
+        --config.data.train=train.jsonl --config.data.dev=dev.jsonl
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
+    """The configuration of fine-tuning on one task, several or all."""
+    custom = tasks == "custom"
+    config = config_dict.create(
+        job="finetune",
+        preset=tasks,  # names the default folder: runs/finetune/TASK
+        tasks=tuple(tasks.split("+")),
+        seeds=(0,),  # head and special tokens, order of the data, dropout masks
+        init_from="",  # the folder of a pre-trained run
+        init_step=-1,  # which of its saved steps; -1: the newest
+        # Layers copied from it, from the first on: "all", a number (0 copies the
+        # embeddings alone), or "none" (Figure 2, left; Table 5, no pre-training).
+        transfer_layers="all",
+        model=config_dict.create(  # the sizes are those of the pre-trained model
+            embed_dropout=0.1,
+            attn_dropout=0.1,
+            resid_dropout=0.1,
+            embed_dropout_on="sum",  # see configs/pretrain.py for these
+            dropout_impl="hash",
+            attention_impl="blocked",
+            softmax_rows="tokens",
+            loss_chunk=0,
+            dtype="float32",
+            layer_loop="unrolled",
+            remat=False,
+        ),
+        custom=config_dict.create(  # for the task "custom" alone
+            head="",  # "classification", "similarity" or "multiple_choice"
+            text=(),  # columns; two make a pair, of choices the context
+            choices=(),  # columns of a multiple choice; a single one holds a list
+            label="label",  # column
+            labels=(),  # their names in order; empty: those of the training file
+            score_range=(0.0, 0.0),  # lowest and highest score, if labels are scores
+            metrics=(),  # the first selects the model; empty: accuracy or pearson
+        ),
+        data=config_dict.create(
+            # "tfds"; "jsonl": DIR/TASK/{train,dev,test}.jsonl; "official": the files
+            # as distributed, below DIR; "files": of the task "custom".
+            source="files" if custom else "tfds",
+            dir="",  # the folder; for tfds its data_dir, empty: TFDS' own default
+            train="",  # files of the task "custom": .jsonl, or .tsv and .csv
+            dev="",
+            test="",
+            max_train_examples=0,  # a random part of the training split; 0: all
+            max_dev_examples=0,
+            max_seq_len=0,  # tokens of a sequence, at most; 0: what the model reads
+            # Batches are padded to the first of these that holds them.
+            seq_len_buckets=(32, 48, 64, 96, 128, 192, 256, 384, 512),
+        ),
+        head=config_dict.create(
+            dropout=0.1,  # sec. 4.1, on the state at the extract token
+            # STS-B: "soft_labels" over the scores 0..5 (the released code's helpers)
+            # or "regression".
+            score_loss="soft_labels",
+            aux_lm_weight=0.5,  # lambda of L3 = L2 + lambda L1 (eq. 5, sec. 4.1)
+        ),
+        optimizer=config_dict.create(
+            name="released_adam",
+            learning_rate=6.25e-5,  # sec. 4.1
+            b1=0.9,
+            b2=0.999,
+            eps=1e-8,
+            weight_decay=0.01,
+            clip_norm=1.0,
+            schedule="linear",  # sec. 4.1
+            warmup_steps=0,
+            warmup_fraction=0.002,  # of all updates, sec. 4.1
+        ),
+        train=config_dict.create(
+            num_epochs=3.0,  # sec. 4.1; each leaves out its last partial batch
+            num_steps=0,  # updates, instead of epochs
+            batch_size=32,  # examples over all devices, sec. 4.1
+            accumulation_steps=0,  # parts a batch is computed in; 0: as memory asks
+            max_nonfinite_steps=10,  # skipped updates in a row before the run stops
+            matmul_precision="default",
+            compilation_cache_dir="",
+        ),
+        eval=config_dict.create(
+            batch_size=64,  # examples
+            # Updates of the first epoch after which to evaluate, beside the end of
+            # every epoch (released code).
+            first_epoch_steps=(1000, 2000, 4000, 8000, 16000, 32000),
+        ),
+        checkpoint=config_dict.create(
+            every_steps=1000,  # beside after every evaluation
+            keep_latest=2,
+            keep_best=1,  # by the task's first metric on the development split
+        ),
+        log=config_dict.create(
+            every_steps=50,
+            tensorboard=True,
+            profile_first_step=10,
+            profile_steps=0,
+        ),
+        suite=config_dict.create(  # of runs over several tasks or seeds
+            from_scratch=False,  # each run a second time, without pre-training
+            keep_checkpoints=False,  # or only what they predicted and scored
+        ),
+    )
+    return config.lock()

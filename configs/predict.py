@@ -1,0 +1,26 @@
+"""Labels for new text, by a fine-tuned model.
+
+    python -m gpt1_jax.main --config=configs/predict.py \
+        --config.init_from=runs/finetune/sst2 --config.text='a warm , funny film'
+    ... --config.input=reviews.txt --config.output=labels.jsonl
+
+An input line holds the texts of one example separated by tabs: the columns of the
+task in order, then its choices. A file that ends in .jsonl holds one object a line with
+the task's columns. "-" is standard input.
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The configuration of one labelling."""
+    return config_dict.create(
+        job="predict",
+        preset="",
+        init_from="",  # the folder of a finished fine-tuned run
+        text="",  # one example, or
+        input="",  # a file of them; "-": standard input
+        output="",  # a .jsonl file; empty: standard output, as a table
+        batch_size=64,  # examples
+    ).lock()

@@ -1,0 +1,197 @@
+"""The configuration of each job, and how it is made from a `ConfigDict`."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gpt1_jax.config.sections import (
+    CheckpointConfig,
+    DataConfig,
+    EvalConfig,
+    LogConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainConfig,
+    one_of,
+    positive,
+    require,
+)
+from gpt1_jax.config.task_sections import (
+    CUSTOM_TASK,
+    CustomTaskConfig,
+    FinetuneEvalConfig,
+    HeadConfig,
+    SuiteConfig,
+    TaskDataConfig,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig:
+    """Everything a pre-training run is told.
+
+    `model` stays a plain mapping until the tokenizer has given the vocabulary
+    size; `model_config` then makes the typed view.
+    """
+
+    job: str
+    preset: str
+    seed: int
+    model: Mapping[str, Any]
+    tokenizer: TokenizerConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    eval: EvalConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+
+    def __post_init__(self):
+        _check_seed(self.seed)
+        self.model_config(self.tokenizer.vocab_size)
+
+    def model_config(self, vocab_size: int) -> ModelConfig:
+        """The model for a tokenizer of `vocab_size` entries."""
+        return make_model_config({"vocab_size": vocab_size, **self.model})
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved configuration as plain JSON values."""
+        return {**dataclasses.asdict(self), "model": dict(self.model)}
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneConfig:
+    """Everything fine-tuning is told; `tasks`, `seeds` and starts make its runs.
+
+    `model` holds what may differ from the pre-trained run: its sizes are that run's.
+    """
+
+    job: str
+    preset: str
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    init_from: str
+    init_step: int
+    transfer_layers: str
+    model: Mapping[str, Any]
+    custom: CustomTaskConfig
+    data: TaskDataConfig
+    head: HeadConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    eval: FinetuneEvalConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+    suite: SuiteConfig
+
+    def __post_init__(self):
+        require(bool(self.seeds), "config.seeds is empty; name one or more.")
+        for seed in self.seeds:
+            _check_seed(seed)
+        require(bool(self.tasks), "config.tasks is empty; name one or more.")
+        require(
+            bool(self.init_from),
+            "Fine-tuning starts from a pre-trained run, whose tokenizer and sizes it "
+            "takes even when its weights are left out; name its folder with "
+            "--config.init_from=runs/pretrain/quickstart.",
+        )
+        require(
+            self.transfer_layers in ("all", "none") or self.transfer_layers.isdigit(),
+            f"config.transfer_layers={self.transfer_layers!r} must be all, none or a "
+            "number of layers; 0 transfers the embeddings alone.",
+        )
+        require(
+            (self.tasks == (CUSTOM_TASK,)) == (self.data.source == "files"),
+            f"config.tasks={self.tasks} does not go with config.data.source="
+            f"{self.data.source!r}: source='files' is for a task of your own, "
+            "configs/finetune.py:custom, and the only one for it.",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved configuration as plain JSON values."""
+        return {**dataclasses.asdict(self), "model": dict(self.model)}
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictConfig:
+    """Everything the labelling of new text is told."""
+
+    job: str
+    preset: str
+    init_from: str
+    text: str
+    input: str
+    output: str
+    batch_size: int
+
+    def __post_init__(self):
+        require(
+            bool(self.init_from),
+            "Name a finished fine-tuned run with "
+            "--config.init_from=runs/finetune/TASK.",
+        )
+        require(
+            bool(self.text) != bool(self.input),
+            f"config.text={self.text!r} and config.input={self.input!r}: set one of "
+            "them, to a text or to a file of examples, one a line.",
+        )
+        positive("", self, "batch_size")
+
+
+def _check_seed(seed: int) -> None:
+    require(0 <= seed < 2**32, f"config.seed={seed} must lie in [0, 2**32).")
+
+
+def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
+    """The model's section and the vocabulary size as one typed view."""
+    return _section("model", ModelConfig, values)
+
+
+def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
+    """Builds one section; a wrong set of keys is a ValueError."""
+    prefix = f"config.{name}" if name else "config"
+    fields: dict[str, Any] = {
+        field.name: field.type for field in dataclasses.fields(cls)
+    }
+    unknown, missing = (
+        sorted(set(values) - set(fields)),
+        sorted(set(fields) - set(values)),
+    )
+    require(
+        not unknown,
+        f"{prefix} has unknown keys {unknown}; it takes {sorted(fields)}.",
+    )
+    require(not missing, f"{prefix} lacks the keys {missing}.")
+    return cls(
+        **{
+            key: _section(key, fields[key], value)
+            if dataclasses.is_dataclass(fields[key])
+            else value
+            for key, value in values.items()
+        }
+    )
+
+
+_JOBS = {
+    "pretrain": PretrainConfig,
+    "finetune": FinetuneConfig,
+    "predict": PredictConfig,
+}
+JobConfig = PretrainConfig | FinetuneConfig | PredictConfig
+
+
+def from_config_dict(config: Mapping[str, Any]) -> Any:
+    """Checks a configuration and freezes it.
+
+    Args:
+      config: the mapping built by a file of `configs/`, overrides applied.
+
+    Returns:
+      The frozen configuration of the job it names.
+
+    Raises:
+      ValueError: naming the first key that is unknown, missing or impossible.
+    """
+    one_of("job", config.get("job", ""), tuple(_JOBS))
+    return _section("", _JOBS[config["job"]], config)

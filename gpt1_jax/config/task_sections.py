@@ -1,0 +1,99 @@
+"""The sections of fine-tuning: where examples are, the user's own task, the head."""
+
+import dataclasses
+
+from gpt1_jax.config.sections import not_negative, one_of, positive, require
+
+CUSTOM_TASK = "custom"
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskDataConfig:
+    """Where the examples of tasks come from, and how they are batched."""
+
+    source: str
+    dir: str
+    train: str
+    dev: str
+    test: str
+    max_train_examples: int
+    max_dev_examples: int
+    max_seq_len: int
+    seq_len_buckets: tuple[int, ...]
+
+    def __post_init__(self):
+        one_of("data.source", self.source, ("tfds", "jsonl", "official", "files"))
+        not_negative(
+            "data", self, "max_train_examples", "max_dev_examples", "max_seq_len"
+        )
+        require(
+            self.source in ("tfds", "files") or bool(self.dir),
+            f"config.data.source={self.source!r} reads files below a folder; name it "
+            "with --config.data.dir=DIR.",
+        )
+        buckets = self.seq_len_buckets
+        require(
+            bool(buckets) and buckets[0] > 0 and list(buckets) == sorted(set(buckets)),
+            f"config.data.seq_len_buckets={buckets} must be rising lengths in tokens.",
+        )
+
+    def paths(self) -> dict[str, str]:
+        """The files of a custom task by split."""
+        named = {"train": self.train, "dev": self.dev, "test": self.test}
+        return {split: path for split, path in named.items() if path}
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomTaskConfig:
+    """A task of the user's own: the columns of its files, and what to make of them."""
+
+    head: str
+    text: tuple[str, ...]
+    choices: tuple[str, ...]
+    label: str
+    labels: tuple[str, ...]
+    score_range: tuple[float, float]
+    metrics: tuple[str, ...]
+
+    def __post_init__(self):
+        one_of(
+            "custom.head",
+            self.head,
+            ("", "classification", "similarity", "multiple_choice"),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadConfig:
+    """The linear layer on the extract token, and the losses (eq. 3 to 5)."""
+
+    dropout: float
+    score_loss: str
+    aux_lm_weight: float
+
+    def __post_init__(self):
+        require(
+            0.0 <= self.dropout < 1.0,
+            f"config.head.dropout={self.dropout} must lie in [0, 1).",
+        )
+        one_of("head.score_loss", self.score_loss, ("soft_labels", "regression"))
+        not_negative("head", self, "aux_lm_weight")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneEvalConfig:
+    """When a fine-tuned model is evaluated, beside at the end of each epoch."""
+
+    batch_size: int
+    first_epoch_steps: tuple[int, ...]
+
+    def __post_init__(self):
+        positive("eval", self, "batch_size")
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteConfig:
+    """Runs over several tasks and seeds."""
+
+    from_scratch: bool
+    keep_checkpoints: bool

@@ -1,0 +1,190 @@
+"""From encoded examples to padded batches, [B, C, T].
+
+C sequences make an example: one text, two orders, or one for each choice. A batch is
+padded to the shortest of a few lengths that holds all of it, so few shapes are
+compiled and short texts cost little. The batch at a step is a pure function of
+(seed, step), as in pre-training.
+"""
+
+import dataclasses
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import grain
+import numpy as np
+
+
+class Batch(NamedTuple):
+    """Examples side by side."""
+
+    tokens: Any  # [B, C, T] int32, filled up with 0
+    lengths: Any  # [B, C] int32, real tokens of each sequence
+    targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodedExamples:
+    """Token ids of many examples in one array.
+
+    Attributes:
+      tokens: [sum of lengths] int32, every sequence, one after another.
+      starts: [examples * C + 1] int64, where each sequence begins.
+      targets: [examples, K] float32.
+      num_seqs: C.
+    """
+
+    tokens: np.ndarray
+    starts: np.ndarray
+    targets: np.ndarray
+    num_seqs: int
+
+    @classmethod
+    def collect(
+        cls, sequences: Sequence[Sequence[np.ndarray]], targets: np.ndarray
+    ) -> "EncodedExamples":
+        """From C arrays of ids for each example, and [examples, K] targets."""
+        flat = [sequence for example in sequences for sequence in example]
+        starts = np.concatenate([[0], np.cumsum([len(s) for s in flat])])
+        tokens = np.concatenate(flat).astype(np.int32)
+        return cls(tokens, starts.astype(np.int64), targets, len(sequences[0]))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    @functools.cached_property
+    def lengths(self) -> np.ndarray:
+        """[examples, C] int64, tokens of each sequence."""
+        return np.diff(self.starts).reshape(-1, self.num_seqs)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """SHA-256 of all ids, lengths and targets."""
+        digest = hashlib.sha256()
+        for array in (self.tokens, self.starts, self.targets):
+            digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    def batch(self, rows: np.ndarray, seq_len: int) -> Batch:
+        """The examples of the given indices, padded to `seq_len`."""
+        tokens = np.zeros((len(rows), self.num_seqs, seq_len), np.int32)
+        for i, row in enumerate(rows):
+            for c in range(self.num_seqs):
+                start, end = self.starts[row * self.num_seqs + c :][:2]
+                tokens[i, c, : end - start] = self.tokens[start:end]
+        lengths = self.lengths[rows].astype(np.int32)
+        return Batch(tokens, lengths, self.targets[rows])
+
+
+def bucket(length: int, buckets: Sequence[int], max_seq_len: int) -> int:
+    """The shortest of the lengths that holds `length` tokens, at most `max_seq_len`."""
+    fitting = (size for size in buckets if length <= size < max_seq_len)
+    return next(fitting, max_seq_len)
+
+
+class TrainBatches:
+    """Training batches by step, as a random-access source.
+
+    Each epoch draws a new order and leaves out the examples that do not fill a batch
+    (released code).
+
+    Args:
+      examples: of the training split.
+      batch_size: B, over all hosts.
+      rows: of the batch that this host loads.
+      num_steps: length of the run.
+      seed: of the orders.
+      buckets: lengths to pad to, rising.
+      max_seq_len: the longest sequence.
+    """
+
+    def __init__(
+        self,
+        examples: EncodedExamples,
+        batch_size: int,
+        rows: slice,
+        num_steps: int,
+        seed: int,
+        buckets: Sequence[int],
+        max_seq_len: int,
+    ):
+        self._examples, self._batch_size, self._rows = examples, batch_size, rows
+        self._num_steps, self._buckets = num_steps, buckets
+        self._max_seq_len = max_seq_len
+        self._longest = examples.lengths.max(axis=1)
+        self._per_epoch = len(examples) // batch_size
+
+        @functools.lru_cache(maxsize=2)  # the epoch that ends and the one that begins
+        def order(epoch: int) -> np.ndarray:
+            return np.random.default_rng((seed, epoch)).permutation(len(examples))
+
+        self._order = order
+
+    def __len__(self) -> int:
+        return self._num_steps
+
+    def __repr__(self) -> str:
+        return f"TrainBatches({len(self._examples)} examples, B={self._batch_size})"
+
+    def __getitem__(self, step: int) -> Batch:
+        """This host's rows of the batch of one step."""
+        epoch, index = divmod(step, self._per_epoch)
+        chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
+        longest = int(self._longest[chosen].max())
+        seq_len = bucket(longest, self._buckets, self._max_seq_len)
+        return self._examples.batch(chosen[self._rows], seq_len)
+
+
+class EvalBatches:
+    """All examples once, the short ones first, so that padding is least.
+
+    Args:
+      examples, rows, buckets, max_seq_len: see `TrainBatches`.
+      batch_size: B, over all hosts; the last batch is filled up with its first row.
+    """
+
+    def __init__(
+        self,
+        examples: EncodedExamples,
+        batch_size: int,
+        rows: slice,
+        buckets: Sequence[int],
+        max_seq_len: int,
+    ):
+        self._examples, self._batch_size, self._rows = examples, batch_size, rows
+        self._buckets, self._max_seq_len = buckets, max_seq_len
+        self._longest = examples.lengths.max(axis=1)
+        self._order = np.argsort(self._longest, kind="stable")
+
+    def __len__(self) -> int:
+        return -(-len(self._examples) // self._batch_size)
+
+    def __getitem__(self, index: int) -> tuple[np.ndarray, Batch]:
+        """The examples' numbers (those of all hosts, without the filling) and rows."""
+        chosen = self._order[index * self._batch_size :][: self._batch_size]
+        longest = int(self._longest[chosen].max())
+        seq_len = bucket(longest, self._buckets, self._max_seq_len)
+        missing = self._batch_size - len(chosen)
+        filled = np.concatenate([chosen, np.repeat(chosen[:1], missing)])
+        return chosen, self._examples.batch(filled[self._rows], seq_len)
+
+
+class BatchSource(Protocol):
+    """Batches of this host by step."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, step: int) -> Any: ...
+
+
+def read_ahead(source: BatchSource, first_step: int) -> Iterator[Any]:
+    """Iterates over batches from `first_step`, read ahead on threads.
+
+    `get_state()["next_index"]` is the step whose batch comes next.
+    """
+    dataset = grain.MapDataset.source(source).to_iter_dataset(
+        grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+    )
+    iterator = iter(dataset)
+    iterator.set_state({"next_index": first_step})
+    return iterator

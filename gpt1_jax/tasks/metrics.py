@@ -1,0 +1,161 @@
+"""Metrics of the paper's tables; every formula is scikit-learn's or SciPy's.
+
+Values are fractions, as the libraries give them (accuracy 0.86); the tables of
+`gpt1_jax.evaluation.tables` multiply by 100 as the paper does.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from sklearn import metrics as sk
+
+from gpt1_jax.tasks.task import Task
+
+Metric = Callable[[np.ndarray, np.ndarray], float]
+Label = int | float | None
+
+
+def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
+    return float(sk.accuracy_score(labels, predictions))
+
+
+def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
+    return float(sk.f1_score(labels, predictions, pos_label=1, zero_division=0))
+
+
+def _correlation(function: Metric) -> Metric:
+    """Makes a correlation 0 where predictions or labels are all the same.
+
+    There it is not defined: SciPy warns and gives nan, scikit-learn gives 0. Model
+    selection needs a number, and such predictions tell nothing about the labels.
+    """
+
+    def correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
+        if np.ptp(predictions) == 0 or np.ptp(labels) == 0:
+            return 0.0
+        return float(function(predictions, labels))
+
+    return correlation
+
+
+METRICS: Mapping[str, Metric] = {
+    "accuracy": _accuracy,
+    "f1": _f1,  # of two labels, the positive class being 1
+    "matthews": _correlation(lambda p, y: sk.matthews_corrcoef(y, p)),
+    "pearson": _correlation(lambda p, y: stats.pearsonr(p, y).statistic),
+    "spearman": _correlation(lambda p, y: stats.spearmanr(p, y).statistic),
+}
+
+
+def evaluate(
+    task: Task,
+    predictions: np.ndarray | Sequence[float],
+    labels: Sequence[Label],
+    subsets: Sequence[str],
+) -> dict[str, Any]:
+    """Scores predictions.
+
+    Args:
+      task: names the metrics.
+      predictions: [N] numbers of labels, or scores where the task has no labels.
+      labels: N labels.
+      subsets: N names of the parts of the split, "" where it is of one piece.
+
+    Returns:
+      `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics in
+      their order, then the accuracy where there are labels. If any subset has a name,
+      "subsets" holds the same of each. Of a task with labels, "confusion" counts the
+      examples: a row for each true label, a column for each predicted one.
+
+    Raises:
+      ValueError: if there are no examples, lengths differ, labels are missing, or
+        predictions are not finite.
+    """
+    predicted = np.asarray(predictions)
+    _check(task, predicted, labels, subsets)
+    # Scores in float64: in float32 SciPy warns of predictions that differ little.
+    true = np.asarray(labels, np.int64 if task.labels else np.float64)
+    scores = _scores(task, predicted, true)
+    parts = np.asarray(subsets)
+    names = [name for name in dict.fromkeys(subsets) if name]
+    if names:
+        scores["subsets"] = {
+            name: _scores(task, predicted[parts == name], true[parts == name])
+            for name in names
+        }
+    if task.labels:
+        numbers = range(len(task.labels))
+        matrix = sk.confusion_matrix(true, predicted, labels=list(numbers))
+        scores["confusion"] = matrix.tolist()
+    return scores
+
+
+def majority_baseline(
+    task: Task,
+    train_labels: Sequence[Label],
+    dev_labels: Sequence[Label],
+    dev_subsets: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """Scores the same answer to everything: what a model has to beat.
+
+    Args:
+      task: as for `evaluate`.
+      train_labels: whose most frequent label is the answer (of several, the one with
+        the lowest number), or whose mean score where the task has no labels.
+      dev_labels: the labels to score against.
+      dev_subsets: their parts of the split; None if it is of one piece.
+
+    Returns:
+      What `evaluate` returns.
+
+    Raises:
+      ValueError: as `evaluate`, and if there are no labels to train on.
+    """
+    known = [label for label in train_labels if label is not None]
+    if not known:
+        raise ValueError(
+            f"The training split of {task.title} has no labels: there is no most "
+            "frequent one."
+        )
+    answer = np.bincount(known).argmax() if task.labels else np.mean(known)
+    predictions = np.full(len(dev_labels), answer)
+    subsets = [""] * len(dev_labels) if dev_subsets is None else dev_subsets
+    return evaluate(task, predictions, dev_labels, subsets)
+
+
+def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
+    names = [*task.metrics, *(("accuracy",) if task.labels else ())]
+    scores: dict[str, Any] = {"n": len(true)}
+    for name in dict.fromkeys(names):
+        scores[name] = METRICS[name](predicted, true)
+    return scores
+
+
+def _check(
+    task: Task,
+    predicted: np.ndarray,
+    labels: Sequence[Label],
+    subsets: Sequence[str],
+) -> None:
+    if predicted.shape != (len(labels),) or len(subsets) != len(labels):
+        raise ValueError(
+            f"{task.title}: predictions of shape {predicted.shape}, {len(labels)} "
+            f"labels and {len(subsets)} subsets do not belong together."
+        )
+    if len(labels) == 0:
+        raise ValueError(f"There are no examples of {task.title} to score.")
+    missing = sum(label is None for label in labels)
+    if missing:
+        raise ValueError(
+            f"{missing} of {len(labels)} examples of {task.title} have no label, as in "
+            "the test splits whose labels are withheld: no score can be computed; "
+            "write the predictions to a file instead."
+        )
+    broken = np.flatnonzero(~np.isfinite(predicted))
+    if broken.size:
+        raise ValueError(
+            f"{broken.size} of {len(labels)} predictions for {task.title} are no "
+            f"finite numbers, the first at position {broken[0]}."
+        )

@@ -1,0 +1,189 @@
+"""Figure 1: an example as sequences of tokens with start, delimiter and extract.
+
+| transform       | sequences of an example                    |
+| --------------- | ------------------------------------------ |
+| single          | [s] text [e]                               |
+| pair            | [s] a [$] b [e]                            |
+| similarity      | [s] a [$] b [e] and [s] b [$] a [e]        |
+| multiple_choice | [s] context question [$] choice [e], each  |
+
+A field that is too long keeps its head. Two fields get half of the room each, as in
+the released code (254 tokens of 512); where a question follows the context, question
+and choice stay whole and the context gives way.
+"""
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gpt1_jax.data.batching import EncodedExamples
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.tasks.task import Example, Task
+
+NUM_SPECIALS = 3
+
+
+class Specials(NamedTuple):
+    """Ids of the tokens that exist from fine-tuning on, after the vocabulary."""
+
+    start: int
+    delimiter: int
+    extract: int
+
+
+def special_tokens(vocab_size: int) -> Specials:
+    """The specials after a tokenizer's `vocab_size` entries: 40478 to 40480."""
+    return Specials(vocab_size, vocab_size + 1, vocab_size + 2)
+
+
+def encode_examples(
+    task: Task,
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+    score_loss: str = "soft_labels",
+) -> EncodedExamples:
+    """Token ids and targets of examples.
+
+    Args:
+      task: its transform and labels.
+      examples: at least one.
+      tokenizer: of the pre-trained model.
+      max_seq_len: tokens of a sequence, specials included.
+      score_loss: how a score is learnt, see `targets`.
+
+    Raises:
+      ValueError: if the extract token of an example would be cut off.
+    """
+    encode_text = functools.lru_cache(maxsize=4096)(
+        lambda text: np.asarray(tokenizer.encode(text), np.int32)
+    )
+    specials = special_tokens(tokenizer.vocab_size)
+    sequences = []
+    for example in examples:
+        text = [encode_text(field) for field in example.text]
+        choices = [encode_text(choice) for choice in example.choices]
+        try:
+            sequences.append(transform(task, text, choices, specials, max_seq_len))
+        except ValueError as error:
+            raise ValueError(f"{example.where}: {error}") from error
+    rows = targets(task, [example.label for example in examples], score_loss)
+    return EncodedExamples.collect(sequences, rows)
+
+
+def transform(
+    task: Task,
+    text: Sequence[np.ndarray],
+    choices: Sequence[np.ndarray],
+    specials: Specials,
+    max_seq_len: int,
+) -> list[np.ndarray]:
+    """The sequences of one example, as the table above says.
+
+    Args:
+      task: its `transform`.
+      text: [length] ids of each column of text.
+      choices: [length] ids of each choice.
+      specials: the three tokens.
+      max_seq_len: tokens of a sequence, specials included.
+
+    Returns:
+      C arrays of ids.
+
+    Raises:
+      ValueError: if question and choice leave no room for the extract token.
+    """
+    if task.transform == "single":
+        return [_join(specials, text[0][: max_seq_len - 2])]
+    half = max_seq_len // 2 - 2
+    if task.transform == "pair":
+        return [_join(specials, text[0][:half], text[1][:half])]
+    if task.transform == "similarity":
+        first, second = text[0][:half], text[1][:half]
+        return [_join(specials, first, second), _join(specials, second, first)]
+    if len(text) == 1:
+        return [_join(specials, text[0][:half], c[:half]) for c in choices]
+    context, question = text[0], np.concatenate(text[1:])
+    sequences = []
+    for choice in choices:
+        room = max_seq_len - 3 - len(question) - len(choice)
+        if room < 0:
+            raise ValueError(
+                f"question and choice take {len(question)} and {len(choice)} tokens; "
+                f"with three special tokens that is more than the {max_seq_len} the "
+                "model reads, and its extract token would be cut off. Leave the "
+                "example out, or use a model with a larger max_seq_len."
+            )
+        sequence = _join(specials, np.concatenate([context[:room], question]), choice)
+        sequences.append(sequence)
+    return sequences
+
+
+def _join(specials: Specials, *fields: np.ndarray) -> np.ndarray:
+    """[s] field [$] field ... [e]."""
+    parts: list[np.ndarray | list[int]] = [[specials.start], fields[0]]
+    for field in fields[1:]:
+        parts += [[specials.delimiter], field]
+    return np.concatenate([*parts, [specials.extract]]).astype(np.int32)
+
+
+def num_outputs(task: Task, score_loss: str) -> int:
+    """K, the columns of the targets."""
+    if task.score_range and score_loss == "soft_labels":
+        return len(_score_classes(task))
+    return len(task.labels) if task.labels else 1
+
+
+def _score_classes(task: Task) -> np.ndarray:
+    low, high = task.score_range or (0.0, 0.0)
+    return np.arange(low, high + 1, dtype=np.float32)
+
+
+def targets(
+    task: Task, labels: Sequence[int | float | None], score_loss: str
+) -> np.ndarray:
+    """What the head is to say.
+
+    A label is a probability of 1. A score y is, with "soft_labels", the probabilities
+    floor(y) + 1 - y of class floor(y) and y - floor(y) of the next (utils.py of the
+    released code: 3.8 gives 0.2 and 0.8); with "regression" itself.
+
+    Returns:
+      [examples, K] float32; rows of zeros where there is no label.
+    """
+    rows = np.zeros((len(labels), num_outputs(task, score_loss)), np.float32)
+    for row, label in zip(rows, labels, strict=True):
+        if label is None:
+            continue
+        if task.labels:
+            row[int(label)] = 1.0
+        elif score_loss == "regression":
+            row[0] = label
+        else:
+            row[:] = np.maximum(0.0, 1.0 - np.abs(_score_classes(task) - label))
+    return rows
+
+
+def read_outputs(
+    task: Task, logits: np.ndarray, score_loss: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Predictions and probabilities from the head's outputs.
+
+    Args:
+      task: its labels.
+      logits: [examples, K].
+      score_loss: as in `targets`.
+
+    Returns:
+      [examples] labels (int) or scores (float), and [examples, K] probabilities; a
+      regression has none, [examples, 0].
+    """
+    if task.score_range and score_loss == "regression":
+        return logits[:, 0].astype(np.float64), np.zeros((len(logits), 0))
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64)
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    if task.score_range:
+        return probabilities @ _score_classes(task), probabilities
+    return logits.argmax(axis=1), probabilities

@@ -1,0 +1,187 @@
+import json
+import math
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gpt1_jax.tasks.metrics import METRICS, evaluate, majority_baseline
+from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.task import Task
+
+CLASSES = Task(
+    name="made_up",
+    title="Made-up",
+    transform="single",
+    text=("text",),
+    labels=("no", "yes"),
+    metrics=("matthews", "f1"),
+)
+SCORES = Task(
+    name="rated",
+    title="Rated",
+    transform="similarity",
+    text=("one", "two"),
+    labels=(),
+    score_range=(0.0, 5.0),
+    metrics=("pearson", "spearman"),
+)
+
+# Ten examples: TP = 3, FN = 1, FP = 2, TN = 4.
+TRUE = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
+PREDICTED = np.array([1, 1, 1, 0, 1, 1, 0, 0, 0, 0])
+
+
+def test_classification_metrics_are_those_computed_by_hand():
+    true = np.array(TRUE)
+    # (3 + 4) / 10
+    assert METRICS["accuracy"](PREDICTED, true) == 0.7
+    # 2 TP / (2 TP + FP + FN) = 6 / (6 + 2 + 1)
+    assert METRICS["f1"](PREDICTED, true) == pytest.approx(2 / 3)
+    # (TP TN - FP FN) / sqrt((TP+FP)(TP+FN)(TN+FP)(TN+FN))
+    # = (12 - 2) / sqrt(5 * 4 * 6 * 5) = 10 / sqrt(600)
+    expected = 10 / math.sqrt(600)
+    assert METRICS["matthews"](PREDICTED, true) == pytest.approx(expected)
+
+
+def test_f1_counts_label_one_as_positive():
+    # With 0 as the positive class it would be 2 * 4 / (2 * 4 + 1 + 2) = 8 / 11.
+    assert METRICS["f1"](1 - PREDICTED, 1 - np.array(TRUE)) == pytest.approx(8 / 11)
+
+
+def test_correlations_are_those_computed_by_hand():
+    predictions, labels = np.array([1.0, 2.0, 3.0, 4.0]), np.array([0.0, 1.0, 5.0, 2.0])
+    # Deviations (-1.5, -.5, .5, 1.5) and (-2, -1, 3, 0): the sum of products is
+    # 3 + .5 + 1.5 + 0 = 5, the squares add to 5 and 14.
+    expected = 5 / math.sqrt(5 * 14)
+    assert METRICS["pearson"](predictions, labels) == pytest.approx(expected)
+    # Ranks (1, 2, 3, 4) and (1, 2, 4, 3): 1 - 6 * (0 + 0 + 1 + 1) / (4 * 15)
+    assert METRICS["spearman"](predictions, labels) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("name", ["matthews", "pearson", "spearman"])
+@pytest.mark.parametrize(
+    ("predictions", "labels"),
+    [([1, 1, 1], [0, 1, 1]), ([0, 1, 1], [1, 1, 1]), ([1, 1], [1, 1]), ([1], [0])],
+)
+def test_correlation_of_constants_is_zero_without_warning(name, predictions, labels):
+    assert METRICS[name](np.array(predictions), np.array(labels)) == 0.0
+
+
+def test_f1_without_positives_is_zero_without_warning():
+    assert METRICS["f1"](np.array([0, 0]), np.array([0, 0])) == 0.0
+    assert METRICS["f1"](np.array([0, 0]), np.array([0, 1])) == 0.0
+
+
+def test_evaluate_gives_metrics_and_confusion():
+    result = evaluate(CLASSES, PREDICTED, TRUE, [""] * 10)
+    assert list(result) == ["n", "matthews", "f1", "accuracy", "confusion"]
+    assert result["n"] == 10
+    assert result["accuracy"] == 0.7
+    assert result["f1"] == pytest.approx(2 / 3)
+    assert result["confusion"] == [[4, 2], [1, 3]]  # rows are the true labels
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_evaluate_scores_each_named_subset():
+    subsets = ["high"] * 5 + ["middle"] * 5
+    result = evaluate(CLASSES, PREDICTED, TRUE, subsets)
+    # First five: true 1 1 1 1 0, predicted 1 1 1 0 1; TP 3, FN 1, FP 1, TN 0:
+    # F1 = 6 / 8, MCC = (0 - 1) / sqrt(4 * 4 * 1 * 1)
+    high = {"n": 5, "matthews": -0.25, "f1": 0.75, "accuracy": 0.6}
+    assert result["subsets"]["high"] == pytest.approx(high)
+    # Last five: all true 0, one predicted 1
+    middle = {"n": 5, "matthews": 0.0, "f1": 0.0, "accuracy": 0.8}
+    assert result["subsets"]["middle"] == pytest.approx(middle)
+    assert (result["n"], result["accuracy"]) == (10, 0.7)
+
+
+def test_examples_of_no_subset_count_in_the_whole_only():
+    result = evaluate(CLASSES, [1, 0, 1], [1, 0, 0], ["high", "", ""])
+    assert list(result["subsets"]) == ["high"]
+    assert result["subsets"]["high"]["n"] == 1
+    assert result["n"] == 3
+
+
+def test_confusion_has_a_row_for_labels_that_do_not_occur():
+    result = evaluate(TASKS["mnli"], np.array([2, 2]), [0, 2], ["matched"] * 2)
+    assert result["confusion"] == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
+    assert evaluate(CLASSES, [1], [1], [""])["confusion"] == [[0, 0], [0, 1]]
+
+
+def test_scores_are_correlated_without_accuracy_or_confusion():
+    # Nearly constant in float32, at which SciPy would warn.
+    predictions = np.array([3.0, 3.000001, 3.000002], np.float32)
+    result = evaluate(SCORES, predictions, [0.0, 2.5, 5.0], [""] * 3)
+    assert list(result) == ["n", "pearson", "spearman"]
+    assert result["pearson"] == pytest.approx(1, abs=0.01)
+    assert result["spearman"] == pytest.approx(1)
+
+
+def test_missing_labels_are_refused_by_number():
+    with pytest.raises(
+        ValueError, match=r"^2 of 3 examples of Made-up have no label.*"
+    ):
+        evaluate(CLASSES, [0, 1, 1], [None, 1, None], [""] * 3)
+
+
+def test_no_examples_are_refused():
+    with pytest.raises(ValueError, match="no examples of Made-up"):
+        evaluate(CLASSES, np.array([], int), [], [])
+
+
+@pytest.mark.parametrize(
+    ("predictions", "labels", "subsets"),
+    [([0], [0, 1], ["", ""]), ([0, 1], [0, 1], [""]), ([[0], [1]], [0, 1], ["", ""])],
+)
+def test_lengths_that_differ_are_refused(predictions, labels, subsets):
+    with pytest.raises(ValueError, match="do not belong together"):
+        evaluate(CLASSES, predictions, labels, subsets)
+
+
+def test_predictions_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match=r"1 of 2 predictions .* at position 1\."):
+        evaluate(SCORES, [1.0, math.nan], [1.0, 2.0], ["", ""])
+
+
+def test_majority_is_of_the_training_labels():
+    result = majority_baseline(CLASSES, [1, 1, 0], [0, 0, 0, 1])
+    # Always 1: TP 1, FP 3: F1 = 2 / (2 + 3)
+    assert result["accuracy"] == 0.25
+    assert result["f1"] == pytest.approx(0.4)
+    assert result["matthews"] == 0.0
+    assert result["confusion"] == [[0, 3], [0, 1]]
+    assert "subsets" not in result
+
+
+def test_majority_of_a_tie_is_the_lowest_label():
+    assert majority_baseline(CLASSES, [1, 0, 1, 0], [0])["accuracy"] == 1.0
+
+
+def test_majority_has_the_subsets_of_the_dev_split():
+    result = majority_baseline(CLASSES, [0], [0, 1, 1], ["a", "a", "b"])
+    assert result["subsets"]["a"]["accuracy"] == 0.5
+    assert result["subsets"]["b"]["accuracy"] == 0.0
+
+
+def test_majority_of_scores_correlates_with_nothing():
+    result = majority_baseline(SCORES, [1.0, 4.0], [0.0, 3.0])
+    assert result == {"n": 2, "pearson": 0.0, "spearman": 0.0}
+
+
+@pytest.mark.parametrize("labels", [[], [None]])
+def test_majority_needs_training_labels(labels):
+    with pytest.raises(ValueError, match="Made-up has no labels"):
+        majority_baseline(CLASSES, labels, [1])
+
+
+def test_every_task_names_known_metrics():
+    for task in TASKS.values():
+        assert set(task.metrics) <= set(METRICS)
+
+
+def test_metrics_do_not_load_jax():
+    code = "import sys, gpt1_jax.tasks.metrics; print('jax' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "False\n", done.stderr

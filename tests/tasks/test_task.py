@@ -1,0 +1,207 @@
+"""What `Task.example` makes of a record, and what it refuses."""
+
+import pytest
+
+from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.task import TRANSFORMS, Record, Task
+
+PAIR = {"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}
+CHOICE = {
+    "premise": "The glass fell.",
+    "question": "effect",
+    "choice1": "It broke.",
+    "choice2": "It sang.",
+    "label": 1,
+}
+RACE = {
+    "article": "Ann has a red hat.",
+    "question": "Ann's hat is _ .",
+    "options": ["red", "blue", "old", "new"],
+    "answer": "A",
+    "example_id": "high/7.txt",
+}
+STORY = {"context": "It rained.", "endings": ["We got wet.", "We flew."], "label": 0}
+
+
+def example(name, columns, needs_label=True, subset=""):
+    record = Record(columns, "file.tsv:3", subset)
+    return TASKS[name].example(record, needs_label=needs_label)
+
+
+def without(columns, name):
+    return {key: value for key, value in columns.items() if key != name}
+
+
+# --- labels ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("label", "number"),
+    [(0, 0), (2, 2), ("1", 1), (" 1", 1), ("neutral", 1), (2.0, 2), (True, 1)],
+)
+def test_label_is_a_number_or_a_name(label, number):
+    assert example("snli", {**PAIR, "label": label}).label == number
+
+
+def test_label_name_comes_before_the_number():
+    assert example("story_cloze", {**STORY, "label": "1"}).label == 0
+    assert example("story_cloze", {**STORY, "label": 1}).label == 1
+
+
+@pytest.mark.parametrize("label", [3, -2, "3", "maybe", 0.5, "0.5", [1], "Neutral"])
+def test_label_out_of_range_is_refused(label):
+    with pytest.raises(ValueError, match=r"file\.tsv:3: label .* is none of") as raised:
+        example("snli", {**PAIR, "label": label})
+    assert repr(label) in str(raised.value)
+    assert "'contradiction'" in str(raised.value)
+    assert "0 to 2" in str(raised.value)
+
+
+@pytest.mark.parametrize("label", [None, "", "-", "hidden", -1])
+def test_label_that_is_not_told(label):
+    columns = {"sentence": "It is fine.", "label": label}
+    assert example("sst2", columns, needs_label=False).label is None
+    assert example("sst2", without(columns, "label"), needs_label=False).label is None
+    with pytest.raises(ValueError, match=r"file\.tsv:3: .* no label .* 'label'"):
+        example("sst2", columns)
+
+
+@pytest.mark.parametrize("needs_label", [True, False])
+def test_label_without_agreement_drops_the_snli_example(needs_label):
+    for label in (-1, "-"):
+        assert example("snli", {**PAIR, "label": label}, needs_label) is None
+
+
+@pytest.mark.parametrize(("value", "score"), [(0, 0.0), ("3.800", 3.8), (5.0, 5.0)])
+def test_score_is_a_number(value, score):
+    columns = {"sentence1": "One.", "sentence2": "Two.", "label": value}
+    label = example("stsb", columns).label
+    assert label == score
+    assert isinstance(label, float)
+
+
+@pytest.mark.parametrize("value", [5.1, -0.5, "high", "nan", float("nan"), [1]])
+def test_score_out_of_range_is_refused(value):
+    columns = {"sentence1": "One.", "sentence2": "Two.", "label": value}
+    with pytest.raises(ValueError, match=r"file\.tsv:3: score .* from 0\.0 to 5\.0"):
+        example("stsb", columns)
+
+
+def test_score_of_minus_one_is_not_told():
+    columns = {"sentence1": "One.", "sentence2": "Two.", "label": -1.0}
+    assert example("stsb", columns, needs_label=False).label is None
+
+
+# --- texts and choices ----------------------------------------------------------
+
+
+def test_texts_and_choices_are_in_the_order_of_the_task():
+    made = example("copa", {**CHOICE, "idx": 12})
+    assert made.text == ("The glass fell.", "What happened as a result?")
+    assert made.choices == ("It broke.", "It sang.")
+    assert (made.label, made.id, made.where) == (1, "12", "file.tsv:3")
+    assert example("copa", CHOICE).id == ""
+    assert example("snli", PAIR).choices == ()
+
+
+def test_wording_replaces_only_what_it_knows():
+    assert example("copa", {**CHOICE, "question": "cause"}).text[1] == (
+        "What was the cause of this?"
+    )
+    assert example("copa", {**CHOICE, "question": "Why?"}).text[1] == "Why?"
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "column"),
+    [
+        ("snli", PAIR, "hypothesis"),
+        ("copa", CHOICE, "choice2"),
+        ("race", RACE, "options"),
+    ],
+)
+def test_missing_column_is_named_with_those_there(name, columns, column):
+    with pytest.raises(ValueError, match=f"file.tsv:3: .* no column '{column}'") as no:
+        example(name, without(columns, column))
+    for other in without(columns, column):
+        assert other in str(no.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "column"),
+    [("snli", PAIR, "premise"), ("copa", CHOICE, "choice1")],
+)
+def test_text_that_is_empty_or_no_text_is_refused(name, columns, column):
+    with pytest.raises(ValueError, match=f"file.tsv:3: the text .*'{column}' is empty"):
+        example(name, {**columns, column: " \n"})
+    for value in (None, 7, b"bytes"):
+        with pytest.raises(ValueError, match=f"'{column}' holds .*, not text"):
+            example(name, {**columns, column: value})
+
+
+def test_text_may_be_empty_where_the_task_says_so():
+    assert example("race", {**RACE, "question": ""}).text[1] == ""
+    columns = {"question1": "", "question2": "Why?", "label": 0}
+    assert example("qqp", columns).text == ("", "Why?")
+
+
+@pytest.mark.parametrize("options", ["red", ["red"], None, [*"abcde"]])
+def test_choices_must_be_a_list_of_as_many_as_labels(options):
+    with pytest.raises(ValueError, match=r"'options' holds .*, not a list of 4 texts"):
+        example("race", {**RACE, "options": options})
+
+
+def test_choice_that_is_empty_is_refused():
+    with pytest.raises(ValueError, match=r"the text in column 'endings' is empty"):
+        example("story_cloze", {**STORY, "endings": ["We got wet.", ""]})
+
+
+# --- subsets --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("example_id", "subset"),
+    [
+        ("high/7.txt", "high"),
+        ("middle/7.txt", "middle"),
+        ("high7.txt", "high"),  # as RACE itself and TFDS write it
+        ("middle7.txt", "middle"),
+        ("7.txt", ""),
+    ],
+)
+def test_subset_is_the_first_part_of_its_column(example_id, subset):
+    assert example("race", {**RACE, "example_id": example_id}).subset == subset
+
+
+def test_subset_of_the_record_comes_first():
+    assert example("race", RACE, subset="middle").subset == "middle"
+    assert example("mnli", PAIR, subset="mismatched").subset == "mismatched"
+    assert example("mnli", PAIR).subset == ""
+
+
+def test_subset_of_a_task_of_the_users_own():
+    task = Task(
+        name="own",
+        title="Own",
+        transform="single",
+        text=("text",),
+        labels=("no", "yes"),
+        metrics=("accuracy",),
+        subset_column="group",
+    )
+    record = Record({"text": "Well.", "label": "yes", "group": "news/4"}, "file:1")
+    assert task.example(record, needs_label=True).subset == "news"
+
+
+# --- the table ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_tasks_are_whole(task):
+    assert task.transform in TRANSFORMS
+    assert bool(task.labels) != bool(task.score_range)
+    assert bool(task.choices) == (task.transform == "multiple_choice")
+    assert task.metrics
+    assert set(task.tfds) == set(task.files)
+    assert {"dev", "test"} <= set(task.files)
+    for split, tables in task.files.items():
+        assert list(tables) == list(task.tfds[split])
