@@ -238,7 +238,6 @@ def test_skipped_tasks_are_listed_with_reasons():
     assert "- Story Cloze: no data" in listed
     assert "- CoLA: one run failed" in listed
     assert len(listed) == 2
-    assert len(listed) == len(PAPER)
 
 
 def test_nothing_is_listed_as_skipped_when_all_ran():
