@@ -20,20 +20,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from recipe import draw_batches
-
 PEER_PACKAGES = ("torch", "transformers")
 PAUSE_SECONDS = 0.5  # lets the threads of the last variant stop spinning
 
 _trainer: "Trainer"  # of a variant's own process, set by `_warm_up`
-_batches: Iterator[np.ndarray]
+_batches: Iterator[Any]
 
 
 class Trainer(NamedTuple):
     """A model in training on one device: what a builder returns."""
 
-    put: Callable[[np.ndarray], Any]  # [B, T] ids to the device
+    put: Callable[[Any], Any]  # a batch to the device
     step: Callable[[Any], Any]  # one update; its loss, perhaps still being computed
     wait: Callable[[], object]  # until the device has done all it was given
     device: str
@@ -56,6 +53,7 @@ class Variant(NamedTuple):
     dtype: str
     options: Mapping[str, Any]
     packages: tuple[str, ...]  # imported before the clock starts
+    batches: str = "recipe.draw_batches"  # of the flags; endless, the same for all
 
     @property
     def is_peer(self) -> bool:
@@ -108,11 +106,10 @@ def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
     global _trainer, _batches
     for package in variant.packages:
         importlib.import_module(package)
-    module, _, function = variant.build.partition(".")
-    build = getattr(importlib.import_module(module), function)
+    build, draw = _find(variant.build), _find(variant.batches)
     start = time.perf_counter()
     _trainer = build(flags, variant.dtype, **variant.options)
-    _batches = draw_batches(flags)
+    _batches = draw(flags)
     _train(0)
     first_step = time.perf_counter() - start
     for _ in range(flags.warmup - 1):
@@ -122,6 +119,11 @@ def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
         "device": _trainer.device,
         "first_step_seconds": first_step,
     }
+
+
+def _find(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(".")
+    return getattr(importlib.import_module(module), function)
 
 
 def _train(num_steps: int) -> dict[str, Any]:

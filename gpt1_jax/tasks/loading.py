@@ -45,7 +45,8 @@ def load(
       encode: as `encoder` makes it.
 
     Raises:
-      MissingData: if there is no training or no development split.
+      MissingData: if there is no training or no development split, or no test split
+        where its file is named.
       ValueError: naming the file and line of a broken example.
     """
 
@@ -63,6 +64,8 @@ def load(
     try:
         test = read("test")
     except MissingData:
+        if config.test:  # it was named
+            raise
         test = []
 
     def split(examples: list[Example]) -> Split:

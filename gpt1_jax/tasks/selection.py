@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Mapping
 
 from gpt1_jax.config import FinetuneConfig
-from gpt1_jax.config.task_sections import CUSTOM_TASK
+from gpt1_jax.config.task_sections import CUSTOM_TASK, CustomTaskConfig
+from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.sources import own_records
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Task
 
 ALL = "all"
+_METRICS_OF_SCORES = ("pearson", "spearman")
 
 
 def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
@@ -27,7 +29,7 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     if unknown:
         raise ValueError(
             f"There is no task {', '.join(map(repr, unknown))}; there are "
-            f"{', '.join(TASKS)}, {ALL!r} and {CUSTOM_TASK!r}."
+            f"{', '.join(TASKS)}, and, alone, {ALL!r} and {CUSTOM_TASK!r}."
         )
     return [TASKS[name] for name in dict.fromkeys(config.tasks)], config
 
@@ -39,14 +41,39 @@ def find_task(config: FinetuneConfig) -> Task:
 
 
 def custom_task(config: FinetuneConfig) -> Task:
-    """The task that `config.custom` describes.
+    """The task that `config.custom` describes, its labels known.
 
     Raises:
       ValueError: naming the key that does not fit the head.
     """
     custom = config.custom
-    scored = custom.score_range[0] < custom.score_range[1]
-    choosing = custom.head == "multiple_choice"
+    _check_columns(custom)
+    _check_labels(custom)
+    scored = _scored(custom)
+    transform = custom.head
+    if custom.head == "classification":
+        transform = "single" if len(custom.text) == 1 else "pair"
+    task = Task(
+        name=CUSTOM_TASK,
+        title="Custom",
+        transform=transform,
+        text=custom.text,
+        choices=custom.choices,
+        label=custom.label,
+        labels=() if scored else custom.labels,
+        score_range=custom.score_range if scored else None,
+        metrics=custom.metrics or (("pearson",) if scored else ("accuracy",)),
+        numbers_are_names=True,
+    )
+    _check_metrics(task)
+    return task
+
+
+def _scored(custom: CustomTaskConfig) -> bool:
+    return custom.score_range[0] < custom.score_range[1]
+
+
+def _check_columns(custom: CustomTaskConfig) -> None:
     columns = {"classification": (1, 2), "similarity": (2,), "multiple_choice": (1, 2)}
     if custom.head not in columns:
         raise ValueError(
@@ -59,32 +86,53 @@ def custom_task(config: FinetuneConfig) -> Task:
             f"config.custom.text={custom.text} names {len(custom.text)} columns; the "
             f"head {custom.head!r} takes {allowed}."
         )
-    if bool(custom.choices) != choosing:
+    if bool(custom.choices) != (custom.head == "multiple_choice"):
         raise ValueError(
             f"config.custom.choices={custom.choices} does not go with the head "
             f"{custom.head!r}: a multiple choice has columns of choices, others have "
             "none."
         )
-    transform = custom.head
-    if custom.head == "classification":
-        transform = "single" if len(custom.text) == 1 else "pair"
-    return Task(
-        name=CUSTOM_TASK,
-        title="Custom",
-        transform=transform,
-        text=custom.text,
-        choices=custom.choices,
-        label=custom.label,
-        labels=() if scored else custom.labels,
-        score_range=custom.score_range if scored else None,
-        metrics=custom.metrics or (("pearson",) if scored else ("accuracy",)),
-    )
+
+
+def _check_labels(custom: CustomTaskConfig) -> None:
+    if _scored(custom):
+        if custom.choices:
+            raise ValueError(
+                f"config.custom.score_range={custom.score_range} does not go with the "
+                "head 'multiple_choice', whose labels are its choices."
+            )
+        return
+    if len(custom.labels) < 2:
+        raise ValueError(
+            f"config.custom.labels={custom.labels}: there must be two labels at least. "
+            "If they are scores, set --config.custom.score_range='(LOWEST, HIGHEST)'."
+        )
+    if len(custom.choices) > 1 and len(custom.labels) != len(custom.choices):
+        raise ValueError(
+            f"config.custom.labels={custom.labels} must name each of the columns "
+            f"config.custom.choices={custom.choices}."
+        )
+
+
+def _check_metrics(task: Task) -> None:
+    fitting = [
+        name
+        for name in METRICS
+        if name in _METRICS_OF_SCORES
+        or (task.labels and (name != "f1" or len(task.labels) == 2))
+    ]
+    if unfit := [name for name in task.metrics if name not in fitting]:
+        kind = f"{len(task.labels)} labels" if task.labels else "scores"
+        raise ValueError(
+            f"config.custom.metrics={task.metrics}: {unfit[0]!r} is no metric of a "
+            f"task with {kind}; those are {', '.join(fitting)}."
+        )
 
 
 def _with_labels(config: FinetuneConfig) -> FinetuneConfig:
     """The configuration with its labels: as given, or as the training file has them."""
     custom = config.custom
-    if custom.labels or custom.score_range[0] < custom.score_range[1]:
+    if custom.labels or _scored(custom):
         return config
     if len(custom.choices) > 1:
         labels = custom.choices

@@ -73,6 +73,8 @@ class Task:
       metrics: of `gpt1_jax.tasks.metrics`; the first one selects models and stands
         in the paper's table.
       score_range: lowest and highest score, where there are no labels.
+      numbers_are_names: whether 3 as a label is the one named "3", if there is one,
+        rather than the fourth.
       wording: for a column, what to read instead of a value.
       tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
       tfds_first_label: what TFDS calls the first label.
@@ -94,6 +96,7 @@ class Task:
     choices: tuple[str, ...] = ()
     label: str = "label"
     score_range: tuple[float, float] | None = None
+    numbers_are_names: bool = False
     wording: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     tfds: Places = dataclasses.field(default_factory=dict)
     tfds_first_label: int = 0
@@ -173,8 +176,9 @@ class Task:
             return None
         if self.score_range:
             return self._score(record, value)
-        if isinstance(value, str) and value in self.labels:
-            return self.labels.index(value)
+        name = str(value) if self.numbers_are_names else value
+        if isinstance(name, str) and name in self.labels:
+            return self.labels.index(name)
         try:
             number = int(value)
         except (TypeError, ValueError):

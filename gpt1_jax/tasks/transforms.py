@@ -23,6 +23,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.tasks.task import Example, Task
 
 NUM_SPECIALS = 3
+_SHORTEST = 2 * NUM_SPECIALS  # tokens that leave both texts of a pair one
 
 
 class Specials(NamedTuple):
@@ -57,6 +58,11 @@ def encode_examples(
     Raises:
       ValueError: if the extract token of an example would be cut off.
     """
+    if max_seq_len < _SHORTEST:
+        raise ValueError(
+            f"Sequences of {max_seq_len} tokens have no room for two texts and three "
+            f"special tokens; config.data.max_seq_len must be at least {_SHORTEST}."
+        )
     encode_text = functools.lru_cache(maxsize=4096)(
         lambda text: np.asarray(tokenizer.encode(text), np.int32)
     )

@@ -180,7 +180,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     """Updates of an epoch, whose last partial batch is dropped, and of the run.
 
     Raises:
-      ValueError: if there are fewer examples than a batch takes.
+      ValueError: if there are fewer examples than a batch takes, or no update at all.
     """
     per_epoch = num_examples // config.train.batch_size
     if not per_epoch:
@@ -188,7 +188,13 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
             f"The training split holds {num_examples} examples, fewer than one batch: "
             f"config.train.batch_size={config.train.batch_size}. Use a smaller batch."
         )
-    return per_epoch, config.train.num_steps or int(config.train.num_epochs * per_epoch)
+    num_steps = config.train.num_steps or int(config.train.num_epochs * per_epoch)
+    if not num_steps:
+        raise ValueError(
+            f"config.train.num_epochs={config.train.num_epochs} of {per_epoch} updates "
+            "is not one update; train for longer."
+        )
+    return per_epoch, num_steps
 
 
 def _train_step(

@@ -1,0 +1,213 @@
+"""Fine-tuning at the paper's size: this package against transformers.
+
+    python benchmarks/finetune_step.py --task=sst2 [--batch=32] [--output=FILE]
+    python benchmarks/finetune_step.py --task=race --batch=2
+
+Made-up examples whose lengths are distributed as those of the task in GPT-1's tokens.
+The peer is how `openai-gpt` is fine-tuned with transformers: its classification model,
+batches padded to their longest sequence, AdamW; RACE's four choices are four
+sequences with one output each. It trains the classifier alone; `jax_*` trains with the
+paper's auxiliary language model, `jax_*_no_lm` without, which is the peer's work.
+
+Batches come from a few that repeat, so that each shape is compiled before the clock
+starts. Turns and processes are those of `train_step.py`.
+"""
+
+import argparse
+import itertools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import harness
+import numpy as np
+from command_line import add_sizes, count, some_of
+from harness import Trainer, Variant
+from recipe import pretrain_config, token_probabilities
+
+from gpt1_jax.data.batching import Batch, bucket
+
+NUM_SPECIALS = 3
+BUCKETS = (32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+class Lengths(NamedTuple):
+    """Tokens of a task's sequences, specials included."""
+
+    num_seqs: int
+    num_outputs: int
+    deciles: tuple[int, ...]  # shortest, 10%, .., longest
+
+
+TASKS = {  # of 1,500 training examples each
+    "sst2": Lengths(1, 2, (3, 4, 5, 6, 8, 9, 12, 15, 19, 25, 52)),
+    "race": Lengths(4, 4, (84, 201, 261, 305, 338, 363, 386, 411, 440, 489, 512)),
+}
+
+
+def all_variants() -> dict[str, Variant]:
+    """Every variant by its name, float32 before bfloat16."""
+    variants = {}
+    hf = ("torch", "transformers.models.openai.modeling_openai")
+    ours, batches = ("gpt1_jax.training.finetune",), "finetune_step.draw_examples"
+    for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
+        build = "torch_finetune.build_transformers"
+        variants[f"hf_{short}"] = Variant(build, dtype, {}, hf, batches)
+        for suffix, weight in (("", 0.5), ("_no_lm", 0.0)):
+            build, options = "finetune_step.build_jax", {"aux_lm_weight": weight}
+            variants[f"jax_{short}{suffix}"] = Variant(
+                build, dtype, options, ours, batches
+            )
+    return variants
+
+
+VARIANTS = all_variants()
+
+
+def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
+    """Endless unpadded batches, `flags.distinct` different ones, then again."""
+    generator, task = np.random.default_rng(0), TASKS[flags.task]
+    zipf = token_probabilities(flags.vocab_size)
+    batches = []
+    for _ in range(flags.distinct):
+        quantiles = generator.random(flags.batch)
+        deciles = np.linspace(0, 1, len(task.deciles))
+        lengths = np.interp(quantiles, deciles, task.deciles).astype(np.int32)
+        lengths = np.repeat(lengths[:, None], task.num_seqs, axis=1)
+        shape = (*lengths.shape, int(lengths.max()))
+        tokens = generator.choice(flags.vocab_size, shape, p=zipf).astype(np.int32)
+        place = np.arange(shape[-1])
+        tokens = np.where(place < lengths[..., None], tokens, 0)
+        last = place == lengths[..., None] - 1
+        tokens[last] = flags.vocab_size + NUM_SPECIALS - 1
+        labels = generator.integers(task.num_outputs, size=flags.batch)
+        targets = np.eye(task.num_outputs, dtype=np.float32)[labels]
+        batches.append(Batch(tokens, lengths, targets))
+    return itertools.cycle(batches)
+
+
+def build_jax(
+    flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float
+) -> Trainer:
+    """This package's step, put together as `gpt1_jax.training.finetune` does."""
+    import jax
+    import jax.numpy as jnp
+
+    from gpt1_jax.model import heads
+    from gpt1_jax.model.heads import Head
+    from gpt1_jax.parallel import mesh as parallel
+    from gpt1_jax.training import optimizer as optimizers
+    from gpt1_jax.training import setup
+    from gpt1_jax.training.finetune import make_finetune_step
+    from gpt1_jax.training.state import init_state
+
+    task, config = TASKS[flags.task], pretrain_config(flags, dtype)
+    model = config.model_config(flags.vocab_size + NUM_SPECIALS)
+    head = Head(task.num_outputs, per_choice=task.num_seqs > 1, dropout=0.1)
+    optimizer = optimizers.make_optimizer(config.optimizer, config.train.num_steps)
+    schedule = optimizers.make_schedule(config.optimizer, config.train.num_steps)
+    mesh = parallel.make_mesh()
+    step = setup.jit_step(
+        make_finetune_step(
+            model, head, optimizer, schedule, aux_lm_weight=aux_lm_weight
+        ),
+        mesh,
+        num_scalars=1,
+    )
+
+    def fresh() -> Any:
+        params = heads.init_params(model, head, jax.random.key(config.seed))
+        return init_state(params, optimizer)
+
+    state = jax.jit(fresh, out_shardings=parallel.replicated(mesh))()
+    seed = jnp.uint32(0)
+
+    def put(batch: Batch) -> Batch:
+        longest = batch.tokens.shape[-1]
+        missing = bucket(longest, BUCKETS, flags.seq_len) - longest
+        tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, missing)))
+        padded = batch._replace(tokens=tokens)
+        return Batch(*(parallel.to_global_batch(array, mesh) for array in padded))
+
+    def update(batch: Batch) -> jax.Array:
+        nonlocal state
+        state, metrics = step(state, batch, seed)
+        return metrics["clf_loss"]
+
+    device = jax.devices()[0]
+    return Trainer(
+        put=put,
+        step=update,
+        wait=lambda: jax.block_until_ready(state),
+        device=device.device_kind,
+        peak_bytes=lambda: (device.memory_stats() or {}).get("peak_bytes_in_use"),
+    )
+
+
+def table(results: Mapping[str, Any], batch: int) -> str:
+    """One line for each variant."""
+    header = (
+        "variant",
+        "s/step (median)",
+        "min",
+        "examples/s",
+        "speed vs transformers",
+        "first step, s",
+        "peak, GiB",
+    )
+    rows = []
+    for name, r in results.items():
+        ratio = r["speed_vs_best_torch"]
+        rows.append(
+            [
+                name,
+                f"{r['median_seconds']:.4g}",
+                f"{r['min_seconds']:.4g}",
+                f"{batch / r['median_seconds']:.1f}",
+                f"{ratio:.2f}" if ratio else "-",
+                f"{r['first_step_seconds']:.1f}",
+                f"{r['peak_bytes'] / 2**30:.2f}",
+            ]
+        )
+    return harness.markdown(header, rows)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--task", choices=list(TASKS), default="sst2")
+    add_sizes(parser)
+    parser.add_argument("--distinct", type=count, default=4, help="different batches")
+    parser.add_argument("--steps", type=count, default=3, help="timed steps a turn")
+    parser.add_argument("--rounds", type=count, default=2, help="turns of each variant")
+    names, all_names = some_of(VARIANTS), ",".join(VARIANTS)
+    parser.add_argument("--variants", type=names, default=all_names, help="comma list")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    flags = parser.parse_args(arguments)
+    flags.warmup = flags.distinct  # all shapes
+    return flags
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures one dtype after the other, prints the table, writes the JSON file."""
+    flags = parse(arguments)
+    record = harness.describe("finetune_step.py", arguments)
+    missing = harness.missing_packages(harness.PEER_PACKAGES)
+    names = [n for n in flags.variants if not VARIANTS[n].needs_any(missing)]
+    results: dict[str, Any] = {}
+    for dtype in ("float32", "bfloat16"):
+        group = {n: VARIANTS[n] for n in names if VARIANTS[n].dtype == dtype}
+        measured = harness.measure(group, flags)
+        harness.compare(measured, lambda name: VARIANTS[name].is_peer)
+        results.update(measured)
+    print(table(results, flags.batch))
+    if flags.output:
+        flags.variants = names
+        harness.write_json(flags.output, record, flags, results)
+    if len(results) < len(names):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

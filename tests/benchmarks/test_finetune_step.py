@@ -1,0 +1,56 @@
+"""The fine-tuning benchmark draws what it says, and its peer trains."""
+
+import json
+
+import numpy as np
+import pytest
+
+TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--batch=4")
+
+
+@pytest.mark.parametrize("task", ["sst2", "race"])
+def test_examples_end_with_the_extract_token_and_repeat(task):
+    import finetune_step
+
+    flags = finetune_step.parse([*TINY, f"--task={task}", "--distinct=2"])
+    batches = finetune_step.draw_examples(flags)
+    first, second, again = next(batches), next(batches), next(batches)
+    assert first is again and first.tokens.shape != second.tokens.shape
+    num_seqs = {"sst2": 1, "race": 4}[task]
+    assert first.tokens.shape[:2] == (4, num_seqs)
+    ends = np.take_along_axis(first.tokens, first.lengths[..., None] - 1, axis=2)
+    assert (ends == 99).all() and (first.tokens == 99).sum() == 4 * num_seqs
+    assert first.lengths.max() <= finetune_step.TASKS[task].deciles[-1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("task", ["sst2", "race"])
+def test_the_peer_learns_its_batch(task, dtype):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    import finetune_step
+    import torch_finetune
+
+    flags = finetune_step.parse([*TINY, f"--task={task}"])
+    trainer = torch_finetune.build_transformers(flags, dtype)
+    batch = trainer.put(next(finetune_step.draw_examples(flags)))
+    losses = [float(trainer.step(batch)) for _ in range(50)]
+    assert abs(losses[0] - np.log({"sst2": 2, "race": 4}[task])) < 0.3
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.1
+
+
+def test_the_script_measures_our_fine_tuning(run_script, tmp_path):
+    path = tmp_path / "results.json"
+    printed = run_script(
+        "finetune_step.py",
+        *TINY,
+        "--variants=jax_f32,jax_f32_no_lm",
+        "--steps=1",
+        "--rounds=2",
+        "--distinct=1",
+        f"--output={path}",
+    )
+    record = json.loads(path.read_text())
+    assert set(record["results"]) == {"jax_f32", "jax_f32_no_lm"}
+    assert len(record["results"]["jax_f32"]["seconds"]) == 2
+    assert printed.splitlines()[2].startswith("| jax_f32 | ")

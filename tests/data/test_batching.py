@@ -1,0 +1,326 @@
+"""Batches of encoded examples: padding, order, hosts, resuming."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from gpt1_jax.data.batching import (
+    Batch,
+    EncodedExamples,
+    EvalBatches,
+    TrainBatches,
+    bucket,
+    read_ahead,
+)
+
+few = settings(deadline=None, max_examples=40)
+BUCKETS = (4, 8, 16)
+MAX_SEQ_LEN = 24
+STEPS = 200
+
+lengths_of_examples = st.integers(1, 3).flatmap(
+    lambda num_seqs: st.lists(
+        st.lists(st.integers(1, MAX_SEQ_LEN), min_size=num_seqs, max_size=num_seqs),
+        min_size=1,
+        max_size=12,
+    )
+)
+
+
+def sequences_of(lengths):
+    """Random ids from 1 on, an array for each sequence."""
+    rng = np.random.default_rng(0)
+    return [[rng.integers(1, 999, size) for size in example] for example in lengths]
+
+
+def examples_of(lengths):
+    """Examples of the given lengths, [examples][C]; the target of each is its number."""
+    targets = np.arange(len(lengths), dtype=np.float32)[:, None]
+    return EncodedExamples.collect(sequences_of(lengths), targets)
+
+
+def examples(count):
+    """`count` examples of two sequences, of all lengths."""
+    lengths = np.random.default_rng(1).integers(1, MAX_SEQ_LEN + 1, (count, 2))
+    return examples_of(lengths.tolist())
+
+
+def numbers(batch):
+    """Which examples are in a batch."""
+    return batch.targets[:, 0].astype(int).tolist()
+
+
+def train_batches(encoded, **overrides):
+    values = dict(
+        batch_size=4,
+        rows=slice(None),
+        num_steps=STEPS,
+        seed=0,
+        buckets=BUCKETS,
+        max_seq_len=MAX_SEQ_LEN,
+    )
+    return TrainBatches(encoded, **{**values, **overrides})
+
+
+def eval_batches(encoded, batch_size=4, rows=slice(None)):
+    return EvalBatches(encoded, batch_size, rows, BUCKETS, MAX_SEQ_LEN)
+
+
+def host_rows(batch_size, hosts):
+    size = batch_size // hosts
+    return [slice(i * size, (i + 1) * size) for i in range(hosts)]
+
+
+def assert_same_batch(one, other):
+    for left, right in zip(one, other, strict=True):
+        np.testing.assert_array_equal(left, right)
+
+
+# --- examples -------------------------------------------------------------------
+
+
+def test_batch_is_padded_at_the_end_with_zeros():
+    sequences = [[[7, 8, 9], [5]], [[1, 2], [3, 4, 6]]]
+    arrays = [[np.asarray(s) for s in example] for example in sequences]
+    targets = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
+    encoded = EncodedExamples.collect(arrays, targets)
+    batch = encoded.batch(np.array([1, 0, 1]), 4)
+    assert batch.tokens.tolist() == [
+        [[1, 2, 0, 0], [3, 4, 6, 0]],
+        [[7, 8, 9, 0], [5, 0, 0, 0]],
+        [[1, 2, 0, 0], [3, 4, 6, 0]],
+    ]
+    assert batch.lengths.tolist() == [[2, 3], [3, 1], [2, 3]]
+    assert batch.targets.tolist() == [[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]
+    dtypes = (batch.tokens.dtype, batch.lengths.dtype, batch.targets.dtype)
+    assert dtypes == (np.int32, np.int32, np.float32)
+
+
+@few
+@given(lengths=lengths_of_examples)
+@example(lengths=[[MAX_SEQ_LEN]])
+def test_examples_give_every_sequence_back(lengths):
+    encoded = examples_of(lengths)
+    assert len(encoded) == len(lengths)
+    assert encoded.num_seqs == len(lengths[0])
+    assert encoded.lengths.tolist() == lengths
+    batch = encoded.batch(np.arange(len(lengths)), MAX_SEQ_LEN)
+    assert batch.lengths.tolist() == lengths
+    assert numbers(batch) == list(range(len(lengths)))
+    for row, sequences in zip(batch.tokens, sequences_of(lengths), strict=True):
+        for tokens, sequence in zip(row, sequences, strict=True):
+            assert tokens[: len(sequence)].tolist() == sequence.tolist()
+            assert not tokens[len(sequence) :].any()
+
+
+@few
+@given(lengths=lengths_of_examples, data=st.data())
+def test_fingerprint_changes_with_any_id_or_target(lengths, data):
+    encoded = examples_of(lengths)
+    assert examples_of(lengths).fingerprint == encoded.fingerprint
+    for name in ("tokens", "targets"):
+        changed = getattr(encoded, name).copy()
+        changed.flat[data.draw(st.integers(0, changed.size - 1))] += 1
+        other = dataclasses.replace(encoded, **{name: changed})
+        assert other.fingerprint != encoded.fingerprint
+
+
+def test_fingerprint_changes_with_the_cut_between_sequences():
+    ids, targets = np.arange(5), np.zeros((1, 2), np.float32)
+    cuts = [EncodedExamples.collect([[ids[:k], ids[k:]]], targets) for k in (2, 3)]
+    assert cuts[0].tokens.tolist() == cuts[1].tokens.tolist()
+    assert cuts[0].fingerprint != cuts[1].fingerprint
+
+
+# --- lengths --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("length", "padded"),
+    [(1, 4), (4, 4), (5, 8), (8, 8), (9, 16), (16, 16), (17, 24), (24, 24)],
+)
+def test_bucket_is_the_shortest_that_holds_all(length, padded):
+    assert bucket(length, BUCKETS, MAX_SEQ_LEN) == padded
+
+
+def test_bucket_never_exceeds_what_the_model_reads():
+    assert [bucket(length, BUCKETS, 10) for length in (8, 9, 10)] == [8, 10, 10]
+    assert bucket(3, (), 10) == 10
+    assert bucket(3, (512,), 10) == 10
+
+
+@few
+@given(
+    length=st.integers(1, 60),
+    buckets=st.lists(st.integers(1, 80), unique=True).map(sorted),
+    more=st.integers(0, 20),
+)
+def test_bucket_is_minimal(length, buckets, more):
+    max_seq_len = length + more
+    padded = bucket(length, buckets, max_seq_len)
+    assert length <= padded <= max_seq_len
+    assert padded in (*buckets, max_seq_len)
+    assert not [size for size in buckets if length <= size < padded]
+
+
+# --- training -------------------------------------------------------------------
+
+
+@few
+@given(count=st.integers(4, 30), batch_size=st.integers(1, 4), seed=st.integers(0, 99))
+@example(count=8, batch_size=4, seed=0)  # nothing is left out
+@example(count=7, batch_size=4, seed=0)
+def test_train_batches_repeat_nothing_within_an_epoch(count, batch_size, seed):
+    batches = train_batches(examples(count), batch_size=batch_size, seed=seed)
+    per_epoch = count // batch_size
+    for epoch in range(3):
+        steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
+        drawn = [number for step in steps for number in numbers(batches[step])]
+        assert len(drawn) == per_epoch * batch_size
+        assert len(set(drawn)) == len(drawn)
+
+
+def epoch_order(batches, epoch, per_epoch):
+    steps = range(epoch * per_epoch, (epoch + 1) * per_epoch)
+    return tuple(number for step in steps for number in numbers(batches[step]))
+
+
+def test_train_batches_draw_a_new_order_each_epoch():
+    batches = train_batches(examples(22))
+    orders = [epoch_order(batches, epoch, 5) for epoch in range(20)]
+    assert len(set(orders)) == 20
+    assert list(orders[0]) != sorted(orders[0])
+    left_out = [frozenset(range(22)) - set(order) for order in orders]
+    assert {len(each) for each in left_out} == {2}
+    assert len(set(left_out)) > 10, "other examples are left out each time"
+
+
+def test_train_batches_differ_between_seeds():
+    encoded = examples(20)
+    orders = {
+        epoch_order(train_batches(encoded, seed=seed), epoch, 5)
+        for seed in range(5)
+        for epoch in range(3)
+    }
+    assert len(orders) == 15, "nor is seed s + 1 seed s an epoch later"
+
+
+@few
+@given(step=st.integers(0, STEPS - 1), seed=st.integers(0, 2**32 - 1))
+def test_train_batches_are_a_function_of_seed_and_step(step, seed):
+    encoded = examples(21)
+    used, fresh = (train_batches(encoded, seed=seed) for _ in range(2))
+    for other in (step + 7, 0, step // 2):
+        _ = used[other]
+    assert_same_batch(used[step], fresh[step])
+    assert_same_batch(used[step], used[step])
+    assert repr(used) == repr(fresh)
+
+
+def test_train_batches_are_padded_to_the_bucket_of_their_longest():
+    encoded = examples_of([[1, size] for size in (1, 3, 4, 5, 9, 16, 17, 24)])
+    batches = train_batches(encoded, batch_size=2)
+    padded = set()
+    for step in range(40):
+        batch = batches[step]
+        longest = encoded.lengths[numbers(batch)].max()
+        assert batch.tokens.shape == (2, 2, bucket(longest, BUCKETS, MAX_SEQ_LEN))
+        padded.add(batch.tokens.shape[2])
+    assert padded == {4, 8, 16, 24}
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
+    """With one padded length, whichever host has the longest example."""
+    lengths = [[3]] * 7 + [[20]]
+    encoded = examples_of(lengths)
+    whole = train_batches(encoded)
+    parts = [train_batches(encoded, rows=rows) for rows in host_rows(4, hosts)]
+    holders = set()
+    for step in range(40):
+        together = [part[step] for part in parts]
+        assert len({batch.tokens.shape for batch in together}) == 1
+        joined = Batch(*map(np.concatenate, zip(*together, strict=True)))
+        assert_same_batch(joined, whole[step])
+        holders |= {i for i, batch in enumerate(together) if 7 in numbers(batch)}
+    assert holders == set(range(hosts))
+
+
+# --- the iterator ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first_step", [0, 1, 5, 12])
+def test_read_ahead_from_a_step_equals_skipping_to_it(first_step):
+    batches = train_batches(examples(10), num_steps=12)
+    assert len(batches) == 12
+    started = list(read_ahead(batches, first_step))
+    assert len(started) == 12 - first_step
+    for step, batch in enumerate(started, first_step):
+        assert isinstance(batch, Batch)
+        assert_same_batch(batch, batches[step])
+
+
+def test_read_ahead_state_is_the_next_step():
+    batches = train_batches(examples(10))
+    iterator = read_ahead(batches, 3)
+    for step in range(3, 8):
+        assert iterator.get_state()["next_index"] == step
+        assert_same_batch(next(iterator), batches[step])
+
+
+# --- evaluation -----------------------------------------------------------------
+
+
+@few
+@given(lengths=lengths_of_examples, batch_size=st.integers(1, 5))
+@example(lengths=[[3], [2], [1], [9]], batch_size=4)  # nothing to fill up
+@example(lengths=[[3], [2], [1], [9], [4]], batch_size=4)
+def test_eval_batches_hold_every_example_once(lengths, batch_size):
+    encoded = examples_of(lengths)
+    batches = eval_batches(encoded, batch_size)
+    seen, longest = [], []
+    for index in range(len(batches)):
+        chosen, batch = batches[index]
+        assert len(batch.tokens) == batch_size
+        assert numbers(batch)[: len(chosen)] == chosen.tolist()
+        longest += encoded.lengths[chosen].max(axis=1).tolist()
+        padded = bucket(longest[-1], BUCKETS, MAX_SEQ_LEN)
+        assert batch.tokens.shape[2] == padded
+        seen += chosen.tolist()
+    assert sorted(seen) == list(range(len(lengths)))
+    assert longest == sorted(longest), "short ones come first"
+
+
+def test_eval_batches_fill_the_last_one_with_its_first_row():
+    batches = eval_batches(examples_of([[3], [9], [2], [8], [1], [7]]))
+    assert len(batches) == 2
+    first, last = batches[0], batches[1]
+    assert first[0].tolist() == [4, 2, 0, 5]
+    assert last[0].tolist() == [3, 1]
+    assert numbers(last[1]) == [3, 1, 3, 3]
+    assert last[1].lengths.ravel().tolist() == [8, 9, 8, 8]
+
+
+def test_eval_batches_of_equal_lengths_keep_the_order():
+    batches = eval_batches(examples_of([[5]] * 8))
+    assert [batches[i][0].tolist() for i in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+
+
+@pytest.mark.parametrize("hosts", [1, 2, 4])
+def test_eval_batches_of_all_hosts_are_the_global_batch(hosts):
+    encoded = examples(10)
+    whole = eval_batches(encoded)
+    parts = [eval_batches(encoded, rows=rows) for rows in host_rows(4, hosts)]
+    assert {len(part) for part in parts} == {len(whole)} == {3}
+    for index in range(3):
+        chosen, expected = whole[index]
+        together = [part[index] for part in parts]
+        for numbers_of_all, _ in together:
+            np.testing.assert_array_equal(numbers_of_all, chosen)
+        batches = [batch for _, batch in together]
+        assert len({batch.tokens.shape for batch in batches}) == 1
+        joined = Batch(*map(np.concatenate, zip(*batches, strict=True)))
+        assert_same_batch(joined, expected)

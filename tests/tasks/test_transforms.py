@@ -1,0 +1,320 @@
+"""Figure 1's sequences by hand, where they are cut, targets and predictions."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.task import Example, Task
+from gpt1_jax.tasks.transforms import (
+    encode_examples,
+    num_outputs,
+    read_outputs,
+    special_tokens,
+    targets,
+)
+
+few = settings(deadline=None, max_examples=60)
+VOCAB_SIZE = 2000
+START, DELIMITER, EXTRACT = VOCAB_SIZE, VOCAB_SIZE + 1, VOCAB_SIZE + 2
+SINGLE, PAIR, SIMILARITY = TASKS["sst2"], TASKS["rte"], TASKS["mrpc"]
+STORY, COPA, RACE, STSB = (TASKS[n] for n in ("story_cloze", "copa", "race", "stsb"))
+
+
+class Numbers(Tokenizer):
+    """Reads "3 1 4" as the ids 3, 1, 4."""
+
+    kind, vocab_size, newline_id, fingerprint = "numbers", VOCAB_SIZE, 0, "numbers"
+
+    def encode(self, text):
+        return [int(word) for word in text.split()]
+
+    def decode(self, ids):
+        return " ".join(map(str, ids))
+
+    def _save_files(self, directory):
+        raise NotImplementedError
+
+
+def words(first, count):
+    """Text of the ids first, first + 1, .."""
+    return " ".join(map(str, range(first, first + count)))
+
+
+def encode(task, *text, choices=(), label=0, max_seq_len=512):
+    """The sequences of one example."""
+    example = Example(text, tuple(choices), label, "", "", "file.tsv:7")
+    encoded = encode_examples(task, [example], Numbers(), max_seq_len)
+    cuts = encoded.starts[1:-1]
+    return [ids.tolist() for ids in np.split(encoded.tokens, cuts)]
+
+
+def ids(first, count):
+    return list(range(first, first + count))
+
+
+# --- Figure 1 -------------------------------------------------------------------
+
+
+def test_specials_follow_the_vocabulary():
+    assert special_tokens(40478) == (40478, 40479, 40480)
+
+
+def test_single_text():
+    assert encode(SINGLE, "5 6 7") == [[START, 5, 6, 7, EXTRACT]]
+
+
+def test_pair_has_the_delimiter_between():
+    assert encode(PAIR, "5 6", "7") == [[START, 5, 6, DELIMITER, 7, EXTRACT]]
+
+
+def test_similarity_is_in_both_orders():
+    assert encode(SIMILARITY, "5 6", "7") == [
+        [START, 5, 6, DELIMITER, 7, EXTRACT],
+        [START, 7, DELIMITER, 5, 6, EXTRACT],
+    ]
+
+
+def test_choices_share_the_context():
+    assert encode(STORY, "5 6", choices=["7", "8 9"]) == [
+        [START, 5, 6, DELIMITER, 7, EXTRACT],
+        [START, 5, 6, DELIMITER, 8, 9, EXTRACT],
+    ]
+
+
+def test_question_follows_the_context_without_a_delimiter():
+    assert encode(RACE, "5 6", "7", choices=["1", "2", "3", "4 4"]) == [
+        [START, 5, 6, 7, DELIMITER, 1, EXTRACT],
+        [START, 5, 6, 7, DELIMITER, 2, EXTRACT],
+        [START, 5, 6, 7, DELIMITER, 3, EXTRACT],
+        [START, 5, 6, 7, DELIMITER, 4, 4, EXTRACT],
+    ]
+    assert encode(COPA, "5", "7", choices=["1", "2"])[1] == [
+        *(START, 5, 7, DELIMITER, 2, EXTRACT)
+    ]
+
+
+def test_empty_texts_are_sequences_too():
+    assert encode(SIMILARITY, "", "")[1] == [START, DELIMITER, EXTRACT]
+    assert encode(SINGLE, "") == [[START, EXTRACT]]
+
+
+def test_several_examples_keep_their_order():
+    examples = [
+        Example((text,), (), label, "", "", "") for text, label in (("5", 1), ("6", 0))
+    ]
+    encoded = encode_examples(SINGLE, examples, Numbers(), 512)
+    assert encoded.tokens.tolist() == [START, 5, EXTRACT, START, 6, EXTRACT]
+    assert encoded.tokens.dtype == np.int32
+    assert encoded.targets.tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+# --- what is cut ----------------------------------------------------------------
+
+
+def test_single_text_keeps_its_first_510_tokens():
+    for count in (509, 510, 511, 600):
+        (sequence,) = encode(SINGLE, words(1, count))
+        assert sequence == [START, *ids(1, min(count, 510)), EXTRACT]
+
+
+@pytest.mark.parametrize(
+    ("task", "choices"), [(PAIR, 0), (SIMILARITY, 0), (STORY, 2)], ids=lambda t: str(t)
+)
+def test_two_texts_keep_254_tokens_each(task, choices):
+    """Each its head: 511 tokens at most, as in the released code."""
+    for one, other in ((254, 254), (255, 300), (900, 10), (3, 900)):
+        first, second = words(1, one), words(1000, other)
+        if choices:
+            sequences = encode(task, first, choices=[second] * choices)
+        else:
+            sequences = encode(task, first, second)
+        head, tail = ids(1, min(one, 254)), ids(1000, min(other, 254))
+        assert sequences[0] == [START, *head, DELIMITER, *tail, EXTRACT]
+        assert len(sequences[0]) <= 511
+        if task is SIMILARITY:
+            assert sequences[1] == [START, *tail, DELIMITER, *head, EXTRACT]
+
+
+def test_context_gives_way_to_question_and_choice():
+    """Which stay whole; a longer choice leaves the context less."""
+    choices = [words(1000, size) for size in (1, 20, 300, 489)]
+    sequences = encode(RACE, words(1, 600), words(1600, 20), choices=choices)
+    for sequence, size, room in zip(
+        sequences, (1, 20, 300, 489), (488, 469, 189, 0), strict=True
+    ):
+        rest = [*ids(1600, 20), DELIMITER, *ids(1000, size), EXTRACT]
+        assert sequence == [START, *ids(1, room), *rest]
+        assert len(sequence) == 512
+
+
+def test_context_that_just_fits_is_whole():
+    for count, kept in ((10, 10), (11, 11), (12, 11)):
+        sequence, *_ = encode(
+            RACE, words(1, count), "70", choices=["80"] * 4, max_seq_len=16
+        )
+        assert sequence == [START, *ids(1, kept), 70, DELIMITER, 80, EXTRACT]
+
+
+def test_question_and_choice_without_room_are_refused():
+    """One token more than fits: the extract token would go."""
+    fits = encode(RACE, "1", words(10, 8), choices=[words(20, 5)] * 4, max_seq_len=16)
+    assert fits[0] == [START, *ids(10, 8), DELIMITER, *ids(20, 5), EXTRACT]
+    with pytest.raises(ValueError, match=r"file\.tsv:7: question and choice") as raised:
+        encode(
+            RACE,
+            "1",
+            words(10, 8),
+            choices=["1", "2", "3", words(20, 6)],
+            max_seq_len=16,
+        )
+    assert "8 and 6 tokens" in str(raised.value)
+    assert "the 16 the model reads" in str(raised.value)
+
+
+@pytest.mark.parametrize("max_seq_len", [0, 1, 5])
+def test_too_short_sequences_are_refused(max_seq_len):
+    with pytest.raises(ValueError, match=f"Sequences of {max_seq_len} tokens"):
+        encode(SINGLE, "5 6 7", max_seq_len=max_seq_len)
+    assert encode(PAIR, "5 6", "7 8", max_seq_len=6)[0] == [
+        *(START, 5, DELIMITER, 7, EXTRACT)
+    ]
+
+
+@few
+@given(
+    task=st.sampled_from([SINGLE, PAIR, SIMILARITY, STORY, RACE]),
+    sizes=st.lists(st.integers(0, 40), min_size=6, max_size=6),
+    max_seq_len=st.integers(6, 60),
+)
+def test_sequences_have_one_extract_token_at_their_end(task, sizes, max_seq_len):
+    text = [words(1, size) for size in sizes[: len(task.text)]]
+    choices = [words(50, size) for size in sizes[2 : 2 + len(task.labels)]]
+    choices = choices if task.choices else []
+    try:
+        sequences = encode(task, *text, choices=choices, max_seq_len=max_seq_len)
+    except ValueError:
+        assert task is RACE
+        assert 3 + sizes[1] + max(sizes[2:]) > max_seq_len
+        return
+    assert len(sequences) == len(choices) or len(sequences) == 1 + (task is SIMILARITY)
+    for sequence in sequences:
+        assert len(sequence) <= max_seq_len
+        assert sequence[0] == START
+        assert sequence[-1] == EXTRACT
+        assert sequence.count(EXTRACT) == sequence.count(START) == 1
+        assert sequence.count(DELIMITER) == (task is not SINGLE)
+
+
+# --- targets --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("task", "score_loss", "expected"),
+    [
+        (SINGLE, "soft_labels", 2),
+        (TASKS["mnli"], "regression", 3),
+        (RACE, "soft_labels", 4),
+        (STSB, "soft_labels", 6),
+        (STSB, "regression", 1),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_num_outputs(task, score_loss, expected):
+    assert num_outputs(task, score_loss) == expected
+
+
+@pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
+def test_label_is_one_hot_and_no_label_nothing(score_loss):
+    rows = targets(TASKS["mnli"], [2, None, 0], score_loss)
+    assert rows.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+    assert rows.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        (3.8, [0, 0, 0, 0.2, 0.8, 0]),
+        (5.0, [0, 0, 0, 0, 0, 1]),
+        (0.0, [1, 0, 0, 0, 0, 0]),
+        (0.25, [0.75, 0.25, 0, 0, 0, 0]),
+        (None, [0] * 6),
+    ],
+)
+def test_score_is_shared_by_two_classes(score, expected):
+    rows = targets(STSB, [score], "soft_labels")
+    np.testing.assert_allclose(rows, [expected], atol=1e-6)
+
+
+@few
+@given(score=st.floats(0, 5))
+def test_soft_labels_sum_to_one_and_mean_the_score(score):
+    (row,) = targets(STSB, [score], "soft_labels")
+    assert row.sum() == pytest.approx(1.0, abs=1e-6)
+    assert row @ np.arange(6) == pytest.approx(score, abs=1e-5)
+
+
+def test_soft_labels_start_at_the_lowest_score():
+    task = dataclasses.replace(STSB, score_range=(1.0, 3.0))
+    assert targets(task, [1.0, 2.5], "soft_labels").tolist() == [[1, 0, 0], [0, 0.5, 0.5]]
+    scores, _ = read_outputs(task, np.zeros((1, 3)), "soft_labels")
+    assert scores.tolist() == [2.0]
+
+
+def test_regression_learns_the_score_itself():
+    rows = targets(STSB, [3.5, None, 0.25], "regression")
+    assert rows.tolist() == [[3.5], [0.0], [0.25]]
+
+
+# --- predictions ----------------------------------------------------------------
+
+
+def test_uniform_outputs_predict_the_middle_score():
+    scores, probabilities = read_outputs(STSB, np.zeros((2, 6)), "soft_labels")
+    np.testing.assert_allclose(scores, [2.5, 2.5], rtol=1e-12)
+    np.testing.assert_allclose(probabilities, np.full((2, 6), 1 / 6))
+
+
+@pytest.mark.parametrize("score", [0.0, 0.25, 3.8, 5.0])
+def test_outputs_that_match_a_soft_label_predict_its_score(score):
+    with np.errstate(divide="ignore"):
+        logits = np.log(targets(STSB, [score], "soft_labels"))
+    scores, _ = read_outputs(STSB, logits, "soft_labels")
+    np.testing.assert_allclose(scores, [score], atol=1e-6)
+
+
+def test_regression_predicts_its_output():
+    scores, probabilities = read_outputs(STSB, np.array([[3.1], [-2.0]]), "regression")
+    assert scores.tolist() == [3.1, -2.0]
+    assert probabilities.shape == (2, 0)
+
+
+@few
+@given(
+    logits=st.lists(
+        st.lists(st.floats(-1e3, 1e3, width=32), min_size=3, max_size=3), min_size=1
+    )
+)
+def test_labels_are_the_largest_outputs(logits):
+    logits = np.asarray(logits, np.float32)
+    labels, probabilities = read_outputs(TASKS["mnli"], logits, "soft_labels")
+    np.testing.assert_array_equal(labels, logits.argmax(1))
+    np.testing.assert_allclose(probabilities.sum(1), 1.0, rtol=1e-12)
+    assert probabilities.dtype == np.float64
+    exact = np.exp(logits.astype(np.float64) - np.logaddexp.reduce(logits, 1)[:, None])
+    np.testing.assert_allclose(probabilities, exact, atol=1e-4)
+
+
+def test_every_task_of_the_table_is_one_of_the_transforms():
+    """So that none falls through to multiple choice."""
+    assert isinstance(next(iter(TASKS.values())), Task)
+    for task in TASKS.values():
+        choosing = task.transform == "multiple_choice"
+        assert bool(task.choices) == choosing
+        assert len(task.text) == {"single": 1, "multiple_choice": len(task.text)}.get(
+            task.transform, 2
+        )
