@@ -14,6 +14,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax
 import pytest
 from tiny_run import ROOT, load_config, tiny_overrides
+from tiny_tasks import tiny_finetune_overrides, write_task
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
@@ -85,6 +86,30 @@ def tiny_config(corpus_dir):
         return config_lib.from_config_dict(config.to_dict())
 
     return make
+
+
+@pytest.fixture(scope="session")
+def pretrained(corpus_dir, tmp_path_factory):
+    """The folder of a tiny pre-trained run that reads 32 tokens, saved at 8 and 12."""
+    from gpt1_jax.training import pretrain
+
+    folder = tmp_path_factory.mktemp("pretrained") / "run"
+    overrides = {**tiny_overrides(corpus_dir), "model.max_seq_len": 32}
+    config = load_config(**overrides)
+    pretrain.run(config_lib.from_config_dict(config.to_dict()), str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def finetune_base(pretrained, corpus_dir, tmp_path_factory):
+    """Overrides of tiny fine-tuned runs, with made-up data of some tasks.
+
+    SST-2 has a test split without labels, SciTail... see `tiny_tasks.write_task`.
+    """
+    data = tmp_path_factory.mktemp("tasks")
+    write_task(data, "sst2", test=10)
+    write_task(data, "rte")
+    return tiny_finetune_overrides(pretrained, data, corpus_dir / "xla")
 
 
 @pytest.fixture

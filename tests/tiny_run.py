@@ -36,10 +36,10 @@ def tiny_overrides(corpus_dir):
     }
 
 
-def load_config(preset="quickstart", **overrides):
-    """The ConfigDict of configs/pretrain.py with `section__key` overrides."""
-    path = ROOT / "configs" / "pretrain.py"
-    spec = importlib.util.spec_from_file_location("pretrain_config", path)
+def load_config(preset="quickstart", file="pretrain", **overrides):
+    """The ConfigDict of configs/FILE.py with `section__key` overrides."""
+    path = ROOT / "configs" / f"{file}.py"
+    spec = importlib.util.spec_from_file_location(f"{file}_config", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     config = module.get_config(preset)

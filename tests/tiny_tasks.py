@@ -1,44 +1,87 @@
-"""Helpers of the tests that fine-tune: the configuration, and made-up batches."""
+"""Made-up tasks whose answer can be seen in the words, and runs on them."""
 
-import importlib.util
+import json
+import random
+from pathlib import Path
 
-import numpy as np
-from tiny_run import ROOT
+from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.config import FinetuneConfig, ModelConfig
-from gpt1_jax.data.batching import Batch
+
+SIGNS = ("aaaa", "jjjj")  # of the labels 0 and 1
+_WORDS = ("bcd", "efg", "hi", "cbe", "gif", "dh", "feb", "ice")
 
 
-def finetune_config(tasks: str = "sst2", **overrides) -> FinetuneConfig:
-    """The configuration of configs/finetune.py with `section__key` overrides."""
-    path = ROOT / "configs" / "finetune.py"
-    spec = importlib.util.spec_from_file_location("finetune_config", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    config = module.get_config(tasks)
-    values = {"init_from": "runs/pretrain/tiny", **overrides}
-    config.update_from_flattened_dict(
-        {key.replace("__", "."): value for key, value in values.items()}
-    )
-    return config_lib.from_config_dict(config.to_dict())
+def tiny_finetune_overrides(init_from, data_dir, cache_dir):
+    """Overrides of configs/finetune.py: 3 epochs of 4 steps, one shape of batches."""
+    return {
+        "init_from": str(init_from),
+        "data.source": "jsonl",
+        "data.dir": str(data_dir),
+        "data.seq_len_buckets": (32,),
+        "optimizer.learning_rate": 0.03,
+        "train.batch_size": 8,
+        "train.compilation_cache_dir": str(cache_dir),
+        "eval.batch_size": 8,
+        "eval.first_epoch_steps": (2,),
+        "checkpoint.every_steps": 5,
+        "log.every_steps": 1,
+        "log.tensorboard": False,
+    }
 
 
-def made_up_batch(
-    model: ModelConfig, shape: tuple[int, int, int], num_outputs: int, seed: int = 0
-) -> Batch:
-    """[B, C, T] sequences of 4 to T tokens, and one of `num_outputs` classes each.
+def finetune_config(tasks, base, **overrides):
+    """The frozen configuration of `tasks` with `base` and `section__key` overrides."""
+    values = load_config(tasks, file="finetune", **{**base, **overrides}).to_dict()
+    return config_lib.from_config_dict(values)
 
-    Words are numbers from 1 on, so that only padding is 0; start, delimiter and
-    extract token are the last three.
-    """
-    rng = np.random.default_rng(seed)
-    start, delimiter, extract = range(model.vocab_size - 3, model.vocab_size)
-    tokens = np.zeros(shape, np.int32)
-    lengths = rng.integers(4, shape[2] + 1, shape[:2]).astype(np.int32)
-    for place in np.ndindex(*shape[:2]):
-        end = lengths[place]
-        tokens[place][:end] = rng.integers(1, start, end)
-        tokens[place][[0, end // 2, end - 1]] = start, delimiter, extract
-    classes = rng.integers(0, num_outputs, shape[0])
-    return Batch(tokens, lengths, np.eye(num_outputs, dtype=np.float32)[classes])
+
+def sentence(rng, sign, length=5):
+    """Words with a label's sign among them."""
+    words = rng.choices(_WORDS, k=length - 1)
+    words.insert(rng.randrange(length), sign)
+    return " ".join(words)
+
+
+def rows(task, count, seed, labelled=True):
+    """Examples with the columns of a task of the table."""
+    rng, made = random.Random(seed), []
+    for k in range(count):
+        label = k % 2
+        sign, other = SIGNS[label], SIGNS[1 - label]
+        if task in ("sst2", "cola"):
+            row = {"sentence": sentence(rng, sign)}
+        elif task == "copa":
+            choices = [sentence(rng, SIGNS[i == label], 3) for i in (0, 1)]
+            row = {"premise": sentence(rng, other), "question": ("cause", "effect")[0]}
+            row |= dict(zip(("choice1", "choice2"), choices, strict=True))
+        else:
+            row = {"sentence1": sentence(rng, sign, 4)}
+            row["sentence2"] = sentence(rng, SIGNS[0], 4)
+        if labelled:
+            row["label"] = 5.0 * label if task == "stsb" else label
+        made.append({**row, "idx": k})
+    return made
+
+
+def write_lines(path, rows):
+    """JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_task(folder, task, *, train=32, dev=12, test=0, labelled_test=False):
+    """The files of a task as the source "jsonl" reads them."""
+    for seed, (split, count) in enumerate(
+        (("train", train), ("dev", dev), ("test", test))
+    ):
+        if count:
+            labelled = split != "test" or labelled_test
+            made = rows(task, count, seed, labelled)
+            write_lines(folder / task / f"{split}.jsonl", made)
+
+
+def read_lines(path):
+    """The objects of a file of JSON lines."""
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
