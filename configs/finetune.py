@@ -1,9 +1,11 @@
 """Fine-tuning (Radford et al. 2018, sec. 3.2 and 4.1).
 
     python -m gpt1_jax.main --config=configs/finetune.py:TASK \
-        --config.init_from=runs/pretrain/quickstart [--config.seeds='(0, 1, 2)']
+        --config.init_from=runs/pretrain/quickstart [--config.seeds=0,1,2]
 
-TASK is a task of the paper, several of them separated by "+", `all`, or `custom`:
+Several numbers are written 0,1,2 or '(0, 1, 2)', a single one 3; several names only
+in brackets and quotes, as below. TASK is a task of the paper, several of them separated
+by "+", `all`, or `custom`:
 
     snli mnli qnli sci_tail rte race story_cloze copa mrpc qqp stsb cola sst2 wnli
 

@@ -2,8 +2,6 @@
 
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 
 # Before JAX is imported. A CPU with few cores would otherwise have too few threads
@@ -13,8 +11,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
 import pytest
-from tiny_run import ROOT, load_config, tiny_overrides
-from tiny_tasks import tiny_finetune_overrides, write_task
+from tiny_run import as_flags, load_config, run_program, tiny_overrides
+from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
@@ -90,11 +88,11 @@ def tiny_config(corpus_dir):
 
 @pytest.fixture(scope="session")
 def pretrained(corpus_dir, tmp_path_factory):
-    """The folder of a tiny pre-trained run that reads 32 tokens, saved at 8 and 12."""
+    """The folder of a tiny pre-trained run that reads 40 tokens, saved at 8 and 12."""
     from gpt1_jax.training import pretrain
 
     folder = tmp_path_factory.mktemp("pretrained") / "run"
-    overrides = {**tiny_overrides(corpus_dir), "model.max_seq_len": 32}
+    overrides = {**tiny_overrides(corpus_dir), "model.max_seq_len": 40}
     config = load_config(**overrides)
     pretrain.run(config_lib.from_config_dict(config.to_dict()), str(folder))
     return folder
@@ -102,47 +100,30 @@ def pretrained(corpus_dir, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def finetune_base(pretrained, corpus_dir, tmp_path_factory):
-    """Overrides of tiny fine-tuned runs, with made-up data of some tasks.
-
-    SST-2 has a test split without labels, SciTail... see `tiny_tasks.write_task`.
-    """
+    """Overrides of a tiny fine-tuned run: SST-2 without and RTE with test labels."""
     data = tmp_path_factory.mktemp("tasks")
     write_task(data, "sst2", test=10)
-    write_task(data, "rte")
+    write_task(data, "rte", test=10, labelled_test=True)
     return tiny_finetune_overrides(pretrained, data, corpus_dir / "xla")
+
+
+@pytest.fixture(scope="session")
+def finetuned(finetune_base, tmp_path_factory):
+    """The folder of a finished run on SST-2; tests that change it copy it."""
+    from gpt1_jax.evaluation import suite
+
+    folder = tmp_path_factory.mktemp("finetuned") / "run"
+    suite.run(finetune_config("sst2", finetune_base), str(folder))
+    return folder
 
 
 @pytest.fixture
 def run_main(corpus_dir):
-    """Runs `python -m gpt1_jax.main` on the tiny run in a process of its own.
+    """`run_program` on the tiny run, in a run folder."""
 
-    `before` is Python code run first, in the same process; `signal_at` sends a signal
-    once the output holds a text.
-    """
-
-    def run(workdir, *flags, before="", env=None, signal_at=None, preset="quickstart"):
-        code = f"{before}\nimport sys\nfrom gpt1_jax import main\nmain.run()"
-        tiny = {f"--config.{k}={v}" for k, v in tiny_overrides(corpus_dir).items()}
-        command = [
-            sys.executable, "-c", code, f"--config=configs/pretrain.py:{preset}",
-            f"--workdir={workdir}", *sorted(tiny), *flags,
-        ]  # fmt: skip
-        process = subprocess.Popen(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        lines = []
-        for line in process.stdout:
-            lines.append(line)
-            if signal_at and signal_at[0] in line:
-                process.send_signal(signal_at[1])
-                signal_at = None
-        process.wait()
-        process.stdout.close()
-        return process.returncode, "".join(lines)
+    def run(workdir, *flags, preset="quickstart", **more):
+        tiny = as_flags(tiny_overrides(corpus_dir))
+        config = f"--config=configs/pretrain.py:{preset}"
+        return run_program(config, f"--workdir={workdir}", *tiny, *flags, **more)
 
     return run

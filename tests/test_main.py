@@ -4,8 +4,10 @@ import signal
 import socket
 
 import pytest
-from tiny_run import ROOT, assert_same_run, saved_state
+from tiny_run import ROOT, as_flags, assert_same_run, run_program, saved_state
+from tiny_tasks import tiny_finetune_overrides, write_task
 
+from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.training.loop import EXIT_STOPPED
 
 SLOW_STEPS = """
@@ -133,6 +135,53 @@ def test_bad_input_takes_one_clear_line(run_main, tmp_path, flags, parts):
 def test_unknown_presets_are_refused_with_the_list(run_main, tmp_path):
     code, output = run_main(tmp_path, preset="huge")
     assert code != 0 and "paper, paper_1m, small, quickstart" in output
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (
+            ["--config=configs/finetune.py:sst2+sst3", "--config.init_from={start}"],
+            ["no task 'sst3'", *TASKS, "'all'", "'custom'"],
+        ),
+        (["--config=configs/finetune.py:sst2"], ["--config.init_from=runs/pretrain"]),
+        (["--config=configs/predict.py"], ["--config.init_from=runs/finetune/TASK"]),
+        (
+            ["--config=configs/predict.py", "--config.init_from={start}"],
+            ["config.text='' and config.input=''"],
+        ),
+    ],
+    ids=["unknown task", "no start", "no model", "no text"],
+)
+def test_bad_input_of_fine_tuning_takes_one_line(pretrained, tmp_path, flags, parts):
+    flags = [flag.format(start=pretrained) for flag in flags]
+    code, output = run_program(*flags, f"--workdir={tmp_path / 'run'}")
+    assert code not in (0, EXIT_STOPPED)
+    first, second = output.splitlines()
+    assert first.startswith("gpt1_jax: error: ") and "--verbosity=1" in second
+    for part in parts:
+        assert part in first
+    assert not (tmp_path / "run").exists()
+
+
+def test_overrides_reach_the_runs(pretrained, tmp_path):
+    """Tuples on the command line, and what is shown: nothing but what was done."""
+    base = tiny_finetune_overrides(pretrained, tmp_path / "data", tmp_path / "xla")
+    write_task(tmp_path / "data", "sst2", train=16, dev=8)
+    code, output = run_program(
+        "--config=configs/finetune.py:sst2+rte",
+        f"--workdir={tmp_path / 'run'}",
+        *as_flags({**base, "eval.first_epoch_steps": "()", "train.num_steps": 2}),
+        "--config.train.num_epochs=0",
+        "--config.seeds=(3,5)",
+    )
+    assert code == 0, output
+    names = sorted(path.name for path in (tmp_path / "run" / "sst2").iterdir())
+    assert names == ["pretrained-seed3", "pretrained-seed5"]
+    known = ("step ", "SST-2, seed ", "16 training", "Skipping RTE: ", "| ", "- RTE: ")
+    unknown = [x for x in output.splitlines() if x and not x.startswith(known)]
+    assert len(unknown) == 2 and unknown[0].startswith("Ours is measured"), unknown
+    assert unknown[1] == "Skipped:"
 
 
 def test_the_default_run_folder_is_named_by_job_and_preset():

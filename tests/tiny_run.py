@@ -2,6 +2,9 @@
 
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -9,7 +12,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 ROOT = Path(__file__).parents[1]
-TIME_KEYS = {"step_seconds", "tokens_per_second"}
+TIME_KEYS = {"step_seconds", "tokens_per_second", "examples_per_second"}
 
 
 def tiny_overrides(corpus_dir):
@@ -42,11 +45,52 @@ def load_config(preset="quickstart", file="pretrain", **overrides):
     spec = importlib.util.spec_from_file_location(f"{file}_config", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    config = module.get_config(preset)
+    config = module.get_config(preset) if preset else module.get_config()
     config.update_from_flattened_dict(
         {key.replace("__", "."): value for key, value in overrides.items()}
     )
     return config
+
+
+def run_program(*flags, before="", env=None, signal_at=None, stdin=""):
+    """Runs `python -m gpt1_jax.main` in a process of its own.
+
+    Args:
+      flags: of the command line.
+      before: Python code run first, in the same process.
+      env: further environment variables.
+      signal_at: (text, number): the signal to send once the output holds the text.
+      stdin: what standard input holds.
+
+    Returns:
+      The exit status, and standard output and error together.
+    """
+    code = f"{before}\nimport sys\nfrom gpt1_jax import main\nmain.run()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *flags],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    process.stdin.write(stdin)
+    process.stdin.close()
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if signal_at and signal_at[0] in line:
+            process.send_signal(signal_at[1])
+            signal_at = None
+    process.wait()
+    process.stdout.close()
+    return process.returncode, "".join(lines)
+
+
+def as_flags(overrides):
+    """Overrides as the command line takes them."""
+    return sorted(f"--config.{key}={value}" for key, value in overrides.items())
 
 
 def saved_state(workdir, step):

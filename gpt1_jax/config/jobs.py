@@ -140,7 +140,10 @@ class PredictConfig:
 
 
 def _check_seed(seed: int) -> None:
-    require(0 <= seed < 2**32, f"config.seed={seed} must lie in [0, 2**32).")
+    require(
+        isinstance(seed, int) and 0 <= seed < 2**32,
+        f"config.seed={seed} must be a whole number in [0, 2**32).",
+    )
 
 
 def make_model_config(values: Mapping[str, Any]) -> ModelConfig:

@@ -61,6 +61,13 @@ class CustomTaskConfig:
             self.head,
             ("", "classification", "similarity", "multiple_choice"),
         )
+        for name in ("text", "choices", "labels", "metrics"):
+            values = getattr(self, name)
+            require(
+                all(isinstance(value, str) for value in values),
+                f"config.custom.{name}={values} must be names; put each in quotes, as "
+                f"in --config.custom.{name}=\"('1', '2')\".",
+            )
 
 
 @dataclasses.dataclass(frozen=True)

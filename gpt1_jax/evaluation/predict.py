@@ -45,7 +45,8 @@ def run(config: PredictConfig, workdir: str) -> None:
     as_json = config.input.endswith(".jsonl")
     examples = list(_examples(task, lines, config.input or "config.text", as_json))
     if not examples:
-        raise ValueError(f"config.input={config.input!r} holds no example.")
+        name = "text" if config.text else "input"
+        raise ValueError(f"config.{name}={getattr(config, name)!r} holds no example.")
     predictions, probabilities = _predict(config, trained, task, source, examples)
     if config.output:
         submission.write_predictions(
@@ -91,7 +92,11 @@ def _read_lines(path: str) -> Iterable[str]:
     if path == "-":
         return sys.stdin
     try:
-        return epath.Path(path).expanduser().read_text().splitlines()
+        text = epath.Path(path).expanduser().read_bytes().decode("utf-8-sig")
+        return text.split("\n")  # a text may hold other line breaks
+    except UnicodeDecodeError as error:
+        message = f"config.input={path!r} is not UTF-8 text: {error}."
+        raise ValueError(message) from error
     except OSError as error:
         raise FileNotFoundError(
             f"config.input={path!r} cannot be read ({error.strerror}); name a file of "
@@ -126,7 +131,7 @@ def _json(line: str, where: str) -> dict[str, Any]:
 
 def _cells(task: Task, line: str, where: str) -> dict[str, Any]:
     """Texts separated by tabs: the task's columns in order, then its choices."""
-    cells = line.rstrip("\n").split("\t")
+    cells = line.rstrip("\r\n").split("\t")
     choices = len(task.labels) if task.choices else 0
     names = [*task.text, *task.choices]
     if len(cells) != len(task.text) + choices:
@@ -153,4 +158,5 @@ def _table(
     ):
         shown = names[int(prediction)] if names else f"{prediction:.3f}"
         percent = [f"{p:.4f}" for p in row] if names else []
-        yield [shown, *percent, " | ".join(example.text)]
+        text = " | ".join(example.text)
+        yield [shown, *percent, " ".join(text.split())]

@@ -22,7 +22,8 @@ from gpt1_jax.training import finetune, run_folder, scoring, setup, transfer
 from gpt1_jax.training.checkpoint import BEST, read_params
 from gpt1_jax.training.scoring import Predictor
 
-RESULTS_FILE = "results.json"
+RESULTS_FILE = "results.json"  # of a run
+ALL_RESULTS_FILE = "all_results.json"  # of several; a folder may come to hold both
 
 
 class Planned(NamedTuple):
@@ -63,19 +64,21 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     ) as bar:
         for planned in plan:
             task = planned.task
-            if task.name not in skipped:
+            result = _finished(planned)
+            if result is None and task.name not in skipped:
                 if data is None or data.task is not task:
                     data = _load(config, source, task, skipped, alone=len(tasks) == 1)
                 if data is not None:
                     result = _run_one(planned, source, data, keep=len(plan) == 1)
-                    by_start = results.setdefault(task.name, {})
-                    by_start.setdefault(planned.start, []).append(result)
+            if result is not None:
+                by_start = results.setdefault(task.name, {})
+                by_start.setdefault(planned.start, []).append(result)
             bar.update()
     table = tables.results_table(results, skipped)
     if parallel.is_main_process():
         (folder / "results.md").write_text(table)
         if plan[1:]:
-            finetune.write_json(folder / RESULTS_FILE, results)
+            finetune.write_json(folder / ALL_RESULTS_FILE, results)
     say(table)
 
 
@@ -86,10 +89,11 @@ def _plan(
     starts = {own: config.transfer_layers}
     if config.suite.from_scratch:
         starts["scratch"] = "none"
-    several = len(tasks) * len(starts) * len(config.seeds) > 1
+    seeds = list(dict.fromkeys(config.seeds))
+    several = len(tasks) * len(starts) * len(seeds) > 1
     for task in tasks:
         for start, transfer_layers in starts.items():
-            for seed in config.seeds:
+            for seed in seeds:
                 one = dataclasses.replace(
                     config,
                     tasks=(task.name,),
@@ -130,18 +134,23 @@ def _load(
         return None
 
 
+def _finished(planned: Planned) -> Mapping[str, Any] | None:
+    """The results of a run, if they are there."""
+    results_file = planned.folder / RESULTS_FILE
+    if not results_file.exists():
+        return None
+    run_folder.check(planned.folder, planned.config, finished=True)
+    return json.loads(results_file.read_text())
+
+
 def _run_one(
     planned: Planned, source: transfer.TrainedRun, data: TaskData, *, keep: bool
 ) -> Mapping[str, Any]:
-    """The results of one run, which is run unless they are there."""
-    results_file = planned.folder / RESULTS_FILE
-    run_folder.check(planned.folder, planned.config, finished=results_file.exists())
-    if results_file.exists():
-        return json.loads(results_file.read_text())
+    """Runs one run to its end; its results."""
     predictor = finetune.run(planned.config, str(planned.folder), source, data)
     result = _conclude(planned, source, data, predictor)
     if parallel.is_main_process():
-        finetune.write_json(results_file, result)
+        finetune.write_json(planned.folder / RESULTS_FILE, result)
         if not (keep or planned.config.suite.keep_checkpoints):
             (planned.folder / "checkpoints").rmtree()
     return result

@@ -18,10 +18,11 @@ A save is written under a temporary name and renamed once it is whole, manifest
 included, so a process killed in the middle of a save leaves the checkpoints before it.
 """
 
+import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -72,24 +73,16 @@ class Checkpoints:
         self._damaged = workdir / "damaged_checkpoints"
         self._say = say
         self._saving: int | None = None
-        policies: list[Any] = [checkpoint_managers.LatestN(config.keep_latest)]
-        if config.keep_best:
-            policies.append(
-                checkpoint_managers.BestN(
-                    get_metric_fn=lambda metrics: metrics[best.metric],
-                    reverse=not best.highest,
-                    n=config.keep_best,
-                    keep_checkpoints_without_metrics=False,
-                )
-            )
+        self._measured: dict[int, float] = {}  # of the steps on disk
         self._options = ocp.CheckpointManagerOptions(
-            preservation_policy=checkpoint_managers.AnyPreservationPolicy(policies),
+            preservation_policy=_LatestAndBest(config, best, self._measured),
             cleanup_tmp_directories=True,
             async_options=ocp.AsyncOptions(
                 post_finalization_callback=self._write_manifest
             ),
         )
         self._manager = self._open()
+        self._measured.update(_read_measured(self._directory, best.metric))
 
     def _open(self) -> ocp.CheckpointManager:
         return ocp.CheckpointManager(self._directory, options=self._options)
@@ -109,23 +102,27 @@ class Checkpoints:
         Args:
           state: to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to.
-          measured: the best metric at this step, if it was measured.
+          measured: the best metric at this step, if it was measured. A step that is
+            saved already is saved again if it was not measured before.
         """
         self._manager.wait_until_finished()
         step = int(state.step)
         if step == self._manager.latest_step():
-            return
+            if measured is None or step in self._measured:
+                return
+            self._manager.delete(step)
         self._saving = step
         metrics = {}
+        self._measured.pop(step, None)
         if measured is not None and math.isfinite(measured):
             metrics = {self.best.metric: measured}
+            self._measured[step] = measured
         saved = self._manager.save(
             step,
             args=ocp.args.Composite(
                 state=ocp.args.StandardSave(state),
                 metadata=ocp.args.JsonSave({**metadata, "metrics": metrics}),
             ),
-            metrics=metrics or None,
         )
         if not saved:
             raise RuntimeError(
@@ -195,6 +192,7 @@ class Checkpoints:
         if parallel.is_main_process():
             self._damaged.mkdir(parents=True, exist_ok=True)
             (self._directory / str(step)).rename(target)
+        self._measured.pop(step, None)
         self._manager.reload()
 
 
@@ -203,6 +201,30 @@ def abstract_state(state: TrainState, sharding: jax.sharding.Sharding) -> TrainS
     return jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state
     )
+
+
+@dataclasses.dataclass
+class _LatestAndBest(checkpoint_managers.PreservationPolicy):
+    """Which steps to keep; of equally good ones the earliest.
+
+    Orbax itself forgets what it was told was measured when the run ends.
+    """
+
+    config: CheckpointConfig
+    best: Best
+    measured: Mapping[int, float]
+
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: Any
+    ) -> Sequence[bool]:
+        del context
+        steps = sorted(checkpoint.step for checkpoint in checkpoints)
+        kept = steps[-self.config.keep_latest :]
+        sign = -1 if self.best.highest else 1
+        known = [step for step in steps if step in self.measured]
+        known.sort(key=lambda step: sign * self.measured[step])
+        kept += known[: self.config.keep_best]
+        return [checkpoint.step in kept for checkpoint in checkpoints]
 
 
 class SavedParams(NamedTuple):
@@ -225,11 +247,7 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
       ValueError: if the files of the step are not those that were saved.
     """
     directory = workdir / "checkpoints"
-    steps = sorted(
-        int(path.name)
-        for path in (directory.iterdir() if directory.exists() else ())
-        if path.name.isdigit()
-    )
+    steps = _saved_steps(directory)
     if not steps:
         raise FileNotFoundError(
             f"{workdir} holds no checkpoint; name the folder of a run that has saved "
@@ -261,6 +279,14 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
     return SavedParams(chosen, restored.state["params"], restored.metadata)
 
 
+def _saved_steps(directory: epath.Path) -> list[int]:
+    return sorted(
+        int(path.name)
+        for path in (directory.iterdir() if directory.exists() else ())
+        if path.name.isdigit()
+    )
+
+
 def _reader() -> ocp.Checkpointer:
     return ocp.Checkpointer(
         ocp.CompositeCheckpointHandler(
@@ -282,6 +308,19 @@ def _best_step(directory: epath.Path, steps: list[int]) -> int:
     ((metric, _),) = next(iter(measured.values())).items()
     sign = -1 if metric == LOWEST_LOSS.metric else 1
     return max(measured, key=lambda step: (sign * measured[step][metric], -step))
+
+
+def _read_measured(directory: epath.Path, metric: str) -> dict[int, float]:
+    """A metric of all saved steps that have it; damaged ones are seen to later."""
+    measured = {}
+    for step in _saved_steps(directory):
+        try:
+            metrics = _read_metadata(directory / str(step)).get("metrics", {})
+        except (OSError, ValueError, KeyError):
+            continue
+        if metric in metrics:
+            measured[step] = metrics[metric]
+    return measured
 
 
 def _read_metadata(folder: epath.Path) -> Mapping[str, Any]:

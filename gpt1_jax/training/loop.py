@@ -8,7 +8,7 @@ n + 1 on the device.
 import contextlib
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 from jax.experimental import multihost_utils
@@ -127,7 +127,7 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
     records = run.records
     with StopSignal() as stop, _Profiler(run.profile_dir, cadence) as profiler:
         if step and cadence.evaluates(step):
-            _evaluate(run, state, stop, again=True)
+            _catch_up(run, state, stop)
         batches = _one_ahead(run.batches)
         while step < cadence.num_steps:
             profiler.before(step + 1)
@@ -143,15 +143,16 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
             _read(pending, step, records, cadence)
             pending, measured = None, None
             if evaluating and not stopping:
-                measured = _evaluate(run, state, stop)
+                measured = run.evaluate(state, stop)
                 stopping = stop.received
+            if measured:
+                records.write({"step": step, **measured})
             if saving or stopping:
-                run.checkpoints.save(state, run.metadata(step), measured)
+                _save(run, state, measured)
             records.publish()
             records.pause_clock()
             if stopping:
-                run.checkpoints.wait()
-                raise Stopped(f"stopped by a signal; step {step} is saved.")
+                _stop(run, step)
     run.checkpoints.wait()
     return state
 
@@ -190,18 +191,27 @@ def _read(
         records.train(step, values)
 
 
-def _evaluate(
-    run: Run, state: TrainState, stop: StopSignal, again: bool = False
-) -> float | None:
-    """Evaluates and records; after a restart only what the run before left out."""
-    step, best = int(state.step), run.checkpoints.best.metric
-    if again and parallel.agree(run.records.recorded(best, step)):
-        return None
-    metrics = run.evaluate(state, stop)
-    if metrics is None:
-        return None
-    run.records.write({"step": step, **metrics})
-    return metrics[best]
+def _save(run: Run, state: TrainState, measured: Mapping[str, Any] | None) -> None:
+    best = measured[run.checkpoints.best.metric] if measured else None
+    run.checkpoints.save(state, run.metadata(int(state.step)), best)
+
+
+def _stop(run: Run, step: int) -> NoReturn:
+    run.checkpoints.wait()
+    raise Stopped(f"stopped by a signal; step {step} is saved.")
+
+
+def _catch_up(run: Run, state: TrainState, stop: StopSignal) -> None:
+    """Makes up for the evaluation that a signal left out, as if there had been none."""
+    step = int(state.step)
+    if parallel.agree(run.records.recorded(run.checkpoints.best.metric, step)):
+        return
+    measured = run.evaluate(state, stop)
+    if measured is None:
+        _stop(run, step)
+    _save(run, state, measured)
+    run.checkpoints.wait()  # what is recorded is not evaluated a third time
+    run.records.write({"step": step, **measured})
 
 
 class _Profiler(contextlib.AbstractContextManager):

@@ -25,8 +25,8 @@ class TrainState(NamedTuple):
 
 def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
     """A state before the first step."""
-    zero = jnp.zeros([], jnp.int32)
-    return TrainState(zero, params, optimizer.init(params), zero, zero)
+    step, skipped, in_row = (jnp.zeros([], jnp.int32) for _ in range(3))
+    return TrainState(step, params, optimizer.init(params), skipped, in_row)
 
 
 def apply_gradients(

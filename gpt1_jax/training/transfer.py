@@ -13,7 +13,7 @@ from gpt1_jax.data import tokenizers
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
-from gpt1_jax.model.transformer import Params
+from gpt1_jax.model.transformer import Params, init_params
 from gpt1_jax.tasks.transforms import NUM_SPECIALS
 from gpt1_jax.training import run_folder
 from gpt1_jax.training.checkpoint import NEWEST, read_params
@@ -80,20 +80,28 @@ def model_config(run: TrainedRun, overrides: Mapping[str, Any]) -> ModelConfig:
         )
     vocab_size = run.tokenizer.vocab_size
     sizes = {name: run.config["model"][name] for name in _SIZES}
-    embeddings = {
-        "wte": (vocab_size, sizes["embed_dim"]),
-        "wpe": (sizes["max_seq_len"], sizes["embed_dim"]),
-    }
-    for name, shape in embeddings.items():
-        if run.params[name].shape != shape:
+    values = {**overrides, **sizes}
+    _check_sizes(run, make_model_config({**values, "vocab_size": vocab_size}))
+    return make_model_config({**values, "vocab_size": vocab_size + NUM_SPECIALS})
+
+
+def _check_sizes(run: TrainedRun, model: ModelConfig) -> None:
+    """Refuses parameters that are not those of the model."""
+    expected = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
+    asked, held = (
+        {
+            jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
+            for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+        }
+        for params in (expected, run.params)
+    )
+    for name in sorted(asked.keys() | held.keys()):
+        if asked.get(name) != held.get(name):
             raise ValueError(
                 f"The checkpoint in {run.folder} holds {name} of shape "
-                f"{run.params[name].shape}; its tokenizer and configuration ask for "
-                f"{shape}. They do not belong together."
+                f"{held.get(name)}; its tokenizer and configuration ask for "
+                f"{asked.get(name)}. They do not belong together."
             )
-    return make_model_config(
-        {"vocab_size": vocab_size + NUM_SPECIALS, **overrides, **sizes}
-    )
 
 
 def finetuned_config(run: TrainedRun) -> ModelConfig:

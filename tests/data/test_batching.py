@@ -37,7 +37,7 @@ def sequences_of(lengths):
 
 
 def examples_of(lengths):
-    """Examples of the given lengths, [examples][C]; the target of each is its number."""
+    """Examples of the given lengths, [examples][C]; their targets number them."""
     targets = np.arange(len(lengths), dtype=np.float32)[:, None]
     return EncodedExamples.collect(sequences_of(lengths), targets)
 

@@ -7,7 +7,14 @@ import pytest
 from etils import epath
 
 from gpt1_jax.config import CheckpointConfig
-from gpt1_jax.training.checkpoint import Checkpoints, abstract_state
+from gpt1_jax.training.checkpoint import (
+    BEST,
+    NEWEST,
+    Best,
+    Checkpoints,
+    abstract_state,
+    read_params,
+)
 from gpt1_jax.training.state import TrainState
 
 CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)
@@ -157,3 +164,83 @@ def test_manifest_lists_every_file_but_itself(opened, tmp_path):
     left_out = {name.split("/")[-1] for name in found - set(listed)}
     assert left_out <= {"manifest.json", "_CHECKPOINT_METADATA", "commit_success.txt"}
     assert any("/d/" in name for name in listed)  # the arrays
+
+
+SCORE = Best("valid_accuracy", highest=True)
+
+
+def save_scores(tmp_path, scores):
+    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, print, SCORE)
+    save_all(checkpoints, scores)
+    checkpoints.close()
+    return {int(path.name) for path in (tmp_path / "checkpoints").iterdir()}
+
+
+def test_of_equal_scores_the_earliest_is_kept_and_read(tmp_path):
+    kept = save_scores(tmp_path, {1: 0.5, 2: 0.8, 3: 0.8, 4: 0.7, 5: 0.8})
+    assert kept == {2, 4, 5}
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_of_equal_losses_the_earliest_is_kept(opened, tmp_path):
+    save_all(opened(), {1: 3.0, 2: 1.0, 3: 1.0, 4: 2.0, 5: 1.0})
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"2", "4", "5"}
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_params_are_read_as_saved_from_any_step(opened, tmp_path):
+    save_all(opened(), {1: 1.0, 2: 0.5, 3: 2.0})
+    folder = epath.Path(tmp_path)
+    before = listing(tmp_path)
+    for asked, step in ((NEWEST, 3), (BEST, 2), (2, 2)):
+        saved = read_params(folder, asked)
+        assert saved.step == step and saved.metadata["number"] == step
+        jax.tree.map(np.testing.assert_array_equal, saved.params, state_at(step).params)
+    assert listing(tmp_path) == before
+
+
+def listing(folder):
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
+def test_the_best_is_still_known_after_a_restart(opened, tmp_path):
+    for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0), (4, 5.0), (5, 4.0)):
+        checkpoints = opened()
+        restore(checkpoints)
+        save_all(checkpoints, {step: loss})
+        checkpoints.close()
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"2", "4", "5"}
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_without_a_measurement_the_best_is_the_newest(opened, tmp_path):
+    save_all(opened(), {1: None, 2: float("nan")})
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_a_step_that_is_not_there_is_refused_with_the_list(opened, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        read_params(epath.Path(tmp_path))
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 7.*\[1, 2\]"):
+        read_params(epath.Path(tmp_path), 7)
+
+
+def test_reading_a_damaged_step_is_refused_and_touches_nothing(opened, tmp_path):
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    files_of(tmp_path, 2)[-1].unlink()
+    before = listing(tmp_path)
+    with pytest.raises(ValueError, match=r"2 is damaged.*Other steps there: \[1\]"):
+        read_params(epath.Path(tmp_path))
+    assert read_params(epath.Path(tmp_path), 1).step == 1
+    assert listing(tmp_path) == before
+
+
+def test_a_step_measured_later_is_saved_with_its_measure(opened, tmp_path):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0, 2: None})
+    save_all(checkpoints, {2: 0.5})
+    save_all(checkpoints, {3: 0.7, 4: 0.9})
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+    assert int(restore(opened()).step) == 4

@@ -1,4 +1,4 @@
-"""The language modelling loss against NumPy and hand-computed numbers."""
+"""The losses against NumPy and hand-computed numbers."""
 
 import functools
 import math
@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jax.test_util import check_grads
 
 from gpt1_jax.training import losses
@@ -252,3 +254,94 @@ def test_training_loss_keeps_no_logits():
     logits = 4 * seqs * length * rows
     assert temporary_bytes(0) < 2.2 * logits
     assert temporary_bytes(8) < 0.5 * logits
+
+
+# --- fine-tuning ----------------------------------------------------------------
+
+
+def test_fine_tuning_loss_of_a_hand_computed_example():
+    """Two choices of 6 and 4 tokens: each averaged by itself, then their mean."""
+    nll = jnp.array([[2.0, 1, 3, 2, 2, 0], [4, 2, 3, 7, 7, 0]])
+    lengths = jnp.array([6, 4])
+    lm_loss = (losses.sequence_mean_weights(lengths, 6) * nll).sum()
+    assert float(lm_loss) == pytest.approx(2.5, rel=1e-6)
+    assert float(lm_loss) != pytest.approx(19 / 8, rel=1e-2), "the mean over tokens"
+    logits, targets = jnp.array([[1.0, -1.0]]), jnp.array([[1.0, 0.0]])
+    clf_loss = losses.classification_loss(logits, targets)
+    assert float(clf_loss) == pytest.approx(0.126928, abs=1e-6)
+    assert float(clf_loss + 0.5 * lm_loss) == pytest.approx(1.376928, abs=1e-6)
+
+
+def test_sequence_mean_weights_by_hand():
+    weights = losses.sequence_mean_weights(jnp.array([2, 5, 3]), 5)
+    assert weights.dtype == jnp.float32
+    expected = [[1, 0, 0, 0, 0], [1 / 4] * 4 + [0], [1 / 2, 1 / 2, 0, 0, 0]]
+    np.testing.assert_allclose(weights, np.array(expected) / 3, rtol=1e-6)
+
+
+@given(lengths=st.lists(st.integers(2, 40), min_size=1, max_size=20))
+@settings(deadline=None, max_examples=20)
+def test_sequence_mean_weights_are_equal_shares(lengths):
+    weights = np.asarray(losses.sequence_mean_weights(jnp.array(lengths), 41))
+    np.testing.assert_allclose(weights.sum(1), 1 / len(lengths), rtol=1e-5)
+    assert (weights > 0).sum(1).tolist() == [length - 1 for length in lengths]
+    assert not weights[:, -1].any()
+
+
+def test_padding_has_no_part_in_the_language_modelling_loss():
+    """Neither in its value nor in a gradient, however much of it and whatever it is."""
+    hidden, unembedding, tokens = random_problem(num_seqs=2, seq_len=6)
+    lengths = np.array([6, 4])
+    results = []
+    for padded, filling in ((6, 0), (9, 0), (9, 5)):
+        wider = ((0, 0), (0, padded - 6))
+        states = np.pad(hidden, (*wider, (0, 0)), constant_values=filling)
+        ids = np.pad(tokens, wider, constant_values=filling)
+        ids[1, 4:], states[1, 4:] = filling, filling
+        weights = losses.sequence_mean_weights(jnp.asarray(lengths), padded)
+        loss = next_token_loss(states, unembedding, ids, weights, FLOAT32)
+        to_hidden, to_rows, _ = gradients(states, unembedding, ids, weights)
+        assert not to_hidden[1, 3:].any()
+        assert np.abs(to_hidden[1, :3]).max(-1).all()
+        results.append((loss, to_hidden[:, :6], to_rows))
+    for other in results[1:]:
+        for each, first in zip(other, results[0], strict=True):
+            np.testing.assert_allclose(each, first, rtol=1e-6, atol=1e-7)
+    nll = numpy_next_token_nll(hidden, unembedding, tokens)
+    expected = (nll[0, :5].mean() + nll[1, :3].mean()) / 2
+    assert float(results[0][0]) == pytest.approx(expected, rel=1e-6)
+
+
+def test_classification_loss_of_soft_labels():
+    """3.8 is 0.2 of class 3 and 0.8 of class 4: the cross-entropy by hand."""
+    targets = jnp.array([[0, 0, 0, 0.2, 0.8, 0]])
+    uniform = losses.classification_loss(jnp.zeros((1, 6)), targets)
+    assert float(uniform) == pytest.approx(math.log(6), rel=1e-6)
+    exact = losses.classification_loss(jnp.log(targets + 1e-12), targets)
+    entropy = -0.2 * math.log(0.2) - 0.8 * math.log(0.8)
+    assert float(exact) == pytest.approx(entropy, rel=1e-6)
+    logits = jnp.array([[0.0, 1, 2, 3, 4, 5]])
+    log_sum = math.log(sum(math.exp(k) for k in range(6)))
+    loss = losses.classification_loss(logits, targets)
+    assert float(loss) == pytest.approx(log_sum - 3.8, rel=1e-6)
+    gradient = jax.grad(losses.classification_loss)(logits, targets)
+    np.testing.assert_allclose(gradient, jax.nn.softmax(logits) - targets, atol=1e-6)
+
+
+def test_classification_loss_is_the_mean_over_examples():
+    logits = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    labels = np.array([0, 2, 1, 1, 2])
+    loss = losses.classification_loss(logits, np.eye(3, dtype=np.float32)[labels])
+    log_sums = np.log(np.exp(logits.astype(np.float64)).sum(1))
+    expected = (log_sums - logits[np.arange(5), labels]).mean()
+    assert float(loss) == pytest.approx(expected, rel=1e-6)
+    moved = losses.classification_loss(logits + 1e4, np.eye(3)[labels])
+    assert float(moved) == pytest.approx(expected, rel=1e-2), "huge logits are finite"
+
+
+def test_classification_loss_of_one_column_is_the_squared_error():
+    logits, scores = jnp.array([[1.0], [4.0]]), jnp.array([[3.5], [4.5]])
+    loss = losses.classification_loss(logits, scores)
+    assert float(loss) == pytest.approx((2.5**2 + 0.5**2) / 2)
+    gradient = jax.grad(losses.classification_loss)(logits, scores)
+    np.testing.assert_allclose(gradient, logits - scores, rtol=1e-6)

@@ -1,0 +1,26 @@
+"""A made-up batch of examples for a fine-tuned model."""
+
+import numpy as np
+
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.data.batching import Batch
+
+
+def made_up_batch(
+    model: ModelConfig, shape: tuple[int, int, int], num_outputs: int, seed: int = 0
+) -> Batch:
+    """[B, C, T] sequences of 4 to T tokens, and one of `num_outputs` classes each.
+
+    Words are numbers from 1 on, so that only padding is 0; start, delimiter and
+    extract token are the last three.
+    """
+    rng = np.random.default_rng(seed)
+    start, delimiter, extract = range(model.vocab_size - 3, model.vocab_size)
+    tokens = np.zeros(shape, np.int32)
+    lengths = rng.integers(4, shape[2] + 1, shape[:2]).astype(np.int32)
+    for place in np.ndindex(*shape[:2]):
+        end = lengths[place]
+        tokens[place][:end] = rng.integers(1, start, end)
+        tokens[place][[0, end // 2, end - 1]] = start, delimiter, extract
+    classes = rng.integers(0, num_outputs, shape[0])
+    return Batch(tokens, lengths, np.eye(num_outputs, dtype=np.float32)[classes])

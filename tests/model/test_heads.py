@@ -1,0 +1,296 @@
+"""Heads on the extract token: pooling, sums and choices, dropout, initialisation."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from made_up_batches import made_up_batch
+
+from gpt1_jax.model import heads, transformer
+from gpt1_jax.model.dropout import Noise, step_noise
+from gpt1_jax.model.heads import Head
+from gpt1_jax.model.transformer import count_params
+
+PAPER = dict(
+    vocab_size=40481,  # with the three special tokens
+    num_layers=12,
+    num_heads=12,
+    embed_dim=768,
+    mlp_dim=3072,
+    max_seq_len=512,
+)
+JUDGED_TOGETHER = Head(num_outputs=3, per_choice=False, dropout=0.1)
+CHOICES = Head(num_outputs=2, per_choice=True, dropout=0.1)
+HEADS = pytest.mark.parametrize("head", [JUDGED_TOGETHER, CHOICES], ids=str)
+
+apply = jax.jit(heads.apply, static_argnums=(0, 1))
+init_params = jax.jit(heads.init_params, static_argnums=(0, 1))
+
+
+@functools.cache
+def params_of(config, head):
+    """Initial parameters whose biases are not 0, and kernels large enough to tell."""
+    params = init_params(config, head, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    return jax.tree.map_with_path(
+        lambda path, p: (
+            p + 0.1 * rng.normal(size=p.shape).astype(np.float32)
+            if path[-1].key in ("bias", "kernel")
+            else p
+        ),
+        params,
+    )
+
+
+def logits_of(config, head, tokens, noise=None):
+    params = params_of(config, head)
+    return np.asarray(apply(config, head, params, jnp.asarray(tokens), noise)[0])
+
+
+def largest_difference(one, other):
+    return float(np.abs(one - other).max())
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_model_config):
+    """`tiny(**overrides)`: a decoder of one narrow layer."""
+
+    def make(**overrides):
+        return tiny_model_config(**{"num_layers": 1, "mlp_dim": 32, **overrides})
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def config(tiny):
+    return tiny()
+
+
+@pytest.fixture(scope="module")
+def tokens(config):
+    return made_up_batch(config, (5, 2, 12), 2).tokens
+
+
+# --- the value ------------------------------------------------------------------
+
+
+@HEADS
+def test_logits_are_a_linear_map_of_the_state_at_the_extract_token(
+    config, tokens, head
+):
+    """Eq. 3 by hand: of the sum over the sequences, or of each one."""
+    params = params_of(config, head)
+    logits, output = apply(config, head, params, tokens)
+    assert output.hidden.shape == (10, 12, 32)
+    hidden = np.asarray(output.hidden, np.float64).reshape(5, 2, 12, 32)
+    places = (tokens == config.vocab_size - 1).argmax(-1)
+    pooled = np.take_along_axis(hidden, places[..., None, None], 2)[:, :, 0]
+    kernel, bias = (np.asarray(params["head"][n], float) for n in ("kernel", "bias"))
+    if head.per_choice:
+        expected = (pooled @ kernel + bias)[..., 0]
+    else:
+        expected = pooled.sum(1) @ kernel + bias
+    np.testing.assert_allclose(logits, expected, atol=2e-6)
+    assert logits.dtype == jnp.float32
+    assert logits.std() > 0.03
+
+
+@HEADS
+def test_output_is_the_decoder_of_the_sequences(config, tokens, head):
+    params = params_of(config, head)
+    _, output = apply(config, head, params, tokens)
+    alone = transformer.apply(config, params["transformer"], tokens.reshape(10, 12))
+    np.testing.assert_allclose(output.hidden, alone.hidden, atol=2e-6)
+    np.testing.assert_array_equal(output.unembedding, alone.unembedding)
+
+
+@HEADS
+def test_pooled_at_the_first_extract_token(config, tokens, head):
+    """What follows it has no say, be it padding or a second one."""
+    other = tokens.copy()
+    places = (tokens == config.vocab_size - 1).argmax(-1)
+    after = np.arange(12) > places[..., None]
+    assert after.any()
+    other[after] = config.vocab_size - 1
+    logits = logits_of(config, head, tokens)
+    assert largest_difference(logits, logits_of(config, head, other)) < 1e-6
+    other = tokens.copy()
+    other[:, :, 1] = 1 + other[:, :, 1] % 50
+    assert largest_difference(logits, logits_of(config, head, other)) > 1e-2
+
+
+@HEADS
+def test_more_padding_changes_nothing(config, tokens, head):
+    padded = np.pad(tokens, ((0, 0), (0, 0), (0, 4)))
+    difference = largest_difference(
+        logits_of(config, head, tokens), logits_of(config, head, padded)
+    )
+    assert difference < 1e-6
+
+
+def test_judged_together_is_the_sum_of_the_sequences(config, tokens):
+    """Not their mean: the logits of each alone add up, but for one bias."""
+    both = logits_of(config, JUDGED_TOGETHER, tokens)
+    one, other = (
+        logits_of(config, JUDGED_TOGETHER, tokens[:, c : c + 1]) for c in (0, 1)
+    )
+    bias = np.asarray(params_of(config, JUDGED_TOGETHER)["head"]["bias"])
+    np.testing.assert_allclose(both, one + other - bias, atol=5e-6)
+
+
+def test_judged_together_does_not_depend_on_the_order(config, tokens):
+    swapped = tokens[:, ::-1]
+    difference = largest_difference(
+        logits_of(config, JUDGED_TOGETHER, tokens),
+        logits_of(config, JUDGED_TOGETHER, swapped),
+    )
+    assert difference < 1e-6
+
+
+def test_choices_permuted_permute_the_logits(tiny):
+    config, head = tiny(), Head(4, True, 0.1)
+    tokens = made_up_batch(config, (3, 4, 12), 4).tokens
+    order = [2, 0, 3, 1]
+    logits = logits_of(config, head, tokens)
+    assert logits.shape == (3, 4)
+    permuted = logits_of(config, head, tokens[:, order])
+    assert largest_difference(permuted, logits[:, order]) < 1e-6
+    assert largest_difference(permuted, logits) > 1e-2
+
+
+# --- dropout --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def no_dropout(tiny):
+    """The decoder's; the head has its own."""
+    return tiny(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
+
+
+@pytest.mark.parametrize("impl", ["hash", "threefry"])
+def test_mask_of_the_head_is_shared_by_the_choices(tiny, impl):
+    """Two choices alike get the same logit, examples alike do not."""
+    config = tiny(
+        embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0, dropout_impl=impl
+    )
+    tokens = made_up_batch(config, (1, 1, 12), 2).tokens
+    tokens = np.broadcast_to(tokens, (6, 2, 12))
+    head = Head(2, True, 0.5)
+    logits = logits_of(config, head, tokens, step_noise(1, jnp.int32(0), 6))
+    assert largest_difference(logits[:, 0], logits[:, 1]) < 1e-6
+    assert len(np.unique(logits[:, 0].round(5))) == 6
+    without = logits_of(config, head, tokens)
+    assert len(np.unique(without.round(5))) == 1
+
+
+def test_mask_of_the_head_differs_between_steps_and_seeds(no_dropout):
+    tokens = made_up_batch(no_dropout, (4, 2, 12), 2).tokens
+    noises = [step_noise(*each, 4) for each in ((1, 0), (1, 0), (1, 1), (2, 0))]
+    logits = [logits_of(no_dropout, CHOICES, tokens, noise) for noise in noises]
+    np.testing.assert_array_equal(logits[0], logits[1])
+    for other in logits[2:]:
+        assert largest_difference(logits[0], other) > 1e-3
+
+
+@HEADS
+def test_dropout_of_the_head_keeps_the_expectation(no_dropout, head):
+    tokens = made_up_batch(no_dropout, (1, 2, 12), 2).tokens
+    tokens = np.broadcast_to(tokens, (1000, 2, 12))
+    params = params_of(no_dropout, head)
+    exact = logits_of(no_dropout, head, tokens[:1])
+    noise = step_noise(1, jnp.int32(0), 1000)
+    drawn = np.asarray(apply(no_dropout, head, params, tokens, noise)[0])
+    error = drawn.std(0) / np.sqrt(1000)
+    assert (drawn.std(0) > 0.05).all()
+    np.testing.assert_array_less(np.abs(drawn.mean(0) - exact[0]), 5 * error)
+
+
+def test_mask_of_an_example_depends_on_its_number_alone(config, tokens):
+    """In whatever part of the batch it is computed: for accumulation and devices."""
+    noise = step_noise(3, jnp.int32(7), 5)
+    for head in (JUDGED_TOGETHER, CHOICES):
+        whole = logits_of(config, head, tokens, noise)
+        rows = np.array([3, 1])
+        part = logits_of(config, head, tokens[rows], Noise(noise.key, noise.rows[rows]))
+        assert largest_difference(whole[rows], part) < 1e-6
+
+
+def test_sequences_of_an_example_have_masks_of_their_own(config):
+    """In the decoder: alike, they come out different."""
+    tokens = made_up_batch(config, (1, 1, 12), 2).tokens
+    tokens = np.broadcast_to(tokens, (3, 2, 12))
+    logits = logits_of(config, Head(2, True, 0.0), tokens, step_noise(1, 0, 3))
+    assert len(np.unique(logits.round(5))) == 6
+
+
+# --- parameters -----------------------------------------------------------------
+
+
+def test_initial_head_is_normal_with_bias_zero(tiny):
+    config = tiny(embed_dim=512)
+    head = Head(40, False, 0.1)
+    params = init_params(config, head, jax.random.key(0))
+    assert set(params) == {"transformer", "head"}
+    kernel, bias = params["head"]["kernel"], params["head"]["bias"]
+    assert (kernel.shape, bias.shape) == ((512, 40), (40,))
+    assert kernel.dtype == bias.dtype == jnp.float32
+    assert not bias.any()
+    assert float(kernel.std()) == pytest.approx(0.02, rel=0.03)
+    assert float(kernel.mean()) == pytest.approx(0.0, abs=6e-4)
+    assert float(jnp.abs(kernel).max()) > 0.06, "it is not truncated"
+    other = init_params(config, head, jax.random.key(1))
+    assert largest_difference(kernel, other["head"]["kernel"]) > 0.01
+
+
+def test_initial_decoder_is_that_of_pretraining(config):
+    params = init_params(config, CHOICES, jax.random.key(0))
+    expected = jax.eval_shape(
+        lambda key: transformer.init_params(config, key), jax.random.key(0)
+    )
+    shapes = [
+        jax.tree.map(lambda leaf: leaf.shape, tree)
+        for tree in (params["transformer"], expected)
+    ]
+    assert shapes[0] == shapes[1]
+    assert float(params["transformer"]["wte"][-3:].std()) == pytest.approx(
+        0.02, rel=0.3
+    )
+
+
+@pytest.mark.parametrize(
+    ("head", "count"),
+    [
+        (Head(2, True, 0.1), 116_537_857),
+        (Head(2, False, 0.1), 116_538_626),
+        (Head(3, False, 0.1), 116_539_395),
+        (Head(6, False, 0.1), 116_541_702),
+    ],
+    ids=str,
+)
+def test_paper_size_has_the_number_of_parameters(tiny_model_config, head, count):
+    config = tiny_model_config(**PAPER)
+    shapes = jax.eval_shape(
+        lambda key: heads.init_params(config, head, key), jax.random.key(0)
+    )
+    assert count_params(shapes) == count
+    width = 1 if head.per_choice else head.num_outputs
+    assert shapes["head"]["kernel"].shape == (768, width)
+
+
+@HEADS
+def test_gradients_reach_special_tokens_and_every_parameter(config, tokens, head):
+    params = params_of(config, head)
+
+    def loss(params):
+        logits, _ = heads.apply(config, head, params, tokens)
+        return jnp.square(logits).sum()
+
+    gradients = jax.jit(jax.grad(loss))(params)
+    by_token = np.abs(gradients["transformer"]["wte"]).max(1)
+    assert (by_token[-3:] > 1e-3).all(), "start, delimiter and extract token"
+    unused = np.setdiff1d(np.arange(97), tokens)
+    assert not by_token[unused].any()
+    for path, gradient in jax.tree.leaves_with_path(gradients):
+        assert np.abs(gradient).max() > 1e-6, jax.tree_util.keystr(path)

@@ -1,0 +1,180 @@
+"""Heads and their losses against Hugging Face's PyTorch models.
+
+OpenAIGPTDoubleHeadsModel is an independent port of the released code's multiple
+choice, but for its language modelling loss: it averages over all tokens of the batch,
+where the released code averages each sequence first. OpenAIGPTForSequenceClassification
+has no bias and reads the last token that is not padding, here the extract token.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from made_up_batches import made_up_batch
+from test_parity import (
+    TOLERANCE,
+    largest_difference,
+    paths_and_leaves,
+    perturbed_params,
+    torch,
+    torch_names,
+    transformers,
+)
+
+from gpt1_jax.model import heads
+from gpt1_jax.model.heads import Head
+from gpt1_jax.training.losses import (
+    classification_loss,
+    next_token_loss,
+    sequence_mean_weights,
+)
+
+NUM_CHOICES, NUM_LABELS, SEQ_LEN = 3, 4, 40
+SPECIALS = 3
+IGNORED = -100  # a label that is none, in PyTorch
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model_config):
+    return tiny_model_config(
+        vocab_size=208 + SPECIALS,
+        num_layers=3,
+        num_heads=4,
+        embed_dim=64,
+        mlp_dim=256,
+        max_seq_len=64,
+    )
+
+
+def our_params(config, num_outputs):
+    """The decoder's, perturbed as in `test_parity`, and a head that is not small."""
+    rng = np.random.default_rng(7)
+    kernel = 0.3 * rng.normal(size=(config.embed_dim, num_outputs))
+    bias = 0.5 * rng.normal(size=num_outputs)
+    head = {"kernel": kernel.astype(np.float32), "bias": bias.astype(np.float32)}
+    return {"transformer": perturbed_params(config, kernel_scale=5.0), "head": head}
+
+
+def torch_config(config, **values):
+    """For a vocabulary as it was before the special tokens."""
+    return transformers.OpenAIGPTConfig(
+        vocab_size=config.vocab_size - SPECIALS,
+        n_positions=config.max_seq_len,
+        n_embd=config.embed_dim,
+        n_layer=config.num_layers,
+        n_head=config.num_heads,
+        attn_implementation="eager",
+        **values,
+    )
+
+
+def hold_weights(model, config, params, head_names):
+    """Lets their model, its vocabulary grown by three, hold our parameters."""
+    model.resize_token_embeddings(config.vocab_size, mean_resizing=False)
+    theirs, names = dict(model.named_parameters()), torch_names(config.num_layers)
+    assert {*names.values(), *head_names.values()} == set(theirs)
+    with torch.no_grad():
+        for path, leaf in paths_and_leaves(params["transformer"]):
+            theirs[names[path]].copy_(torch.tensor(np.asarray(leaf)))
+        for ours, name in head_names.items():
+            theirs[name].copy_(torch.tensor(params["head"][ours].T))
+    return model.eval()
+
+
+def our_outputs(config, head, params, tokens):
+    apply = jax.jit(heads.apply, static_argnums=(0, 1))
+    return apply(config, head, params, jnp.asarray(tokens))
+
+
+# --- multiple choice ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def choices(config):
+    """(batch, our logits and decoder's output, their outputs)"""
+    params = our_params(config, 1)
+    model = transformers.OpenAIGPTDoubleHeadsModel(torch_config(config))
+    names = {
+        "kernel": "multiple_choice_head.summary.weight",
+        "bias": "multiple_choice_head.summary.bias",
+    }
+    model = hold_weights(model, config, params, names)
+    assert model.lm_head.weight is model.transformer.tokens_embed.weight
+    batch = made_up_batch(config, (4, NUM_CHOICES, SEQ_LEN), NUM_CHOICES)
+    padding = np.arange(SEQ_LEN) >= batch.lengths[..., None]
+    with torch.no_grad():
+        theirs = model(
+            torch.tensor(batch.tokens).long(),
+            mc_token_ids=torch.tensor(batch.lengths - 1).long(),
+            mc_labels=torch.tensor(batch.targets.argmax(1)),
+            labels=torch.tensor(np.where(padding, IGNORED, batch.tokens)).long(),
+            output_hidden_states=True,
+        )
+    head = Head(NUM_CHOICES, per_choice=True, dropout=0.1)
+    return batch, our_outputs(config, head, params, batch.tokens), theirs
+
+
+def test_choices_and_hidden_states_equal_the_torch_model(choices):
+    _, (logits, output), theirs = choices
+    assert largest_difference(logits, theirs.mc_logits.numpy()) < TOLERANCE
+    assert float(logits.std()) > 0.3
+    hidden = theirs.hidden_states[-1].reshape(output.hidden.shape).numpy()
+    assert largest_difference(output.hidden, hidden) < TOLERANCE
+
+
+def test_loss_of_the_choices_equals_the_torch_model(choices):
+    batch, (logits, _), theirs = choices
+    ours = classification_loss(logits, batch.targets)
+    assert float(ours) == pytest.approx(theirs.mc_loss.item(), abs=TOLERANCE)
+
+
+def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(choices):
+    """Either rule applied to the other's outputs gives the other's number.
+
+    Theirs: the mean over all tokens of the batch. Ours, the released code's: the mean
+    over each sequence, then over sequences. The lengths differ, so the means do.
+    """
+    batch, (_, output), theirs = choices
+    tokens, lengths = batch.tokens.reshape(-1, SEQ_LEN), batch.lengths.ravel()
+    per_sequence = sequence_mean_weights(jnp.asarray(lengths), SEQ_LEN)
+    predicted = np.arange(SEQ_LEN) < lengths[:, None] - 1
+    per_token = (predicted / predicted.sum()).astype(np.float32)
+
+    def our_loss(weights):
+        return float(next_token_loss(*output, tokens, weights, jnp.dtype("float32")))
+
+    their_nll = torch.nn.functional.cross_entropy(
+        theirs.logits.reshape(*tokens.shape, -1)[:, :-1].transpose(1, 2),
+        torch.tensor(tokens)[:, 1:].long(),
+        reduction="none",
+    ).numpy()
+    their_means = [
+        nll[: length - 1].mean() for nll, length in zip(their_nll, lengths, strict=True)
+    ]
+    assert our_loss(per_token) == pytest.approx(theirs.loss.item(), abs=TOLERANCE)
+    assert our_loss(per_sequence) == pytest.approx(np.mean(their_means), abs=TOLERANCE)
+    assert len(set(lengths)) > 3
+    assert abs(our_loss(per_sequence) - theirs.loss.item()) > 100 * TOLERANCE
+
+
+# --- classification -------------------------------------------------------------
+
+
+def test_classes_equal_the_torch_model(config):
+    params = our_params(config, NUM_LABELS)
+    params["head"]["bias"][:] = 0.0
+    settings = torch_config(config, num_labels=NUM_LABELS, pad_token_id=0)
+    model = transformers.OpenAIGPTForSequenceClassification(settings)
+    model = hold_weights(model, config, params, {"kernel": "score.weight"})
+    batch = made_up_batch(config, (6, 1, SEQ_LEN), NUM_LABELS)
+    with torch.no_grad():
+        theirs = model(
+            torch.tensor(batch.tokens[:, 0]).long(),
+            labels=torch.tensor(batch.targets.argmax(1)),
+        )
+    head = Head(NUM_LABELS, per_choice=False, dropout=0.1)
+    logits, _ = our_outputs(config, head, params, batch.tokens)
+    assert logits.shape == (6, NUM_LABELS)
+    assert largest_difference(logits, theirs.logits.numpy()) < TOLERANCE
+    loss = classification_loss(logits, batch.targets)
+    assert float(loss) == pytest.approx(theirs.loss.item(), abs=TOLERANCE)

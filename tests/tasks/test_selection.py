@@ -1,0 +1,271 @@
+"""Tasks by name, and tasks of the user's own."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from tiny_tasks import finetune_config
+
+from gpt1_jax.data.batching import EncodedExamples
+from gpt1_jax.tasks import loading
+from gpt1_jax.tasks.files import MissingData
+from gpt1_jax.tasks.selection import custom_task, find_task, select_tasks
+from gpt1_jax.tasks.sources import load_split
+from gpt1_jax.tasks.table import TASKS
+
+LABELS = ("no", "yes")
+BASE = {"init_from": "runs/pretrain/tiny"}
+
+
+def custom_config(train="", **overrides):
+    """A task of the user's own: two texts, two labels."""
+    values = {"head": "classification", "text": ("a", "b"), "labels": LABELS}
+    custom = {f"custom__{k}": v for k, v in {**values, **overrides}.items()}
+    return finetune_config("custom", BASE, data__train=str(train), **custom)
+
+
+@pytest.fixture
+def training_file(tmp_path):
+    """`training_file(labels)`: a file of JSON lines with these labels; its path."""
+
+    def make(labels, column="label"):
+        path = tmp_path / "train.jsonl"
+        rows = [{"a": f"{i}", "b": "2", column: y} for i, y in enumerate(labels)]
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    return make
+
+
+# --- by name --------------------------------------------------------------------
+
+
+def test_tasks_are_taken_in_the_order_named():
+    config = finetune_config("rte+sst2+rte", BASE)
+    tasks, resolved = select_tasks(config)
+    assert [task.name for task in tasks] == ["rte", "sst2"]
+    assert resolved == config
+    assert tasks[0] is TASKS["rte"]
+
+
+def test_all_is_every_task_of_the_table():
+    tasks, _ = select_tasks(finetune_config("all", BASE))
+    assert tasks == list(TASKS.values())
+    assert len(tasks) == 14
+
+
+@pytest.mark.parametrize("names", ["sst", "sst2+Sst2+rte", "sst2+all", "sst2+custom"])
+def test_unknown_task_is_refused_with_the_list(names):
+    with pytest.raises(ValueError, match="There is no task '") as raised:
+        select_tasks(finetune_config(names, BASE))
+    message = str(raised.value)
+    assert "'sst2'" not in message.partition(";")[0], "only the unknown are named"
+    for name in TASKS:
+        assert name in message
+    assert "and, alone, 'all' and 'custom'" in message
+
+
+def test_find_task_is_the_task_of_a_run():
+    assert find_task(finetune_config("mnli", BASE)) is TASKS["mnli"]
+    config = custom_config()
+    assert find_task(config) == custom_task(config)
+
+
+# --- of the user's own ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("head", "text", "choices", "transform"),
+    [
+        ("classification", ("a",), (), "single"),
+        ("classification", ("a", "b"), (), "pair"),
+        ("similarity", ("a", "b"), (), "similarity"),
+        ("multiple_choice", ("a",), ("c", "d"), "multiple_choice"),
+        ("multiple_choice", ("a", "b"), ("c",), "multiple_choice"),
+    ],
+)
+def test_custom_task_has_the_transform_of_its_head(head, text, choices, transform):
+    config = custom_config(head=head, text=text, choices=choices, label="gold")
+    (task,), resolved = select_tasks(config)
+    assert (task.name, task.transform) == ("custom", transform)
+    assert (task.text, task.choices, task.label) == (text, choices, "gold")
+    assert (task.labels, task.score_range) == (LABELS, None)
+    assert task.metrics == ("accuracy",)
+    assert resolved == config
+
+
+@pytest.mark.parametrize("head", ["classification", "similarity"])
+def test_custom_task_with_a_score_range_has_scores(head):
+    config = custom_config(head=head, score_range=(1.0, 5.0), labels=())
+    (task,), resolved = select_tasks(config)
+    assert (task.labels, task.score_range) == ((), (1.0, 5.0))
+    assert task.metrics == ("pearson",)
+    assert resolved == config
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        (dict(head=""), "--config.custom.head: classification, similarity"),
+        (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
+        (dict(text=("a", "b", "c")), "names 3 columns"),
+        (dict(head="similarity", text=("a",)), "'similarity' takes 2"),
+        (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
+        (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
+        (dict(labels=("yes",)), r"labels=\('yes',\): there must be two labels"),
+        (
+            dict(head="multiple_choice", choices=("c", "d", "e")),
+            r"labels=\('no', 'yes'\) must name each of the columns .*'d', 'e'\)",
+        ),
+        (
+            dict(head="multiple_choice", choices=("c", "d"), score_range=(0.0, 5.0)),
+            r"score_range=\(0\.0, 5\.0\) does not go with the head",
+        ),
+        (dict(metrics=("auc",)), "'auc' is no metric of a task with 2 labels"),
+        (
+            dict(metrics=("accuracy", "f1"), labels=("no", "so", "yes")),
+            "'f1' is no metric of a task with 3 labels; those are accuracy, matthews",
+        ),
+        (
+            dict(metrics=("accuracy",), score_range=(0.0, 5.0)),
+            "'accuracy' is no metric of a task with scores; those are pearson, spear",
+        ),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_custom_task_that_does_not_fit_is_refused(overrides, named):
+    with pytest.raises(ValueError, match=named):
+        select_tasks(custom_config(**overrides))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "labels"),
+    [
+        (("f1", "accuracy"), LABELS),
+        (("matthews",), (*LABELS, "so")),
+        (("pearson",), ()),
+    ],
+)
+def test_custom_task_takes_metrics_that_fit(metrics, labels):
+    score_range = (0.0, 0.0) if labels else (0.0, 5.0)
+    config = custom_config(metrics=metrics, labels=labels, score_range=score_range)
+    assert custom_task(config).metrics == metrics
+
+
+# --- labels of the training file ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("labels", "names", "numbers"),
+    [
+        (["yes", "no", "yes"], ("no", "yes"), [1, 0, 1]),
+        ([2, 10, 2, 1], ("1", "10", "2"), [2, 1, 2, 0]),
+        ([True, False], ("False", "True"), [1, 0]),
+        ([1.5, 0.5], ("0.5", "1.5"), [1, 0]),
+    ],
+)
+def test_labels_are_those_of_the_training_file(training_file, labels, names, numbers):
+    """Numbers too are names, as they are in a file of text alone."""
+    config = custom_config(training_file(labels), labels=())
+    (task,), resolved = select_tasks(config)
+    assert task.labels == resolved.custom.labels == names
+    assert find_task(resolved) == task
+    examples = load_split(
+        task, "train", source="files", directory="", paths=resolved.data.paths()
+    )
+    assert [example.label for example in examples] == numbers
+
+
+def test_labels_are_inferred_from_a_table_too(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text("a\tb\tgold\n1\t2\tpos\n3\t4\tneg\n")
+    (task,), _ = select_tasks(custom_config(path, labels=(), label="gold"))
+    assert task.labels == ("neg", "pos")
+
+
+def test_labels_given_by_name_take_numbers_as_places(training_file):
+    config = custom_config(training_file([1, 0, "yes"]))
+    (task,), _ = select_tasks(config)
+    examples = load_split(
+        task, "train", source="files", directory="", paths=config.data.paths()
+    )
+    assert [example.label for example in examples] == [1, 0, 1]
+
+
+def test_columns_of_choices_name_the_labels():
+    """No file is read."""
+    config = custom_config(
+        "nowhere.jsonl", head="multiple_choice", choices=("c", "d"), labels=()
+    )
+    (task,), resolved = select_tasks(config)
+    assert task.labels == resolved.custom.labels == ("c", "d")
+
+
+def test_one_label_alone_is_refused(training_file):
+    with pytest.raises(ValueError, match="there must be two labels at least"):
+        select_tasks(custom_config(training_file(["yes", "yes"]), labels=()))
+
+
+def test_training_file_without_the_label_column_is_refused(training_file):
+    config = custom_config(training_file(["yes"], column="gold"), labels=())
+    with pytest.raises(ValueError, match="has no column 'label' to take labels from"):
+        select_tasks(config)
+
+
+def test_training_file_that_is_missing_is_refused(tmp_path):
+    with pytest.raises(MissingData, match=r"--config\.data\.train=FILE"):
+        select_tasks(custom_config(labels=()))
+    with pytest.raises(MissingData, match="does not exist"):
+        select_tasks(custom_config(tmp_path / "train.jsonl", labels=()))
+
+
+# --- their examples -------------------------------------------------------------
+
+
+def load(config):
+    """The custom task's data, its texts encoded as their lengths."""
+
+    def encode(task, examples):
+        sequences = [[np.array([len(text) for text in e.text])] for e in examples]
+        return EncodedExamples.collect(sequences, np.zeros((len(examples), 1)))
+
+    (task,), config = select_tasks(config)
+    return loading.load(task, config.data, encode)
+
+
+def with_data(config, **values):
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, **values))
+
+
+def test_load_reads_the_splits_that_are_named(training_file):
+    path = str(training_file(LABELS * 3))
+    config = with_data(custom_config(path), dev=path)
+    data = load(config)
+    assert (len(data.train.examples), len(data.dev.encoded)) == (6, 6)
+    assert data.test is None
+    assert len(load(with_data(config, test=path)).test.examples) == 6
+
+
+def test_load_refuses_files_that_are_missing(training_file, tmp_path):
+    """A test file too, if it is named."""
+    path, nowhere = str(training_file(LABELS)), str(tmp_path / "nowhere.jsonl")
+    for values in (dict(), dict(dev=nowhere), dict(dev=path, test=nowhere)):
+        with pytest.raises(
+            MissingData, match=r"nowhere\.jsonl does not exist|data\.dev"
+        ):
+            load(with_data(custom_config(path), **values))
+
+
+def test_load_takes_the_same_part_each_time(training_file):
+    path = str(training_file(LABELS * 20))
+    config = with_data(custom_config(path), dev=path)
+    few = with_data(config, max_train_examples=7, max_dev_examples=5)
+    texts = [[e.text[0] for e in load(few).train.examples] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) == 7
+    assert texts[0] == sorted(texts[0], key=int), "in the order of the file"
+    assert texts[0] != [str(i) for i in range(7)], "but not its head"
+    assert len(load(few).dev.examples) == 5
+    whole = with_data(config, max_train_examples=40, max_dev_examples=41)
+    assert len(load(whole).train.examples) == len(load(whole).dev.examples) == 40
