@@ -7,7 +7,8 @@ Made-up examples whose lengths are distributed as those of the task in GPT-1's t
 The peer is how `openai-gpt` is fine-tuned with transformers: its classification model,
 batches padded to their longest sequence, AdamW; RACE's four choices are four
 sequences with one output each. It trains the classifier alone; `jax_*` trains with the
-paper's auxiliary language model, `jax_*_no_lm` without, which is the peer's work.
+paper's auxiliary language model, `jax_*_no_lm` without, which is the peer's work, and
+`jax_*_padded` with all sequences padded to 512.
 
 Batches come from a few that repeat, so that each shape is compiled before the clock
 starts. Turns and processes are those of `train_step.py`.
@@ -24,12 +25,11 @@ import harness
 import numpy as np
 from command_line import add_sizes, count, some_of
 from harness import Trainer, Variant
-from recipe import pretrain_config, token_probabilities
+from recipe import load_config, pretrain_config, token_probabilities
 
 from gpt1_jax.data.batching import Batch, bucket
 
 NUM_SPECIALS = 3
-BUCKETS = (32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 class Lengths(NamedTuple):
@@ -54,8 +54,9 @@ def all_variants() -> dict[str, Variant]:
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
         build = "torch_finetune.build_transformers"
         variants[f"hf_{short}"] = Variant(build, dtype, {}, hf, batches)
-        for suffix, weight in (("", 0.5), ("_no_lm", 0.0)):
-            build, options = "finetune_step.build_jax", {"aux_lm_weight": weight}
+        for suffix, weight in (("", 0.5), ("_no_lm", 0.0), ("_padded", 0.5)):
+            padded, build = suffix == "_padded", "finetune_step.build_jax"
+            options = {"aux_lm_weight": weight, "padded": padded}
             variants[f"jax_{short}{suffix}"] = Variant(
                 build, dtype, options, ours, batches
             )
@@ -88,7 +89,7 @@ def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
 
 
 def build_jax(
-    flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float
+    flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float, padded: bool
 ) -> Trainer:
     """This package's step, put together as `gpt1_jax.training.finetune` does."""
     import jax
@@ -122,13 +123,15 @@ def build_jax(
 
     state = jax.jit(fresh, out_shardings=parallel.replicated(mesh))()
     seed = jnp.uint32(0)
+    data = load_config("finetune", flags.task).data
+    buckets = () if padded else data.seq_len_buckets
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
-        missing = bucket(longest, BUCKETS, flags.seq_len) - longest
+        missing = bucket(longest, buckets, flags.seq_len) - longest
         tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, missing)))
-        padded = batch._replace(tokens=tokens)
-        return Batch(*(parallel.to_global_batch(array, mesh) for array in padded))
+        arrays = batch._replace(tokens=tokens)
+        return Batch(*(parallel.to_global_batch(array, mesh) for array in arrays))
 
     def update(batch: Batch) -> jax.Array:
         nonlocal state
@@ -164,7 +167,7 @@ def table(results: Mapping[str, Any], batch: int) -> str:
                 name,
                 f"{r['median_seconds']:.4g}",
                 f"{r['min_seconds']:.4g}",
-                f"{batch / r['median_seconds']:.1f}",
+                f"{batch / r['median_seconds']:.3g}",
                 f"{ratio:.2f}" if ratio else "-",
                 f"{r['first_step_seconds']:.1f}",
                 f"{r['peak_bytes'] / 2**30:.2f}",

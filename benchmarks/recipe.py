@@ -13,12 +13,17 @@ HEAD_DIM = 64
 MLP_RATIO = 4  # mlp_dim / embed_dim
 
 
+def load_config(name: str, argument: str) -> Any:
+    """The `ConfigDict` of `configs/NAME.py:ARGUMENT`."""
+    path = Path(__file__).parent.parent / "configs" / f"{name}.py"
+    return runpy.run_path(str(path))["get_config"](argument)
+
+
 def pretrain_config(flags: argparse.Namespace, dtype: str) -> Any:
     """`configs/pretrain.py` with the benchmark's sizes and a rate that is never 0."""
     from gpt1_jax.config import from_config_dict
 
-    path = Path(__file__).parent.parent / "configs" / "pretrain.py"
-    config = runpy.run_path(str(path))["get_config"]("paper")
+    config = load_config("pretrain", "paper")
     config.model.update(
         num_layers=flags.layers,
         num_heads=flags.embed_dim // HEAD_DIM,

@@ -12,7 +12,7 @@ import optax
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig
-from gpt1_jax.data.batching import Batch, TrainBatches, read_ahead
+from gpt1_jax.data.batching import Batch, TrainBatches, bucket, read_ahead
 from gpt1_jax.model import heads, transformer
 from gpt1_jax.model.dropout import Noise, step_noise
 from gpt1_jax.model.heads import Head
@@ -206,7 +206,13 @@ def _train_step(
     num_steps: int,
 ) -> loop.TrainStep:
     """The jitted step with this run's seed."""
-    mesh, num_seqs = parallel.make_mesh(), data.train.encoded.num_seqs
+    mesh, examples = parallel.make_mesh(), data.train.encoded
+    longest = bucket(
+        int(examples.lengths.max()),
+        config.data.seq_len_buckets,
+        config.data.max_seq_len or model.max_seq_len,
+    )
+    largest = dataclasses.replace(model, max_seq_len=longest)
     step = make_finetune_step(
         model,
         head,
@@ -214,7 +220,7 @@ def _train_step(
         make_schedule(config.optimizer, num_steps),
         aux_lm_weight=config.head.aux_lm_weight,
         accumulation_steps=setup.accumulation_steps(
-            config.train, model, mesh, num_seqs
+            config.train, largest, mesh, examples.num_seqs
         ),
     )
     jitted, seed = setup.jit_step(step, mesh, num_scalars=1), config.seeds[0]

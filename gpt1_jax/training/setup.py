@@ -49,7 +49,7 @@ def accumulation_steps(
 
     Args:
       train: batch size and, if not 0, the parts.
-      model: sizes.
+      model: sizes; `max_seq_len` that of the longest batch.
       mesh: of the run.
       num_seqs: sequences of an example.
     """
