@@ -109,7 +109,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             keep_best=1,  # by the task's first metric on the development split
         ),
         log=config_dict.create(
-            every_steps=50,
+            every_steps=20,
             tensorboard=True,
             profile_first_step=10,
             profile_steps=0,
