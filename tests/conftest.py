@@ -87,6 +87,16 @@ def tiny_config(corpus_dir):
 
 
 @pytest.fixture(scope="session")
+def tiny(tiny_model_config) -> Callable[..., ModelConfig]:
+    """`tiny(**overrides)`: a decoder of one narrow layer."""
+
+    def make(**overrides) -> ModelConfig:
+        return tiny_model_config(**{"num_layers": 1, "mlp_dim": 32, **overrides})
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def pretrained(corpus_dir, tmp_path_factory):
     """The folder of a tiny pre-trained run that reads 40 tokens, saved at 8 and 12."""
     from gpt1_jax.training import pretrain

@@ -37,6 +37,10 @@ class TaskDataConfig:
             f"config.data.seq_len_buckets={buckets} must be rising lengths in tokens.",
         )
 
+    def longest(self, model_max_seq_len: int) -> int:
+        """Tokens of the longest sequence for a model that reads so many."""
+        return self.max_seq_len or model_max_seq_len
+
     def paths(self) -> dict[str, str]:
         """The files of a custom task by split."""
         named = {"train": self.train, "dev": self.dev, "test": self.test}

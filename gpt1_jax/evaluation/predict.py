@@ -71,7 +71,7 @@ def _predict(
     """Labels or scores, and probabilities, of examples."""
     score_loss = trained.head.score_loss
     model = transfer.finetuned_config(source)
-    max_seq_len = trained.data.max_seq_len or model.max_seq_len
+    max_seq_len = trained.data.longest(model.max_seq_len)
     encoded = encode_examples(task, examples, source.tokenizer, max_seq_len, score_loss)
     mesh = parallel.make_mesh()
     batch_size = -(-config.batch_size // mesh.size) * mesh.size

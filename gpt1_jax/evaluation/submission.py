@@ -11,6 +11,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.tasks.task import Example, Task
+from gpt1_jax.training import run_folder
 
 # Our names to the leaderboard's: a file for each subset of the test split.
 GLUE_FILES = {
@@ -182,7 +183,5 @@ def _check(
 
 
 def _write(path: epath.Path, lines: Iterable[str]) -> None:
-    """Writes a file whole or not at all."""
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    partial.replace(path)
+    """Writes lines, a file whole or not at all."""
+    run_folder.write_whole(path, "".join(f"{line}\n" for line in lines))

@@ -76,9 +76,9 @@ def run(config: FinetuneConfig, workdir: str) -> None:
             bar.update()
     table = tables.results_table(results, skipped)
     if parallel.is_main_process():
-        (folder / "results.md").write_text(table)
+        run_folder.write_whole(folder / "results.md", table)
         if plan[1:]:
-            finetune.write_json(folder / ALL_RESULTS_FILE, results)
+            run_folder.write_json(folder / ALL_RESULTS_FILE, results)
     say(table)
 
 
@@ -122,7 +122,7 @@ def _load(
     alone: bool,
 ) -> TaskData | None:
     """A task's data; where there is none, and other tasks are left, says so."""
-    max_seq_len = config.data.max_seq_len or config.model["max_seq_len"]
+    max_seq_len = config.data.longest(config.model["max_seq_len"])
     encode = loading.encoder(source.tokenizer, max_seq_len, config.head.score_loss)
     try:
         return loading.load(task, config.data, encode)
@@ -150,7 +150,7 @@ def _run_one(
     predictor = finetune.run(planned.config, str(planned.folder), source, data)
     result = _conclude(planned, source, data, predictor)
     if parallel.is_main_process():
-        finetune.write_json(planned.folder / RESULTS_FILE, result)
+        run_folder.write_json(planned.folder / RESULTS_FILE, result)
         if not (keep or planned.config.suite.keep_checkpoints):
             (planned.folder / "checkpoints").rmtree()
     return result
@@ -193,10 +193,8 @@ def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str,
     task, score_loss = planned.task, planned.config.head.score_loss
     predictions, probabilities = read_outputs(task, logits, score_loss)
     if parallel.is_main_process():
-        folder = planned.folder / "predictions"
-        folder.mkdir(parents=True, exist_ok=True)
         submission.write_predictions(
-            folder / f"{name}.jsonl",
+            planned.folder / "predictions" / f"{name}.jsonl",
             task,
             split.examples,
             predictions,
@@ -208,4 +206,4 @@ def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str,
             )
     if any(example.label is None for example in split.examples):
         return {"n": len(split.examples), "scores": None}
-    return scoring.score(task, split, logits, score_loss)
+    return scoring.score(task, split, predictions)

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from gpt1_jax.data.batching import EncodedExamples
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -188,8 +189,7 @@ def read_outputs(
     """
     if task.score_range and score_loss == "regression":
         return logits[:, 0].astype(np.float64), np.zeros((len(logits), 0))
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True), dtype=np.float64)
-    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    probabilities = special.softmax(logits.astype(np.float64), axis=1)
     if task.score_range:
         return probabilities @ _score_classes(task), probabilities
     return logits.argmax(axis=1), probabilities

@@ -220,10 +220,8 @@ class _LatestAndBest(checkpoint_managers.PreservationPolicy):
         del context
         steps = sorted(checkpoint.step for checkpoint in checkpoints)
         kept = steps[-self.config.keep_latest :]
-        sign = -1 if self.best.highest else 1
-        known = [step for step in steps if step in self.measured]
-        known.sort(key=lambda step: sign * self.measured[step])
-        kept += known[: self.config.keep_best]
+        known = {s: self.measured[s] for s in steps if s in self.measured}
+        kept += _best_first(known, self.best.highest)[: self.config.keep_best]
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
 
@@ -306,8 +304,14 @@ def _best_step(directory: epath.Path, steps: list[int]) -> int:
     if not measured:
         return steps[-1]
     ((metric, _),) = next(iter(measured.values())).items()
-    sign = -1 if metric == LOWEST_LOSS.metric else 1
-    return max(measured, key=lambda step: (sign * measured[step][metric], -step))
+    values = {step: metrics[metric] for step, metrics in measured.items()}
+    return _best_first(values, highest=metric != LOWEST_LOSS.metric)[0]
+
+
+def _best_first(measured: Mapping[int, float], highest: bool) -> list[int]:
+    """Steps by their metric, of equally good ones the earliest first."""
+    sign = -1 if highest else 1
+    return sorted(measured, key=lambda step: (sign * measured[step], step))
 
 
 def _read_measured(directory: epath.Path, metric: str) -> dict[int, float]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -172,7 +171,7 @@ def make_predictor(
         mesh,
         config.eval.batch_size,
         config.data.seq_len_buckets,
-        config.data.max_seq_len or model.max_seq_len,
+        config.data.longest(model.max_seq_len),
     )
 
 
@@ -210,7 +209,7 @@ def _train_step(
     longest = bucket(
         int(examples.lengths.max()),
         config.data.seq_len_buckets,
-        config.data.max_seq_len or model.max_seq_len,
+        config.data.longest(model.max_seq_len),
     )
     largest = dataclasses.replace(model, max_seq_len=longest)
     step = make_finetune_step(
@@ -243,7 +242,7 @@ def _batches(
         num_steps,
         config.seeds[0],
         config.data.seq_len_buckets,
-        config.data.max_seq_len or model.max_seq_len,
+        config.data.longest(model.max_seq_len),
     )
     for local in read_ahead(source, first_step):
         yield Batch(*(parallel.to_global_batch(array, mesh) for array in local))
@@ -301,10 +300,3 @@ def resolved(config: FinetuneConfig, source: transfer.TrainedRun) -> FinetuneCon
     model = dataclasses.asdict(transfer.model_config(source, config.model))
     del model["vocab_size"]  # the tokenizer's, and three
     return dataclasses.replace(config, model=model)
-
-
-def write_json(path: epath.Path, value: Any) -> None:
-    """Writes a JSON file by a temporary name."""
-    partial = path.parent / f"{path.name}.partial"
-    partial.write_text(json.dumps(value, indent=1) + "\n")
-    partial.replace(path)

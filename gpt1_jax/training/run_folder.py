@@ -76,11 +76,21 @@ def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
     """Writes the resolved configuration and the tokenizer."""
     if not parallel.is_main_process():
         return
-    partial = folder / f"{CONFIG_FILE}.partial"
-    partial.write_text(json.dumps(config.to_dict(), indent=2) + "\n")
-    partial.replace(folder / CONFIG_FILE)
+    write_json(folder / CONFIG_FILE, config.to_dict())
     if not (folder / "tokenizer").exists():
         tokenizer.save(folder / "tokenizer")
+
+
+def write_json(path: epath.Path, value: Any) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_whole(path, json.dumps(value, indent=2) + "\n")
+
+
+def write_whole(path: epath.Path, text: str) -> None:
+    """Writes a text file whole or not at all."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from scipy import special
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.batching import EncodedExamples, EvalBatches
@@ -92,15 +93,12 @@ def loss(logits: np.ndarray, targets: np.ndarray) -> float:
     logits = logits.astype(np.float64)
     if logits.shape[1] == 1:
         return float(np.square(logits - targets).mean())
-    log_sum = np.logaddexp.reduce(logits, axis=1, keepdims=True)
-    return float(-(targets * (logits - log_sum)).sum(axis=1).mean())
+    log_probs = special.log_softmax(logits, axis=1)
+    return float(-(targets * log_probs).sum(axis=1).mean())
 
 
-def score(
-    task: Task, split: Split, logits: np.ndarray, score_loss: str
-) -> dict[str, Any]:
+def score(task: Task, split: Split, predictions: np.ndarray) -> dict[str, Any]:
     """The metrics of a split's predictions; see `gpt1_jax.tasks.metrics.evaluate`."""
-    predictions, _ = read_outputs(task, logits, score_loss)
     labels = [example.label for example in split.examples]
     subsets = [example.subset for example in split.examples]
     return task_metrics.evaluate(task, predictions, labels, subsets)
@@ -131,7 +129,8 @@ class DevScores:
             if stop.received:
                 return None
             logits[rows] = outputs
-        scores = score(self._task, self._split, logits, self._score_loss)
+        predictions, _ = read_outputs(self._task, logits, self._score_loss)
+        scores = score(self._task, self._split, predictions)
         values = {f"valid_{name}": scores[name] for name in self._task.metrics}
         dev_loss = loss(logits, examples.targets)
         shown = "  ".join(f"{n} {scores[n]:.4f}" for n in self._task.metrics)

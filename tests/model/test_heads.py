@@ -54,16 +54,6 @@ def largest_difference(one, other):
 
 
 @pytest.fixture(scope="module")
-def tiny(tiny_model_config):
-    """`tiny(**overrides)`: a decoder of one narrow layer."""
-
-    def make(**overrides):
-        return tiny_model_config(**{"num_layers": 1, "mlp_dim": 32, **overrides})
-
-    return make
-
-
-@pytest.fixture(scope="module")
 def config(tiny):
     return tiny()
 

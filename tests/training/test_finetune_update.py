@@ -30,16 +30,6 @@ init_params = jax.jit(heads.init_params, static_argnums=(0, 1))
 
 
 @pytest.fixture(scope="module")
-def tiny(tiny_model_config):
-    """`tiny(**overrides)`: a decoder of one narrow layer."""
-
-    def make(**overrides):
-        return tiny_model_config(**{"num_layers": 1, "mlp_dim": 32, **overrides})
-
-    return make
-
-
-@pytest.fixture(scope="module")
 def no_dropout(tiny):
     return tiny(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
 
