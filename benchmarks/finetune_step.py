@@ -27,7 +27,7 @@ from command_line import add_sizes, count, some_of
 from harness import Trainer, Variant
 from recipe import load_config, pretrain_config, token_probabilities
 
-from gpt1_jax.data.batching import Batch, bucket
+from gpt1_jax.data.batching import Batch, Groups, bucket, real_places
 
 NUM_SPECIALS = 3
 
@@ -125,13 +125,17 @@ def build_jax(
     seed = jnp.uint32(0)
     data = load_config("finetune", flags.task).data
     buckets = () if padded else data.seq_len_buckets
+    groups = Groups(mesh.size, parts=1, sizes=data.packed_sizes)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
-        missing = bucket(longest, buckets, flags.seq_len) - longest
-        tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, missing)))
-        arrays = batch._replace(tokens=tokens)
-        return Batch(*(parallel.to_global_batch(array, mesh) for array in arrays))
+        seq_len = bucket(longest, buckets, flags.seq_len)
+        tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, seq_len - longest)))
+        batch = batch._replace(tokens=tokens)
+        if not padded:
+            places = real_places(batch.lengths, seq_len, groups)
+            batch = batch._replace(places=places)
+        return jax.tree.map(lambda array: parallel.to_global_batch(array, mesh), batch)
 
     def update(batch: Batch) -> jax.Array:
         nonlocal state

@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.data.batching import Batch
+from gpt1_jax.data.batching import Batch, Groups, real_places
 
 
 def made_up_batch(
@@ -24,3 +24,10 @@ def made_up_batch(
         tokens[place][[0, end // 2, end - 1]] = start, delimiter, extract
     classes = rng.integers(0, num_outputs, shape[0])
     return Batch(tokens, lengths, np.eye(num_outputs, dtype=np.float32)[classes])
+
+
+def packed(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
+    """The batch with the places of its real tokens."""
+    groups = Groups(devices, parts, sizes=8)
+    places = real_places(batch.lengths, batch.tokens.shape[-1], groups)
+    return batch._replace(places=places)

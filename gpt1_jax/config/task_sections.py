@@ -20,11 +20,17 @@ class TaskDataConfig:
     max_dev_examples: int
     max_seq_len: int
     seq_len_buckets: tuple[int, ...]
+    packed_sizes: int
 
     def __post_init__(self):
         one_of("data.source", self.source, ("tfds", "jsonl", "official", "files"))
         not_negative(
-            "data", self, "max_train_examples", "max_dev_examples", "max_seq_len"
+            "data",
+            self,
+            "max_train_examples",
+            "max_dev_examples",
+            "max_seq_len",
+            "packed_sizes",
         )
         require(
             self.source in ("tfds", "files") or bool(self.dir),

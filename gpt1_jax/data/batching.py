@@ -2,8 +2,8 @@
 
 C sequences make an example: one text, two orders, or one for each choice. A batch is
 padded to the shortest of a few lengths that holds all of it, so few shapes are
-compiled and short texts cost little. The batch at a step is a pure function of
-(seed, step), as in pre-training.
+compiled. A training batch also lists where its real tokens are, so that padding costs
+little. The batch at a step is a pure function of (seed, step), as in pre-training.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ class Batch(NamedTuple):
     tokens: Any  # [B, C, T] int32, filled up with 0
     lengths: Any  # [B, C] int32, real tokens of each sequence
     targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
+    places: Any = None  # [S, R] int32, of the real tokens of S groups of examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +84,44 @@ def bucket(length: int, buckets: Sequence[int], max_seq_len: int) -> int:
     return next(fitting, max_seq_len)
 
 
+class Groups(NamedTuple):
+    """How the examples of a batch are grouped to be packed.
+
+    A device's rows are contiguous; part p of them is rows p, p + parts, ...: see
+    `gpt1_jax.training.state.accumulated_gradients`.
+    """
+
+    devices: int
+    parts: int  # of a batch computed one at a time
+    sizes: int  # R is a multiple of so many parts of a group's padded size; 0: no R
+
+
+def real_places(lengths: np.ndarray, seq_len: int, groups: Groups) -> np.ndarray:
+    """Where the real tokens of a padded batch are.
+
+    Args:
+      lengths: [B, C], real tokens of each sequence.
+      seq_len: T.
+      groups: of its examples.
+
+    Returns:
+      [S, R] int32, S = devices * parts: token t of sequence n of a group of N stands
+      at n * T + t; behind the last of a group follow entries of N * T.
+    """
+    devices, parts, sizes = groups
+    by_part = lengths.reshape(devices, -1, parts, lengths.shape[1]).swapaxes(1, 2)
+    grouped = by_part.reshape(devices * parts, -1)  # [S, N]
+    real = np.arange(seq_len) < grouped[:, :, None]
+    real = real.reshape(len(grouped), -1)  # [S, N T]
+    unit = -(-real.shape[1] // sizes)
+    size = -(-int(grouped.sum(axis=1).max()) // unit) * unit
+    places = np.full((len(grouped), size), real.shape[1], np.int32)
+    for row, group in zip(places, real, strict=True):
+        found = np.flatnonzero(group)
+        row[: len(found)] = found
+    return places
+
+
 class TrainBatches:
     """Training batches by step, as a random-access source.
 
@@ -97,6 +136,7 @@ class TrainBatches:
       seed: of the orders.
       buckets: lengths to pad to, rising.
       max_seq_len: the longest sequence.
+      groups: to pack a batch in.
     """
 
     def __init__(
@@ -108,10 +148,11 @@ class TrainBatches:
         seed: int,
         buckets: Sequence[int],
         max_seq_len: int,
+        groups: Groups,
     ):
         self._examples, self._batch_size, self._rows = examples, batch_size, rows
         self._num_steps, self._buckets = num_steps, buckets
-        self._max_seq_len = max_seq_len
+        self._max_seq_len, self._groups = max_seq_len, groups
         self._longest = examples.lengths.max(axis=1)
         self._per_epoch = len(examples) // batch_size
 
@@ -133,7 +174,16 @@ class TrainBatches:
         chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
         longest = int(self._longest[chosen].max())
         seq_len = bucket(longest, self._buckets, self._max_seq_len)
-        return self._examples.batch(chosen[self._rows], seq_len)
+        batch = self._examples.batch(chosen[self._rows], seq_len)
+        if not self._groups.sizes:
+            return batch
+        # The size of a group is that of the fullest, on whichever host.
+        places = real_places(self._examples.lengths[chosen], seq_len, self._groups)
+        first, last = (
+            row * len(places) // self._batch_size
+            for row in (self._rows.start, self._rows.stop)
+        )
+        return batch._replace(places=places[first:last])
 
 
 class EvalBatches:

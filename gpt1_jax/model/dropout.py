@@ -63,7 +63,7 @@ def dropout(
       noise: of this step; None returns `x`.
       site: which of the forward pass's dropouts this is.
       impl: "hash", or "threefry" for `jax.random.bernoulli`.
-      rows: [N] global row indices where axis 0 is not the batch.
+      rows: global row indices where they are not the batch's; x is [*rows.shape, ..].
 
     Returns:
       An array like `x`.
@@ -72,7 +72,8 @@ def dropout(
         return x
     rows = noise.rows if rows is None else rows
     if impl == "threefry":
-        key = jax.random.fold_in(jax.random.fold_in(noise.key, site), rows[0])
+        first = rows.reshape(-1)[0]
+        key = jax.random.fold_in(jax.random.fold_in(noise.key, site), first)
         keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
         return jnp.where(keep, x / (1.0 - rate), jnp.zeros_like(x))
     return _hash_dropout(x, site_words(noise, site), rows, rate)
@@ -88,7 +89,7 @@ def _hash_dropout(
     x: jax.Array, words: jax.Array, rows: jax.Array, rate: float
 ) -> jax.Array:
     scaled = (x.astype(jnp.float32) * keep_scale(rate)).astype(x.dtype)
-    return jnp.where(keep_mask(words, rows, x.shape[1:], rate), scaled, 0)
+    return jnp.where(keep_mask(words, rows, x.shape[rows.ndim :], rate), scaled, 0)
 
 
 def _hash_dropout_fwd(x, words, rows, rate):
@@ -138,19 +139,19 @@ def random_bits(
 
     Args:
       words: [2] uint32, the key.
-      rows: [N] uint32, global row indices.
+      rows: uint32, global row indices, of any shape.
       row_shape: the shape of one row.
       window: (start, size) along each axis of a row, to get a part of it.
 
     Returns:
-      [N, *row_shape], or [N, *sizes] of the window; uint16.
+      [*rows.shape, *row_shape], or [*rows.shape, *sizes] of the window; uint16.
     """
     window = window or [(0, size) for size in row_shape]
     starts, sizes = (tuple(pair[i] for pair in window) for i in (0, 1))
     row_size = math.prod(row_shape)
     rows_per_page = min(max(1, 2**32 // row_size), 2**32 - 1)
     page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
-    per_row = (-1,) + (1,) * len(row_shape)
+    per_row = rows.shape + (1,) * len(row_shape)
     key = (words[0] ^ _mix(page)).reshape(per_row)  # _mix(0) == 0
     first = (row * np.uint32(row_size)).reshape(per_row)
     lasts = (row_shape[-1:], starts[-1:], sizes[-1:])
@@ -160,7 +161,7 @@ def random_bits(
         counter = (first >> 1) + _flat_index(*halved)
         hashed = _mix(_mix(counter ^ key) + words[1])
         halves = jax.lax.bitcast_convert_type(hashed, jnp.uint16)
-        return halves.reshape(len(rows), *sizes)
+        return halves.reshape(*rows.shape, *sizes)
     index = first + _flat_index(row_shape, starts, sizes)
     hashed = _mix(_mix((index >> 1) ^ key) + words[1])
     return (hashed >> (16 * (index & 1))).astype(jnp.uint16)
@@ -169,11 +170,11 @@ def random_bits(
 def _flat_index(
     shape: tuple[int, ...], starts: tuple[int, ...], sizes: tuple[int, ...]
 ) -> jax.Array:
-    """[1, *sizes] uint32, indices in an array of `shape` of a window's elements."""
-    index = jnp.zeros((1, *sizes), jnp.uint32)
+    """[*sizes] uint32, indices in an array of `shape` of a window's elements."""
+    index = jnp.zeros(sizes, jnp.uint32)
     stride = 1
     for axis in reversed(range(len(shape))):
-        steps = jax.lax.broadcasted_iota(jnp.uint32, (1, *sizes), axis + 1)
+        steps = jax.lax.broadcasted_iota(jnp.uint32, sizes, axis)
         index = index + (steps + np.uint32(starts[axis])) * np.uint32(stride)
         stride *= shape[axis]
     return index

@@ -15,6 +15,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import transformer
 from gpt1_jax.model.dropout import ATTN_PROBS, Noise, block_site, dropout
 from gpt1_jax.model.layers import Dense
+from gpt1_jax.model.packing import Packing
 from gpt1_jax.model.transformer import Output, Params
 
 
@@ -47,6 +48,7 @@ def apply(
     params: Params,
     tokens: jax.Array,
     noise: Noise | None = None,
+    packing: Packing | None = None,
 ) -> tuple[jax.Array, Output]:
     """A fine-tuned model (eq. 3).
 
@@ -56,17 +58,18 @@ def apply(
       params: as from `init_params`.
       tokens: [B, C, T]; each sequence holds the extract token.
       noise: of this training step, `rows` numbering the examples; None for no dropout.
+      packing: of the B C sequences, to compute nothing for their padding.
 
     Returns:
       Logits [B, K] float32 before the softmax over classes or choices, and the
-      decoder's output over the B C sequences.
+      decoder's output over the B C sequences, packed if they are.
     """
     num_examples, num_seqs, seq_len = tokens.shape
     flat = tokens.reshape(-1, seq_len)
     output = transformer.apply(
-        config, params["transformer"], flat, _each_sequence(noise, num_seqs)
+        config, params["transformer"], flat, _each_sequence(noise, num_seqs), packing
     )
-    pooled = _at_token(output.hidden, flat, config.vocab_size - 1)
+    pooled = _at_token(output.hidden, flat, config.vocab_size - 1, packing)
     pooled = pooled.reshape(num_examples, num_seqs, -1).astype(jnp.float32)
     if noise is not None:
         # One mask an example, shared by its choices (released code).
@@ -92,7 +95,12 @@ def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:
     return Noise(noise.key, rows.reshape(-1))
 
 
-def _at_token(hidden: jax.Array, tokens: jax.Array, token: int) -> jax.Array:
+def _at_token(
+    hidden: jax.Array, tokens: jax.Array, token: int, packing: Packing | None
+) -> jax.Array:
     """[N, D], states at the first place of a token, which each sequence holds."""
-    places = jnp.argmax(tokens == token, axis=1)
-    return jnp.take_along_axis(hidden, places[:, None, None], axis=1)[:, 0]
+    places = jnp.argmax(tokens == token, axis=1)[:, None]
+    if packing is not None:
+        places = jnp.take_along_axis(packing.slots, places, axis=1)
+    places = places.reshape(len(hidden), -1, 1)
+    return jnp.take_along_axis(hidden, places, axis=1).reshape(-1, hidden.shape[-1])

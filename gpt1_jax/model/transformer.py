@@ -25,6 +25,7 @@ from gpt1_jax.model.dropout import (
     dropout,
 )
 from gpt1_jax.model.layers import Dense, LayerNorm, gelu
+from gpt1_jax.model.packing import Packing, pack, unpack
 
 Params = dict[str, Any]
 
@@ -32,7 +33,7 @@ Params = dict[str, Any]
 class Output(NamedTuple):
     """What the decoder gives: the logits are `hidden @ unembedding.T`."""
 
-    hidden: jax.Array  # [N, T, D]
+    hidden: jax.Array  # [N, T, D], or [S, R, D] of packed tokens
     unembedding: jax.Array  # [rows, D]: V tokens, then T positions if configured
 
 
@@ -43,16 +44,21 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, layer: int | jax.Array, noise: Noise | None
+        self,
+        x: jax.Array,
+        layer: int | jax.Array,
+        noise: Noise | None,
+        packing: Packing | None,
     ) -> jax.Array:
         cfg = self.config
         dtype = jnp.dtype(cfg.dtype)
+        rows = _token_rows(noise, packing)
 
         def residual_dropout(y: jax.Array, place: int) -> jax.Array:
-            site = block_site(layer, place)
-            return dropout(y, cfg.resid_dropout, noise, site, impl=cfg.dropout_impl)
+            site, rate = block_site(layer, place), cfg.resid_dropout
+            return dropout(y, rate, noise, site, impl=cfg.dropout_impl, rows=rows)
 
-        attended = Attention(cfg, name="attn")(x, layer, noise)
+        attended = Attention(cfg, name="attn")(x, layer, noise, packing)
         attended = residual_dropout(attended, ATTN_OUTPUT)
         x = LayerNorm(dtype, name="ln_1")(x + attended)
         mlp = MLP(cfg, name="mlp")(x)
@@ -66,17 +72,18 @@ class Attention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, layer: int | jax.Array, noise: Noise | None
+        self,
+        x: jax.Array,
+        layer: int | jax.Array,
+        noise: Noise | None,
+        packing: Packing | None,
     ) -> jax.Array:
         cfg = self.config
-        dtype = jnp.dtype(cfg.dtype)
-        num_seqs, seq_len, embed_dim = x.shape
-        qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)  # [N, T, 3 D]
-        head_dim = embed_dim // cfg.num_heads
-        query, key, value = (
-            part.reshape(num_seqs, seq_len, cfg.num_heads, head_dim)
-            for part in jnp.split(qkv, 3, axis=-1)
-        )
+        dtype, embed_dim = jnp.dtype(cfg.dtype), x.shape[-1]
+        qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)
+        qkv = unpack(qkv, packing)  # [N, T, 3 D]
+        heads = (*qkv.shape[:2], cfg.num_heads, embed_dim // cfg.num_heads)
+        query, key, value = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
         attended = causal_attention(
             query,
             key,
@@ -87,7 +94,8 @@ class Attention(nn.Module):
             dropout_impl=cfg.dropout_impl,
             impl=cfg.attention_impl,
         )
-        return Dense(embed_dim, dtype, name="c_proj")(attended.reshape(x.shape))
+        attended = pack(attended.reshape(*qkv.shape[:2], embed_dim), packing)
+        return Dense(embed_dim, dtype, name="c_proj")(attended)
 
 
 class MLP(nn.Module):
@@ -114,28 +122,43 @@ class Transformer(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, tokens: jax.Array, noise: Noise | None = None) -> Output:
+    def __call__(
+        self,
+        tokens: jax.Array,
+        noise: Noise | None = None,
+        packing: Packing | None = None,
+    ) -> Output:
         """Runs the decoder.
 
         Args:
           tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
           noise: of this training step; None for no dropout.
+          packing: of sequences with padding at their ends, to leave it out.
 
         Returns:
-          The hidden states of the last layer and the matrix that scores them.
+          The hidden states of the last layer, [S, R, D] where the sequences are
+          packed, and the matrix that scores them.
         """
         cfg = self.config
         normal = nn.initializers.normal(0.02)
         wte = self.param("wte", normal, (cfg.vocab_size, cfg.embed_dim))
         wpe = self.param("wpe", normal, (cfg.max_seq_len, cfg.embed_dim))
-        x, unembedding = _embed(cfg, wte, wpe, tokens, noise)
+        x, unembedding = _embed(cfg, wte, wpe, tokens, noise, packing)
         block = Block(cfg, parent=None)
 
         def init_block(key: jax.Array) -> Params:
-            return block.init(key, x, 0, None)["params"]
+            return block.init(key, x, 0, None, None)["params"]
 
         layers = [self.param(f"h_{i}", init_block) for i in range(cfg.num_layers)]
-        return Output(_run_layers(cfg, block, layers, x, noise), unembedding)
+        hidden = _run_layers(cfg, block, layers, x, noise, packing)
+        return Output(hidden, unembedding)
+
+
+def _token_rows(noise: Noise | None, packing: Packing | None) -> jax.Array | None:
+    """What dropout numbers packed tokens by; None where its rows are sequences."""
+    if noise is None or packing is None:
+        return None
+    return packing.rows(noise.rows)
 
 
 def _embed(
@@ -144,6 +167,7 @@ def _embed(
     wpe: jax.Array,
     tokens: jax.Array,
     noise: Noise | None,
+    packing: Packing | None,
 ) -> tuple[jax.Array, jax.Array]:
     """h_0 = U W_e + W_p (eq. 2) and the output matrix, with embedding dropout."""
     seq_len = tokens.shape[-1]
@@ -153,25 +177,26 @@ def _embed(
             f"{cfg.max_seq_len}; shorten the sequences or raise max_seq_len."
         )
 
-    def drop(x: jax.Array, site: int, rows: jax.Array | None = None) -> jax.Array:
+    def drop(x: jax.Array, site: int, rows: jax.Array | None) -> jax.Array:
         return dropout(
             x, cfg.embed_dropout, noise, site, impl=cfg.dropout_impl, rows=rows
         )
 
+    rows = _token_rows(noise, packing)
     if cfg.embed_dropout_on == "matrix":
         # Released code: one mask on the matrix that lookup and softmax share.
         row_ids = jnp.arange(cfg.vocab_size + cfg.max_seq_len, dtype=jnp.uint32)
         wte = drop(wte, EMBED_SITE, row_ids[: cfg.vocab_size])
         wpe = drop(wpe, EMBED_SITE, row_ids[cfg.vocab_size :])
-    token_vectors, position_vectors = wte[tokens], wpe[:seq_len]  # [N, T, D], [T, D]
+    token_vectors = wte[pack(tokens, packing)]  # [N, T, D] or [S, R, D]
+    position_vectors = wpe[:seq_len] if packing is None else wpe[packing.positions]
     if cfg.embed_dropout_on == "lookups":
-        token_vectors = drop(token_vectors, EMBED_SITE)
-        position_vectors = drop(
-            jnp.broadcast_to(position_vectors, token_vectors.shape), EMBED_POSITION_SITE
-        )
+        token_vectors = drop(token_vectors, EMBED_SITE, rows)
+        position_vectors = jnp.broadcast_to(position_vectors, token_vectors.shape)
+        position_vectors = drop(position_vectors, EMBED_POSITION_SITE, rows)
     x = token_vectors + position_vectors
     if cfg.embed_dropout_on == "sum":
-        x = drop(x, EMBED_SITE)
+        x = drop(x, EMBED_SITE, rows)
     with_positions = cfg.softmax_rows == "tokens+positions"
     unembedding = jnp.concatenate([wte, wpe]) if with_positions else wte
     return x.astype(cfg.dtype), unembedding
@@ -183,11 +208,12 @@ def _run_layers(
     layers: list[Params],
     x: jax.Array,
     noise: Noise | None,
+    packing: Packing | None,
 ) -> jax.Array:
     """h_l = block(h_{l-1}) for l = 1..L, unrolled or as a scan."""
 
     def run_block(x: jax.Array, params: Params, layer: int | jax.Array) -> jax.Array:
-        return block.apply({"params": params}, x, layer, noise)
+        return block.apply({"params": params}, x, layer, noise, packing)
 
     run: Callable[..., jax.Array] = (
         jax.checkpoint(run_block) if cfg.remat else run_block
@@ -212,9 +238,10 @@ def apply(
     params: Params,
     tokens: jax.Array,
     noise: Noise | None = None,
+    packing: Packing | None = None,
 ) -> Output:
     """The decoder as a pure function; see `Transformer.__call__`."""
-    return Transformer(config).apply({"params": params}, tokens, noise)
+    return Transformer(config).apply({"params": params}, tokens, noise, packing)
 
 
 def logits(config: ModelConfig, output: Output) -> jax.Array:

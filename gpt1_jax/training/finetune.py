@@ -11,10 +11,11 @@ import optax
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig
-from gpt1_jax.data.batching import Batch, TrainBatches, bucket, read_ahead
+from gpt1_jax.data.batching import Batch, Groups, TrainBatches, bucket, read_ahead
 from gpt1_jax.model import heads, transformer
 from gpt1_jax.model.dropout import Noise, step_noise
 from gpt1_jax.model.heads import Head
+from gpt1_jax.model.packing import Packing, make_packing, pack
 from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.tasks.loading import TaskData
 from gpt1_jax.tasks.task import Task
@@ -74,12 +75,15 @@ def make_finetune_step(
     """
 
     def loss_fn(params: Any, batch: Batch, noise: Noise) -> tuple[jax.Array, Metrics]:
-        logits, output = heads.apply(model, head, params, batch.tokens, noise)
+        packing = batch_packing(batch)
+        logits, output = heads.apply(model, head, params, batch.tokens, noise, packing)
         clf_loss = classification_loss(logits, batch.targets)
         if not aux_lm_weight:
             return clf_loss, {"clf_loss": clf_loss}
         tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
         weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
+        # Packed, a sequence's last token has the next one's first behind it: weight 0.
+        tokens, weights = pack(tokens, packing), pack(weights, packing)
         dtype = jnp.dtype(model.dtype)
         lm_loss = next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
         loss = clf_loss + aux_lm_weight * lm_loss
@@ -98,6 +102,13 @@ def make_finetune_step(
         return state, metrics
 
     return finetune_step
+
+
+def batch_packing(batch: Batch) -> Packing | None:
+    """How to leave out the padding of a batch, if it says where its real tokens are."""
+    if batch.places is None:
+        return None
+    return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
 
 
 def run(
@@ -128,6 +139,7 @@ def run(
     head = make_head(task, config.head.dropout, config.head.score_loss)
     predictor = make_predictor(config, model, head, mesh)
     per_epoch, num_steps = count_steps(config, len(data.train.encoded))
+    parts = _accumulation_steps(config, model, data, mesh)
     run_folder.write(folder, config, source.tokenizer)
 
     best = Best(f"valid_{task.metrics[0]}", highest=True)
@@ -148,8 +160,8 @@ def run(
     records = _open_records(config, folder, int(state.step), num_steps)
     with contextlib.closing(checkpoints), contextlib.closing(records):
         pieces = loop.Run(
-            train_step=_train_step(config, model, head, optimizer, data, num_steps),
-            batches=_batches(config, model, data, num_steps, int(state.step), mesh),
+            train_step=_train_step(config, model, head, optimizer, num_steps, parts),
+            batches=_batches(config, model, data, num_steps, parts, int(state.step)),
             evaluate=scores,
             metadata=identity.metadata,
             checkpoints=checkpoints,
@@ -196,33 +208,42 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     return per_epoch, num_steps
 
 
-def _train_step(
+def _accumulation_steps(
     config: FinetuneConfig,
     model: ModelConfig,
-    head: Head,
-    optimizer: optax.GradientTransformationExtraArgs,
     data: TaskData,
-    num_steps: int,
-) -> loop.TrainStep:
-    """The jitted step with this run's seed."""
-    mesh, examples = parallel.make_mesh(), data.train.encoded
+    mesh: jax.sharding.Mesh,
+) -> int:
+    """Parts to compute a batch in, so that one of the longest examples fits."""
+    examples = data.train.encoded
     longest = bucket(
         int(examples.lengths.max()),
         config.data.seq_len_buckets,
         config.data.longest(model.max_seq_len),
     )
     largest = dataclasses.replace(model, max_seq_len=longest)
+    return setup.accumulation_steps(config.train, largest, mesh, examples.num_seqs)
+
+
+def _train_step(
+    config: FinetuneConfig,
+    model: ModelConfig,
+    head: Head,
+    optimizer: optax.GradientTransformationExtraArgs,
+    num_steps: int,
+    parts: int,
+) -> loop.TrainStep:
+    """The jitted step with this run's seed."""
     step = make_finetune_step(
         model,
         head,
         optimizer,
         make_schedule(config.optimizer, num_steps),
         aux_lm_weight=config.head.aux_lm_weight,
-        accumulation_steps=setup.accumulation_steps(
-            config.train, largest, mesh, examples.num_seqs
-        ),
+        accumulation_steps=parts,
     )
-    jitted, seed = setup.jit_step(step, mesh, num_scalars=1), config.seeds[0]
+    jitted = setup.jit_step(step, parallel.make_mesh(), num_scalars=1)
+    seed = config.seeds[0]
     return lambda state, batch: jitted(state, batch, jnp.uint32(seed))
 
 
@@ -231,10 +252,11 @@ def _batches(
     model: ModelConfig,
     data: TaskData,
     num_steps: int,
+    parts: int,
     first_step: int,
-    mesh: jax.sharding.Mesh,
 ) -> Iterator[Batch]:
     """Training batches on the devices, from `first_step` on."""
+    mesh = parallel.make_mesh()
     source = TrainBatches(
         data.train.encoded,
         config.train.batch_size,
@@ -243,9 +265,10 @@ def _batches(
         config.seeds[0],
         config.data.seq_len_buckets,
         config.data.longest(model.max_seq_len),
+        Groups(mesh.size, parts, config.data.packed_sizes),
     )
     for local in read_ahead(source, first_step):
-        yield Batch(*(parallel.to_global_batch(array, mesh) for array in local))
+        yield jax.tree.map(lambda array: parallel.to_global_batch(array, mesh), local)
 
 
 def _cadence(config: FinetuneConfig, per_epoch: int, num_steps: int) -> loop.Cadence:

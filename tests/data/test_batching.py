@@ -11,9 +11,11 @@ from gpt1_jax.data.batching import (
     Batch,
     EncodedExamples,
     EvalBatches,
+    Groups,
     TrainBatches,
     bucket,
     read_ahead,
+    real_places,
 )
 
 few = settings(deadline=None, max_examples=40)
@@ -56,13 +58,15 @@ def numbers(batch):
 def train_batches(encoded, **overrides):
     values = dict(
         batch_size=4,
-        rows=slice(None),
         num_steps=STEPS,
         seed=0,
         buckets=BUCKETS,
         max_seq_len=MAX_SEQ_LEN,
+        groups=Groups(devices=1, parts=1, sizes=8),
     )
-    return TrainBatches(encoded, **{**values, **overrides})
+    values = {**values, **overrides}
+    values.setdefault("rows", slice(0, values["batch_size"]))
+    return TrainBatches(encoded, **values)
 
 
 def eval_batches(encoded, batch_size=4, rows=slice(None)):
@@ -77,6 +81,12 @@ def host_rows(batch_size, hosts):
 def assert_same_batch(one, other):
     for left, right in zip(one, other, strict=True):
         np.testing.assert_array_equal(left, right)
+
+
+def joined(batches):
+    """The rows of all hosts in one batch."""
+    fields = zip(*batches, strict=True)
+    return Batch(*(None if f[0] is None else np.concatenate(f) for f in fields))
 
 
 # --- examples -------------------------------------------------------------------
@@ -237,16 +247,65 @@ def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
     """With one padded length, whichever host has the longest example."""
     lengths = [[3]] * 7 + [[20]]
     encoded = examples_of(lengths)
-    whole = train_batches(encoded)
-    parts = [train_batches(encoded, rows=rows) for rows in host_rows(4, hosts)]
+    groups = Groups(devices=4, parts=1, sizes=8)
+    whole = train_batches(encoded, groups=groups)
+    parts = [
+        train_batches(encoded, groups=groups, rows=rows) for rows in host_rows(4, hosts)
+    ]
     holders = set()
     for step in range(40):
         together = [part[step] for part in parts]
         assert len({batch.tokens.shape for batch in together}) == 1
-        joined = Batch(*map(np.concatenate, zip(*together, strict=True)))
-        assert_same_batch(joined, whole[step])
+        assert_same_batch(joined(together), whole[step])
         holders |= {i for i, batch in enumerate(together) if 7 in numbers(batch)}
     assert holders == set(range(hosts))
+
+
+# --- real tokens ----------------------------------------------------------------
+
+
+@few
+@given(
+    devices=st.integers(1, 3),
+    parts=st.integers(1, 3),
+    rows=st.integers(1, 3),
+    num_seqs=st.integers(1, 3),
+    sizes=st.integers(1, 20),
+    seed=st.integers(0, 99),
+)
+def test_real_places_list_the_tokens_of_each_group(
+    devices, parts, rows, num_seqs, sizes, seed
+):
+    """A device's rows are contiguous; a part takes every `parts`-th of them."""
+    shape, seq_len = (devices, rows, parts, num_seqs), 6
+    lengths = np.random.default_rng(seed).integers(1, seq_len + 1, shape)
+    places = real_places(
+        lengths.reshape(-1, num_seqs), seq_len, Groups(devices, parts, sizes)
+    )
+    padded = rows * num_seqs * seq_len
+    assert places.dtype == np.int32
+    assert places.shape[0] == devices * parts
+    most = 0
+    for device in range(devices):
+        for part in range(parts):
+            listed = places[device * parts + part]
+            own = lengths[device, :, part].ravel()
+            expected = [n * seq_len + t for n, k in enumerate(own) for t in range(k)]
+            assert listed[: len(expected)].tolist() == expected
+            assert (listed[len(expected) :] == padded).all()
+            most = max(most, len(expected))
+    unit = -(-padded // sizes)
+    assert places.shape[1] % unit == 0
+    assert places.shape[1] - unit < most <= places.shape[1]
+
+
+def test_train_batches_list_real_tokens_unless_told_not_to():
+    encoded = examples(10)
+    batch = train_batches(encoded)[3]
+    flat = batch.tokens.reshape(-1)
+    found = batch.places[0][batch.places[0] < len(flat)]
+    np.testing.assert_array_equal(flat[found], flat[flat > 0])
+    assert train_batches(encoded, groups=Groups(1, 1, sizes=0))[3].places is None
 
 
 # --- the iterator ---------------------------------------------------------------
@@ -322,5 +381,4 @@ def test_eval_batches_of_all_hosts_are_the_global_batch(hosts):
             np.testing.assert_array_equal(numbers_of_all, chosen)
         batches = [batch for _, batch in together]
         assert len({batch.tokens.shape for batch in batches}) == 1
-        joined = Batch(*map(np.concatenate, zip(*batches, strict=True)))
-        assert_same_batch(joined, expected)
+        assert_same_batch(joined(batches), expected)

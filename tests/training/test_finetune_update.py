@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from collectives import collectives
 from jax.sharding import Mesh
-from made_up_batches import made_up_batch
+from made_up_batches import made_up_batch, packed
 from tiny_tasks import finetune_config
 
-from gpt1_jax.data.batching import Batch
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel import mesh as parallel
@@ -137,6 +137,45 @@ def test_padding_does_not_change_the_update(no_dropout):
     assert largest_difference(results[0][1].params, results[1][1].params) < 1e-6
 
 
+MODELS = {
+    "as trained": {},
+    "scan": {"layer_loop": "scan", "remat": True},
+    "plain attention": {"attention_impl": "plain"},
+    "matrix": {"embed_dropout_on": "matrix", "softmax_rows": "tokens+positions"},
+    "lookups": {"embed_dropout_on": "lookups", "loss_chunk": 5},
+}
+
+
+@pytest.mark.parametrize("overrides", MODELS.values(), ids=MODELS)
+@HEADS
+def test_packing_does_not_change_the_update(tiny, head, overrides):
+    """With dropout, whose masks are the padded batch's: nothing but rounding."""
+    model = tiny(**overrides)
+    step, state = make_step(model, head)
+    batch = batch_for(model, head)
+    assert packed(batch).places.shape[1] < batch.tokens.size
+    results = [run_steps(jax.jit(step), state, each) for each in (batch, packed(batch))]
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
+    assert largest_difference(results[0][1].params, results[1][1].params) < 1e-6
+
+
+def test_threefry_masks_of_packed_tokens_drop_as_many(tiny):
+    """They number a whole array, so they are others; the mean loss is the same."""
+    model = tiny(dropout_impl="threefry", attn_dropout=0.0)
+    step, state = make_step(model, PAIRS)
+    batch = batch_for(model, PAIRS)
+    jitted = jax.jit(step)
+    losses = np.asarray(
+        [
+            [jitted(state, each, np.uint32(seed))[1]["loss"] for seed in range(64)]
+            for each in (batch, packed(batch))
+        ]
+    )
+    assert (losses[0] != losses[1]).all()
+    spread = losses.std() / np.sqrt(32)
+    assert abs(losses[0].mean() - losses[1].mean()) < 4 * spread
+
+
 # --- learning rates -------------------------------------------------------------
 
 # Section 4.1's schedule with the released code's arithmetic, rates of update t.
@@ -220,9 +259,10 @@ def test_accumulated_parts_equal_the_whole_batch(tiny, head, parts):
     whole, state = make_step(model, head)
     in_parts, _ = make_step(model, head, accumulation_steps=parts)
     expected, expected_state = run_steps(jax.jit(whole), state, batch)
-    actual, actual_state = run_steps(jax.jit(in_parts), state, batch)
-    np.testing.assert_allclose(actual, expected, rtol=1e-6)
-    assert largest_difference(actual_state.params, expected_state.params) < 1e-6
+    for each in (batch, packed(batch, parts=parts)):
+        actual, actual_state = run_steps(jax.jit(in_parts), state, each)
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
+        assert largest_difference(actual_state.params, expected_state.params) < 1e-6
 
 
 @pytest.mark.parametrize(("head", "parts"), [(PAIRS, 1), (CHOICES, 2)])
@@ -235,7 +275,10 @@ def test_eight_devices_train_as_one_does(tiny, head, parts):
         mesh = Mesh(np.asarray(devices), (parallel.DATA_AXIS,))
         step, state = make_step(model, head, accumulation_steps=parts)
         jitted = setup.jit_step(step, mesh, num_scalars=1)
-        batch = Batch(*(parallel.to_global_batch(array, mesh) for array in local))
+        batch = jax.tree.map(
+            lambda array, mesh=mesh: parallel.to_global_batch(array, mesh),
+            packed(local, len(devices), parts),
+        )
         assert len(batch.tokens.addressable_shards) == len(devices)
         state = on_devices(state, mesh)
         losses, state = run_steps(jitted, state, batch, jnp.uint32(5))
@@ -243,6 +286,17 @@ def test_eight_devices_train_as_one_does(tiny, head, parts):
     assert jax.device_count() == 8
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
     assert largest_difference(results[0][1], results[1][1]) < 1e-5
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@HEADS
+def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts):
+    model, mesh = tiny(), parallel.make_mesh()
+    local = made_up_batch(model, (16, 2, 12), head.num_outputs)
+    step, state = make_step(model, head, accumulation_steps=parts)
+    jitted = setup.jit_step(step, mesh, num_scalars=1)
+    for batch in (local, packed(local, mesh.size, parts)):
+        assert collectives(jitted, state, batch, SEED) == {"all-reduce"}
 
 
 def test_seeds_share_one_program_and_have_masks_of_their_own(tiny, monkeypatch):

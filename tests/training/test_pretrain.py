@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from collectives import collectives
 from jax.sharding import Mesh
 from tiny_run import assert_same_run, metrics_without_times, saved_state
 
@@ -90,6 +91,23 @@ def test_eight_devices_train_as_one_does(tiny_model_config, ways):
         results.append(losses_of(jitted, state, np.asarray(tokens)))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
     assert_close_trees(results[0][1].params, results[1][1].params)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {},
+        {"attention_impl": "plain", "dtype": "bfloat16"},
+        {"layer_loop": "scan", "remat": True, "loss_chunk": 5, "dtype": "bfloat16"},
+    ],
+    ids=str,
+)
+def test_devices_exchange_gradients_and_nothing_else(tiny_model_config, ways, parts):
+    model = tiny_model_config(**ways)
+    step, state = make_step(model, accumulation_steps=parts)
+    jitted = setup.jit_step(step, parallel.make_mesh())
+    assert collectives(jitted, state, tokens_for(model, 16)) == {"all-reduce"}
 
 
 @pytest.mark.parametrize("parts", [2, 8])
