@@ -67,7 +67,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             max_dev_examples=0,
             max_seq_len=0,  # tokens of a sequence, at most; 0: what the model reads
             # Batches are padded to the first of these that holds them.
-            seq_len_buckets=(32, 48, 64, 96, 128, 192, 256, 384, 512),
+            seq_len_buckets=(32, 64, 128, 256, 512),
             # In training, the padding is left out where a token is seen by itself: so
             # many parts of a padded batch are the sizes compiled; 0: left in.
             packed_sizes=16,

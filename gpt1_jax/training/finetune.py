@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import optax
 from etils import epath
 
-from gpt1_jax.config import FinetuneConfig, ModelConfig
+from gpt1_jax.config import FinetuneConfig, ModelConfig, OptimizerConfig
 from gpt1_jax.data.batching import Batch, Groups, TrainBatches, bucket, read_ahead
 from gpt1_jax.model import heads, transformer
 from gpt1_jax.model.dropout import Noise, step_noise
@@ -160,7 +161,7 @@ def run(
     records = _open_records(config, folder, int(state.step), num_steps)
     with contextlib.closing(checkpoints), contextlib.closing(records):
         pieces = loop.Run(
-            train_step=_train_step(config, model, head, optimizer, num_steps, parts),
+            train_step=_train_step(config, model, head, num_steps, parts),
             batches=_batches(config, model, data, num_steps, parts, int(state.step)),
             evaluate=scores,
             metadata=identity.metadata,
@@ -229,22 +230,33 @@ def _train_step(
     config: FinetuneConfig,
     model: ModelConfig,
     head: Head,
-    optimizer: optax.GradientTransformationExtraArgs,
     num_steps: int,
     parts: int,
 ) -> loop.TrainStep:
     """The jitted step with this run's seed."""
+    weight, seed = config.head.aux_lm_weight, config.seeds[0]
+    jitted = _jitted_step(model, head, config.optimizer, num_steps, weight, parts)
+    return lambda state, batch: jitted(state, batch, jnp.uint32(seed))
+
+
+@functools.lru_cache(maxsize=1)  # the next seed's run compiles nothing
+def _jitted_step(
+    model: ModelConfig,
+    head: Head,
+    optimizer: OptimizerConfig,
+    num_steps: int,
+    aux_lm_weight: float,
+    parts: int,
+) -> FinetuneStep:
     step = make_finetune_step(
         model,
         head,
-        optimizer,
-        make_schedule(config.optimizer, num_steps),
-        aux_lm_weight=config.head.aux_lm_weight,
+        make_optimizer(optimizer, num_steps),
+        make_schedule(optimizer, num_steps),
+        aux_lm_weight=aux_lm_weight,
         accumulation_steps=parts,
     )
-    jitted = setup.jit_step(step, parallel.make_mesh(), num_scalars=1)
-    seed = config.seeds[0]
-    return lambda state, batch: jitted(state, batch, jnp.uint32(seed))
+    return setup.jit_step(step, parallel.make_mesh(), num_scalars=1)
 
 
 def _batches(

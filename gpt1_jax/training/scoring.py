@@ -1,5 +1,6 @@
 """Predictions of a fine-tuned model over whole splits, and their scores."""
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,16 +45,7 @@ class Predictor:
         self._mesh, self._batch_size = mesh, batch_size
         self._buckets, self._max_seq_len = buckets, max_seq_len
         self._num_outputs = head.num_outputs
-
-        def predict_step(params: Any, tokens: jax.Array) -> jax.Array:
-            return heads.apply(model, head, params, tokens)[0]
-
-        everywhere = parallel.replicated(mesh)
-        self._step = jax.jit(
-            predict_step,
-            in_shardings=(everywhere, parallel.batch_sharding(mesh)),
-            out_shardings=everywhere,
-        )
+        self._step = _jitted_step(model, head, mesh)
 
     def __call__(self, params: Any, examples: EncodedExamples) -> np.ndarray:
         """Logits [examples, K] float32."""
@@ -82,6 +74,21 @@ class Predictor:
                 yield _on_host(*pending.pop(0))
         for part in pending:
             yield _on_host(*part)
+
+
+@functools.lru_cache(maxsize=1)  # the next seed's run compiles nothing
+def _jitted_step(
+    model: ModelConfig, head: Head, mesh: jax.sharding.Mesh
+) -> Callable[[Any, jax.Array], jax.Array]:
+    def predict_step(params: Any, tokens: jax.Array) -> jax.Array:
+        return heads.apply(model, head, params, tokens)[0]
+
+    everywhere = parallel.replicated(mesh)
+    return jax.jit(
+        predict_step,
+        in_shardings=(everywhere, parallel.batch_sharding(mesh)),
+        out_shardings=everywhere,
+    )
 
 
 def _on_host(rows: np.ndarray, outputs: jax.Array) -> tuple[np.ndarray, np.ndarray]:
