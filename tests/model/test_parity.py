@@ -245,8 +245,8 @@ def extra_final_layer_norm(patch):
     """With gain 1 and bias 0, as a converted checkpoint would start."""
     run_layers = transformer._run_layers
 
-    def with_final(cfg, block, params, x, noise):
-        x = run_layers(cfg, block, params, x, noise)
+    def with_final(cfg, block, params, x, *rest):
+        x = run_layers(cfg, block, params, x, *rest)
         gains = {"scale": jnp.ones(x.shape[-1]), "bias": jnp.zeros(x.shape[-1])}
         return LayerNorm(x.dtype, parent=None).apply({"params": gains}, x)
 
@@ -256,10 +256,10 @@ def extra_final_layer_norm(patch):
 def layer_norm_on_embeddings(patch):
     run_layers = transformer._run_layers
 
-    def with_first(cfg, block, params, x, noise):
+    def with_first(cfg, block, params, x, *rest):
         gains = {"scale": jnp.ones(x.shape[-1]), "bias": jnp.zeros(x.shape[-1])}
         x = LayerNorm(x.dtype, parent=None).apply({"params": gains}, x)
-        return run_layers(cfg, block, params, x, noise)
+        return run_layers(cfg, block, params, x, *rest)
 
     patch(transformer, "_run_layers", with_first)
 
@@ -271,21 +271,21 @@ class OtherBlock(nn.Module):
     wiring: str
 
     @nn.compact
-    def __call__(self, x, layer, noise):
+    def __call__(self, x, layer, *rest):
         attn = transformer.Attention(self.config, name="attn")
         mlp = transformer.MLP(self.config, name="mlp")
         ln_1 = LayerNorm(jnp.float32, name="ln_1")
         ln_2 = LayerNorm(jnp.float32, name="ln_2")
         if self.wiring == "pre":  # GPT-2
-            x = x + attn(ln_1(x), layer, noise)
+            x = x + attn(ln_1(x), layer, *rest)
             return x + mlp(ln_2(x))
         if self.wiring == "mlp_residual":  # the residual passes the first LayerNorm by
-            total = x + attn(x, layer, noise)
+            total = x + attn(x, layer, *rest)
             return ln_2(total + mlp(ln_1(total)))
         if self.wiring == "swapped_norms":
-            n = ln_2(x + attn(x, layer, noise))
+            n = ln_2(x + attn(x, layer, *rest))
             return ln_1(n + mlp(n))
-        attended = attn(x, layer, noise)
+        attended = attn(x, layer, *rest)
         n = ln_1(attended if self.wiring == "no_residual" else x + attended)
         return ln_2(n + mlp(n))
 
@@ -350,8 +350,8 @@ def patched_embedding(name, change):
     def mistake(patch):
         embed = transformer._embed
 
-        def other(cfg, wte, wpe, tokens, noise):
-            return change(embed, cfg, wte, wpe, tokens, noise)
+        def other(cfg, wte, wpe, tokens, *rest):
+            return change(embed, cfg, wte, wpe, tokens, *rest)
 
         patch(transformer, "_embed", other)
 
@@ -359,12 +359,12 @@ def patched_embedding(name, change):
     return mistake
 
 
-def positions_from_one(embed, cfg, wte, wpe, tokens, noise):
-    return embed(cfg, wte, jnp.roll(wpe, -1, axis=0), tokens, noise)
+def positions_from_one(embed, cfg, wte, wpe, tokens, *rest):
+    return embed(cfg, wte, jnp.roll(wpe, -1, axis=0), tokens, *rest)
 
 
-def scaled_embeddings(embed, cfg, wte, wpe, tokens, noise):
-    x, unembedding = embed(cfg, wte, wpe, tokens, noise)
+def scaled_embeddings(embed, cfg, wte, wpe, tokens, *rest):
+    x, unembedding = embed(cfg, wte, wpe, tokens, *rest)
     return x * cfg.embed_dim**0.5, unembedding
 
 

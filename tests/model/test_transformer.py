@@ -408,7 +408,7 @@ def test_softmax_rows_are_tokens_then_positions(
 
 def embedded(monkeypatch, config, params, tokens, noise):
     """h_0, the input of the first block, and the matrix of the softmax."""
-    monkeypatch.setattr(transformer, "_run_layers", lambda cfg, block, ps, x, n: x)
+    monkeypatch.setattr(transformer, "_run_layers", lambda cfg, block, ps, x, *_: x)
     output = apply(config, params, tokens, noise)
     return np.asarray(output.hidden), np.asarray(output.unembedding)
 
