@@ -249,7 +249,8 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
     if not steps:
         raise FileNotFoundError(
             f"{workdir} holds no checkpoint; name the folder of a run that has saved "
-            "one."
+            "one. A suite keeps those of its runs with "
+            "--config.suite.keep_checkpoints=True."
         )
     if step == BEST:
         step = _best_step(directory, steps)

@@ -86,7 +86,7 @@ def accumulated_gradients(
       loss_fn: (params, batch, noise) to the mean loss of the rows and to metrics
         that are means over the rows too.
       params: to differentiate by.
-      batch: arrays [B, ...], B a multiple of `parts`.
+      batch: arrays whose first axis, examples or groups of them, `parts` divides.
       noise: of the whole batch.
       parts: 1 computes the batch at once.
 
