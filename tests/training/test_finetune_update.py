@@ -299,6 +299,19 @@ def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts):
         assert collectives(jitted, state, batch, SEED) == {"all-reduce"}
 
 
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_step_lowers_for_accelerators(tiny, platform):
+    """Ahead of time, without one: the layouts that CPUs like are left to XLA."""
+    model = tiny(dtype="bfloat16")
+    batch = packed(batch_for(model, CHOICES), devices=4)
+    step, state = make_step(model, CHOICES)
+    traced = jax.jit(step).trace(state, batch, SEED)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert "stablehlo.gather" in text
+    for name in ("LayoutConstraint", "CustomSPMDPartitioning"):
+        assert name not in text
+
+
 def test_seeds_share_one_program_and_have_masks_of_their_own(tiny, monkeypatch):
     traces = []
     original = heads.apply
