@@ -93,7 +93,7 @@ class Groups(NamedTuple):
 
     devices: int
     parts: int  # of a batch computed one at a time
-    sizes: int  # R is a multiple of so many parts of a group's padded size; 0: no R
+    sizes: int  # R is a multiple of the padded size of a group divided by this
 
 
 def real_places(lengths: np.ndarray, seq_len: int, groups: Groups) -> np.ndarray:
@@ -175,7 +175,7 @@ class TrainBatches:
         longest = int(self._longest[chosen].max())
         seq_len = bucket(longest, self._buckets, self._max_seq_len)
         batch = self._examples.batch(chosen[self._rows], seq_len)
-        if not self._groups.sizes:
+        if not self._groups.sizes:  # padding is left in
             return batch
         # The size of a group is that of the fullest, on whichever host.
         places = real_places(self._examples.lengths[chosen], seq_len, self._groups)

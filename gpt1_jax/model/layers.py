@@ -109,17 +109,14 @@ def _row_major(x: jax.Array) -> jax.Array:
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
-# Without a rule of its own, the constraint would gather the array on every device.
-_row_major.def_partition(
-    partition=lambda mesh, args, result: (
-        mesh,
-        _row_major.fun,
-        args[0].sharding,
-        (args[0].sharding,),
-    ),
-    infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
-    sharding_rule="... -> ...",
-)
+def _partition(mesh: jax.sharding.Mesh, arguments: Any, result: Any) -> Any:
+    """Each device lays out its own part; XLA alone would gather all on every one."""
+    del result
+    sharding = arguments[0].sharding
+    return mesh, _row_major.fun, sharding, (sharding,)
+
+
+_row_major.def_partition(partition=_partition, sharding_rule="... -> ...")
 
 
 class LayerNorm(nn.Module):
