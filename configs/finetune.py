@@ -68,8 +68,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             max_seq_len=0,  # tokens of a sequence, at most; 0: what the model reads
             # Batches are padded to the first of these that holds them.
             seq_len_buckets=(32, 64, 128, 256, 512),
-            # In training, padding is left out of all but attention: the real tokens
-            # stand in so many sixteenths, say, of the padded batch. 0: it is left in.
+            # In training, padding is left out of all but attention: real tokens fill
+            # k/16 of the padded batch, with the smallest k. 0: padding is left in.
             packed_sizes=16,
         ),
         head=config_dict.create(
