@@ -60,6 +60,11 @@ def check(folder: epath.Path, config: JobConfig, *, finished: bool = False) -> N
 def _refuse_changes(
     saved: Mapping[str, Any], current: Mapping[str, Any], where: str
 ) -> None:
+    if saved["job"] != current["job"]:
+        raise ValueError(
+            f"The checkpoints in {where} belong to a run of the job {saved['job']!r}, "
+            f"not {current['job']!r}; name another --workdir."
+        )
     changes = changed_keys(saved, current)
     if changes:
         listed = "; ".join(

@@ -1,5 +1,7 @@
 import json
+import re
 
+import pytest
 from tiny_run import load_config
 
 from gpt1_jax.config import from_config_dict
@@ -28,3 +30,13 @@ def test_changed_keys_name_what_makes_another_run():
         "optimizer.learning_rate": (2.5e-4, 1e-3),
         "seed": (0, 7),
     }
+
+
+def test_a_folder_of_another_job_is_refused_in_one_line(tmp_path):
+    (tmp_path / "checkpoints" / "4").mkdir(parents=True)
+    run_folder.write_json(tmp_path / "config.json", paper().to_dict())
+    run_folder.check(tmp_path, paper())
+    values = load_config("sst2", file="finetune", init_from="runs/pretrain/paper")
+    with pytest.raises(ValueError, match=r"job 'pretrain', not 'finetune'") as error:
+        run_folder.check(tmp_path, from_config_dict(values.to_dict()))
+    assert re.search(r"name another --workdir\.$", str(error.value))
