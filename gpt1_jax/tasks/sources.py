@@ -113,8 +113,8 @@ def _jsonl_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
     names = [subset for subset, _ in found]
     if first not in names:
         raise MissingData(
-            f"{task.title}: there is no {split} data: {files[0][1]} does not exist. It "
-            "holds a JSON object a line, its fields named as in TensorFlow Datasets."
+            f"There is no {split} data of {task.title}: {files[0][1]} does not exist. "
+            "It holds a JSON object a line, its fields named as in TensorFlow Datasets."
         )
     if names.count(first) > 1:
         raise ValueError(
@@ -131,7 +131,7 @@ def _official_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
         matches = find(folder, table.path)
         if not matches:
             raise MissingData(
-                f"{task.title}: there is no {split} data: {folder / table.path} does "
+                f"There is no {split} data of {task.title}: {folder / table.path} does "
                 f"not exist. Unpack the files there as their authors distribute them."
             )
         if len(matches) > 1:

@@ -76,7 +76,7 @@ def make_finetune_step(
     """
 
     def loss_fn(params: Any, batch: Batch, noise: Noise) -> tuple[jax.Array, Metrics]:
-        packing = batch_packing(batch)
+        packing = _packing(batch)
         logits, output = heads.apply(model, head, params, batch.tokens, noise, packing)
         clf_loss = classification_loss(logits, batch.targets)
         if not aux_lm_weight:
@@ -105,7 +105,7 @@ def make_finetune_step(
     return finetune_step
 
 
-def batch_packing(batch: Batch) -> Packing | None:
+def _packing(batch: Batch) -> Packing | None:
     """How to leave out the padding of a batch, if it says where its real tokens are."""
     if batch.places is None:
         return None
