@@ -1,0 +1,46 @@
+"""Files and folders that appear whole or not at all, and their checksums."""
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+
+def write_whole(path: epath.PathLike, text: str) -> None:
+    """Writes a text file under a temporary name, then renames it."""
+    path = epath.Path(path)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
+
+
+def write_json(path: epath.PathLike, value: Any) -> None:
+    """Writes a JSON file whole or not at all."""
+    write_whole(path, json.dumps(value, indent=2) + "\n")
+
+
+@contextlib.contextmanager
+def whole_folder(directory: Path) -> Iterator[Path]:
+    """A folder that takes the name `directory` once it is whole, or vanishes."""
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        partial.rename(directory)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def sha256(path: epath.PathLike) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with epath.Path(path).open("rb") as file:
+        while data := file.read(1 << 22):
+            digest.update(data)
+    return digest.hexdigest()
