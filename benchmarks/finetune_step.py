@@ -94,13 +94,13 @@ def build_jax(
     """This package's step, put together as `gpt1_jax.training.finetune` does."""
     import jax
     import jax.numpy as jnp
+    from gpt1_jax.training.finetune import make_finetune_step
 
     from gpt1_jax.model import heads
     from gpt1_jax.model.heads import Head
     from gpt1_jax.parallel import mesh as parallel
     from gpt1_jax.training import optimizer as optimizers
     from gpt1_jax.training import setup
-    from gpt1_jax.training.finetune import make_finetune_step
     from gpt1_jax.training.state import init_state
 
     task, config = TASKS[flags.task], pretrain_config(flags, dtype)

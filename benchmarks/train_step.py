@@ -65,11 +65,11 @@ VARIANTS = all_variants()
 def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trainer:
     """This package's step, put together as `gpt1_jax.training.pretrain.run` does."""
     import jax
+    from gpt1_jax.training.pretrain import make_pretrain_step
 
     from gpt1_jax.model import transformer
     from gpt1_jax.parallel import mesh as parallel
     from gpt1_jax.training import optimizer as optimizers
-    from gpt1_jax.training.pretrain import make_pretrain_step
     from gpt1_jax.training.state import init_state
 
     config = pretrain_config(flags, dtype)

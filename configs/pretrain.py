@@ -100,6 +100,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         eval=config_dict.create(
             every_steps=1000,
             batch_size=64,  # sequences
+            max_batches=0,  # of the validation split, its first; 0: all of it
             sample_prompt="",  # text to continue; empty: a new paragraph
             sample_tokens=64,  # 0: no sample
             sample_temperature=1.0,

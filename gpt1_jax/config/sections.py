@@ -236,6 +236,7 @@ class EvalConfig:
 
     every_steps: int
     batch_size: int
+    max_batches: int
     sample_prompt: str
     sample_tokens: int
     sample_temperature: float
@@ -243,7 +244,7 @@ class EvalConfig:
 
     def __post_init__(self):
         positive("eval", self, "every_steps", "batch_size", "sample_temperature")
-        not_negative("eval", self, "sample_tokens", "sample_top_k")
+        not_negative("eval", self, "max_batches", "sample_tokens", "sample_top_k")
 
 
 @dataclasses.dataclass(frozen=True)

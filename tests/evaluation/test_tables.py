@@ -1,7 +1,6 @@
 import statistics
 
 import pytest
-
 from gpt1_jax.evaluation.tables import (
     PAPER,
     PAPER_GLUE,
@@ -9,6 +8,7 @@ from gpt1_jax.evaluation.tables import (
     results_table,
     summarise,
 )
+
 from gpt1_jax.tasks.table import TASKS
 
 # GPT-1 on the GLUE leaderboard, in points: the first metrics are the paper's.

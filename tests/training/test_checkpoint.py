@@ -5,8 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-
-from gpt1_jax.config import CheckpointConfig
 from gpt1_jax.training.checkpoint import (
     BEST,
     NEWEST,
@@ -15,6 +13,8 @@ from gpt1_jax.training.checkpoint import (
     abstract_state,
     read_params,
 )
+
+from gpt1_jax.config import CheckpointConfig
 from gpt1_jax.training.state import TrainState
 
 CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)

@@ -9,6 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
+from gpt1_jax.training.checkpoint import BEST, read_params
+from gpt1_jax.training.records import read_metrics
+from gpt1_jax.training.scoring import Predictor
 from tiny_run import (
     as_flags,
     assert_same_run,
@@ -21,9 +24,6 @@ from tiny_tasks import finetune_config, read_lines, rows, write_lines
 from gpt1_jax.data import tokenizers
 from gpt1_jax.evaluation import suite
 from gpt1_jax.training import finetune, loop
-from gpt1_jax.training.checkpoint import BEST, read_params
-from gpt1_jax.training.records import read_metrics
-from gpt1_jax.training.scoring import Predictor
 
 FILES = ("results.json", "predictions/dev.jsonl", "predictions/test.jsonl")
 

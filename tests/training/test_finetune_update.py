@@ -6,6 +6,7 @@ import numpy as np
 import optax
 import pytest
 from collectives import collectives
+from gpt1_jax.training.finetune import count_steps, make_finetune_step, make_head
 from jax.sharding import Mesh
 from made_up_batches import made_up_batch, packed
 from tiny_tasks import finetune_config
@@ -15,7 +16,6 @@ from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.training import setup
-from gpt1_jax.training.finetune import count_steps, make_finetune_step, make_head
 from gpt1_jax.training.losses import classification_loss, next_token_nll
 from gpt1_jax.training.optimizer import make_optimizer, make_schedule, skip_nonfinite
 from gpt1_jax.training.state import init_state

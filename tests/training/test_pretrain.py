@@ -4,6 +4,8 @@ import numpy as np
 import optax
 import pytest
 from collectives import collectives
+from gpt1_jax.training.records import read_metrics
+from gpt1_jax.training.validation import Validation
 from jax.sharding import Mesh
 from tiny_run import assert_same_run, metrics_without_times, saved_state
 
@@ -15,9 +17,7 @@ from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.training import loop, pretrain, run_folder, setup
 from gpt1_jax.training.losses import next_token_nll
 from gpt1_jax.training.optimizer import skip_nonfinite
-from gpt1_jax.training.records import read_metrics
 from gpt1_jax.training.state import init_state
-from gpt1_jax.training.validation import Validation
 
 
 def make_step(model, *, accumulation_steps=1):

@@ -2,9 +2,8 @@ import json
 
 import pytest
 from etils import epath
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
 from gpt1_jax.training.records import METRICS_FILE, Records, plot_loss, read_metrics
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 

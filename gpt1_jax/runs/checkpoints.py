@@ -2,7 +2,8 @@
 
 This is the only file that imports orbax. A checkpoint is one folder a step under
 `checkpoints/`: the train state, a metadata record (configuration, tokenizer, corpus,
-data position) and `manifest.json`, the SHA-256 of every file.
+data position) and `manifest.json`, the SHA-256 of every file. `measured.json` joins
+them once the state has been evaluated.
 
 Resume policy, in order:
  1. No checkpoint: the run starts at step 0.
@@ -18,11 +19,10 @@ A save is written under a temporary name and renamed once it is whole, manifest
 included, so a process killed in the middle of a save leaves the checkpoints before it.
 """
 
+import contextlib
 import dataclasses
-import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -31,20 +31,23 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
-from gpt1_jax.config import CheckpointConfig
-from gpt1_jax.parallel import mesh as parallel
-from gpt1_jax.training.state import TrainState
+from gpt1_jax.config import CheckpointConfig, read_json
+from gpt1_jax.data.files import write_json
+from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import check_room, no_room
+from gpt1_jax.runs.manifest import find_damage, write_manifest
 
-_MANIFEST = "manifest.json"
-# Not in the manifest: itself, and what orbax still writes after it.
-_UNHASHED = {_MANIFEST, "_CHECKPOINT_METADATA", "commit_success.txt"}
+_MEASURED_FILE = "measured.json"
+# Not in the manifest: what is written after it, by orbax or by `Checkpoints.measured`.
+_UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", _MEASURED_FILE}
 
 
 class Best(NamedTuple):
-    """The metric by which the best checkpoint is told."""
+    """The metric that ranks checkpoints."""
 
     metric: str
-    highest: bool
+    highest: bool  # whether the highest is the best, or the lowest
 
 
 LOWEST_LOSS = Best("valid_loss", highest=False)
@@ -57,71 +60,55 @@ class Checkpoints:
     Args:
       workdir: the run folder, local or gs://.
       config: how many to keep.
-      say: shows a message to the user.
-      best: what the best ones have; they are kept too.
+      best: ranks them; the best are kept beside the latest.
     """
 
     def __init__(
-        self,
-        workdir: epath.Path,
-        config: CheckpointConfig,
-        say: Callable[[str], None],
-        best: Best = LOWEST_LOSS,
+        self, workdir: epath.Path, config: CheckpointConfig, best: Best = LOWEST_LOSS
     ):
         self.best = best
         self._directory = workdir / "checkpoints"
         self._damaged = workdir / "damaged_checkpoints"
-        self._say = say
         self._saving: int | None = None
-        self._measured: dict[int, float] = {}  # of the steps on disk
+        self._state_bytes = 0
+        self._scores: dict[int, float] = {}  # of the steps on disk
+        self._policy = _LatestAndBest(config, best, self._scores)
         self._options = ocp.CheckpointManagerOptions(
-            preservation_policy=_LatestAndBest(config, best, self._measured),
+            preservation_policy=self._policy,
             cleanup_tmp_directories=True,
             async_options=ocp.AsyncOptions(
                 post_finalization_callback=self._write_manifest
             ),
         )
-        self._manager = self._open()
-        self._measured.update(_read_measured(self._directory, best.metric))
-
-    def _open(self) -> ocp.CheckpointManager:
-        return ocp.CheckpointManager(self._directory, options=self._options)
+        self._manager = ocp.CheckpointManager(self._directory, options=self._options)
+        self._scores.update(_read_scores(self._directory, best.metric))
 
     def latest_step(self) -> int | None:
         """The newest step saved or being saved."""
         return self._manager.latest_step()
 
-    def save(
-        self,
-        state: TrainState,
-        metadata: Mapping[str, Any],
-        measured: float | None = None,
-    ) -> None:
+    def save(self, step: int, state: Any, metadata: Mapping[str, Any]) -> None:
         """Starts saving a state; returns before the files are written.
 
         Args:
+          step: of the state; one that is saved already is left as it is.
           state: to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to.
-          measured: the best metric at this step, if it was measured. A step that is
-            saved already is saved again if it was not measured before.
+
+        Raises:
+          OSError: if the disk has no room for it, or had none for the one before.
         """
-        self._manager.wait_until_finished()
-        step = int(state.step)
+        self.wait()
         if step == self._manager.latest_step():
-            if measured is None or step in self._measured:
-                return
-            self._manager.delete(step)
+            return
+        self._state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
+        check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
         self._saving = step
-        metrics = {}
-        self._measured.pop(step, None)
-        if measured is not None and math.isfinite(measured):
-            metrics = {self.best.metric: measured}
-            self._measured[step] = measured
+        self._scores.pop(step, None)
         saved = self._manager.save(
             step,
             args=ocp.args.Composite(
-                state=ocp.args.StandardSave(state),
-                metadata=ocp.args.JsonSave({**metadata, "metrics": metrics}),
+                state=ocp.args.StandardSave(state), metadata=ocp.args.JsonSave(metadata)
             ),
         )
         if not saved:
@@ -130,9 +117,28 @@ class Checkpoints:
                 f"already holds step {self._manager.latest_step()}."
             )
 
+    def measured(self, step: int, score: float) -> None:
+        """Notes the score of a saved step, and lets go of what is now too much.
+
+        Args:
+          step: that was evaluated; one that is not saved is ignored.
+          score: its value of `best.metric`.
+        """
+        self.wait()
+        if step not in self._manager.all_steps() or not math.isfinite(score):
+            return
+        self._scores[step] = score
+        if is_main_process():
+            record = {**self.best._asdict(), "value": score}
+            write_json(self._directory / str(step) / _MEASURED_FILE, record)
+        steps = sorted(self._manager.all_steps())
+        for each, kept in zip(steps, self._policy.keeps(steps), strict=True):
+            if not kept:
+                self._manager.delete(each)
+
     def restore(
-        self, target: TrainState, check: Callable[[Mapping[str, Any]], None]
-    ) -> TrainState | None:
+        self, target: Any, check: Callable[[Mapping[str, Any]], None]
+    ) -> Any | None:
         """The state to go on from, by the policy at the head of this file.
 
         Args:
@@ -144,7 +150,7 @@ class Checkpoints:
         """
         steps = sorted(self._manager.all_steps(), reverse=True)
         for step in steps:
-            problem = _find_damage(self._directory / str(step))
+            problem = find_damage(self._directory / str(step))
             if problem:
                 self._set_aside(step, problem)
                 continue
@@ -164,42 +170,62 @@ class Checkpoints:
         return None
 
     def wait(self) -> None:
-        """Returns once the save under way is whole on disk."""
-        self._manager.wait_until_finished()
+        """Returns once the save under way is whole on disk.
+
+        Raises:
+          OSError: if the disk had no room for it.
+        """
+        with self._explained():
+            self._manager.wait_until_finished()
 
     def close(self) -> None:
         """Waits for the save under way and frees the manager."""
-        self._manager.close()
+        with self._explained():
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Makes the error of a save one line, where the disk is full."""
+        try:
+            yield
+        except Exception as error:
+            if "No space left" not in f"{error} {error.__cause__}":
+                raise
+            what = f"the checkpoint of step {self._saving}"
+            message = no_room(self._directory, self._state_bytes, what)
+            raise OSError(message) from error
 
     def _write_manifest(self) -> None:
         """Called by orbax when all files are written, before the final rename."""
-        if not parallel.is_main_process():
+        if not is_main_process():
             return
         for folder in self._directory.glob(f"{self._saving}*"):
-            manifest = {
-                str(file.relative_to(folder)): _sha256(file) for file in _files(folder)
-            }
-            (folder / _MANIFEST).write_text(json.dumps(manifest, indent=1))
+            write_manifest(folder, leave_out=_UNHASHED)
 
     def _set_aside(self, step: int, problem: str) -> None:
         number = 0
         while (target := self._damaged / f"{step}-{number}").exists():
             number += 1
-        self._say(
+        say(
             f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved it "
             f"to {target} and trying the one before it."
         )
-        if parallel.is_main_process():
+        if is_main_process():
             self._damaged.mkdir(parents=True, exist_ok=True)
             (self._directory / str(step)).rename(target)
-        self._measured.pop(step, None)
+        self._scores.pop(step, None)
         self._manager.reload()
 
 
-def abstract_state(state: TrainState, sharding: jax.sharding.Sharding) -> TrainState:
-    """Shapes and dtypes of a state, placed by `sharding`, as `restore` takes them."""
+def abstract_state(state: Any, sharding: Any) -> Any:
+    """Shapes and dtypes of a state, placed by `sharding`, as `restore` takes them.
+
+    Args:
+      state: arrays, or their shapes.
+      sharding: of each array, a tree like `state`.
+    """
     return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), state
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, sharding
     )
 
 
@@ -212,17 +238,20 @@ class _LatestAndBest(checkpoint_managers.PreservationPolicy):
 
     config: CheckpointConfig
     best: Best
-    measured: Mapping[int, float]
+    scores: Mapping[int, float]
 
     def should_preserve(
         self, checkpoints: Sequence[Any], *, context: Any
     ) -> Sequence[bool]:
         del context
-        steps = sorted(checkpoint.step for checkpoint in checkpoints)
-        kept = steps[-self.config.keep_latest :]
-        known = {s: self.measured[s] for s in steps if s in self.measured}
+        return self.keeps([checkpoint.step for checkpoint in checkpoints])
+
+    def keeps(self, steps: Sequence[int]) -> list[bool]:
+        """Whether each of the steps is kept."""
+        kept = sorted(steps)[-self.config.keep_latest :]
+        known = {s: self.scores[s] for s in steps if s in self.scores}
         kept += _best_first(known, self.best.highest)[: self.config.keep_best]
-        return [checkpoint.step in kept for checkpoint in checkpoints]
+        return [step in kept for step in steps]
 
 
 class SavedParams(NamedTuple):
@@ -260,7 +289,7 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
             f"{workdir} has no checkpoint of step {chosen}; it has {steps}."
         )
     folder = directory / str(chosen)
-    if problem := _find_damage(folder):
+    if problem := find_damage(folder):
         others = [number for number in steps if number != chosen]
         raise ValueError(
             f"The checkpoint {folder} is damaged: {problem}. Other steps there: "
@@ -295,72 +324,46 @@ def _reader() -> ocp.Checkpointer:
 
 
 def _best_step(directory: epath.Path, steps: list[int]) -> int:
-    """The step with the best measured metric; the newest where none was measured."""
-    records = {step: _read_metadata(directory / str(step)) for step in steps}
-    measured = {
-        step: record["metrics"]
-        for step, record in records.items()
-        if record.get("metrics")
-    }
-    if not measured:
+    """The step with the best score; the newest where none was measured."""
+    scores: dict[Best, dict[int, float]] = {}
+    for step in steps:
+        for best, value in _measured(directory / str(step)).items():
+            scores.setdefault(best, {})[step] = value
+    if not scores:
         return steps[-1]
-    ((metric, _),) = next(iter(measured.values())).items()
-    values = {step: metrics[metric] for step, metrics in measured.items()}
-    return _best_first(values, highest=metric != LOWEST_LOSS.metric)[0]
+    best, by_step = next(iter(scores.items()))
+    return _best_first(by_step, best.highest)[0]
 
 
-def _best_first(measured: Mapping[int, float], highest: bool) -> list[int]:
-    """Steps by their metric, of equally good ones the earliest first."""
+def _best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
+    """Steps by their score, of equally good ones the earliest first."""
     sign = -1 if highest else 1
-    return sorted(measured, key=lambda step: (sign * measured[step], step))
+    return sorted(scores, key=lambda step: (sign * scores[step], step))
 
 
-def _read_measured(directory: epath.Path, metric: str) -> dict[int, float]:
+def _read_scores(directory: epath.Path, metric: str) -> dict[int, float]:
     """A metric of all saved steps that have it; damaged ones are seen to later."""
-    measured = {}
-    for step in _saved_steps(directory):
-        try:
-            metrics = _read_metadata(directory / str(step)).get("metrics", {})
-        except (OSError, ValueError, KeyError):
-            continue
-        if metric in metrics:
-            measured[step] = metrics[metric]
-    return measured
+    return {
+        step: value
+        for step in _saved_steps(directory)
+        for best, value in _measured(directory / str(step)).items()
+        if best.metric == metric
+    }
 
 
-def _read_metadata(folder: epath.Path) -> Mapping[str, Any]:
-    items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
-    return _reader().restore(folder, args=items).metadata
-
-
-def _find_damage(folder: epath.Path) -> str:
-    """What is wrong with the files of a checkpoint; empty if nothing is."""
-    if not (folder / _MANIFEST).exists():
-        return f"{_MANIFEST} is missing"
+def _measured(folder: epath.Path) -> dict[Best, float]:
+    """What was measured of one checkpoint; nothing where that cannot be read."""
     try:
-        manifest = json.loads((folder / _MANIFEST).read_text())
-    except ValueError:
-        return f"{_MANIFEST} cannot be read"
-    for name, digest in manifest.items():
-        if not (folder / name).exists():
-            return f"{name} is missing"
-        if _sha256(folder / name) != digest:
-            return f"{name} differs from what was saved"
-    return ""
-
-
-def _files(folder: epath.Path) -> list[epath.Path]:
-    return sorted(
-        parent / name
-        for parent, _, names in folder.walk()
-        for name in names
-        if name not in _UNHASHED
-    )
-
-
-def _sha256(path: epath.Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while data := file.read(1 << 22):
-            digest.update(data)
-    return digest.hexdigest()
+        if (folder / _MEASURED_FILE).exists():
+            record = read_json(folder / _MEASURED_FILE)
+            best = Best(record["metric"], record["highest"])
+            return {best: float(record["value"])}
+        # Versions before 0.2 kept it in the metadata, without the direction.
+        items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
+        metrics = _reader().restore(folder, args=items).metadata["metrics"]
+        return {
+            Best(name, highest=name != LOWEST_LOSS.metric): float(value)
+            for name, value in metrics.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -7,52 +7,15 @@ a run, "dev" is what `gpt1_jax.tasks.metrics.evaluate` returns and "majority" wh
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from gpt1_jax.report.paper import PAPER, PAPER_GLUE, Row
 from gpt1_jax.tasks.metrics import METRICS
 
-Results = Mapping[str, Mapping[str, Sequence[Mapping[str, Any]]]]
+Starts = Mapping[str, Sequence[Mapping[str, Any]]]
+Results = Mapping[str, Starts]
 STARTS = ("pretrained", "scratch")
 
-
-class Row(NamedTuple):
-    """A column of the paper's tables, a line of ours. Values are points."""
-
-    title: str
-    gpt1: float | None
-    scratch: float | None  # Table 5, "Transformer w/o pre-training"
-    table: int | None  # None: not in the paper
-    subset: str = ""  # of the task's split, "" for all of it
-    metric: str = "accuracy"
-    split: str = "test"  # that the paper's values were measured on
-
-
-# Tables 2 to 5. Without pre-training, MNLI is the mean of m and mm. WNLI is from the
-# GLUE leaderboard, COPA from the announcement.
-PAPER: Mapping[str, Sequence[Row]] = {
-    "mnli": [
-        Row("MNLI-m", 82.1, 75.7, 2, "matched"),
-        Row("MNLI-mm", 81.4, 75.7, 2, "mismatched"),
-    ],
-    "snli": [Row("SNLI", 89.9, None, 2)],
-    "sci_tail": [Row("SciTail", 88.3, None, 2)],
-    "qnli": [Row("QNLI", 88.1, 71.2, 2)],
-    "rte": [Row("RTE", 56.0, 53.8, 2)],
-    "story_cloze": [Row("Story Cloze", 86.5, None, 3)],
-    "race": [
-        Row("RACE-m", 62.9, None, 3, "middle"),
-        Row("RACE-h", 57.4, None, 3, "high"),
-        Row("RACE", 59.0, None, 3),
-    ],
-    "cola": [Row("CoLA", 45.4, 18.9, 4, metric="matthews")],
-    "sst2": [Row("SST-2", 91.3, 84.0, 4)],
-    "mrpc": [Row("MRPC", 82.3, 79.4, 4, metric="f1")],
-    "stsb": [Row("STS-B", 82.0, 30.9, 4, metric="pearson")],
-    "qqp": [Row("QQP", 70.3, 65.5, 4, metric="f1")],
-    "wnli": [Row("WNLI", 53.4, None, None)],
-    "copa": [Row("COPA", 78.6, None, None)],
-}
-PAPER_GLUE = 72.8  # Table 4
 
 _TABLES = {
     2: "Table 2: natural language inference",
@@ -60,23 +23,17 @@ _TABLES = {
     4: "Table 4: classification and semantic similarity",
     None: "Not in the paper's tables",
 }
-_COLUMNS = (
-    "task",
-    "metric",
-    "n (dev)",
-    "ours, pre-trained (dev)",
-    "ours, from scratch (dev)",
-    "majority baseline (dev)",
-    "GPT-1 paper (test)",
-    "paper, no pre-training (test)",
-)
 _NOTE = (
-    "Ours is measured on the dev splits, the paper's on the test splits, so the two "
-    "are not on the same examples. All values are x 100; of several runs, the median, "
-    "then the lowest to the highest. No pre-training is Table 5's, which leaves tasks "
-    "out and has only the mean of MNLI's m and mm. WNLI is from the GLUE leaderboard, "
-    "COPA from the announcement of GPT-1. Average: the unweighted mean over the lines "
-    "of ours that have a value, whose number is in brackets."
+    "Ours is measured on the dev splits, and on test splits whose labels are at hand; "
+    "the paper's is on the test splits. All values are x 100; of several runs, the "
+    "median, then the lowest to the highest. No pre-training is Table 5's, which leaves "
+    "tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
+    "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
+    "over the lines of ours that have a value, whose number is in brackets."
+)
+_NOTE_WITHOUT_PAPER = (
+    "Measured on the dev split, and on the test split where its labels are at hand. All "
+    "values are x 100; of several runs, the median, then the lowest to the highest."
 )
 
 # What the leaderboard averages first, as (metric, subset), for each of its tasks.
@@ -141,24 +98,82 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
     Raises:
       ValueError: if results are under another key than those of `STARTS`.
     """
+    rows = list(_rows(results))
+    lines = [(row, _columns(results[task], row)) for task, row in rows]
+    titles = [
+        title
+        for title in _columns({}, Row("", None, None, None))
+        if title in _ALWAYS or any(columns[title] for _, columns in lines)
+    ]
     groups: dict[int | None, list[list[str]]] = {table: [] for table in _TABLES}
-    columns: list[list[float]] = [[] for _ in _COLUMNS[3:]]
-    for task, row in _rows(results):
-        cells, values = _line(results[task], row)
-        groups[row.table].append(cells)
-        for column, value in zip(columns, values, strict=True):
-            column.extend(() if value is None else (value,))
+    for (task, row), (_, columns) in zip(rows, lines, strict=True):
+        count = _count(results[task], row)
+        cells = [_shown(title, columns[title]) for title in titles]
+        groups[row.table].append([row.title, row.metric, count, *cells])
     body = []
     for table, group in groups.items():
-        if group:
-            body.append([f"**{_TABLES[table]}**", *[""] * (len(_COLUMNS) - 1)])
-            body.extend(group)
-    means = [f"{statistics.fmean(c):.1f} ({len(c)})" if c else "-" for c in columns]
-    body.append(["**Average**", "", "", *means])
-    rule = ["---"] * 2 + ["---:"] * (len(_COLUMNS) - 2)
-    lines = [f"| {' | '.join(cells)} |" for cells in [list(_COLUMNS), rule, *body]]
-    notes = [_NOTE, *_glue_notes(results), *_skipped_notes(skipped or {})]
-    return "\n\n".join(["\n".join(lines), *notes]) + "\n"
+        if group and _IN_PAPER.intersection(titles):
+            body.append([f"**{_TABLES[table]}**", *[""] * (len(titles) + 2)])
+        body.extend(group)
+    body.append(["**Average**", "", "", *(_average(lines, title) for title in titles)])
+    header = ["task", "metric", "n (dev)", *titles]
+    rule = ["---"] * 2 + ["---:"] * (len(titles) + 1)
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *body])
+    note = _NOTE if _IN_PAPER.intersection(titles) else _NOTE_WITHOUT_PAPER
+    notes = [note, *_glue_notes(results), *_skipped_notes(skipped or {})]
+    return "\n\n".join([text, *notes]) + "\n"
+
+
+_IN_PAPER = {"GPT-1 paper (test)", "paper, no pre-training (test)"}
+_MAJORITY = "majority baseline (dev)"
+_ALWAYS = {"ours, pre-trained (dev)", "ours, from scratch (dev)", _MAJORITY}
+
+
+def _columns(starts: Starts, row: Row) -> dict[str, list[float]]:
+    """The values of a line, in points, by the title of their column."""
+    runs = {start: starts.get(start, ()) for start in STARTS}
+    names = {"pretrained": "pre-trained", "scratch": "from scratch"}
+    ours = {
+        f"ours, {names[start]} ({split})": _values(
+            runs[start], row.metric, row.subset, split
+        )
+        for split in ("dev", "test")
+        for start in STARTS
+    }
+    every = [run for start in STARTS for run in runs[start]]
+    majority = _values(every, row.metric, row.subset, "majority")
+    paper = {
+        "GPT-1 paper (test)": row.gpt1,
+        "paper, no pre-training (test)": row.scratch,
+    }
+    return {
+        **ours,
+        _MAJORITY: majority,
+        **{title: [] if v is None else [v] for title, v in paper.items()},
+    }
+
+
+def _shown(title: str, values: Sequence[float]) -> str:
+    if title == _MAJORITY and values:
+        return f"{statistics.median(values):.1f}"
+    return _spread(values)
+
+
+def _average(lines: Sequence[tuple[Row, dict[str, list[float]]]], title: str) -> str:
+    """The mean of a column over the lines that have a value of ours."""
+    medians = [
+        statistics.median(columns[title])
+        for _, columns in lines
+        if columns[title] and any(columns[ours] for ours in _ALWAYS - {_MAJORITY})
+    ]
+    return f"{statistics.fmean(medians):.1f} ({len(medians)})" if medians else "-"
+
+
+def _count(starts: Starts, row: Row) -> str:
+    """The number of dev examples of a line, or its range over runs."""
+    runs = [run for start in STARTS for run in starts.get(start, ())]
+    counts = sorted({part["n"] for part in _parts(runs, "dev", row.subset)})
+    return " to ".join(f"{n:,}" for n in dict.fromkeys(counts[:1] + counts[-1:])) or "-"
 
 
 def _rows(results: Results) -> Iterator[tuple[str, Row]]:
@@ -177,27 +192,6 @@ def _rows(results: Results) -> Iterator[tuple[str, Row]]:
             first = next(run for runs in results[task].values() for run in runs)
             metric = next(name for name in first["dev"] if name in METRICS)
             yield task, Row(task, None, None, None, metric=metric)
-
-
-def _line(
-    starts: Mapping[str, Sequence[Mapping[str, Any]]], row: Row
-) -> tuple[list[str], list[float | None]]:
-    """A line's cells, and what it adds to the averages of its last columns."""
-    pretrained, scratch = (
-        _values(starts.get(start, ()), row.metric, row.subset) for start in STARTS
-    )
-    runs = [run for start in STARTS for run in starts.get(start, ())]
-    counts = sorted({p["n"] for p in _parts(runs, "dev", row.subset)})
-    majority = _values(runs, row.metric, row.subset, "majority")
-    columns = (pretrained, scratch, majority)
-    values = [statistics.median(c) if c else None for c in columns]
-    values += [row.gpt1, row.scratch]
-    shown = [_spread(pretrained), _spread(scratch)]
-    shown += ["-" if value is None else f"{value:.1f}" for value in values[2:]]
-    count = " to ".join(f"{n:,}" for n in dict.fromkeys(counts[:1] + counts[-1:]))
-    if not pretrained and not scratch:
-        values = [None] * len(values)  # no line of ours: out of the averages
-    return [row.title, row.metric, count or "-", *shown], values
 
 
 def _parts(
