@@ -5,7 +5,6 @@ import copy
 import re
 import shlex
 import warnings
-from pathlib import Path
 
 import pytest
 from absl import flags as flags_lib
@@ -143,7 +142,7 @@ def test_documented_commands_are_accepted(command):
     check_command(command)
 
 
-def test_there_are_commands_to_check():
+def test_every_job_has_a_documented_command():
     jobs = {
         load_typed(shlex.split(command.removeprefix(PROGRAM))).job
         for path in PAGES
@@ -235,14 +234,14 @@ def test_every_page_is_one_click_from_the_readme():
 
 
 def missing_files(text):
-    """Python files and rooms named in `code` that the project does not have."""
-    for name in re.findall(r"`((?:\w+/)+(?:\w+\.py)?)(?::\w+)?`", text):
+    """Python files named in `code` that the project does not have."""
+    for name in re.findall(r"`((?:\w+/)+\w+\.py)(?::\w+)?`", text):
         if not any((base / name).exists() for base in (ROOT, ROOT / "gpt1_jax")):
             yield name
 
 
-@pytest.mark.parametrize("path", [ROOT / "docs" / "fidelity.md"], ids=page_id)
-def test_the_places_that_a_table_names_exist(path: Path):
+@pytest.mark.parametrize("path", LINKING_PAGES, ids=page_id)
+def test_the_files_that_pages_name_exist(path):
     assert list(missing_files(path.read_text())) == []
 
 
