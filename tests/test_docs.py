@@ -71,8 +71,9 @@ def anchors(text):
 
 def flags_in_prose(text):
     """`--config.key=value ...` spans: each a list of arguments."""
-    spans = re.findall(r"`(--config\.[^`]+)`", without_code(text))
-    return [shlex.split(span) for span in spans if "=" in span]
+    spans = re.findall(r"`([^`]+)`", without_code(text))
+    flags = [span for span in spans if span.startswith("--config.")]
+    return [shlex.split(span) for span in flags if "=" in span]
 
 
 DOCUMENTED = [
