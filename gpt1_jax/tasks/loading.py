@@ -6,8 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from gpt1_jax.config import TaskDataConfig
-from gpt1_jax.data.batching import EncodedExamples
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.files import MissingData
 from gpt1_jax.tasks.sources import load_split
 from gpt1_jax.tasks.task import Example, Task

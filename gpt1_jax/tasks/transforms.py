@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import special
 
-from gpt1_jax.data.batching import EncodedExamples
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.task import Example, Task
 
 NUM_SPECIALS = 3

@@ -12,12 +12,13 @@ import optax
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig, OptimizerConfig
-from gpt1_jax.data.batching import Batch, Groups, TrainBatches, bucket, read_ahead
+from gpt1_jax.data.read_ahead import read_ahead
 from gpt1_jax.model import heads, transformer
 from gpt1_jax.model.dropout import Noise, step_noise
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.packing import Packing, make_packing, pack
 from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.tasks.batches import Batch, BatchRows, Groups, Padding, TrainBatches
 from gpt1_jax.tasks.loading import TaskData
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import num_outputs
@@ -178,14 +179,8 @@ def make_predictor(
     config: FinetuneConfig, model: ModelConfig, head: Head, mesh: jax.sharding.Mesh
 ) -> Predictor:
     """What applies the models of a run."""
-    return Predictor(
-        model,
-        head,
-        mesh,
-        config.eval.batch_size,
-        config.data.seq_len_buckets,
-        config.data.longest(model.max_seq_len),
-    )
+    padding = Padding.of(config.data, model.max_seq_len)
+    return Predictor(model, head, mesh, config.eval.batch_size, padding)
 
 
 def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
@@ -217,11 +212,8 @@ def _accumulation_steps(
 ) -> int:
     """Parts to compute a batch in, so that one of the longest examples fits."""
     examples = data.train.encoded
-    longest = bucket(
-        int(examples.lengths.max()),
-        config.data.seq_len_buckets,
-        config.data.longest(model.max_seq_len),
-    )
+    padding = Padding.of(config.data, model.max_seq_len)
+    longest = padding.padded(int(examples.lengths.max()))
     largest = dataclasses.replace(model, max_seq_len=longest)
     return setup.accumulation_steps(config.train, largest, mesh, examples.num_seqs)
 
@@ -269,15 +261,14 @@ def _batches(
 ) -> Iterator[Batch]:
     """Training batches on the devices, from `first_step` on."""
     mesh = parallel.make_mesh()
+    batch_size = config.train.batch_size
     source = TrainBatches(
         data.train.encoded,
-        config.train.batch_size,
-        parallel.host_rows(config.train.batch_size),
+        BatchRows(batch_size, parallel.host_rows(batch_size)),
+        Padding.of(config.data, model.max_seq_len),
+        Groups(mesh.size, parts, config.data.packed_sizes),
         num_steps,
         config.seeds[0],
-        config.data.seq_len_buckets,
-        config.data.longest(model.max_seq_len),
-        Groups(mesh.size, parts, config.data.packed_sizes),
     )
     for local in read_ahead(source, first_step):
         yield jax.tree.map(lambda array: parallel.to_global_batch(array, mesh), local)

@@ -12,7 +12,7 @@ from etils import epath
 from gpt1_jax.config import ModelConfig, PretrainConfig
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import windows
-from gpt1_jax.data.batching import read_ahead
+from gpt1_jax.data.read_ahead import read_ahead
 from gpt1_jax.data.shards import Corpus, open_split
 from gpt1_jax.model import transformer
 from gpt1_jax.model.dropout import Noise, step_noise

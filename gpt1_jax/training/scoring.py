@@ -1,7 +1,7 @@
 """Predictions of a fine-tuned model over whole splits, and their scores."""
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -9,11 +9,11 @@ import numpy as np
 from scipy import special
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.data.batching import EncodedExamples, EvalBatches
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.tasks import metrics as task_metrics
+from gpt1_jax.tasks.batches import BatchRows, EncodedExamples, EvalBatches, Padding
 from gpt1_jax.tasks.loading import Split
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -29,8 +29,7 @@ class Predictor:
       head: of the task.
       mesh: of the run.
       batch_size: examples over all devices, a multiple of their number.
-      buckets: lengths to pad to.
-      max_seq_len: the longest sequence.
+      padding: of batches.
     """
 
     def __init__(
@@ -39,11 +38,10 @@ class Predictor:
         head: Head,
         mesh: jax.sharding.Mesh,
         batch_size: int,
-        buckets: Sequence[int],
-        max_seq_len: int,
+        padding: Padding,
     ):
-        self._mesh, self._batch_size = mesh, batch_size
-        self._buckets, self._max_seq_len = buckets, max_seq_len
+        self._mesh, self._padding = mesh, padding
+        self._rows = BatchRows(batch_size, parallel.host_rows(batch_size))
         self._num_outputs = head.num_outputs
         self._step = _jitted_step(model, head, mesh)
 
@@ -58,13 +56,7 @@ class Predictor:
         self, params: Any, examples: EncodedExamples
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Numbers and logits of some examples at a time, in no particular order."""
-        batches = EvalBatches(
-            examples,
-            self._batch_size,
-            parallel.host_rows(self._batch_size),
-            self._buckets,
-            self._max_seq_len,
-        )
+        batches = EvalBatches(examples, self._rows, self._padding)
         pending: list[tuple[np.ndarray, jax.Array]] = []  # the batch before
         for index in range(len(batches)):
             rows, batch = batches[index]

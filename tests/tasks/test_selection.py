@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tiny_tasks import finetune_config
 
-from gpt1_jax.data.batching import EncodedExamples
 from gpt1_jax.tasks import loading
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.files import MissingData
 from gpt1_jax.tasks.selection import custom_task, find_task, select_tasks
 from gpt1_jax.tasks.sources import load_split
