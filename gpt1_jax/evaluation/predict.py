@@ -70,17 +70,14 @@ def _predict(
     examples: list[Example],
 ) -> tuple[np.ndarray, np.ndarray]:
     """Labels or scores, and probabilities, of examples."""
-    score_loss = trained.head.score_loss
     model = transfer.finetuned_config(source)
     padding = Padding.of(trained.data, model.max_seq_len)
-    encoded = encode_examples(
-        task, examples, source.tokenizer, padding.longest, score_loss
-    )
+    encoded = encode_examples(task, examples, source.tokenizer, padding.longest)
     mesh = parallel.make_mesh()
     batch_size = -(-config.batch_size // mesh.size) * mesh.size
-    head = finetune.make_head(task, 0.0, score_loss)
+    head = finetune.make_head(task, 0.0)
     predictor = Predictor(model, head, mesh, batch_size, padding)
-    return read_outputs(task, predictor(source.params, encoded), score_loss)
+    return read_outputs(task, predictor(source.params, encoded))
 
 
 def _with_tuples(values: Any) -> Any:

@@ -123,9 +123,8 @@ def _load(
 ) -> TaskData | None:
     """A task's data; where there is none, and other tasks are left, says so."""
     max_seq_len = config.data.longest(config.model["max_seq_len"])
-    encode = loading.encoder(source.tokenizer, max_seq_len, config.head.score_loss)
     try:
-        return loading.load(task, config.data, encode)
+        return loading.load(task, config.data, source.tokenizer, max_seq_len)
     except MissingData as error:
         if alone:
             raise
@@ -190,8 +189,8 @@ def _conclude(
 
 def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str, Any]:
     """Writes what was predicted for a split; its scores, if it has labels."""
-    task, score_loss = planned.task, planned.config.head.score_loss
-    predictions, probabilities = read_outputs(task, logits, score_loss)
+    task = planned.task
+    predictions, probabilities = read_outputs(task, logits)
     if parallel.is_main_process():
         submission.write_predictions(
             planned.folder / "predictions" / f"{name}.jsonl",

@@ -43,10 +43,9 @@ from gpt1_jax.training.state import (
 FinetuneStep = Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Metrics]]
 
 
-def make_head(task: Task, dropout: float, score_loss: str) -> Head:
+def make_head(task: Task, dropout: float) -> Head:
     """The head that a task needs."""
-    outputs = num_outputs(task, score_loss)
-    return Head(outputs, task.transform == "multiple_choice", dropout)
+    return Head(num_outputs(task), task.transform == "multiple_choice", dropout)
 
 
 def make_finetune_step(
@@ -138,7 +137,7 @@ def run(
     run_folder.check(folder, config)
     mesh = parallel.make_mesh()
     setup.check_batches(config.train, config.eval.batch_size, mesh)
-    head = make_head(task, config.head.dropout, config.head.score_loss)
+    head = make_head(task, config.head.dropout)
     predictor = make_predictor(config, model, head, mesh)
     per_epoch, num_steps = count_steps(config, len(data.train.encoded))
     parts = _accumulation_steps(config, model, data, mesh)
@@ -158,7 +157,7 @@ def run(
     arguments = (jax.random.key(config.seeds[0]), source.params)
     state = setup.start_state(fresh, arguments, mesh, checkpoints, identity)
     say(_description(config, source, data, num_steps, int(state.step)))
-    scores = DevScores(task, data.dev, config.head.score_loss, predictor, say)
+    scores = DevScores(task, data.dev, predictor, say)
     records = _open_records(config, folder, int(state.step), num_steps)
     with contextlib.closing(checkpoints), contextlib.closing(records):
         pieces = loop.Run(

@@ -110,11 +110,10 @@ class DevScores:
         self,
         task: Task,
         split: Split,
-        score_loss: str,
         predictor: Predictor,
         say: Callable[[str], None],
     ):
-        self._task, self._split, self._score_loss = task, split, score_loss
+        self._task, self._split = task, split
         self._predict, self._say = predictor, say
 
     def __call__(self, state: TrainState, stop: StopSignal) -> Mapping[str, Any] | None:
@@ -128,7 +127,7 @@ class DevScores:
             if stop.received:
                 return None
             logits[rows] = outputs
-        predictions, _ = read_outputs(self._task, logits, self._score_loss)
+        predictions, _ = read_outputs(self._task, logits)
         scores = score(self._task, self._split, predictions)
         values = {f"valid_{name}": scores[name] for name in self._task.metrics}
         dev_loss = loss(logits, examples.targets)

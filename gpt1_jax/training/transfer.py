@@ -10,11 +10,10 @@ from etils import epath
 
 from gpt1_jax.config import ModelConfig, make_model_config
 from gpt1_jax.data import tokenizers
-from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.transformer import Params, init_params
-from gpt1_jax.tasks.transforms import NUM_SPECIALS
 from gpt1_jax.training import run_folder
 from gpt1_jax.training.checkpoint import NEWEST, read_params
 
@@ -82,7 +81,7 @@ def model_config(run: TrainedRun, overrides: Mapping[str, Any]) -> ModelConfig:
     sizes = {name: run.config["model"][name] for name in _SIZES}
     values = {**overrides, **sizes}
     _check_sizes(run, make_model_config({**values, "vocab_size": vocab_size}))
-    return make_model_config({**values, "vocab_size": vocab_size + NUM_SPECIALS})
+    return make_model_config({**values, "vocab_size": vocab_size + NUM_SPECIAL_TOKENS})
 
 
 def _check_sizes(run: TrainedRun, model: ModelConfig) -> None:
@@ -106,7 +105,7 @@ def _check_sizes(run: TrainedRun, model: ModelConfig) -> None:
 
 def finetuned_config(run: TrainedRun) -> ModelConfig:
     """The decoder of a fine-tuned run."""
-    vocab_size = run.tokenizer.vocab_size + NUM_SPECIALS
+    vocab_size = run.tokenizer.vocab_size + NUM_SPECIAL_TOKENS
     return make_model_config({"vocab_size": vocab_size, **run.config["model"]})
 
 
@@ -132,7 +131,7 @@ def start_params(
     if transfer_layers is None:
         return params
     decoder = dict(params["transformer"])
-    specials = decoder["wte"][-NUM_SPECIALS:]
+    specials = decoder["wte"][-NUM_SPECIAL_TOKENS:]
     decoder["wte"] = jnp.concatenate([jnp.asarray(pretrained["wte"]), specials])
     decoder["wpe"] = jnp.asarray(pretrained["wpe"])
     for layer in range(transfer_layers):
