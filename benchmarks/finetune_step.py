@@ -27,7 +27,7 @@ from command_line import add_sizes, count, some_of
 from harness import Trainer, Variant
 from recipe import load_config, pretrain_config, token_probabilities
 
-from gpt1_jax.data.batching import Batch, Groups, bucket, real_places
+from gpt1_jax.tasks.batches import Batch, Groups, Padding, real_places
 
 NUM_SPECIALS = 3
 
@@ -124,12 +124,12 @@ def build_jax(
     state = jax.jit(fresh, out_shardings=parallel.replicated(mesh))()
     seed = jnp.uint32(0)
     data = load_config("finetune", flags.task).data
-    buckets = () if padded else data.seq_len_buckets
+    padding = Padding(() if padded else data.seq_len_buckets, flags.seq_len)
     groups = Groups(mesh.size, parts=1, sizes=data.packed_sizes)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
-        seq_len = bucket(longest, buckets, flags.seq_len)
+        seq_len = padding.padded(longest)
         tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, seq_len - longest)))
         batch = batch._replace(tokens=tokens)
         if not padded:

@@ -14,7 +14,7 @@ from torch_peers import (
     synchronize,
 )
 
-from gpt1_jax.data.batching import Batch
+from gpt1_jax.tasks.batches import Batch
 
 
 def build_transformers(flags: argparse.Namespace, dtype: str) -> Trainer:

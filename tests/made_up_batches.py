@@ -3,7 +3,7 @@
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.data.batching import Batch, Groups, real_places
+from gpt1_jax.tasks.batches import Batch, Groups, real_places
 
 
 def made_up_batch(

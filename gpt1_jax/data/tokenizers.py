@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import ftfy
 import sentencepiece
@@ -25,6 +26,22 @@ import tokenizers
 
 NEWLINE = "\n"
 _DESCRIPTION_FILE = "tokenizer.json"
+
+
+NUM_SPECIAL_TOKENS = 3
+
+
+class SpecialTokens(NamedTuple):
+    """Ids of the tokens that exist from fine-tuning on, after the vocabulary."""
+
+    start: int
+    delimiter: int
+    extract: int
+
+
+def special_tokens(vocab_size: int) -> SpecialTokens:
+    """The special tokens after a tokenizer's `vocab_size` entries: 40478 to 40480."""
+    return SpecialTokens(vocab_size, vocab_size + 1, vocab_size + 2)
 
 
 class Tokenizer(abc.ABC):

@@ -39,7 +39,7 @@ def make_packing(places: jax.Array, lengths: jax.Array, seq_len: int) -> Packing
     """The packing of N sequences of the given lengths, padded to T.
 
     Args:
-      places: [S, R], as `gpt1_jax.data.batching.real_places` lists them.
+      places: [S, R], as `gpt1_jax.tasks.batches.real_places` lists them.
       lengths: [N] integers, real tokens of each sequence.
       seq_len: T.
     """

@@ -1,13 +1,12 @@
 """A task's examples, read, checked and encoded."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from gpt1_jax.config import TaskDataConfig
-from gpt1_jax.data.batching import EncodedExamples
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.files import MissingData
 from gpt1_jax.tasks.sources import load_split
 from gpt1_jax.tasks.task import Example, Task
@@ -35,14 +34,16 @@ class TaskData(NamedTuple):
 def load(
     task: Task,
     config: TaskDataConfig,
-    encode: Callable[[Task, list[Example]], EncodedExamples],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
 ) -> TaskData:
     """Reads and encodes all splits of a task.
 
     Args:
       task: to load.
       config: where its examples are.
-      encode: as `encoder` makes it.
+      tokenizer: of the pre-trained model.
+      max_seq_len: tokens of a sequence, specials included.
 
     Raises:
       MissingData: if there is no training or no development split, or no test split
@@ -69,7 +70,8 @@ def load(
         test = []
 
     def split(examples: list[Example]) -> Split:
-        return Split(examples, encode(task, examples))
+        encoded = encode_examples(task, examples, tokenizer, max_seq_len)
+        return Split(examples, encoded)
 
     return TaskData(task, split(train), split(dev), split(test) if test else None)
 
@@ -80,14 +82,3 @@ def _some(examples: list[Example], limit: int) -> list[Example]:
         return examples
     order = np.random.default_rng(_SUBSET_SEED).permutation(len(examples))
     return [examples[i] for i in sorted(order[:limit])]
-
-
-def encoder(
-    tokenizer: Tokenizer, max_seq_len: int, score_loss: str
-) -> Callable[[Task, list[Example]], EncodedExamples]:
-    """`encode_examples` for one pre-trained model."""
-
-    def encode(task: Task, examples: list[Example]) -> EncodedExamples:
-        return encode_examples(task, examples, tokenizer, max_seq_len, score_loss)
-
-    return encode

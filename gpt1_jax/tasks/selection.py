@@ -23,21 +23,28 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     if config.tasks == (CUSTOM_TASK,):
         config = _with_labels(config)
         return [custom_task(config)], config
-    if config.tasks == (ALL,):
-        return list(TASKS.values()), config
-    unknown = [name for name in config.tasks if name not in TASKS]
+    names = list(TASKS) if config.tasks == (ALL,) else list(dict.fromkeys(config.tasks))
+    unknown = [name for name in names if name not in TASKS]
     if unknown:
         raise ValueError(
             f"There is no task {', '.join(map(repr, unknown))}; there are "
             f"{', '.join(TASKS)}, and, alone, {ALL!r} and {CUSTOM_TASK!r}."
         )
-    return [TASKS[name] for name in dict.fromkeys(config.tasks)], config
+    return [_published_task(name, config) for name in names], config
 
 
 def find_task(config: FinetuneConfig) -> Task:
     """The task of a finished run."""
     name = config.tasks[0]
-    return custom_task(config) if name == CUSTOM_TASK else TASKS[name]
+    return custom_task(config) if name == CUSTOM_TASK else _published_task(name, config)
+
+
+def _published_task(name: str, config: FinetuneConfig) -> Task:
+    """A task of the table; one of scores learns them as configured."""
+    task = TASKS[name]
+    if not task.score_range:
+        return task
+    return dataclasses.replace(task, score_loss=config.head.score_loss)
 
 
 def custom_task(config: FinetuneConfig) -> Task:
@@ -62,6 +69,7 @@ def custom_task(config: FinetuneConfig) -> Task:
         label=custom.label,
         labels=() if scored else custom.labels,
         score_range=custom.score_range if scored else None,
+        score_loss=config.head.score_loss,
         metrics=custom.metrics or (("pearson",) if scored else ("accuracy",)),
         numbers_are_names=True,
     )

@@ -73,6 +73,8 @@ class Task:
       metrics: of `gpt1_jax.tasks.metrics`; the first one selects models and stands
         in the paper's table.
       score_range: lowest and highest score, where there are no labels.
+      score_loss: how scores are learnt, as "soft_labels" of whole numbers or by
+        "regression": see `gpt1_jax.tasks.transforms.targets`. `select_tasks` sets it.
       numbers_are_names: whether 3 as a label is the one named "3", if there is one,
         rather than the fourth.
       wording: for a column, what to read instead of a value.
@@ -96,6 +98,7 @@ class Task:
     choices: tuple[str, ...] = ()
     label: str = "label"
     score_range: tuple[float, float] | None = None
+    score_loss: str = "soft_labels"
     numbers_are_names: bool = False
     wording: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     tfds: Places = dataclasses.field(default_factory=dict)

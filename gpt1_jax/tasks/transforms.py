@@ -14,30 +14,20 @@ and choice stay whole and the context gives way.
 
 import functools
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from scipy import special
 
-from gpt1_jax.data.batching import EncodedExamples
-from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.tokenizers import (
+    NUM_SPECIAL_TOKENS,
+    SpecialTokens,
+    Tokenizer,
+    special_tokens,
+)
+from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.task import Example, Task
 
-NUM_SPECIALS = 3
-_SHORTEST = 2 * NUM_SPECIALS  # tokens that leave both texts of a pair one
-
-
-class Specials(NamedTuple):
-    """Ids of the tokens that exist from fine-tuning on, after the vocabulary."""
-
-    start: int
-    delimiter: int
-    extract: int
-
-
-def special_tokens(vocab_size: int) -> Specials:
-    """The specials after a tokenizer's `vocab_size` entries: 40478 to 40480."""
-    return Specials(vocab_size, vocab_size + 1, vocab_size + 2)
+_SHORTEST = 2 * NUM_SPECIAL_TOKENS  # leaves each text of a pair one token
 
 
 def encode_examples(
@@ -45,7 +35,6 @@ def encode_examples(
     examples: Sequence[Example],
     tokenizer: Tokenizer,
     max_seq_len: int,
-    score_loss: str = "soft_labels",
 ) -> EncodedExamples:
     """Token ids and targets of examples.
 
@@ -54,7 +43,6 @@ def encode_examples(
       examples: at least one.
       tokenizer: of the pre-trained model.
       max_seq_len: tokens of a sequence, specials included.
-      score_loss: how a score is learnt, see `targets`.
 
     Raises:
       ValueError: if the extract token of an example would be cut off.
@@ -76,7 +64,7 @@ def encode_examples(
             sequences.append(transform(task, text, choices, specials, max_seq_len))
         except ValueError as error:
             raise ValueError(f"{example.where}: {error}") from error
-    rows = targets(task, [example.label for example in examples], score_loss)
+    rows = targets(task, [example.label for example in examples])
     return EncodedExamples.collect(sequences, rows)
 
 
@@ -84,7 +72,7 @@ def transform(
     task: Task,
     text: Sequence[np.ndarray],
     choices: Sequence[np.ndarray],
-    specials: Specials,
+    specials: SpecialTokens,
     max_seq_len: int,
 ) -> list[np.ndarray]:
     """The sequences of one example, as the table above says.
@@ -128,7 +116,7 @@ def transform(
     return sequences
 
 
-def _join(specials: Specials, *fields: np.ndarray) -> np.ndarray:
+def _join(specials: SpecialTokens, *fields: np.ndarray) -> np.ndarray:
     """[s] field [$] field ... [e]."""
     parts: list[np.ndarray | list[int]] = [[specials.start], fields[0]]
     for field in fields[1:]:
@@ -136,9 +124,9 @@ def _join(specials: Specials, *fields: np.ndarray) -> np.ndarray:
     return np.concatenate([*parts, [specials.extract]]).astype(np.int32)
 
 
-def num_outputs(task: Task, score_loss: str) -> int:
+def num_outputs(task: Task) -> int:
     """K, the columns of the targets."""
-    if task.score_range and score_loss == "soft_labels":
+    if task.score_range and task.score_loss == "soft_labels":
         return len(_score_classes(task))
     return len(task.labels) if task.labels else 1
 
@@ -148,10 +136,8 @@ def _score_classes(task: Task) -> np.ndarray:
     return np.arange(low, high + 1, dtype=np.float32)
 
 
-def targets(
-    task: Task, labels: Sequence[int | float | None], score_loss: str
-) -> np.ndarray:
-    """What the head is to say.
+def targets(task: Task, labels: Sequence[int | float | None]) -> np.ndarray:
+    """Target probabilities or scores of the head.
 
     A label is a probability of 1. A score y is, with "soft_labels", the probabilities
     floor(y) + 1 - y of class floor(y) and y - floor(y) of the next (utils.py of the
@@ -160,34 +146,31 @@ def targets(
     Returns:
       [examples, K] float32; rows of zeros where there is no label.
     """
-    rows = np.zeros((len(labels), num_outputs(task, score_loss)), np.float32)
+    rows = np.zeros((len(labels), num_outputs(task)), np.float32)
     for row, label in zip(rows, labels, strict=True):
         if label is None:
             continue
         if task.labels:
             row[int(label)] = 1.0
-        elif score_loss == "regression":
+        elif task.score_loss == "regression":
             row[0] = label
         else:
             row[:] = np.maximum(0.0, 1.0 - np.abs(_score_classes(task) - label))
     return rows
 
 
-def read_outputs(
-    task: Task, logits: np.ndarray, score_loss: str
-) -> tuple[np.ndarray, np.ndarray]:
+def read_outputs(task: Task, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Predictions and probabilities from the head's outputs.
 
     Args:
       task: its labels.
       logits: [examples, K].
-      score_loss: as in `targets`.
 
     Returns:
       [examples] labels (int) or scores (float), and [examples, K] probabilities; a
       regression has none, [examples, 0].
     """
-    if task.score_range and score_loss == "regression":
+    if task.score_range and task.score_loss == "regression":
         return logits[:, 0].astype(np.float64), np.zeros((len(logits), 0))
     probabilities = special.softmax(logits.astype(np.float64), axis=1)
     if task.score_range:

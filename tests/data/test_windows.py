@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt1_jax.data import shards
-from gpt1_jax.data.batching import read_ahead
+from gpt1_jax.data.read_ahead import read_ahead
 from gpt1_jax.data.shards import Corpus, ShardWriter, Split, TokenReader
 from gpt1_jax.data.windows import (
     TrainWindows,

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.data.batching import Groups, real_places
 from gpt1_jax.model.packing import make_packing, pack, unpack
+from gpt1_jax.tasks.batches import Groups, real_places
 
 SEQ_LEN, WIDTH = 5, 3
 LENGTHS = np.array([[2], [5], [1], [4]])

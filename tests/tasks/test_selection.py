@@ -1,14 +1,10 @@
 """Tasks by name, and tasks of the user's own."""
 
-import dataclasses
 import json
 
-import numpy as np
 import pytest
 from tiny_tasks import finetune_config
 
-from gpt1_jax.data.batching import EncodedExamples
-from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.files import MissingData
 from gpt1_jax.tasks.selection import custom_task, find_task, select_tasks
 from gpt1_jax.tasks.sources import load_split
@@ -21,7 +17,8 @@ BASE = {"init_from": "runs/pretrain/tiny"}
 def custom_config(train="", **overrides):
     """A task of the user's own: two texts, two labels."""
     values = {"head": "classification", "text": ("a", "b"), "labels": LABELS}
-    custom = {f"custom__{k}": v for k, v in {**values, **overrides}.items()}
+    values = {**values, **overrides}
+    custom = {k if "__" in k else f"custom__{k}": v for k, v in values.items()}
     return finetune_config("custom", BASE, data__train=str(train), **custom)
 
 
@@ -64,6 +61,17 @@ def test_unknown_task_is_refused_with_the_list(names):
     for name in TASKS:
         assert name in message
     assert "and, alone, 'all' and 'custom'" in message
+
+
+@pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
+def test_tasks_of_scores_learn_them_as_configured(score_loss):
+    config = finetune_config("stsb+rte", BASE, head__score_loss=score_loss)
+    (stsb, rte), _ = select_tasks(config)
+    assert stsb.score_loss == find_task(config).score_loss == score_loss
+    assert rte is TASKS["rte"]
+    scored = dict(score_range=(1.0, 5.0), labels=())
+    config = custom_config(head__score_loss=score_loss, **scored)
+    assert custom_task(config).score_loss == score_loss
 
 
 def test_find_task_is_the_task_of_a_run():
@@ -218,54 +226,3 @@ def test_training_file_that_is_missing_is_refused(tmp_path):
         select_tasks(custom_config(labels=()))
     with pytest.raises(MissingData, match="does not exist"):
         select_tasks(custom_config(tmp_path / "train.jsonl", labels=()))
-
-
-# --- their examples -------------------------------------------------------------
-
-
-def load(config):
-    """The custom task's data, its texts encoded as their lengths."""
-
-    def encode(task, examples):
-        sequences = [[np.array([len(text) for text in e.text])] for e in examples]
-        return EncodedExamples.collect(sequences, np.zeros((len(examples), 1)))
-
-    (task,), config = select_tasks(config)
-    return loading.load(task, config.data, encode)
-
-
-def with_data(config, **values):
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, **values))
-
-
-def test_load_reads_the_splits_that_are_named(training_file):
-    path = str(training_file(LABELS * 3))
-    config = with_data(custom_config(path), dev=path)
-    data = load(config)
-    assert (len(data.train.examples), len(data.dev.encoded)) == (6, 6)
-    assert data.test is None
-    assert len(load(with_data(config, test=path)).test.examples) == 6
-
-
-def test_load_refuses_files_that_are_missing(training_file, tmp_path):
-    """A test file too, if it is named."""
-    path, nowhere = str(training_file(LABELS)), str(tmp_path / "nowhere.jsonl")
-    for values in (dict(), dict(dev=nowhere), dict(dev=path, test=nowhere)):
-        with pytest.raises(
-            MissingData, match=r"nowhere\.jsonl does not exist|data\.dev"
-        ):
-            load(with_data(custom_config(path), **values))
-
-
-def test_load_takes_the_same_part_each_time(training_file):
-    path = str(training_file(LABELS * 20))
-    config = with_data(custom_config(path), dev=path)
-    few = with_data(config, max_train_examples=7, max_dev_examples=5)
-    texts = [[e.text[0] for e in load(few).train.examples] for _ in range(2)]
-    assert texts[0] == texts[1]
-    assert len(set(texts[0])) == 7
-    assert texts[0] == sorted(texts[0], key=int), "in the order of the file"
-    assert texts[0] != [str(i) for i in range(7)], "but not its head"
-    assert len(load(few).dev.examples) == 5
-    whole = with_data(config, max_train_examples=40, max_dev_examples=41)
-    assert len(load(whole).train.examples) == len(load(whole).dev.examples) == 40

@@ -6,38 +6,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_up_tokenizer import VOCAB_SIZE, Numbers
 
-from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import (
     encode_examples,
     num_outputs,
     read_outputs,
-    special_tokens,
     targets,
 )
 
 few = settings(deadline=None, max_examples=60)
-VOCAB_SIZE = 2000
 START, DELIMITER, EXTRACT = VOCAB_SIZE, VOCAB_SIZE + 1, VOCAB_SIZE + 2
+REGRESSION = dataclasses.replace(TASKS["stsb"], score_loss="regression")
 SINGLE, PAIR, SIMILARITY = TASKS["sst2"], TASKS["rte"], TASKS["mrpc"]
 STORY, COPA, RACE, STSB = (TASKS[n] for n in ("story_cloze", "copa", "race", "stsb"))
-
-
-class Numbers(Tokenizer):
-    """Reads "3 1 4" as the ids 3, 1, 4."""
-
-    kind, vocab_size, newline_id, fingerprint = "numbers", VOCAB_SIZE, 0, "numbers"
-
-    def encode(self, text):
-        return [int(word) for word in text.split()]
-
-    def decode(self, ids):
-        return " ".join(map(str, ids))
-
-    def _save_files(self, directory):
-        raise NotImplementedError
 
 
 def words(first, count):
@@ -60,7 +45,7 @@ def ids(first, count):
 # --- Figure 1 -------------------------------------------------------------------
 
 
-def test_specials_follow_the_vocabulary():
+def test_special_tokens_follow_the_vocabulary():
     assert special_tokens(40478) == (40478, 40479, 40480)
 
 
@@ -219,7 +204,7 @@ def test_sequences_have_one_extract_token_at_their_end(task, sizes, max_seq_len)
     ("task", "score_loss", "expected"),
     [
         (SINGLE, "soft_labels", 2),
-        (TASKS["mnli"], "regression", 3),
+        (TASKS["mnli"], "soft_labels", 3),
         (RACE, "soft_labels", 4),
         (STSB, "soft_labels", 6),
         (STSB, "regression", 1),
@@ -227,12 +212,13 @@ def test_sequences_have_one_extract_token_at_their_end(task, sizes, max_seq_len)
     ids=lambda value: getattr(value, "name", value),
 )
 def test_num_outputs(task, score_loss, expected):
-    assert num_outputs(task, score_loss) == expected
+    assert num_outputs(dataclasses.replace(task, score_loss=score_loss)) == expected
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
 def test_label_is_one_hot_and_no_label_nothing(score_loss):
-    rows = targets(TASKS["mnli"], [2, None, 0], score_loss)
+    task = dataclasses.replace(TASKS["mnli"], score_loss=score_loss)
+    rows = targets(task, [2, None, 0])
     assert rows.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     assert rows.dtype == np.float32
 
@@ -248,30 +234,30 @@ def test_label_is_one_hot_and_no_label_nothing(score_loss):
     ],
 )
 def test_score_is_shared_by_two_classes(score, expected):
-    rows = targets(STSB, [score], "soft_labels")
+    rows = targets(STSB, [score])
     np.testing.assert_allclose(rows, [expected], atol=1e-6)
 
 
 @few
 @given(score=st.floats(0, 5))
 def test_soft_labels_sum_to_one_and_mean_the_score(score):
-    (row,) = targets(STSB, [score], "soft_labels")
+    (row,) = targets(STSB, [score])
     assert row.sum() == pytest.approx(1.0, abs=1e-6)
     assert row @ np.arange(6) == pytest.approx(score, abs=1e-5)
 
 
 def test_soft_labels_start_at_the_lowest_score():
     task = dataclasses.replace(STSB, score_range=(1.0, 3.0))
-    assert targets(task, [1.0, 2.5], "soft_labels").tolist() == [
+    assert targets(task, [1.0, 2.5]).tolist() == [
         [1, 0, 0],
         [0, 0.5, 0.5],
     ]
-    scores, _ = read_outputs(task, np.zeros((1, 3)), "soft_labels")
+    scores, _ = read_outputs(task, np.zeros((1, 3)))
     assert scores.tolist() == [2.0]
 
 
 def test_regression_learns_the_score_itself():
-    rows = targets(STSB, [3.5, None, 0.25], "regression")
+    rows = targets(REGRESSION, [3.5, None, 0.25])
     assert rows.tolist() == [[3.5], [0.0], [0.25]]
 
 
@@ -279,7 +265,7 @@ def test_regression_learns_the_score_itself():
 
 
 def test_uniform_outputs_predict_the_middle_score():
-    scores, probabilities = read_outputs(STSB, np.zeros((2, 6)), "soft_labels")
+    scores, probabilities = read_outputs(STSB, np.zeros((2, 6)))
     np.testing.assert_allclose(scores, [2.5, 2.5], rtol=1e-12)
     np.testing.assert_allclose(probabilities, np.full((2, 6), 1 / 6))
 
@@ -287,13 +273,13 @@ def test_uniform_outputs_predict_the_middle_score():
 @pytest.mark.parametrize("score", [0.0, 0.25, 3.8, 5.0])
 def test_outputs_that_match_a_soft_label_predict_its_score(score):
     with np.errstate(divide="ignore"):
-        logits = np.log(targets(STSB, [score], "soft_labels"))
-    scores, _ = read_outputs(STSB, logits, "soft_labels")
+        logits = np.log(targets(STSB, [score]))
+    scores, _ = read_outputs(STSB, logits)
     np.testing.assert_allclose(scores, [score], atol=1e-6)
 
 
 def test_regression_predicts_its_output():
-    scores, probabilities = read_outputs(STSB, np.array([[3.1], [-2.0]]), "regression")
+    scores, probabilities = read_outputs(REGRESSION, np.array([[3.1], [-2.0]]))
     assert scores.tolist() == [3.1, -2.0]
     assert probabilities.shape == (2, 0)
 
@@ -306,7 +292,7 @@ def test_regression_predicts_its_output():
 )
 def test_labels_are_the_largest_outputs(logits):
     logits = np.asarray(logits, np.float32)
-    labels, probabilities = read_outputs(TASKS["mnli"], logits, "soft_labels")
+    labels, probabilities = read_outputs(TASKS["mnli"], logits)
     np.testing.assert_array_equal(labels, logits.argmax(1))
     np.testing.assert_allclose(probabilities.sum(1), 1.0, rtol=1e-12)
     assert probabilities.dtype == np.float64

@@ -1,5 +1,7 @@
 """One update of fine-tuning: its losses, rates, parts, devices and seeds."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -377,7 +379,7 @@ def test_loss_goes_down_where_classes_can_be_told_apart(tiny, head):
 
 def test_make_head_fits_the_task():
     heads_made = {
-        name: make_head(TASKS[name], 0.2, "soft_labels")
+        name: make_head(TASKS[name], 0.2)
         for name in ("sst2", "mnli", "mrpc", "stsb", "race")
     }
     assert heads_made == {
@@ -387,4 +389,5 @@ def test_make_head_fits_the_task():
         "stsb": (6, False, 0.2),
         "race": (4, True, 0.2),
     }
-    assert make_head(TASKS["stsb"], 0.1, "regression") == (1, False, 0.1)
+    regression = dataclasses.replace(TASKS["stsb"], score_loss="regression")
+    assert make_head(regression, 0.1) == (1, False, 0.1)

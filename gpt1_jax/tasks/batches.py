@@ -9,11 +9,12 @@ little. The batch at a step is a pure function of (seed, step), as in pre-traini
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-import grain
 import numpy as np
+
+from gpt1_jax.config import TaskDataConfig
 
 
 class Batch(NamedTuple):
@@ -78,10 +79,28 @@ class EncodedExamples:
         return Batch(tokens, lengths, self.targets[rows])
 
 
-def bucket(length: int, buckets: Sequence[int], max_seq_len: int) -> int:
-    """The shortest of the lengths that holds `length` tokens, at most `max_seq_len`."""
-    fitting = (size for size in buckets if length <= size < max_seq_len)
-    return next(fitting, max_seq_len)
+class Padding(NamedTuple):
+    """The lengths that sequences are padded to."""
+
+    buckets: tuple[int, ...]  # rising
+    longest: int  # of any sequence, whatever the buckets are
+
+    @classmethod
+    def of(cls, data: TaskDataConfig, model_max_seq_len: int) -> "Padding":
+        """As configured, for a model that reads `model_max_seq_len` tokens."""
+        return cls(tuple(data.seq_len_buckets), data.longest(model_max_seq_len))
+
+    def padded(self, length: int) -> int:
+        """The shortest of the lengths that holds `length` tokens."""
+        fitting = (size for size in self.buckets if length <= size < self.longest)
+        return next(fitting, self.longest)
+
+
+class BatchRows(NamedTuple):
+    """Which rows of every batch this host loads."""
+
+    batch_size: int  # B, over all hosts
+    own: slice
 
 
 class Groups(NamedTuple):
@@ -130,31 +149,27 @@ class TrainBatches:
 
     Args:
       examples: of the training split.
-      batch_size: B, over all hosts.
-      rows: of the batch that this host loads.
+      rows: of a batch.
+      padding: of a batch.
+      groups: to pack a batch in.
       num_steps: length of the run.
       seed: of the orders.
-      buckets: lengths to pad to, rising.
-      max_seq_len: the longest sequence.
-      groups: to pack a batch in.
     """
 
     def __init__(
         self,
         examples: EncodedExamples,
-        batch_size: int,
-        rows: slice,
+        rows: BatchRows,
+        padding: Padding,
+        groups: Groups,
         num_steps: int,
         seed: int,
-        buckets: Sequence[int],
-        max_seq_len: int,
-        groups: Groups,
     ):
-        self._examples, self._batch_size, self._rows = examples, batch_size, rows
-        self._num_steps, self._buckets = num_steps, buckets
-        self._max_seq_len, self._groups = max_seq_len, groups
+        self._examples, self._padding, self._groups = examples, padding, groups
+        self._batch_size, self._rows = rows
+        self._num_steps = num_steps
         self._longest = examples.lengths.max(axis=1)
-        self._per_epoch = len(examples) // batch_size
+        self._per_epoch = len(examples) // rows.batch_size
 
         @functools.lru_cache(maxsize=2)  # the epoch that ends and the one that begins
         def order(epoch: int) -> np.ndarray:
@@ -172,8 +187,7 @@ class TrainBatches:
         """This host's rows of the batch of one step."""
         epoch, index = divmod(step, self._per_epoch)
         chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
-        longest = int(self._longest[chosen].max())
-        seq_len = bucket(longest, self._buckets, self._max_seq_len)
+        seq_len = self._padding.padded(int(self._longest[chosen].max()))
         batch = self._examples.batch(chosen[self._rows], seq_len)
         if not self._groups.sizes:  # padding is left in
             return batch
@@ -190,20 +204,14 @@ class EvalBatches:
     """All examples once, the short ones first, so that padding is least.
 
     Args:
-      examples, rows, buckets, max_seq_len: see `TrainBatches`.
-      batch_size: B, over all hosts; the last batch is filled up with its first row.
+      examples: of a split.
+      rows: of a batch; the last batch is filled up with its first row.
+      padding: of a batch.
     """
 
-    def __init__(
-        self,
-        examples: EncodedExamples,
-        batch_size: int,
-        rows: slice,
-        buckets: Sequence[int],
-        max_seq_len: int,
-    ):
-        self._examples, self._batch_size, self._rows = examples, batch_size, rows
-        self._buckets, self._max_seq_len = buckets, max_seq_len
+    def __init__(self, examples: EncodedExamples, rows: BatchRows, padding: Padding):
+        self._examples, self._padding = examples, padding
+        self._batch_size, self._rows = rows
         self._longest = examples.lengths.max(axis=1)
         self._order = np.argsort(self._longest, kind="stable")
 
@@ -213,28 +221,7 @@ class EvalBatches:
     def __getitem__(self, index: int) -> tuple[np.ndarray, Batch]:
         """The examples' numbers (those of all hosts, without the filling) and rows."""
         chosen = self._order[index * self._batch_size :][: self._batch_size]
-        longest = int(self._longest[chosen].max())
-        seq_len = bucket(longest, self._buckets, self._max_seq_len)
+        seq_len = self._padding.padded(int(self._longest[chosen].max()))
         missing = self._batch_size - len(chosen)
         filled = np.concatenate([chosen, np.repeat(chosen[:1], missing)])
         return chosen, self._examples.batch(filled[self._rows], seq_len)
-
-
-class BatchSource(Protocol):
-    """Batches of this host by step."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, step: int) -> Any: ...
-
-
-def read_ahead(source: BatchSource, first_step: int) -> Iterator[Any]:
-    """Iterates over batches from `first_step`, read ahead on threads.
-
-    `get_state()["next_index"]` is the step whose batch comes next.
-    """
-    dataset = grain.MapDataset.source(source).to_iter_dataset(
-        grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
-    )
-    iterator = iter(dataset)
-    iterator.set_state({"next_index": first_step})
-    return iterator

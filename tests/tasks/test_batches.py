@@ -6,21 +6,23 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tiny_tasks import finetune_config
 
-from gpt1_jax.data.batching import (
+from gpt1_jax.data.read_ahead import read_ahead
+from gpt1_jax.tasks.batches import (
     Batch,
+    BatchRows,
     EncodedExamples,
     EvalBatches,
     Groups,
+    Padding,
     TrainBatches,
-    bucket,
-    read_ahead,
     real_places,
 )
 
 few = settings(deadline=None, max_examples=40)
-BUCKETS = (4, 8, 16)
 MAX_SEQ_LEN = 24
+PADDING = Padding((4, 8, 16), MAX_SEQ_LEN)
 STEPS = 200
 
 lengths_of_examples = st.integers(1, 3).flatmap(
@@ -55,22 +57,15 @@ def numbers(batch):
     return batch.targets[:, 0].astype(int).tolist()
 
 
-def train_batches(encoded, **overrides):
-    values = dict(
-        batch_size=4,
-        num_steps=STEPS,
-        seed=0,
-        buckets=BUCKETS,
-        max_seq_len=MAX_SEQ_LEN,
-        groups=Groups(devices=1, parts=1, sizes=8),
-    )
-    values = {**values, **overrides}
-    values.setdefault("rows", slice(0, values["batch_size"]))
-    return TrainBatches(encoded, **values)
+def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
+    rows = BatchRows(batch_size, slice(*rows.indices(batch_size)))
+    groups = Groups(devices=1, parts=1, sizes=8)
+    values = dict(padding=PADDING, groups=groups, num_steps=STEPS, seed=0)
+    return TrainBatches(encoded, rows, **{**values, **overrides})
 
 
 def eval_batches(encoded, batch_size=4, rows=slice(None)):
-    return EvalBatches(encoded, batch_size, rows, BUCKETS, MAX_SEQ_LEN)
+    return EvalBatches(encoded, BatchRows(batch_size, rows), PADDING)
 
 
 def host_rows(batch_size, hosts):
@@ -152,14 +147,15 @@ def test_fingerprint_changes_with_the_cut_between_sequences():
     ("length", "padded"),
     [(1, 4), (4, 4), (5, 8), (8, 8), (9, 16), (16, 16), (17, 24), (24, 24)],
 )
-def test_bucket_is_the_shortest_that_holds_all(length, padded):
-    assert bucket(length, BUCKETS, MAX_SEQ_LEN) == padded
+def test_padding_is_to_the_shortest_length_that_holds_all(length, padded):
+    assert PADDING.padded(length) == padded
 
 
-def test_bucket_never_exceeds_what_the_model_reads():
-    assert [bucket(length, BUCKETS, 10) for length in (8, 9, 10)] == [8, 10, 10]
-    assert bucket(3, (), 10) == 10
-    assert bucket(3, (512,), 10) == 10
+def test_padding_never_exceeds_what_the_model_reads():
+    padding = Padding(PADDING.buckets, 10)
+    assert [padding.padded(length) for length in (8, 9, 10)] == [8, 10, 10]
+    assert Padding((), 10).padded(3) == 10
+    assert Padding((512,), 10).padded(3) == 10
 
 
 @few
@@ -168,12 +164,23 @@ def test_bucket_never_exceeds_what_the_model_reads():
     buckets=st.lists(st.integers(1, 80), unique=True).map(sorted),
     more=st.integers(0, 20),
 )
-def test_bucket_is_minimal(length, buckets, more):
-    max_seq_len = length + more
-    padded = bucket(length, buckets, max_seq_len)
-    assert length <= padded <= max_seq_len
-    assert padded in (*buckets, max_seq_len)
+def test_padding_is_minimal(length, buckets, more):
+    longest = length + more
+    padded = Padding(tuple(buckets), longest).padded(length)
+    assert length <= padded <= longest
+    assert padded in (*buckets, longest)
     assert not [size for size in buckets if length <= size < padded]
+
+
+@pytest.mark.parametrize(("max_seq_len", "longest"), [(0, 512), (100, 100)])
+def test_padding_is_that_of_the_configuration(max_seq_len, longest):
+    config = finetune_config(
+        "sst2",
+        {"init_from": "runs/pretrain/tiny"},
+        data__max_seq_len=max_seq_len,
+        data__seq_len_buckets=(8, 16),
+    )
+    assert Padding.of(config.data, 512) == Padding((8, 16), longest)
 
 
 # --- training -------------------------------------------------------------------
@@ -237,7 +244,7 @@ def test_train_batches_are_padded_to_the_bucket_of_their_longest():
     for step in range(40):
         batch = batches[step]
         longest = encoded.lengths[numbers(batch)].max()
-        assert batch.tokens.shape == (2, 2, bucket(longest, BUCKETS, MAX_SEQ_LEN))
+        assert batch.tokens.shape == (2, 2, PADDING.padded(longest))
         padded.add(batch.tokens.shape[2])
     assert padded == {4, 8, 16, 24}
 
@@ -308,26 +315,13 @@ def test_train_batches_list_real_tokens_unless_told_not_to():
     assert train_batches(encoded, groups=Groups(1, 1, sizes=0))[3].places is None
 
 
-# --- the iterator ---------------------------------------------------------------
-
-
-@pytest.mark.parametrize("first_step", [0, 1, 5, 12])
-def test_read_ahead_from_a_step_equals_skipping_to_it(first_step):
+def test_train_batches_are_read_ahead_from_any_step():
     batches = train_batches(examples(10), num_steps=12)
     assert len(batches) == 12
-    started = list(read_ahead(batches, first_step))
-    assert len(started) == 12 - first_step
-    for step, batch in enumerate(started, first_step):
+    for step, batch in enumerate(read_ahead(batches, 5), 5):
         assert isinstance(batch, Batch)
         assert_same_batch(batch, batches[step])
-
-
-def test_read_ahead_state_is_the_next_step():
-    batches = train_batches(examples(10))
-    iterator = read_ahead(batches, 3)
-    for step in range(3, 8):
-        assert iterator.get_state()["next_index"] == step
-        assert_same_batch(next(iterator), batches[step])
+    assert step == 11
 
 
 # --- evaluation -----------------------------------------------------------------
@@ -346,7 +340,7 @@ def test_eval_batches_hold_every_example_once(lengths, batch_size):
         assert len(batch.tokens) == batch_size
         assert numbers(batch)[: len(chosen)] == chosen.tolist()
         longest += encoded.lengths[chosen].max(axis=1).tolist()
-        padded = bucket(longest[-1], BUCKETS, MAX_SEQ_LEN)
+        padded = PADDING.padded(longest[-1])
         assert batch.tokens.shape[2] == padded
         seen += chosen.tolist()
     assert sorted(seen) == list(range(len(lengths)))
