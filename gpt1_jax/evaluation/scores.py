@@ -72,7 +72,7 @@ class Predictor:
         examples: EncodedExamples,
         stopped: Callable[[], bool] = lambda: False,
     ) -> np.ndarray | None:
-        """Logits [examples, K] float32; None if `stopped()` came true before the end."""
+        """Logits [examples, K] float32; None if `stopped()` came true on the way."""
         logits = np.zeros((len(examples), self._num_outputs), np.float32)
         for rows, outputs in fetched_late(self._batches(params, examples)):
             if stopped():

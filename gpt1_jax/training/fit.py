@@ -176,8 +176,8 @@ def check_memory(model: ModelConfig, eval_sequences: int) -> None:
     if state > room:
         raise ValueError(
             f"Training this model takes about {state / 1e9:,.1f} GB for parameters, "
-            f"gradients and optimizer alone; the device has {room / 1e9:,.1f} GB. Lower "
-            f"config.model.num_layers={model.num_layers} or "
+            f"gradients and optimizer alone; the device has {room / 1e9:,.1f} GB. "
+            f"Lower config.model.num_layers={model.num_layers} or "
             f"config.model.embed_dim={model.embed_dim}."
         )
     evaluation = eval_sequences * costs.eval_activation_bytes(model)
