@@ -111,7 +111,7 @@ def parsed(arguments):
 
 def load_typed(arguments):
     """The typed configuration of a command line, checked as the program checks it."""
-    config = config_lib.from_config_dict(parsed(arguments).to_dict())
+    config = config_lib.load(parsed(arguments).to_dict())
     needs_files = config.job == "finetune" and config.data.source == "files"
     if config.job == "finetune" and not needs_files:
         select_tasks(config)

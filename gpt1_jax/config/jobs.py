@@ -60,6 +60,13 @@ class PretrainConfig(JobConfig):
     def __post_init__(self):
         _check_seed(self.seed)
         self.model_config(self.tokenizer.vocab_size)
+        num_steps, warmup = self.train.num_steps, self.optimizer.warmup_steps
+        require(
+            not 0 < num_steps <= warmup,
+            f"config.train.num_steps={num_steps} ends within "
+            f"config.optimizer.warmup_steps={warmup}; add "
+            f"--config.optimizer.warmup_steps={num_steps // 10}.",
+        )
 
     def model_config(self, vocab_size: int) -> ModelConfig:
         """The model for a tokenizer of `vocab_size` entries."""
@@ -198,7 +205,12 @@ def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
     )
 
 
-_KINDS = {bool: "True or False", int: "a whole number", float: "a number", str: "text"}
+_KINDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text, in quotes where it looks like a number",
+}
 
 
 def _typed(key: str, kind: Any, value: Any) -> Any:
@@ -207,12 +219,14 @@ def _typed(key: str, kind: Any, value: Any) -> Any:
         parts, listed = get_args(kind), isinstance(value, list | tuple)
         if parts[-1] is Ellipsis:
             parts = parts[:1] * (len(value) if listed else 1)
-        wanted = f"({', '.join(_KINDS[part] for part in parts)})"
         require(
             listed and len(value) == len(parts),
-            f"{key}={value!r:.80} must be a tuple {wanted}.",
+            f"{key}={value!r:.80} must be a tuple of {len(parts)}.",
         )
-        return tuple(_typed(key, *pair) for pair in zip(parts, value, strict=True))
+        pairs = zip(parts, value, strict=True)
+        return tuple(
+            _typed(f"{key}[{index}]", *pair) for index, pair in enumerate(pairs)
+        )
     if kind in _KINDS:
         accepted: Any = int | float if kind is float else kind
         fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)

@@ -7,17 +7,8 @@ from types import ModuleType
 
 from gpt1_jax.config.saved import flatten
 
-_PACKAGE = Path(__file__).parents[1]
+CONFIGS = Path(__file__).parents[1] / "configs"  # in a checkout, a link to configs/
 _FLAG = "--config="
-
-
-def configs_folder() -> Path:
-    """The folder of the program's own configuration files.
-
-    In a checkout it stands beside the package, in an installed wheel within it.
-    """
-    inside = _PACKAGE / "configs"
-    return inside if inside.is_dir() else _PACKAGE.parent / "configs"
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
@@ -27,7 +18,7 @@ def find_configs(argv: Sequence[str]) -> list[str]:
         if not argument.startswith(_FLAG):
             continue
         path, colon, preset = argument.removeprefix(_FLAG).partition(":")
-        own = configs_folder() / Path(path).name
+        own = CONFIGS / Path(path).name
         if not Path(path).exists() and path == f"configs/{own.name}" and own.exists():
             found[index] = f"{_FLAG}{own}{colon}{preset}"
     return found
@@ -42,7 +33,7 @@ def describe(argv: Sequence[str]) -> str:
                 return _describe_job(Path(path), preset)
     jobs = "\n".join(
         f"  configs/{path.name:<14}{_first_line(_load(path))}"
-        for path in sorted(configs_folder().glob("*.py"))
+        for path in sorted(CONFIGS.glob("*.py"))
     )
     return (
         "Usage: python -m gpt1_jax.main --config=configs/NAME.py[:PRESET] "

@@ -175,7 +175,7 @@ def _set_up(
     for line in loading.cut_texts(data):
         say(line)
     examples = data.train.encoded
-    steps_per_epoch, num_steps = _count_steps(config, len(examples))
+    steps_per_epoch, num_steps = count_steps(config, len(examples))
     longest = padding.padded(int(examples.lengths.max()))
     largest = dataclasses.replace(model, max_seq_len=longest)
     parts = accumulation_steps(config.train, largest, mesh, examples.num_seqs)
@@ -198,7 +198,7 @@ def _set_up(
     )
 
 
-def _count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
+def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     """Updates of an epoch, whose last partial batch is dropped, and of the run.
 
     Raises:

@@ -42,10 +42,11 @@ def owned(folder: epath.Path) -> Iterator[None]:
 
     Raises:
       FolderInUse: naming the owner, if there is one that is still at work.
+      PermissionError: if nothing can be written there.
     """
-    problem = _acquire(folder / LOCK_FILE) if is_main_process() else ""
-    if agree(bool(problem)):
-        raise FolderInUse(problem or f"The run folder {folder} is in use.")
+    problem = _acquire(folder / LOCK_FILE) if is_main_process() else None
+    if agree(problem is not None):
+        raise problem or FolderInUse(f"The run folder {folder} cannot be used.")
     stop = threading.Event()
     beat = threading.Thread(target=_beat, args=(folder / LOCK_FILE, stop), daemon=True)
     if is_main_process():
@@ -63,23 +64,23 @@ def owned(folder: epath.Path) -> Iterator[None]:
 _OWNER = uuid.uuid4().hex  # of this process
 
 
-def _acquire(path: epath.Path) -> str:
-    """Takes the lock; what stands against it, or an empty text."""
+def _acquire(path: epath.Path) -> OSError | None:
+    """Takes the lock; what stands against it, if anything does."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if "://" not in str(path) and _create(path):
-            return ""
+            return None
         if path.exists() and _is_alive(path):
             return _in_use(path, _read(path))
         write_json(path, _record(0))
         if (held := _read(path)).get("owner") != _OWNER:  # another was as quick
             return _in_use(path, held)
     except OSError as error:
-        return (
+        return PermissionError(
             f"The run folder {path.parent} cannot be written ({error.strerror}); name "
             "another with --workdir=DIR."
         )
-    return ""
+    return None
 
 
 def _create(path: epath.Path) -> bool:
@@ -119,8 +120,8 @@ def _is_alive(path: epath.Path) -> bool:
     return False
 
 
-def _in_use(path: epath.Path, held: Mapping[str, Any]) -> str:
-    return (
+def _in_use(path: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
+    return FolderInUse(
         f"The run folder {path.parent} is in use by process {held.get('pid')} on "
         f"{held.get('host')}, since {held.get('since')}. Wait for it, name another "
         f"--workdir, or, if no such process is at work, remove {path}."

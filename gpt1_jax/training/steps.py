@@ -61,7 +61,7 @@ def make_pretrain_step(
         state: TrainState, batch: jax.Array, seed: jax.typing.ArrayLike
     ) -> tuple[TrainState, Metrics]:
         noise = step_noise(seed, state.step, len(batch))
-        return _update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
+        return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
 
     return pretrain_step
 
@@ -107,7 +107,7 @@ def make_finetune_step(
         state: TrainState, batch: Batch, seed: jax.typing.ArrayLike
     ) -> tuple[TrainState, Metrics]:
         noise = step_noise(seed, state.step, len(batch.tokens))
-        return _update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
+        return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
 
     return finetune_step
 
@@ -119,7 +119,7 @@ def _packing(batch: Batch) -> Packing | None:
     return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
 
 
-def _update(
+def update(
     state: TrainState,
     batch: Any,
     noise: Noise,

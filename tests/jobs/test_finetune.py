@@ -9,9 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-from gpt1_jax.training.checkpoint import BEST, read_params
-from gpt1_jax.training.records import read_metrics
-from gpt1_jax.training.scoring import Predictor
 from tiny_run import (
     as_flags,
     assert_same_run,
@@ -22,9 +19,14 @@ from tiny_run import (
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax.data import tokenizers
-from gpt1_jax.evaluation import suite
-from gpt1_jax.training import finetune, loop
+from gpt1_jax.evaluation.scores import Predictor
+from gpt1_jax.jobs import finetune
+from gpt1_jax.runs.checkpoints import BEST, read_params
+from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.training import steps
+from gpt1_jax.training.signals import EXIT_STOPPED, Stopped, StopSignal
 
+START = {"init_from": "runs/pretrain/tiny"}
 FILES = ("results.json", "predictions/dev.jsonl", "predictions/test.jsonl")
 
 
@@ -33,7 +35,7 @@ def start(finetune_base, tmp_path):
     """Runs SST-2 in a folder with overrides; by default in one of its own."""
 
     def run(folder=tmp_path / "run", **overrides):
-        suite.run(finetune_config("sst2", finetune_base, **overrides), str(folder))
+        finetune.run(finetune_config("sst2", finetune_base, **overrides), str(folder))
         return folder
 
     return run
@@ -111,10 +113,8 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     start, finetuned, tmp_path, monkeypatch, last_step
 ):
     with monkeypatch.context() as patch:
-        patch.setattr(
-            loop.StopSignal, "requested", lambda self, step: step == last_step
-        )
-        with pytest.raises(loop.Stopped, match=f"step {last_step} is saved"):
+        patch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
+        with pytest.raises(Stopped, match=f"step {last_step} is saved"):
             start()
     folder = start()
     assert_same_run(finetuned, folder, 12)
@@ -139,7 +139,7 @@ def test_a_stopped_and_restarted_process_gives_the_same_run(finetune_base, tmp_p
 
     stop = ("step      3/8", signal.SIGTERM)
     code, output = run("stopped", before=SLOW_STEPS, signal_at=stop)
-    assert code == loop.EXIT_STOPPED, output
+    assert code == EXIT_STOPPED, output
     assert "Run the same command again to go on" in output
     stopped_at = steps_saved(tmp_path / "stopped")[-1]
     assert 3 <= stopped_at < 8
@@ -147,7 +147,8 @@ def test_a_stopped_and_restarted_process_gives_the_same_run(finetune_base, tmp_p
     for name in ("stopped", "whole"):
         code, output = run(name)
         assert code == 0, output
-        assert (f"resuming from step {stopped_at}" in output) == (name == "stopped")
+        resumed = f"Resuming from the checkpoint of step {stopped_at}" in output
+        assert resumed == (name == "stopped")
         assert "WARNING" not in output and "Warning" not in output
     assert_same_run(tmp_path / "whole", tmp_path / "stopped", 8)
     assert_same_results(tmp_path / "whole", tmp_path / "stopped")
@@ -157,18 +158,18 @@ def test_a_signal_in_the_middle_of_an_evaluation_loses_nothing(
     start, finetuned, monkeypatch
 ):
     """Twice in a row: the evaluation that is made up for is stopped as well."""
-    parts, seen = Predictor.parts, []
+    predict, seen = Predictor.__call__, []
 
-    def stopped(self, params, examples):
+    def stopped(self, *arguments):
         seen.append(None)
         if len(seen) in (3, 4):  # of steps 2, 4, 8, and 8 again
             os.kill(os.getpid(), signal.SIGTERM)
-        return parts(self, params, examples)
+        return predict(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Predictor, "parts", stopped)
+        patch.setattr(Predictor, "__call__", stopped)
         for _ in range(2):
-            with pytest.raises(loop.Stopped, match="step 8 is saved"):
+            with pytest.raises(Stopped, match="step 8 is saved"):
                 start()
     folder = start()
     assert_same_run(finetuned, folder, 12)
@@ -178,14 +179,14 @@ def test_a_signal_in_the_middle_of_an_evaluation_loses_nothing(
 def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path):
     folder = copied(finetuned, tmp_path / "run")
     before = listing(folder)
-    suite.run(finetune_config("sst2", finetune_base), str(folder))
+    finetune.run(finetune_config("sst2", finetune_base), str(folder))
     after = listing(folder)
     assert {name for name in after if after[name] != before.get(name)} == {
         str(folder / "results.md")
     }
     (folder / "results.json").unlink()
     shutil.rmtree(folder / "predictions")
-    suite.run(finetune_config("sst2", finetune_base), str(folder))
+    finetune.run(finetune_config("sst2", finetune_base), str(folder))
     assert_same_results(finetuned, folder)
     assert metrics_without_times(folder) == metrics_without_times(finetuned)
 
@@ -208,33 +209,29 @@ def test_files_that_have_changed_in_place_are_refused(start, tmp_path, monkeypat
     for seed, split in enumerate(("train", "dev")):
         write_lines(data / f"{split}.jsonl", rows("sst2", 16, seed))
     with monkeypatch.context() as patch:
-        patch.setattr(loop.StopSignal, "requested", lambda self, step: step == 2)
-        with pytest.raises(loop.Stopped):
+        patch.setattr(StopSignal, "requested", lambda self, step: step == 2)
+        with pytest.raises(Stopped):
             start(data__dir=str(data.parent))
     write_lines(data / "train.jsonl", rows("sst2", 16, seed=7))
     with pytest.raises(ValueError, match=r"The corpus of this run .*other text"):
         start(data__dir=str(data.parent))
 
 
-def poison(monkeypatch, steps):
+def poison(monkeypatch, bad_steps):
     """Makes the loss of the given steps NaN."""
-    make = finetune.make_finetune_step
-    original = finetune.classification_loss
+    update = steps.update
 
-    def poisoned_make(*args, **kwargs):
-        step = make(*args, **kwargs)
+    def poisoned(state, batch, noise, loss_fn, *rest):
+        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
+        factor = jnp.where(bad, jnp.nan, 1.0)
 
-        def poisoned(state, batch, seed):
-            bad = jnp.isin(state.step, jnp.asarray(steps))
-            factor = jnp.where(bad, jnp.nan, 1.0)
-            monkeypatch.setattr(
-                finetune, "classification_loss", lambda *a: original(*a) * factor
-            )
-            return step(state, batch, seed)
+        def bad_loss_fn(*arguments):
+            loss, metrics = loss_fn(*arguments)
+            return loss * factor, metrics
 
-        return poisoned
+        return update(state, batch, noise, bad_loss_fn, *rest)
 
-    monkeypatch.setattr(finetune, "make_finetune_step", poisoned_make)
+    monkeypatch.setattr(steps, "update", poisoned)
 
 
 def test_nonfinite_losses_are_skipped_and_too_many_stop_the_run(
@@ -259,11 +256,11 @@ def test_nonfinite_losses_are_skipped_and_too_many_stop_the_run(
 def test_a_run_starts_from_the_step_and_layers_asked_for(
     start, pretrained, tmp_path, monkeypatch, layers
 ):
-    monkeypatch.setattr(loop.StopSignal, "requested", lambda self, step: True)
+    monkeypatch.setattr(StopSignal, "requested", lambda self, step: True)
     earliest, newest = steps_saved(pretrained)[0], steps_saved(pretrained)[-1]
     assert earliest < newest
     files = listing(pretrained)
-    with pytest.raises(loop.Stopped):  # after an update of learning rate 0
+    with pytest.raises(Stopped):  # after an update of learning rate 0
         start(init_step=earliest, transfer_layers=layers)
     assert listing(pretrained) == files
     before, after = (
@@ -297,7 +294,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
 def test_what_does_not_fit_is_refused_before_any_step(
     start, tmp_path, monkeypatch, overrides, message
 ):
-    monkeypatch.setattr(finetune.setup, "jit_step", lambda *a: pytest.fail("it began"))
+    monkeypatch.setattr(finetune, "fit", lambda plan: pytest.fail("it began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         start(**overrides)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
@@ -351,3 +348,17 @@ def test_a_damaged_start_is_refused_and_left_alone(start, pretrained, tmp_path):
         start(init_from=str(source))
     assert listing(source) == before
     assert not (tmp_path / "run").exists()
+
+
+def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
+    config = finetune_config("rte", START)
+    assert finetune.count_steps(config, 2490) == (77, 231)
+    assert finetune.count_steps(config, 32) == (1, 3)
+    with pytest.raises(ValueError, match="holds 31 examples, fewer than one batch"):
+        finetune.count_steps(config, 31)
+    given = {"train__num_epochs": 0.0, "train__num_steps": 7}
+    assert finetune.count_steps(finetune_config("rte", START, **given), 64) == (2, 7)
+    short = finetune_config("rte", START, train__num_epochs=0.25)
+    assert finetune.count_steps(short, 32 * 4) == (4, 1)
+    with pytest.raises(ValueError, match=r"num_epochs=0\.25 of 3 updates"):
+        finetune.count_steps(short, 32 * 3)

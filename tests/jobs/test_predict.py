@@ -9,7 +9,7 @@ from tiny_run import load_config, run_program
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.evaluation import predict, suite
+from gpt1_jax.jobs import finetune, predict
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def ask(capsys):
 
     def run(folder, **overrides):
         values = load_config("", file="predict", init_from=str(folder), **overrides)
-        config = config_lib.from_config_dict(values.to_dict())
+        config = config_lib.load(values.to_dict())
         capsys.readouterr()
         predict.run(config, "")
         return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
@@ -35,7 +35,7 @@ def choosing(finetune_base, tmp_path_factory):
     config = finetune_config(
         "copa", {**finetune_base, "data.dir": str(base)}, train__num_epochs=1.0
     )
-    suite.run(config, str(base / "run"))
+    finetune.run(config, str(base / "run"))
     return base / "run"
 
 
@@ -201,7 +201,7 @@ def test_the_program_prints_the_table_and_nothing_else(
 
 def test_a_pair_is_separated_by_a_tab(ask, finetune_base, tmp_path):
     config = finetune_config("rte", finetune_base, train__num_epochs=1.0)
-    suite.run(config, str(tmp_path / "run"))
+    finetune.run(config, str(tmp_path / "run"))
     made = rows("rte", 12, seed=1)
     path = tmp_path / "pairs.txt"
     path.write_text("".join(f"{r['sentence1']}\t{r['sentence2']}\n" for r in made))

@@ -1,165 +1,29 @@
-import jax
+"""The job of pre-training, from text to a run folder."""
+
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from collectives import collectives
-from gpt1_jax.training.records import read_metrics
-from gpt1_jax.training.validation import Validation
-from jax.sharding import Mesh
-from tiny_run import assert_same_run, metrics_without_times, saved_state
+from tiny_run import assert_same_run, load_config, metrics_without_times, saved_state
 
+from gpt1_jax import config as config_lib
 from gpt1_jax.data import corpus as corpora
-from gpt1_jax.data.shards import open_split
-from gpt1_jax.inference.generate import make_sampler
-from gpt1_jax.model import transformer
-from gpt1_jax.parallel import mesh as parallel
-from gpt1_jax.training import loop, pretrain, run_folder, setup
-from gpt1_jax.training.losses import next_token_nll
-from gpt1_jax.training.optimizer import skip_nonfinite
-from gpt1_jax.training.state import init_state
-
-
-def make_step(model, *, accumulation_steps=1):
-    """An unjitted step with a plain optimizer, and a state before it."""
-    schedule = optax.constant_schedule(0.1)
-    optimizer = skip_nonfinite(optax.sgd(schedule))
-    step = pretrain.make_pretrain_step(
-        model, optimizer, schedule, seed=5, accumulation_steps=accumulation_steps
-    )
-    params = transformer.init_params(model, jax.random.key(1))
-    return step, init_state(params, optimizer)
-
-
-def tokens_for(model, batch_size=8):
-    shape = (batch_size, model.max_seq_len)
-    return jax.random.randint(jax.random.key(2), shape, 0, model.vocab_size)
-
-
-def losses_of(step, state, tokens, steps=4):
-    losses = []
-    for _ in range(steps):
-        state, metrics = step(state, tokens)
-        losses.append(metrics["loss"].item())
-    return np.asarray(losses), state
-
-
-def assert_close_trees(one, other, atol=2e-6):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other)
-
-
-def test_step_loss_is_the_mean_over_predicted_tokens(tiny_model_config):
-    model = tiny_model_config(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
-    step, state = make_step(model)
-    tokens = tokens_for(model)
-    output = transformer.apply(model, state.params, tokens)
-    nll = next_token_nll(*output, tokens, jnp.float32)
-    expected = np.asarray(nll)[:, :-1].mean()
-    np.testing.assert_allclose(step(state, tokens)[1]["loss"], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_step_lowers_for_accelerators(tiny_model_config, platform):
-    """Ahead of time, without one: their products write what they read, bfloat16."""
-    model = tiny_model_config(dtype="bfloat16", mlp_dim=64)
-    step, state = make_step(model)
-    tokens = tokens_for(model, 4)
-    traced = jax.jit(step).trace(state, tokens)
-    text = traced.lower(lowering_platforms=(platform,)).as_text()
-    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
-    to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
-    assert len(to_bfloat16) > len(products) / 2
-    assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
-    on_cpu = jax.jit(step).lower(state, tokens).as_text()
-    assert "tensor<128x32xbf16>" not in on_cpu
-
-
-@pytest.mark.parametrize(
-    "ways", [{}, {"loss_chunk": 5}, {"dtype": "bfloat16"}], ids=str
-)
-def test_eight_devices_train_as_one_does(tiny_model_config, ways):
-    model = tiny_model_config(**ways)
-    tokens = tokens_for(model)
-    results = []
-    for devices in (jax.devices(), jax.devices()[:1]):
-        step, state = make_step(model)
-        mesh = Mesh(np.asarray(devices), (parallel.DATA_AXIS,))
-        everywhere, split = parallel.replicated(mesh), parallel.batch_sharding(mesh)
-        jitted = jax.jit(
-            step, in_shardings=(everywhere, split), out_shardings=everywhere
-        )
-        results.append(losses_of(jitted, state, np.asarray(tokens)))
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-    assert_close_trees(results[0][1].params, results[1][1].params)
-
-
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize(
-    "ways",
-    [
-        {},
-        {"attention_impl": "plain", "dtype": "bfloat16"},
-        {"layer_loop": "scan", "remat": True, "loss_chunk": 5, "dtype": "bfloat16"},
-    ],
-    ids=str,
-)
-def test_devices_exchange_gradients_and_nothing_else(tiny_model_config, ways, parts):
-    model = tiny_model_config(**ways)
-    step, state = make_step(model, accumulation_steps=parts)
-    jitted = setup.jit_step(step, parallel.make_mesh())
-    assert collectives(jitted, state, tokens_for(model, 16)) == {"all-reduce"}
-
-
-@pytest.mark.parametrize("parts", [2, 8])
-@pytest.mark.parametrize("dropout_on", ["sum", "matrix", "lookups"])
-def test_accumulated_parts_equal_the_whole_batch(tiny_model_config, parts, dropout_on):
-    model = tiny_model_config(embed_dropout_on=dropout_on)
-    tokens = tokens_for(model)
-    whole, state = make_step(model)
-    in_parts, _ = make_step(model, accumulation_steps=parts)
-    expected, expected_state = losses_of(jax.jit(whole), state, tokens)
-    actual, actual_state = losses_of(jax.jit(in_parts), state, tokens)
-    np.testing.assert_allclose(actual, expected, rtol=1e-6)
-    assert_close_trees(actual_state.params, expected_state.params)
-
-
-@pytest.mark.parametrize(
-    ("memory_sequences", "parts"), [(1000, 1), (8.5, 1), (4.5, 2), (1.5, 8), (0.1, 8)]
-)
-def test_the_batch_is_cut_as_memory_asks(
-    tiny_config, tiny_model_config, monkeypatch, memory_sequences, parts
-):
-    model = tiny_model_config()
-    needed = transformer.train_activation_bytes(model)
-    memory = memory_sequences * needed / setup._MEMORY_SHARE
-    monkeypatch.setattr(parallel, "memory_bytes", lambda: int(memory))
-    mesh = Mesh(np.asarray(jax.devices()[:1]), (parallel.DATA_AXIS,))
-    chosen = setup.accumulation_steps(tiny_config().train, model, mesh)
-    assert chosen == parts
-    given = tiny_config(train__accumulation_steps=4)
-    assert setup.accumulation_steps(given.train, model, mesh) == 4
-
-
-def test_dropout_draws_anew_each_step_from_seed_and_step_alone(tiny_model_config):
-    step, state = make_step(tiny_model_config())
-    step = jax.jit(step)
-    tokens = tokens_for(tiny_model_config())
-    same = step(state, tokens)[1]["loss"].item()
-    assert step(state, tokens)[1]["loss"].item() == same
-    later = state._replace(step=jnp.int32(1))
-    assert step(later, tokens)[1]["loss"].item() != same
+from gpt1_jax.jobs import pretrain
+from gpt1_jax.model import language_model
+from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.training import steps
+from gpt1_jax.training.signals import Stopped, StopSignal
 
 
 def test_the_step_is_compiled_once(tiny_config, tmp_path, monkeypatch):
     traces = []
-    original = transformer.apply
+    original = language_model.apply
 
-    def counted(config, params, tokens, noise=None):
-        if noise is not None:
+    def counted(model, params, tokens, *context):
+        if context and context[0].noise is not None:
             traces.append(tokens.shape)
-        return original(config, params, tokens, noise)
+        return original(model, params, tokens, *context)
 
-    monkeypatch.setattr(transformer, "apply", counted)
+    monkeypatch.setattr(language_model, "apply", counted)
     pretrain.run(tiny_config(), str(tmp_path))
     assert len(traces) == 1
 
@@ -192,7 +56,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
             "model__embed_dropout_on": "matrix",
             "model__softmax_rows": "tokens+positions",
         },
-        {"model__dropout_impl": "threefry", "optimizer__name": "adamw"},
+        {"optimizer__name": "adamw"},
         {"optimizer__schedule": "cosine_after_warmup", "log__profile_steps": 1},
     ],
     ids=lambda overrides: next(iter(overrides)),
@@ -215,7 +79,7 @@ def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
 ):
     with monkeypatch.context() as patch:
         stop_after(patch, 4)
-        with pytest.raises(loop.Stopped):
+        with pytest.raises(Stopped):
             pretrain.run(tiny_config(), str(tmp_path))
     pretrain.run(
         tiny_config(model__layer_loop="scan", model__remat=True), str(tmp_path)
@@ -226,7 +90,7 @@ def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
 def stop_after(monkeypatch, last_step):
     """Makes the loop believe that a signal came during `last_step`."""
     monkeypatch.setattr(
-        loop.StopSignal, "requested", lambda self, step: step == last_step
+        StopSignal, "requested", lambda self, step: step == last_step
     )
 
 
@@ -238,7 +102,7 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     pretrain.run(config, str(tmp_path / "whole"))
     with monkeypatch.context() as patch:
         stop_after(patch, last_step)
-        with pytest.raises(loop.Stopped, match=f"step {last_step} is saved"):
+        with pytest.raises(Stopped, match=f"step {last_step} is saved"):
             pretrain.run(config, str(tmp_path / "stopped"))
     assert read_metrics(tmp_path / "stopped/metrics.jsonl")[-1]["step"] <= last_step
     pretrain.run(config, str(tmp_path / "stopped"))
@@ -288,25 +152,21 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
     np.testing.assert_equal(saved_state(tmp_path, 12), before)
 
 
-def poison(monkeypatch, steps):
+def poison(monkeypatch, bad_steps):
     """Makes the loss of the given steps NaN."""
-    original = pretrain.next_token_loss
-    make = pretrain.make_pretrain_step
+    update = steps.update
 
-    def poisoned_make(*args, **kwargs):
-        step = make(*args, **kwargs)
+    def poisoned(state, batch, noise, loss_fn, *rest):
+        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
+        factor = jnp.where(bad, jnp.nan, 1.0)
 
-        def poisoned(state, tokens):
-            bad = jnp.isin(state.step, jnp.asarray(steps))
-            factor = jnp.where(bad, jnp.nan, 1.0)
-            monkeypatch.setattr(
-                pretrain, "next_token_loss", lambda *a: original(*a) * factor
-            )
-            return step(state, tokens)
+        def bad_loss_fn(*arguments):
+            loss, metrics = loss_fn(*arguments)
+            return loss * factor, metrics
 
-        return poisoned
+        return update(state, batch, noise, bad_loss_fn, *rest)
 
-    monkeypatch.setattr(pretrain, "make_pretrain_step", poisoned_make)
+    monkeypatch.setattr(steps, "update", poisoned)
 
 
 def test_a_nonfinite_loss_is_skipped_and_counted(tiny_config, tmp_path, monkeypatch):
@@ -335,37 +195,6 @@ def test_too_many_nonfinite_losses_stop_the_run_before_harm(
     assert all(np.isfinite(leaf).all() for leaf in saved_state(tmp_path, 4).values())
 
 
-def test_validation_counts_every_token_once(tiny_config):
-    config = tiny_config()
-    corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
-    model = config.model_config(tokenizer.vocab_size)
-    params = transformer.init_params(model, jax.random.key(0))
-    mesh = parallel.make_mesh()
-    loss = Validation(
-        model, config.eval, corpus, tokenizer, mesh, 0, print
-    ).validation_loss(params, loop.StopSignal())
-    tokens = open_split(corpus, "valid").read(0, corpus.valid.tokens).astype(np.int32)
-    total, seq_len = 0.0, model.max_seq_len
-    for start in range(0, len(tokens) - 1, seq_len - 1):
-        window = jnp.asarray(tokens[None, start : start + seq_len])
-        output = transformer.apply(model, params, window)
-        total += float(next_token_nll(*output, window, jnp.float32).sum())
-    assert loss == pytest.approx(total / (len(tokens) - 1), rel=1e-6)
-
-
-def test_samples_keep_the_prompt_and_follow_the_model(tiny_model_config):
-    model = tiny_model_config()
-    params = transformer.init_params(model, jax.random.key(0))
-    tokens = np.zeros((1, 10), np.int32)
-    tokens[0, :3] = [5, 6, 7]
-    greedy = make_sampler(model, temperature=1.0, top_k=1)
-    sampled = np.asarray(greedy(params, tokens, 3, jax.random.key(0)))
-    assert sampled[0, :3].tolist() == [5, 6, 7]
-    scores = transformer.logits(model, transformer.apply(model, params, sampled))
-    expected = np.asarray(scores).argmax(-1)[0, 2:-1]
-    assert sampled[0, 3:].tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
@@ -382,7 +211,7 @@ def test_samples_keep_the_prompt_and_follow_the_model(tiny_model_config):
 def test_bad_input_is_refused_before_any_step(
     tiny_config, tmp_path, monkeypatch, overrides, message
 ):
-    monkeypatch.setattr(pretrain, "_jit_step", lambda *a: pytest.fail("it started"))
+    monkeypatch.setattr(pretrain, "fit", lambda plan: pytest.fail("it started"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         pretrain.run(tiny_config(**overrides), str(tmp_path))
     assert not (tmp_path / "metrics.jsonl").exists()
@@ -395,27 +224,11 @@ def test_a_folder_that_cannot_be_written_is_refused(tiny_config, tmp_path):
 
 
 def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, capsys):
-    from tiny_run import load_config
-
-    from gpt1_jax.config import from_config_dict
-
     def stop(*args, **kwargs):
         raise ValueError("far enough")
 
     monkeypatch.setattr(corpora, "prepare", stop)
     with pytest.raises(ValueError, match="far enough"):
-        pretrain.run(from_config_dict(load_config("paper").to_dict()), str(tmp_path))
+        pretrain.run(config_lib.load(load_config("paper").to_dict()), str(tmp_path))
     out = capsys.readouterr().out
     assert "WARNING" in out and "--config.data.source=text" in out
-
-
-def test_identity_names_the_part_that_differs(tiny_config):
-    config = tiny_config()
-    corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
-    mine = run_folder.Identity(
-        config.to_dict(), tokenizer.fingerprint, corpus.fingerprint
-    )
-    mine.check(mine.metadata(3))
-    for name in ("tokenizer", "corpus"):
-        with pytest.raises(ValueError, match=f"The {name} of this run"):
-            mine.check({**mine.metadata(3), name: "0" * 16})

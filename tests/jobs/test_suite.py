@@ -7,10 +7,9 @@ import pytest
 from etils import epath
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
-from gpt1_jax.evaluation import suite
+from gpt1_jax.jobs import finetune
 from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.selection import select_tasks
-from gpt1_jax.training import finetune
 
 SEVERAL = {"seeds": (0, 1), "train__num_epochs": 1.0}
 FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
@@ -20,7 +19,7 @@ FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
 def several(finetune_base, tmp_path_factory):
     """SST-2 and RTE with two seeds, and WNLI, which has no data."""
     folder = tmp_path_factory.mktemp("several") / "runs"
-    suite.run(finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(folder))
+    finetune.run(finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(folder))
     return folder
 
 
@@ -28,13 +27,13 @@ def several(finetune_base, tmp_path_factory):
 def count_runs(monkeypatch):
     """The folders of the runs that are trained, by their last two parts."""
     seen = []
-    run = finetune.run
+    fit = finetune.fit
 
-    def counted(config, workdir, *args):
-        seen.append("/".join(workdir.split("/")[-2:]))
-        return run(config, workdir, *args)
+    def counted(plan):
+        seen.append("/".join(str(plan.folder).split("/")[-2:]))
+        fit(plan)
 
-    monkeypatch.setattr(finetune, "run", counted)
+    monkeypatch.setattr(finetune, "fit", counted)
     return seen
 
 
@@ -62,7 +61,7 @@ def test_a_task_without_data_is_skipped_and_named(several, capsys, finetune_base
     table = (several / "results.md").read_text()
     assert "WNLI: " in table.partition("Skipped:")[2]
     assert "wnli/train.jsonl does not exist" in table
-    suite.run(finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(several))
+    finetune.run(finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(several))
     assert "Skipping WNLI: " in capsys.readouterr().out
 
 
@@ -88,11 +87,11 @@ def test_only_runs_without_results_are_run(
         patch.setattr(
             loading, "load", lambda task, *a: (loaded.append(task.name), load(task, *a))
         )
-        suite.run(config, str(folder))
+        finetune.run(config, str(folder))
     assert count_runs == [] and loaded == ["wnli"] * len(loaded)
     again = folder / "rte" / "pretrained-seed1"
     (again / "results.json").unlink()
-    suite.run(config, str(folder))
+    finetune.run(config, str(folder))
     assert count_runs == ["rte/pretrained-seed1"]
     assert result_of(again) == result_of(several / "rte" / "pretrained-seed1")
     assert (folder / "results.md").read_text() == table
@@ -101,7 +100,7 @@ def test_only_runs_without_results_are_run(
 def test_results_of_another_configuration_are_refused(several, finetune_base):
     config = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)
     with pytest.raises(ValueError, match=r"config.head.dropout is 0.2, saved 0.1"):
-        suite.run(config, str(several))
+        finetune.run(config, str(several))
 
 
 def test_checkpoints_of_several_runs_go_unless_kept(several, finetuned):
@@ -119,7 +118,7 @@ def test_each_run_from_scratch_too_and_checkpoints_kept_if_asked(
         suite__keep_checkpoints=True,
         train__num_epochs=1.0,
     )
-    suite.run(config, str(tmp_path))
+    finetune.run(config, str(tmp_path))
     assert count_runs == ["sst2/pretrained-seed0", "sst2/scratch-seed0"]
     assert len(list(tmp_path.rglob("checkpoints/4/manifest.json"))) == 2
     everything = json.loads((tmp_path / "all_results.json").read_text())
@@ -136,10 +135,10 @@ def test_one_run_and_several_share_a_folder(finetuned, finetune_base, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(finetuned, folder)
     alone = result_of(folder)
-    suite.run(finetune_config("sst2", finetune_base, seeds=(0, 1)), str(folder))
+    finetune.run(finetune_config("sst2", finetune_base, seeds=(0, 1)), str(folder))
     assert result_of(folder) == alone
     assert result_of(folder / "sst2" / "pretrained-seed0") == alone
-    suite.run(finetune_config("sst2", finetune_base), str(folder))
+    finetune.run(finetune_config("sst2", finetune_base), str(folder))
     assert f"| {100 * alone['dev']['accuracy']:.1f} |" in (
         (folder / "results.md").read_text()
     )
@@ -148,7 +147,7 @@ def test_one_run_and_several_share_a_folder(finetuned, finetune_base, tmp_path):
 def test_a_seed_named_twice_is_run_once(finetune_base, tmp_path):
     config = finetune_config("sst2+rte", finetune_base, seeds=(3, 1, 3))
     tasks, config = select_tasks(config)
-    planned = suite._plan(config, tasks, epath.Path(tmp_path))
+    planned = finetune._planned(config, tasks, epath.Path(tmp_path))
     assert [run.folder.name for run in planned] == 2 * [
         "pretrained-seed3",
         "pretrained-seed1",
@@ -157,13 +156,13 @@ def test_a_seed_named_twice_is_run_once(finetune_base, tmp_path):
 
 def test_a_single_task_without_data_is_an_error(finetune_base, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"WNLI.*wnli/train.jsonl does not"):
-        suite.run(finetune_config("wnli", finetune_base), str(tmp_path))
+        finetune.run(finetune_config("wnli", finetune_base), str(tmp_path))
     assert not (tmp_path / "results.md").exists()
 
 
 def test_a_task_that_is_not_there_is_refused_with_the_list(finetune_base, tmp_path):
     with pytest.raises(ValueError, match=r"no task 'sst3'; .*snli, mnli.*'custom'"):
-        suite.run(finetune_config("sst2+sst3", finetune_base), str(tmp_path))
+        finetune.run(finetune_config("sst2+sst3", finetune_base), str(tmp_path))
 
 
 def test_an_unlabelled_test_split_is_predicted_and_not_scored(finetuned):
@@ -218,7 +217,7 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path,
         custom__head="classification",
         custom__text=("sentence",),
     )
-    suite.run(config, str(tmp_path / "run"))
+    finetune.run(config, str(tmp_path / "run"))
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["custom"]["labels"] == ["bad", "good"]
     lines = read_lines(tmp_path / "run" / "predictions" / "dev.jsonl")
@@ -226,7 +225,7 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path,
     assert {line["prediction"] for line in lines} <= {"bad", "good"}
     assert result_of(tmp_path / "run")["dev"]["n"] == 16
     assert "| custom | accuracy | 16 |" in (tmp_path / "run/results.md").read_text()
-    suite.run(config, str(tmp_path / "run"))  # finished: inferred alike
+    finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
 
 
 @pytest.mark.parametrize(
@@ -243,7 +242,7 @@ def test_a_similarity_of_ones_own_has_scores(finetune_base, tmp_path, score_loss
         custom__score_range=(0, 5),
         head__score_loss=score_loss,
     )
-    suite.run(config, str(tmp_path / "run"))
+    finetune.run(config, str(tmp_path / "run"))
     result = result_of(tmp_path / "run")
     assert -1 <= result["dev"]["pearson"] <= 1 and result["test"]["n"] == 16
     lines = read_lines(tmp_path / "run" / "predictions" / "test.jsonl")
@@ -270,7 +269,7 @@ def test_a_multiple_choice_of_ones_own(finetune_base, tmp_path, columns):
         custom__text=("premise",),
         custom__choices=choices,
     )
-    suite.run(config, str(tmp_path / "run"))
+    finetune.run(config, str(tmp_path / "run"))
     labels = ["A", "B"] if columns == "a list" else ["choice1", "choice2"]
     lines = read_lines(tmp_path / "run" / "predictions" / "dev.jsonl")
     assert [line["label"] for line in lines] == labels * 8
@@ -281,7 +280,7 @@ def test_a_task_of_ones_own_without_a_file_is_refused(finetune_base, tmp_path):
     train = write_lines(tmp_path / "train.jsonl", named(rows("sst2", 16, 0)))
     head = {"custom__head": "classification", "custom__text": ("sentence",)}
     with pytest.raises(FileNotFoundError, match=r"dev split; .*--config.data.dev=FILE"):
-        suite.run(custom(finetune_base, {"train": train}, **head), str(tmp_path / "r"))
+        finetune.run(custom(finetune_base, {"train": train}, **head), str(tmp_path / "r"))
     with pytest.raises(FileNotFoundError, match=r"no/such.jsonl does not exist"):
         paths = {"train": "no/such.jsonl", "dev": train}
-        suite.run(custom(finetune_base, paths, **head), str(tmp_path / "r"))
+        finetune.run(custom(finetune_base, paths, **head), str(tmp_path / "r"))

@@ -1,13 +1,8 @@
 import statistics
 
 import pytest
-from gpt1_jax.evaluation.tables import (
-    PAPER,
-    PAPER_GLUE,
-    glue_score,
-    results_table,
-    summarise,
-)
+from gpt1_jax.report.paper import PAPER, PAPER_GLUE
+from gpt1_jax.report.tables import glue_score, results_table, summarise
 
 from gpt1_jax.tasks.table import TASKS
 

@@ -1,11 +1,15 @@
 import json
+import re
+import shutil
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
-from gpt1_jax.training.checkpoint import (
+
+from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.runs.checkpoints import (
     BEST,
     NEWEST,
     Best,
@@ -13,8 +17,6 @@ from gpt1_jax.training.checkpoint import (
     abstract_state,
     read_params,
 )
-
-from gpt1_jax.config import CheckpointConfig
 from gpt1_jax.training.state import TrainState
 
 CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)
@@ -31,17 +33,12 @@ def state_at(step):
 
 
 @pytest.fixture
-def said():
-    return []
-
-
-@pytest.fixture
-def opened(tmp_path, said):
+def opened(tmp_path):
     """A function that opens the checkpoints of one run folder."""
     managers = []
 
     def make():
-        managers.append(Checkpoints(epath.Path(tmp_path), CONFIG, said.append))
+        managers.append(Checkpoints(epath.Path(tmp_path), CONFIG))
         return managers[-1]
 
     yield make
@@ -51,13 +48,16 @@ def opened(tmp_path, said):
 
 def restore(checkpoints, check=lambda metadata: None):
     sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    target = abstract_state(jax.eval_shape(lambda: state_at(0)), sharding)
+    shapes = jax.eval_shape(lambda: state_at(0))
+    target = abstract_state(shapes, jax.tree.map(lambda _: sharding, shapes))
     return checkpoints.restore(target, check)
 
 
 def save_all(checkpoints, losses):
     for step, loss in losses.items():
-        checkpoints.save(state_at(step), {"number": step}, loss)
+        checkpoints.save(step, state_at(step), {"number": step})
+        if loss is not None:
+            checkpoints.measured(step, loss)
     checkpoints.wait()
 
 
@@ -73,7 +73,7 @@ def test_restore_gives_back_what_was_saved_and_its_metadata(opened):
     restored = restore(opened(), seen.append)
     jax.tree.map(np.testing.assert_array_equal, restored, state_at(3))
     assert isinstance(restored, TrainState)
-    assert seen == [{"number": 3, "metrics": {"valid_loss": 1.0}}]
+    assert seen == [{"number": 3}]
 
 
 def test_nothing_saved_restores_nothing(opened):
@@ -95,7 +95,7 @@ def test_saving_the_same_step_again_changes_nothing(opened, tmp_path):
 
 
 def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(
-    opened, tmp_path, said
+    opened, tmp_path, capsys
 ):
     save_all(opened(), {1: 1.0, 2: 0.5})
     largest = files_of(tmp_path, 2)[-1]
@@ -104,24 +104,28 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(
     largest.write_bytes(data)
     checkpoints = opened()
     assert int(restore(checkpoints).step) == 1
-    assert "step 2 is damaged" in said[0] and "differs" in said[0]
+    assert re.search("step 2 is damaged.*differs", capsys.readouterr().out)
     assert (tmp_path / "damaged_checkpoints" / "2-0").exists()
     save_all(checkpoints, {2: 0.5})  # the step can be saved again
     assert int(restore(opened()).step) == 2
 
 
-@pytest.mark.parametrize("damage", ["no manifest", "cut manifest", "lost file"])
-def test_missing_pieces_are_noticed(opened, tmp_path, said, damage):
+@pytest.mark.parametrize("damage", ["no manifest", "cut manifest", "a list", "deep", "lost file"])
+def test_missing_pieces_are_noticed(opened, tmp_path, capsys, damage):
     save_all(opened(), {1: 1.0, 2: 0.5})
     manifest = tmp_path / "checkpoints/2/manifest.json"
     if damage == "no manifest":
         manifest.unlink()
     elif damage == "cut manifest":
         manifest.write_text(manifest.read_text()[:50])
+    elif damage == "a list":
+        manifest.write_text("[1, 2]")
+    elif damage == "deep":
+        manifest.write_text("[" * 100_000)
     else:
         files_of(tmp_path, 2)[-1].unlink()
     assert int(restore(opened()).step) == 1
-    assert "step 2 is damaged" in said[0]
+    assert "step 2 is damaged" in capsys.readouterr().out
 
 
 def test_a_run_of_damaged_checkpoints_refuses_to_start(opened, tmp_path):
@@ -162,7 +166,12 @@ def test_manifest_lists_every_file_but_itself(opened, tmp_path):
     listed = json.loads((folder / "manifest.json").read_text())
     found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
     left_out = {name.split("/")[-1] for name in found - set(listed)}
-    assert left_out <= {"manifest.json", "_CHECKPOINT_METADATA", "commit_success.txt"}
+    assert left_out <= {
+        "manifest.json",
+        "measured.json",
+        "_CHECKPOINT_METADATA",
+        "commit_success.txt",
+    }
     assert any("/d/" in name for name in listed)  # the arrays
 
 
@@ -170,7 +179,7 @@ SCORE = Best("valid_accuracy", highest=True)
 
 
 def save_scores(tmp_path, scores):
-    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, print, SCORE)
+    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, SCORE)
     save_all(checkpoints, scores)
     checkpoints.close()
     return {int(path.name) for path in (tmp_path / "checkpoints").iterdir()}
@@ -237,10 +246,61 @@ def test_reading_a_damaged_step_is_refused_and_touches_nothing(opened, tmp_path)
     assert listing(tmp_path) == before
 
 
-def test_a_step_measured_later_is_saved_with_its_measure(opened, tmp_path):
+def test_a_step_measured_later_is_not_saved_again(opened, tmp_path):
     checkpoints = opened()
     save_all(checkpoints, {1: 1.0, 2: None})
-    save_all(checkpoints, {2: 0.5})
+    manifest = tmp_path / "checkpoints/2/manifest.json"
+    before = manifest.stat().st_mtime_ns
+    checkpoints.measured(2, 0.5)
+    assert manifest.stat().st_mtime_ns == before
     save_all(checkpoints, {3: 0.7, 4: 0.9})
     assert read_params(epath.Path(tmp_path), BEST).step == 2
     assert int(restore(opened()).step) == 4
+
+
+def test_a_new_best_lets_the_old_one_go(opened, tmp_path):
+    """At the end of a run, too, when no later save would."""
+    save_all(opened(), {1: 1.0, 2: 2.0, 3: 3.0, 4: 0.5})
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"3", "4"}
+
+
+def test_what_is_not_saved_is_not_measured(opened, tmp_path):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+    checkpoints.measured(7, 0.1)
+    assert read_params(epath.Path(tmp_path), BEST).step == 1
+
+
+def test_the_direction_of_the_metric_is_read_not_guessed(tmp_path):
+    best = Best("valid_error", highest=False)
+    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, best)
+    save_all(checkpoints, {1: 0.9, 2: 0.1, 3: 0.5})
+    checkpoints.close()
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_a_full_disk_is_one_line_and_harms_nothing(opened, monkeypatch):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+    usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(OSError, match=r"full: the checkpoint of step 2 needs .* MB"):
+            checkpoints.save(2, state_at(2), {})
+    assert int(restore(opened()).step) == 1
+
+
+def test_a_disk_that_fills_up_in_a_save_is_one_line(opened, monkeypatch):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+
+    def fill(self):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "_write_manifest", fill)
+        checkpoints = opened()
+        checkpoints.save(2, state_at(2), {})
+        with pytest.raises(OSError, match="is full: the checkpoint of step 2"):
+            checkpoints.wait()
+    assert int(restore(opened()).step) == 1

@@ -1,22 +1,19 @@
 import json
+import shutil
 
 import pytest
 from etils import epath
-from gpt1_jax.training.records import METRICS_FILE, Records, plot_loss, read_metrics
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from gpt1_jax.runs import records as records_lib
+from gpt1_jax.runs.records import METRICS_FILE, Records, Throughput, read_metrics
 
 METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 
 
-def open_records(tmp_path, first_step=0, **overrides):
-    values = {
-        "unit": "tokens",
-        "units_per_step": 100,
-        "mfu_per_rate": None,
-        "tensorboard": False,
-        "active": True,
-    }
-    return Records(tmp_path, first_step, 10, **{**values, **overrides})
+def open_records(tmp_path, first_step=0, mfu_per_rate=None, tensorboard=False):
+    throughput = Throughput("tokens", 100, mfu_per_rate)
+    return Records(tmp_path, first_step, 10, throughput, tensorboard)
 
 
 def test_metrics_are_written_a_line_each(tmp_path):
@@ -83,11 +80,11 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
     assert any("sample" in tag for tag in events.Tags()["tensors"])
 
 
-def test_processes_that_do_not_write_leave_no_file(tmp_path):
-    records = open_records(tmp_path, active=False)
+def test_processes_that_do_not_write_leave_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(records_lib, "is_main_process", lambda: False)
+    records = open_records(tmp_path)
     records.step_done(1)
     records.train(2, METRICS)
-    records.say("nothing")
     records.close()
     assert not list(tmp_path.iterdir())
 
@@ -106,14 +103,41 @@ def test_a_remote_run_folder_gets_copies(tmp_path, monkeypatch):
     records.train(2, METRICS)
     records.publish()
     assert [r["step"] for r in read_metrics(remote / METRICS_FILE)] == [1, 2]
-    records.plot()
     records.close()
-    assert (remote / "plots" / "loss.png").exists()
     assert list((remote / "tensorboard").iterdir())
 
 
-def test_plot_is_a_picture_even_without_validation(tmp_path):
+def test_what_a_kill_kept_from_tensorboard_is_there_after_the_resume(tmp_path):
+    """Its events are written anew from the metrics that stay."""
+    lines = [{"step": n, "loss": float(n)} for n in (1, 2, 3)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / METRICS_FILE).write_text(text)
+    (tmp_path / "tensorboard").mkdir()
+    records = open_records(tmp_path, first_step=2, tensorboard=True)
+    records.write({"step": 3, "loss": 30.0})
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()  # not closed yet
+    found = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert found == [(1, 1.0), (2, 2.0), (3, 30.0)]
+    records.close()
+
+
+@pytest.mark.parametrize(
+    "line", ["[1]", "null", '{"loss": 1.0}', '{"step": "3"}', "words", "[" * 100_000]
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    path = tmp_path / METRICS_FILE
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
+    with pytest.raises(ValueError, match=rf"{METRICS_FILE}:2: .* is no record"):
+        open_records(tmp_path)
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path, monkeypatch):
     records = open_records(tmp_path)
     records.train(1, METRICS)
+    usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=r"is full: metrics.jsonl needs"):
+        records.train(2, METRICS)
     records.close()
-    assert plot_loss(tmp_path, "loss", "nats").read_bytes().startswith(b"\x89PNG")
+    assert [r["step"] for r in read_metrics(tmp_path / METRICS_FILE)] == [1]

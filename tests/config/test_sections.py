@@ -6,13 +6,13 @@ from absl import flags as flags_lib
 from ml_collections import config_flags
 from tiny_run import load_config
 
-from gpt1_jax.config import from_config_dict
+from gpt1_jax.config import load
 
 PRESETS = ("paper", "paper_1m", "small", "quickstart")
 
 
 def resolve(preset="paper", **overrides):
-    return from_config_dict(load_config(preset, **overrides).to_dict())
+    return load(load_config(preset, **overrides).to_dict())
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -45,7 +45,6 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"model__layer_loop": "while"}, ["layer_loop='while'", "scan"]),
         ({"model__embed_dropout_on": "x"}, ["embed_dropout_on='x'", "matrix"]),
         ({"model__softmax_rows": "x"}, ["softmax_rows='x'", "tokens+positions"]),
-        ({"model__dropout_impl": "x"}, ["dropout_impl='x'", "threefry"]),
         ({"tokenizer__kind": "bert"}, ["tokenizer.kind='bert'", "gpt1"]),
         ({"tokenizer__kind": "gpt1"}, ["tokenizer.path", "finetune-transformer-lm"]),
         ({"data__source": "web"}, ["data.source='web'", "tfds"]),
@@ -59,6 +58,10 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"optimizer__learning_rate": 0.0}, ["learning_rate=0.0", "positive"]),
         ({"train__num_steps": 10}, ["num_epochs=100.0", "num_steps=10", "one of them"]),
         ({"train__num_epochs": 0.0}, ["num_epochs=0.0", "one of them"]),
+        (
+            {"train__num_epochs": 0.0, "train__num_steps": 30},
+            ["num_steps=30", "--config.optimizer.warmup_steps=3"],
+        ),
         ({"train__batch_size": 10, "train__accumulation_steps": 4}, ["=10", "=4"]),
         ({"train__matmul_precision": "x"}, ["matmul_precision='x'", "highest"]),
         ({"eval__every_steps": 0}, ["eval.every_steps=0"]),
@@ -74,16 +77,43 @@ def test_impossible_values_are_refused_by_name(overrides, parts):
         assert part in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("train.batch_size", "8", "a whole number"),
+        ("train.batch_size", 8.0, "a whole number"),
+        ("train.batch_size", True, "a whole number"),
+        ("optimizer.learning_rate", "fast", "a number"),
+        ("optimizer.learning_rate", True, "a number"),
+        ("log.tensorboard", 1, "True or False"),
+        ("data.train", 3, "text"),
+        ("model.num_layers", None, "a whole number"),
+        ("seed", [0], "a whole number"),
+        ("train", 3, "a section of keys"),
+    ],
+)
+def test_values_of_another_type_are_refused_by_name(key, value, wanted):
+    values = load_config("paper").to_dict()
+    *sections, name = key.split(".")
+    place = values
+    for section in sections:
+        place = place[section]
+    place[name] = value
+    with pytest.raises(ValueError) as error:
+        load(values)
+    assert f"config.{key}=" in str(error.value) and wanted in str(error.value)
+
+
 def test_unknown_and_missing_keys_are_refused():
     values = load_config("paper").to_dict()
     for section in ("model", "train"):
         wrong = {**values, section: {**values[section], "layers": 3}}
         with pytest.raises(ValueError, match=rf"config\.{section}.*'layers'"):
-            from_config_dict(wrong)
+            load(wrong)
     with pytest.raises(ValueError, match=r"lacks the keys \['seed'\]"):
-        from_config_dict({k: v for k, v in values.items() if k != "seed"})
+        load({k: v for k, v in values.items() if k != "seed"})
     with pytest.raises(ValueError, match="unknown keys"):
-        from_config_dict({**values, "sed": 1})
+        load({**values, "sed": 1})
 
 
 def test_unknown_presets_are_refused_with_the_list():
@@ -105,7 +135,7 @@ def resolve_file(file, preset, *flags, **overrides):
     values.config.update_from_flattened_dict(
         {key.replace("__", "."): value for key, value in overrides.items()}
     )
-    return from_config_dict(values.config.to_dict())
+    return load(values.config.to_dict())
 
 
 @pytest.mark.parametrize("preset", ["sst2", "all", "custom", "sst2+rte", ""])
@@ -161,7 +191,7 @@ def test_a_prediction_is_valid():
     [
         ("sst2", {"init_from": ""}, ["--config.init_from=runs/pretrain/quickstart"]),
         ("sst2", {"seeds": ()}, ["config.seeds is empty"]),
-        ("sst2", {"seeds": ("range(3)",)}, ["seed=range(3)", "whole number"]),
+        ("sst2", {"seeds": ("range(3)",)}, ["config.seeds[0]='range(3)'", "whole number"]),
         ("sst2", {"seeds": (-1,)}, ["seed=-1"]),
         ("sst2", {"tasks": ()}, ["config.tasks is empty"]),
         ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),
@@ -171,8 +201,11 @@ def test_a_prediction_is_valid():
         ("sst2", {"data__source": "web"}, ["'web'", "official"]),
         ("sst2", {"data__max_seq_len": -1}, ["max_seq_len=-1"]),
         ("sst2", {"data__seq_len_buckets": (64, 32)}, ["seq_len_buckets=(64, 32)"]),
+        ("sst2", {"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'"]),
+        ("sst2", {"data__seq_len_buckets": 3}, ["seq_len_buckets=3", "a tuple"]),
+        ("custom", {"custom__score_range": (1.0,)}, ["score_range=(1.0,)", "of 2"]),
         ("custom", {"custom__head": "x"}, ["custom.head='x'", "similarity"]),
-        ("custom", {"custom__labels": (0, 1)}, ["custom.labels=(0, 1)", "quotes"]),
+        ("custom", {"custom__labels": (0, 1)}, ["custom.labels[0]=0", "quotes"]),
         ("sst2", {"head__dropout": 1.0}, ["head.dropout=1.0"]),
         ("sst2", {"head__score_loss": "x"}, ["score_loss='x'", "regression"]),
         ("sst2", {"head__aux_lm_weight": -0.5}, ["aux_lm_weight=-0.5"]),
