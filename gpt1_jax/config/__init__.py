@@ -16,7 +16,13 @@ from gpt1_jax.config.jobs import (
     load,
     make_model_config,
 )
-from gpt1_jax.config.saved import adopt_older, load_saved, read_json, upgrade
+from gpt1_jax.config.saved import (
+    adopt_older,
+    flatten,
+    load_saved,
+    read_json,
+    upgrade,
+)
 from gpt1_jax.config.sections import (
     DTYPES,
     CheckpointConfig,
@@ -51,9 +57,11 @@ __all__ = [
     "TrainConfig",
     "adopt_older",
     "default_cache_dir",
+    "flatten",
     "load",
     "load_saved",
     "make_model_config",
     "read_json",
+    "upgrade",
     "upgrade",
 ]

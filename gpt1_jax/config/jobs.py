@@ -180,7 +180,7 @@ def _check_seed(seed: int) -> None:
     )
 
 
-def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
+def _section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
     """Builds one section; a wrong set of keys or a wrong type is a ValueError."""
     key = f"config.{name}" if name else "config"
     require(

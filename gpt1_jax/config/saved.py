@@ -7,12 +7,14 @@ and how many processes work.
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from etils import epath
 
 from gpt1_jax.config.jobs import JOBS, JobConfig, load
 from gpt1_jax.config.sections import require
+
+Config = TypeVar("Config", bound=JobConfig)
 
 # Keys that are newer than some folders, with the value that does what those runs did.
 _NEWER: Mapping[str, Mapping[str, Any]] = {
@@ -50,7 +52,7 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
     return value
 
 
-def load_saved(path: epath.PathLike) -> JobConfig:
+def load_saved(path: epath.PathLike) -> Any:
     """The configuration that a run folder was written with.
 
     Keys that are newer than the folder get the value that does what the run did; keys
@@ -93,8 +95,8 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adopt_older(
-    config: JobConfig, saved: Mapping[str, Any]
-) -> tuple[JobConfig, list[str]]:
+    config: Config, saved: Mapping[str, Any]
+) -> tuple[Config, list[str]]:
     """A run's configuration, as it goes on in the folder of an older version.
 
     Args:

@@ -66,19 +66,19 @@ class Predictor:
             out_shardings=replicated(mesh),
         )
 
-    def __call__(
-        self,
-        params: Any,
-        examples: EncodedExamples,
-        stopped: Callable[[], bool] = lambda: False,
-    ) -> np.ndarray | None:
-        """Logits [examples, K] float32; None if `stopped()` came true on the way."""
+    def __call__(self, params: Any, examples: EncodedExamples) -> np.ndarray:
+        """Logits [examples, K] float32."""
         logits = np.zeros((len(examples), self._num_outputs), np.float32)
-        for rows, outputs in fetched_late(self._batches(params, examples)):
-            if stopped():
-                return None
-            logits[rows] = outputs[: len(rows)]
+        for rows, outputs in self.parts(params, examples):
+            logits[rows] = outputs
         return logits
+
+    def parts(
+        self, params: Any, examples: EncodedExamples
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Numbers and logits of some examples at a time, in no particular order."""
+        for rows, outputs in fetched_late(self._batches(params, examples)):
+            yield rows, outputs[: len(rows)]
 
     def _batches(
         self, params: Any, examples: EncodedExamples
@@ -134,9 +134,11 @@ class DevScores:
         None if `stopped()` came true before the end.
         """
         examples = self._split.encoded
-        logits = self._predict(params, examples, stopped)
-        if logits is None:
-            return None
+        logits = np.zeros(examples.targets.shape, np.float32)
+        for rows, outputs in self._predict.parts(params, examples):
+            if stopped():
+                return None
+            logits[rows] = outputs
         predictions, _ = read_outputs(self._task, logits)
         scores = score(self._task, self._split, predictions)
         values = {f"valid_{name}": scores[name] for name in self._task.metrics}

@@ -11,7 +11,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.tasks.task import Example, Task
-from gpt1_jax.training import run_folder
+from gpt1_jax.data.files import write_whole
 
 # Our names to the leaderboard's: a file for each subset of the test split.
 GLUE_FILES = {
@@ -184,4 +184,4 @@ def _check(
 
 def _write(path: epath.Path, lines: Iterable[str]) -> None:
     """Writes lines, a file whole or not at all."""
-    run_folder.write_whole(path, "".join(f"{line}\n" for line in lines))
+    write_whole(path, "".join(f"{line}\n" for line in lines))

@@ -13,6 +13,7 @@ import jax
 
 from gpt1_jax.parallel.processes import agree
 from gpt1_jax.runs.checkpoints import Checkpoints
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.records import Records
 from gpt1_jax.training import signals
 from gpt1_jax.training.signals import Stopped, StopSignal
@@ -145,7 +146,7 @@ def _read(
     records.step_done(step)
     in_row = values["nonfinite_in_row"]
     if in_row:
-        records.say(
+        say(
             f"WARNING: step {step} gave loss {values['loss']} and gradient norm "
             f"{values['grad_norm']}; its update was skipped."
         )

@@ -29,7 +29,7 @@ from gpt1_jax.training.state import (
     apply_gradients,
 )
 
-Step = Callable[[TrainState, Any, jax.typing.ArrayLike], tuple[TrainState, Metrics]]
+Step = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
 
 
 def make_pretrain_step(
@@ -58,7 +58,7 @@ def make_pretrain_step(
         return language_model.next_token_loss(model, output, tokens, weights), {}
 
     def pretrain_step(
-        state: TrainState, batch: jax.Array, seed: jax.typing.ArrayLike
+        state: TrainState, batch: jax.Array, seed: jax.Array
     ) -> tuple[TrainState, Metrics]:
         noise = step_noise(seed, state.step, len(batch))
         return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
@@ -104,7 +104,7 @@ def make_finetune_step(
         return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
 
     def finetune_step(
-        state: TrainState, batch: Batch, seed: jax.typing.ArrayLike
+        state: TrainState, batch: Batch, seed: jax.Array
     ) -> tuple[TrainState, Metrics]:
         noise = step_noise(seed, state.step, len(batch.tokens))
         return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)

@@ -202,7 +202,6 @@ def test_a_prediction_is_valid():
         ("sst2", {"data__max_seq_len": -1}, ["max_seq_len=-1"]),
         ("sst2", {"data__seq_len_buckets": (64, 32)}, ["seq_len_buckets=(64, 32)"]),
         ("sst2", {"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'"]),
-        ("sst2", {"data__seq_len_buckets": 3}, ["seq_len_buckets=3", "a tuple"]),
         ("custom", {"custom__score_range": (1.0,)}, ["score_range=(1.0,)", "of 2"]),
         ("custom", {"custom__head": "x"}, ["custom.head='x'", "similarity"]),
         ("custom", {"custom__labels": (0, 1)}, ["custom.labels[0]=0", "quotes"]),

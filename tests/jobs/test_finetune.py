@@ -158,16 +158,16 @@ def test_a_signal_in_the_middle_of_an_evaluation_loses_nothing(
     start, finetuned, monkeypatch
 ):
     """Twice in a row: the evaluation that is made up for is stopped as well."""
-    predict, seen = Predictor.__call__, []
+    parts, seen = Predictor.parts, []
 
     def stopped(self, *arguments):
         seen.append(None)
         if len(seen) in (3, 4):  # of steps 2, 4, 8, and 8 again
             os.kill(os.getpid(), signal.SIGTERM)
-        return predict(self, *arguments)
+        return parts(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Predictor, "__call__", stopped)
+        patch.setattr(Predictor, "parts", stopped)
         for _ in range(2):
             with pytest.raises(Stopped, match="step 8 is saved"):
                 start()
