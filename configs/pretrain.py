@@ -43,9 +43,6 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # vector; "matrix" = the embedding matrix, once a step, for lookup and
             # softmax alike (released code); "lookups" = both vectors, separately.
             embed_dropout_on="sum",
-            # "hash" = a counter hash, the same mask on any number of devices;
-            # "threefry" = jax.random.bernoulli, slower.
-            dropout_impl="hash",
             # "blocked" skips what causality hides and keeps no [T, T] array for the
             # backward pass; "plain" is the formula.
             attention_impl="blocked",

@@ -43,10 +43,10 @@ def main(argv: Sequence[str]) -> None:
         config = config_lib.from_config_dict(_CONFIG.value.to_dict())
         workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
 
-        from gpt1_jax.parallel import mesh
+        from gpt1_jax.parallel.processes import initialize_processes
         from gpt1_jax.training import loop
 
-        mesh.initialize_processes(_DISTRIBUTED.value)
+        initialize_processes(_DISTRIBUTED.value)
         job = importlib.import_module(_JOBS[config.job])
         try:
             job.run(config, workdir)

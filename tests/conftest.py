@@ -49,7 +49,6 @@ def tiny_model_config() -> Callable[..., ModelConfig]:
             attn_dropout=0.1,
             resid_dropout=0.1,
             embed_dropout_on="sum",
-            dropout_impl="hash",
             attention_impl="blocked",
             softmax_rows="tokens",
             loss_chunk=0,

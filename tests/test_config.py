@@ -45,7 +45,7 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"model__layer_loop": "while"}, ["layer_loop='while'", "scan"]),
         ({"model__embed_dropout_on": "x"}, ["embed_dropout_on='x'", "matrix"]),
         ({"model__softmax_rows": "x"}, ["softmax_rows='x'", "tokens+positions"]),
-        ({"model__dropout_impl": "x"}, ["dropout_impl='x'", "threefry"]),
+        ({"model__attention_impl": "x"}, ["attention_impl='x'", "plain"]),
         ({"tokenizer__kind": "bert"}, ["tokenizer.kind='bert'", "gpt1"]),
         ({"tokenizer__kind": "gpt1"}, ["tokenizer.path", "finetune-transformer-lm"]),
         ({"data__source": "web"}, ["data.source='web'", "tfds"]),

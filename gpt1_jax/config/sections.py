@@ -52,7 +52,6 @@ class ModelConfig:
     attn_dropout: float
     resid_dropout: float
     embed_dropout_on: str
-    dropout_impl: str
     attention_impl: str
     softmax_rows: str
     loss_chunk: int
@@ -87,7 +86,6 @@ class ModelConfig:
             ("sum", "matrix", "lookups"),
         )
         not_negative("model", self, "loss_chunk")
-        one_of("model.dropout_impl", self.dropout_impl, ("hash", "threefry"))
         one_of("model.attention_impl", self.attention_impl, ("blocked", "plain"))
         one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
         one_of("model.dtype", self.dtype, DTYPES)

@@ -11,7 +11,7 @@ from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, PredictConfig, from_config_dict
 from gpt1_jax.evaluation import submission
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.tasks.selection import find_task
 from gpt1_jax.tasks.task import Example, Record, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
@@ -73,9 +73,10 @@ def _predict(
     model = transfer.finetuned_config(source)
     max_seq_len = trained.data.longest(model.max_seq_len)
     encoded = encode_examples(task, examples, source.tokenizer, max_seq_len, score_loss)
-    mesh = parallel.make_mesh()
-    batch_size = -(-config.batch_size // mesh.size) * mesh.size
-    head = finetune.make_head(task, 0.0, score_loss)
+    mesh = make_mesh()
+    devices = data_parallelism(mesh)
+    batch_size = -(-config.batch_size // devices) * devices
+    head = finetune.make_head(task, model, 0.0, score_loss)
     buckets = trained.data.seq_len_buckets
     predictor = Predictor(model, head, mesh, batch_size, buckets, max_seq_len)
     return read_outputs(task, predictor(source.params, encoded), score_loss)

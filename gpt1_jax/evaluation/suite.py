@@ -10,7 +10,7 @@ from etils import epath
 
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.evaluation import submission, tables
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.parallel import processes
 from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.files import MissingData
 from gpt1_jax.tasks.loading import Split, TaskData
@@ -75,7 +75,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
                 by_start.setdefault(planned.start, []).append(result)
             bar.update()
     table = tables.results_table(results, skipped)
-    if parallel.is_main_process():
+    if processes.is_main_process():
         run_folder.write_whole(folder / "results.md", table)
         if plan[1:]:
             run_folder.write_json(folder / ALL_RESULTS_FILE, results)
@@ -149,7 +149,7 @@ def _run_one(
     """Runs one run to its end; its results."""
     predictor = finetune.run(planned.config, str(planned.folder), source, data)
     result = _conclude(planned, source, data, predictor)
-    if parallel.is_main_process():
+    if processes.is_main_process():
         run_folder.write_json(planned.folder / RESULTS_FILE, result)
         if not (keep or planned.config.suite.keep_checkpoints):
             (planned.folder / "checkpoints").rmtree()
@@ -192,7 +192,7 @@ def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str,
     """Writes what was predicted for a split; its scores, if it has labels."""
     task, score_loss = planned.task, planned.config.head.score_loss
     predictions, probabilities = read_outputs(task, logits, score_loss)
-    if parallel.is_main_process():
+    if processes.is_main_process():
         submission.write_predictions(
             planned.folder / "predictions" / f"{name}.jsonl",
             task,

@@ -32,7 +32,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from gpt1_jax.config import CheckpointConfig
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.parallel import processes
 from gpt1_jax.training.state import TrainState
 
 _MANIFEST = "manifest.json"
@@ -173,7 +173,7 @@ class Checkpoints:
 
     def _write_manifest(self) -> None:
         """Called by orbax when all files are written, before the final rename."""
-        if not parallel.is_main_process():
+        if not processes.is_main_process():
             return
         for folder in self._directory.glob(f"{self._saving}*"):
             manifest = {
@@ -189,7 +189,7 @@ class Checkpoints:
             f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved it "
             f"to {target} and trying the one before it."
         )
-        if parallel.is_main_process():
+        if processes.is_main_process():
             self._damaged.mkdir(parents=True, exist_ok=True)
             (self._directory / str(step)).rename(target)
         self._measured.pop(step, None)

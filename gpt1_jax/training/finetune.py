@@ -13,22 +13,20 @@ from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig, OptimizerConfig
 from gpt1_jax.data.batching import Batch, Groups, TrainBatches, bucket, read_ahead
-from gpt1_jax.model import heads, transformer
-from gpt1_jax.model.dropout import Noise, step_noise
+from gpt1_jax.model import heads, language_model
+from gpt1_jax.model.context import Context
 from gpt1_jax.model.heads import Head
-from gpt1_jax.model.packing import Packing, make_packing, pack
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.ops.dropout import Noise, step_noise
+from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
+from gpt1_jax.ops.packing import Packing, make_packing, pack
+from gpt1_jax.parallel import processes
+from gpt1_jax.parallel.mesh import data_parallelism, make_mesh, to_global_batch
 from gpt1_jax.tasks.loading import TaskData
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import num_outputs
 from gpt1_jax.training import loop, run_folder, setup, transfer
 from gpt1_jax.training import records as records_lib
 from gpt1_jax.training.checkpoint import Best, Checkpoints
-from gpt1_jax.training.losses import (
-    classification_loss,
-    next_token_loss,
-    sequence_mean_weights,
-)
 from gpt1_jax.training.optimizer import Schedule, make_optimizer, make_schedule
 from gpt1_jax.training.scoring import DevScores, Predictor
 from gpt1_jax.training.state import (
@@ -42,10 +40,11 @@ from gpt1_jax.training.state import (
 FinetuneStep = Callable[[TrainState, Batch, jax.Array], tuple[TrainState, Metrics]]
 
 
-def make_head(task: Task, dropout: float, score_loss: str) -> Head:
-    """The head that a task needs."""
+def make_head(task: Task, model: ModelConfig, dropout: float, score_loss: str) -> Head:
+    """The head that a task needs; the extract token is the last of the vocabulary."""
     outputs = num_outputs(task, score_loss)
-    return Head(outputs, task.transform == "multiple_choice", dropout)
+    per_choice = task.transform == "multiple_choice"
+    return Head(outputs, per_choice, dropout, extract_token=model.vocab_size - 1)
 
 
 def make_finetune_step(
@@ -77,7 +76,8 @@ def make_finetune_step(
 
     def loss_fn(params: Any, batch: Batch, noise: Noise) -> tuple[jax.Array, Metrics]:
         packing = _packing(batch)
-        logits, output = heads.apply(model, head, params, batch.tokens, noise, packing)
+        context = Context(noise, packing)
+        logits, output = heads.apply(model, head, params, batch.tokens, context)
         clf_loss = classification_loss(logits, batch.targets)
         if not aux_lm_weight:
             return clf_loss, {"clf_loss": clf_loss}
@@ -85,8 +85,7 @@ def make_finetune_step(
         weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
         # Packed, a sequence's last token has the next one's first behind it: weight 0.
         tokens, weights = pack(tokens, packing), pack(weights, packing)
-        dtype = jnp.dtype(model.dtype)
-        lm_loss = next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
+        lm_loss = language_model.next_token_loss(model, output, tokens, weights)
         loss = clf_loss + aux_lm_weight * lm_loss
         return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
 
@@ -135,9 +134,9 @@ def run(
     model = transfer.model_config(source, config.model)
     transfer_layers = transfer.num_transferred(model, config.transfer_layers)
     run_folder.check(folder, config)
-    mesh = parallel.make_mesh()
+    mesh = make_mesh()
     setup.check_batches(config.train, config.eval.batch_size, mesh)
-    head = make_head(task, config.head.dropout, config.head.score_loss)
+    head = make_head(task, model, config.head.dropout, config.head.score_loss)
     predictor = make_predictor(config, model, head, mesh)
     per_epoch, num_steps = count_steps(config, len(data.train.encoded))
     parts = _accumulation_steps(config, model, data, mesh)
@@ -150,7 +149,7 @@ def run(
     )
     optimizer = make_optimizer(config.optimizer, num_steps)
 
-    def fresh(key: jax.Array, pretrained: transformer.Params) -> TrainState:
+    def fresh(key: jax.Array, pretrained: language_model.Params) -> TrainState:
         params = transfer.start_params(model, head, pretrained, transfer_layers, key)
         return init_state(params, optimizer)
 
@@ -256,7 +255,7 @@ def _jitted_step(
         aux_lm_weight=aux_lm_weight,
         accumulation_steps=parts,
     )
-    return setup.jit_step(step, parallel.make_mesh(), num_scalars=1)
+    return setup.jit_step(step, make_mesh(), num_scalars=1)
 
 
 def _batches(
@@ -268,19 +267,19 @@ def _batches(
     first_step: int,
 ) -> Iterator[Batch]:
     """Training batches on the devices, from `first_step` on."""
-    mesh = parallel.make_mesh()
+    mesh = make_mesh()
     source = TrainBatches(
         data.train.encoded,
         config.train.batch_size,
-        parallel.host_rows(config.train.batch_size),
+        processes.host_rows(config.train.batch_size),
         num_steps,
         config.seeds[0],
         config.data.seq_len_buckets,
         config.data.longest(model.max_seq_len),
-        Groups(mesh.size, parts, config.data.packed_sizes),
+        Groups(data_parallelism(mesh), parts, config.data.packed_sizes),
     )
     for local in read_ahead(source, first_step):
-        yield jax.tree.map(lambda array: parallel.to_global_batch(array, mesh), local)
+        yield to_global_batch(local, mesh)
 
 
 def _cadence(config: FinetuneConfig, per_epoch: int, num_steps: int) -> loop.Cadence:
@@ -306,7 +305,7 @@ def _open_records(
         units_per_step=config.train.batch_size,
         mfu_per_rate=None,  # lengths differ from batch to batch
         tensorboard=config.log.tensorboard,
-        active=parallel.is_main_process(),
+        active=processes.is_main_process(),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 from jax.experimental import multihost_utils
 
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.parallel import processes
 from gpt1_jax.training.checkpoint import Checkpoints
 from gpt1_jax.training.records import Records
 from gpt1_jax.training.state import TrainState
@@ -204,7 +204,7 @@ def _stop(run: Run, step: int) -> NoReturn:
 def _catch_up(run: Run, state: TrainState, stop: StopSignal) -> None:
     """Makes up for the evaluation that a signal left out, as if there had been none."""
     step = int(state.step)
-    if parallel.agree(run.records.recorded(run.checkpoints.best.metric, step)):
+    if processes.agree(run.records.recorded(run.checkpoints.best.metric, step)):
         return
     measured = run.evaluate(state, stop)
     if measured is None:

@@ -14,13 +14,14 @@ from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import windows
 from gpt1_jax.data.batching import read_ahead
 from gpt1_jax.data.shards import Corpus, open_split
-from gpt1_jax.model import transformer
-from gpt1_jax.model.dropout import Noise, step_noise
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.model import costs, language_model
+from gpt1_jax.model.context import Context
+from gpt1_jax.ops.dropout import Noise, step_noise
+from gpt1_jax.parallel import devices, processes
+from gpt1_jax.parallel.mesh import make_mesh, to_global_batch
 from gpt1_jax.training import loop, run_folder, setup
 from gpt1_jax.training import records as records_lib
 from gpt1_jax.training.checkpoint import Checkpoints
-from gpt1_jax.training.losses import next_token_loss
 from gpt1_jax.training.optimizer import Schedule, make_optimizer, make_schedule
 from gpt1_jax.training.state import (
     Metrics,
@@ -63,12 +64,10 @@ def make_pretrain_step(
     def loss_fn(
         params: Any, tokens: jax.Array, noise: Noise
     ) -> tuple[jax.Array, Metrics]:
-        output = transformer.apply(model, params, tokens, noise)
+        output = language_model.apply(model, params, tokens, Context(noise))
         num_seqs, seq_len = tokens.shape
         weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
-        dtype = jnp.dtype(model.dtype)
-        loss = next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
-        return loss, {}
+        return language_model.next_token_loss(model, output, tokens, weights), {}
 
     def pretrain_step(
         state: TrainState, tokens: jax.Array
@@ -99,13 +98,13 @@ def run(config: PretrainConfig, workdir: str) -> None:
     folder = run_folder.locate(workdir)
     run_folder.check(folder, config)
     run_folder.configure_jax(config.train)
-    mesh = parallel.make_mesh()
+    mesh = make_mesh()
     setup.check_batches(config.train, config.eval.batch_size, mesh)
     say = setup.speaker()
     if config.data.source == "builtin" and config.preset.startswith("paper"):
         say(_BUILTIN_WARNING)
     corpus, tokenizer = corpora.prepare(
-        config.data, config.tokenizer, progress=parallel.is_main_process()
+        config.data, config.tokenizer, progress=processes.is_main_process()
     )
     model = config.model_config(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
@@ -121,7 +120,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
     optimizer = make_optimizer(config.optimizer, num_steps)
 
     def fresh(key: jax.Array) -> TrainState:
-        return init_state(transformer.init_params(model, key), optimizer)
+        return init_state(language_model.init_params(model, key), optimizer)
 
     start = (jax.random.key(config.seed),)
     state = setup.start_state(fresh, start, mesh, checkpoints, identity)
@@ -203,12 +202,12 @@ def _batches(
         open_split(corpus, "train"),
         model.max_seq_len,
         config.train.batch_size,
-        parallel.host_rows(config.train.batch_size),
+        processes.host_rows(config.train.batch_size),
         num_steps,
         config.seed,
     )
     for local in read_ahead(source, first_step):
-        yield parallel.to_global_batch(local, mesh)
+        yield to_global_batch(local, mesh)
 
 
 def _open_records(
@@ -218,8 +217,8 @@ def _open_records(
     first_step: int,
     num_steps: int,
 ) -> records_lib.Records:
-    peak = parallel.peak_flops()
-    flops = transformer.train_flops_per_token(model, model.max_seq_len)
+    peak = devices.peak_flops()
+    flops = costs.train_flops_per_token(model, model.max_seq_len)
     return records_lib.Records(
         epath.Path(workdir),
         first_step,
@@ -228,7 +227,7 @@ def _open_records(
         units_per_step=config.train.batch_size * model.max_seq_len,
         mfu_per_rate=flops / peak if peak else None,
         tensorboard=config.log.tensorboard,
-        active=parallel.is_main_process(),
+        active=processes.is_main_process(),
     )
 
 
@@ -244,13 +243,15 @@ def _describe(
     workdir: str,
 ) -> None:
     """Says what is about to happen."""
-    shapes = jax.eval_shape(lambda: transformer.init_params(model, jax.random.key(0)))
+    shapes = jax.eval_shape(
+        lambda: language_model.init_params(model, jax.random.key(0))
+    )
     tokens_per_step = config.train.batch_size * model.max_seq_len
     epochs = num_steps * tokens_per_step / corpus.train.tokens
     in_parts = f", each in {parts} parts" if parts > 1 else ""
     say(
         f"Model: {model.num_layers} layers, {model.embed_dim} wide, "
-        f"{transformer.count_params(shapes):,} parameters, {model.dtype}\n"
+        f"{costs.count_params(shapes):,} parameters, {model.dtype}\n"
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
         f"validation tokens, vocabulary {model.vocab_size:,}\n"
         f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens ({epochs:.2f} epochs)"

@@ -12,7 +12,7 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config import TrainConfig, default_cache_dir
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.parallel import processes
 
 CONFIG_FILE = "config.json"
 _WAY_OUT = "Give the saved values, or name another --workdir for a new run."
@@ -79,7 +79,7 @@ def _refuse_changes(
 
 def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
     """Writes the resolved configuration and the tokenizer."""
-    if not parallel.is_main_process():
+    if not processes.is_main_process():
         return
     write_json(folder / CONFIG_FILE, config.to_dict())
     if not (folder / "tokenizer").exists():

@@ -12,7 +12,8 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.batching import EncodedExamples, EvalBatches
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.parallel import processes
+from gpt1_jax.parallel.mesh import batch_sharding, replicated, to_global_batch
 from gpt1_jax.tasks import metrics as task_metrics
 from gpt1_jax.tasks.loading import Split
 from gpt1_jax.tasks.task import Task
@@ -61,14 +62,14 @@ class Predictor:
         batches = EvalBatches(
             examples,
             self._batch_size,
-            parallel.host_rows(self._batch_size),
+            processes.host_rows(self._batch_size),
             self._buckets,
             self._max_seq_len,
         )
         pending: list[tuple[np.ndarray, jax.Array]] = []  # the batch before
         for index in range(len(batches)):
             rows, batch = batches[index]
-            tokens = parallel.to_global_batch(batch.tokens, self._mesh)
+            tokens = to_global_batch(batch.tokens, self._mesh)
             pending.append((rows, self._step(params, tokens)))
             if len(pending) > 1:
                 yield _on_host(*pending.pop(0))
@@ -83,10 +84,10 @@ def _jitted_step(
     def predict_step(params: Any, tokens: jax.Array) -> jax.Array:
         return heads.apply(model, head, params, tokens)[0]
 
-    everywhere = parallel.replicated(mesh)
+    everywhere = replicated(mesh)
     return jax.jit(
         predict_step,
-        in_shardings=(everywhere, parallel.batch_sharding(mesh)),
+        in_shardings=(everywhere, batch_sharding(mesh)),
         out_shardings=everywhere,
     )
 

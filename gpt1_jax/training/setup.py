@@ -6,8 +6,14 @@ from typing import Any, Protocol
 import jax
 
 from gpt1_jax.config import CheckpointConfig, LogConfig, ModelConfig, TrainConfig
-from gpt1_jax.model import transformer
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.model import costs
+from gpt1_jax.parallel import devices, processes
+from gpt1_jax.parallel.mesh import (
+    batch_sharding,
+    check_batch_size,
+    data_parallelism,
+    replicated,
+)
 from gpt1_jax.training import loop, records, run_folder
 from gpt1_jax.training.checkpoint import Checkpoints, abstract_state
 from gpt1_jax.training.state import TrainState
@@ -32,14 +38,14 @@ def speaker() -> Callable[[str], None]:
     def say_nothing(text: str) -> None:
         del text
 
-    return records.say if parallel.is_main_process() else say_nothing
+    return records.say if processes.is_main_process() else say_nothing
 
 
 def check_batches(train: TrainConfig, eval_size: int, mesh: jax.sharding.Mesh) -> None:
     """Refuses batches that the devices cannot share evenly."""
     parts = max(1, train.accumulation_steps)
-    parallel.check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
-    parallel.check_batch_size("config.eval.batch_size", eval_size, mesh)
+    check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
+    check_batch_size("config.eval.batch_size", eval_size, mesh)
 
 
 def accumulation_steps(
@@ -55,9 +61,9 @@ def accumulation_steps(
     """
     if train.accumulation_steps:
         return train.accumulation_steps
-    per_device = train.batch_size // mesh.size
-    room = _MEMORY_SHARE * parallel.memory_bytes()
-    example_bytes = num_seqs * transformer.train_activation_bytes(model)
+    per_device = train.batch_size // data_parallelism(mesh)
+    room = _MEMORY_SHARE * devices.memory_bytes()
+    example_bytes = num_seqs * costs.train_activation_bytes(model)
     fitting = max(1, int(room // example_bytes))
     return next(
         parts
@@ -82,7 +88,7 @@ def start_state(
       checkpoints: of the run.
       identity: of the run; a checkpoint of another one is refused.
     """
-    sharding = parallel.replicated(mesh)
+    sharding = replicated(mesh)
     target = abstract_state(jax.eval_shape(fresh, *arguments), sharding)
     restored = checkpoints.restore(target, identity.check)
     if restored is not None:
@@ -100,11 +106,11 @@ def jit_step(
       mesh: of the run.
       num_scalars: arguments after the batch, replicated.
     """
-    everywhere = parallel.replicated(mesh)
+    everywhere = replicated(mesh)
     scalars = (everywhere,) * num_scalars
     return jax.jit(
         step,
-        in_shardings=(everywhere, parallel.batch_sharding(mesh), *scalars),
+        in_shardings=(everywhere, batch_sharding(mesh), *scalars),
         out_shardings=everywhere,
         donate_argnums=0,
     )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gpt1_jax.model.dropout import Noise
+from gpt1_jax.ops.dropout import Noise
 
 
 class TrainState(NamedTuple):

@@ -13,7 +13,7 @@ from gpt1_jax.data import tokenizers
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
-from gpt1_jax.model.transformer import Params, init_params
+from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.tasks.transforms import NUM_SPECIALS
 from gpt1_jax.training import run_folder
 from gpt1_jax.training.checkpoint import NEWEST, read_params

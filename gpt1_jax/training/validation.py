@@ -13,11 +13,11 @@ from gpt1_jax.config import EvalConfig, ModelConfig
 from gpt1_jax.data import windows
 from gpt1_jax.data.shards import Corpus, open_split
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.inference.generate import make_sampler
-from gpt1_jax.model import transformer
-from gpt1_jax.parallel import mesh as parallel
+from gpt1_jax.inference.sampling import make_sampler
+from gpt1_jax.model import language_model
+from gpt1_jax.parallel import processes
+from gpt1_jax.parallel.mesh import batch_sharding, replicated, to_global_batch
 from gpt1_jax.training.loop import StopSignal
-from gpt1_jax.training.losses import next_token_nll
 from gpt1_jax.training.state import TrainState
 
 
@@ -35,9 +35,8 @@ def eval_step(
     Returns:
       The sum of nats over predicted tokens, and the number of these.
     """
-    output = transformer.apply(model, params, tokens)
-    dtype = jnp.dtype(model.dtype)
-    nll = next_token_nll(*output, tokens, dtype, model.loss_chunk)
+    output = language_model.apply(model, params, tokens)
+    nll = language_model.next_token_nll(model, output, tokens)
     counted = jnp.arange(tokens.shape[1]) < lengths[:, None] - 1  # [B, T]
     return jnp.where(counted, nll, 0.0).sum(), counted.sum()
 
@@ -78,8 +77,8 @@ class Validation:
                 f"config.model.max_seq_len={model.max_seq_len} there is no room to "
                 "continue it. Shorten the prompt."
             )
-        everywhere = parallel.replicated(mesh)
-        split = parallel.batch_sharding(mesh)
+        everywhere = replicated(mesh)
+        split = batch_sharding(mesh)
         self._step = jax.jit(
             functools.partial(eval_step, model),
             in_shardings=(everywhere, split, split),
@@ -123,14 +122,14 @@ class Validation:
             open_split(self._corpus, "valid"),
             self._model.max_seq_len,
             self._config.batch_size,
-            parallel.host_rows(self._config.batch_size),
+            processes.host_rows(self._config.batch_size),
         )
         sums = np.zeros(2)  # nats, tokens
         pending = []  # of the batch before, so that the devices need not wait
         for index in range(len(batches)):
             if stop.received:
                 return None
-            batch = [parallel.to_global_batch(x, self._mesh) for x in batches[index]]
+            batch = [to_global_batch(x, self._mesh) for x in batches[index]]
             pending.append(self._step(params, *batch))
             if len(pending) > 1:
                 sums += jax.device_get(pending.pop(0))

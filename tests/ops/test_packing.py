@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.data.batching import Groups, real_places
-from gpt1_jax.model.packing import make_packing, pack, unpack
+from gpt1_jax.ops.packing import make_packing, pack, unpack
 
 SEQ_LEN, WIDTH = 5, 3
 LENGTHS = np.array([[2], [5], [1], [4]])
