@@ -98,17 +98,27 @@ def build_jax(
 
     from gpt1_jax.model import heads
     from gpt1_jax.model.heads import Head
-    from gpt1_jax.parallel import mesh as parallel
+    from gpt1_jax.parallel.mesh import (
+        data_parallelism,
+        make_mesh,
+        state_sharding,
+        to_global_batch,
+    )
     from gpt1_jax.training import optimizer as optimizers
     from gpt1_jax.training import setup
     from gpt1_jax.training.state import init_state
 
     task, config = TASKS[flags.task], pretrain_config(flags, dtype)
     model = config.model_config(flags.vocab_size + NUM_SPECIALS)
-    head = Head(task.num_outputs, per_choice=task.num_seqs > 1, dropout=0.1)
+    head = Head(
+        task.num_outputs,
+        per_choice=task.num_seqs > 1,
+        dropout=0.1,
+        extract_token=model.vocab_size - 1,
+    )
     optimizer = optimizers.make_optimizer(config.optimizer, config.train.num_steps)
     schedule = optimizers.make_schedule(config.optimizer, config.train.num_steps)
-    mesh = parallel.make_mesh()
+    mesh = make_mesh()
     step = setup.jit_step(
         make_finetune_step(
             model, head, optimizer, schedule, aux_lm_weight=aux_lm_weight
@@ -121,11 +131,12 @@ def build_jax(
         params = heads.init_params(model, head, jax.random.key(config.seed))
         return init_state(params, optimizer)
 
-    state = jax.jit(fresh, out_shardings=parallel.replicated(mesh))()
+    sharding = state_sharding(mesh, jax.eval_shape(fresh))
+    state = jax.jit(fresh, out_shardings=sharding)()
     seed = jnp.uint32(0)
     data = load_config("finetune", flags.task).data
     padding = Padding(() if padded else data.seq_len_buckets, flags.seq_len)
-    groups = Groups(mesh.size, parts=1, sizes=data.packed_sizes)
+    groups = Groups(data_parallelism(mesh), parts=1, sizes=data.packed_sizes)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
@@ -135,7 +146,7 @@ def build_jax(
         if not padded:
             places = real_places(batch.lengths, seq_len, groups)
             batch = batch._replace(places=places)
-        return jax.tree.map(lambda array: parallel.to_global_batch(array, mesh), batch)
+        return to_global_batch(batch, mesh)
 
     def update(batch: Batch) -> jax.Array:
         nonlocal state

@@ -67,8 +67,14 @@ def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trai
     import jax
     from gpt1_jax.training.pretrain import make_pretrain_step
 
-    from gpt1_jax.model import transformer
-    from gpt1_jax.parallel import mesh as parallel
+    from gpt1_jax.model import language_model
+    from gpt1_jax.parallel.mesh import (
+        batch_sharding,
+        make_mesh,
+        replicated,
+        state_sharding,
+        to_global_batch,
+    )
     from gpt1_jax.training import optimizer as optimizers
     from gpt1_jax.training.state import init_state
 
@@ -78,20 +84,20 @@ def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trai
     model = dataclasses.replace(model, layer_loop=layer_loop)
     optimizer = optimizers.make_optimizer(config.optimizer, config.train.num_steps)
     schedule = optimizers.make_schedule(config.optimizer, config.train.num_steps)
-    mesh = parallel.make_mesh()
-    everywhere = parallel.replicated(mesh)
-    step = jax.jit(
-        make_pretrain_step(model, optimizer, schedule, seed=config.seed),
-        in_shardings=(everywhere, parallel.batch_sharding(mesh)),
-        out_shardings=everywhere,
-        donate_argnums=0,
-    )
+    mesh = make_mesh()
 
     def fresh() -> Any:
-        params = transformer.init_params(model, jax.random.key(config.seed))
+        params = language_model.init_params(model, jax.random.key(config.seed))
         return init_state(params, optimizer)
 
-    state = jax.jit(fresh, out_shardings=everywhere)()
+    sharding = state_sharding(mesh, jax.eval_shape(fresh))
+    state = jax.jit(fresh, out_shardings=sharding)()
+    step = jax.jit(
+        make_pretrain_step(model, optimizer, schedule, seed=config.seed),
+        in_shardings=(sharding, batch_sharding(mesh)),
+        out_shardings=(sharding, replicated(mesh)),
+        donate_argnums=0,
+    )
 
     def update(tokens: jax.Array) -> jax.Array:
         nonlocal state
@@ -100,7 +106,7 @@ def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trai
 
     device = jax.devices()[0]
     return Trainer(
-        put=lambda tokens: parallel.to_global_batch(tokens, mesh),
+        put=lambda tokens: to_global_batch(tokens, mesh),
         step=update,
         wait=lambda: jax.block_until_ready(state),
         device=device.device_kind,
@@ -125,12 +131,12 @@ def measure_groups(names: Sequence[str], flags: argparse.Namespace) -> dict[str,
 
 def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
     """Adds to each result its rates and how it compares to the fastest PyTorch."""
-    from gpt1_jax.model import transformer
-    from gpt1_jax.parallel import mesh
+    from gpt1_jax.model import costs
+    from gpt1_jax.parallel import devices
 
     model = pretrain_config(flags, "float32").model_config(flags.vocab_size)
-    flops = transformer.train_flops_per_token(model, flags.seq_len)
-    peak = flags.device_peak or mesh.peak_flops()
+    flops = costs.train_flops_per_token(model, flags.seq_len)
+    peak = flags.device_peak or devices.peak_flops()
     for dtype in _DTYPES.values():
         group = {name: r for name, r in results.items() if r["dtype"] == dtype}
         harness.compare(group, lambda name: VARIANTS[name].is_peer)

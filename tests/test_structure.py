@@ -10,11 +10,9 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A room may import itself and the rooms before it.
 ORDER = [
-    {"", "config"},  # the package itself
-    {"data", "parallel"},
-    {"tasks"},
-    {"model"},
-    {"inference"},
+    {"", "config", "ops", "parallel"},  # "" is the package itself
+    {"data", "model"},
+    {"tasks", "inference", "interop"},
     {"training"},
     {"evaluation"},
     {"main"},

@@ -1,8 +1,8 @@
-"""Sequences laid end to end, without the padding that makes a batch of them.
+"""Sequences laid end to end, without their padding.
 
-All of the decoder but attention sees each token by itself, so it need not see padding:
-`pack` leaves it out, `unpack` puts zeros in its place where attention wants sequences
-side by side again. The two are each other's transpose, hence each other's gradient.
+All of the decoder except attention computes each token by itself, so it can leave out
+padding: `pack` drops it, and `unpack` puts zeros in its place where attention needs
+whole sequences. Each is the transpose of the other, hence its gradient.
 """
 
 from typing import NamedTuple
@@ -12,13 +12,13 @@ import jax.numpy as jnp
 
 
 class Packing(NamedTuple):
-    """Where the real tokens of N padded sequences stand when they are packed.
+    """Where the real tokens of N padded sequences go when they are packed.
 
-    The sequences fall into S groups, so that each device packs its own; a group's R
-    places hold its tokens in order and, behind them, nothing.
+    The sequences fall into S groups, so that each device packs its own. The R places
+    of a group hold its tokens in order; those left over are empty.
     """
 
-    places: jax.Array  # [S, R] int32, n * T + t of each token; N / S * T for nothing
+    places: jax.Array  # [S, R] int32, n * T + t of each token; N / S * T where empty
     slots: jax.Array  # [N, T] int32, the inverse; R for padding
 
     @property
@@ -27,7 +27,7 @@ class Packing(NamedTuple):
         return self.places % self.slots.shape[1]
 
     def rows(self, sequence_rows: jax.Array) -> jax.Array:
-        """[S, R] uint32, global indices of the tokens, given those [N] of sequences."""
+        """[S, R] uint32, global indices of the tokens, from those [N] of sequences."""
         seq_len = self.slots.shape[1]
         groups = sequence_rows.reshape(len(self.places), -1)
         sequence = jnp.minimum(self.places // seq_len, groups.shape[1] - 1)
@@ -51,12 +51,12 @@ def make_packing(places: jax.Array, lengths: jax.Array, seq_len: int) -> Packing
 
 
 def pack(x: jax.Array, packing: Packing | None) -> jax.Array:
-    """[N, T, ...] to [S, R, ...]; as it is where there is no packing."""
+    """[N, T, ...] to [S, R, ...]; unchanged without a packing."""
     return x if packing is None else _pack(x, packing)
 
 
 def unpack(x: jax.Array, packing: Packing | None) -> jax.Array:
-    """[S, R, ...] to [N, T, ...], 0 for padding; as it is where there is no packing."""
+    """[S, R, ...] to [N, T, ...], 0 for padding; unchanged without a packing."""
     return x if packing is None else _unpack(x, packing)
 
 
@@ -81,7 +81,7 @@ _unpack.defvjp(
 
 
 def _take(x: jax.Array, places: jax.Array) -> jax.Array:
-    """Elements of each group by their places in it, 0 for a place beyond its end."""
+    """The elements of each group at these places in it; 0 beyond its end."""
     groups = min(len(x), len(places))
 
     def take(x: jax.Array, places: jax.Array) -> jax.Array:

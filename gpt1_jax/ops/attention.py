@@ -7,65 +7,22 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.model.dropout import (
-    Noise,
-    dropout,
-    keep_mask,
-    keep_scale,
-    site_words,
-)
-from gpt1_jax.model.layers import product, row_major, transposed_product
+from gpt1_jax.ops.dropout import Noise, dropout, keep_mask, keep_scale, site_words
+from gpt1_jax.ops.products import product, row_major, transposed_product
 
 MASKED_SCORE = -1e9  # replaces the score of a key after the query (released code)
-BLOCK = 128  # positions that are taken together: all keys one of them sees
+BLOCK_SIZE = 128  # positions computed together
 
 
-def causal_attention(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    *,
-    dropout_rate: float,
-    noise: Noise | None,
-    site: int | jax.Array,
-    dropout_impl: str,
-    impl: str,
-) -> jax.Array:
-    """softmax(Q K^T / sqrt(K)) V over the keys at or before each query.
-
-    The products take operands of the inputs' dtype; the softmax is float32.
-
-    Args:
-      query, key, value: [N, T, H, K].
-      dropout_rate: of the probabilities, after the softmax.
-      noise: of this step; None for no dropout.
-      site: dropout site of the probabilities.
-      dropout_impl: see `dropout`.
-      impl: "plain" is the formula, whose [T, T] arrays autodiff keeps for the
-        backward pass. "blocked" leaves out blocks of keys that no query sees and
-        keeps none of them: equal, faster, and linear in T in memory kept. Threefry
-        can not give a mask in blocks, so with it either is the plain form.
-
-    Returns:
-      [N, T, H, K] in the inputs' dtype.
-    """
-    if noise is None or dropout_rate == 0.0:
-        noise = None
-    if impl == "plain" or (noise is not None and dropout_impl == "threefry"):
-        return _plain(query, key, value, dropout_rate, noise, site, dropout_impl)
-    mask = None if noise is None else (site_words(noise, site), noise.rows)
-    return _blocked(query, key, value, mask, dropout_rate)
-
-
-def _plain(
+def plain_causal_attention(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
     dropout_rate: float,
     noise: Noise | None,
     site: int | jax.Array,
-    dropout_impl: str,
 ) -> jax.Array:
+    """The formula of `causal_attention`; autodiff of it keeps [T, T] arrays."""
     seq_len, head_dim = query.shape[1], query.shape[-1]
     scores = jnp.einsum(
         "NTHK,NSHK->NHTS", query, key, preferred_element_type=jnp.float32
@@ -73,7 +30,7 @@ def _plain(
     causal = jnp.tril(jnp.ones((seq_len, seq_len), bool))
     scores = jnp.where(causal, scores, MASKED_SCORE)  # [N, H, T, S]
     probs = jax.nn.softmax(scores, axis=-1)
-    probs = dropout(probs, dropout_rate, noise, site, impl=dropout_impl)
+    probs = dropout(probs, dropout_rate, noise, site)
     return jnp.einsum(
         "NHTS,NSHK->NTHK",
         probs.astype(value.dtype),
@@ -82,7 +39,36 @@ def _plain(
     ).astype(value.dtype)
 
 
-# What makes a dropout mask: the words of its key [2], and the global rows [N].
+def causal_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    dropout_rate: float,
+    noise: Noise | None,
+    site: int | jax.Array,
+) -> jax.Array:
+    """softmax(Q K^T / sqrt(K)) V over the keys at or before each query (sec. 3.1).
+
+    The operands of the products have the inputs' dtype; the softmax is float32.
+    Computed in blocks: those that causality hides are skipped, and no [T, T] array is
+    kept for the backward pass, so that the memory kept grows with T, not its square.
+
+    Args:
+      query, key, value: [N, T, H, K].
+      dropout_rate: of the probabilities, after the softmax.
+      noise: of this step; None for no dropout.
+      site: dropout site of the probabilities.
+
+    Returns:
+      [N, T, H, K] in the inputs' dtype.
+    """
+    mask = None
+    if noise is not None and dropout_rate > 0.0:
+        mask = site_words(noise, site), noise.rows
+    return _blocked(query, key, value, mask, dropout_rate)
+
+
+# What decides a dropout mask: its key as words [2], and the global rows [N].
 _Mask = tuple[jax.Array, jax.Array]
 
 
@@ -98,7 +84,7 @@ def _blocked(
 
 
 def _blocked_fwd(query, key, value, mask, dropout_rate):
-    """One block of queries after another, with the keys that it sees."""
+    """Block after block of queries, each with the keys that it sees."""
     query = _heads_first(query)
     key_value = _heads_first(jnp.concatenate([key, value], axis=2))  # [N, 2 H, T, K]
     outputs, log_sums = [], []
@@ -121,12 +107,12 @@ def _blocked_fwd(query, key, value, mask, dropout_rate):
 
 
 def _blocked_bwd(dropout_rate, residuals, grad):
-    """One block of keys after another, with the queries that see it.
+    """Block after block of keys, each with the queries that see it.
 
-    Probabilities and masks are formed again. With P the probabilities, M the mask's
-    scale and A = P * M: dV = A^T dO, dS = P * (dO V^T * M - rowsum(dO * O)),
-    dQ = dS K, dK = dS^T Q. One product gives Q K^T and dO V^T: so the former, too,
-    waits for the gradient, instead of being formed in the forward pass and kept.
+    Probabilities and masks are formed again. With P the probabilities, M the scaled
+    mask and A = P * M: dV = A^T dO, dS = P * (dO V^T * M - rowsum(dO * O)),
+    dQ = dS K, dK = dS^T Q. A single product gives Q K^T and dO V^T; it needs dO, so
+    XLA can not form Q K^T in the forward pass already and keep it.
     """
     query, key_value, output, log_sum, mask = residuals
     dtype, (_, heads, seq_len, head_dim) = query.dtype, query.shape
@@ -166,14 +152,16 @@ def _heads_first(x: jax.Array) -> jax.Array:
 
 def _blocks(seq_len: int) -> list[tuple[int, int]]:
     """(start, stop) of each block of positions."""
-    starts = range(0, seq_len, BLOCK)
-    return [(start, min(start + BLOCK, seq_len)) for start in starts]
+    starts = range(0, seq_len, BLOCK_SIZE)
+    return [(start, min(start + BLOCK_SIZE, seq_len)) for start in starts]
 
 
 def _mask_future(scores: jax.Array, offset: int) -> jax.Array:
-    """Masks keys after the query, the first query being `offset` after the first key.
+    """Masks the scores of keys that come after the query.
 
-    Scores are [N, H, queries, keys].
+    Args:
+      scores: [N, H, queries, keys].
+      offset: positions from the first key to the first query.
     """
     queries, keys = (
         jax.lax.broadcasted_iota(jnp.int32, scores.shape[2:], axis) for axis in (0, 1)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.model.packing import make_packing, pack, unpack
+from gpt1_jax.ops.packing import make_packing, pack, unpack
 from gpt1_jax.tasks.batches import Groups, real_places
 
 SEQ_LEN, WIDTH = 5, 3

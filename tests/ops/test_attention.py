@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.model.attention import causal_attention
-from gpt1_jax.model.dropout import dropout, step_noise
+from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+from gpt1_jax.ops.dropout import dropout, step_noise
 
 SHAPE = (2, 7, 3, 4)  # [N, T, H, K]
 
@@ -18,20 +18,15 @@ def random_qkv(seed=0, shape=SHAPE):
     return tuple(rng.normal(size=shape).astype(np.float32) for _ in range(3))
 
 
-@functools.partial(jax.jit, static_argnames=("rate", "site", "dropout_impl", "impl"))
-def attend(
-    query, key, value, rate=0.0, noise=None, site=1, dropout_impl="hash", impl="blocked"
-):
-    return causal_attention(
-        query,
-        key,
-        value,
-        dropout_rate=rate,
-        noise=noise,
-        site=site,
-        dropout_impl=dropout_impl,
-        impl=impl,
-    )
+FORMS = {
+    form.__name__: jax.jit(form, static_argnames=("dropout_rate", "site"))
+    for form in (causal_attention, plain_causal_attention)
+}
+BOTH_FORMS = pytest.mark.parametrize("form", FORMS)
+
+
+def attend(query, key, value, rate=0.0, noise=None, site=1, form="causal_attention"):
+    return FORMS[form](query, key, value, rate, noise, site)
 
 
 def numpy_probs(query, key):
@@ -44,10 +39,12 @@ def numpy_probs(query, key):
     return probs
 
 
-def test_causal_attention_equals_numpy():
+@BOTH_FORMS
+def test_causal_attention_equals_numpy(form):
     query, key, value = random_qkv()
     expected = np.einsum("nhts,nshk->nthk", numpy_probs(query, key), value)
-    np.testing.assert_allclose(attend(query, key, value), expected, atol=2e-6)
+    actual = attend(query, key, value, form=form)
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
 
 
 def test_causal_attention_of_the_first_position_is_its_value():
@@ -62,13 +59,13 @@ def test_causal_attention_survives_huge_scores():
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("impl", ["hash", "threefry"])
-def test_causal_attention_drops_probabilities_after_the_softmax(impl):
+@BOTH_FORMS
+def test_causal_attention_drops_probabilities_after_the_softmax(form):
     """What remains is rescaled by 1 / (1 - rate), not renormalised to one."""
     query, key, value = random_qkv()
     noise = step_noise(0, jnp.int32(3), SHAPE[0])
-    actual = attend(query, key, value, rate=0.5, noise=noise, site=7, dropout_impl=impl)
-    mask = dropout(jnp.ones((2, 3, 7, 7)), 0.5, noise, 7, impl=impl)  # [N, H, T, S]
+    actual = attend(query, key, value, rate=0.5, noise=noise, site=7, form=form)
+    mask = dropout(jnp.ones((2, 3, 7, 7)), 0.5, noise, 7)  # [N, H, T, S]
     assert set(np.unique(mask)) == {0.0, 2.0}
     probs = numpy_probs(query, key) * np.asarray(mask)
     np.testing.assert_allclose(
@@ -84,16 +81,16 @@ def test_blocked_form_equals_the_plain_one(seq_len, rate):
     noise = step_noise(0, jnp.int32(3), 2)
     weights = jnp.asarray(random_qkv(2, query.shape)[0])
 
-    def total(query, key, value, impl):
-        attended = attend(query, key, value, rate, noise, impl=impl)
+    def total(query, key, value, form):
+        attended = attend(query, key, value, rate, noise, form=form)
         return (attended * weights).sum()
 
     plain, blocked = (
         [
-            attend(query, key, value, rate, noise, impl=impl),
-            *jax.grad(total, (0, 1, 2))(query, key, value, impl),
+            attend(query, key, value, rate, noise, form=form),
+            *jax.grad(total, (0, 1, 2))(query, key, value, form),
         ]
-        for impl in ("plain", "blocked")
+        for form in ("plain_causal_attention", "causal_attention")
     )
     for expected, actual in zip(plain, blocked, strict=True):
         highest = float(jnp.abs(expected).max())
@@ -106,26 +103,27 @@ def test_blocked_form_in_bfloat16_is_as_exact_as_the_plain_one():
     exact = [part.astype(jnp.float32) for part in rounded]
     noise = step_noise(0, jnp.int32(3), 2)
 
-    def gradients(parts, impl):
+    def gradients(parts, form):
         def total(*parts):
-            attended = attend(*parts, 0.1, noise, impl=impl).astype(jnp.float32)
+            attended = attend(*parts, 0.1, noise, form=form).astype(jnp.float32)
             return jnp.square(attended).sum()
 
         return jax.grad(total, (0, 1, 2))(*parts)
 
-    reference = gradients(exact, "plain")
+    reference = gradients(exact, "plain_causal_attention")
     errors = {
-        impl: [
+        form: [
             float(jnp.abs(actual.astype(jnp.float32) - expected).mean())
             for actual, expected in zip(
-                gradients(rounded, impl), reference, strict=True
+                gradients(rounded, form), reference, strict=True
             )
         ]
-        for impl in ("plain", "blocked")
+        for form in FORMS
     }
-    assert all(error > 0 for error in errors["blocked"])
-    for blocked, plain in zip(errors["blocked"], errors["plain"], strict=True):
-        assert blocked < 1.2 * plain
+    blocked, plain = errors["causal_attention"], errors["plain_causal_attention"]
+    assert all(error > 0 for error in blocked)
+    for ours, theirs in zip(blocked, plain, strict=True):
+        assert ours < 1.2 * theirs
 
 
 def test_blocked_form_keeps_no_square_array_for_the_backward_pass():
@@ -149,17 +147,20 @@ def test_blocked_form_of_one_query_block_ignores_later_keys():
     assert not np.array_equal(changed[:, 200:], later[:, 200:])
 
 
-def test_causal_attention_without_noise_is_without_dropout():
+@BOTH_FORMS
+def test_causal_attention_without_noise_or_rate_is_without_dropout(form):
     parts = random_qkv()
     expected = attend(*parts)
-    for impl in ("plain", "blocked"):
-        np.testing.assert_allclose(attend(*parts, 0.5, impl=impl), expected, atol=1e-6)
+    noise = step_noise(0, jnp.int32(3), SHAPE[0])
+    for rate, given in ((0.5, None), (0.0, noise)):
+        actual = attend(*parts, rate, given, form=form)
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("impl", ["plain", "blocked"])
-def test_causal_attention_keeps_bfloat16_but_softmaxes_in_float32(impl):
+@BOTH_FORMS
+def test_causal_attention_keeps_bfloat16_but_softmaxes_in_float32(form):
     query, key, value = (jnp.asarray(part, jnp.bfloat16) for part in random_qkv())
-    assert attend(query, key, value, impl=impl).dtype == jnp.bfloat16
-    jaxpr = str(jax.make_jaxpr(functools.partial(attend, impl=impl))(query, key, value))
+    assert attend(query, key, value, form=form).dtype == jnp.bfloat16
+    jaxpr = str(jax.make_jaxpr(functools.partial(attend, form=form))(query, key, value))
     [line] = [line for line in jaxpr.splitlines() if "= exp " in line]
     assert "f32[2,3,7,7]" in line

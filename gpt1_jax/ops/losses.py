@@ -1,8 +1,8 @@
-"""The losses (eq. 1, 4, 5) as pure array functions.
+"""The losses (eq. 1, 4, 5).
 
-A batch's logits over the vocabulary are the largest array of a training step, 5 GB at
-the paper's size. They are formed for a chunk of positions at a time, in training with
-their gradient right behind, and never kept.
+The logits of a batch are the largest array of a training step, 5 GB at the paper's
+size. They are formed for a chunk of positions at a time, in training together with
+their gradient, and never kept.
 """
 
 import functools
@@ -12,9 +12,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.model.layers import product, transposed_product
+from gpt1_jax.ops.products import product, transposed_product
 
-ROW_MULTIPLE = 128  # softmax rows that matrix units take without a remainder
+ROW_MULTIPLE = 128  # matrix units compute this many softmax rows at a time
+
+
+def plain_next_token_nll(
+    hidden: jax.Array, unembedding: jax.Array, tokens: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
+    """The formula of `next_token_nll`; autodiff of it keeps the logits."""
+    operands = hidden.astype(dtype), unembedding.astype(dtype)
+    scores = jnp.einsum("NTD,VD->NTV", *operands, preferred_element_type=jnp.float32)
+    labels = jnp.roll(tokens, -1, axis=1)[..., None]
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(scores), labels, axis=-1)
+    return nll[..., 0].at[:, -1].set(0.0)
 
 
 def next_token_nll(
@@ -24,9 +35,9 @@ def next_token_nll(
     dtype: jnp.dtype,
     chunk: int = 0,
 ) -> jax.Array:
-    """Nats of every token given those before it (eq. 1 and 2), for evaluation.
+    """-log P of every token given those before it (eq. 1 and 2), for evaluation.
 
-    As in the released code the first token is not predicted: T tokens give T - 1
+    The first token is not predicted, as in the released code: T tokens have T - 1
     losses.
 
     Args:
@@ -37,7 +48,7 @@ def next_token_nll(
       chunk: positions whose logits are formed at a time; 0 for all T.
 
     Returns:
-      [N, T] float32, nats; column t belongs to token t + 1, the last column is 0.
+      [N, T] float32, nats; column t is the loss of token t + 1, the last column 0.
     """
 
     def all_nll(kernel: jax.Array, *arrays: jax.Array) -> jax.Array:
@@ -60,15 +71,15 @@ def next_token_loss(
     dtype: jnp.dtype,
     chunk: int = 0,
 ) -> jax.Array:
-    """Sum of weights * `next_token_nll`, the form to differentiate.
+    """The sum of weights * `next_token_nll`, for training.
 
-    Gradients are formed with the loss, chunk by chunk, with operands of `dtype` and
+    Gradients are formed with the loss, chunk by chunk, from operands of `dtype` with
     float32 sums.
 
     Args:
       hidden, unembedding, tokens, dtype, chunk: see `next_token_nll`.
-      weights: [N, T] float32, of the loss of token t + 1 in column t; the last
-        column has no say.
+      weights: [N, T] float32; column t weighs the loss of token t + 1, the last
+        column is ignored.
 
     Returns:
       Scalar float32.
@@ -126,7 +137,7 @@ _weighted_nll.defvjp(_weighted_nll_fwd, _weighted_nll_bwd)
 def _softmax(
     hidden: jax.Array, labels: jax.Array, kernel: jax.Array, rows: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Nats [R], scores [R, rows padded] and log-normalisers [R] of R positions."""
+    """-log P [R], scores [R, padded rows] and log-normalisers [R] of R positions."""
     scores = product("rd,vd->rv", hidden, kernel)
     if len(kernel) > rows:
         padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
@@ -144,8 +155,8 @@ def _with_padded_kernel(
 ) -> Any:
     """`function(kernel, hidden, *arrays)` with the softmax rows in hidden's dtype.
 
-    Where the cast makes a copy anyway, an accelerator's copy is filled up with zero
-    rows, so that no product has a remainder.
+    If the cast makes a copy anyway, an accelerator's copy is padded with zero rows to
+    a multiple of `ROW_MULTIPLE`.
     """
 
     def call(multiple: int, unembedding: jax.Array, *arrays: jax.Array) -> Any:
@@ -162,7 +173,7 @@ def _with_padded_kernel(
 
 
 def _chunks(chunk: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """[N, T, ...] to [T / chunk, N chunk, ...], filled up with zeros."""
+    """[N, T, ...] to [T / chunk, N chunk, ...], padded with zeros."""
 
     def split(x: jax.Array) -> jax.Array:
         length = x.shape[1]
@@ -182,18 +193,18 @@ def _unchunk(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
-    """Weights of `next_token_loss` that give the auxiliary objective L1 (eq. 5).
+    """Weights of `next_token_loss` for the auxiliary objective L1 (eq. 5).
 
-    As in the released code each sequence is averaged over its own predicted tokens,
+    As in the released code, each sequence is averaged over its own predicted tokens,
     then the sequences are averaged: a short one weighs as much as a long one, and
-    padding nothing. Delimiter and extract token are predicted too.
+    padding weighs nothing. Delimiter and extract token are predicted too.
 
     Args:
       lengths: [N] integers, real tokens of each sequence, at least 2.
       seq_len: T.
 
     Returns:
-      [N, T] float32, column t for the loss of token t + 1.
+      [N, T] float32; column t weighs the loss of token t + 1.
     """
     predicted = (lengths - 1)[:, None]
     counted = jnp.arange(seq_len) < predicted
@@ -201,13 +212,13 @@ def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
 
 
 def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """L2 (eq. 4) as a mean over examples: cross-entropy in nats.
+    """L2 (eq. 4), averaged over examples: cross-entropy in nats.
 
-    A single column of logits is a regression, whose loss is the squared error.
+    A single column of logits is a regression; its loss is the squared error.
 
     Args:
       logits: [B, K] float32.
-      targets: [B, K] float32, probabilities, or scores where K = 1.
+      targets: [B, K] float32, probabilities; scores where K = 1.
     """
     if logits.shape[1] == 1:
         return jnp.square(logits - targets).mean()

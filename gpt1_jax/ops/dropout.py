@@ -1,13 +1,9 @@
-"""The one definition of a dropout mask.
+"""Dropout whose mask is a function of seed, step, site and element.
 
-Whether an element is kept is a pure function of (seed, step, site, global index
-of the element): a counter hash, 16 random bits an element. The mask is therefore
-the same on one device or many, in one batch or in accumulated parts, in a scan
-or unrolled, before or after a restart; and it is never stored, because dropout
-is linear in its input and the backward pass forms the same mask again.
-
-A forward pass has 1 + 3 L sites: the embedding, and in each block the attention
-probabilities, the attention output and the MLP output (37 for GPT-1).
+Whether an element is kept is decided by a counter hash of (seed, step, site, global
+index of the element), 16 random bits per element. The mask is therefore the same on
+one device or many, for a whole batch or its accumulated parts, in a scan or unrolled,
+before or after a restart. It is never stored: the backward pass forms it again.
 """
 
 import functools
@@ -19,21 +15,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-EMBED_SITE = 0
-ATTN_PROBS, ATTN_OUTPUT, MLP_OUTPUT = 1, 2, 3
-EMBED_POSITION_SITE = 2**32 - 1  # only for embed_dropout_on="lookups"
-
-
-def block_site(layer: int | jax.Array, place: int) -> int | jax.Array:
-    """The site of one place (1, 2, 3) in one layer; `layer` may be traced."""
-    return 3 * layer + place
-
-
 Window = Sequence[tuple[int, int]]  # (start, size) along each axis of a row
 
 
 class Noise(NamedTuple):
-    """What dropout draws from in one training step; None means no dropout."""
+    """What decides the dropout masks of one training step; None is no dropout."""
 
     key: jax.Array  # typed key of (seed, step)
     rows: jax.Array  # [N] uint32, the global index of each sequence of the batch
@@ -51,19 +37,17 @@ def dropout(
     noise: Noise | None,
     site: int | jax.Array,
     *,
-    impl: str = "hash",
     rows: jax.Array | None = None,
 ) -> jax.Array:
     """Inverted dropout: zeroes elements with probability `rate`, rescales the rest.
 
     Args:
       x: [N, ...] floats; axis 0 runs over `noise.rows`.
-      rate: probability of zero, to within 2**-17 for the hash; the scale is the
-        inverse of the probability as realised, so the expectation is exact.
+      rate: the probability of zero, rounded to a multiple of 2**-16. The scale is the
+        inverse of the rounded one, so that the expectation is exact.
       noise: of this step; None returns `x`.
-      site: which of the forward pass's dropouts this is.
-      impl: "hash", or "threefry" for `jax.random.bernoulli`.
-      rows: global row indices where they are not the batch's; x is [*rows.shape, ..].
+      site: the number of this dropout in the forward pass.
+      rows: global row indices if they are not `noise.rows`; x is [*rows.shape, ...].
 
     Returns:
       An array like `x`.
@@ -71,12 +55,7 @@ def dropout(
     if noise is None or rate == 0.0:
         return x
     rows = noise.rows if rows is None else rows
-    if impl == "threefry":
-        first = rows.reshape(-1)[0]
-        key = jax.random.fold_in(jax.random.fold_in(noise.key, site), first)
-        keep = jax.random.bernoulli(key, 1.0 - rate, x.shape)
-        return jnp.where(keep, x / (1.0 - rate), jnp.zeros_like(x))
-    return _hash_dropout(x, site_words(noise, site), rows, rate)
+    return _dropout(x, site_words(noise, site), rows, rate)
 
 
 def site_words(noise: Noise, site: int | jax.Array) -> jax.Array:
@@ -84,29 +63,35 @@ def site_words(noise: Noise, site: int | jax.Array) -> jax.Array:
     return jax.random.key_data(jax.random.fold_in(noise.key, site))
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _hash_dropout(
+def plain_dropout(
     x: jax.Array, words: jax.Array, rows: jax.Array, rate: float
 ) -> jax.Array:
+    """The formula of `dropout`; autodiff of it keeps the mask."""
     scaled = (x.astype(jnp.float32) * keep_scale(rate)).astype(x.dtype)
     return jnp.where(keep_mask(words, rows, x.shape[rows.ndim :], rate), scaled, 0)
 
 
-def _hash_dropout_fwd(x, words, rows, rate):
-    return _hash_dropout(x, words, rows, rate), (words, rows)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _dropout(x: jax.Array, words: jax.Array, rows: jax.Array, rate: float) -> jax.Array:
+    return plain_dropout(x, words, rows, rate)
 
 
-def _hash_dropout_bwd(rate, residuals, grad):
+def _dropout_fwd(x, words, rows, rate):
+    return _dropout(x, words, rows, rate), (words, rows)
+
+
+def _dropout_bwd(rate, residuals, grad):
+    """Dropout is linear in its input: the gradient is dropped as the input was."""
     words, rows = residuals
-    return _hash_dropout(grad, words, rows, rate), None, None
+    return _dropout(grad, words, rows, rate), None, None
 
 
-_hash_dropout.defvjp(_hash_dropout_fwd, _hash_dropout_bwd)
+_dropout.defvjp(_dropout_fwd, _dropout_bwd)
 
 
 def keep_scale(rate: float) -> np.float32:
-    """1 / P(an element is kept), by which the hash's dropout multiplies it."""
-    return np.float32(2**16 / (2**16 - _threshold(rate)))  # more than bf16 can hold
+    """1 / P(an element is kept), the factor of what is kept."""
+    return np.float32(2**16 / (2**16 - _threshold(rate)))  # bfloat16 is too coarse
 
 
 def keep_mask(
@@ -116,7 +101,7 @@ def keep_mask(
     rate: float,
     window: Window | None = None,
 ) -> jax.Array:
-    """Which elements the hash's dropout keeps; for the arguments see `random_bits`."""
+    """Which elements are kept; for the arguments see `random_bits`."""
     return random_bits(words, rows, row_shape, window) >= _threshold(rate)
 
 
@@ -132,19 +117,18 @@ def random_bits(
 ) -> jax.Array:
     """16 random bits for every element of the given global rows.
 
-    Element e of row r has the flat index i = r * prod(row_shape) + e; half
-    `i % 2` of the 32-bit hash of the counter `i // 2` is its value. Rows beyond
-    the 2**32 elements that a counter can number go to further pages, whose number
-    is mixed into the key.
+    Element e of row r has the flat index i = r * prod(row_shape) + e. Its bits are
+    half `i % 2` of the 32-bit hash of the counter `i // 2`. A counter can number 2**32
+    elements; rows beyond go to further pages, whose number is mixed into the key.
 
     Args:
       words: [2] uint32, the key.
       rows: uint32, global row indices, of any shape.
       row_shape: the shape of one row.
-      window: (start, size) along each axis of a row, to get a part of it.
+      window: (start, size) along each axis of a row, for a part of it.
 
     Returns:
-      [*rows.shape, *row_shape], or [*rows.shape, *sizes] of the window; uint16.
+      [*rows.shape, *row_shape] uint16; [*rows.shape, *sizes] with a window.
     """
     window = window or [(0, size) for size in row_shape]
     starts, sizes = (tuple(pair[i] for pair in window) for i in (0, 1))
@@ -170,7 +154,7 @@ def random_bits(
 def _flat_index(
     shape: tuple[int, ...], starts: tuple[int, ...], sizes: tuple[int, ...]
 ) -> jax.Array:
-    """[*sizes] uint32, indices in an array of `shape` of a window's elements."""
+    """[*sizes] uint32, the indices of a window's elements in an array of `shape`."""
     index = jnp.zeros(sizes, jnp.uint32)
     stride = 1
     for axis in reversed(range(len(shape))):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.test_util import check_grads
 
-from gpt1_jax.training import losses
+from gpt1_jax.ops import losses
 
 FLOAT32, BFLOAT16 = jnp.dtype("float32"), jnp.dtype("bfloat16")
 CHUNKS = [0, 1, 2, 3, 5, 100]  # of 5 positions: whole, with and without a remainder
@@ -88,6 +88,27 @@ def test_next_token_loss_and_its_gradients_equal_numpy(chunk):
     expected = (*numpy_gradients(hidden, unembedding, tokens, weights), nll)
     for each, numpy_gradient in zip(actual, expected, strict=True):
         np.testing.assert_allclose(each, numpy_gradient, atol=5e-6)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
+@pytest.mark.parametrize("chunk", CHUNKS)
+def test_next_token_loss_equals_the_plain_form(dtype, chunk):
+    """The nats of each token, and the gradients of their weighted sum."""
+    hidden, unembedding, tokens = random_problem(embed_dim=64, rows=137, scale=0.3)
+    weights = random_weights()
+
+    def plain_loss(hidden, unembedding, weights):
+        nll = losses.plain_next_token_nll(hidden, unembedding, tokens, dtype)
+        return (weights * nll).sum(), nll
+
+    by = jax.grad(plain_loss, argnums=(0, 1, 2), has_aux=True)
+    *plain, plain_nll = jax.tree.leaves(by(hidden, unembedding, weights))
+    nll = next_token_nll(hidden, unembedding, tokens, dtype, chunk)
+    np.testing.assert_allclose(nll, plain_nll, rtol=1e-5, atol=2e-6)
+    actual = gradients(hidden, unembedding, tokens, weights, dtype, chunk)
+    error = 1e-6 if dtype == FLOAT32 else 2**-7
+    for ours, theirs in zip(actual, plain, strict=True):
+        assert np.abs(ours - theirs).max() < error * np.abs(theirs).max()
 
 
 def test_next_token_nll_of_a_hand_computed_example():

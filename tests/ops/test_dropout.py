@@ -7,13 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from collectives import collectives
 
-from gpt1_jax.model import dropout as dropout_module
-from gpt1_jax.model.dropout import Noise, step_noise
+from gpt1_jax.ops import dropout as dropout_module
+from gpt1_jax.ops.dropout import Noise, plain_dropout, site_words, step_noise
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
 
 # Compiled as a whole: one by one, these small operations would take minutes.
-dropout = jax.jit(dropout_module.dropout, static_argnames=("rate", "site", "impl"))
+dropout = jax.jit(dropout_module.dropout, static_argnames=("rate", "site"))
 random_bits = jax.jit(dropout_module.random_bits, static_argnames="row_shape")
 
 WORDS = jnp.array([0x9E3779B9, 0x243F6A88], jnp.uint32)
@@ -46,10 +47,10 @@ def numpy_bits(words, rows, row_shape):
     return np.stack(bits).reshape(-1, *row_shape)
 
 
-def keep_mask(shape, rate=0.1, *, seed=0, step=0, site=0, impl="hash"):
+def keep_mask(shape, rate=0.1, *, seed=0, step=0, site=0):
     """Which elements of an array of `shape` survive."""
     noise = step_noise(seed, jnp.int32(step), shape[0])
-    return np.asarray(dropout(jnp.ones(shape), rate, noise, site, impl=impl)) != 0
+    return np.asarray(dropout(jnp.ones(shape), rate, noise, site)) != 0
 
 
 def z_of_counts(count, num, probability):
@@ -152,9 +153,8 @@ def test_dropout_mask_is_not_autocorrelated(lag):
 
 
 @pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
-@pytest.mark.parametrize("impl", ["hash", "threefry"])
-def test_dropout_keeps_a_share_of_one_minus_rate(rate, impl):
-    keep = keep_mask((64, 2**14), rate, impl=impl)
+def test_dropout_keeps_a_share_of_one_minus_rate(rate):
+    keep = keep_mask((64, 2**14), rate)
     assert abs(z_of_counts(keep.sum(), keep.size, 1 - rate)) < 4
     for row in keep:
         assert abs(z_of_counts(row.sum(), row.size, 1 - rate)) < 5
@@ -170,14 +170,10 @@ def test_dropout_scale_is_the_inverse_of_the_realised_keep_probability():
     threshold = 6554  # of all 2**16 equally likely values, exactly these are kept
     expectation = (2**16 - threshold) / 2**16 * (2**16 / (2**16 - threshold))
     assert expectation == 1.0
-    bits = np.asarray(random_bits(*key_words(noise, 0), (512,)))
+    bits = np.asarray(random_bits(site_words(noise, 0), noise.rows, (512,)))
     np.testing.assert_array_equal(
         np.asarray(dropout(jnp.ones((8, 512)), 0.1, noise, 0)) != 0, bits >= threshold
     )
-
-
-def key_words(noise, site):
-    return jax.random.key_data(jax.random.fold_in(noise.key, site)), noise.rows
 
 
 def test_dropout_scales_bfloat16_in_float32():
@@ -214,11 +210,10 @@ def correlation_z(a, b, rate):
     return z_of_counts(np.sum(~a & ~b), a.size, rate**2)
 
 
-@pytest.mark.parametrize("impl", ["hash", "threefry"])
 @pytest.mark.parametrize("name", ["seed", "step", "site"])
-def test_dropout_masks_are_independent_of_each_other(name, impl):
+def test_dropout_masks_are_independent_of_each_other(name):
     values = [0, 1, 2, 3, 36, 2**31 - 1] + ([2**32 - 1] if name == "site" else [])
-    masks = [keep_mask((16, 4096), impl=impl, **{name: value}) for value in values]
+    masks = [keep_mask((16, 4096), **{name: value}) for value in values]
     scores = [
         correlation_z(masks[a], masks[b], 1 - KEEP)
         for a in range(len(masks))
@@ -251,13 +246,12 @@ def test_dropout_step_and_site_may_be_traced():
         np.testing.assert_array_equal(traced[site], fixed)
 
 
-@pytest.mark.parametrize("impl", ["hash", "threefry"])
 @pytest.mark.parametrize("shape", [(4, 8), (4, 7), (4, 3, 6)])
-def test_dropout_gradient_is_its_mask(shape, impl):
+def test_dropout_gradient_is_its_mask(shape):
     noise = step_noise(0, jnp.int32(0), 4)
     x = jax.random.normal(jax.random.key(1), shape)
     cotangent = jax.random.normal(jax.random.key(2), shape)
-    drop = functools.partial(dropout, rate=0.3, noise=noise, site=2, impl=impl)
+    drop = functools.partial(dropout, rate=0.3, noise=noise, site=2)
     y, vjp = jax.vjp(drop, x)
     mask = np.asarray(drop(jnp.ones(shape)))
     assert 0 < np.sum(mask == 0) < mask.size
@@ -269,13 +263,30 @@ def test_dropout_stores_no_mask_for_the_backward_pass():
     noise = step_noise(0, jnp.int32(0), 4)
     x = jnp.ones((4, 64, 64))
 
-    def residual_sizes(impl):
-        drop = dropout_module.dropout
-        _, vjp = jax.vjp(lambda x: drop(x, 0.1, noise, 0, impl=impl), x)
-        return [leaf.size for leaf in jax.tree.leaves(vjp)]
+    def residual_sizes(drop):
+        return [leaf.size for leaf in jax.tree.leaves(jax.vjp(drop, x)[1])]
 
-    assert sum(residual_sizes("hash")) <= 16  # the key and the row numbers
-    assert max(residual_sizes("threefry")) >= x.size, "this test sees no residuals"
+    kept = residual_sizes(lambda x: dropout_module.dropout(x, 0.1, noise, 0))
+    assert sum(kept) <= 16  # the key and the row numbers
+    words = site_words(noise, 0)
+    kept = residual_sizes(lambda x: plain_dropout(x, words, noise.rows, 0.1))
+    assert max(kept) >= x.size, "this test sees no residuals"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_equals_the_plain_form(dtype):
+    """To the bit, its gradient too."""
+    noise = step_noise(0, jnp.int32(0), 4)
+    x = jax.random.normal(jax.random.key(0), (4, 5, 6), dtype)
+    words = site_words(noise, 7)
+    value, vjp = jax.vjp(lambda x: dropout(x, 0.3, noise, 7), x)
+    plain, plain_vjp = jax.vjp(
+        jax.jit(lambda x: plain_dropout(x, words, noise.rows, 0.3)), x
+    )
+    np.testing.assert_array_equal(value, plain)
+    gradient, plain_gradient = vjp(jnp.cos(x))[0], plain_vjp(jnp.cos(x))[0]
+    assert gradient.dtype == dtype
+    np.testing.assert_array_equal(gradient, plain_gradient)
 
 
 def test_dropout_differentiates_inside_scan_and_remat():
@@ -297,10 +308,9 @@ def test_dropout_differentiates_inside_scan_and_remat():
 
 
 def test_dropout_over_eight_devices_equals_one_device():
-    mesh = Mesh(np.asarray(jax.devices()), ("data",))
+    mesh = make_mesh()
     assert mesh.size == 8
-    rows = NamedSharding(mesh, PartitionSpec("data"))
-    whole = NamedSharding(mesh, PartitionSpec())
+    rows, whole = batch_sharding(mesh), replicated(mesh)
     x = jax.random.normal(jax.random.key(0), (16, 5, 6))
     noise = step_noise(0, jnp.int32(9), 16)
 
@@ -314,20 +324,18 @@ def test_dropout_over_eight_devices_equals_one_device():
         in_shardings=(rows, Noise(whole, rows)),
         out_shardings=(rows, rows),
     )
-    compiled = sharded.lower(x, noise).compile()
-    assert "all-gather" not in compiled.as_text(), "devices exchange nothing"
+    assert not collectives(sharded, x, noise), "devices exchange nothing"
     actual = sharded(x, noise)
     assert len(actual[0].sharding.device_set) == 8
     for ours, theirs in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 
-@pytest.mark.parametrize("impl", ["hash", "threefry"])
-def test_dropout_without_noise_or_rate_is_the_identity(impl):
+def test_dropout_without_noise_or_rate_is_the_identity():
     x = jnp.arange(6.0).reshape(2, 3)
     noise = step_noise(0, jnp.int32(0), 2)
-    assert dropout_module.dropout(x, 0.1, None, 0, impl=impl) is x
-    assert dropout_module.dropout(x, 0.0, noise, 0, impl=impl) is x
+    assert dropout_module.dropout(x, 0.1, None, 0) is x
+    assert dropout_module.dropout(x, 0.0, noise, 0) is x
 
 
 def test_dropout_of_infinities_gives_no_nan():
