@@ -91,10 +91,9 @@ def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
 def build_jax(
     flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float, padded: bool
 ) -> Trainer:
-    """This package's step, put together as `gpt1_jax.training.finetune` does."""
+    """This package's step, put together as `gpt1_jax.jobs.finetune` does."""
     import jax
     import jax.numpy as jnp
-    from gpt1_jax.training.finetune import make_finetune_step
 
     from gpt1_jax.model import heads
     from gpt1_jax.model.heads import Head
@@ -104,9 +103,9 @@ def build_jax(
         state_sharding,
         to_global_batch,
     )
-    from gpt1_jax.training import optimizer as optimizers
-    from gpt1_jax.training import setup
+    from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
+    from gpt1_jax.training.steps import jit_step, make_finetune_step
 
     task, config = TASKS[flags.task], pretrain_config(flags, dtype)
     model = config.model_config(flags.vocab_size + NUM_SPECIALS)
@@ -116,23 +115,17 @@ def build_jax(
         dropout=0.1,
         extract_token=model.vocab_size - 1,
     )
-    optimizer = optimizers.make_optimizer(config.optimizer, config.train.num_steps)
-    schedule = optimizers.make_schedule(config.optimizer, config.train.num_steps)
+    optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     mesh = make_mesh()
-    step = setup.jit_step(
-        make_finetune_step(
-            model, head, optimizer, schedule, aux_lm_weight=aux_lm_weight
-        ),
-        mesh,
-        num_scalars=1,
-    )
+    step = make_finetune_step(model, head, optimizer, aux_lm_weight)
 
     def fresh() -> Any:
         params = heads.init_params(model, head, jax.random.key(config.seed))
         return init_state(params, optimizer)
 
-    sharding = state_sharding(mesh, jax.eval_shape(fresh))
-    state = jax.jit(fresh, out_shardings=sharding)()
+    shapes = jax.eval_shape(fresh)
+    state = jax.jit(fresh, out_shardings=state_sharding(mesh, shapes))()
+    step = jit_step(step, mesh, shapes)
     seed = jnp.uint32(0)
     data = load_config("finetune", flags.task).data
     padding = Padding(() if padded else data.seq_len_buckets, flags.seq_len)

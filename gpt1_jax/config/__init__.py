@@ -63,5 +63,4 @@ __all__ = [
     "make_model_config",
     "read_json",
     "upgrade",
-    "upgrade",
 ]

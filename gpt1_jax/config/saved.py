@@ -94,9 +94,7 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     return unflatten({**_NEWER.get(str(job), {}), **flat})
 
 
-def adopt_older(
-    config: Config, saved: Mapping[str, Any]
-) -> tuple[Config, list[str]]:
+def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """A run's configuration, as it goes on in the folder of an older version.
 
     Args:

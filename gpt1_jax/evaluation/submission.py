@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.data.files import write_whole
+from gpt1_jax.tasks.task import Example, Task
 
 # Our names to the leaderboard's: a file for each subset of the test split.
 GLUE_FILES = {

@@ -191,7 +191,11 @@ def test_a_prediction_is_valid():
     [
         ("sst2", {"init_from": ""}, ["--config.init_from=runs/pretrain/quickstart"]),
         ("sst2", {"seeds": ()}, ["config.seeds is empty"]),
-        ("sst2", {"seeds": ("range(3)",)}, ["config.seeds[0]='range(3)'", "whole number"]),
+        (
+            "sst2",
+            {"seeds": ("range(3)",)},
+            ["config.seeds[0]='range(3)'", "whole number"],
+        ),
         ("sst2", {"seeds": (-1,)}, ["seed=-1"]),
         ("sst2", {"tasks": ()}, ["config.tasks is empty"]),
         ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),

@@ -89,9 +89,7 @@ def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
 
 def stop_after(monkeypatch, last_step):
     """Makes the loop believe that a signal came during `last_step`."""
-    monkeypatch.setattr(
-        StopSignal, "requested", lambda self, step: step == last_step
-    )
+    monkeypatch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
 
 
 @pytest.mark.parametrize("last_step", [3, 4, 11])

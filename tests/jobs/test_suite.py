@@ -19,7 +19,9 @@ FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
 def several(finetune_base, tmp_path_factory):
     """SST-2 and RTE with two seeds, and WNLI, which has no data."""
     folder = tmp_path_factory.mktemp("several") / "runs"
-    finetune.run(finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(folder))
+    finetune.run(
+        finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(folder)
+    )
     return folder
 
 
@@ -61,7 +63,9 @@ def test_a_task_without_data_is_skipped_and_named(several, capsys, finetune_base
     table = (several / "results.md").read_text()
     assert "WNLI: " in table.partition("Skipped:")[2]
     assert "wnli/train.jsonl does not exist" in table
-    finetune.run(finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(several))
+    finetune.run(
+        finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(several)
+    )
     assert "Skipping WNLI: " in capsys.readouterr().out
 
 
@@ -280,7 +284,9 @@ def test_a_task_of_ones_own_without_a_file_is_refused(finetune_base, tmp_path):
     train = write_lines(tmp_path / "train.jsonl", named(rows("sst2", 16, 0)))
     head = {"custom__head": "classification", "custom__text": ("sentence",)}
     with pytest.raises(FileNotFoundError, match=r"dev split; .*--config.data.dev=FILE"):
-        finetune.run(custom(finetune_base, {"train": train}, **head), str(tmp_path / "r"))
+        finetune.run(
+            custom(finetune_base, {"train": train}, **head), str(tmp_path / "r")
+        )
     with pytest.raises(FileNotFoundError, match=r"no/such.jsonl does not exist"):
         paths = {"train": "no/such.jsonl", "dev": train}
         finetune.run(custom(finetune_base, paths, **head), str(tmp_path / "r"))

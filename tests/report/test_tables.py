@@ -1,9 +1,9 @@
 import statistics
 
 import pytest
+
 from gpt1_jax.report.paper import PAPER, PAPER_GLUE
 from gpt1_jax.report.tables import glue_score, results_table, summarise
-
 from gpt1_jax.tasks.table import TASKS
 
 # GPT-1 on the GLUE leaderboard, in points: the first metrics are the paper's.

@@ -110,7 +110,9 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(
     assert int(restore(opened()).step) == 2
 
 
-@pytest.mark.parametrize("damage", ["no manifest", "cut manifest", "a list", "deep", "lost file"])
+@pytest.mark.parametrize(
+    "damage", ["no manifest", "cut manifest", "a list", "deep", "lost file"]
+)
 def test_missing_pieces_are_noticed(opened, tmp_path, capsys, damage):
     save_all(opened(), {1: 1.0, 2: 0.5})
     manifest = tmp_path / "checkpoints/2/manifest.json"
@@ -285,7 +287,9 @@ def test_a_full_disk_is_one_line_and_harms_nothing(opened, monkeypatch):
     usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda path: usage)
-        with pytest.raises(OSError, match=r"full: the checkpoint of step 2 needs .* MB"):
+        with pytest.raises(
+            OSError, match=r"full: the checkpoint of step 2 needs .* MB"
+        ):
             checkpoints.save(2, state_at(2), {})
     assert int(restore(opened()).step) == 1
 

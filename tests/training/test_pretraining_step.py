@@ -50,7 +50,9 @@ def test_step_loss_is_the_mean_over_predicted_tokens(tiny_model_config):
     output = language_model.apply(model, state.params, tokens)
     nll = language_model.next_token_nll(model, output, tokens)
     expected = np.asarray(nll)[:, :-1].mean()
-    np.testing.assert_allclose(step(state, tokens, SEED)[1]["loss"], expected, rtol=1e-6)
+    np.testing.assert_allclose(
+        step(state, tokens, SEED)[1]["loss"], expected, rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
