@@ -353,16 +353,18 @@ def test_loss_goes_down_where_classes_can_be_told_apart(tiny, head):
     assert np.mean(lm_losses[-3:]) < 0.9 * lm_losses[0]
 
 
-def test_make_head_fits_the_task():
+def test_make_head_fits_the_task(tiny):
+    model = tiny()
     heads_made = {
-        name: make_head(TASKS[name], 0.2, "soft_labels")
+        name: make_head(TASKS[name], model, 0.2, "soft_labels")
         for name in ("sst2", "mnli", "mrpc", "stsb", "race")
     }
     assert heads_made == {
-        "sst2": (2, False, 0.2),
-        "mnli": (3, False, 0.2),
-        "mrpc": (2, False, 0.2),
-        "stsb": (6, False, 0.2),
-        "race": (4, True, 0.2),
+        "sst2": (2, False, 0.2, EXTRACT),
+        "mnli": (3, False, 0.2, EXTRACT),
+        "mrpc": (2, False, 0.2, EXTRACT),
+        "stsb": (6, False, 0.2, EXTRACT),
+        "race": (4, True, 0.2, EXTRACT),
     }
-    assert make_head(TASKS["stsb"], 0.1, "regression") == (1, False, 0.1)
+    head = make_head(TASKS["stsb"], model, 0.1, "regression")
+    assert head == (1, False, 0.1, EXTRACT)
