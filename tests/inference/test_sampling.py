@@ -49,7 +49,8 @@ def next_tokens(model, params, temperature, top_k, number=300):
     """The token drawn after the prompt, by many keys; and the model's scores of it."""
     sample = make_sampler(model, temperature, top_k)
     keys = jax.random.split(jax.random.key(0), number)
-    drawn = jax.vmap(lambda key: sample(params, prompt()[:, :4], 3, key)[0, 3])(keys)
+    tokens = prompt()[:, :4]
+    drawn = jax.lax.map(lambda key: sample(params, tokens, 3, key)[0, 3], keys)
     output = language_model.apply(model, params, prompt()[:, :3])
     return np.asarray(drawn), np.asarray(language_model.logits(model, output))[0, 2]
 
