@@ -50,7 +50,7 @@ def all_variants() -> dict[str, Variant]:
     """Every variant by its name, float32 before bfloat16."""
     variants = {}
     hf = ("torch", "transformers.models.openai.modeling_openai")
-    ours, batches = ("gpt1_jax.training.finetune",), "finetune_step.draw_examples"
+    ours, batches = ("gpt1_jax.jobs.finetune",), "finetune_step.draw_examples"
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
         build = "torch_finetune.build_transformers"
         variants[f"hf_{short}"] = Variant(build, dtype, {}, hf, batches)

@@ -172,8 +172,6 @@ def _set_up(
         skipped[task.name] = str(error)
         say(f"Skipping {task.title}: {error}")
         return None
-    for line in loading.cut_texts(data):
-        say(line)
     examples = data.train.encoded
     steps_per_epoch, num_steps = count_steps(config, len(examples))
     longest = padding.padded(int(examples.lengths.max()))

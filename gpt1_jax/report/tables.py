@@ -100,10 +100,12 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
     """
     rows = list(_rows(results))
     lines = [(row, _columns(results[task], row)) for task, row in rows]
+    in_paper = not rows or any(task in PAPER for task, _ in rows)
+    shown = _ALWAYS | (_IN_PAPER if in_paper else set())
     titles = [
         title
         for title in _columns({}, Row("", None, None, None))
-        if title in _ALWAYS or any(columns[title] for _, columns in lines)
+        if title in shown or any(columns[title] for _, columns in lines)
     ]
     groups: dict[int | None, list[list[str]]] = {table: [] for table in _TABLES}
     for (task, row), (_, columns) in zip(rows, lines, strict=True):
@@ -112,14 +114,14 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
         groups[row.table].append([row.title, row.metric, count, *cells])
     body = []
     for table, group in groups.items():
-        if group and _IN_PAPER.intersection(titles):
+        if group and in_paper:
             body.append([f"**{_TABLES[table]}**", *[""] * (len(titles) + 2)])
         body.extend(group)
     body.append(["**Average**", "", "", *(_average(lines, title) for title in titles)])
     header = ["task", "metric", "n (dev)", *titles]
     rule = ["---"] * 2 + ["---:"] * (len(titles) + 1)
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *body])
-    note = _NOTE if _IN_PAPER.intersection(titles) else _NOTE_WITHOUT_PAPER
+    note = _NOTE if in_paper else _NOTE_WITHOUT_PAPER
     notes = [note, *_glue_notes(results), *_skipped_notes(skipped or {})]
     return "\n\n".join([text, *notes]) + "\n"
 

@@ -191,7 +191,7 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     records = []
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
     for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)

@@ -69,9 +69,12 @@ def test_a_strangers_folder_decides_nothing_about_this_machine(
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "null", "3", "{", "{}", '{"job": null}', '{"job": ["pretrain"]}']
-    + ['{"job": "pretrain"}', '{"job": "pretrain", "seed": 0, "seed.a": 1}']
-    + ["[" * 100_000, '{"a":' * 100_000],
+    [
+        *("", "[]", "null", "3", "{", "{}", '{"job": null}', '{"job": ["pretrain"]}'),
+        *('{"job": "pretrain"}', '{"job": "pretrain", "seed": 0, "seed.a": 1}'),
+        *("[" * 100_000, '{"a":' * 100_000),
+    ],
+    ids=lambda text: text[:20],
 )
 def test_other_content_is_one_error_that_names_the_file(tmp_path, text):
     (tmp_path / "config.json").write_text(text)

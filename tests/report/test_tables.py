@@ -220,10 +220,33 @@ def test_subset_that_was_not_scored_is_shown_but_not_averaged():
 
 
 def test_custom_task_has_its_first_metric_and_no_paper_value():
-    results = {"mine": {"pretrained": [run(f1=50, accuracy=70)]}}
-    line = parsed(results_table(results))["mine"]
+    mine = {"mine": {"pretrained": [run(f1=50, accuracy=70)]}}
+    paper = {"snli": {"pretrained": [run(accuracy=80)]}}
+    line = parsed(results_table({**mine, **paper}))["mine"]
     assert (line["metric"], line["pretrained"]) == ("f1", "50.0")
     assert (line["gpt1"], line["none"]) == ("-", "-")
+    alone = results_table(mine)
+    assert "| mine | f1 | 10 | 50.0 |" in alone
+    assert "paper" not in alone and "GPT-1" not in alone and "Table" not in alone
+
+
+def test_scores_of_labelled_test_splits_are_shown_beside_the_papers():
+    labelled = {**run(accuracy=80), "test": {"n": 9, "accuracy": 0.79}}
+    withheld = {**run(accuracy=60), "test": {"n": 9, "scores": None}}
+    text = results_table(
+        {"snli": {"pretrained": [labelled]}, "rte": {"pretrained": [withheld]}}
+    )
+    header, rule, *_ = [line for line in text.splitlines() if line.startswith("|")]
+    titles = [cell.strip() for cell in header.strip("|").split("|")]
+    assert len(titles) == rule.count("---")
+    column = titles.index("ours, pre-trained (test)")
+    cells = {
+        line.split(" | ")[0]: [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("| ")
+    }
+    assert cells["| SNLI"][column] == "79.0" and cells["| RTE"][column] == "-"
+    assert "ours, from scratch (test)" not in titles
 
 
 def test_skipped_tasks_are_listed_with_reasons():
@@ -242,7 +265,8 @@ def test_nothing_is_listed_as_skipped_when_all_ran():
 
 def test_table_says_which_splits_are_compared():
     text = results_table({})
-    assert "Ours is measured on the dev splits, the paper's on the test splits" in text
+    assert "Ours is measured on the dev splits" in text
+    assert "the paper's is on the test splits" in text
     assert parsed(text)["**Average**"]["pretrained"] == "-"
 
 

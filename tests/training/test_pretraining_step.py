@@ -85,7 +85,9 @@ def test_eight_devices_train_as_one_does(tiny_model_config, ways):
         state = on_devices(state, mesh)
         results.append(losses_of(jitted, state, np.asarray(tokens)))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-    assert_close_trees(results[0][1].params, results[1][1].params)
+    # A CPU without bfloat16 instructions rounds at other places.
+    atol = 1e-5 if model.dtype == "bfloat16" else 2e-6
+    assert_close_trees(results[0][1].params, results[1][1].params, atol)
 
 
 @pytest.mark.parametrize("parts", [1, 2])
