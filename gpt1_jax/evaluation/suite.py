@@ -12,9 +12,9 @@ from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.evaluation import submission, tables
 from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.tasks import loading
-from gpt1_jax.tasks.files import MissingData
 from gpt1_jax.tasks.loading import Split, TaskData
 from gpt1_jax.tasks.metrics import majority_baseline
+from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import select_tasks
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -199,7 +199,7 @@ def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str,
             predictions,
             probabilities if task.labels else None,
         )
-        if name == "test" and task.name in submission.GLUE_FILES:
+        if name == "test" and task.glue:
             submission.write_glue(
                 planned.folder / "glue", task, predictions, split.examples
             )
