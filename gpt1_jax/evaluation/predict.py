@@ -1,9 +1,6 @@
 """The job of labelling new text with a fine-tuned model."""
 
-import dataclasses
-import json
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,8 +10,9 @@ from gpt1_jax.config import FinetuneConfig, PredictConfig, from_config_dict
 from gpt1_jax.evaluation import submission
 from gpt1_jax.parallel import mesh as parallel
 from gpt1_jax.tasks.batches import Padding
+from gpt1_jax.tasks.new_text import examples_of_lines, read_examples
 from gpt1_jax.tasks.selection import find_task
-from gpt1_jax.tasks.task import Example, Record, Task
+from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 from gpt1_jax.training import finetune, run_folder, transfer
 from gpt1_jax.training.checkpoint import BEST
@@ -41,13 +39,15 @@ def run(config: PredictConfig, workdir: str) -> None:
         )
     trained: FinetuneConfig = from_config_dict(_with_tuples(source.config))
     run_folder.configure_jax(trained.train)
-    task = dataclasses.replace(find_task(trained), drop_unlabelled=False)
-    lines = [config.text] if config.text else _read_lines(config.input)
-    as_json = config.input.endswith(".jsonl")
-    examples = list(_examples(task, lines, config.input or "config.text", as_json))
+    task = find_task(trained)
+    if config.output:
+        submission.check_format(epath.Path(config.output))
+    if config.text:
+        examples = examples_of_lines(task, config.text.split("\n"), "config.text")
+    else:
+        examples = read_examples(task, config.input)
     if not examples:
-        name = "text" if config.text else "input"
-        raise ValueError(f"config.{name}={getattr(config, name)!r} holds no example.")
+        raise ValueError(f"config.text={config.text!r} holds no example.")
     predictions, probabilities = _predict(config, trained, task, source, examples)
     if config.output:
         submission.write_predictions(
@@ -56,6 +56,7 @@ def run(config: PredictConfig, workdir: str) -> None:
             examples,
             predictions,
             probabilities if task.labels else None,
+            with_text=True,
         )
     else:
         for row in _table(task, examples, predictions, probabilities):
@@ -85,62 +86,6 @@ def _with_tuples(values: Any) -> Any:
     if isinstance(values, dict):
         return {key: _with_tuples(value) for key, value in values.items()}
     return tuple(values) if isinstance(values, list) else values
-
-
-def _read_lines(path: str) -> Iterable[str]:
-    if path == "-":
-        return sys.stdin
-    try:
-        text = epath.Path(path).expanduser().read_bytes().decode("utf-8-sig")
-        return text.split("\n")  # a text may hold other line breaks
-    except UnicodeDecodeError as error:
-        message = f"config.input={path!r} is not UTF-8 text: {error}."
-        raise ValueError(message) from error
-    except OSError as error:
-        raise FileNotFoundError(
-            f"config.input={path!r} cannot be read ({error.strerror}); name a file of "
-            "examples, one a line, or - for standard input."
-        ) from error
-
-
-def _examples(
-    task: Task, lines: Iterable[str], where: str, as_json: bool
-) -> Iterator[Example]:
-    """One example a line that is not blank."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        place = f"{where}:{number}"
-        columns = _json(line, place) if as_json else _cells(task, line, place)
-        columns.pop(task.label, None)
-        example = task.example(Record(columns, place), needs_label=False)
-        if example is not None:
-            yield example
-
-
-def _json(line: str, where: str) -> dict[str, Any]:
-    try:
-        columns = json.loads(line)
-    except ValueError as error:
-        raise ValueError(f"{where}: this is not JSON: {error}.") from error
-    if not isinstance(columns, dict):
-        raise ValueError(f"{where}: this is not a JSON object: {line!r:.60}.")
-    return columns
-
-
-def _cells(task: Task, line: str, where: str) -> dict[str, Any]:
-    """Texts separated by tabs: the task's columns in order, then its choices."""
-    cells = line.rstrip("\r\n").split("\t")
-    choices = len(task.labels) if task.choices else 0
-    names = [*task.text, *task.choices]
-    if len(cells) != len(task.text) + choices:
-        raise ValueError(
-            f"{where}: there are {len(cells)} texts; {task.title} needs "
-            f"{len(task.text) + choices}, separated by tabs: {', '.join(names)}."
-        )
-    if len(task.choices) == 1:
-        return dict(zip(names, [*cells[:-choices], cells[-choices:]], strict=True))
-    return dict(zip(names, cells, strict=True))
 
 
 def _table(
