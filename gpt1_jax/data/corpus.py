@@ -14,7 +14,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import re
 import shutil
 import signal
 import tempfile
@@ -34,6 +33,7 @@ from gpt1_jax.data.shards import (
     token_dtype,
 )
 from gpt1_jax.data.sources import Document
+from gpt1_jax.data.text import clean
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
 _INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
@@ -71,18 +71,6 @@ def prepare(
             with _temporary(corpus_dir) as partial:
                 _write_corpus(partial, train, valid, encoder, directory, data, progress)
         return load(corpus_dir), encoder
-
-
-def clean(text: str) -> str:
-    """Lines without surrounding or repeated spaces, control characters, blank lines."""
-    text = _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
-    text = _CONTROL.sub(" ", text)
-    lines = (" ".join(line.split()) for line in text.split("\n"))
-    return "\n".join(line for line in lines if line)
-
-
-_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-_INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
 
 
 # --- documents and their split ------------------------------------------------

@@ -1,8 +1,8 @@
 """Records of TensorFlow Datasets (TFDS), without TensorFlow.
 
-They differ from the files as distributed in three ways: TFDS shuffles the rows once,
-so that Story Cloze is divided otherwise; its SciTail lacks 499 examples for training,
-whose quotation marks it takes for CSV's; and it writes scores as float32.
+They differ from the official files in three ways: TFDS shuffles the rows once, so Story
+Cloze is divided differently; it reads the quotation marks of SciTail as CSV's and so
+lacks 499 training examples; and it stores scores as float32.
 """
 
 import importlib
@@ -11,26 +11,31 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.tasks.files import MissingData, questions
+from gpt1_jax.tasks.rows import MissingData, questions
 from gpt1_jax.tasks.task import NO_LABEL, Record, Task
 
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 
 
 def dataset_records(task: Task, split: str, directory: str) -> Iterator[Record]:
-    """The records of a split, which TFDS has prepared or prepares now.
+    """The records of a split, which TFDS prepares if it has not done so before.
 
     Args:
       task: names the datasets.
       split: "train", "dev" or "test".
-      directory: TFDS' folder; empty for its default.
+      directory: TFDS' data_dir; empty for its default.
 
     Raises:
-      MissingData: if TFDS has no such split and cannot prepare it.
-      ValueError: if TFDS does not know the dataset, or it is TFRecord.
+      MissingData: if the dataset is not prepared and cannot be.
+      ValueError: if TFDS does not know the dataset, or it is stored as TFRecord.
     """
     for subset, spec in task.tfds[split].items():
-        rows = _open_dataset(spec, directory)
+        try:
+            rows = _open_dataset(spec, directory)
+        except FileNotFoundError:
+            if subset not in task.optional:
+                raise
+            continue
         for index in range(len(rows)):
             row = {name: _plain(value) for name, value in rows[index].items()}
             where = f"{spec}[{index}]"

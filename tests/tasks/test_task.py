@@ -92,6 +92,20 @@ def test_score_of_minus_one_is_not_told():
     assert example("stsb", columns, needs_label=False).label is None
 
 
+@pytest.mark.parametrize(
+    ("columns", "id"),
+    [
+        ({"idx": 3, "id": "a", "index": 5}, "3"),
+        ({"id": "a", "index": 5}, "a"),
+        ({"index": "5"}, "5"),
+        ({"idx": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_id_is_that_of_the_first_column_with_one(columns, id):
+    assert example("snli", {**PAIR, **columns}).id == id
+
+
 # --- texts and choices ----------------------------------------------------------
 
 
@@ -133,6 +147,8 @@ def test_missing_column_is_named_with_those_there(name, columns, column):
 def test_text_that_is_empty_or_no_text_is_refused(name, columns, column):
     with pytest.raises(ValueError, match=f"file.tsv:3: the text .*'{column}' is empty"):
         example(name, {**columns, column: " \n"})
+    with pytest.raises(ValueError, match=f"file.tsv:3: the text .*'{column}' is empty"):
+        example(name, {**columns, column: "\u00ad\x00\ufeff"})
     for value in (None, 7, b"bytes"):
         with pytest.raises(ValueError, match=f"'{column}' holds .*, not text"):
             example(name, {**columns, column: value})

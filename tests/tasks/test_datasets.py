@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 from made_up_tasks import made_up, prepare_tfds
 
 from gpt1_jax.tasks import datasets
-from gpt1_jax.tasks.sources import MissingData, load_split
+from gpt1_jax.tasks.splits import MissingData, load_split
 from gpt1_jax.tasks.table import TASKS
 
 

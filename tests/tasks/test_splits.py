@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from made_up_tasks import MadeUp, made_up, prepare_tfds, write_jsonl, write_official
 
-from gpt1_jax.tasks.sources import MissingData, load_split
+from gpt1_jax.tasks import datasets
+from gpt1_jax.tasks.splits import MissingData, load_split
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Task
 
@@ -115,6 +116,29 @@ def test_split_or_source_that_is_none_is_refused(tmp_path, split, source, messag
         load(TASKS["rte"], split, source, tmp_path)
 
 
+@pytest.mark.parametrize("source", ["jsonl", "official", "tfds"])
+def test_diagnostic_set_of_glue_may_be_missing(tmp_path, source):
+    """It goes with MNLI's test split, and is not needed for it."""
+    task = TASKS["mnli"]
+    made = [m for m in made_up(task, "test") if m.subset != "ax"]
+    write_jsonl(task, "test", made, tmp_path)
+    write_official(task, "test", made, tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        if source == "tfds":
+            prepare_tfds(task, {"test": made}, tmp_path)
+            opened = datasets._open_dataset
+
+            def without_ax(spec, directory):
+                if spec.startswith("glue/ax"):
+                    raise MissingData(spec)
+                return opened(spec, directory)
+
+            patch.setattr(datasets, "_open_dataset", without_ax)
+        examples = load(task, "test", source, tmp_path)
+    assert len(examples) == len(made)
+    assert {e.subset for e in examples} == {"matched", "mismatched"}
+
+
 # --- the division of Story Cloze ------------------------------------------------
 
 
@@ -188,6 +212,20 @@ def test_jsonl_subsets_but_the_first_may_be_missing(tmp_path):
         ('{"sentence": "Good.", "label": 2}', "label 2 is none of"),
         ('{"sentence": "Good."}', "no label"),
         (b'{"sentence": "caf\xe9"}', "byte 0xe9 is not UTF-8"),
+        (r'{"sentence": "Good.\ud800", "label": 1}', r"'\\ud800' in .* is half of a"),
+        (r'{"sentence": "A.", "idx": "\udfff", "label": 1}', "is half of a char"),
+        (r'{"\ud800": 0, "sentence": "A.", "label": 1}', "is half of a character"),
+        ('{"a": ' * 30000, "nested too deeply"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        ('{"sentence": "A.", "label": ' + "9" * 5000 + "}", "number is too long: Exc"),
+        ('{"sentence": "A.", "label": ' + "9" * 400 + "}", "label 9+.*9 is none of"),
+        ('{"sentence": "A.", "label": 1e999}', "label inf is none of"),
+        ('{"sentence": "A.", "label": NaN}', "label nan is none of"),
+        (
+            '{"label": 1, "sentence": ' + "[" * 500 + "]" * 500 + "}",
+            r"holds \[.*\], not text",
+        ),
+        ('{"sentence": "A.", "idx": [1], "label": 1}', r"the id \[1\] is neither text"),
     ],
 )
 def test_jsonl_broken_line_is_named(write, tmp_path, line, message):
@@ -212,6 +250,23 @@ def test_split_without_examples_is_refused(write, tmp_path, content):
     write("snli/dev.jsonl", json.dumps(row) if content.startswith("{") else content)
     with pytest.raises(ValueError, match=r"SNLI: the dev split .* holds no examples"):
         load(TASKS["snli"], "dev", "jsonl", tmp_path)
+
+
+def test_jsonl_escaped_pairs_are_characters(write, tmp_path):
+    write("sst2/dev.jsonl", r'{"sentence": "\ud83d\ude42\u00e9", "label": 1}')
+    assert load(TASKS["sst2"], "dev", "jsonl", tmp_path)[0].text == ("🙂é",)
+
+
+@pytest.mark.parametrize(
+    "score", ["9" * 400, "1e999", "-Infinity", "[" * 300 + "]" * 300]
+)
+def test_jsonl_score_beyond_all_bounds_is_named(write, tmp_path, score):
+    row = f'{{"sentence1": "A.", "sentence2": "B.", "label": {score}}}'
+    path = write("stsb/train.jsonl", row)
+    with pytest.raises(ValueError, match=r"score .* is not a number from") as raised:
+        load(TASKS["stsb"], "train", "jsonl", tmp_path)
+    assert str(raised.value).startswith(f"{path}:1: ")
+    assert len(str(raised.value)) < 300
 
 
 # --- data that is missing -------------------------------------------------------
@@ -284,7 +339,7 @@ def test_official_file_that_is_there_twice_is_refused(tmp_path):
     write_official(STORY, "dev", made_up(STORY, "dev"), tmp_path)
     (tmp_path / "cloze_test_val__spring2016.csv").touch()
     (tmp_path / "cloze_test_val__winter2018.csv").touch()
-    with pytest.raises(ValueError, match=r"is 2 files: .*ALL_val\.csv.* leave one"):
+    with pytest.raises(ValueError, match=r"matches 2 files: .*ALL_val\.csv.* keep one"):
         load(STORY, "dev", "official", tmp_path)
 
 
@@ -355,6 +410,7 @@ def test_own_test_file_needs_no_label(write):
         ("a.csv", 'first,second,label\na,"b,1\nc,d,0\n', "a.csv:2: this is not CSV"),
         ("a.txt", "first", "a.txt ends in '.txt'; .* .jsonl, .tsv, .csv"),
         ("a", "first", "ends in ''"),
+        ("a.csv", "first,second,first\n1,2,3\n", "a.csv:1: two .* named 'first'"),
     ],
 )
 def test_own_broken_file_is_named(write, name, content, message):
