@@ -7,7 +7,7 @@ from absl import flags as flags_lib
 from ml_collections import config_flags
 from tiny_run import load_config
 
-from gpt1_jax.config import from_config_dict
+from gpt1_jax.config import load
 
 
 def resolve(preset, *flags, **overrides):
@@ -20,7 +20,7 @@ def resolve(preset, *flags, **overrides):
         values(sys.argv)
     overrides = {key.replace("__", "."): value for key, value in overrides.items()}
     values.config.update_from_flattened_dict(overrides)
-    return from_config_dict(values.config.to_dict())
+    return load(values.config.to_dict())
 
 
 @pytest.mark.parametrize(
