@@ -36,6 +36,7 @@ from gpt1_jax.data.shards import (
 from gpt1_jax.data.sources import Document
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
+TOKENIZER_FORMAT = 2  # of training; 2 keeps all of ASCII and falls back to bytes
 _INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
 
 
@@ -139,7 +140,7 @@ def _find_tokenizer(
             )
         return tokenizer, directory
     directory = cache / "tokenizers" / _fingerprint(
-        FORMAT, config.vocab_size, config.train_megabytes,
+        TOKENIZER_FORMAT, config.vocab_size, config.train_megabytes,
         *([d.name, d.stamp] for d in train),
     )  # fmt: skip
     if not directory.exists():

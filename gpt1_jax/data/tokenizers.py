@@ -54,7 +54,7 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; symbols outside the vocabulary become `<unk>`, id 0."""
+        """The ids of `text`; what the vocabulary cannot spell becomes `<unk>`, id 0."""
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -81,6 +81,13 @@ class SentencePieceTokenizer(Tokenizer):
 
     Case-folded; the word boundary is a suffix as GPT-1's `</w>`; no start, end or
     padding piece; id 0 is `<unk>`; the newline is a user-defined piece.
+
+    Every character survives. All of printable ASCII is in the vocabulary, whether the
+    corpus uses it or not, and other characters that it lacks are spelled in UTF-8
+    bytes, so `<unk>` never occurs. Only normalisation changes text: NFKC, case
+    folding, runs of white space (and U+2581, SentencePiece's mark of a space) to one
+    space, no control or replacement characters. Tokenizers saved by earlier versions
+    have no bytes: they make rare characters `<unk>`.
     """
 
     kind = "sentencepiece"
@@ -105,13 +112,14 @@ class SentencePieceTokenizer(Tokenizer):
 
         Args:
           lines: without line ends; long lines are cut at spaces, never dropped.
-          vocab_size: entries, all symbols counted.
+          vocab_size: entries; the 256 bytes and the characters count.
 
         Returns:
           The tokenizer.
 
         Raises:
-          ValueError: if the text is empty or too small for `vocab_size` entries.
+          ValueError: if the text is empty, or `vocab_size` is too small for its
+            characters or too large for its words.
         """
         model = io.BytesIO()
         interrupted: list[BaseException] = []
@@ -137,6 +145,8 @@ class SentencePieceTokenizer(Tokenizer):
                 treat_whitespace_as_suffix=True,
                 normalization_rule_name="nmt_nfkc_cf",
                 user_defined_symbols=[NEWLINE],
+                required_chars=_FOLDED_ASCII,
+                byte_fallback=True,
                 max_sentence_length=_MAX_LINE_BYTES,
                 max_sentencepiece_length=64,
                 num_threads=os.cpu_count() or 1,
@@ -174,6 +184,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 _MAX_LINE_BYTES = 4096
+_FOLDED_ASCII = "".join(c for c in map(chr, range(33, 127)) if not c.isupper())
 
 
 def _cut(line: str) -> Iterable[str]:
@@ -195,6 +206,13 @@ def _training_error(message: str, vocab_size: int) -> ValueError:
             f"config.tokenizer.vocab_size={vocab_size} is too large for this corpus; "
             f"its text yields at most {too_large[1]} entries. Use "
             f"--config.tokenizer.vocab_size={too_large[1]} or a larger corpus."
+        )
+    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_small:
+        return ValueError(
+            f"config.tokenizer.vocab_size={vocab_size} is too small: 256 bytes and the "
+            f"characters of this corpus already take {too_small[1]} entries. Use "
+            f"--config.tokenizer.vocab_size={too_small[1]} or more."
         )
     if "sentences_.empty()" in message:
         return ValueError("The corpus holds no text to train a tokenizer on.")

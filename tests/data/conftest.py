@@ -18,6 +18,8 @@ black potions in boxes of jade and quartz by night she said nothing walked home 
 never looked back again for every river has two banks""",
 )
 
+VOCAB_SIZE = 480  # of which 256 are bytes and 70 are characters and the newline
+
 
 @pytest.fixture(scope="session")
 def make_text() -> Callable[..., str]:
@@ -34,7 +36,7 @@ def make_text() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def sentencepiece_tokenizer(make_text) -> SentencePieceTokenizer:
-    return SentencePieceTokenizer.train(make_text(4000).splitlines(), 180)
+    return SentencePieceTokenizer.train(make_text(4000).splitlines(), VOCAB_SIZE)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +73,7 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
 
     def make(**overrides) -> TokenizerConfig:
         values = dict(
-            kind="sentencepiece", vocab_size=180, path="", train_megabytes=1.0
+            kind="sentencepiece", vocab_size=VOCAB_SIZE, path="", train_megabytes=1.0
         )
         return TokenizerConfig(**{**values, **overrides})
 

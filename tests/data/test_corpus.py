@@ -153,9 +153,9 @@ def test_prepare_writes_wide_tokens_for_a_large_vocabulary(run, books, monkeypat
 def test_prepare_trains_a_tokenizer_of_the_wanted_size(
     data_config, tokenizer_config, books
 ):
-    config = tokenizer_config(vocab_size=97)
+    config = tokenizer_config(vocab_size=397)
     _, tokenizer = prepare(data_config(), config, progress=False)
-    assert tokenizer.vocab_size == 97
+    assert tokenizer.vocab_size == 397
 
 
 def test_prepare_trains_on_at_most_the_wanted_megabytes(
@@ -389,8 +389,8 @@ def test_prepare_fingerprint_does_not_depend_on_processes(run, books):
 def test_prepare_other_tokenizer_has_another_fingerprint(
     data_config, tokenizer_config, books
 ):
-    small, _ = prepare(data_config(), tokenizer_config(vocab_size=90), progress=False)
-    large, _ = prepare(data_config(), tokenizer_config(vocab_size=99), progress=False)
+    small, _ = prepare(data_config(), tokenizer_config(vocab_size=390), progress=False)
+    large, _ = prepare(data_config(), tokenizer_config(vocab_size=399), progress=False)
     assert small.fingerprint != large.fingerprint
     assert small.train.words == large.train.words
 
@@ -418,7 +418,7 @@ def test_prepare_twice_at_a_time_works_once(
         thread.start()
     for thread in threads:
         thread.join()
-    assert trained == [180]
+    assert trained == [480]
     assert results[0] == results[1]
 
 
