@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.config import DataConfig, TokenizerConfig
-from gpt1_jax.data.tokenizers import SentencePieceTokenizer
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 
 WORDS = re.findall(
     r"\w+",
@@ -57,6 +57,8 @@ def data_config(tmp_path) -> Callable[..., DataConfig]:
             train=str(tmp_path / "books"),
             valid="",
             valid_fraction=0.1,
+            valid_split="size",
+            jsonl_field="text",
             tfds_feature="text",
             tfds_data_dir="",
             cache_dir=str(tmp_path / "cache"),
