@@ -85,6 +85,7 @@ def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
     corpus, tokenizer = corpora.prepare(
         config.data,
         config.tokenizer,
+        own_tokenizer=run_folder.own_tokenizer(folder),
         progress=is_main_process(),
     )
     model = config.model_config(tokenizer.vocab_size)
