@@ -210,6 +210,11 @@ class TrainConfig:
     matmul_precision: str
     compilation_cache_dir: str
 
+    @property
+    def compilation_cache(self) -> str:
+        """The folder of compiled programs, the default one included."""
+        return self.compilation_cache_dir or f"{default_cache_dir()}/xla"
+
     def __post_init__(self):
         not_negative("train", self, "num_epochs", "num_steps")
         require(

@@ -84,7 +84,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
       ValueError, OSError: what does not fit, before any long work.
       Stopped: after a signal; the same command goes on.
     """
-    devices.configure(config.train.matmul_precision, config.train.compilation_cache_dir)
+    devices.configure(config.train.matmul_precision, config.train.compilation_cache)
     tasks, config = select_tasks(config)
     source = open_run(config.init_from, config.init_step)
     config = transfer.resolve(config, source)

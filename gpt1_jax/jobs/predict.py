@@ -42,7 +42,7 @@ def run(config: PredictConfig, workdir: str) -> None:
             f"{source.folder} is a run of the job {trained.job!r}; labels come from a "
             "fine-tuned one, config.init_from=runs/finetune/TASK."
         )
-    devices.configure(trained.train.matmul_precision, compilation_cache_dir="")
+    devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (source.folder / RESULTS_FILE).exists():
         say(
             f"WARNING: the run in {source.folder} is not finished; labels are those of "
