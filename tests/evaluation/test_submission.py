@@ -191,6 +191,8 @@ def test_zip_of_the_same_files_is_the_same(glue_folders, folder):
     write_glue_zip(glue_folders, folder / "one.zip")
     write_glue_zip(reversed(glue_folders), folder / "other.zip")
     assert (folder / "one.zip").read_bytes() == (folder / "other.zip").read_bytes()
+    with zipfile.ZipFile(folder / "one.zip") as archive:
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
 
 
 def test_zip_of_nothing_or_of_two_runs_is_refused(glue_folders, folder):
