@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.task import Task
 
 SUBSETS = {"mnli": ("matched", "mismatched"), "race": ("middle", "high")}
@@ -295,3 +296,10 @@ def _prepare(name: str, parts: dict[str, list[dict]], folder: Path) -> None:
         generators = {part: enumerate(rows) for part, rows in parts.items()}
         patch.setattr(builder, "_split_generators", lambda dl_manager: generators)
         builder.download_and_prepare()
+
+
+def load(task, split, source, directory, **paths):
+    """The examples of a split; `paths` are files of the user's own."""
+    return load_split(
+        task, split, source=source, directory=str(directory), paths=paths or None
+    )
