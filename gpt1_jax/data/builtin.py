@@ -1,6 +1,8 @@
 """The documentation on every machine, as a corpus."""
 
 import ast
+import contextlib
+import gc
 import importlib.metadata
 import importlib.util
 import inspect
@@ -9,7 +11,7 @@ import platform
 import re
 import sysconfig
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpt1_jax.data.documents import Document, read_blocks
@@ -40,7 +42,8 @@ def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Docum
     if not texts:
         again = " again: the collected file is damaged" if path.exists() else ""
         say(f"Collecting the documentation on this machine, once{again}.")
-        texts = _collect_docstrings([name for name in versions if name in PACKAGES])
+        with _no_garbage_collection():
+            texts = _collect_docstrings([name for name in versions if name in PACKAGES])
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(texts, indent=0))
 
@@ -58,6 +61,22 @@ def _read(path: Path) -> dict[str, str]:
         return {}
     whole = isinstance(texts, dict) and all(isinstance(t, str) for t in texts.values())
     return texts if whole else {}
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Keeps the garbage collector out of the way: syntax trees hold no cycles.
+
+    They set it off all the time, and the exception of a signal that arrives while a
+    callback of the collector runs is lost. JAX has such a callback.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _collect_docstrings(packages: list[str]) -> dict[str, str]:

@@ -13,7 +13,7 @@ from gpt1_jax.config import DataConfig
 from gpt1_jax.data.builtin import builtin_documents
 from gpt1_jax.data.documents import Document
 from gpt1_jax.data.text_files import text_documents
-from gpt1_jax.data.tfds import tfds_documents
+from gpt1_jax.data.tfds import shared_rows, tfds_documents
 
 _TRAIN, _VALID = "config.data.train", "config.data.valid"
 
@@ -42,7 +42,16 @@ def find_documents(
         return tfds_documents(value, feature, data_dir, key, say) if value else []
 
     train, valid = read(config.train, _TRAIN), read(config.valid, _VALID)
-    _refuse_shared(train, valid)
+    if config.source == "text":
+        _refuse_shared(train, valid)
+    elif valid:
+        shared = shared_rows(config.train, config.valid, config.tfds_data_dir)
+        if shared:
+            raise ValueError(
+                f"{_TRAIN}={config.train!r} and {_VALID}={config.valid!r} have "
+                f"{shared:,} rows in common; the validation loss would be that of text "
+                "trained on. Name splits apart, such as train[:98%] and train[98%:]."
+            )
     return train, valid
 
 

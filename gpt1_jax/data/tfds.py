@@ -232,3 +232,26 @@ def tfds_documents(
         )
 
     return [make(start) for start in range(0, len(rows), group)]
+
+
+def shared_rows(spec: str, other: str, data_dir: str) -> int:
+    """How many rows two splits have in common, for example train and train[90%:].
+
+    Args:
+      spec: NAME:SPLIT of a prepared dataset.
+      other: the same.
+      data_dir: TFDS' folder; empty for its default.
+    """
+    return sum(
+        max(0, min(stop, other_stop) - max(start, other_start))
+        for file, start, stop in _ranges(spec, data_dir)
+        for other_file, other_start, other_stop in _ranges(other, data_dir)
+        if file == other_file
+    )
+
+
+def _ranges(spec: str, data_dir: str) -> list[tuple[str, int, int]]:
+    """File, first row and last row plus one, of the files that a split reads."""
+    info, _ = open_dataset(spec, data_dir, where=spec)
+    instructions = info.splits[spec.partition(":")[2]].file_instructions
+    return [(str(i.filename), i.skip, i.skip + i.take) for i in instructions]

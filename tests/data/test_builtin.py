@@ -1,5 +1,7 @@
 """The documentation on this machine, as documents."""
 
+import gc
+
 import pytest
 
 from gpt1_jax.data import builtin
@@ -85,3 +87,26 @@ def test_unwrap_gives_a_line_for_each_paragraph():
         The end.
         """
     assert builtin.unwrap(text) == "Title A paragraph over two lines.\nThe end."
+
+
+def test_builtin_documents_lose_no_signal_to_the_garbage_collector(
+    tmp_path, monkeypatch
+):
+    def collect(packages):
+        assert not gc.isenabled()
+        return {"a": "Text."}
+
+    monkeypatch.setattr(builtin, "_collect_docstrings", collect)
+    builtin_documents(tmp_path, print)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 3}', "[" * 10**5])
+def test_builtin_documents_damaged_are_collected_again(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
+    builtin_documents(tmp_path, print)
+    (file,) = (tmp_path / "builtin").iterdir()
+    file.write_text(content)
+    said = []
+    assert [text_of(d) for d in builtin_documents(tmp_path, said.append)] == ["Text."]
+    assert "again" in said[0]

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from gpt1_jax.data import builtin
+from gpt1_jax.data import builtin, sources
+from gpt1_jax.data.documents import Document
 from gpt1_jax.data.sources import find_documents
 
 
@@ -46,3 +47,19 @@ def test_find_documents_refuses_a_file_named_for_both_splits(
         find_documents(config, tmp_path, print)
     assert "config.data.train" in str(raised.value)
     assert "config.data.valid" in str(raised.value)
+
+
+@pytest.mark.parametrize(("shared", "refused"), [(3, True), (0, False)])
+def test_find_documents_refuses_rows_in_both_splits(
+    tmp_path, data_config, monkeypatch, shared, refused
+):
+    document = Document("a[0]", "", 1, lambda: iter(()))
+    monkeypatch.setattr(sources, "tfds_documents", lambda *_: [document])
+    monkeypatch.setattr(sources, "shared_rows", lambda *_: shared)
+    config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
+    if not refused:
+        assert find_documents(config, tmp_path, print) == ([document], [document])
+        return
+    with pytest.raises(ValueError, match="3 rows in common") as raised:
+        find_documents(config, tmp_path, print)
+    assert "a:train[9%:]" in str(raised.value)

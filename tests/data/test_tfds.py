@@ -15,7 +15,12 @@ import pytest
 
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.documents import Document, check_readable
-from gpt1_jax.data.tfds import NotPrepared, open_dataset, tfds_documents
+from gpt1_jax.data.tfds import (
+    NotPrepared,
+    open_dataset,
+    shared_rows,
+    tfds_documents,
+)
 
 KEY = "config.data.train"
 
@@ -117,7 +122,7 @@ def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(tfds_dir):
     """A fresh process knows the dataset only by its files."""
     program = f"""
         import json, sys
-        from gpt1_jax.data.tfds import NotPrepared, open_dataset, tfds_documents
+        from gpt1_jax.data.tfds import tfds_documents
         documents = tfds_documents("gpt1_rows:train", "text", {str(tfds_dir)!r}, "key")
         texts = ["".join(b.text for b in d.blocks()) for d in documents]
         print(json.dumps([texts, documents[0].stamp, "tensorflow" in sys.modules]))
@@ -256,3 +261,19 @@ def test_open_dataset_of_a_host_that_never_answers_is_refused_in_time(
         served(f"http://127.0.0.1:{server.getsockname()[1]}/data.zip")
         with pytest.raises(NotPrepared, match="cannot be reached"):
             open_dataset("gpt1_rows:train", str(tmp_path), where="data")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("train", "train", 5),
+        ("train", "test", 0),
+        ("train[:3]", "train[3:]", 0),
+        ("train[:3]", "train[2:]", 1),
+        ("train", "train[40%:]", 3),
+        ("train[4:]+test", "test", 2),
+    ],
+)
+def test_shared_rows_are_those_in_both_splits(tfds_dir, one, other, shared):
+    specs = (f"gpt1_rows:{split}" for split in (one, other))
+    assert shared_rows(*specs, str(tfds_dir)) == shared
