@@ -124,13 +124,16 @@ def _load(
     """A task's data; where there is none, and other tasks are left, says so."""
     max_seq_len = config.data.longest(config.model["max_seq_len"])
     try:
-        return loading.load(task, config.data, source.tokenizer, max_seq_len)
+        data = loading.load(task, config.data, source.tokenizer, max_seq_len)
     except MissingData as error:
         if alone:
             raise
         skipped[task.name] = str(error)
         setup.speaker()(f"Skipping {task.title}: {error}")
         return None
+    if cuts := loading.describe_cuts(data, max_seq_len):
+        setup.speaker()(f"{task.title}: {cuts}")
+    return data
 
 
 def _finished(planned: Planned) -> Mapping[str, Any] | None:

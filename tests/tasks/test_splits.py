@@ -1,4 +1,4 @@
-"""The same examples from every source, and what is said of those that are broken."""
+"""The same examples from every source, and messages on those that are broken."""
 
 import dataclasses
 import json
@@ -205,19 +205,10 @@ def test_jsonl_subsets_but_the_first_may_be_missing(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"sentence": "Cut', "is not JSON"),
-        ('["a", 1]', r"\['a', 1\], not a JSON object"),
         ('{"sentence": "", "label": 1}', "is empty"),
         ('{"text": "Good.", "label": 1}', "no column 'sentence'"),
         ('{"sentence": "Good.", "label": 2}', "label 2 is none of"),
         ('{"sentence": "Good."}', "no label"),
-        (b'{"sentence": "caf\xe9"}', "byte 0xe9 is not UTF-8"),
-        (r'{"sentence": "Good.\ud800", "label": 1}', r"'\\ud800' in .* is half of a"),
-        (r'{"sentence": "A.", "idx": "\udfff", "label": 1}', "is half of a char"),
-        (r'{"\ud800": 0, "sentence": "A.", "label": 1}', "is half of a character"),
-        ('{"a": ' * 30000, "nested too deeply"),
-        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
-        ('{"sentence": "A.", "label": ' + "9" * 5000 + "}", "number is too long: Exc"),
         ('{"sentence": "A.", "label": ' + "9" * 400 + "}", "label 9+.*9 is none of"),
         ('{"sentence": "A.", "label": 1e999}', "label inf is none of"),
         ('{"sentence": "A.", "label": NaN}', "label nan is none of"),
@@ -230,18 +221,10 @@ def test_jsonl_subsets_but_the_first_may_be_missing(tmp_path):
 )
 def test_jsonl_broken_line_is_named(write, tmp_path, line, message):
     good = b'\xef\xbb\xbf{"sentence": "Good.", "label": 1}\r\n\n'
-    line = line if isinstance(line, bytes) else line.encode()
-    path = write("sst2/train.jsonl", good + line + b"\n")
+    path = write("sst2/train.jsonl", good + line.encode() + b"\n")
     with pytest.raises(ValueError, match=message) as raised:
         load(TASKS["sst2"], "train", "jsonl", tmp_path)
     assert str(raised.value).startswith(f"{path}:3: ")
-
-
-def test_jsonl_line_separators_inside_a_text_end_no_line(write, tmp_path):
-    text = "one\u2028two\x85three\x0bfour"
-    row = json.dumps({"sentence": text, "label": 1}, ensure_ascii=False)
-    write("sst2/dev.jsonl", row)
-    assert load(TASKS["sst2"], "dev", "jsonl", tmp_path)[0].text == (text,)
 
 
 @pytest.mark.parametrize("content", ["", "\n", '{"sentence1": 0}'])
@@ -250,11 +233,6 @@ def test_split_without_examples_is_refused(write, tmp_path, content):
     write("snli/dev.jsonl", json.dumps(row) if content.startswith("{") else content)
     with pytest.raises(ValueError, match=r"SNLI: the dev split .* holds no examples"):
         load(TASKS["snli"], "dev", "jsonl", tmp_path)
-
-
-def test_jsonl_escaped_pairs_are_characters(write, tmp_path):
-    write("sst2/dev.jsonl", r'{"sentence": "\ud83d\ude42\u00e9", "label": 1}')
-    assert load(TASKS["sst2"], "dev", "jsonl", tmp_path)[0].text == ("🙂é",)
 
 
 @pytest.mark.parametrize(
@@ -343,31 +321,20 @@ def test_official_file_that_is_there_twice_is_refused(tmp_path):
         load(STORY, "dev", "official", tmp_path)
 
 
-def passage(**changes):
-    values = {
-        "article": "Ann has a hat.",
-        "questions": ["Ann has _ ."],
-        "options": [["a hat", "a dog", "a cat", "a car"]],
-        "answers": ["A"],
-        "id": "high1.txt",
-    }
-    return {key: v for key, v in {**values, **changes}.items() if v is not None}
-
-
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("options", "answer", "message"),
     [
-        ({"article": None}, ":1: there is no column 'article'"),
-        ({"answers": []}, ":1: the passage has 1 questions, 1 .* and 0 answers"),
-        ({"answers": "A"}, ":1: the passage holds 'A', not a list"),
-        ({"answers": ["E"]}, ":1, question 1: label 'E' is none of"),
-        ({"options": [["a hat"]]}, ":1, question 1: .*not a list of 4"),
+        ([*"abcd"], "E", "label 'E' is none of"),
+        (["a hat"], "A", ".*not a list of 4"),
     ],
 )
-def test_official_broken_passage_is_named(write, tmp_path, changes, message):
-    write("RACE/dev/middle/1.txt", json.dumps(passage()))
-    path = write("RACE/dev/high/2.txt", json.dumps(passage(**changes)))
-    with pytest.raises(ValueError, match=f"^{re.escape(path)}{message}"):
+def test_official_broken_question_is_named(write, tmp_path, options, answer, message):
+    row = {"article": "Ann has a hat.", "questions": ["Ann has _ ."], "id": "high1.txt"}
+    row |= {"options": [[*"abcd"]], "answers": ["A"]}
+    write("RACE/dev/middle/1.txt", json.dumps(row))
+    row |= {"options": [options], "answers": [answer]}
+    path = write("RACE/dev/high/2.txt", json.dumps(row))
+    with pytest.raises(ValueError, match=f"^{path}:1, question 1: {message}"):
         load(TASKS["race"], "dev", "official", tmp_path)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.tasks.task import TRANSFORMS, Record, Task
+from gpt1_jax.tasks.task import Record, Task
 
 PAIR = {"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}
 CHOICE = {
@@ -206,18 +206,3 @@ def test_subset_of_a_task_of_the_users_own():
     )
     record = Record({"text": "Well.", "label": "yes", "group": "news/4"}, "file:1")
     assert task.example(record, needs_label=True).subset == "news"
-
-
-# --- the table ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_tasks_are_whole(task):
-    assert task.transform in TRANSFORMS
-    assert bool(task.labels) != bool(task.score_range)
-    assert bool(task.choices) == (task.transform == "multiple_choice")
-    assert task.metrics
-    assert set(task.tfds) == set(task.files)
-    assert {"dev", "test"} <= set(task.files)
-    for split, tables in task.files.items():
-        assert list(tables) == list(task.tfds[split])
