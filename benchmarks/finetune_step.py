@@ -50,7 +50,7 @@ def all_variants() -> dict[str, Variant]:
     """Every variant by its name, float32 before bfloat16."""
     variants = {}
     hf = ("torch", "transformers.models.openai.modeling_openai")
-    ours, batches = ("gpt1_jax.training.finetune",), "finetune_step.draw_examples"
+    ours, batches = ("gpt1_jax.jobs.finetune",), "finetune_step.draw_examples"
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
         build = "torch_finetune.build_transformers"
         variants[f"hf_{short}"] = Variant(build, dtype, {}, hf, batches)
@@ -91,41 +91,45 @@ def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
 def build_jax(
     flags: argparse.Namespace, dtype: str, *, aux_lm_weight: float, padded: bool
 ) -> Trainer:
-    """This package's step, put together as `gpt1_jax.training.finetune` does."""
+    """This package's step, put together as `gpt1_jax.jobs.finetune` does."""
     import jax
     import jax.numpy as jnp
 
     from gpt1_jax.model import heads
     from gpt1_jax.model.heads import Head
-    from gpt1_jax.parallel import mesh as parallel
-    from gpt1_jax.training import optimizer as optimizers
-    from gpt1_jax.training import setup
-    from gpt1_jax.training.finetune import make_finetune_step
+    from gpt1_jax.parallel.mesh import (
+        data_parallelism,
+        make_mesh,
+        state_sharding,
+        to_global_batch,
+    )
+    from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
+    from gpt1_jax.training.steps import jit_step, make_finetune_step
 
     task, config = TASKS[flags.task], pretrain_config(flags, dtype)
     model = config.model_config(flags.vocab_size + NUM_SPECIALS)
-    head = Head(task.num_outputs, per_choice=task.num_seqs > 1, dropout=0.1)
-    optimizer = optimizers.make_optimizer(config.optimizer, config.train.num_steps)
-    schedule = optimizers.make_schedule(config.optimizer, config.train.num_steps)
-    mesh = parallel.make_mesh()
-    step = setup.jit_step(
-        make_finetune_step(
-            model, head, optimizer, schedule, aux_lm_weight=aux_lm_weight
-        ),
-        mesh,
-        num_scalars=1,
+    head = Head(
+        task.num_outputs,
+        per_choice=task.num_seqs > 1,
+        dropout=0.1,
+        extract_token=model.vocab_size - 1,
     )
+    optimizer = make_optimizer(config.optimizer, config.train.num_steps)
+    mesh = make_mesh()
+    step = make_finetune_step(model, head, optimizer, aux_lm_weight)
 
     def fresh() -> Any:
         params = heads.init_params(model, head, jax.random.key(config.seed))
         return init_state(params, optimizer)
 
-    state = jax.jit(fresh, out_shardings=parallel.replicated(mesh))()
+    shapes = jax.eval_shape(fresh)
+    state = jax.jit(fresh, out_shardings=state_sharding(mesh, shapes))()
+    step = jit_step(step, mesh, shapes)
     seed = jnp.uint32(0)
     data = load_config("finetune", flags.task).data
     padding = Padding(() if padded else data.seq_len_buckets, flags.seq_len)
-    groups = Groups(mesh.size, parts=1, sizes=data.packed_sizes)
+    groups = Groups(data_parallelism(mesh), parts=1, sizes=data.packed_sizes)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
@@ -135,7 +139,7 @@ def build_jax(
         if not padded:
             places = real_places(batch.lengths, seq_len, groups)
             batch = batch._replace(places=places)
-        return jax.tree.map(lambda array: parallel.to_global_batch(array, mesh), batch)
+        return to_global_batch(batch, mesh)
 
     def update(batch: Batch) -> jax.Array:
         nonlocal state

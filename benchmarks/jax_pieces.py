@@ -12,14 +12,15 @@ from typing import Any
 import inputs
 import jax
 import jax.numpy as jnp
-import optax
 from harness import Case
 from recipe import pretrain_config
 
-from gpt1_jax.model import layers, transformer
-from gpt1_jax.model.attention import causal_attention
-from gpt1_jax.model.dropout import ATTN_PROBS, Noise, dropout, step_noise
-from gpt1_jax.training import losses
+from gpt1_jax.model import language_model
+from gpt1_jax.model.transformer import ATTN_PROBS
+from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+from gpt1_jax.ops.dropout import Noise, dropout, step_noise
+from gpt1_jax.ops.losses import next_token_loss, plain_next_token_nll
+from gpt1_jax.ops.products import matmul, plain_matmul
 from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.state import apply_gradients, init_state
 
@@ -29,13 +30,18 @@ def dropout_cases(flags: argparse.Namespace, name: str) -> dict[str, Case]:
     x, gradient = (_array(part, flags.dtype) for part in inputs.dropout(flags, name))
     noise = step_noise(0, jnp.int32(0), flags.batch)
 
-    def case(impl: str) -> Case:
-        def drop(x: jax.Array, noise: Noise) -> jax.Array:
-            return dropout(x, flags.dropout, noise, ATTN_PROBS, impl=impl)
+    def hashed(x: jax.Array, noise: Noise) -> jax.Array:
+        return dropout(x, flags.dropout, noise, ATTN_PROBS)
 
-        return _forward_backward(drop, (x,), gradient, noise)
+    def threefry(x: jax.Array, noise: Noise) -> jax.Array:
+        keep = jax.random.bernoulli(noise.key, 1.0 - flags.dropout, x.shape)
+        return jnp.where(keep, x / (1.0 - flags.dropout), jnp.zeros_like(x))
 
-    return {f"jax_{impl}": case(impl) for impl in ("hash", "threefry")}
+    variants = {"jax_hash": hashed, "jax_threefry": threefry}
+    return {
+        name: _forward_backward(drop, (x,), gradient, noise)
+        for name, drop in variants.items()
+    }
 
 
 def attention_cases(flags: argparse.Namespace) -> dict[str, Case]:
@@ -43,24 +49,16 @@ def attention_cases(flags: argparse.Namespace) -> dict[str, Case]:
     *qkv, gradient = (_array(x, flags.dtype) for x in inputs.attention(flags))
     noise = step_noise(0, jnp.int32(0), flags.batch)
 
-    def case(impl: str) -> Case:
-        def attend(
+    def case(attend: Callable[..., jax.Array]) -> Case:
+        def with_dropout(
             query: jax.Array, key: jax.Array, value: jax.Array, noise: Noise
         ) -> jax.Array:
-            return causal_attention(
-                query,
-                key,
-                value,
-                dropout_rate=flags.dropout,
-                noise=noise,
-                site=ATTN_PROBS,
-                dropout_impl="hash",
-                impl=impl,
-            )
+            return attend(query, key, value, flags.dropout, noise, ATTN_PROBS)
 
-        return _forward_backward(attend, tuple(qkv), gradient, noise)
+        return _forward_backward(with_dropout, tuple(qkv), gradient, noise)
 
-    return {f"jax_{impl}": case(impl) for impl in ("blocked", "plain")}
+    variants = {"jax_blocked": causal_attention, "jax_plain": plain_causal_attention}
+    return {name: case(attend) for name, attend in variants.items()}
 
 
 def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
@@ -72,16 +70,15 @@ def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
     weights = jnp.full(shape, 1 / (flags.batch * (flags.seq_len - 1)), jnp.float32)
 
     def ours(chunk: int) -> Callable[..., jax.Array]:
-        return lambda hidden, unembedding, tokens, weights: losses.next_token_loss(
+        return lambda hidden, unembedding, tokens, weights: next_token_loss(
             hidden, unembedding, tokens, weights, dtype, chunk
         )
 
     def naive(
-        hidden: jax.Array, unembedding: jax.Array, tokens: jax.Array, _: jax.Array
+        hidden: jax.Array, unembedding: jax.Array, tokens: jax.Array, weights: jax.Array
     ) -> jax.Array:
-        logits = _dot(hidden[:, :-1], unembedding.T, dtype)  # [N, T - 1, V]
-        nll = optax.softmax_cross_entropy_with_integer_labels(logits, tokens[:, 1:])
-        return nll.mean()
+        nll = plain_next_token_nll(hidden, unembedding, tokens, dtype)
+        return (weights * nll).sum()
 
     variants = {"jax_chunk_0": ours(0), "jax_chunk_128": ours(128), "jax_naive": naive}
     arrays, one = (hidden, unembedding), jnp.float32(1)
@@ -92,7 +89,7 @@ def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
 
 
 def dense_cases(flags: argparse.Namespace) -> dict[str, Case]:
-    """The first product of the MLP: `layers.matmul`, and autodiff of `jnp.dot`."""
+    """The first product of the MLP: `matmul`, and the plain product under autodiff."""
     dtype = jnp.dtype(flags.dtype)
     x, kernel, gradient = inputs.dense(flags)
     arrays = _array(x, flags.dtype), jnp.asarray(kernel)
@@ -103,7 +100,7 @@ def dense_cases(flags: argparse.Namespace) -> dict[str, Case]:
 
         return _forward_backward(dense, arrays, _array(gradient, flags.dtype))
 
-    return {"jax_matmul": case(layers.matmul), "jax_autodiff": case(_dot)}
+    return {"jax_matmul": case(matmul), "jax_autodiff": case(plain_matmul)}
 
 
 def optimizer_cases(flags: argparse.Namespace) -> dict[str, Case]:
@@ -113,7 +110,9 @@ def optimizer_cases(flags: argparse.Namespace) -> dict[str, Case]:
     model = config.model_config(flags.vocab_size)
 
     def fresh() -> Any:
-        return init_state(transformer.init_params(model, jax.random.key(0)), optimizer)
+        return init_state(
+            language_model.init_params(model, jax.random.key(0)), optimizer
+        )
 
     def update(state: Any, gradients: Any) -> Any:
         return apply_gradients(state, gradients, jnp.float32(1), optimizer)[0]
@@ -132,13 +131,6 @@ def optimizer_cases(flags: argparse.Namespace) -> dict[str, Case]:
 
 def _array(x: Any, dtype: str) -> jax.Array:
     return jnp.asarray(x, dtype)
-
-
-def _dot(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """`layers.matmul` with the backward pass of autodiff."""
-    return jnp.dot(
-        x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32
-    )
 
 
 def _forward_backward(

@@ -48,7 +48,7 @@ def train(folder: Path, overrides: Sequence[str], flags: argparse.Namespace) -> 
 
 def losses(folder: Path) -> list[float]:
     """Training loss of each step, nats per token."""
-    from gpt1_jax.training.records import METRICS_FILE, read_metrics
+    from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
     return [r["loss"] for r in read_metrics(folder / METRICS_FILE) if "loss" in r]
 

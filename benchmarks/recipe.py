@@ -21,7 +21,7 @@ def load_config(name: str, argument: str) -> Any:
 
 def pretrain_config(flags: argparse.Namespace, dtype: str) -> Any:
     """`configs/pretrain.py` with the benchmark's sizes and a rate that is never 0."""
-    from gpt1_jax.config import from_config_dict
+    from gpt1_jax.config import load
 
     config = load_config("pretrain", "paper")
     config.model.update(
@@ -36,7 +36,7 @@ def pretrain_config(flags: argparse.Namespace, dtype: str) -> Any:
     config.train.batch_size = flags.batch
     config.train.update(num_epochs=0.0, num_steps=1_000_000)
     config.optimizer.update(schedule="constant", warmup_steps=0)
-    return from_config_dict(config.to_dict())
+    return load(config.to_dict())
 
 
 def token_probabilities(vocab_size: int) -> np.ndarray:

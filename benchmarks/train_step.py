@@ -52,7 +52,7 @@ def all_variants() -> dict[str, Variant]:
                 name = f"{peer}_{short}_{how}"
                 variants[name] = Variant(build, dtype, options, packages)
         for suffix, loop in (("", "unrolled"), ("_scan", "scan")):
-            build, packages = "train_step.build_jax", ("gpt1_jax.training.pretrain",)
+            build, packages = "train_step.build_jax", ("gpt1_jax.jobs.pretrain",)
             options = {"layer_loop": loop}
             name = f"jax_{short}{suffix}"
             variants[name] = Variant(build, dtype, options, packages)
@@ -63,44 +63,39 @@ VARIANTS = all_variants()
 
 
 def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trainer:
-    """This package's step, put together as `gpt1_jax.training.pretrain.run` does."""
+    """This package's step, put together as `gpt1_jax.jobs.pretrain.run` does."""
     import jax
+    import jax.numpy as jnp
 
-    from gpt1_jax.model import transformer
-    from gpt1_jax.parallel import mesh as parallel
-    from gpt1_jax.training import optimizer as optimizers
-    from gpt1_jax.training.pretrain import make_pretrain_step
+    from gpt1_jax.model import language_model
+    from gpt1_jax.parallel.mesh import make_mesh, state_sharding, to_global_batch
+    from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
+    from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
     config = pretrain_config(flags, dtype)
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model_config(flags.vocab_size)
     model = dataclasses.replace(model, layer_loop=layer_loop)
-    optimizer = optimizers.make_optimizer(config.optimizer, config.train.num_steps)
-    schedule = optimizers.make_schedule(config.optimizer, config.train.num_steps)
-    mesh = parallel.make_mesh()
-    everywhere = parallel.replicated(mesh)
-    step = jax.jit(
-        make_pretrain_step(model, optimizer, schedule, seed=config.seed),
-        in_shardings=(everywhere, parallel.batch_sharding(mesh)),
-        out_shardings=everywhere,
-        donate_argnums=0,
-    )
+    optimizer = make_optimizer(config.optimizer, config.train.num_steps)
+    mesh, seed = make_mesh(), jnp.uint32(config.seed)
 
     def fresh() -> Any:
-        params = transformer.init_params(model, jax.random.key(config.seed))
+        params = language_model.init_params(model, jax.random.key(config.seed))
         return init_state(params, optimizer)
 
-    state = jax.jit(fresh, out_shardings=everywhere)()
+    shapes = jax.eval_shape(fresh)
+    state = jax.jit(fresh, out_shardings=state_sharding(mesh, shapes))()
+    step = jit_step(make_pretrain_step(model, optimizer), mesh, shapes)
 
     def update(tokens: jax.Array) -> jax.Array:
         nonlocal state
-        state, metrics = step(state, tokens)
+        state, metrics = step(state, tokens, seed)
         return metrics["loss"]
 
     device = jax.devices()[0]
     return Trainer(
-        put=lambda tokens: parallel.to_global_batch(tokens, mesh),
+        put=lambda tokens: to_global_batch(tokens, mesh),
         step=update,
         wait=lambda: jax.block_until_ready(state),
         device=device.device_kind,
@@ -125,12 +120,12 @@ def measure_groups(names: Sequence[str], flags: argparse.Namespace) -> dict[str,
 
 def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
     """Adds to each result its rates and how it compares to the fastest PyTorch."""
-    from gpt1_jax.model import transformer
-    from gpt1_jax.parallel import mesh
+    from gpt1_jax.model import costs
+    from gpt1_jax.parallel import devices
 
     model = pretrain_config(flags, "float32").model_config(flags.vocab_size)
-    flops = transformer.train_flops_per_token(model, flags.seq_len)
-    peak = flags.device_peak or mesh.peak_flops()
+    flops = costs.train_flops_per_token(model, flags.seq_len)
+    peak = flags.device_peak or devices.peak_flops()
     for dtype in _DTYPES.values():
         group = {name: r for name, r in results.items() if r["dtype"] == dtype}
         harness.compare(group, lambda name: VARIANTS[name].is_peer)

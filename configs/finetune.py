@@ -37,7 +37,6 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             attn_dropout=0.1,
             resid_dropout=0.1,
             embed_dropout_on="sum",  # see configs/pretrain.py for these
-            dropout_impl="hash",
             attention_impl="blocked",
             softmax_rows="tokens",
             loss_chunk=0,

@@ -43,9 +43,6 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # vector; "matrix" = the embedding matrix, once a step, for lookup and
             # softmax alike (released code); "lookups" = both vectors, separately.
             embed_dropout_on="sum",
-            # "hash" = a counter hash, the same mask on any number of devices;
-            # "threefry" = jax.random.bernoulli, slower.
-            dropout_impl="hash",
             # "blocked" skips what causality hides and keeps no [T, T] array for the
             # backward pass; "plain" is the formula.
             attention_impl="blocked",
@@ -67,8 +64,13 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         data=config_dict.create(
             source="builtin",  # "builtin" documentation, "text" files or "tfds"
             train="",  # text: files, folders, globs, comma separated; tfds: NAME:SPLIT
-            valid="",  # the same; empty: split off train by document
-            valid_fraction=0.02,  # of the documents, when valid is empty
+            valid="",  # the same; empty: hold out whole documents of train
+            valid_fraction=0.02,  # of the text, when valid is empty
+            # What the fraction is of: "size", bytes of text; "documents", their
+            # number, whatever their sizes (earlier versions).
+            valid_split="size",
+            # The field of a .jsonl file's objects that is read; "": its lines as text.
+            jsonl_field="text",
             tfds_feature="text",
             tfds_data_dir="",  # empty: TFDS' own default
             cache_dir="",  # empty: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax
@@ -100,6 +102,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         eval=config_dict.create(
             every_steps=1000,
             batch_size=64,  # sequences
+            max_batches=0,  # of the validation split, its first; 0: all of it
             sample_prompt="",  # text to continue; empty: a new paragraph
             sample_tokens=64,  # 0: no sample
             sample_temperature=1.0,

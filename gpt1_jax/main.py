@@ -13,6 +13,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.config import usage
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", help_string="The job: a file of configs/, with :preset if it takes one."
@@ -26,45 +27,62 @@ _DISTRIBUTED = flags.DEFINE_enum(
     ["auto", "on", "off"],
     "Whether to join the processes of a multi-host run; auto asks the environment.",
 )
-_JOBS = {  # the module whose run(config, workdir) does the job
-    "pretrain": "gpt1_jax.training.pretrain",
-    "finetune": "gpt1_jax.evaluation.suite",
-    "predict": "gpt1_jax.evaluation.predict",
-}
 
 
 def main(argv: Sequence[str]) -> None:
-    """Runs the job of the configuration; errors of the user's take one line."""
+    """Runs the job of the configuration; a user error prints one line."""
     if len(argv) > 1:
-        raise app.UsageError(f"unexpected arguments {list(argv[1:])}")
+        _exit(
+            f"unexpected arguments {list(argv[1:])}; values are given as "
+            "--config.section.key=value."
+        )
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.WARNING)
     try:
-        config = config_lib.from_config_dict(_CONFIG.value.to_dict())
+        config = config_lib.load(_CONFIG.value.to_dict())
         workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
 
-        from gpt1_jax.parallel import mesh
-        from gpt1_jax.training import loop
+        from gpt1_jax.parallel import processes
+        from gpt1_jax.training import signals
 
-        mesh.initialize_processes(_DISTRIBUTED.value)
-        job = importlib.import_module(_JOBS[config.job])
-        try:
-            job.run(config, workdir)
-        except loop.Stopped as stopped:
-            print(f"gpt1_jax: {stopped} Run the same command again to go on.")
-            sys.exit(loop.EXIT_STOPPED)
+        with signals.catch():
+            processes.initialize_processes(_DISTRIBUTED.value)
+            job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
+            try:
+                job.run(config, workdir)
+            except signals.Stopped as stopped:
+                print(f"gpt1_jax: {stopped} Run the same command again to go on.")
+                sys.exit(signals.EXIT_STOPPED)
     except KeyboardInterrupt:
         sys.exit("gpt1_jax: interrupted; nothing half-made was left behind.")
     except (ValueError, OSError, ImportError, ArithmeticError) as error:
         if logging.level_debug():
             raise
-        sys.exit(f"gpt1_jax: error: {error}\n(--verbosity=1 shows where it arose)")
+        _exit(f"{error}\n(--verbosity=1 shows where it arose)")
+
+
+def _exit(problem: str) -> None:
+    sys.exit(f"gpt1_jax: error: {problem}")
+
+
+def _parse(argv: Sequence[str]) -> list[str]:
+    """Reads the flags; a wrong one is one line, not the parser's traceback."""
+    if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
+        print(usage.describe(argv))
+        sys.exit()
+    try:
+        return flags.FLAGS(usage.find_configs(argv))
+    except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
+        _exit(f"{usage.one_line(error)}\n(--help lists jobs; with --config, its keys)")
+    except (OSError, SyntaxError, ImportError) as error:
+        _exit(f"--config: {usage.one_line(error)}")
+    return []
 
 
 def run() -> None:
-    """Entry point of `python -m gpt1_jax.main`."""
+    """Entry point of `python -m gpt1_jax.main` and of the command `gpt1_jax`."""
     flags.mark_flag_as_required("config")
-    app.run(main)
+    app.run(main, flags_parser=_parse)
 
 
 if __name__ == "__main__":

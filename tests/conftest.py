@@ -49,7 +49,6 @@ def tiny_model_config() -> Callable[..., ModelConfig]:
             attn_dropout=0.1,
             resid_dropout=0.1,
             embed_dropout_on="sum",
-            dropout_impl="hash",
             attention_impl="blocked",
             softmax_rows="tokens",
             loss_chunk=0,
@@ -81,7 +80,7 @@ def tiny_config(corpus_dir):
 
     def make(**overrides):
         config = load_config(**{**tiny_overrides(corpus_dir), **overrides})
-        return config_lib.from_config_dict(config.to_dict())
+        return config_lib.load(config.to_dict())
 
     return make
 
@@ -99,12 +98,12 @@ def tiny(tiny_model_config) -> Callable[..., ModelConfig]:
 @pytest.fixture(scope="session")
 def pretrained(corpus_dir, tmp_path_factory):
     """The folder of a tiny pre-trained run that reads 40 tokens, saved at 8 and 12."""
-    from gpt1_jax.training import pretrain
+    from gpt1_jax.jobs import pretrain
 
     folder = tmp_path_factory.mktemp("pretrained") / "run"
     overrides = {**tiny_overrides(corpus_dir), "model.max_seq_len": 40}
     config = load_config(**overrides)
-    pretrain.run(config_lib.from_config_dict(config.to_dict()), str(folder))
+    pretrain.run(config_lib.load(config.to_dict()), str(folder))
     return folder
 
 
@@ -120,10 +119,10 @@ def finetune_base(pretrained, corpus_dir, tmp_path_factory):
 @pytest.fixture(scope="session")
 def finetuned(finetune_base, tmp_path_factory):
     """The folder of a finished run on SST-2; tests that change it copy it."""
-    from gpt1_jax.evaluation import suite
+    from gpt1_jax.jobs import finetune
 
     folder = tmp_path_factory.mktemp("finetuned") / "run"
-    suite.run(finetune_config("sst2", finetune_base), str(folder))
+    finetune.run(finetune_config("sst2", finetune_base), str(folder))
     return folder
 
 

@@ -1,8 +1,11 @@
-"""A made-up batch of examples for a fine-tuned model."""
+"""Made-up batches of examples, and states, for the training steps."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.tasks.batches import Batch, Groups, real_places
 
 
@@ -31,3 +34,9 @@ def packed(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
     groups = Groups(devices, parts, sizes=8)
     places = real_places(batch.lengths, batch.tokens.shape[-1], groups)
     return batch._replace(places=places)
+
+
+def on_devices(state, mesh: jax.sharding.Mesh):
+    """A copy for a step that consumes it; each array has a buffer of its own."""
+    sharding = state_sharding(mesh, state)
+    return jax.jit(lambda x: jax.tree.map(jnp.copy, x), out_shardings=sharding)(state)

@@ -11,7 +11,7 @@ from tiny_run import ROOT, as_flags, assert_same_run, run_program, saved_state
 from tiny_tasks import tiny_finetune_overrides, write_task
 
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.training.loop import EXIT_STOPPED
+from gpt1_jax.training.signals import EXIT_STOPPED
 
 SLOW_STEPS = """
 import time
@@ -22,7 +22,7 @@ loop._read = lambda *a: (time.sleep(0.2), read(*a))
 
 KILLED_IN_SAVE = """
 import os, signal
-from gpt1_jax.training.checkpoint import Checkpoints
+from gpt1_jax.runs.checkpoints import Checkpoints
 write = Checkpoints._write_manifest
 def die(self):
     if self._saving == {step}:

@@ -23,7 +23,7 @@ def tiny_overrides(corpus_dir):
         "model.embed_dim": 16,
         "model.mlp_dim": 32,
         "model.max_seq_len": 16,
-        "tokenizer.vocab_size": 200,
+        "tokenizer.vocab_size": 512,
         "data.source": "text",
         "data.train": str(corpus_dir / "texts"),
         "data.cache_dir": str(corpus_dir / "cache"),

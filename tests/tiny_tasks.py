@@ -33,7 +33,7 @@ def tiny_finetune_overrides(init_from, data_dir, cache_dir):
 def finetune_config(tasks, base, **overrides):
     """The frozen configuration of `tasks` with `base` and `section__key` overrides."""
     values = load_config(tasks, file="finetune", **{**base, **overrides}).to_dict()
-    return config_lib.from_config_dict(values)
+    return config_lib.load(values)
 
 
 def sentence(rng, sign, length=5):

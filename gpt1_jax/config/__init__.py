@@ -1,17 +1,27 @@
 """Typed, frozen views of a job's configuration, checked before any work.
 
 A file in `configs/` builds a `ml_collections.ConfigDict`; the command line
-overrides single values; `from_config_dict` turns the result into the frozen
-dataclasses of this package. A key that is missing or unknown, and a value that cannot
-work, raise a `ValueError` naming the key, the value and a way out.
+overrides single values; `load` turns the result into the frozen dataclasses of this
+package, and `load_saved` does so with the file in a run folder. A key that is missing
+or unknown, and a value that cannot work, raise a `ValueError` naming the key, the value
+and a way out.
 """
 
 from gpt1_jax.config.jobs import (
+    JOBS,
     FinetuneConfig,
+    JobConfig,
     PredictConfig,
     PretrainConfig,
-    from_config_dict,
+    load,
     make_model_config,
+)
+from gpt1_jax.config.saved import (
+    adopt_older,
+    flatten,
+    load_saved,
+    read_json,
+    upgrade,
 )
 from gpt1_jax.config.sections import (
     DTYPES,
@@ -29,12 +39,14 @@ from gpt1_jax.config.task_sections import CustomTaskConfig, HeadConfig, TaskData
 
 __all__ = [
     "DTYPES",
+    "JOBS",
     "CheckpointConfig",
     "CustomTaskConfig",
     "DataConfig",
     "EvalConfig",
     "FinetuneConfig",
     "HeadConfig",
+    "JobConfig",
     "LogConfig",
     "ModelConfig",
     "OptimizerConfig",
@@ -43,7 +55,12 @@ __all__ = [
     "TaskDataConfig",
     "TokenizerConfig",
     "TrainConfig",
+    "adopt_older",
     "default_cache_dir",
-    "from_config_dict",
+    "flatten",
+    "load",
+    "load_saved",
     "make_model_config",
+    "read_json",
+    "upgrade",
 ]

@@ -1,8 +1,8 @@
-"""The configuration of each job, and how it is made from a `ConfigDict`."""
+"""The typed configuration of each job, and how it is made from plain values."""
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from gpt1_jax.config.sections import (
     CheckpointConfig,
@@ -28,15 +28,25 @@ from gpt1_jax.config.task_sections import (
 
 
 @dataclasses.dataclass(frozen=True)
-class PretrainConfig:
+class JobConfig:
+    """What every job is told."""
+
+    job: str
+    preset: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved configuration as plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig(JobConfig):
     """Everything a pre-training run is told.
 
     `model` stays a plain mapping until the tokenizer has given the vocabulary
     size; `model_config` then makes the typed view.
     """
 
-    job: str
-    preset: str
     seed: int
     model: Mapping[str, Any]
     tokenizer: TokenizerConfig
@@ -50,25 +60,26 @@ class PretrainConfig:
     def __post_init__(self):
         _check_seed(self.seed)
         self.model_config(self.tokenizer.vocab_size)
+        num_steps, warmup = self.train.num_steps, self.optimizer.warmup_steps
+        require(
+            not 0 < num_steps <= warmup,
+            f"config.train.num_steps={num_steps} ends within "
+            f"config.optimizer.warmup_steps={warmup}; add "
+            f"--config.optimizer.warmup_steps={num_steps // 10}.",
+        )
 
     def model_config(self, vocab_size: int) -> ModelConfig:
         """The model for a tokenizer of `vocab_size` entries."""
         return make_model_config({"vocab_size": vocab_size, **self.model})
 
-    def to_dict(self) -> dict[str, Any]:
-        """The resolved configuration as plain JSON values."""
-        return {**dataclasses.asdict(self), "model": dict(self.model)}
-
 
 @dataclasses.dataclass(frozen=True)
-class FinetuneConfig:
+class FinetuneConfig(JobConfig):
     """Everything fine-tuning is told; `tasks`, `seeds` and starts make its runs.
 
     `model` holds what may differ from the pre-trained run: its sizes are that run's.
     """
 
-    job: str
-    preset: str
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     init_from: str
@@ -108,17 +119,11 @@ class FinetuneConfig:
             "configs/finetune.py:custom, and the only one for it.",
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """The resolved configuration as plain JSON values."""
-        return {**dataclasses.asdict(self), "model": dict(self.model)}
-
 
 @dataclasses.dataclass(frozen=True)
-class PredictConfig:
+class PredictConfig(JobConfig):
     """Everything the labelling of new text is told."""
 
-    job: str
-    preset: str
     init_from: str
     text: str
     input: str
@@ -139,11 +144,28 @@ class PredictConfig:
         positive("", self, "batch_size")
 
 
-def _check_seed(seed: int) -> None:
-    require(
-        isinstance(seed, int) and 0 <= seed < 2**32,
-        f"config.seed={seed} must be a whole number in [0, 2**32).",
-    )
+# A job is a file of configs/, one of jobs/, and a line here.
+JOBS: Mapping[str, type[JobConfig]] = {
+    "pretrain": PretrainConfig,
+    "finetune": FinetuneConfig,
+    "predict": PredictConfig,
+}
+
+
+def load(values: Mapping[str, Any]) -> Any:
+    """Checks a configuration and freezes it.
+
+    Args:
+      values: the mapping built by a file of `configs/`, overrides applied.
+
+    Returns:
+      The frozen configuration of the job that it names.
+
+    Raises:
+      ValueError: naming the first key that is unknown, missing or impossible.
+    """
+    one_of("job", values.get("job", ""), tuple(JOBS))
+    return _section("", JOBS[values["job"]], values)
 
 
 def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
@@ -151,50 +173,62 @@ def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
     return _section("model", ModelConfig, values)
 
 
-def _section(name: str, cls: type, values: Mapping[str, Any]) -> Any:
-    """Builds one section; a wrong set of keys is a ValueError."""
-    prefix = f"config.{name}" if name else "config"
+def _check_seed(seed: int) -> None:
+    require(
+        0 <= seed < 2**32,
+        f"config.seed={seed} must be a whole number in [0, 2**32).",
+    )
+
+
+def _section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
+    """Builds one section; a wrong set of keys or a wrong type is a ValueError."""
+    key = f"config.{name}" if name else "config"
+    require(
+        isinstance(values, Mapping), f"{key}={values!r:.40} must be a section of keys."
+    )
     fields: dict[str, Any] = {
         field.name: field.type for field in dataclasses.fields(cls)
     }
-    unknown, missing = (
-        sorted(set(values) - set(fields)),
-        sorted(set(fields) - set(values)),
-    )
+    unknown = sorted(set(values) - set(fields))
+    missing = sorted(set(fields) - set(values))
     require(
-        not unknown,
-        f"{prefix} has unknown keys {unknown}; it takes {sorted(fields)}.",
+        not unknown, f"{key} has unknown keys {unknown}; it takes {sorted(fields)}."
     )
-    require(not missing, f"{prefix} lacks the keys {missing}.")
+    require(not missing, f"{key} lacks the keys {missing}.")
     return cls(
         **{
-            key: _section(key, fields[key], value)
-            if dataclasses.is_dataclass(fields[key])
-            else value
-            for key, value in values.items()
+            field: _section(field, kind, values[field])
+            if dataclasses.is_dataclass(kind)
+            else _typed(f"{key}.{field}", kind, values[field])
+            for field, kind in fields.items()
         }
     )
 
 
-_JOBS = {
-    "pretrain": PretrainConfig,
-    "finetune": FinetuneConfig,
-    "predict": PredictConfig,
+_KINDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
 }
-JobConfig = PretrainConfig | FinetuneConfig | PredictConfig
 
 
-def from_config_dict(config: Mapping[str, Any]) -> Any:
-    """Checks a configuration and freezes it.
-
-    Args:
-      config: the mapping built by a file of `configs/`, overrides applied.
-
-    Returns:
-      The frozen configuration of the job it names.
-
-    Raises:
-      ValueError: naming the first key that is unknown, missing or impossible.
-    """
-    one_of("job", config.get("job", ""), tuple(_JOBS))
-    return _section("", _JOBS[config["job"]], config)
+def _typed(key: str, kind: Any, value: Any) -> Any:
+    """The value, if it is of its field's type; else a ValueError."""
+    if get_origin(kind) is tuple:
+        parts, listed = get_args(kind), isinstance(value, list | tuple)
+        if parts[-1] is Ellipsis:
+            parts = parts[:1] * (len(value) if listed else 1)
+        require(
+            listed and len(value) == len(parts),
+            f"{key}={value!r:.80} must be a tuple of {len(parts)}.",
+        )
+        pairs = enumerate(zip(parts, value, strict=True))
+        return tuple(_typed(f"{key}[{i}]", *pair) for i, pair in pairs)
+    if kind is str and key.endswith("]") and type(value) in (int, float):
+        return str(value)  # a name that looks like a number
+    if kind in _KINDS:
+        accepted: Any = int | float if kind is float else kind
+        fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
+        require(fits, f"{key}={value!r:.80} must be {_KINDS[kind]}.")
+    return value

@@ -52,7 +52,6 @@ class ModelConfig:
     attn_dropout: float
     resid_dropout: float
     embed_dropout_on: str
-    dropout_impl: str
     attention_impl: str
     softmax_rows: str
     loss_chunk: int
@@ -87,7 +86,6 @@ class ModelConfig:
             ("sum", "matrix", "lookups"),
         )
         not_negative("model", self, "loss_chunk")
-        one_of("model.dropout_impl", self.dropout_impl, ("hash", "threefry"))
         one_of("model.attention_impl", self.attention_impl, ("blocked", "plain"))
         one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
         one_of("model.dtype", self.dtype, DTYPES)
@@ -122,6 +120,8 @@ class DataConfig:
     train: str
     valid: str
     valid_fraction: float
+    valid_split: str
+    jsonl_field: str
     tfds_feature: str
     tfds_data_dir: str
     cache_dir: str
@@ -133,6 +133,7 @@ class DataConfig:
             0.0 < self.valid_fraction < 1.0,
             f"config.data.valid_fraction={self.valid_fraction} must lie in (0, 1).",
         )
+        one_of("data.valid_split", self.valid_split, ("size", "documents"))
         not_negative("data", self, "num_workers")
         if self.source == "builtin":
             require(
@@ -209,6 +210,11 @@ class TrainConfig:
     matmul_precision: str
     compilation_cache_dir: str
 
+    @property
+    def compilation_cache(self) -> str:
+        """The folder of compiled programs, the default one included."""
+        return self.compilation_cache_dir or f"{default_cache_dir()}/xla"
+
     def __post_init__(self):
         not_negative("train", self, "num_epochs", "num_steps")
         require(
@@ -236,6 +242,7 @@ class EvalConfig:
 
     every_steps: int
     batch_size: int
+    max_batches: int
     sample_prompt: str
     sample_tokens: int
     sample_temperature: float
@@ -243,7 +250,7 @@ class EvalConfig:
 
     def __post_init__(self):
         positive("eval", self, "every_steps", "batch_size", "sample_temperature")
-        not_negative("eval", self, "sample_tokens", "sample_top_k")
+        not_negative("eval", self, "max_batches", "sample_tokens", "sample_top_k")
 
 
 @dataclasses.dataclass(frozen=True)

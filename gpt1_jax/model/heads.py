@@ -1,8 +1,8 @@
-"""Fine-tuned models: the decoder, and one linear layer on the extract token (sec. 3.2).
+"""Fine-tuned models: a language model with a linear head (sec. 3.2).
 
-C sequences make an example (Figure 1). Their states at the extract token are summed
-where the head judges them together (one text, or two in both orders), and judged one
-by one where they are choices.
+An example has C sequences (Figure 1), each with an extract token. The head reads the
+hidden states there: summed over the sequences of an example (one text, or two in both
+orders), or one by one where the sequences are choices.
 """
 
 from typing import NamedTuple
@@ -12,22 +12,25 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model import transformer
-from gpt1_jax.model.dropout import ATTN_PROBS, Noise, block_site, dropout
+from gpt1_jax.model import language_model
+from gpt1_jax.model.context import Context
+from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
-from gpt1_jax.model.packing import Packing
-from gpt1_jax.model.transformer import Output, Params
+from gpt1_jax.model.transformer import ATTN_PROBS, block_site
+from gpt1_jax.ops.dropout import Noise, dropout
+from gpt1_jax.ops.packing import Packing
 
 
 class Head(NamedTuple):
-    """Shape and dropout of a head."""
+    """What a task asks of the head."""
 
     num_outputs: int  # K: classes, choices, or 1
     per_choice: bool  # one output for each of the C sequences, K = C
-    dropout: float
+    dropout: float  # rate, of the head's input
+    extract_token: int  # the head reads the states at its first place
 
 
-def init_params(config: ModelConfig, head: Head, key: jax.Array) -> Params:
+def init_params(model: ModelConfig, head: Head, key: jax.Array) -> Params:
     """Fresh parameters of a fine-tuned model.
 
     Returns:
@@ -35,48 +38,45 @@ def init_params(config: ModelConfig, head: Head, key: jax.Array) -> Params:
       N(0, 0.02^2), biases 0 (released code).
     """
     transformer_key, head_key = jax.random.split(key)
-    pooled = jnp.zeros((1, config.embed_dim), jnp.float32)
+    pooled = jnp.zeros((1, model.embed_dim), jnp.float32)
     return {
-        "transformer": transformer.init_params(config, transformer_key),
+        "transformer": language_model.init_params(model, transformer_key),
         "head": _dense(head).init(head_key, pooled)["params"],
     }
 
 
 def apply(
-    config: ModelConfig,
+    model: ModelConfig,
     head: Head,
     params: Params,
     tokens: jax.Array,
-    noise: Noise | None = None,
-    packing: Packing | None = None,
+    context: Context = Context(),
 ) -> tuple[jax.Array, Output]:
-    """A fine-tuned model (eq. 3).
+    """Runs a fine-tuned model on examples (eq. 3).
 
     Args:
-      config: of the decoder; the last entry of its vocabulary is the extract token.
+      model: of the decoder.
       head: of the task.
       params: as from `init_params`.
       tokens: [B, C, T]; each sequence holds the extract token.
-      noise: of this training step, `rows` numbering the examples; None for no dropout.
-      packing: of the B C sequences, to compute nothing for their padding.
+      context: dropout, whose `noise.rows` number the B examples, and the packing of
+        the B C sequences.
 
     Returns:
       Logits [B, K] float32 before the softmax over classes or choices, and the
-      decoder's output over the B C sequences, packed if they are.
+      decoder's output for the B C sequences, packed if they are.
     """
     num_examples, num_seqs, seq_len = tokens.shape
     flat = tokens.reshape(-1, seq_len)
-    output = transformer.apply(
-        config, params["transformer"], flat, _each_sequence(noise, num_seqs), packing
-    )
-    pooled = _at_token(output.hidden, flat, config.vocab_size - 1, packing)
+    of_sequences = Context(_each_sequence(context.noise, num_seqs), context.packing)
+    output = language_model.apply(model, params["transformer"], flat, of_sequences)
+    pooled = _at_token(output.hidden, flat, head.extract_token, context.packing)
     pooled = pooled.reshape(num_examples, num_seqs, -1).astype(jnp.float32)
-    if noise is not None:
-        # One mask an example, shared by its choices (released code).
-        site = block_site(config.num_layers, ATTN_PROBS)  # the first after the blocks
+    if context.noise is not None:
+        # One mask per example, shared by its choices (released code).
+        site = block_site(model.num_layers, ATTN_PROBS)  # the first after the blocks
         ones = jnp.ones_like(pooled[:, 0])
-        mask = dropout(ones, head.dropout, noise, site, impl=config.dropout_impl)
-        pooled = pooled * mask[:, None]
+        pooled = pooled * dropout(ones, head.dropout, context.noise, site)[:, None]
     if not head.per_choice:
         pooled = pooled.sum(axis=1)
     logits = _dense(head).apply({"params": params["head"]}, pooled)
@@ -98,7 +98,7 @@ def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:
 def _at_token(
     hidden: jax.Array, tokens: jax.Array, token: int, packing: Packing | None
 ) -> jax.Array:
-    """[N, D], states at the first place of a token, which each sequence holds."""
+    """[N, D], the states where a token first stands in each sequence."""
     places = jnp.argmax(tokens == token, axis=1)[:, None]
     if packing is not None:
         places = jnp.take_along_axis(packing.slots, places, axis=1)

@@ -1,1 +1,1 @@
-"""Devices and processes: the mesh, shardings, and who writes."""
+"""Processes, devices and how arrays are laid out on them."""

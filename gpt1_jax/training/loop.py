@@ -6,62 +6,21 @@ n + 1 on the device.
 """
 
 import contextlib
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import jax
-from jax.experimental import multihost_utils
 
-from gpt1_jax.parallel import mesh as parallel
-from gpt1_jax.training.checkpoint import Checkpoints
-from gpt1_jax.training.records import Records
+from gpt1_jax.parallel.processes import agree
+from gpt1_jax.runs.checkpoints import Checkpoints
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.records import Records
+from gpt1_jax.training import signals
+from gpt1_jax.training.signals import Stopped, StopSignal
 from gpt1_jax.training.state import TrainState
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal, run again to resume
-
-TrainStep = Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]]
-
-
-class Stopped(Exception):
-    """The run was stopped by a signal, after its state was saved."""
-
-
-class StopSignal:
-    """Turns SIGTERM and SIGINT into a request that the loop honours between steps.
-
-    A second signal of the same kind takes its usual effect at once. In runs of
-    several processes JAX itself catches SIGTERM and all processes agree on a step.
-    """
-
-    def __init__(self) -> None:
-        self._received: int | None = None
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> "StopSignal":
-        if jax.process_count() == 1:
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._previous[number] = signal.signal(number, self._receive)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _receive(self, number: int, frame: object) -> None:
-        self._received = number
-        signal.signal(number, self._previous[number])
-
-    def requested(self, step: int) -> bool:
-        """Whether the run is to stop after this step; the same on all processes."""
-        if jax.process_count() > 1:
-            return multihost_utils.reached_preemption_sync_point(step)
-        return self._received is not None
-
-    @property
-    def received(self) -> bool:
-        """Whether a signal has arrived at this process."""
-        return self._received is not None
+# (params, step, stopped) -> metrics, or None if stopped() came true before the end
+Evaluate = Callable[[Any, int, Callable[[], bool]], Mapping[str, Any] | None]
 
 
 class Cadence(NamedTuple):
@@ -92,14 +51,14 @@ class Run(NamedTuple):
 
     train_step: (state, batch) -> (state, metrics), jitted; consumes the state.
     batches: batches on the device, the next one first.
-    evaluate: (state, stop) -> metrics, among them the one that `checkpoints` tells the
-      best by, or None if stopped before the end.
+    evaluate: (params, step, stopped) -> metrics, among them the one that ranks
+      checkpoints, or None if stopped before the end.
     metadata: what a checkpoint at a step belongs to.
     """
 
-    train_step: TrainStep
+    train_step: Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]]
     batches: Iterator[Any]
-    evaluate: Callable[[TrainState, StopSignal], Mapping[str, Any] | None]
+    evaluate: Evaluate
     metadata: Callable[[int], Mapping[str, Any]]
     checkpoints: Checkpoints
     records: Records
@@ -125,7 +84,8 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
     step = int(state.step)
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
     records = run.records
-    with StopSignal() as stop, _Profiler(run.profile_dir, cadence) as profiler:
+    profiler = _Profiler(run.profile_dir, cadence)
+    with signals.catch() as stop, stop.deferred(), profiler:
         if step and cadence.evaluates(step):
             _catch_up(run, state, stop)
         batches = _one_ahead(run.batches)
@@ -136,25 +96,34 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
                 _read(pending, step, records, cadence)
             pending, step = metrics, step + 1
             stopping = stop.requested(step)
-            evaluating = cadence.evaluates(step)
+            evaluating = cadence.evaluates(step) and not stopping
             saving = cadence.saves(step) or stopping
             if not (evaluating or saving):
                 continue
             _read(pending, step, records, cadence)
-            pending, measured = None, None
-            if evaluating and not stopping:
-                measured = run.evaluate(state, stop)
-                stopping = stop.received
-            if measured:
-                records.write({"step": step, **measured})
-            if saving or stopping:
-                _save(run, state, measured)
+            pending = None
+            if saving:  # first, so that a long evaluation cannot lose the state
+                run.checkpoints.save(step, state, run.metadata(step))
+            if evaluating:
+                _evaluate(run, state, stop)
+            if stopping or stop.received():
+                run.checkpoints.save(step, state, run.metadata(step))
+                _stop(run, step)
             records.publish()
             records.pause_clock()
-            if stopping:
-                _stop(run, step)
     run.checkpoints.wait()
     return state
+
+
+def _evaluate(run: Run, state: TrainState, stop: StopSignal) -> bool:
+    """Evaluates a state and records the result; whether it came to its end."""
+    step = int(state.step)
+    metrics = run.evaluate(state.params, step, stop.received)
+    if metrics is None:
+        return False
+    run.checkpoints.measured(step, metrics[run.checkpoints.best.metric])
+    run.records.write({"step": step, **metrics})
+    return True
 
 
 def _due(step: int, every: int, num_steps: int) -> bool:
@@ -177,7 +146,7 @@ def _read(
     records.step_done(step)
     in_row = values["nonfinite_in_row"]
     if in_row:
-        records.say(
+        say(
             f"WARNING: step {step} gave loss {values['loss']} and gradient norm "
             f"{values['grad_norm']}; its update was skipped."
         )
@@ -191,27 +160,19 @@ def _read(
         records.train(step, values)
 
 
-def _save(run: Run, state: TrainState, measured: Mapping[str, Any] | None) -> None:
-    best = measured[run.checkpoints.best.metric] if measured else None
-    run.checkpoints.save(state, run.metadata(int(state.step)), best)
-
-
 def _stop(run: Run, step: int) -> NoReturn:
     run.checkpoints.wait()
+    run.records.publish()
     raise Stopped(f"stopped by a signal; step {step} is saved.")
 
 
 def _catch_up(run: Run, state: TrainState, stop: StopSignal) -> None:
-    """Makes up for the evaluation that a signal left out, as if there had been none."""
+    """Makes up for the evaluation that a stop left out, as if there had been none."""
     step = int(state.step)
-    if parallel.agree(run.records.recorded(run.checkpoints.best.metric, step)):
+    if agree(run.records.recorded(run.checkpoints.best.metric, step)):
         return
-    measured = run.evaluate(state, stop)
-    if measured is None:
+    if not _evaluate(run, state, stop):
         _stop(run, step)
-    _save(run, state, measured)
-    run.checkpoints.wait()  # what is recorded is not evaluated a third time
-    run.records.write({"step": step, **measured})
 
 
 class _Profiler(contextlib.AbstractContextManager):

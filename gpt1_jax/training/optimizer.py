@@ -172,9 +172,15 @@ def decay_mask(params: optax.Params) -> optax.Params:
     return jax.tree.map(lambda p: p.ndim > 1, params)
 
 
-def make_optimizer(
-    config: OptimizerConfig, num_steps: int
-) -> optax.GradientTransformationExtraArgs:
+class Optimizer(NamedTuple):
+    """An optax transformation, and the rate by which it moves."""
+
+    init: Callable[[optax.Params], optax.OptState]
+    update: Callable[..., tuple[optax.Updates, optax.OptState]]
+    learning_rate: Schedule
+
+
+def make_optimizer(config: OptimizerConfig, num_steps: int) -> Optimizer:
     """Global-norm clipping, then Adam with its schedule.
 
     Args:
@@ -201,4 +207,5 @@ def make_optimizer(
                 mask=decay_mask,
             )
         )
-    return optax.chain(clip_by_global_norm(config.clip_norm), adam)
+    chain = optax.chain(clip_by_global_norm(config.clip_norm), adam)
+    return Optimizer(chain.init, chain.update, schedule)

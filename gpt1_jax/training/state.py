@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gpt1_jax.model.dropout import Noise
+from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.training.optimizer import Optimizer
 
 
 class TrainState(NamedTuple):
@@ -23,7 +24,7 @@ class TrainState(NamedTuple):
     nonfinite_in_row: jax.Array  # shape=(), dtype=int32, skipped just now in a row
 
 
-def init_state(params: Any, optimizer: optax.GradientTransformation) -> TrainState:
+def init_state(params: Any, optimizer: Optimizer) -> TrainState:
     """A state before the first step."""
     step, skipped, in_row = (jnp.zeros([], jnp.int32) for _ in range(3))
     return TrainState(step, params, optimizer.init(params), skipped, in_row)
@@ -33,7 +34,7 @@ def apply_gradients(
     state: TrainState,
     grads: Any,
     loss: jax.Array,
-    optimizer: optax.GradientTransformationExtraArgs,
+    optimizer: Optimizer,
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One update; skipped and counted when the loss or a gradient is not finite.
 

@@ -7,7 +7,7 @@ from absl import flags as flags_lib
 from ml_collections import config_flags
 from tiny_run import load_config
 
-from gpt1_jax.config import from_config_dict
+from gpt1_jax.config import load
 
 
 def resolve(preset, *flags, **overrides):
@@ -20,7 +20,7 @@ def resolve(preset, *flags, **overrides):
         values(sys.argv)
     overrides = {key.replace("__", "."): value for key, value in overrides.items()}
     values.config.update_from_flattened_dict(overrides)
-    return from_config_dict(values.config.to_dict())
+    return load(values.config.to_dict())
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_score_range_may_be_written_with_and_without_brackets(flag, range):
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
-        ({"custom__labels": ((0,), 1)}, ["labels=((0,), 1)", "=first,second"]),
+        ({"custom__labels": ((0,), 1)}, ["custom.labels[0]=(0,)", "text"]),
         ({"custom__text": ("a,,b",)}, ["text=('a', '', 'b')", "different"]),
         ({"custom__text": ("a", "a")}, ["text=('a', 'a')", "different"]),
         ({"custom__score_range": (5, 0)}, ["score_range=(5, 0)", "lowest"]),
-        ({"custom__score_range": (5.0,)}, ["score_range=(5.0,)", "lowest"]),
-        ({"custom__score_range": ("a", "b")}, ["score_range=('a', 'b')", "lowest"]),
+        ({"custom__score_range": (5.0,)}, ["score_range=(5.0,)", "tuple of 2"]),
+        ({"custom__score_range": ("a", "b")}, ["score_range[0]='a'", "a number"]),
         ({"data__max_test_examples": -1}, ["max_test_examples=-1"]),
-        ({"data__seq_len_buckets": ("a",)}, ["seq_len_buckets=('a',)", "32,64"]),
+        ({"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'", "whole"]),
         ({"data__seq_len_buckets": (0, 8)}, ["seq_len_buckets=(0, 8)"]),
     ],
     ids=str,

@@ -7,22 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from made_up_batches import made_up_batch
+from tiny_models import PAPER
 
-from gpt1_jax.model import heads, transformer
-from gpt1_jax.model.dropout import Noise, step_noise
+from gpt1_jax.model import heads, language_model
+from gpt1_jax.model.context import Context
+from gpt1_jax.model.costs import count_params
 from gpt1_jax.model.heads import Head
-from gpt1_jax.model.transformer import count_params
+from gpt1_jax.ops.dropout import Noise, step_noise
 
-PAPER = dict(
-    vocab_size=40481,  # with the three special tokens
-    num_layers=12,
-    num_heads=12,
-    embed_dim=768,
-    mlp_dim=3072,
-    max_seq_len=512,
-)
-JUDGED_TOGETHER = Head(num_outputs=3, per_choice=False, dropout=0.1)
-CHOICES = Head(num_outputs=2, per_choice=True, dropout=0.1)
+EXTRACT = 96  # the last of the 97 tokens of `tiny`
+JUDGED_TOGETHER = Head(3, per_choice=False, dropout=0.1, extract_token=EXTRACT)
+CHOICES = Head(2, per_choice=True, dropout=0.1, extract_token=EXTRACT)
 HEADS = pytest.mark.parametrize("head", [JUDGED_TOGETHER, CHOICES], ids=str)
 
 apply = jax.jit(heads.apply, static_argnums=(0, 1))
@@ -46,7 +41,8 @@ def params_of(config, head):
 
 def logits_of(config, head, tokens, noise=None):
     params = params_of(config, head)
-    return np.asarray(apply(config, head, params, jnp.asarray(tokens), noise)[0])
+    context = Context(noise)
+    return np.asarray(apply(config, head, params, jnp.asarray(tokens), context)[0])
 
 
 def largest_difference(one, other):
@@ -75,7 +71,7 @@ def test_logits_are_a_linear_map_of_the_state_at_the_extract_token(
     logits, output = apply(config, head, params, tokens)
     assert output.hidden.shape == (10, 12, 32)
     hidden = np.asarray(output.hidden, np.float64).reshape(5, 2, 12, 32)
-    places = (tokens == config.vocab_size - 1).argmax(-1)
+    places = (tokens == EXTRACT).argmax(-1)
     pooled = np.take_along_axis(hidden, places[..., None, None], 2)[:, :, 0]
     kernel, bias = (np.asarray(params["head"][n], float) for n in ("kernel", "bias"))
     if head.per_choice:
@@ -91,19 +87,19 @@ def test_logits_are_a_linear_map_of_the_state_at_the_extract_token(
 def test_output_is_the_decoder_of_the_sequences(config, tokens, head):
     params = params_of(config, head)
     _, output = apply(config, head, params, tokens)
-    alone = transformer.apply(config, params["transformer"], tokens.reshape(10, 12))
+    alone = language_model.apply(config, params["transformer"], tokens.reshape(10, 12))
     np.testing.assert_allclose(output.hidden, alone.hidden, atol=2e-6)
     np.testing.assert_array_equal(output.unembedding, alone.unembedding)
 
 
 @HEADS
 def test_pooled_at_the_first_extract_token(config, tokens, head):
-    """What follows it has no say, be it padding or a second one."""
+    """What follows it is ignored, be it padding or a second one."""
     other = tokens.copy()
-    places = (tokens == config.vocab_size - 1).argmax(-1)
+    places = (tokens == EXTRACT).argmax(-1)
     after = np.arange(12) > places[..., None]
     assert after.any()
-    other[after] = config.vocab_size - 1
+    other[after] = EXTRACT
     logits = logits_of(config, head, tokens)
     assert largest_difference(logits, logits_of(config, head, other)) < 1e-6
     other = tokens.copy()
@@ -118,6 +114,19 @@ def test_more_padding_changes_nothing(config, tokens, head):
         logits_of(config, head, tokens), logits_of(config, head, padded)
     )
     assert difference < 1e-6
+
+
+def test_extract_token_is_the_heads_own(config, tokens):
+    """Not guessed from the vocabulary: a head may read at another token."""
+    head = JUDGED_TOGETHER._replace(extract_token=EXTRACT - 1)  # the delimiter
+    params = params_of(config, head)
+    logits, output = apply(config, head, params, tokens)
+    hidden = np.asarray(output.hidden, np.float64).reshape(5, 2, 12, 32)
+    places = (tokens == EXTRACT - 1).argmax(-1)
+    assert (places > 0).all()
+    pooled = np.take_along_axis(hidden, places[..., None, None], 2)[:, :, 0].sum(1)
+    expected = pooled @ params["head"]["kernel"] + params["head"]["bias"]
+    np.testing.assert_allclose(logits, expected, atol=2e-6)
 
 
 def test_judged_together_is_the_sum_of_the_sequences(config, tokens):
@@ -140,7 +149,7 @@ def test_judged_together_does_not_depend_on_the_order(config, tokens):
 
 
 def test_choices_permuted_permute_the_logits(tiny):
-    config, head = tiny(), Head(4, True, 0.1)
+    config, head = tiny(), Head(4, True, 0.1, EXTRACT)
     tokens = made_up_batch(config, (3, 4, 12), 4).tokens
     order = [2, 0, 3, 1]
     logits = logits_of(config, head, tokens)
@@ -159,19 +168,15 @@ def no_dropout(tiny):
     return tiny(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
 
 
-@pytest.mark.parametrize("impl", ["hash", "threefry"])
-def test_mask_of_the_head_is_shared_by_the_choices(tiny, impl):
-    """Two choices alike get the same logit, examples alike do not."""
-    config = tiny(
-        embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0, dropout_impl=impl
-    )
-    tokens = made_up_batch(config, (1, 1, 12), 2).tokens
+def test_mask_of_the_head_is_shared_by_the_choices(no_dropout):
+    """Two equal choices get the same logit, two equal examples do not."""
+    tokens = made_up_batch(no_dropout, (1, 1, 12), 2).tokens
     tokens = np.broadcast_to(tokens, (6, 2, 12))
-    head = Head(2, True, 0.5)
-    logits = logits_of(config, head, tokens, step_noise(1, jnp.int32(0), 6))
+    head = Head(2, True, 0.5, EXTRACT)
+    logits = logits_of(no_dropout, head, tokens, step_noise(1, jnp.int32(0), 6))
     assert largest_difference(logits[:, 0], logits[:, 1]) < 1e-6
     assert len(np.unique(logits[:, 0].round(5))) == 6
-    without = logits_of(config, head, tokens)
+    without = logits_of(no_dropout, head, tokens)
     assert len(np.unique(without.round(5))) == 1
 
 
@@ -191,7 +196,7 @@ def test_dropout_of_the_head_keeps_the_expectation(no_dropout, head):
     params = params_of(no_dropout, head)
     exact = logits_of(no_dropout, head, tokens[:1])
     noise = step_noise(1, jnp.int32(0), 1000)
-    drawn = np.asarray(apply(no_dropout, head, params, tokens, noise)[0])
+    drawn = np.asarray(apply(no_dropout, head, params, tokens, Context(noise))[0])
     error = drawn.std(0) / np.sqrt(1000)
     assert (drawn.std(0) > 0.05).all()
     np.testing.assert_array_less(np.abs(drawn.mean(0) - exact[0]), 5 * error)
@@ -211,7 +216,7 @@ def test_sequences_of_an_example_have_masks_of_their_own(config):
     """In the decoder: alike, they come out different."""
     tokens = made_up_batch(config, (1, 1, 12), 2).tokens
     tokens = np.broadcast_to(tokens, (3, 2, 12))
-    logits = logits_of(config, Head(2, True, 0.0), tokens, step_noise(1, 0, 3))
+    logits = logits_of(config, Head(2, True, 0.0, EXTRACT), tokens, step_noise(1, 0, 3))
     assert len(np.unique(logits.round(5))) == 6
 
 
@@ -220,7 +225,7 @@ def test_sequences_of_an_example_have_masks_of_their_own(config):
 
 def test_initial_head_is_normal_with_bias_zero(tiny):
     config = tiny(embed_dim=512)
-    head = Head(40, False, 0.1)
+    head = Head(40, False, 0.1, EXTRACT)
     params = init_params(config, head, jax.random.key(0))
     assert set(params) == {"transformer", "head"}
     kernel, bias = params["head"]["kernel"], params["head"]["bias"]
@@ -237,7 +242,7 @@ def test_initial_head_is_normal_with_bias_zero(tiny):
 def test_initial_decoder_is_that_of_pretraining(config):
     params = init_params(config, CHOICES, jax.random.key(0))
     expected = jax.eval_shape(
-        lambda key: transformer.init_params(config, key), jax.random.key(0)
+        lambda key: language_model.init_params(config, key), jax.random.key(0)
     )
     shapes = [
         jax.tree.map(lambda leaf: leaf.shape, tree)
@@ -252,15 +257,15 @@ def test_initial_decoder_is_that_of_pretraining(config):
 @pytest.mark.parametrize(
     ("head", "count"),
     [
-        (Head(2, True, 0.1), 116_537_857),
-        (Head(2, False, 0.1), 116_538_626),
-        (Head(3, False, 0.1), 116_539_395),
-        (Head(6, False, 0.1), 116_541_702),
+        (Head(2, True, 0.1, 40480), 116_537_857),
+        (Head(2, False, 0.1, 40480), 116_538_626),
+        (Head(3, False, 0.1, 40480), 116_539_395),
+        (Head(6, False, 0.1, 40480), 116_541_702),
     ],
     ids=str,
 )
 def test_paper_size_has_the_number_of_parameters(tiny_model_config, head, count):
-    config = tiny_model_config(**PAPER)
+    config = tiny_model_config(**{**PAPER, "vocab_size": 40481})  # and three specials
     shapes = jax.eval_shape(
         lambda key: heads.init_params(config, head, key), jax.random.key(0)
     )

@@ -9,16 +9,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import PAPER
+from torch_models import (
+    TOLERANCE,
+    largest_difference,
+    paths_and_leaves,
+    perturbed_params,
+    torch,
+    torch_model,
+    torch_names,
+)
 
-from gpt1_jax.model import layers, transformer
-from gpt1_jax.model.layers import LAYER_NORM_EPSILON, LayerNorm
-from gpt1_jax.model.transformer import apply, init_params, logits
-from gpt1_jax.training.losses import next_token_nll
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.model import language_model, transformer
+from gpt1_jax.model.language_model import apply
+from gpt1_jax.model.layers import LayerNorm
+from gpt1_jax.ops import layer_norm as layer_norm_lib
+from gpt1_jax.ops.layer_norm import EPSILON, plain_layer_norm
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
-
-TOLERANCE = 1e-5  # of logits, float32
 REDUCED = dict(
     vocab_size=211,
     num_layers=3,
@@ -27,78 +35,6 @@ REDUCED = dict(
     mlp_dim=256,
     max_seq_len=128,
 )
-PAPER = dict(
-    vocab_size=40478,
-    num_layers=12,
-    num_heads=12,
-    embed_dim=768,
-    mlp_dim=3072,
-    max_seq_len=512,
-)
-
-
-def torch_names(num_layers):
-    """Our parameter -> theirs; Conv1D kernels are [in, out] as ours are."""
-    names = {
-        ("wte",): "transformer.tokens_embed.weight",
-        ("wpe",): "transformer.positions_embed.weight",
-    }
-    modules = ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj", "ln_1", "ln_2")
-    for layer in range(num_layers):
-        for module in modules:
-            path = (f"h_{layer}", *module.split("."))
-            weight = "scale" if module.startswith("ln") else "kernel"
-            their_module = f"transformer.h.{layer}.{module}"
-            names[(*path, weight)] = f"{their_module}.weight"
-            names[(*path, "bias")] = f"{their_module}.bias"
-    return names
-
-
-def paths_and_leaves(params):
-    return [
-        (tuple(key.key for key in path), leaf)
-        for path, leaf in jax.tree.leaves_with_path(params)
-    ]
-
-
-def perturbed_params(config, kernel_scale, seed=0):
-    """Initial parameters with other gains and biases, and kernels times a factor.
-
-    The factor lets a narrow model's activations be as large as the paper's: at a
-    standard deviation of 0.02 its GELU would only see values near 0, where all
-    forms of it agree.
-    """
-    params = jax.jit(init_params, static_argnums=0)(config, jax.random.key(seed))
-    rng = np.random.default_rng(seed)
-
-    def perturb(path, leaf):
-        if path[-1].key == "kernel":
-            return leaf * kernel_scale
-        size = {"scale": 0.1, "bias": 0.02}.get(path[-1].key, 0.0)
-        return leaf + size * rng.normal(size=leaf.shape).astype(np.float32)
-
-    return jax.tree.map_with_path(perturb, params)
-
-
-def torch_model(config, params):
-    """Their model, float32, without dropout, holding our parameters."""
-    model = transformers.OpenAIGPTLMHeadModel(
-        transformers.OpenAIGPTConfig(
-            vocab_size=config.vocab_size,
-            n_positions=config.max_seq_len,
-            n_embd=config.embed_dim,
-            n_layer=config.num_layers,
-            n_head=config.num_heads,
-            attn_implementation="eager",
-        )
-    ).eval()
-    theirs, names = dict(model.named_parameters()), torch_names(config.num_layers)
-    assert set(names.values()) == set(theirs)
-    with torch.no_grad():
-        for path, leaf in paths_and_leaves(params):
-            theirs[names[path]].copy_(torch.tensor(np.asarray(leaf)))
-    assert model.lm_head.weight is model.transformer.tokens_embed.weight
-    return model
 
 
 def random_tokens(config, shape):
@@ -107,7 +43,12 @@ def random_tokens(config, shape):
 
 def our_logits(config, params, tokens):
     """Traced anew at each call, so that a patched model is seen."""
-    return jax.jit(lambda p: logits(config, apply(config, p, tokens)))(params)
+
+    def forward(params):
+        output = language_model.apply(config, params, tokens)
+        return language_model.logits(config, output)
+
+    return jax.jit(forward)(params)
 
 
 def torch_logits(model, tokens):
@@ -115,16 +56,12 @@ def torch_logits(model, tokens):
         return model(torch.tensor(tokens)).logits.numpy()
 
 
-def largest_difference(ours, theirs):
-    return float(np.abs(np.asarray(ours) - theirs).max())
-
-
 def assert_same_loss_and_gradients(config, params, model, tokens):
     """The mean next-token loss, in nats, and its gradient to every parameter."""
 
     def mean_loss(params):
         output = apply(config, params, jnp.asarray(tokens))
-        nll = next_token_nll(*output, jnp.asarray(tokens), jnp.dtype("float32"))
+        nll = language_model.next_token_nll(config, output, jnp.asarray(tokens))
         return nll[:, :-1].mean()
 
     our_loss, our_gradients = jax.jit(jax.value_and_grad(mean_loss))(params)
@@ -201,11 +138,11 @@ def relu(patch):
 
 
 def layer_norm_epsilon_1e_6(patch):
-    patch(layers, "LAYER_NORM_EPSILON", 1e-6)
+    patch(layer_norm_lib, "EPSILON", 1e-6)
 
 
 def layer_norm_epsilon_1e_12(patch):
-    patch(layers, "LAYER_NORM_EPSILON", 1e-12)
+    patch(layer_norm_lib, "EPSILON", 1e-12)
 
 
 class OtherLayerNorm(nn.Module):
@@ -221,9 +158,9 @@ class OtherLayerNorm(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
         variance = jnp.var(x, -1, keepdims=True, ddof=int(self.unbiased))
         if self.epsilon_outside:
-            deviation = jnp.sqrt(variance) + LAYER_NORM_EPSILON
+            deviation = jnp.sqrt(variance) + EPSILON
         else:
-            deviation = jnp.sqrt(variance + LAYER_NORM_EPSILON)
+            deviation = jnp.sqrt(variance + EPSILON)
         return (x - x.mean(-1, keepdims=True)) / deviation * scale + bias
 
 
@@ -241,33 +178,24 @@ def epsilon_outside_the_root(patch):
     patch(transformer, "LayerNorm", layer_norm)
 
 
+def without_gain(x):
+    """LayerNorm with gain 1 and bias 0, as a converted checkpoint would start."""
+    return plain_layer_norm(x, jnp.ones(x.shape[-1]), jnp.zeros(x.shape[-1]))
+
+
 def extra_final_layer_norm(patch):
-    """With gain 1 and bias 0, as a converted checkpoint would start."""
-    run_layers = transformer._run_layers
+    logits = language_model.logits
 
-    def with_final(cfg, block, params, x, *rest):
-        x = run_layers(cfg, block, params, x, *rest)
-        gains = {"scale": jnp.ones(x.shape[-1]), "bias": jnp.zeros(x.shape[-1])}
-        return LayerNorm(x.dtype, parent=None).apply({"params": gains}, x)
+    def with_final(model, output):
+        return logits(model, output._replace(hidden=without_gain(output.hidden)))
 
-    patch(transformer, "_run_layers", with_final)
-
-
-def layer_norm_on_embeddings(patch):
-    run_layers = transformer._run_layers
-
-    def with_first(cfg, block, params, x, *rest):
-        gains = {"scale": jnp.ones(x.shape[-1]), "bias": jnp.zeros(x.shape[-1])}
-        x = LayerNorm(x.dtype, parent=None).apply({"params": gains}, x)
-        return run_layers(cfg, block, params, x, *rest)
-
-    patch(transformer, "_run_layers", with_first)
+    patch(language_model, "logits", with_final)
 
 
 class OtherBlock(nn.Module):
     """Blocks wired as other transformers are."""
 
-    config: transformer.ModelConfig
+    config: ModelConfig
     wiring: str
 
     @nn.compact
@@ -308,8 +236,8 @@ def patched_attention(name, before, after=lambda out: out):
     def mistake(patch):
         attend = transformer.causal_attention
 
-        def other(query, key, value, **kwargs):
-            return after(attend(*before(query, key, value), **kwargs))
+        def other(query, key, value, *rest):
+            return after(attend(*before(query, key, value), *rest))
 
         patch(transformer, "causal_attention", other)
 
@@ -327,7 +255,7 @@ def interleave_back(x):
 
 
 def no_causal_mask(patch):
-    def attend(query, key, value, **kwargs):
+    def attend(query, key, value, *rest):
         scores = jnp.einsum("nthk,nshk->nhts", query, key) / query.shape[-1] ** 0.5
         return jnp.einsum("nhts,nshk->nthk", jax.nn.softmax(scores), value)
 
@@ -335,7 +263,7 @@ def no_causal_mask(patch):
 
 
 def mask_sees_one_token_ahead(patch):
-    def attend(query, key, value, **kwargs):
+    def attend(query, key, value, *rest):
         scores = jnp.einsum("nthk,nshk->nhts", query, key) / query.shape[-1] ** 0.5
         visible = jnp.tril(jnp.ones(scores.shape[-2:], bool), 1)
         scores = jnp.where(visible, scores, -1e9)
@@ -348,12 +276,12 @@ def patched_embedding(name, change):
     """Other token and position vectors."""
 
     def mistake(patch):
-        embed = transformer._embed
+        embed = transformer.embed
 
         def other(cfg, wte, wpe, tokens, *rest):
             return change(embed, cfg, wte, wpe, tokens, *rest)
 
-        patch(transformer, "_embed", other)
+        patch(transformer, "embed", other)
 
     mistake.__name__ = name
     return mistake
@@ -361,6 +289,11 @@ def patched_embedding(name, change):
 
 def positions_from_one(embed, cfg, wte, wpe, tokens, *rest):
     return embed(cfg, wte, jnp.roll(wpe, -1, axis=0), tokens, *rest)
+
+
+def layer_norm_on_embeddings(embed, *arguments):
+    x, unembedding = embed(*arguments)
+    return without_gain(x), unembedding
 
 
 def scaled_embeddings(embed, cfg, wte, wpe, tokens, *rest):
@@ -393,7 +326,6 @@ MISTAKES = [
     unbiased_variance,
     epsilon_outside_the_root,
     extra_final_layer_norm,
-    layer_norm_on_embeddings,
     rewire("pre"),
     rewire("mlp_residual"),
     rewire("swapped_norms"),
@@ -412,6 +344,7 @@ MISTAKES = [
     no_causal_mask,
     mask_sees_one_token_ahead,
     patched_embedding("positions_from_one", positions_from_one),
+    patched_embedding("layer_norm_on_embeddings", layer_norm_on_embeddings),
     patched_embedding("scaled_embeddings", scaled_embeddings),
     no_biases,
 ]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from made_up_batches import made_up_batch
-from test_parity import (
+from torch_models import (
     TOLERANCE,
     largest_difference,
     paths_and_leaves,
@@ -21,13 +21,9 @@ from test_parity import (
     transformers,
 )
 
-from gpt1_jax.model import heads
+from gpt1_jax.model import heads, language_model
 from gpt1_jax.model.heads import Head
-from gpt1_jax.training.losses import (
-    classification_loss,
-    next_token_loss,
-    sequence_mean_weights,
-)
+from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
 
 NUM_CHOICES, NUM_LABELS, SEQ_LEN = 3, 4, 40
 SPECIALS = 3
@@ -110,7 +106,7 @@ def choices(config):
             labels=torch.tensor(np.where(padding, IGNORED, batch.tokens)).long(),
             output_hidden_states=True,
         )
-    head = Head(NUM_CHOICES, per_choice=True, dropout=0.1)
+    head = Head(NUM_CHOICES, True, 0.1, extract_token=config.vocab_size - 1)
     return batch, our_outputs(config, head, params, batch.tokens), theirs
 
 
@@ -128,7 +124,9 @@ def test_loss_of_the_choices_equals_the_torch_model(choices):
     assert float(ours) == pytest.approx(theirs.mc_loss.item(), abs=TOLERANCE)
 
 
-def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(choices):
+def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(
+    config, choices
+):
     """Either rule applied to the other's outputs gives the other's number.
 
     Theirs: the mean over all tokens of the batch. Ours, the released code's: the mean
@@ -141,7 +139,7 @@ def test_language_modelling_loss_differs_from_the_torch_model_by_its_mean(choice
     per_token = (predicted / predicted.sum()).astype(np.float32)
 
     def our_loss(weights):
-        return float(next_token_loss(*output, tokens, weights, jnp.dtype("float32")))
+        return float(language_model.next_token_loss(config, output, tokens, weights))
 
     their_nll = torch.nn.functional.cross_entropy(
         theirs.logits.reshape(*tokens.shape, -1)[:, :-1].transpose(1, 2),
@@ -172,7 +170,7 @@ def test_classes_equal_the_torch_model(config):
             torch.tensor(batch.tokens[:, 0]).long(),
             labels=torch.tensor(batch.targets.argmax(1)),
         )
-    head = Head(NUM_LABELS, per_choice=False, dropout=0.1)
+    head = Head(NUM_LABELS, False, 0.1, extract_token=config.vocab_size - 1)
     logits, _ = our_outputs(config, head, params, batch.tokens)
     assert logits.shape == (6, NUM_LABELS)
     assert largest_difference(logits, theirs.logits.numpy()) < TOLERANCE

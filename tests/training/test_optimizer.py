@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from gpt1_jax.config import OptimizerConfig
-from gpt1_jax.model.transformer import init_params
+from gpt1_jax.model.language_model import init_params
 from gpt1_jax.training.optimizer import (
     decay_mask,
     make_optimizer,

@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.model import heads, transformer
+from gpt1_jax.model import heads, language_model
 from gpt1_jax.model.heads import Head
 from gpt1_jax.training import transfer
 
-HEAD = Head(num_outputs=40, per_choice=False, dropout=0.1)
+HEAD = Head(num_outputs=40, per_choice=False, dropout=0.1, extract_token=96)
 VOCAB_SIZE = 94  # without the three special tokens
 
 start_params = jax.jit(transfer.start_params, static_argnums=(0, 1, 3))  # as a run
@@ -29,7 +29,9 @@ def pretrained(tiny_model_config):
     smaller = tiny_model_config(
         vocab_size=VOCAB_SIZE, num_layers=3, embed_dim=256, mlp_dim=32
     )
-    shapes = jax.eval_shape(lambda: transformer.init_params(smaller, jax.random.key(0)))
+    shapes = jax.eval_shape(
+        lambda: language_model.init_params(smaller, jax.random.key(0))
+    )
     rng = np.random.default_rng(0)
     return jax.tree.map(lambda p: rng.normal(0.5, 1, p.shape).astype(p.dtype), shapes)
 
@@ -106,9 +108,9 @@ def test_key_draws_all_that_is_not_copied(model, pretrained):
     [("all", 3), ("none", None), ("0", 0), ("1", 1), ("3", 3)],
 )
 def test_num_transferred_counts_layers(model, transfer_layers, number):
-    assert transfer.num_transferred(model, transfer_layers) == number
+    assert transfer.num_transferred(transfer_layers, model.num_layers) == number
 
 
 def test_more_layers_than_there_are_cannot_be_transferred(model):
     with pytest.raises(ValueError, match=r"transfer_layers=4, but .* has 3 layers"):
-        transfer.num_transferred(model, "4")
+        transfer.num_transferred("4", model.num_layers)

@@ -1,0 +1,161 @@
+"""Configurations read back from run folders, written by this version or an older one.
+
+A run folder may come from a stranger. What only the person at the keyboard may decide
+is therefore never taken from it: which folders of this machine are read and written,
+and how many processes work.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from etils import epath
+
+from gpt1_jax.config.jobs import JOBS, JobConfig, load
+from gpt1_jax.config.sections import require
+
+Config = TypeVar("Config", bound=JobConfig)
+
+# Keys that are newer than some folders, with the value that does what those runs did.
+_NEWER: Mapping[str, Mapping[str, Any]] = {
+    "pretrain": {
+        "data.jsonl_field": "",
+        "data.valid_split": "documents",
+        "eval.max_batches": 0,
+    },
+    "finetune": {"data.packed_sizes": 0, "data.max_test_examples": 0},
+}
+# Keys that are gone, with the one value whose meaning is still there.
+_REMOVED = {"model.dropout_impl": "hash"}
+# Decided by whoever runs the program, whatever a folder says.
+_LOCAL = {
+    "train.compilation_cache_dir": "",
+    "data.cache_dir": "",
+    "data.tfds_data_dir": "",
+    "data.num_workers": 0,
+}
+
+
+def read_json(path: epath.PathLike) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+      ValueError: if the file cannot be read or holds anything else.
+    """
+    path = epath.Path(path)
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise ValueError(f"{path} cannot be read as JSON: {reason}.") from error
+    require(
+        isinstance(value, dict),
+        f"{path} holds {value!r:.40}, not a JSON object {{...}}; it is damaged or was "
+        "not written by this program.",
+    )
+    return value
+
+
+def load_saved(path: epath.PathLike) -> Any:
+    """The configuration that a run folder was written with.
+
+    Keys that are newer than the folder get the value that does what the run did; keys
+    that only matter to the machine it ran on are reset.
+
+    Args:
+      path: of a `config.json`.
+
+    Raises:
+      ValueError: if the file is no configuration, or not one that this version can
+        carry out.
+    """
+    values = read_json(path)
+    try:
+        return load(_without_local(upgrade(values)))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no configuration of a run: {error}") from error
+
+
+def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration with today's keys, its lists made tuples.
+
+    Raises:
+      ValueError: if it names no known job, or needs what no longer exists.
+    """
+    job = values.get("job")
+    require(
+        isinstance(job, str) and job in JOBS,
+        f"it is of the job {job!r}; known are {', '.join(JOBS)}.",
+    )
+    flat = flatten(values)
+    for key, kept in _REMOVED.items():
+        value = flat.pop(key, kept)
+        require(
+            value == kept,
+            f"config.{key}={value!r} no longer exists; only {kept!r} does. Use the "
+            "version of gpt1_jax that wrote it.",
+        )
+    return unflatten({**_NEWER.get(str(job), {}), **flat})
+
+
+def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
+    """A run's configuration, as it goes on in the folder of an older version.
+
+    Args:
+      config: as given now.
+      saved: the values in the folder's `config.json`.
+
+    Returns:
+      The configuration with the neutral value of every key that the folder lacks, and
+      a sentence for each that differs from what was given.
+    """
+    given, held = flatten(config.to_dict()), flatten(saved)
+    newer = _NEWER.get(config.job, {})
+    changed = {
+        key: value
+        for key, value in newer.items()
+        if key not in held and given.get(key) != value
+    }
+    if not changed:
+        return config, []
+    notes = [
+        f"config.{key} is newer than this run, which goes on with {value!r}."
+        for key, value in changed.items()
+    ]
+    return load(unflatten({**given, **changed})), notes
+
+
+def _without_local(values: Mapping[str, Any]) -> dict[str, Any]:
+    flat = flatten(values)
+    reset = {key: value for key, value in _LOCAL.items() if key in flat}
+    return unflatten({**flat, **reset})
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """`{"a": {"b": 1}}` as `{"a.b": 1}`; lists become tuples."""
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        require("." not in key, f"the key {key!r} holds a dot.")
+        if isinstance(value, Mapping):
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = _tuples(value)
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse of `flatten`."""
+    tree: dict[str, Any] = {}
+    for key, value in flat.items():
+        *sections, name = key.split(".")
+        place = tree
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[name] = value
+    return tree
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(_tuples(each) for each in value)
+    return value

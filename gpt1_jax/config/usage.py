@@ -1,0 +1,81 @@
+"""What `--help` shows: the jobs, their presets and keys, read from `configs/`."""
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from gpt1_jax.config.saved import flatten
+
+CONFIGS = Path(__file__).parents[1] / "configs"  # in a checkout, a link to configs/
+_FLAG = "--config="
+
+
+def find_configs(argv: Sequence[str]) -> list[str]:
+    """Arguments whose `--config=configs/NAME.py` works outside a checkout too."""
+    found = list(argv)
+    for index, argument in enumerate(found):
+        if not argument.startswith(_FLAG):
+            continue
+        path, colon, preset = argument.removeprefix(_FLAG).partition(":")
+        own = CONFIGS / Path(path).name
+        if not Path(path).exists() and path == f"configs/{own.name}" and own.exists():
+            found[index] = f"{_FLAG}{own}{colon}{preset}"
+    return found
+
+
+def describe(argv: Sequence[str]) -> str:
+    """Help on the program, or on the job that the arguments name."""
+    for argument in find_configs(argv):
+        if argument.startswith(_FLAG):
+            path, _, preset = argument.removeprefix(_FLAG).partition(":")
+            if Path(path).is_file():
+                return _describe_job(Path(path), preset)
+    jobs = "\n".join(
+        f"  configs/{path.name:<14}{_first_line(_load(path))}"
+        for path in sorted(CONFIGS.glob("*.py"))
+    )
+    return (
+        "Usage: python -m gpt1_jax.main --config=configs/NAME.py[:PRESET] "
+        "[--workdir=DIR]\n"
+        "           [--config.SECTION.KEY=VALUE ...]\n\n"
+        f"Jobs:\n{jobs}\n\n"
+        "Flags:\n"
+        "  --workdir=DIR           the run folder, local or gs://; default "
+        "runs/JOB/PRESET\n"
+        "  --distributed=auto      or on, off: whether to join other processes\n"
+        "  --verbosity=1           show where an error arose\n\n"
+        "Presets and keys of a job: --config=configs/NAME.py --help"
+    )
+
+
+def _describe_job(path: Path, preset: str) -> str:
+    module = _load(path)
+    config = module.get_config(*([preset] if preset else []))
+    keys = "\n".join(
+        f"  --config.{key}={value!r}"
+        for key, value in flatten(config.to_dict()).items()
+    )
+    return (
+        f"{(module.__doc__ or '').strip()}\n\nKeys and their values; {path} says what "
+        f"each is:\n\n{keys}"
+    )
+
+
+def _load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is no Python file.")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _first_line(module: ModuleType) -> str:
+    return (module.__doc__ or "").strip().partition("\n")[0]
+
+
+def one_line(error: Exception) -> str:
+    """The message of an error of the flags' parser, without line breaks."""
+    text = error.args[0] if isinstance(error, KeyError) and error.args else error
+    return " ".join(str(text).split()) or type(error).__name__

@@ -1,0 +1,175 @@
+"""The loss over the whole held-out split, and a sample of generated text."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+from gpt1_jax.config import EvalConfig, ModelConfig
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.windows import ValidWindows
+from gpt1_jax.inference.sampling import make_sampler
+from gpt1_jax.model import language_model
+from gpt1_jax.parallel.devices import fetched_late
+from gpt1_jax.parallel.mesh import batch_sharding, replicated, to_global_batch
+from gpt1_jax.parallel.processes import is_main_process
+
+_PLAIN_PERPLEXITY = 1e6  # above it, powers of ten are easier to read
+
+
+def eval_step(
+    model: ModelConfig, params: Any, tokens: jax.Array, lengths: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Summed loss of a validation batch, without dropout.
+
+    Args:
+      model: sizes.
+      params: of the model.
+      tokens: [B, T] int32.
+      lengths: [B] int32, real tokens in each sequence; the rest does not count.
+
+    Returns:
+      The sum of nats over predicted tokens, and the number of these.
+    """
+    output = language_model.apply(model, params, tokens)
+    nll = language_model.next_token_nll(model, output, tokens)
+    counted = jnp.arange(tokens.shape[1]) < lengths[:, None] - 1  # [B, T]
+    return jnp.where(counted, nll, 0.0).sum(), counted.sum()
+
+
+class Validation:
+    """The mean loss over the whole held-out split, or its first batches.
+
+    Args:
+      model: sizes.
+      windows: this host's batches of the split.
+      max_batches: the most that are read; 0 for all.
+      mesh: of the run.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        windows: ValidWindows,
+        max_batches: int,
+        mesh: jax.sharding.Mesh,
+    ):
+        self._windows, self._mesh = windows, mesh
+        self._num_batches = min(max_batches or len(windows), len(windows))
+        everywhere, split = replicated(mesh), batch_sharding(mesh)
+        self._step = jax.jit(
+            functools.partial(eval_step, model),
+            in_shardings=(everywhere, split, split),
+            out_shardings=everywhere,
+        )
+
+    def __call__(self, params: Any, stopped: Callable[[], bool]) -> float | None:
+        """Nats a token; None if `stopped()` came true before the end."""
+        sums = np.zeros(2)  # nats, tokens
+        with tqdm.tqdm(
+            total=self._num_batches,
+            unit="batch",
+            desc="validate",
+            disable=None if is_main_process() else True,
+            leave=False,
+        ) as bar:
+            outputs = (
+                self._step(
+                    params,
+                    *(to_global_batch(x, self._mesh) for x in self._windows[index]),
+                )
+                for index in range(self._num_batches)
+            )
+            for part in fetched_late(outputs):
+                sums += part
+                bar.update()
+                if stopped():
+                    return None
+        return float(sums[0] / sums[1])
+
+
+class TokenCounts(Protocol):
+    """How the tokens of a split relate to its words."""
+
+    @property
+    def tokens(self) -> int: ...
+    @property
+    def words(self) -> int: ...
+
+
+def loss_metrics(loss: float, split: TokenCounts) -> dict[str, float]:
+    """A validation loss in the units that people compare.
+
+    Nats and bits a word, which compare across tokenizers, spread the loss of all
+    tokens over the words of the text before tokenisation.
+
+    Args:
+      loss: nats a token.
+      split: that was validated on.
+    """
+    per_word = loss * split.tokens / max(1, split.words)
+    return {
+        "valid_loss": loss,
+        "valid_perplexity": math.exp(min(loss, 700.0)),
+        "valid_nats_per_word": per_word,
+        "valid_bits_per_word": per_word / math.log(2),
+    }
+
+
+def describe_loss(step: int, metrics: Mapping[str, float]) -> str:
+    """`loss_metrics` as a line for people."""
+    perplexity = metrics["valid_perplexity"]
+    shown = (
+        f"{perplexity:.2f}" if perplexity < _PLAIN_PERPLEXITY else f"{perplexity:.1e}"
+    )
+    return (
+        f"step {step:>6}  validation loss {metrics['valid_loss']:.4f}  perplexity "
+        f"{shown}  bits per word {metrics['valid_bits_per_word']:.3f}"
+    )
+
+
+class TextSampler:
+    """Continues the prompt of a configuration.
+
+    Args:
+      model: sizes.
+      config: prompt, length, temperature and top-k.
+      tokenizer: of the model.
+      seed: of the samples.
+
+    Raises:
+      ValueError: if the prompt leaves no room for a sample.
+    """
+
+    def __init__(
+        self, model: ModelConfig, config: EvalConfig, tokenizer: Tokenizer, seed: int
+    ):
+        self._tokenizer, self._seed = tokenizer, seed
+        # After a newline: the model has no start token.
+        self._prompt = [
+            tokenizer.newline_id,
+            *tokenizer.encode(config.sample_prompt),
+        ]
+        if len(self._prompt) >= model.max_seq_len:
+            raise ValueError(
+                f"config.eval.sample_prompt takes {len(self._prompt)} tokens; with "
+                f"config.model.max_seq_len={model.max_seq_len} there is no room to "
+                "continue it. Shorten the prompt."
+            )
+        self._length = min(len(self._prompt) + config.sample_tokens, model.max_seq_len)
+        self._sample = make_sampler(
+            model, config.sample_temperature, config.sample_top_k
+        )
+
+    def __call__(self, params: Any) -> str:
+        """A continuation of the prompt; the same for the same parameters and seed."""
+        tokens = np.zeros((1, self._length), np.int32)
+        tokens[0, : len(self._prompt)] = self._prompt
+        key = jax.random.fold_in(jax.random.key(self._seed), 2**32 - 1)
+        sampled = self._sample(params, tokens, len(self._prompt), key)
+        return self._tokenizer.decode(np.asarray(sampled)[0].tolist()).strip("\n")

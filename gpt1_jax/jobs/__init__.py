@@ -1,0 +1,1 @@
+"""The jobs: `run(config, workdir)`, one file for each file of `configs/`."""

@@ -1,0 +1,386 @@
+"""The job of fine-tuning: every task, start and seed asked for, and their table."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import tqdm
+from etils import epath
+
+from gpt1_jax.config import FinetuneConfig, ModelConfig, read_json
+from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.evaluation import submission
+from gpt1_jax.evaluation.scores import DevScores, Predictor, make_head, score
+from gpt1_jax.model.heads import Head
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.parallel import devices
+from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.parallel.processes import host_rows, is_main_process
+from gpt1_jax.report import figures, tables
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs import lock
+from gpt1_jax.runs.checkpoints import BEST, Best, read_params
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.identity import Identity
+from gpt1_jax.runs.records import Throughput
+from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.tasks import loading
+from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches
+from gpt1_jax.tasks.loading import Split, TaskData
+from gpt1_jax.tasks.metrics import majority_baseline
+from gpt1_jax.tasks.rows import MissingData
+from gpt1_jax.tasks.selection import select_tasks
+from gpt1_jax.tasks.task import Task
+from gpt1_jax.tasks.transforms import read_outputs
+from gpt1_jax.training import transfer
+from gpt1_jax.training.fit import Plan, accumulation_steps, check_batches, fit
+from gpt1_jax.training.optimizer import Optimizer, make_optimizer
+from gpt1_jax.training.state import TrainState, init_state
+from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
+
+ALL_RESULTS_FILE = "all_results.json"  # of several; a folder may come to hold both
+
+
+class Planned(NamedTuple):
+    """One run of the suite."""
+
+    task: Task
+    start: str  # "pretrained" or "scratch"
+    config: FinetuneConfig  # with one task and one seed
+    folder: epath.Path
+
+
+Result = tuple[Planned, Mapping[str, Any]]  # of a run: its results.json
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """What the runs of one task share, whatever their start and seed."""
+
+    data: TaskData
+    model: ModelConfig
+    head: Head
+    mesh: jax.sharding.Mesh
+    optimizer: Optimizer
+    steps_per_epoch: int
+    num_steps: int
+    accumulation_steps: int
+    step: Step
+    predict: Predictor
+
+
+def run(config: FinetuneConfig, workdir: str) -> None:
+    """Fine-tunes on all tasks asked for; a run that is finished is not repeated.
+
+    A single run is in `workdir` itself; several are in TASK/START-seedN below it.
+
+    Args:
+      config: of the job.
+      workdir: its folder.
+
+    Raises:
+      ValueError, OSError: what does not fit, before any long work.
+      Stopped: after a signal; the same command goes on.
+    """
+    devices.configure(config.train.matmul_precision, config.train.compilation_cache)
+    tasks, config = select_tasks(config)
+    source = open_run(config.init_from, config.init_step)
+    config = transfer.resolve(config, source)
+    folder = run_folder.locate(workdir)
+    plan = list(_planned(config, tasks, folder))
+    with lock.owned(folder):
+        results, skipped = _run_all(plan, source)
+        table = tables.results_table(_by_task(results), skipped)
+        if is_main_process():
+            write_whole(folder / "results.md", table)
+            if plan[1:]:
+                write_json(folder / ALL_RESULTS_FILE, _by_task(results))
+                _pack_glue(folder, results)
+    say(table)
+    say(f"Results: {folder / 'results.md'}")
+
+
+def _planned(
+    config: FinetuneConfig, tasks: list[Task], folder: epath.Path
+) -> Iterator[Planned]:
+    own = "scratch" if config.transfer_layers == "none" else "pretrained"
+    starts = {own: config.transfer_layers}
+    if config.suite.from_scratch:
+        starts["scratch"] = "none"
+    seeds = list(dict.fromkeys(config.seeds))
+    several = len(tasks) * len(starts) * len(seeds) > 1
+    for task in tasks:
+        for start, transfer_layers in starts.items():
+            for seed in seeds:
+                one = dataclasses.replace(
+                    config,
+                    tasks=(task.name,),
+                    seeds=(seed,),
+                    transfer_layers=transfer_layers,
+                )
+                below = folder / task.name / f"{start}-seed{seed}"
+                yield Planned(task, start, one, below if several else folder)
+
+
+def _run_all(
+    plan: list[Planned], source: TrainedRun
+) -> tuple[list[Result], dict[str, str]]:
+    """The results of all runs, and why tasks were skipped."""
+    results: list[Result] = []
+    skipped: dict[str, str] = {}
+    setting: Setting | None = None
+    alone = len({planned.task.name for planned in plan}) == 1
+    with tqdm.tqdm(
+        total=len(plan), unit="run", desc="suite", disable=None if plan[1:] else True
+    ) as bar:
+        for planned in plan:
+            task = planned.task
+            result = _finished(planned)
+            if result is None and task.name not in skipped:
+                if setting is None or setting.data.task is not task:
+                    setting = _set_up(planned, source, skipped, alone=alone)
+                if setting is not None:
+                    result = _run_one(planned, source, setting, keep=len(plan) == 1)
+            if result is not None:
+                results.append((planned, result))
+            bar.update()
+    return results, skipped
+
+
+def _by_task(results: list[Result]) -> dict[str, dict[str, list[Any]]]:
+    """Results by task and start, as tables take them."""
+    by_task: dict[str, dict[str, list[Any]]] = {}
+    for planned, result in results:
+        by_start = by_task.setdefault(planned.task.name, {})
+        by_start.setdefault(planned.start, []).append(result)
+    return by_task
+
+
+def _pack_glue(folder: epath.Path, results: list[Result]) -> None:
+    """One zip for the leaderboard, of each task's run with the best dev score."""
+    best: dict[str, Result] = {}
+    for planned, result in results:
+        task = planned.task
+        if not (planned.folder / "glue").exists():
+            continue
+        score = result["dev"][task.metrics[0]]
+        if task.name not in best or score > best[task.name][1]["dev"][task.metrics[0]]:
+            best[task.name] = (planned, result)
+    if best:
+        folders = [planned.folder / "glue" for planned, _ in best.values()]
+        submission.write_glue_zip(folders, folder / "glue.zip")
+        say(f"For the GLUE leaderboard: {folder / 'glue.zip'}")
+
+
+def _finished(planned: Planned) -> Mapping[str, Any] | None:
+    """The results of a run, if they are there."""
+    if not (planned.folder / RESULTS_FILE).exists():
+        return None
+    run_folder.begin(planned.folder, planned.config)
+    return read_json(planned.folder / RESULTS_FILE)
+
+
+def _set_up(
+    planned: Planned, source: TrainedRun, skipped: dict[str, str], *, alone: bool
+) -> Setting | None:
+    """Reads a task's data and decides what its runs share.
+
+    Where there is no data, and other tasks are left, says so.
+    """
+    task, config = planned.task, planned.config
+    mesh = make_mesh()
+    check_batches(config.train, config.eval.batch_size, mesh)
+    model = transfer.finetuned_model(source, config.model)
+    padding = Padding.of(config.data, model.max_seq_len)
+    try:
+        data = loading.load(task, config.data, source.tokenizer, padding.longest)
+    except MissingData as error:
+        if alone:
+            raise
+        skipped[task.name] = str(error)
+        say(f"Skipping {task.title}: {error}")
+        return None
+    if cuts := loading.describe_cuts(data, padding.longest):
+        say(f"{task.title}: {cuts}")
+    examples = data.train.encoded
+    steps_per_epoch, num_steps = count_steps(config, len(examples))
+    longest = padding.padded(int(examples.lengths.max()))
+    largest = dataclasses.replace(model, max_seq_len=longest)
+    parts = accumulation_steps(config.train, largest, mesh, examples.num_seqs)
+    head = make_head(task, config.head.dropout, source.tokenizer.vocab_size)
+    optimizer = make_optimizer(config.optimizer, num_steps)
+    step = make_finetune_step(model, head, optimizer, config.head.aux_lm_weight, parts)
+    init = _init(model, head, optimizer, None)
+    shapes = jax.eval_shape(init, jax.random.key(0), source.params)
+    return Setting(
+        data=data,
+        model=model,
+        head=head,
+        mesh=mesh,
+        optimizer=optimizer,
+        steps_per_epoch=steps_per_epoch,
+        num_steps=num_steps,
+        accumulation_steps=parts,
+        step=jit_step(step, mesh, shapes),
+        predict=Predictor(model, head, mesh, config.eval.batch_size, padding),
+    )
+
+
+def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
+    """Updates of an epoch, whose last partial batch is dropped, and of the run.
+
+    Raises:
+      ValueError: if there are fewer examples than a batch takes, or no update at all.
+    """
+    per_epoch = num_examples // config.train.batch_size
+    if not per_epoch:
+        raise ValueError(
+            f"The training split holds {num_examples} examples, fewer than one batch: "
+            f"config.train.batch_size={config.train.batch_size}. Use a smaller batch."
+        )
+    num_steps = config.train.num_steps or int(config.train.num_epochs * per_epoch)
+    if not num_steps:
+        raise ValueError(
+            f"config.train.num_epochs={config.train.num_epochs} of {per_epoch} updates "
+            "is not one update; train for longer."
+        )
+    return per_epoch, num_steps
+
+
+def _init(
+    model: ModelConfig, head: Head, optimizer: Optimizer, transfer_layers: int | None
+):
+    """(key, pre-trained parameters) -> the state before the first step."""
+
+    def init(key: jax.Array, pretrained: Params) -> TrainState:
+        params = transfer.start_params(model, head, pretrained, transfer_layers, key)
+        return init_state(params, optimizer)
+
+    return init
+
+
+def _run_one(
+    planned: Planned, source: TrainedRun, setting: Setting, *, keep: bool
+) -> Mapping[str, Any]:
+    """Runs one run to its end; its results."""
+    folder = planned.folder
+    config = run_folder.begin(folder, planned.config)
+    run_folder.write(folder, config, source.tokenizer)
+    say(_description(config, source, setting))
+    fit(_plan(planned._replace(config=config), source, setting))
+    result = _conclude(planned, source, setting)
+    if is_main_process():
+        figures.plot_loss(folder, "clf_loss", "nats per example")
+        write_json(folder / RESULTS_FILE, result)
+        if not (keep or config.suite.keep_checkpoints):
+            (folder / "checkpoints").rmtree()
+    return result
+
+
+def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
+    config, task, data = planned.config, planned.task, setting.data
+    model, mesh = setting.model, setting.mesh
+    seed, batch_size = config.seeds[0], config.train.batch_size
+    layers = transfer.num_transferred(config.transfer_layers, model.num_layers)
+    early = (
+        step
+        for step in config.eval.first_epoch_steps
+        if step < setting.steps_per_epoch  # released code: in the first epoch alone
+    )
+    return Plan(
+        config=config,
+        folder=planned.folder,
+        identity=Identity(
+            config.to_dict(),
+            source.tokenizer.fingerprint,
+            data.train.encoded.fingerprint,
+        ),
+        mesh=mesh,
+        seed=seed,
+        num_steps=setting.num_steps,
+        init=_init(model, setting.head, setting.optimizer, layers),
+        init_arguments=(jax.random.key(seed), source.params),
+        step=setting.step,
+        batches=TrainBatches(
+            data.train.encoded,
+            BatchRows(batch_size, host_rows(batch_size)),
+            Padding.of(config.data, model.max_seq_len),
+            Groups(
+                data_parallelism(mesh),
+                setting.accumulation_steps,
+                config.data.packed_sizes,
+            ),
+            setting.num_steps,
+            seed,
+        ),
+        evaluate=DevScores(task, data.dev, setting.predict, say),
+        evaluate_every=setting.steps_per_epoch,
+        evaluate_also=tuple(early),
+        save_evaluated=True,
+        best=Best(f"valid_{task.metrics[0]}", highest=True),
+        throughput=Throughput("examples", batch_size),
+    )
+
+
+def _description(config: FinetuneConfig, source: TrainedRun, setting: Setting) -> str:
+    """What is about to happen."""
+    data = setting.data
+    start = f"step {source.step:,} of {source.folder}"
+    if config.transfer_layers == "none":
+        start = f"scratch, with the tokenizer of {source.folder}"
+    test = f", {len(data.test.examples):,} test" if data.test else ""
+    return (
+        f"{data.task.title}, seed {config.seeds[0]}, from {start}\n"
+        f"{len(data.train.examples):,} training and {len(data.dev.examples):,} dev"
+        f"{test} examples; {setting.num_steps:,} steps of {config.train.batch_size} "
+        "examples"
+    )
+
+
+def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[str, Any]:
+    """Scores and predictions of the best checkpoint of a run."""
+    config, task, data = planned.config, planned.task, setting.data
+    best = read_params(planned.folder, BEST)
+    train_labels, dev_labels = (
+        [example.label for example in split.examples]
+        for split in (data.train, data.dev)
+    )
+    subsets = [example.subset for example in data.dev.examples]
+    result: dict[str, Any] = {
+        "task": task.name,
+        "start": planned.start,
+        "seed": config.seeds[0],
+        "init_from": config.init_from,
+        "init_step": source.step,
+        "best_step": best.step,
+        "train_examples": len(data.train.examples),
+        "majority": majority_baseline(task, train_labels, dev_labels, subsets),
+    }
+    for name, split in (("dev", data.dev), ("test", data.test)):
+        if split is not None:
+            logits = setting.predict(best.params, split.encoded)
+            result[name] = _report(planned, name, split, logits)
+    return result
+
+
+def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str, Any]:
+    """Writes what was predicted for a split; its scores, if it has labels."""
+    task = planned.task
+    predictions, probabilities = read_outputs(task, logits)
+    if is_main_process():
+        submission.write_predictions(
+            planned.folder / "predictions" / f"{name}.jsonl",
+            task,
+            split.examples,
+            predictions,
+            probabilities if task.labels else None,
+        )
+        if name == "test" and task.glue:
+            submission.write_glue(
+                planned.folder / "glue", task, predictions, split.examples
+            )
+    if any(example.label is None for example in split.examples):
+        return {"n": len(split.examples), "scores": None}
+    return score(task, split, predictions)

@@ -1,0 +1,102 @@
+"""The job of labelling new text with a fine-tuned model."""
+
+from collections.abc import Iterator
+
+import numpy as np
+from etils import epath
+
+from gpt1_jax.config import FinetuneConfig, PredictConfig
+from gpt1_jax.evaluation import submission
+from gpt1_jax.evaluation.scores import Predictor, make_head
+from gpt1_jax.parallel import devices
+from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.runs.checkpoints import BEST
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.tasks.batches import Padding
+from gpt1_jax.tasks.new_text import examples_of_lines, read_examples
+from gpt1_jax.tasks.selection import find_task
+from gpt1_jax.tasks.task import Example, Task
+from gpt1_jax.tasks.transforms import encode_examples, read_outputs
+
+
+def run(config: PredictConfig, workdir: str) -> None:
+    """Prints, or writes, label and probabilities of each example.
+
+    Args:
+      config: the model and the text.
+      workdir: not used; nothing is left behind.
+
+    Raises:
+      FileNotFoundError, ValueError: if there is no such run or file, or a line does
+        not hold the texts that the task needs.
+    """
+    del workdir
+    if config.output:
+        submission.check_format(epath.Path(config.output))
+    source = open_run(config.init_from, BEST)
+    trained = source.config
+    if not isinstance(trained, FinetuneConfig):
+        raise ValueError(
+            f"{source.folder} is a run of the job {trained.job!r}; labels come from a "
+            "fine-tuned one, config.init_from=runs/finetune/TASK."
+        )
+    devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
+    if not (source.folder / RESULTS_FILE).exists():
+        say(
+            f"WARNING: the run in {source.folder} is not finished; labels are those of "
+            f"its best step so far, {source.step:,}."
+        )
+    task = find_task(trained)
+    if config.text:
+        examples = examples_of_lines(task, config.text.split("\n"), "config.text")
+    else:
+        examples = read_examples(task, config.input)
+    if not examples:
+        raise ValueError(f"config.text={config.text!r} holds no example.")
+    predictions, probabilities = _predict(config, source, task, examples)
+    if config.output:
+        submission.write_predictions(
+            epath.Path(config.output),
+            task,
+            examples,
+            predictions,
+            probabilities if task.labels else None,
+            with_text=True,
+        )
+    else:
+        for row in _table(task, examples, predictions, probabilities):
+            print("\t".join(row))
+
+
+def _predict(
+    config: PredictConfig, source: TrainedRun, task: Task, examples: list[Example]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Labels or scores, and probabilities, of examples."""
+    padding = Padding.of(source.config.data, source.model.max_seq_len)
+    encoded = encode_examples(task, examples, source.tokenizer, padding.longest)
+    mesh = make_mesh()
+    unit = data_parallelism(mesh)
+    batch_size = -(-config.batch_size // unit) * unit
+    head = make_head(task, 0.0, source.tokenizer.vocab_size)
+    predict = Predictor(source.model, head, mesh, batch_size, padding)
+    return read_outputs(task, predict(source.params, encoded))
+
+
+def _table(
+    task: Task,
+    examples: list[Example],
+    predictions: np.ndarray,
+    probabilities: np.ndarray,
+) -> Iterator[list[str]]:
+    """Lines for people: what was predicted, how surely, of which text."""
+    names = list(task.labels)
+    yield ["label" if names else "score", *(f"P({name})" for name in names), "text"]
+    for example, prediction, row in zip(
+        examples, predictions, probabilities, strict=True
+    ):
+        shown = names[int(prediction)] if names else f"{prediction:.3f}"
+        percent = [f"{p:.4f}" for p in row] if names else []
+        text = " | ".join(example.text)
+        yield [shown, *percent, " ".join(text.split())]

@@ -1,0 +1,205 @@
+"""The job of pre-training: from text to a trained model (sec. 3.1)."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+from etils import epath
+
+from gpt1_jax.config import ModelConfig, PretrainConfig
+from gpt1_jax.data import corpus as corpora
+from gpt1_jax.data import windows
+from gpt1_jax.data.shards import Corpus, open_split
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.evaluation.validation import (
+    TextSampler,
+    Validation,
+    describe_loss,
+    loss_metrics,
+)
+from gpt1_jax.model import costs
+from gpt1_jax.model.language_model import init_params
+from gpt1_jax.parallel import devices
+from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.parallel.processes import host_rows, is_main_process
+from gpt1_jax.report import figures
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs import lock
+from gpt1_jax.runs.checkpoints import LOWEST_LOSS
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.identity import Identity
+from gpt1_jax.runs.records import Throughput
+from gpt1_jax.training import loop
+from gpt1_jax.training.fit import (
+    Plan,
+    accumulation_steps,
+    check_batches,
+    check_memory,
+    fit,
+)
+from gpt1_jax.training.optimizer import make_optimizer
+from gpt1_jax.training.state import TrainState, init_state
+from gpt1_jax.training.steps import jit_step, make_pretrain_step
+
+_BUILTIN_WARNING = """\
+WARNING: this is the paper's recipe on the built-in corpus, the documentation found on
+this machine: good for a try, too small for GPT-1. Name a corpus with
+  --config.data.source=text --config.data.train='books/train/*.txt'
+  or --config.data.source=tfds --config.data.train=lm1b:train
+and see configs/pretrain.py:quickstart for a run of minutes."""
+
+
+def run(config: PretrainConfig, workdir: str) -> None:
+    """Pre-trains in a run folder, or goes on with the run that is in it.
+
+    Args:
+      config: of the run.
+      workdir: its folder, made if need be.
+
+    Raises:
+      ValueError, OSError: what does not fit, before any long work.
+      Stopped: after a signal, once the state is saved.
+      FloatingPointError: when training has broken down.
+    """
+    folder = run_folder.locate(workdir)
+    with lock.owned(folder):
+        config = run_folder.begin(folder, config)
+        devices.configure(config.train.matmul_precision, config.train.compilation_cache)
+        plan = _plan(config, folder)
+        fit(plan)
+        if is_main_process():
+            picture = figures.plot_loss(folder, "loss", "nats per token")
+            say(f"Done: {plan.num_steps:,} steps, in {folder}.\nLoss curve: {picture}")
+
+
+def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
+    """Prepares the corpus and decides all about the run."""
+    mesh = make_mesh()
+    check_batches(config.train, config.eval.batch_size, mesh)
+    eval_sequences = config.eval.batch_size // data_parallelism(mesh)
+    check_memory(config.model_config(config.tokenizer.vocab_size), eval_sequences)
+    if config.data.source == "builtin" and config.preset.startswith("paper"):
+        say(_BUILTIN_WARNING)
+    corpus, tokenizer = corpora.prepare(
+        config.data,
+        config.tokenizer,
+        own_tokenizer=run_folder.own_tokenizer(folder),
+        progress=is_main_process(),
+    )
+    model = config.model_config(tokenizer.vocab_size)
+    num_steps = _num_steps(config, corpus)
+    optimizer = make_optimizer(config.optimizer, num_steps)
+    parts = accumulation_steps(config.train, model, mesh)
+
+    def init(key: jax.Array) -> TrainState:
+        return init_state(init_params(model, key), optimizer)
+
+    key = jax.random.key(config.seed)
+    step = make_pretrain_step(model, optimizer, parts)
+    evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
+    run_folder.write(folder, config, tokenizer)
+    say(_description(config, model, corpus, num_steps, parts))
+    return Plan(
+        config=config,
+        folder=folder,
+        identity=Identity(config.to_dict(), tokenizer.fingerprint, corpus.fingerprint),
+        mesh=mesh,
+        seed=config.seed,
+        num_steps=num_steps,
+        init=init,
+        init_arguments=(key,),
+        step=jit_step(step, mesh, jax.eval_shape(init, key)),
+        batches=windows.TrainWindows(
+            open_split(corpus, "train"),
+            model.max_seq_len,
+            config.train.batch_size,
+            host_rows(config.train.batch_size),
+            num_steps,
+            config.seed,
+        ),
+        evaluate=evaluate,
+        evaluate_every=config.eval.every_steps,
+        best=LOWEST_LOSS,
+        throughput=_throughput(config, model),
+    )
+
+
+def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
+    """Updates of the whole run; also refuses a corpus or schedule that is too short."""
+    seq_len = config.model["max_seq_len"]
+    windows.check_long_enough(corpus, "train", seq_len)
+    windows.check_long_enough(corpus, "valid", seq_len)
+    per_epoch = windows.windows_per_epoch(corpus.train.tokens, seq_len)
+    num_steps = config.train.num_steps or int(
+        config.train.num_epochs * per_epoch / config.train.batch_size
+    )
+    warmup = config.optimizer.warmup_steps
+    if num_steps <= warmup:
+        raise ValueError(
+            f"The run has {num_steps:,} updates ({corpus.train.tokens:,} tokens, "
+            f"{per_epoch:,} windows an epoch), all within "
+            f"config.optimizer.warmup_steps={warmup}; train longer, or warm up for "
+            f"less with --config.optimizer.warmup_steps={num_steps // 10}."
+        )
+    return num_steps
+
+
+def _evaluation(
+    config: PretrainConfig,
+    model: ModelConfig,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    mesh: jax.sharding.Mesh,
+) -> loop.Evaluate:
+    """Validation loss, and a sample of text."""
+    held_out = windows.ValidWindows(
+        open_split(corpus, "valid"),
+        model.max_seq_len,
+        config.eval.batch_size,
+        host_rows(config.eval.batch_size),
+    )
+    validation = Validation(model, held_out, config.eval.max_batches, mesh)
+    sample = TextSampler(model, config.eval, tokenizer, config.seed)
+
+    def evaluate(
+        params: Any, step: int, stopped: Callable[[], bool]
+    ) -> Mapping[str, Any] | None:
+        loss = validation(params, stopped)
+        if loss is None:
+            return None
+        metrics: dict[str, Any] = loss_metrics(loss, corpus.valid)
+        say(describe_loss(step, metrics))
+        if config.eval.sample_tokens:
+            metrics["sample"] = sample(params)
+            say("  | " + metrics["sample"].replace("\n", "\n  | "))
+        return metrics
+
+    return evaluate
+
+
+def _throughput(config: PretrainConfig, model: ModelConfig) -> Throughput:
+    peak = devices.peak_flops()
+    flops = costs.train_flops_per_token(model, model.max_seq_len)
+    tokens = config.train.batch_size * model.max_seq_len
+    return Throughput("tokens", tokens, flops / peak if peak else None)
+
+
+def _description(
+    config: PretrainConfig,
+    model: ModelConfig,
+    corpus: Corpus,
+    num_steps: int,
+    parts: int,
+) -> str:
+    """What is about to happen."""
+    tokens_per_step = config.train.batch_size * model.max_seq_len
+    epochs = num_steps * tokens_per_step / corpus.train.tokens
+    in_parts = f", each in {parts} parts" if parts > 1 else ""
+    return (
+        f"Model: {model.num_layers} layers, {model.embed_dim} wide, "
+        f"{costs.num_params(model):,} parameters, {model.dtype}\n"
+        f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
+        f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"
+        f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens ({epochs:.2f} epochs)"
+        f"{in_parts} on {jax.device_count()} x {jax.devices()[0].device_kind}"
+    )

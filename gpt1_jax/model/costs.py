@@ -1,0 +1,62 @@
+"""What a model costs: parameters, memory and floating-point operations."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.config import ModelConfig
+
+
+def count_params(params: Any) -> int:
+    """Number of parameters: 116,534,784 at the paper's size and vocabulary."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))
+
+
+def num_params(model: ModelConfig) -> int:
+    """Number of parameters: 116,534,784 at the paper's size and vocabulary."""
+    d, f = model.embed_dim, model.mlp_dim
+    attention = 4 * d * d + 4 * d
+    mlp = 2 * d * f + f + d
+    layer_norms = 4 * d
+    embeddings = (model.vocab_size + model.max_seq_len) * d
+    return embeddings + model.num_layers * (attention + mlp + layer_norms)
+
+
+def train_state_bytes(model: ModelConfig) -> int:
+    """Memory of parameters, gradients and Adam's two moments, all float32."""
+    return 4 * 4 * num_params(model)
+
+
+def eval_activation_bytes(model: ModelConfig) -> int:
+    """Rough memory to evaluate one sequence: its logits and two layers' arrays."""
+    t = model.max_seq_len
+    logits = (model.loss_chunk or t) * model.vocab_size * 4
+    return logits + 4 * t * (model.embed_dim + model.mlp_dim)
+
+
+def train_activation_bytes(model: ModelConfig) -> int:
+    """Rough memory for training on one sequence, besides that of the parameters.
+
+    Counts what the backward pass keeps: 16 arrays [T, D] per layer (of one layer with
+    `remat`), 2 of scores [H, T, T] per layer with plain attention, and 3 of logits
+    [T or `loss_chunk`, V]. This is 5.5e8 bytes at the paper's size in float32; the CPU
+    compiler's own figure is 4.9e8.
+    """
+    t, d = model.max_seq_len, model.embed_dim
+    layer = 16 * t * d * jnp.dtype(model.dtype).itemsize
+    if model.attention_impl == "plain":
+        layer += 2 * model.num_heads * t * t * 4
+    layers = layer if model.remat else model.num_layers * layer
+    return layers + 3 * (model.loss_chunk or t) * model.vocab_size * 4
+
+
+def train_flops_per_token(model: ModelConfig, seq_len: int) -> float:
+    """Floating-point operations to train on one token; a multiply-add counts as 2.
+
+    The matrix products of the blocks, of attention over the full square and of the
+    logits, times 3 for forward and backward: 7.53e8 at the paper's size.
+    """
+    d, f = model.embed_dim, model.mlp_dim
+    block = 2 * (4 * d * d + 2 * d * f) + 4 * seq_len * d
+    return 3.0 * (model.num_layers * block + 2 * d * model.vocab_size)

@@ -1,0 +1,83 @@
+"""A language model as pure functions: parameters, hidden states, logits, losses.
+
+These functions hide which kind of model a configuration describes; the rest of the
+package knows only them.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.model.context import Context
+from gpt1_jax.model.transformer import Transformer
+from gpt1_jax.ops import losses
+
+Params = dict[str, Any]  # nested, of float32 arrays
+
+
+class Output(NamedTuple):
+    """What a language model computes; its logits are `hidden @ unembedding.T`."""
+
+    hidden: jax.Array  # [N, T, D], or [S, R, D] of packed tokens
+    unembedding: jax.Array  # [rows, D]: V tokens, then T positions if configured
+
+
+def init_params(model: ModelConfig, key: jax.Array) -> Params:
+    """Fresh parameters: matrices N(0, 0.02^2), biases 0, gains 1 (sec. 4.1)."""
+    tokens = jnp.zeros((1, model.max_seq_len), jnp.int32)
+    return Transformer(model).init(key, tokens)["params"]
+
+
+def apply(
+    model: ModelConfig,
+    params: Params,
+    tokens: jax.Array,
+    context: Context = Context(),
+) -> Output:
+    """Runs the model on sequences of tokens.
+
+    Args:
+      model: sizes, dropout rates and implementations.
+      params: as from `init_params`.
+      tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
+      context: dropout and packing.
+    """
+    return Output(*Transformer(model).apply({"params": params}, tokens, context))
+
+
+def logits(model: ModelConfig, output: Output) -> jax.Array:
+    """The scores whose softmax is P(u) (eq. 2): [N, T, rows] float32."""
+    operands = (x.astype(model.dtype) for x in output)
+    return jnp.einsum("NTD,VD->NTV", *operands, preferred_element_type=jnp.float32)
+
+
+def next_token_loss(
+    model: ModelConfig, output: Output, tokens: jax.Array, weights: jax.Array
+) -> jax.Array:
+    """Weighted sum of next-token losses (eq. 1), for training; a scalar in nats.
+
+    Args:
+      model: its dtype and `loss_chunk`.
+      output: of `apply` on the tokens.
+      tokens: [N, T], packed as `output` is.
+      weights: [N, T] float32; column t weighs the loss of token t + 1.
+    """
+    dtype = jnp.dtype(model.dtype)
+    return losses.next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
+
+
+def next_token_nll(model: ModelConfig, output: Output, tokens: jax.Array) -> jax.Array:
+    """-log P of every token given those before it, for evaluation; nats.
+
+    Args:
+      model: its dtype and `loss_chunk`.
+      output: of `apply` on the tokens.
+      tokens: [N, T].
+
+    Returns:
+      [N, T] float32; column t is the loss of token t + 1, the last column 0.
+    """
+    dtype = jnp.dtype(model.dtype)
+    return losses.next_token_nll(*output, tokens, dtype, model.loss_chunk)

@@ -1,0 +1,185 @@
+"""Causal multi-head attention with dropout on its probabilities."""
+
+import functools
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.ops.dropout import Noise, dropout, keep_mask, keep_scale, site_words
+from gpt1_jax.ops.products import product, row_major, transposed_product
+
+MASKED_SCORE = -1e9  # replaces the score of a key after the query (released code)
+BLOCK_SIZE = 128  # positions computed together
+
+
+def plain_causal_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    dropout_rate: float,
+    noise: Noise | None,
+    site: int | jax.Array,
+) -> jax.Array:
+    """The formula of `causal_attention`; autodiff of it keeps [T, T] arrays."""
+    seq_len, head_dim = query.shape[1], query.shape[-1]
+    scores = jnp.einsum(
+        "NTHK,NSHK->NHTS", query, key, preferred_element_type=jnp.float32
+    ) / math.sqrt(head_dim)
+    causal = jnp.tril(jnp.ones((seq_len, seq_len), bool))
+    scores = jnp.where(causal, scores, MASKED_SCORE)  # [N, H, T, S]
+    probs = jax.nn.softmax(scores, axis=-1)
+    probs = dropout(probs, dropout_rate, noise, site)
+    return jnp.einsum(
+        "NHTS,NSHK->NTHK",
+        probs.astype(value.dtype),
+        value,
+        preferred_element_type=jnp.float32,
+    ).astype(value.dtype)
+
+
+def causal_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    dropout_rate: float,
+    noise: Noise | None,
+    site: int | jax.Array,
+) -> jax.Array:
+    """softmax(Q K^T / sqrt(K)) V over the keys at or before each query (sec. 3.1).
+
+    The operands of the products have the inputs' dtype; the softmax is float32.
+    Computed in blocks: those that causality hides are skipped, and no [T, T] array is
+    kept for the backward pass, so that the memory kept grows with T, not its square.
+
+    Args:
+      query, key, value: [N, T, H, K].
+      dropout_rate: of the probabilities, after the softmax.
+      noise: of this step; None for no dropout.
+      site: dropout site of the probabilities.
+
+    Returns:
+      [N, T, H, K] in the inputs' dtype.
+    """
+    mask = None
+    if noise is not None and dropout_rate > 0.0:
+        mask = site_words(noise, site), noise.rows
+    return _blocked(query, key, value, mask, dropout_rate)
+
+
+# What decides a dropout mask: its key as words [2], and the global rows [N].
+_Mask = tuple[jax.Array, jax.Array]
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _blocked(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    mask: _Mask | None,
+    dropout_rate: float,
+) -> jax.Array:
+    return _blocked_fwd(query, key, value, mask, dropout_rate)[0]
+
+
+def _blocked_fwd(query, key, value, mask, dropout_rate):
+    """Block after block of queries, each with the keys that it sees."""
+    query = _heads_first(query)
+    key_value = _heads_first(jnp.concatenate([key, value], axis=2))  # [N, 2 H, T, K]
+    outputs, log_sums = [], []
+    for start, stop in _blocks(query.shape[2]):
+        rows, columns = slice(start, stop), slice(0, stop)
+        keys, values = jnp.split(key_value[:, :, columns], 2, axis=1)
+        scores = product("NHTK,NHSK->NHTS", query[:, :, rows], keys)
+        scores = _mask_future(scores / math.sqrt(query.shape[-1]), start)
+        highest = scores.max(-1, keepdims=True)
+        weights = jnp.exp(scores - highest)
+        total = weights.sum(-1, keepdims=True)
+        drop = _block_dropout(mask, query.shape, rows, columns, dropout_rate)
+        kept = drop(weights).astype(value.dtype)
+        summed = product("NHTS,NHSK->NHTK", kept, values)
+        outputs.append((summed / total).astype(value.dtype))
+        log_sums.append(highest + jnp.log(total))
+    output = _heads_first(jnp.concatenate(outputs, axis=2))  # [N, T, H, K]
+    log_sum = jnp.concatenate(log_sums, axis=2)  # [N, H, T, 1]
+    return output, (query, key_value, output, log_sum, mask)
+
+
+def _blocked_bwd(dropout_rate, residuals, grad):
+    """Block after block of keys, each with the queries that see it.
+
+    Probabilities and masks are formed again. With P the probabilities, M the scaled
+    mask and A = P * M: dV = A^T dO, dS = P * (dO V^T * M - rowsum(dO * O)),
+    dQ = dS K, dK = dS^T Q. A single product gives Q K^T and dO V^T; it needs dO, so
+    XLA can not form Q K^T in the forward pass already and keep it.
+    """
+    query, key_value, output, log_sum, mask = residuals
+    dtype, (_, heads, seq_len, head_dim) = query.dtype, query.shape
+    correction = grad.astype(jnp.float32) * output.astype(jnp.float32)
+    correction = correction.sum(-1).swapaxes(1, 2)[..., None]  # [N, H, T, 1]
+    query_grad = jnp.concatenate([query, _heads_first(grad)], axis=1)  # [N, 2 H, T, K]
+    d_query = jnp.zeros(query.shape, jnp.float32)
+    d_keys, d_values = [], []
+    for start, stop in _blocks(seq_len):
+        rows, columns = slice(start, seq_len), slice(start, stop)
+        both = query_grad[:, :, rows]
+        products = product("NHTK,NHSK->NHTS", both, key_value[:, :, columns])
+        scores, d_kept = jnp.split(products, 2, axis=1)
+        scores = _mask_future(scores / math.sqrt(head_dim), 0)
+        probs = jnp.exp(scores - log_sum[:, :, rows])
+        drop = _block_dropout(mask, query.shape, rows, columns, dropout_rate)
+        d_scores = probs * (drop(d_kept) - correction[:, :, rows])
+        d_scores = (d_scores / math.sqrt(head_dim)).astype(dtype)
+        queries, grads = jnp.split(both, 2, axis=1)
+        d_keys.append(transposed_product(d_scores, queries).astype(dtype))
+        kept = drop(probs).astype(dtype)
+        d_values.append(transposed_product(kept, grads).astype(dtype))
+        keys = key_value[:, :heads, columns]
+        to_query = product("NHTS,NHSK->NHTK", d_scores, keys)
+        d_query = d_query.at[:, :, rows].add(to_query)
+    d_key, d_value = (jnp.concatenate(parts, axis=2) for parts in (d_keys, d_values))
+    return *map(_heads_first, (d_query.astype(dtype), d_key, d_value)), None
+
+
+_blocked.defvjp(_blocked_fwd, _blocked_bwd)
+
+
+def _heads_first(x: jax.Array) -> jax.Array:
+    """[N, T, H, K] to [N, H, T, K], or back."""
+    return row_major(x.swapaxes(1, 2))
+
+
+def _blocks(seq_len: int) -> list[tuple[int, int]]:
+    """(start, stop) of each block of positions."""
+    starts = range(0, seq_len, BLOCK_SIZE)
+    return [(start, min(start + BLOCK_SIZE, seq_len)) for start in starts]
+
+
+def _mask_future(scores: jax.Array, offset: int) -> jax.Array:
+    """Masks the scores of keys that come after the query.
+
+    Args:
+      scores: [N, H, queries, keys].
+      offset: positions from the first key to the first query.
+    """
+    queries, keys = (
+        jax.lax.broadcasted_iota(jnp.int32, scores.shape[2:], axis) for axis in (0, 1)
+    )
+    return jnp.where(keys <= queries + offset, scores, MASKED_SCORE)
+
+
+def _block_dropout(
+    mask: _Mask | None,
+    shape: tuple[int, ...],
+    rows: slice,
+    columns: slice,
+    rate: float,
+) -> Callable[[jax.Array], jax.Array]:
+    """Dropout on a block of the probabilities [H, T, T]; `shape` is [N, H, T, K]."""
+    if mask is None:
+        return lambda x: x
+    heads, seq_len = shape[1:3]
+    window = [(part.start, part.stop - part.start) for part in (rows, columns)]
+    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, [(0, heads), *window])
+    return lambda x: jnp.where(keep, x * keep_scale(rate), 0)

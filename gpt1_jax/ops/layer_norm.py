@@ -1,0 +1,50 @@
+"""LayerNorm over the last axis."""
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.ops.products import wait_for_gradient
+
+EPSILON = 1e-5  # released code; Flax's own default is 1e-6
+
+
+def plain_layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    """The formula of `layer_norm`; autodiff of it keeps the normalised input."""
+    x = x.astype(jnp.float32)
+    deviation = jnp.sqrt(x.var(-1, keepdims=True) + EPSILON)
+    return (x - x.mean(-1, keepdims=True)) / deviation * scale + bias
+
+
+@jax.custom_vjp
+def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+    """(x - mean) / sqrt(variance + 1e-5) * scale + bias, with the biased variance.
+
+    The normalised input is not kept for the backward pass, which forms it again.
+
+    Args:
+      x: [..., D] floats.
+      scale, bias: [D] float32.
+
+    Returns:
+      [..., D] float32.
+    """
+    return _layer_norm_fwd(x, scale, bias)[0]
+
+
+def _layer_norm_fwd(x, scale, bias):
+    mean = x.astype(jnp.float32).mean(-1, keepdims=True)
+    variance = jnp.square(x - mean).mean(-1, keepdims=True)
+    inverse = jax.lax.rsqrt(variance + EPSILON)
+    return (x - mean) * inverse * scale + bias, (x, mean, inverse, scale)
+
+
+def _layer_norm_bwd(residuals, grad):
+    (x, mean, inverse, scale), grad = wait_for_gradient(residuals, grad)
+    normed = (x - mean) * inverse
+    rows, scaled = tuple(range(x.ndim - 1)), grad * scale
+    along = (scaled * normed).mean(-1, keepdims=True)
+    dx = inverse * (scaled - scaled.mean(-1, keepdims=True) - normed * along)
+    return dx.astype(x.dtype), (grad * normed).sum(rows), grad.sum(rows)
+
+
+layer_norm.defvjp(_layer_norm_fwd, _layer_norm_bwd)

@@ -1,0 +1,225 @@
+"""The losses (eq. 1, 4, 5).
+
+The logits of a batch are the largest array of a training step, 5 GB at the paper's
+size. They are formed for a chunk of positions at a time, in training together with
+their gradient, and never kept.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.ops.products import product, transposed_product
+
+ROW_MULTIPLE = 128  # matrix units compute this many softmax rows at a time
+
+
+def plain_next_token_nll(
+    hidden: jax.Array, unembedding: jax.Array, tokens: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
+    """The formula of `next_token_nll`; autodiff of it keeps the logits."""
+    operands = hidden.astype(dtype), unembedding.astype(dtype)
+    scores = jnp.einsum("NTD,VD->NTV", *operands, preferred_element_type=jnp.float32)
+    labels = jnp.roll(tokens, -1, axis=1)[..., None]
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(scores), labels, axis=-1)
+    return nll[..., 0].at[:, -1].set(0.0)
+
+
+def next_token_nll(
+    hidden: jax.Array,
+    unembedding: jax.Array,
+    tokens: jax.Array,
+    dtype: jnp.dtype,
+    chunk: int = 0,
+) -> jax.Array:
+    """-log P of every token given those before it (eq. 1 and 2), for evaluation.
+
+    The first token is not predicted, as in the released code: T tokens have T - 1
+    losses.
+
+    Args:
+      hidden: [N, T, D], states of the last layer; position t has seen tokens 0..t.
+      unembedding: [rows, D], at least as many rows as token values.
+      tokens: [N, T] integers.
+      dtype: of the operands of the logits product; the rest is float32.
+      chunk: positions whose logits are formed at a time; 0 for all T.
+
+    Returns:
+      [N, T] float32, nats; column t is the loss of token t + 1, the last column 0.
+    """
+
+    def all_nll(kernel: jax.Array, *arrays: jax.Array) -> jax.Array:
+        def chunk_nll(_, part):
+            hidden, labels = part
+            return None, _softmax(hidden, labels, kernel, len(unembedding))[0]
+
+        return jax.lax.scan(chunk_nll, None, _chunks(chunk, *arrays))[1]
+
+    labels = jnp.roll(tokens, -1, axis=1)
+    nll = _with_padded_kernel(all_nll, unembedding, hidden.astype(dtype), labels)
+    return _unchunk(nll, tokens.shape).at[:, -1].set(0.0)
+
+
+def next_token_loss(
+    hidden: jax.Array,
+    unembedding: jax.Array,
+    tokens: jax.Array,
+    weights: jax.Array,
+    dtype: jnp.dtype,
+    chunk: int = 0,
+) -> jax.Array:
+    """The sum of weights * `next_token_nll`, for training.
+
+    Gradients are formed with the loss, chunk by chunk, from operands of `dtype` with
+    float32 sums.
+
+    Args:
+      hidden, unembedding, tokens, dtype, chunk: see `next_token_nll`.
+      weights: [N, T] float32; column t weighs the loss of token t + 1, the last
+        column is ignored.
+
+    Returns:
+      Scalar float32.
+    """
+    labels = jnp.roll(tokens, -1, axis=1)
+    weights = jnp.asarray(weights).at[:, -1].set(0.0)
+    return _weighted_nll(hidden.astype(dtype), unembedding, labels, weights, chunk)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
+def _weighted_nll(
+    hidden: jax.Array,
+    unembedding: jax.Array,
+    labels: jax.Array,
+    weights: jax.Array,
+    chunk: int,
+) -> jax.Array:
+    return _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk)[0]
+
+
+def _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk):
+    rows = len(unembedding)
+
+    def with_gradients(kernel: jax.Array, *arrays: jax.Array) -> Any:
+        def add_chunk(d_kernel, part):
+            hidden, labels, weights = part
+            nll, scores, log_sum = _softmax(hidden, labels, kernel, rows)
+            probs = jnp.exp(scores - log_sum[:, None])
+            one_hot = jax.lax.broadcasted_iota(labels.dtype, scores.shape, 1)
+            one_hot = one_hot == labels[:, None]
+            d_scores = ((probs - one_hot) * weights[:, None]).astype(hidden.dtype)
+            d_hidden = product("rv,vd->rd", d_scores, kernel).astype(hidden.dtype)
+            return d_kernel + transposed_product(d_scores, hidden), (nll, d_hidden)
+
+        zeros = jnp.zeros(kernel.shape, jnp.float32)
+        d_kernel, parts = jax.lax.scan(add_chunk, zeros, _chunks(chunk, *arrays))
+        return d_kernel[:rows], *parts
+
+    d_kernel, nll, d_hidden = _with_padded_kernel(
+        with_gradients, unembedding, hidden, labels, weights
+    )
+    nll, d_hidden = (_unchunk(x, labels.shape) for x in (nll, d_hidden))
+    return (weights * nll).sum(), (d_hidden, d_kernel, nll)
+
+
+def _weighted_nll_bwd(chunk, residuals, grad):
+    d_hidden, d_kernel, nll = residuals
+    d_hidden = (grad * d_hidden.astype(jnp.float32)).astype(d_hidden.dtype)
+    return d_hidden, grad * d_kernel, None, grad * nll
+
+
+_weighted_nll.defvjp(_weighted_nll_fwd, _weighted_nll_bwd)
+
+
+def _softmax(
+    hidden: jax.Array, labels: jax.Array, kernel: jax.Array, rows: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """-log P [R], scores [R, padded rows] and log-normalisers [R] of R positions."""
+    scores = product("rd,vd->rv", hidden, kernel)
+    if len(kernel) > rows:
+        padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
+        scores = jnp.where(padding, -jnp.inf, scores)
+    log_sum = jax.nn.logsumexp(scores, axis=-1)
+    label_scores = jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+    return log_sum - label_scores, scores, log_sum
+
+
+def _with_padded_kernel(
+    function: Callable[..., Any],
+    unembedding: jax.Array,
+    hidden: jax.Array,
+    *arrays: jax.Array,
+) -> Any:
+    """`function(kernel, hidden, *arrays)` with the softmax rows in hidden's dtype.
+
+    If the cast makes a copy anyway, an accelerator's copy is padded with zero rows to
+    a multiple of `ROW_MULTIPLE`.
+    """
+
+    def call(multiple: int, unembedding: jax.Array, *arrays: jax.Array) -> Any:
+        kernel = unembedding.astype(hidden.dtype)
+        missing = -len(kernel) % multiple
+        return function(jnp.pad(kernel, ((0, missing), (0, 0))), *arrays)
+
+    plain, padded = (functools.partial(call, rows) for rows in (1, ROW_MULTIPLE))
+    if hidden.dtype == unembedding.dtype:
+        return plain(unembedding, hidden, *arrays)
+    return jax.lax.platform_dependent(
+        unembedding, hidden, *arrays, cpu=plain, default=padded
+    )
+
+
+def _chunks(chunk: int, *arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """[N, T, ...] to [T / chunk, N chunk, ...], padded with zeros."""
+
+    def split(x: jax.Array) -> jax.Array:
+        length = x.shape[1]
+        size = min(chunk, length) or length
+        filled = jnp.pad(x, ((0, 0), (0, -length % size)) + ((0, 0),) * (x.ndim - 2))
+        parts = filled.reshape(len(x), -1, size, *x.shape[2:]).swapaxes(0, 1)
+        return parts.reshape(len(parts), -1, *x.shape[2:])
+
+    return tuple(split(x) for x in arrays)
+
+
+def _unchunk(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """The inverse of `_chunks`; `shape` is [N, T]."""
+    num_seqs, length = shape
+    parts = x.reshape(len(x), num_seqs, -1, *x.shape[2:]).swapaxes(0, 1)
+    return parts.reshape(num_seqs, -1, *x.shape[2:])[:, :length]
+
+
+def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
+    """Weights of `next_token_loss` for the auxiliary objective L1 (eq. 5).
+
+    As in the released code, each sequence is averaged over its own predicted tokens,
+    then the sequences are averaged: a short one weighs as much as a long one, and
+    padding weighs nothing. Delimiter and extract token are predicted too.
+
+    Args:
+      lengths: [N] integers, real tokens of each sequence, at least 2.
+      seq_len: T.
+
+    Returns:
+      [N, T] float32; column t weighs the loss of token t + 1.
+    """
+    predicted = (lengths - 1)[:, None]
+    counted = jnp.arange(seq_len) < predicted
+    return counted / (predicted * len(lengths)).astype(jnp.float32)
+
+
+def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """L2 (eq. 4), averaged over examples: cross-entropy in nats.
+
+    A single column of logits is a regression; its loss is the squared error.
+
+    Args:
+      logits: [B, K] float32.
+      targets: [B, K] float32, probabilities; scores where K = 1.
+    """
+    if logits.shape[1] == 1:
+        return jnp.square(logits - targets).mean()
+    return -(targets * jax.nn.log_softmax(logits)).sum(axis=1).mean()

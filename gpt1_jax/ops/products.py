@@ -1,0 +1,112 @@
+"""Matrix products with float32 sums, in the form that suits the platform."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.experimental.layout import Layout, with_layout_constraint
+
+
+def plain_matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """The formula of `matmul`; autodiff of it multiplies float32 gradients."""
+    return jnp.dot(
+        x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32
+    )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """[..., I] x [I, O] -> [..., O] float32, with operands rounded to `dtype`.
+
+    The backward pass rounds its operands too, including the incoming gradient;
+    autodiff would multiply in float32. Sums and the kernel's gradient are float32.
+    """
+    return product("...i,io->...o", x.astype(dtype), kernel.astype(dtype))
+
+
+def _matmul_fwd(x, kernel, dtype):
+    return matmul(x, kernel, dtype), (x, kernel)
+
+
+def _matmul_bwd(dtype, residuals, grad):
+    (x, kernel), grad = wait_for_gradient(residuals, grad)
+    grad = grad.astype(dtype)
+    dx = product("...o,io->...i", grad, kernel.astype(dtype)).astype(dtype)
+    rows, outputs = (a.reshape(-1, a.shape[-1]) for a in (x.astype(dtype), grad))
+    return dx.astype(x.dtype), transposed_product(rows, outputs)
+
+
+matmul.defvjp(_matmul_fwd, _matmul_bwd)
+
+
+def product(equation: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """An einsum with float32 sums.
+
+    Returns:
+      float32; on an accelerator the values have been rounded to the operands' dtype.
+    """
+
+    def unrounded(left: jax.Array, right: jax.Array) -> jax.Array:
+        return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
+
+    def rounded(left: jax.Array, right: jax.Array) -> jax.Array:
+        return jnp.einsum(equation, left, right).astype(jnp.float32)
+
+    # Rounding spares an accelerator from writing float32 to memory. XLA's CPU backend
+    # has fast bfloat16 products only with float32 results.
+    return jax.lax.platform_dependent(left, right, cpu=unrounded, default=rounded)
+
+
+def transposed_product(left: jax.Array, right: jax.Array) -> jax.Array:
+    """left^T right: [..., N, I] x [..., N, O] -> [..., I, O] float32."""
+
+    def copied(left: jax.Array, right: jax.Array) -> jax.Array:
+        left = row_major(left.swapaxes(-1, -2))
+        return jnp.einsum(
+            "...in,...no->...io", left, right, preferred_element_type=jnp.float32
+        )
+
+    def direct(left: jax.Array, right: jax.Array) -> jax.Array:
+        return jnp.einsum(
+            "...ni,...no->...io", left, right, preferred_element_type=jnp.float32
+        )
+
+    # XLA's CPU backend is slow when it sums over the rows of both operands: copying
+    # the transpose pays, except for a pair of float32 matrices.
+    if left.ndim == 2 and left.dtype == jnp.float32:
+        return direct(left, right)
+    return jax.lax.platform_dependent(left, right, cpu=copied, default=direct)
+
+
+def row_major(x: jax.Array) -> jax.Array:
+    """`x`, stored in the order of its axes: a transpose becomes a copy.
+
+    On a CPU, where products of such arrays are faster; elsewhere XLA chooses.
+    """
+    return jax.lax.platform_dependent(x, cpu=_row_major, default=lambda x: x)
+
+
+@custom_partitioning
+def _row_major(x: jax.Array) -> jax.Array:
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+
+
+def _partition(mesh: jax.sharding.Mesh, arguments: Any, result: Any) -> Any:
+    """Lays out each device's own part; XLA would gather the whole array on each."""
+    del result
+    sharding = arguments[0].sharding
+    return mesh, _row_major.fun, sharding, (sharding,)
+
+
+_row_major.def_partition(partition=_partition, sharding_rule="... -> ...")
+
+
+def wait_for_gradient(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
+    """Both arguments, unchanged; XLA can use neither before it has the gradient.
+
+    Without this barrier XLA computes from the residuals in the forward pass and keeps
+    the results until the backward pass.
+    """
+    return jax.lax.optimization_barrier((residuals, grad))

@@ -1,0 +1,44 @@
+"""The paper's results: Tables 2 to 5, and what was published beside it."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+
+class Row(NamedTuple):
+    """A column of the paper's tables, a line of ours. Values are points."""
+
+    title: str
+    gpt1: float | None
+    scratch: float | None  # Table 5, "Transformer w/o pre-training"
+    table: int | None  # None: not in the paper
+    subset: str = ""  # of the task's split, "" for all of it
+    metric: str = "accuracy"
+    split: str = "test"  # that the paper's values were measured on
+
+
+# Tables 2 to 5. Without pre-training, MNLI is the mean of m and mm. WNLI is from the
+# GLUE leaderboard, COPA from the announcement.
+PAPER: Mapping[str, Sequence[Row]] = {
+    "mnli": [
+        Row("MNLI-m", 82.1, 75.7, 2, "matched"),
+        Row("MNLI-mm", 81.4, 75.7, 2, "mismatched"),
+    ],
+    "snli": [Row("SNLI", 89.9, None, 2)],
+    "sci_tail": [Row("SciTail", 88.3, None, 2)],
+    "qnli": [Row("QNLI", 88.1, 71.2, 2)],
+    "rte": [Row("RTE", 56.0, 53.8, 2)],
+    "story_cloze": [Row("Story Cloze", 86.5, None, 3)],
+    "race": [
+        Row("RACE-m", 62.9, None, 3, "middle"),
+        Row("RACE-h", 57.4, None, 3, "high"),
+        Row("RACE", 59.0, None, 3),
+    ],
+    "cola": [Row("CoLA", 45.4, 18.9, 4, metric="matthews")],
+    "sst2": [Row("SST-2", 91.3, 84.0, 4)],
+    "mrpc": [Row("MRPC", 82.3, 79.4, 4, metric="f1")],
+    "stsb": [Row("STS-B", 82.0, 30.9, 4, metric="pearson")],
+    "qqp": [Row("QQP", 70.3, 65.5, 4, metric="f1")],
+    "wnli": [Row("WNLI", 53.4, None, None)],
+    "copa": [Row("COPA", 78.6, None, None)],
+}
+PAPER_GLUE = 72.8  # Table 4

@@ -1,0 +1,1 @@
+"""What is on disk in a run folder: written, checked, found again."""

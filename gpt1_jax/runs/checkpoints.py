@@ -1,0 +1,369 @@
+"""Checkpoints of a run, and the rules by which it resumes.
+
+This is the only file that imports orbax. A checkpoint is one folder a step under
+`checkpoints/`: the train state, a metadata record (configuration, tokenizer, corpus,
+data position) and `manifest.json`, the SHA-256 of every file. `measured.json` joins
+them once the state has been evaluated.
+
+Resume policy, in order:
+ 1. No checkpoint: the run starts at step 0.
+ 2. The newest checkpoint whose files match its manifest is used. One that does not
+    match, or has none, is moved to `damaged_checkpoints/`, loudly, and the one before
+    it is tried. Nothing is deleted.
+ 3. If there were checkpoints and all of them are damaged, the run refuses to start.
+ 4. If the checkpoint belongs to another configuration, tokenizer or corpus, the run
+    refuses to start, naming each difference, and touches nothing.
+ 5. Otherwise state and data position are those of the checkpoint, bit for bit.
+
+A save is written under a temporary name and renamed once it is whole, manifest
+included, so a process killed in the middle of a save leaves the checkpoints before it.
+"""
+
+import contextlib
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from etils import epath
+from orbax.checkpoint import checkpoint_managers
+
+from gpt1_jax.config import CheckpointConfig, read_json
+from gpt1_jax.data.files import write_json
+from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import check_room, no_room
+from gpt1_jax.runs.manifest import find_damage, write_manifest
+
+_MEASURED_FILE = "measured.json"
+# Not in the manifest: what is written after it, by orbax or by `Checkpoints.measured`.
+_UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", _MEASURED_FILE}
+
+
+class Best(NamedTuple):
+    """The metric that ranks checkpoints."""
+
+    metric: str
+    highest: bool  # whether the highest is the best, or the lowest
+
+
+LOWEST_LOSS = Best("valid_loss", highest=False)
+NEWEST, BEST = -1, -2  # in place of a step
+
+
+class Checkpoints:
+    """Saves and restores the train state of one run folder.
+
+    Args:
+      workdir: the run folder, local or gs://.
+      config: how many to keep.
+      best: ranks them; the best are kept beside the latest.
+    """
+
+    def __init__(
+        self, workdir: epath.Path, config: CheckpointConfig, best: Best = LOWEST_LOSS
+    ):
+        self.best = best
+        self._directory = workdir / "checkpoints"
+        self._damaged = workdir / "damaged_checkpoints"
+        self._saving: int | None = None
+        self._state_bytes = 0
+        self._scores: dict[int, float] = {}  # of the steps on disk
+        self._policy = _LatestAndBest(config, best, self._scores)
+        self._options = ocp.CheckpointManagerOptions(
+            preservation_policy=self._policy,
+            cleanup_tmp_directories=True,
+            async_options=ocp.AsyncOptions(
+                post_finalization_callback=self._write_manifest
+            ),
+        )
+        self._manager = ocp.CheckpointManager(self._directory, options=self._options)
+        self._scores.update(_read_scores(self._directory, best.metric))
+
+    def latest_step(self) -> int | None:
+        """The newest step saved or being saved."""
+        return self._manager.latest_step()
+
+    def save(self, step: int, state: Any, metadata: Mapping[str, Any]) -> None:
+        """Starts saving a state; returns before the files are written.
+
+        Args:
+          step: of the state; one that is saved already is left as it is.
+          state: to save; may be donated afterwards.
+          metadata: JSON values that say what the state belongs to.
+
+        Raises:
+          OSError: if the disk has no room for it, or had none for the one before.
+        """
+        self.wait()
+        if step == self._manager.latest_step():
+            return
+        self._state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
+        check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
+        self._saving = step
+        self._scores.pop(step, None)
+        saved = self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                state=ocp.args.StandardSave(state), metadata=ocp.args.JsonSave(metadata)
+            ),
+        )
+        if not saved:
+            raise RuntimeError(
+                f"The checkpoint of step {step} was not saved: {self._directory} "
+                f"already holds step {self._manager.latest_step()}."
+            )
+
+    def measured(self, step: int, score: float) -> None:
+        """Notes the score of a saved step, and lets go of what is now too much.
+
+        Args:
+          step: that was evaluated; one that is not saved is ignored.
+          score: its value of `best.metric`.
+        """
+        self.wait()
+        if step not in self._manager.all_steps() or not math.isfinite(score):
+            return
+        self._scores[step] = score
+        if is_main_process():
+            record = {**self.best._asdict(), "value": score}
+            write_json(self._directory / str(step) / _MEASURED_FILE, record)
+        steps = sorted(self._manager.all_steps())
+        for each, kept in zip(steps, self._policy.keeps(steps), strict=True):
+            if not kept:
+                self._manager.delete(each)
+
+    def restore(
+        self, target: Any, check: Callable[[Mapping[str, Any]], None]
+    ) -> Any | None:
+        """The state to go on from, by the policy at the head of this file.
+
+        Args:
+          target: shapes, dtypes and shardings of the state (`jax.ShapeDtypeStruct`).
+          check: raises a ValueError if the metadata is another run's.
+
+        Returns:
+          The restored state, or None if the run starts afresh.
+        """
+        steps = sorted(self._manager.all_steps(), reverse=True)
+        for step in steps:
+            problem = find_damage(self._directory / str(step))
+            if problem:
+                self._set_aside(step, problem)
+                continue
+            items = self._manager.restore(
+                step, args=ocp.args.Composite(metadata=ocp.args.JsonRestore())
+            )
+            check(items.metadata)
+            return self._manager.restore(
+                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
+            ).state
+        if steps:
+            raise ValueError(
+                f"All checkpoints of this run (steps {steps}) are damaged; they are in "
+                f"{self._damaged}. Start afresh by running the same command again, or "
+                "name another --workdir."
+            )
+        return None
+
+    def wait(self) -> None:
+        """Returns once the save under way is whole on disk.
+
+        Raises:
+          OSError: if the disk had no room for it.
+        """
+        with self._explained():
+            self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Waits for the save under way and frees the manager."""
+        with self._explained():
+            self._manager.close()
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Makes the error of a save one line, where the disk is full."""
+        try:
+            yield
+        except Exception as error:
+            if "No space left" not in f"{error} {error.__cause__}":
+                raise
+            what = f"the checkpoint of step {self._saving}"
+            message = no_room(self._directory, self._state_bytes, what)
+            raise OSError(message) from error
+
+    def _write_manifest(self) -> None:
+        """Called by orbax when all files are written, before the final rename."""
+        if not is_main_process():
+            return
+        for folder in self._directory.glob(f"{self._saving}*"):
+            write_manifest(folder, leave_out=_UNHASHED)
+
+    def _set_aside(self, step: int, problem: str) -> None:
+        number = 0
+        while (target := self._damaged / f"{step}-{number}").exists():
+            number += 1
+        say(
+            f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved it "
+            f"to {target} and trying the one before it."
+        )
+        if is_main_process():
+            self._damaged.mkdir(parents=True, exist_ok=True)
+            (self._directory / str(step)).rename(target)
+        self._scores.pop(step, None)
+        self._manager.reload()
+
+
+def abstract_state(state: Any, sharding: Any) -> Any:
+    """Shapes and dtypes of a state, placed by `sharding`, as `restore` takes them.
+
+    Args:
+      state: arrays, or their shapes.
+      sharding: of each array, a tree like `state`.
+    """
+    return jax.tree.map(
+        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, sharding
+    )
+
+
+@dataclasses.dataclass
+class _LatestAndBest(checkpoint_managers.PreservationPolicy):
+    """Which steps to keep; of equally good ones the earliest.
+
+    Orbax itself forgets what it was told was measured when the run ends.
+    """
+
+    config: CheckpointConfig
+    best: Best
+    scores: Mapping[int, float]
+
+    def should_preserve(
+        self, checkpoints: Sequence[Any], *, context: Any
+    ) -> Sequence[bool]:
+        del context
+        return self.keeps([checkpoint.step for checkpoint in checkpoints])
+
+    def keeps(self, steps: Sequence[int]) -> list[bool]:
+        """Whether each of the steps is kept."""
+        kept = sorted(steps)[-self.config.keep_latest :]
+        known = {s: self.scores[s] for s in steps if s in self.scores}
+        kept += _best_first(known, self.best.highest)[: self.config.keep_best]
+        return [step in kept for step in steps]
+
+
+class SavedParams(NamedTuple):
+    """What another run can start from."""
+
+    step: int
+    params: Any  # nested dict of float32 numpy arrays
+    metadata: Mapping[str, Any]
+
+
+def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
+    """Reads the parameters alone, and changes nothing in the run folder.
+
+    Args:
+      workdir: a run folder, local or gs://.
+      step: a saved step, `NEWEST`, or `BEST` by the run's own metric.
+
+    Raises:
+      FileNotFoundError: if there is no such step.
+      ValueError: if the files of the step are not those that were saved.
+    """
+    directory = workdir / "checkpoints"
+    steps = _saved_steps(directory)
+    if not steps:
+        raise FileNotFoundError(
+            f"{workdir} holds no checkpoint; name the folder of a run that has saved "
+            "one. A suite keeps those of its runs with "
+            "--config.suite.keep_checkpoints=True."
+        )
+    if step == BEST:
+        step = _best_step(directory, steps)
+    chosen = steps[-1] if step == NEWEST else step
+    if chosen not in steps:
+        raise FileNotFoundError(
+            f"{workdir} has no checkpoint of step {chosen}; it has {steps}."
+        )
+    folder = directory / str(chosen)
+    if problem := find_damage(folder):
+        others = [number for number in steps if number != chosen]
+        raise ValueError(
+            f"The checkpoint {folder} is damaged: {problem}. Other steps there: "
+            f"{others or 'none'}."
+        )
+    reader = _reader()
+    saved = reader.metadata(folder).item_metadata["state"].tree["params"]
+    target = {
+        "params": jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype), saved)
+    }
+    as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
+    state = ocp.args.PyTreeRestore(target, as_numpy, partial_restore=True)
+    items = ocp.args.Composite(state=state, metadata=ocp.args.JsonRestore())
+    restored = reader.restore(folder, args=items)
+    return SavedParams(chosen, restored.state["params"], restored.metadata)
+
+
+def _saved_steps(directory: epath.Path) -> list[int]:
+    return sorted(
+        int(path.name)
+        for path in (directory.iterdir() if directory.exists() else ())
+        if path.name.isdigit()
+    )
+
+
+def _reader() -> ocp.Checkpointer:
+    return ocp.Checkpointer(
+        ocp.CompositeCheckpointHandler(
+            state=ocp.PyTreeCheckpointHandler(), metadata=ocp.JsonCheckpointHandler()
+        )
+    )
+
+
+def _best_step(directory: epath.Path, steps: list[int]) -> int:
+    """The step with the best score; the newest where none was measured."""
+    scores: dict[Best, dict[int, float]] = {}
+    for step in steps:
+        for best, value in _measured(directory / str(step)).items():
+            scores.setdefault(best, {})[step] = value
+    if not scores:
+        return steps[-1]
+    best, by_step = next(iter(scores.items()))
+    return _best_first(by_step, best.highest)[0]
+
+
+def _best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
+    """Steps by their score, of equally good ones the earliest first."""
+    sign = -1 if highest else 1
+    return sorted(scores, key=lambda step: (sign * scores[step], step))
+
+
+def _read_scores(directory: epath.Path, metric: str) -> dict[int, float]:
+    """A metric of all saved steps that have it; damaged ones are seen to later."""
+    return {
+        step: value
+        for step in _saved_steps(directory)
+        for best, value in _measured(directory / str(step)).items()
+        if best.metric == metric
+    }
+
+
+def _measured(folder: epath.Path) -> dict[Best, float]:
+    """What was measured of one checkpoint; nothing where that cannot be read."""
+    try:
+        if (folder / _MEASURED_FILE).exists():
+            record = read_json(folder / _MEASURED_FILE)
+            best = Best(record["metric"], record["highest"])
+            return {best: float(record["value"])}
+        # Versions before 0.2 kept it in the metadata, without the direction.
+        items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
+        metrics = _reader().restore(folder, args=items).metadata["metrics"]
+        return {
+            Best(name, highest=name != LOWEST_LOSS.metric): float(value)
+            for name, value in metrics.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

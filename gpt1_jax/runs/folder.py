@@ -1,0 +1,108 @@
+"""The run folder: where it is, and whether a run may go on in it."""
+
+import os
+import shutil
+from typing import TypeVar
+
+import jax
+from etils import epath
+
+from gpt1_jax.config import JobConfig, adopt_older, read_json
+from gpt1_jax.data.files import write_json
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.identity import refuse_changes
+
+CONFIG_FILE = "config.json"
+RESULTS_FILE = "results.json"  # of a finished fine-tuned run
+
+Config = TypeVar("Config", bound=JobConfig)
+
+
+def locate(workdir: str) -> epath.Path:
+    """The run folder as an absolute path, as orbax wants it; gs:// stays as it is."""
+    return epath.Path(workdir if "://" in workdir else os.path.abspath(workdir))
+
+
+def has_begun(folder: epath.Path) -> bool:
+    """Whether the folder holds checkpoints or results."""
+    checkpoints = folder / "checkpoints"
+    saved = checkpoints.exists() and any(checkpoints.iterdir())
+    return saved or (folder / RESULTS_FILE).exists()
+
+
+def begin(folder: epath.Path, config: Config) -> Config:
+    """Makes a run folder, or checks that the run in it may go on.
+
+    Args:
+      folder: of the run.
+      config: of the run.
+
+    Returns:
+      The configuration; in a folder of an older version, keys that are newer than it
+      have the value that does what the run did so far.
+
+    Raises:
+      PermissionError: if nothing can be written there.
+      ValueError: if it holds checkpoints or results of another configuration.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / f".writable-{jax.process_index()}"
+        probe.write_text("")
+        probe.unlink()
+    except OSError as error:
+        raise PermissionError(
+            f"The run folder {folder} cannot be written ({error.strerror}); name "
+            "another with --workdir=DIR."
+        ) from error
+    if not (has_begun(folder) and (folder / CONFIG_FILE).exists()):
+        return config
+    saved = read_json(folder / CONFIG_FILE)
+    config, notes = adopt_older(config, saved)
+    refuse_changes(saved, config.to_dict(), str(folder))
+    for note in notes:
+        say(note)
+    return config
+
+
+def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
+    """Writes the resolved configuration and the tokenizer."""
+    if not is_main_process():
+        return
+    write_json(folder / CONFIG_FILE, config.to_dict())
+    if not (folder / "tokenizer").exists():
+        tokenizer.save(folder / "tokenizer")
+
+
+def own_tokenizer(folder: epath.Path) -> epath.Path | None:
+    """The tokenizer of a run that has begun, which it keeps to its end."""
+    tokenizer = folder / "tokenizer"
+    return tokenizer if has_begun(folder) and tokenizer.exists() else None
+
+
+def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
+    """Refuses to write where the disk has too little room.
+
+    Args:
+      folder: that is written to; a remote one has room.
+      num_bytes: that are about to be written.
+      what: is written.
+
+    Raises:
+      OSError: naming the folder and the room needed.
+    """
+    if "://" in str(folder):
+        return
+    free = shutil.disk_usage(folder).free
+    if free < num_bytes:
+        raise OSError(no_room(folder, num_bytes, what))
+
+
+def no_room(folder: epath.PathLike, num_bytes: int, what: str) -> str:
+    """The message of a full disk."""
+    return (
+        f"The disk of {folder} is full: {what} needs {num_bytes / 1e6:,.1f} MB. What "
+        "is saved there is whole; make room and run the same command again to go on."
+    )

@@ -1,0 +1,109 @@
+"""What a checkpoint belongs to, and when a run is no longer the same run."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+import gpt1_jax
+from gpt1_jax.config import flatten, upgrade
+
+_WAY_OUT = "Give the saved values, or name another --workdir for a new run."
+
+# What a checkpoint's future depends on: a resumed run must agree on all of it.
+# Everything else (cadences, cache folders, layer loop, ...) may change freely.
+_FREE_KEYS = {
+    "preset",
+    "model.layer_loop",
+    "model.remat",
+    "data.cache_dir",
+    "data.num_workers",
+    "train.max_nonfinite_steps",
+    "train.compilation_cache_dir",
+}
+_FREE_SECTIONS = {"eval", "checkpoint", "log", "suite"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Identity:
+    """What a checkpoint belongs to: it is saved with it and compared on resume."""
+
+    config: Mapping[str, Any]
+    tokenizer_fingerprint: str
+    data_fingerprint: str
+
+    def metadata(self, step: int) -> dict[str, Any]:
+        """The record saved beside the state of a step."""
+        return {
+            "config": self.config,
+            "tokenizer": self.tokenizer_fingerprint,
+            "corpus": self.data_fingerprint,
+            "data": {"next_index": step},
+            "versions": {"gpt1_jax": gpt1_jax.__version__, "jax": jax.__version__},
+        }
+
+    def check(self, saved: Mapping[str, Any]) -> None:
+        """Raises a ValueError if a saved record is another run's."""
+        refuse_changes(saved["config"], self.config, "this run folder")
+        for name, found, what in (
+            ("tokenizer", self.tokenizer_fingerprint, "maps text to other ids"),
+            ("corpus", self.data_fingerprint, "was prepared from other text"),
+        ):
+            if saved[name] != found:
+                raise ValueError(
+                    f"The {name} of this run {what}: its fingerprint is {found[:12]}, "
+                    f"the checkpoint's {saved[name][:12]}. {_WAY_OUT}"
+                )
+
+
+def refuse_changes(
+    saved: Mapping[str, Any], current: Mapping[str, Any], where: str
+) -> None:
+    """Raises a ValueError if a configuration would make the saved run another one.
+
+    Args:
+      saved: the values read back, of this version or an older one.
+      current: `config.to_dict()` of the run that wants to go on.
+      where: the place of the saved run, for the message.
+    """
+    if saved.get("job") != current["job"]:
+        raise ValueError(
+            f"The checkpoints in {where} belong to a run of the job "
+            f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
+        )
+    changes = changed_keys(saved, current)
+    if changes:
+        listed = "; ".join(
+            f"config.{key} is {now!r}, saved {before!r}"
+            for key, (before, now) in changes.items()
+        )
+        raise ValueError(
+            f"The checkpoints in {where} belong to another configuration: {listed}. "
+            + _WAY_OUT
+        )
+
+
+def changed_keys(
+    saved: Mapping[str, Any], current: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
+    """The keys whose change would make a resumed run another run.
+
+    Args:
+      saved: `config.to_dict()` as read back from a checkpoint.
+      current: the same of the run that wants to resume.
+
+    Returns:
+      `{key: (saved value, current value)}`, empty when the run may resume.
+    """
+    before, now = (
+        flatten(json.loads(json.dumps(each))) for each in (upgrade(saved), current)
+    )
+    return {
+        key: (before.get(key), now.get(key))
+        for key in sorted(before.keys() | now.keys())
+        if key not in _FREE_KEYS
+        and key.split(".")[0] not in _FREE_SECTIONS
+        and before.get(key) != now.get(key)
+    }

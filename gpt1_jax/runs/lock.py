@@ -1,0 +1,178 @@
+"""One run folder, one owner.
+
+The owner writes `run.lock` (its host, process and a counter that it raises every few
+seconds) and removes it at the end. A lock of this machine whose process is gone is
+taken over at once; one of another machine when its counter has stood still for a
+while. No file is locked by the system, so this works on gs:// and network disks too.
+In a run of several processes the main one owns the folder for all of them.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from etils import epath
+
+from gpt1_jax.data.files import write_json
+from gpt1_jax.parallel.processes import agree, is_main_process
+from gpt1_jax.runs.console import say
+
+LOCK_FILE = "run.lock"
+BEAT_SECONDS = 20.0  # between two counts of the owner
+PATIENCE_SECONDS = 60.0  # that the counter of another machine may stand still
+
+
+class FolderInUse(OSError):
+    """Another process works in the run folder."""
+
+
+@contextlib.contextmanager
+def owned(folder: epath.Path) -> Iterator[None]:
+    """Owns a run folder while the block runs.
+
+    Args:
+      folder: made if it is missing.
+
+    Raises:
+      FolderInUse: naming the owner, if there is one that is still at work.
+      PermissionError: if nothing can be written there.
+    """
+    problem = _acquire(folder / LOCK_FILE) if is_main_process() else None
+    if agree(problem is not None):
+        raise problem or FolderInUse(f"The run folder {folder} cannot be used.")
+    stop = threading.Event()
+    beat = threading.Thread(target=_beat, args=(folder / LOCK_FILE, stop), daemon=True)
+    if is_main_process():
+        beat.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        if is_main_process():
+            beat.join()
+            if _read(folder / LOCK_FILE).get("owner") == _OWNER:
+                (folder / LOCK_FILE).unlink(missing_ok=True)
+
+
+_OWNER = uuid.uuid4().hex  # of this process
+
+
+def _acquire(path: epath.Path) -> OSError | None:
+    """Takes the lock; what stands against it, if anything does."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if "://" not in str(path) and _create(path):
+            return None
+        if path.exists() and _is_alive(path):
+            return _in_use(path, _read(path))
+        write_json(path, _record(0))
+        if (held := _read(path)).get("owner") != _OWNER:  # another was as quick
+            return _in_use(path, held)
+    except OSError as error:
+        return PermissionError(
+            f"The run folder {path.parent} cannot be written ({error.strerror}); name "
+            "another with --workdir=DIR."
+        )
+    return None
+
+
+def _create(path: epath.Path) -> bool:
+    """Makes the lock if there is none; of several processes one succeeds."""
+    try:
+        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    except FileExistsError:
+        return False
+    with open(file, "w") as lock:
+        json.dump(_record(0), lock)
+    return True
+
+
+def _is_alive(path: epath.Path) -> bool:
+    """Whether the owner that a lock names is still at work."""
+    held = _read(path)
+    if not held:  # perhaps it is being written
+        time.sleep(0.5)
+        held = _read(path)
+    if held.get("owner") == _OWNER:
+        return True
+    if held.get("host") == socket.gethostname():
+        pid = held.get("pid")
+        return isinstance(pid, int) and _started(pid) == held.get("started")
+    if held:
+        say(
+            f"{path} was left by process {held.get('pid')} on {held.get('host')}; "
+            f"waiting up to {PATIENCE_SECONDS:.0f} s to see whether it is at work."
+        )
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while held and time.monotonic() < deadline:
+        time.sleep(min(1.0, PATIENCE_SECONDS))
+        if not path.exists():
+            return False
+        if _read(path).get("count") != held.get("count"):
+            return True
+    return False
+
+
+def _in_use(path: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
+    return FolderInUse(
+        f"The run folder {path.parent} is in use by process {held.get('pid')} on "
+        f"{held.get('host')}, since {held.get('since')}. Wait for it, name another "
+        f"--workdir, or, if no such process is at work, remove {path}."
+    )
+
+
+def _beat(path: epath.Path, stop: threading.Event) -> None:
+    """Counts up while the owner is at work, unless somebody took the lock."""
+    count = 0
+    while not stop.wait(BEAT_SECONDS):
+        count += 1
+        with contextlib.suppress(OSError):
+            if _read(path).get("owner") == _OWNER:
+                write_json(path, _record(count))
+
+
+def _record(count: int) -> dict[str, Any]:
+    return {
+        "owner": _OWNER,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "started": _started(os.getpid()),
+        "since": _SINCE,
+        "count": count,
+    }
+
+
+_SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _started(pid: int) -> str | None:
+    """When a process of this machine started; None if there is none.
+
+    Process numbers are used again, so the number alone would not tell.
+    """
+    stat = Path(f"/proc/{pid}/stat")
+    if stat.exists():
+        with contextlib.suppress(OSError, IndexError):
+            return stat.read_text().rpartition(")")[2].split()[19]
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return None
+    except PermissionError:
+        pass
+    return "alive"
+
+
+def _read(path: epath.Path) -> dict[str, Any]:
+    try:
+        held = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return held if isinstance(held, dict) else {}

@@ -1,0 +1,223 @@
+"""What a run writes down as it goes: metrics, TensorBoard, the progress bar."""
+
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import tqdm
+from etils import epath
+
+from gpt1_jax.data.files import write_whole
+from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import check_room
+
+METRICS_FILE = "metrics.jsonl"
+_TENSORBOARD = "tensorboard"
+_ROOM = 1 << 20  # bytes that the disk must have left for a record
+
+
+class Throughput(NamedTuple):
+    """What a step works through, and what that costs."""
+
+    unit: str  # "tokens" or "examples"
+    per_step: int
+    mfu_per_rate: float | None = None  # model FLOPs utilisation for each unit/s
+
+
+class Records:
+    """Metrics of one run, on the process that writes; a silent double elsewhere.
+
+    `metrics.jsonl` holds one JSON object a line: `{"step": .., "loss": ..}` for
+    training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
+    "sample": ..}` for generated text. A resumed run drops the lines after the step
+    it resumes from, so steps only ever grow, and writes TensorBoard's events anew
+    from those that stay.
+
+    Args:
+      workdir: the run folder, local or gs://; a remote one gets copies whenever
+        `publish` is called.
+      first_step: the step the run goes on from.
+      num_steps: the step it ends at.
+      throughput: to turn step times into a speed.
+      tensorboard: whether to write TensorBoard events.
+
+    Raises:
+      ValueError: if there is a metrics file that holds something else.
+      OSError: if the disk has no room.
+    """
+
+    def __init__(
+        self,
+        workdir: epath.Path,
+        first_step: int,
+        num_steps: int,
+        throughput: Throughput,
+        tensorboard: bool,
+    ):
+        self._active = is_main_process()
+        self._throughput = throughput
+        self._clock: tuple[int, float] | None = None
+        self._writer = None
+        if not self._active:
+            return
+        self._remote = workdir if "://" in str(workdir) else None
+        self._local = _local_folder(workdir) if self._remote else Path(workdir)
+        self._path = self._local / METRICS_FILE
+        check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
+        kept = _drop_after(self._path, first_step)
+        self._file = self._path.open("ab", buffering=0)
+        if tensorboard:
+            self._open_tensorboard(workdir, kept)
+        self._bar = tqdm.tqdm(
+            total=num_steps,
+            initial=first_step,
+            unit="step",
+            desc="train",
+            disable=None,  # off where standard error is no terminal
+            dynamic_ncols=True,
+            leave=None,  # stays on the screen unless another bar is above it
+        )
+
+    def _open_tensorboard(
+        self, workdir: epath.Path, records: list[dict[str, Any]]
+    ) -> None:
+        import tensorboardX  # loads PyTorch where that is installed: 1 s, 0.1 GB
+
+        for folder in {workdir, epath.Path(self._local)}:
+            if (folder / _TENSORBOARD).exists():
+                (folder / _TENSORBOARD).rmtree()
+        self._writer = tensorboardX.SummaryWriter(str(self._local / _TENSORBOARD))
+        for record in records:
+            self._add_events(record)
+
+    def step_done(self, step: int) -> None:
+        """Notes that a step has finished; the first one only starts the clock."""
+        if self._clock is None:
+            self._clock = (step, time.perf_counter())
+        if self._active:
+            self._bar.update(step - self._bar.n)
+
+    def pause_clock(self) -> None:
+        """Leaves what happens until the next finished step out of the step time."""
+        self._clock = None
+        if self._active:
+            self._bar.unpause()
+
+    def train(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Records training metrics, with the speed since the last record."""
+        record: dict[str, Any] = {"step": step, **metrics, **self._speed(step)}
+        self._clock = (step, time.perf_counter())
+        self.write(record)
+        if not self._active:
+            return
+        unit = self._throughput.unit
+        rate = record.get(f"{unit}_per_second")
+        shown = {"loss": f"{metrics['loss']:.3f}"}
+        if rate is not None:
+            shown[f"{unit}/s"] = f"{rate:,.0f}"
+        self._bar.set_postfix(shown)
+        if self._bar.disable:
+            speed = "" if rate is None else f"  {rate:,.0f} {unit}/s"
+            say(
+                f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}  "
+                f"lr {metrics['learning_rate']:.2e}{speed}"
+            )
+
+    def _speed(self, step: int) -> dict[str, float]:
+        if self._clock is None or step <= self._clock[0]:
+            return {}
+        unit, per_step, mfu_per_rate = self._throughput
+        seconds = (time.perf_counter() - self._clock[1]) / (step - self._clock[0])
+        speed = {"step_seconds": seconds, f"{unit}_per_second": per_step / seconds}
+        if mfu_per_rate is not None:
+            speed["mfu"] = per_step / seconds * mfu_per_rate
+        return speed
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Appends one line to `metrics.jsonl` and the same to TensorBoard."""
+        if not self._active:
+            return
+        check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
+        self._file.write((json.dumps(record) + "\n").encode())
+        self._add_events(record)
+
+    def _add_events(self, record: Mapping[str, Any]) -> None:
+        if self._writer is None:
+            return
+        for name, value in record.items():
+            if isinstance(value, str):
+                self._writer.add_text(name, value, record["step"])
+            elif name != "step":
+                self._writer.add_scalar(name, value, record["step"])
+        self._writer.flush()
+
+    def recorded(self, name: str, step: int) -> bool:
+        """Whether `metrics.jsonl` holds a metric of a step."""
+        if not self._active:
+            return True
+        return any(r["step"] == step and name in r for r in read_metrics(self._path))
+
+    def publish(self) -> None:
+        """Copies the records to a remote run folder; does nothing for a local one."""
+        if not self._active or self._remote is None:
+            return
+        for path in self._local.rglob("*"):
+            if path.is_file():
+                target = self._remote / path.relative_to(self._local).as_posix()
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(path.read_bytes())
+
+    def close(self) -> None:
+        """Flushes and closes everything."""
+        if self._active:
+            self._bar.close()
+            self._file.close()
+            if self._writer is not None:
+                self._writer.close()
+            self.publish()
+
+
+def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
+    """The records of a metrics file; a last line cut off by a crash is left out.
+
+    Raises:
+      ValueError: naming a line that is no record.
+    """
+    path = epath.Path(path)
+    if not path.exists():
+        return []
+    records = []
+    lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            record = None
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            records.append(record)
+        elif number < len(lines):
+            raise ValueError(
+                f"{path}:{number}: {line!r:.60} is no record of a run, a JSON object "
+                'with a whole "step". Move the file away to start a new one.'
+            )
+    return records
+
+
+def _local_folder(remote: epath.Path) -> Path:
+    """A local folder for the records of a remote run, holding its metrics so far."""
+    local = Path(tempfile.mkdtemp(prefix="gpt1_jax-records-"))
+    if (remote / METRICS_FILE).exists():
+        (local / METRICS_FILE).write_bytes((remote / METRICS_FILE).read_bytes())
+    return local
+
+
+def _drop_after(path: Path, step: int) -> list[dict[str, Any]]:
+    """Rewrites a metrics file with the records up to `step`, which it returns."""
+    kept = [record for record in read_metrics(path) if record["step"] <= step]
+    if path.exists():
+        write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
+    return kept

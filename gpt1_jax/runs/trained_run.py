@@ -1,0 +1,93 @@
+"""A run folder as something to start from: its model, tokenizer and parameters."""
+
+from typing import Any, NamedTuple
+
+import jax
+from etils import epath
+
+from gpt1_jax.config import (
+    FinetuneConfig,
+    ModelConfig,
+    PretrainConfig,
+    load_saved,
+    make_model_config,
+)
+from gpt1_jax.data import tokenizers
+from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
+from gpt1_jax.model.language_model import Params, init_params
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.checkpoints import NEWEST, read_params
+
+
+class TrainedRun(NamedTuple):
+    """What a run folder holds."""
+
+    folder: epath.Path
+    config: Any  # the frozen configuration of its job
+    tokenizer: Tokenizer
+    model: ModelConfig
+    step: int
+    params: Params  # numpy
+
+
+def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
+    """Reads configuration, tokenizer and parameters of a run; changes nothing there.
+
+    Args:
+      workdir: the run folder, local or gs://, of this version or an older one.
+      step: a saved step, or `NEWEST` or `BEST` of `gpt1_jax.runs.checkpoints`.
+
+    Raises:
+      FileNotFoundError: if there is no run, or no checkpoint of that step.
+      ValueError: if a file is damaged, or configuration, tokenizer and parameters do
+        not belong together.
+    """
+    folder = run_folder.locate(workdir)
+    config_file = folder / run_folder.CONFIG_FILE
+    if not config_file.exists():
+        raise FileNotFoundError(
+            f"{folder} is no run folder: it has no {run_folder.CONFIG_FILE}. Name the "
+            "--workdir of a run, for example runs/pretrain/quickstart."
+        )
+    config = load_saved(config_file)
+    tokenizer = tokenizers.load(folder / "tokenizer")
+    saved = read_params(folder, step)
+    fingerprint = str(saved.metadata.get("tokenizer"))
+    if fingerprint != tokenizer.fingerprint:
+        raise ValueError(
+            f"The tokenizer in {folder / 'tokenizer'} is not the one its checkpoint of "
+            f"step {saved.step} was trained with (fingerprints "
+            f"{tokenizer.fingerprint[:12]} and {fingerprint[:12]}); put the original "
+            "one back."
+        )
+    model = _model(config, tokenizer.vocab_size)
+    run = TrainedRun(folder, config, tokenizer, model, saved.step, saved.params)
+    _check_sizes(run)
+    return run
+
+
+def _model(config: PretrainConfig | FinetuneConfig, vocab_size: int) -> ModelConfig:
+    """The model of a run; a fine-tuned one has the special tokens too."""
+    if isinstance(config, FinetuneConfig):
+        vocab_size += NUM_SPECIAL_TOKENS
+    return make_model_config({**config.model, "vocab_size": vocab_size})
+
+
+def _check_sizes(run: TrainedRun) -> None:
+    """Refuses parameters that are not those of the model."""
+    expected = jax.eval_shape(lambda: init_params(run.model, jax.random.key(0)))
+    held = run.params.get("transformer", run.params)  # beside a fine-tuned one's head
+    asked, found = (
+        {
+            jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
+            for path, leaf in jax.tree_util.tree_leaves_with_path(params)
+        }
+        for params in (expected, held)
+    )
+    for name in sorted(asked.keys() | found.keys()):
+        if asked.get(name) != found.get(name):
+            raise ValueError(
+                f"The checkpoint in {run.folder} holds {name} of shape "
+                f"{found.get(name)}; its tokenizer and configuration ask for "
+                f"{asked.get(name)}. They do not belong together."
+            )

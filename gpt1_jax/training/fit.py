@@ -1,0 +1,213 @@
+"""What pre-training and fine-tuning do alike: from a plan to a trained run."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from etils import epath
+
+from gpt1_jax.config import CheckpointConfig, LogConfig, ModelConfig, TrainConfig
+from gpt1_jax.data.read_ahead import BatchSource, read_ahead
+from gpt1_jax.model import costs
+from gpt1_jax.parallel import devices
+from gpt1_jax.parallel.mesh import (
+    check_batch_size,
+    data_parallelism,
+    state_sharding,
+    to_global_batch,
+)
+from gpt1_jax.runs.checkpoints import Best, Checkpoints, abstract_state
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.identity import Identity
+from gpt1_jax.runs.records import Records, Throughput
+from gpt1_jax.training import loop
+from gpt1_jax.training.state import TrainState
+from gpt1_jax.training.steps import Step
+
+_MEMORY_SHARE = 0.5  # of a device, for activations; the rest is for all else
+
+
+class TrainingConfig(Protocol):
+    """The sections that every training job has."""
+
+    @property
+    def train(self) -> TrainConfig: ...
+    @property
+    def checkpoint(self) -> CheckpointConfig: ...
+    @property
+    def log(self) -> LogConfig: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """All that is decided about a run before its first step.
+
+    Attributes:
+      config: the sections of training, checkpoints and log.
+      folder: of the run.
+      identity: what its checkpoints belong to.
+      mesh: of its devices.
+      seed: of the dropout masks.
+      num_steps: updates of the whole run.
+      init: makes the state before the first step from `init_arguments`, arrays.
+      step: jitted, as `jit_step` makes it.
+      batches: this host's rows of each batch, by step.
+      evaluate: see `gpt1_jax.training.loop`.
+      evaluate_every: updates between evaluations.
+      evaluate_also: further updates to evaluate after.
+      save_evaluated: whether every evaluated state is saved.
+      best: the metric that ranks checkpoints.
+      throughput: what a step works through.
+    """
+
+    config: TrainingConfig
+    folder: epath.Path
+    identity: Identity
+    mesh: jax.sharding.Mesh
+    seed: int
+    num_steps: int
+    init: Callable[..., TrainState]
+    init_arguments: tuple[Any, ...]
+    step: Step
+    batches: BatchSource
+    evaluate: loop.Evaluate
+    evaluate_every: int
+    best: Best
+    throughput: Throughput
+    evaluate_also: tuple[int, ...] = ()
+    save_evaluated: bool = False
+
+
+def fit(plan: Plan) -> None:
+    """Trains to the end of a plan, from the newest checkpoint if there is one.
+
+    Raises:
+      Stopped: after a signal, once the state is saved.
+      FloatingPointError: when training has broken down.
+      ValueError: if the checkpoints belong to another run, or all are damaged.
+      OSError: if the disk is full.
+    """
+    checkpoints = Checkpoints(plan.folder, plan.config.checkpoint, plan.best)
+    with contextlib.closing(checkpoints):
+        state = _start(plan, checkpoints)
+        first_step = int(state.step)
+        if first_step:
+            say(f"Resuming from the checkpoint of step {first_step:,}.")
+        records = Records(
+            plan.folder,
+            first_step,
+            plan.num_steps,
+            plan.throughput,
+            plan.config.log.tensorboard,
+        )
+        seed = jnp.uint32(plan.seed)
+        with contextlib.closing(records):
+            run = loop.Run(
+                train_step=lambda state, batch: plan.step(state, batch, seed),
+                batches=_on_devices(plan, first_step),
+                evaluate=plan.evaluate,
+                metadata=plan.identity.metadata,
+                checkpoints=checkpoints,
+                records=records,
+                profile_dir=str(plan.folder / "profile"),
+            )
+            loop.train(run, state, _cadence(plan))
+
+
+def _start(plan: Plan, checkpoints: Checkpoints) -> TrainState:
+    """The state of the newest sound checkpoint, or a fresh one."""
+    shapes = jax.eval_shape(plan.init, *plan.init_arguments)
+    sharding = state_sharding(plan.mesh, shapes)
+    target = abstract_state(shapes, sharding)
+    restored = checkpoints.restore(target, plan.identity.check)
+    if restored is not None:
+        return restored
+    return jax.jit(plan.init, out_shardings=sharding)(*plan.init_arguments)
+
+
+def _on_devices(plan: Plan, first_step: int) -> Iterator[Any]:
+    """Batches on the devices, from `first_step` on."""
+
+    def put(array: np.ndarray) -> jax.Array:
+        return to_global_batch(array, plan.mesh)
+
+    for local in read_ahead(plan.batches, first_step):
+        yield jax.tree.map(put, local)
+
+
+def _cadence(plan: Plan) -> loop.Cadence:
+    config = plan.config
+    return loop.Cadence(
+        num_steps=plan.num_steps,
+        log_every=config.log.every_steps,
+        eval_every=plan.evaluate_every,
+        checkpoint_every=config.checkpoint.every_steps,
+        max_nonfinite_steps=config.train.max_nonfinite_steps,
+        profile_first_step=config.log.profile_first_step,
+        profile_steps=config.log.profile_steps,
+        eval_also=plan.evaluate_also,
+        save_evaluated=plan.save_evaluated,
+    )
+
+
+def check_batches(train: TrainConfig, eval_size: int, mesh: jax.sharding.Mesh) -> None:
+    """Refuses batches that the devices cannot share evenly."""
+    parts = max(1, train.accumulation_steps)
+    check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
+    check_batch_size("config.eval.batch_size", eval_size, mesh)
+
+
+def check_memory(model: ModelConfig, eval_sequences: int) -> None:
+    """Refuses sizes that no device of this machine can hold.
+
+    Args:
+      model: to train.
+      eval_sequences: that a device evaluates at a time.
+
+    Raises:
+      ValueError: naming the estimate and the memory there is.
+    """
+    room = devices.memory_bytes()
+    state = costs.train_state_bytes(model)
+    if state > room:
+        raise ValueError(
+            f"Training this model takes about {state / 1e9:,.1f} GB for parameters, "
+            f"gradients and optimizer alone; the device has {room / 1e9:,.1f} GB. "
+            f"Lower config.model.num_layers={model.num_layers} or "
+            f"config.model.embed_dim={model.embed_dim}."
+        )
+    evaluation = eval_sequences * costs.eval_activation_bytes(model)
+    if evaluation > room:
+        raise ValueError(
+            f"Evaluating {eval_sequences:,} sequences at a time takes about "
+            f"{evaluation / 1e9:,.1f} GB; the device has {room / 1e9:,.1f} GB. Lower "
+            "config.eval.batch_size."
+        )
+
+
+def accumulation_steps(
+    train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
+) -> int:
+    """The configured parts of a batch, or the fewest whose activations fit.
+
+    Args:
+      train: batch size and, if not 0, the parts.
+      model: sizes; `max_seq_len` that of the longest batch.
+      mesh: of the run.
+      num_seqs: sequences of an example.
+    """
+    if train.accumulation_steps:
+        return train.accumulation_steps
+    per_device = train.batch_size // data_parallelism(mesh)
+    room = _MEMORY_SHARE * devices.memory_bytes()
+    example_bytes = num_seqs * costs.train_activation_bytes(model)
+    fitting = max(1, int(room // example_bytes))
+    return next(
+        parts
+        for parts in range(1, per_device + 1)
+        if per_device % parts == 0 and per_device // parts <= fitting
+    )

@@ -1,0 +1,90 @@
+"""Ctrl-C and SIGTERM: noted from the start of the program, honoured between steps."""
+
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+from jax.experimental import multihost_utils
+
+EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal, run again to resume
+
+_NOTICE = (
+    b"\ngpt1_jax: stopping after this step, then saving; once more to quit at once, "
+    b"without saving.\n"
+)
+
+
+class Stopped(Exception):
+    """The run was stopped by a signal, after its state was saved."""
+
+
+class StopSignal:
+    """Turns SIGTERM and SIGINT into a request to stop.
+
+    Outside of training a signal interrupts at once. While `deferred`, it is a request
+    that the loop honours between steps, and a second one of the same kind interrupts.
+    Either is remembered, since an interrupt may be lost in code that must not raise,
+    such as a callback of the garbage collector.
+
+    In runs of several processes JAX itself catches SIGTERM, and all processes agree on
+    a step.
+    """
+
+    def __init__(self) -> None:
+        self._received: int | None = None
+        self._deferring = False
+
+    def receive(self, number: int, frame: object) -> None:
+        """The handler of both signals."""
+        del frame
+        again = self._received == number
+        self._received = number
+        if again or not self._deferring:
+            raise KeyboardInterrupt
+        os.write(2, _NOTICE)  # print is not safe in a handler
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Signals in this block are requests."""
+        self._deferring = jax.process_count() == 1
+        try:
+            yield
+        finally:
+            self._deferring = False
+
+    def requested(self, step: int) -> bool:
+        """Whether the run is to stop after this step; the same on all processes."""
+        if jax.process_count() > 1:
+            return multihost_utils.reached_preemption_sync_point(step)
+        return self.received()
+
+    def received(self) -> bool:
+        """Whether a signal has arrived at this process."""
+        return self._received is not None
+
+
+_catching: StopSignal | None = None  # of this program
+
+
+@contextlib.contextmanager
+def catch() -> Iterator[StopSignal]:
+    """The program's stop signal; installed here unless an outer block has done so."""
+    global _catching
+    if _catching is not None or threading.current_thread() != threading.main_thread():
+        yield _catching or StopSignal()
+        return
+    _catching = StopSignal()
+    previous: dict[int, Any] = {
+        number: signal.signal(number, _catching.receive)
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        yield _catching
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+        _catching = None

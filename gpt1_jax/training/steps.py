@@ -1,0 +1,153 @@
+"""The two training steps: pre-training (eq. 1) and fine-tuning (eq. 4 and 5).
+
+Both are pure functions of one shape, `step(state, batch, seed) -> (state, metrics)`.
+The seed, of the dropout masks, is an argument so that runs which differ in it share one
+compiled program.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.model import heads, language_model
+from gpt1_jax.model.context import Context
+from gpt1_jax.model.heads import Head
+from gpt1_jax.ops.dropout import Noise, step_noise
+from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
+from gpt1_jax.ops.packing import Packing, make_packing, pack
+from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
+from gpt1_jax.tasks.batches import Batch
+from gpt1_jax.training.optimizer import Optimizer
+from gpt1_jax.training.state import (
+    LossFn,
+    Metrics,
+    TrainState,
+    accumulated_gradients,
+    apply_gradients,
+)
+
+Step = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
+
+
+def make_pretrain_step(
+    model: ModelConfig, optimizer: Optimizer, accumulation_steps: int = 1
+) -> Step:
+    """Builds the pure function of one pre-training update.
+
+    Args:
+      model: sizes and dropout.
+      optimizer: gradients to updates.
+      accumulation_steps: parts a batch is computed in, one after another; the result
+        is that of the whole batch.
+
+    Returns:
+      `pretrain_step(state, tokens [B, T], seed)`; metrics are scalars: `loss` (eq. 1
+      as a mean, nats a token), `grad_norm`, `learning_rate` and the counts of
+      `apply_gradients`.
+    """
+
+    def loss_fn(
+        params: Any, tokens: jax.Array, noise: Noise
+    ) -> tuple[jax.Array, Metrics]:
+        output = language_model.apply(model, params, tokens, Context(noise))
+        num_seqs, seq_len = tokens.shape
+        weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
+        return language_model.next_token_loss(model, output, tokens, weights), {}
+
+    def pretrain_step(
+        state: TrainState, batch: jax.Array, seed: jax.Array
+    ) -> tuple[TrainState, Metrics]:
+        noise = step_noise(seed, state.step, len(batch))
+        return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
+
+    return pretrain_step
+
+
+def make_finetune_step(
+    model: ModelConfig,
+    head: Head,
+    optimizer: Optimizer,
+    aux_lm_weight: float,
+    accumulation_steps: int = 1,
+) -> Step:
+    """Builds the pure function of one fine-tuning update.
+
+    Args:
+      model: of the language model.
+      head: of the task.
+      optimizer: gradients to updates.
+      aux_lm_weight: lambda of L3 = L2 + lambda L1 (eq. 5); 0 leaves L1 out.
+      accumulation_steps: parts a batch is computed in.
+
+    Returns:
+      `finetune_step(state, batch, seed)`; metrics are scalars: `loss` (L3), `clf_loss`
+      (L2, nats an example), `lm_loss` (L1, nats a token), `grad_norm`,
+      `learning_rate` and the counts of `apply_gradients`.
+    """
+
+    def loss_fn(params: Any, batch: Batch, noise: Noise) -> tuple[jax.Array, Metrics]:
+        packing = _packing(batch)
+        context = Context(noise, packing)
+        logits, output = heads.apply(model, head, params, batch.tokens, context)
+        clf_loss = classification_loss(logits, batch.targets)
+        if not aux_lm_weight:
+            return clf_loss, {"clf_loss": clf_loss}
+        tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
+        weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
+        # Packed, a sequence's last token is followed by the next one's first: weight 0.
+        tokens, weights = pack(tokens, packing), pack(weights, packing)
+        lm_loss = language_model.next_token_loss(model, output, tokens, weights)
+        loss = clf_loss + aux_lm_weight * lm_loss
+        return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
+
+    def finetune_step(
+        state: TrainState, batch: Batch, seed: jax.Array
+    ) -> tuple[TrainState, Metrics]:
+        noise = step_noise(seed, state.step, len(batch.tokens))
+        return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
+
+    return finetune_step
+
+
+def _packing(batch: Batch) -> Packing | None:
+    """How to leave out the padding of a batch, if it says where its real tokens are."""
+    if batch.places is None:
+        return None
+    return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
+
+
+def update(
+    state: TrainState,
+    batch: Any,
+    noise: Noise,
+    loss_fn: LossFn,
+    optimizer: Optimizer,
+    accumulation_steps: int,
+) -> tuple[TrainState, Metrics]:
+    """Gradients of a batch, and the update that they give."""
+    (loss, losses), grads = accumulated_gradients(
+        loss_fn, state.params, batch, noise, accumulation_steps
+    )
+    learning_rate = optimizer.learning_rate(state.step - state.nonfinite_steps)
+    state, counts = apply_gradients(state, grads, loss, optimizer)
+    return state, {"loss": loss, **losses, "learning_rate": learning_rate, **counts}
+
+
+def jit_step(step: Step, mesh: jax.sharding.Mesh, state: TrainState) -> Step:
+    """A training step, jitted over a mesh; it consumes (donates) the state.
+
+    Args:
+      step: from `make_pretrain_step` or `make_finetune_step`.
+      mesh: of the run.
+      state: arrays or their shapes.
+    """
+    everywhere, states = replicated(mesh), state_sharding(mesh, state)
+    return jax.jit(
+        step,
+        in_shardings=(states, batch_sharding(mesh), everywhere),
+        out_shardings=(states, everywhere),
+        donate_argnums=0,
+    )

@@ -1,0 +1,100 @@
+import json
+
+import pytest
+from tiny_run import load_config
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.config import saved
+
+
+def values(job="pretrain", **overrides):
+    preset = {"pretrain": "paper", "finetune": "sst2"}[job]
+    found = load_config(preset, file=job, **overrides).to_dict()
+    return json.loads(json.dumps(found))
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """Writes values as a config.json and loads it."""
+
+    def load(written):
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps(written))
+        return config_lib.load_saved(path)
+
+    return load
+
+
+@pytest.mark.parametrize("job", ["pretrain", "finetune"])
+def test_what_is_saved_is_loaded(loaded, job):
+    more = {"init_from": "run"} if job == "finetune" else {}
+    config = config_lib.load(load_config("", file=job, **more).to_dict())
+    assert loaded(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def test_newer_keys_are_filled_in_with_what_the_run_did(loaded):
+    for job, newer in saved._NEWER.items():
+        more = {"init_from": "run"} if job == "finetune" else {}
+        flat = saved.flatten(values(job, **more))
+        assert newer.keys() <= flat.keys(), "a key that no configuration has"
+        older = {key: value for key, value in flat.items() if key not in newer}
+        config = saved.flatten(loaded(saved.unflatten(older)).to_dict())
+        assert {key: config[key] for key in newer} == dict(newer)
+
+
+def test_a_key_that_is_gone_is_dropped_if_its_way_is_still_there(loaded):
+    written = values()
+    written["model"]["dropout_impl"] = "hash"
+    assert loaded(written) == config_lib.load(values())
+    written["model"]["dropout_impl"] = "threefry"
+    with pytest.raises(ValueError, match=r"dropout_impl='threefry' no longer exists"):
+        loaded(written)
+
+
+@pytest.mark.parametrize(
+    ("key", "planted", "found"),
+    [
+        ("train.compilation_cache_dir", "/planted", ""),
+        ("data.cache_dir", "/planted", ""),
+        ("data.tfds_data_dir", "/planted", ""),
+        ("data.num_workers", 999, 0),
+    ],
+)
+def test_a_strangers_folder_decides_nothing_about_this_machine(
+    loaded, key, planted, found
+):
+    written = values(**{key: planted})
+    assert saved.flatten(loaded(written).to_dict())[key] == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "null", "3", "{", "{}", '{"job": null}', '{"job": ["pretrain"]}'),
+        *('{"job": "pretrain"}', '{"job": "pretrain", "seed": 0, "seed.a": 1}'),
+        *("[" * 100_000, '{"a":' * 100_000),
+    ],
+    ids=lambda text: text[:20],
+)
+def test_other_content_is_one_error_that_names_the_file(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json"):
+        config_lib.load_saved(tmp_path / "config.json")
+
+
+def test_an_older_folder_keeps_its_ways_and_says_so():
+    given = config_lib.load(values(eval__max_batches=3))
+    older = values()
+    del older["eval"]["max_batches"]
+    config, notes = config_lib.adopt_older(given, older)
+    assert config.eval.max_batches == 0
+    assert notes == [
+        "config.eval.max_batches is newer than this run, which goes on with 0."
+    ]
+    assert config_lib.adopt_older(given, values()) == (given, [])
+
+
+def test_flatten_and_unflatten_are_inverse():
+    tree = {"a": 1, "b": {"c": (1, 2), "d": {"e": None}}}
+    assert saved.flatten(tree) == {"a": 1, "b.c": (1, 2), "b.d.e": None}
+    assert saved.unflatten(saved.flatten(tree)) == tree

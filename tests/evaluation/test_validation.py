@@ -1,0 +1,85 @@
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gpt1_jax.data import corpus as corpora
+from gpt1_jax.data.shards import Split, open_split
+from gpt1_jax.data.windows import ValidWindows
+from gpt1_jax.evaluation.validation import Validation, describe_loss, loss_metrics
+from gpt1_jax.model import language_model
+from gpt1_jax.parallel.mesh import make_mesh
+
+
+def never():
+    return False
+
+
+@pytest.fixture
+def prepared(tiny_config):
+    """A corpus, a model for it, and its parameters."""
+    config = tiny_config()
+    corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
+    model = config.model_config(tokenizer.vocab_size)
+    params = language_model.init_params(model, jax.random.key(0))
+    return corpus, model, params
+
+
+def validation(corpus, model, max_batches=0):
+    windows = ValidWindows(
+        open_split(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
+    )
+    return Validation(model, windows, max_batches, make_mesh())
+
+
+def test_validation_counts_every_token_once(prepared):
+    corpus, model, params = prepared
+    loss = validation(corpus, model)(params, never)
+    tokens = open_split(corpus, "valid").read(0, corpus.valid.tokens).astype(np.int32)
+    total, seq_len = 0.0, model.max_seq_len
+    nll = jax.jit(
+        lambda window: language_model.next_token_nll(
+            model, language_model.apply(model, params, window), window
+        ).sum()
+    )
+    for start in range(0, len(tokens) - 1, seq_len - 1):
+        total += float(nll(jnp.asarray(tokens[None, start : start + seq_len])))
+    assert loss == pytest.approx(total / (len(tokens) - 1), rel=1e-6)
+
+
+def test_the_first_batches_are_read_if_asked(prepared):
+    corpus, model, params = prepared
+    first = validation(corpus, model, max_batches=1)(params, never)
+    windows = ValidWindows(
+        open_split(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
+    )
+    tokens, lengths = windows[0]
+    assert len(windows) > 1 and (lengths == model.max_seq_len).all()
+    output = language_model.apply(model, params, tokens)
+    nll = language_model.next_token_nll(model, output, tokens)
+    assert first == pytest.approx(float(nll[:, :-1].mean()), rel=1e-6)
+
+
+def test_a_stop_ends_the_validation(prepared):
+    corpus, model, params = prepared
+    assert validation(corpus, model)(params, lambda: True) is None
+
+
+SPLIT = Split(documents=1, tokens=600, words=400, bytes=1, shards=(600,))
+
+
+def test_losses_are_spread_over_the_words_of_the_split_validated():
+    """600 tokens of 2 nats in 400 words: 3 nats a word."""
+    metrics = loss_metrics(2.0, SPLIT)
+    assert metrics["valid_perplexity"] == pytest.approx(math.exp(2.0))
+    assert metrics["valid_nats_per_word"] == pytest.approx(3.0)
+    assert metrics["valid_bits_per_word"] == pytest.approx(3.0 / math.log(2))
+
+
+@pytest.mark.parametrize("loss", [3.0, 20.0, 600.0, 5000.0])
+def test_a_loss_that_explodes_still_fits_a_line(loss):
+    line = describe_loss(7, loss_metrics(loss, SPLIT))
+    assert len(line) < 120
+    assert "step      7  validation loss" in line

@@ -1,0 +1,364 @@
+"""One fine-tuned run, from a pre-trained folder to predictions."""
+
+import json
+import os
+import shutil
+import signal
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+from tiny_run import (
+    as_flags,
+    assert_same_run,
+    metrics_without_times,
+    run_program,
+    saved_state,
+)
+from tiny_tasks import finetune_config, read_lines, rows, write_lines
+
+from gpt1_jax.data import tokenizers
+from gpt1_jax.evaluation.scores import Predictor
+from gpt1_jax.jobs import finetune
+from gpt1_jax.runs.checkpoints import BEST, read_params
+from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.training import steps
+from gpt1_jax.training.signals import EXIT_STOPPED, Stopped, StopSignal
+
+START = {"init_from": "runs/pretrain/tiny"}
+FILES = ("results.json", "predictions/dev.jsonl", "predictions/test.jsonl")
+
+
+@pytest.fixture
+def start(finetune_base, tmp_path):
+    """Runs SST-2 in a folder with overrides; by default in one of its own."""
+
+    def run(folder=tmp_path / "run", **overrides):
+        finetune.run(finetune_config("sst2", finetune_base, **overrides), str(folder))
+        return folder
+
+    return run
+
+
+def copied(folder, target):
+    shutil.copytree(folder, target)
+    return target
+
+
+def measured(folder):
+    """`valid_accuracy` by step."""
+    records = read_metrics(folder / "metrics.jsonl")
+    return {r["step"]: r["valid_accuracy"] for r in records if "valid_accuracy" in r}
+
+
+def steps_saved(folder):
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+def listing(folder):
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): path.stat().st_mtime_ns for path in files}
+
+
+def assert_same_results(left, right):
+    for name in FILES:
+        assert (left / name).read_text() == (right / name).read_text(), name
+
+
+def test_a_run_writes_its_folder(finetuned, pretrained):
+    config = json.loads((finetuned / "config.json").read_text())
+    sizes = json.loads((pretrained / "config.json").read_text())["model"]
+    for name in ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len"):
+        assert config["model"][name] == sizes[name]
+    assert tokenizers.load(finetuned / "tokenizer").fingerprint == (
+        tokenizers.load(pretrained / "tokenizer").fingerprint
+    )
+    for name in (*FILES, "metrics.jsonl", "plots/loss.png", "results.md"):
+        assert (finetuned / name).stat().st_size, name
+    records = [r for r in read_metrics(finetuned / "metrics.jsonl") if "loss" in r]
+    assert [record["step"] for record in records] == list(range(1, 13))
+    for record in records:
+        parts = record["clf_loss"] + 0.5 * record["lm_loss"]
+        assert record["loss"] == pytest.approx(parts, rel=1e-6)
+    assert "SST-2" in (finetuned / "results.md").read_text()
+
+
+def test_evaluations_are_at_the_epochs_ends_and_early_in_the_first(finetuned):
+    assert list(measured(finetuned)) == [2, 4, 8, 12]
+
+
+def test_every_evaluated_state_is_saved(start):
+    folder = start(checkpoint__keep_latest=9, checkpoint__every_steps=100)
+    assert steps_saved(folder) == [2, 4, 8, 12]
+
+
+def test_the_best_state_is_kept_and_gives_the_results(finetuned):
+    scores = measured(finetuned)
+    assert len(set(scores.values())) > 1, "the task does not tell states apart"
+    result = json.loads((finetuned / "results.json").read_text())
+    best = min(step for step in scores if scores[step] == max(scores.values()))
+    assert result["best_step"] == best < 12
+    assert result["dev"]["accuracy"] == pytest.approx(scores[best], abs=1e-6)
+    assert result["dev"]["accuracy"] > result["majority"]["accuracy"] == 0.5
+    assert best in steps_saved(finetuned)
+    assert read_params(epath.Path(finetuned), BEST).step == best
+    lines = read_lines(finetuned / "predictions/dev.jsonl")
+    right = sum(line["prediction"] == line["label"] for line in lines)
+    assert right / len(lines) == pytest.approx(scores[best], abs=1e-6)
+
+
+@pytest.mark.parametrize("last_step", [8, 12])
+def test_resumed_equals_uninterrupted_bit_for_bit(
+    start, finetuned, tmp_path, monkeypatch, last_step
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
+        with pytest.raises(Stopped, match=f"step {last_step} is saved"):
+            start()
+    folder = start()
+    assert_same_run(finetuned, folder, 12)
+    assert_same_results(finetuned, folder)
+
+
+SLOW_STEPS = """
+import time
+from gpt1_jax.training import loop
+read = loop._read
+loop._read = lambda *a: (time.sleep(0.2), read(*a))
+"""
+
+
+@pytest.mark.slow
+def test_a_stopped_and_restarted_process_gives_the_same_run(finetune_base, tmp_path):
+    flags = as_flags({**finetune_base, "train.num_epochs": 2.0})
+    config = "--config=configs/finetune.py:sst2"
+
+    def run(name, **more):
+        return run_program(config, f"--workdir={tmp_path / name}", *flags, **more)
+
+    stop = ("step      3/8", signal.SIGTERM)
+    code, output = run("stopped", before=SLOW_STEPS, signal_at=stop)
+    assert code == EXIT_STOPPED, output
+    assert "Run the same command again to go on" in output
+    stopped_at = steps_saved(tmp_path / "stopped")[-1]
+    assert 3 <= stopped_at < 8
+    assert not (tmp_path / "stopped" / "results.json").exists()
+    for name in ("stopped", "whole"):
+        code, output = run(name)
+        assert code == 0, output
+        resumed = f"Resuming from the checkpoint of step {stopped_at}" in output
+        assert resumed == (name == "stopped")
+        assert "WARNING" not in output and "Warning" not in output
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped", 8)
+    assert_same_results(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_a_signal_in_the_middle_of_an_evaluation_loses_nothing(
+    start, finetuned, monkeypatch
+):
+    """Twice in a row: the evaluation that is made up for is stopped as well."""
+    parts, seen = Predictor.parts, []
+
+    def stopped(self, *arguments):
+        seen.append(None)
+        if len(seen) in (3, 4):  # of steps 2, 4, 8, and 8 again
+            os.kill(os.getpid(), signal.SIGTERM)
+        return parts(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "parts", stopped)
+        for _ in range(2):
+            with pytest.raises(Stopped, match="step 8 is saved"):
+                start()
+    folder = start()
+    assert_same_run(finetuned, folder, 12)
+    assert_same_results(finetuned, folder)
+
+
+def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path):
+    folder = copied(finetuned, tmp_path / "run")
+    before = listing(folder)
+    finetune.run(finetune_config("sst2", finetune_base), str(folder))
+    after = listing(folder)
+    assert {name for name in after if after[name] != before.get(name)} == {
+        str(folder / "results.md")
+    }
+    (folder / "results.json").unlink()
+    shutil.rmtree(folder / "predictions")
+    finetune.run(finetune_config("sst2", finetune_base), str(folder))
+    assert_same_results(finetuned, folder)
+    assert metrics_without_times(folder) == metrics_without_times(finetuned)
+
+
+def test_another_configuration_is_refused(start, finetuned, tmp_path):
+    folder = copied(finetuned, tmp_path / "run")
+    for overrides, message in (
+        ({"seeds": (1,)}, r"config.seeds is \(1,\), saved \(0,\)"),
+        ({"init_step": 8}, "config.init_step is 8, saved -1"),
+        ({"head__aux_lm_weight": 0.0}, "config.head.aux_lm_weight is 0.0, saved 0.5"),
+        ({"train__num_epochs": 4.0}, "config.train.num_epochs is 4.0, saved 3.0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            start(folder, **overrides)
+    np.testing.assert_equal(saved_state(folder, 12), saved_state(finetuned, 12))
+
+
+def test_files_that_have_changed_in_place_are_refused(start, tmp_path, monkeypatch):
+    data = tmp_path / "data" / "sst2"
+    for seed, split in enumerate(("train", "dev")):
+        write_lines(data / f"{split}.jsonl", rows("sst2", 16, seed))
+    with monkeypatch.context() as patch:
+        patch.setattr(StopSignal, "requested", lambda self, step: step == 2)
+        with pytest.raises(Stopped):
+            start(data__dir=str(data.parent))
+    write_lines(data / "train.jsonl", rows("sst2", 16, seed=7))
+    with pytest.raises(ValueError, match=r"The corpus of this run .*other text"):
+        start(data__dir=str(data.parent))
+
+
+def poison(monkeypatch, bad_steps):
+    """Makes the loss of the given steps NaN."""
+    update = steps.update
+
+    def poisoned(state, batch, noise, loss_fn, *rest):
+        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
+        factor = jnp.where(bad, jnp.nan, 1.0)
+
+        def bad_loss_fn(*arguments):
+            loss, metrics = loss_fn(*arguments)
+            return loss * factor, metrics
+
+        return update(state, batch, noise, bad_loss_fn, *rest)
+
+    monkeypatch.setattr(steps, "update", poisoned)
+
+
+def test_nonfinite_losses_are_skipped_and_too_many_stop_the_run(
+    start, tmp_path, monkeypatch
+):
+    poison(monkeypatch, [2, *range(6, 100)])
+    with pytest.raises(FloatingPointError, match=r"3 updates in a row up to step 9"):
+        start(train__max_nonfinite_steps=3)
+    records = {
+        r["step"]: r
+        for r in read_metrics(tmp_path / "run/metrics.jsonl")
+        if "loss" in r
+    }
+    assert np.isnan(records[3]["loss"]) and np.isfinite(records[4]["loss"])
+    assert records[6]["nonfinite_steps"] == 1
+    newest = steps_saved(tmp_path / "run")[-1]
+    state = saved_state(tmp_path / "run", newest)
+    assert newest >= 5 and all(np.isfinite(leaf).all() for leaf in state.values())
+
+
+@pytest.mark.parametrize("layers", ["all", "0", "none"])
+def test_a_run_starts_from_the_step_and_layers_asked_for(
+    start, pretrained, tmp_path, monkeypatch, layers
+):
+    monkeypatch.setattr(StopSignal, "requested", lambda self, step: True)
+    earliest, newest = steps_saved(pretrained)[0], steps_saved(pretrained)[-1]
+    assert earliest < newest
+    files = listing(pretrained)
+    with pytest.raises(Stopped):  # after an update of learning rate 0
+        start(init_step=earliest, transfer_layers=layers)
+    assert listing(pretrained) == files
+    before, after = (
+        saved_state(folder, step)
+        for folder, step in ((pretrained, earliest), (tmp_path / "run", 1))
+    )
+    copies = set()
+    for name, value in before.items():
+        found = after.get(name.replace("['params']", "['params']['transformer']"))
+        if "['params']" in name and np.array_equal(value, found[: len(value)]):
+            copies.add(name.split("['")[2].rstrip("']"))
+    expected = {"all": {"wte", "wpe", "h_0"}, "0": {"wte", "wpe"}, "none": set()}
+    assert {c for c in copies if c != "h_0" or layers == "all"} == expected[layers]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"init_from": "no/such"}, "is no run folder.*--workdir of a run"),
+        ({"init_step": 7}, r"has no checkpoint of step 7; it has \[.*12\]"),
+        ({"train__batch_size": 40}, "holds 32 examples, fewer than one batch.*=40"),
+        ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
+        ({"data__max_seq_len": 41}, "max_seq_len=41, but .* reads 40 tokens"),
+        ({"data__max_seq_len": 5}, "config.data.max_seq_len must be at least"),
+        ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layers"),
+        ({"data__source": "files"}, r"tasks=\('sst2',\).*data.source='files'"),
+        ({"data__dir": "no/such"}, "no/such/sst2/train.jsonl does not exist"),
+    ],
+    ids=str,
+)
+def test_what_does_not_fit_is_refused_before_any_step(
+    start, tmp_path, monkeypatch, overrides, message
+):
+    monkeypatch.setattr(finetune, "fit", lambda plan: pytest.fail("it began"))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        start(**overrides)
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+def test_a_fine_tuned_run_is_no_start(start, finetuned):
+    with pytest.raises(ValueError, match="job 'finetune'; fine-tuning starts from a"):
+        start(init_from=str(finetuned))
+
+
+def test_a_start_with_another_tokenizer_is_refused(start, pretrained, tmp_path):
+    source = copied(pretrained, tmp_path / "pretrained")
+    words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
+    other = tokenizers.SentencePieceTokenizer.train(words, 60)
+    shutil.rmtree(source / "tokenizer")
+    other.save(source / "tokenizer")
+    with pytest.raises(ValueError, match=r"is not the one its checkpoint of step 12"):
+        start(init_from=str(source))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "named"),
+    [
+        ({"embed_dim": 32}, r"h_0/attn/.* of shape \(48,\).*\(96,\)"),
+        ({"num_layers": 2}, "h_1/.* of shape None"),
+        ({"mlp_dim": 64}, "h_0/.*mlp.* of shape"),
+        ({"max_seq_len": 64}, r"wpe of shape \(40, 16\).*\(64, 16\)"),
+    ],
+    ids=str,
+)
+def test_a_start_of_other_sizes_than_it_says_is_refused(
+    start, pretrained, tmp_path, sizes, named
+):
+    source = copied(pretrained, tmp_path / "pretrained")
+    config = json.loads((source / "config.json").read_text())
+    config["model"] |= sizes
+    (source / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=rf"holds {named}.*do not belong together"):
+        start(init_from=str(source))
+
+
+def test_a_damaged_start_is_refused_and_left_alone(start, pretrained, tmp_path):
+    source = copied(pretrained, tmp_path / "pretrained")
+    files = [p for p in (source / "checkpoints/12/state").rglob("*") if p.is_file()]
+    largest = max(files, key=lambda path: path.stat().st_size)
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    before = listing(source)
+    with pytest.raises(ValueError, match=r"12 is damaged.*Other steps there: \[\d"):
+        start(init_from=str(source))
+    assert listing(source) == before
+    assert not (tmp_path / "run").exists()
+
+
+def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
+    config = finetune_config("rte", START)
+    assert finetune.count_steps(config, 2490) == (77, 231)
+    assert finetune.count_steps(config, 32) == (1, 3)
+    with pytest.raises(ValueError, match="holds 31 examples, fewer than one batch"):
+        finetune.count_steps(config, 31)
+    given = {"train__num_epochs": 0.0, "train__num_steps": 7}
+    assert finetune.count_steps(finetune_config("rte", START, **given), 64) == (2, 7)
+    short = finetune_config("rte", START, train__num_epochs=0.25)
+    assert finetune.count_steps(short, 32 * 4) == (4, 1)
+    with pytest.raises(ValueError, match=r"num_epochs=0\.25 of 3 updates"):
+        finetune.count_steps(short, 32 * 3)

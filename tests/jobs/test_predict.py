@@ -1,0 +1,214 @@
+"""Labels for new text, by a fine-tuned run."""
+
+import io
+import json
+import shutil
+
+import pytest
+from tiny_run import load_config, run_program
+from tiny_tasks import finetune_config, read_lines, rows, write_lines
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.jobs import finetune, predict
+
+
+@pytest.fixture
+def ask(capsys):
+    """Runs the job; what it printed, as rows of cells."""
+
+    def run(folder, **overrides):
+        values = load_config("", file="predict", init_from=str(folder), **overrides)
+        config = config_lib.load(values.to_dict())
+        capsys.readouterr()
+        predict.run(config, "")
+        return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def choosing(finetune_base, tmp_path_factory):
+    """A run on COPA: two columns of text, two of choices."""
+    base = tmp_path_factory.mktemp("copa")
+    for seed, split in enumerate(("train", "dev")):
+        write_lines(base / "copa" / f"{split}.jsonl", rows("copa", 16, seed))
+    config = finetune_config(
+        "copa", {**finetune_base, "data.dir": str(base)}, train__num_epochs=1.0
+    )
+    finetune.run(config, str(base / "run"))
+    return base / "run"
+
+
+@pytest.fixture(scope="module")
+def dev_sentences(finetune_base):
+    """The text of the run's development split."""
+    return [row["sentence"] for row in rows("sst2", 12, seed=1)]
+
+
+def as_table(folder):
+    """`predictions/dev.jsonl` as the job prints it, less the text."""
+    return [
+        [line["prediction"], *(f"{p:.4f}" for p in line["probabilities"].values())]
+        for line in read_lines(folder / "predictions" / "dev.jsonl")
+    ]
+
+
+def test_a_text_is_labelled(ask, finetuned):
+    header, row = ask(finetuned, text="bcd aaaa efg")
+    assert header == ["label", "P(negative)", "P(positive)", "text"]
+    assert row[0] in ("negative", "positive") and row[3] == "bcd aaaa efg"
+    negative, positive = map(float, row[1:3])
+    assert negative + positive == pytest.approx(1, abs=2e-4)
+    assert row[0] == ("positive" if positive > negative else "negative")
+
+
+def test_lines_of_a_file_get_what_the_run_itself_predicted(
+    ask, finetuned, tmp_path, dev_sentences
+):
+    """Blank lines are left out, and a batch of another size changes nothing."""
+    path = tmp_path / "lines.txt"
+    path.write_text("\n\n".join(dev_sentences) + "\n")
+    rows = ask(finetuned, input=str(path), batch_size=5)
+    assert [row[:3] for row in rows[1:]] == as_table(finetuned)
+    assert [row[3] for row in rows[1:]] == dev_sentences
+    assert len({tuple(row[:3]) for row in rows[1:]}) > 2
+
+
+def test_json_lines_become_json_lines(ask, finetuned, tmp_path, dev_sentences):
+    path, target = tmp_path / "lines.jsonl", tmp_path / "made" / "labels.jsonl"
+    write_lines(path, [{"sentence": s, "label": "unheard of"} for s in dev_sentences])
+    assert ask(finetuned, input=str(path), output=str(target)) == []
+    written = read_lines(target)
+    expected = read_lines(finetuned / "predictions" / "dev.jsonl")
+    for line, other in zip(written, expected, strict=True):
+        assert "label" not in line
+        assert line["text"] == {"sentence": dev_sentences[int(line["id"])]}
+        assert (line["id"], line["prediction"]) == (other["id"], other["prediction"])
+        assert sum(line["probabilities"].values()) == pytest.approx(1)
+        assert line["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
+
+
+def test_standard_input_is_read(ask, finetuned, monkeypatch, dev_sentences):
+    standard_input = io.TextIOWrapper(io.BytesIO("\n".join(dev_sentences).encode()))
+    monkeypatch.setattr("sys.stdin", standard_input)
+    rows = ask(finetuned, input="-")
+    assert [row[:3] for row in rows[1:]] == as_table(finetuned)
+
+
+def test_columns_and_choices_are_separated_by_tabs(ask, choosing, tmp_path):
+    made = rows("copa", 16, seed=1)
+    names = ("premise", "question", "choice1", "choice2")
+    path = tmp_path / "choices.txt"
+    path.write_text("".join("\t".join(r[n] for n in names) + "\n" for r in made))
+    found = ask(choosing, input=str(path))
+    assert found[0][:3] == ["label", "P(choice1)", "P(choice2)"]
+    assert [row[:3] for row in found[1:]] == as_table(choosing)
+    assert found[1][3] == f"{made[0]['premise']} | What was the cause of this?"
+
+
+def test_a_text_with_other_line_breaks_stays_one(ask, finetuned, tmp_path):
+    path = tmp_path / "lines.jsonl"
+    texts = ["bcd\u2028efg", "hi\x0cdh", "bcd\nefg\thi"]
+    lines = [json.dumps({"sentence": text}, ensure_ascii=False) for text in texts]
+    path.write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
+    rows = ask(finetuned, input=str(path))
+    assert [row[3] for row in rows[1:]] == ["bcd efg", "hi dh", "bcd efg hi"]
+
+
+def test_nothing_is_left_behind(ask, finetuned, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {p: p.stat().st_mtime_ns for p in finetuned.rglob("*")}
+    ask(finetuned, text="bcd")
+    assert {p: p.stat().st_mtime_ns for p in finetuned.rglob("*")} == before
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({}, r"config.text='' and config.input='': set one"),
+        ({"text": "a", "input": "b"}, r"config.text='a' and config.input='b': set one"),
+        ({"text": " "}, r"config.text=' ' holds no example"),
+        (
+            {"text": "a\tb"},
+            r"config.text:1: SST-2 needs 1 texts .* sentence, but the line holds 2",
+        ),
+        ({"input": "no/such.txt"}, r"no/such.txt cannot be read"),
+        ({"text": "a", "output": "a.xlsx"}, r"a.xlsx ends in '.xlsx'"),
+        ({"text": "a", "folder": "no/such"}, r"is no run folder"),
+        ({"text": "a", "batch_size": 0}, r"batch_size=0 must be positive"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused(ask, finetuned, overrides, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        ask(**{"folder": finetuned, **overrides})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "\n \n", r"a.txt holds no example"),
+        ("a.txt", "fine\na\tb", r"a.txt:2: .* but the line holds 2"),
+        ("a.jsonl", '{"sentence": "a"}\n{"text": "b"}', r"a.jsonl:2: .*'sentence'"),
+        (
+            "a.jsonl",
+            '{"sentence": ""}',
+            r"a.jsonl:1: the text in .*'sentence' is empty",
+        ),
+        ("a.jsonl", '{"sentence": 3}', r"a.jsonl:1: column 'sentence' holds 3, not te"),
+        ("a.jsonl", "sentence", r"a.jsonl:1: this is not JSON"),
+        ("a.jsonl", "[1]", r"a.jsonl:1: this is \[1\], not a JSON object"),
+        ("a.txt", b"fine\ncaf\xe9", r"a.txt:2: byte 0xe9 is not UTF-8"),
+    ],
+    ids=str,
+)
+def test_bad_lines_are_named(ask, finetuned, tmp_path, name, content, message):
+    data = content if isinstance(content, bytes) else content.encode()
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=message):
+        ask(finetuned, input=str(tmp_path / name))
+
+
+def test_too_few_choices_are_refused(ask, choosing):
+    with pytest.raises(ValueError, match=r"COPA needs 4.*choice1, choice2, but the"):
+        ask(choosing, text="a\tcause\tb")
+
+
+def test_a_pretrained_run_has_no_labels(ask, pretrained):
+    with pytest.raises(ValueError, match=r"job 'pretrain'; labels come from a fine"):
+        ask(pretrained, text="a")
+
+
+def test_a_run_without_checkpoints_is_refused(ask, finetuned, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finetuned, folder)
+    shutil.rmtree(folder / "checkpoints")
+    with pytest.raises(FileNotFoundError, match=r"holds no checkpoint"):
+        ask(folder, text="a")
+
+
+def test_the_program_prints_the_table_and_nothing_else(
+    finetuned, dev_sentences, tmp_path
+):
+    code, output = run_program(
+        "--config=configs/predict.py",
+        f"--config.init_from={finetuned}",
+        "--config.input=-",
+        stdin="\n".join(dev_sentences),
+    )
+    assert code == 0, output
+    rows = [line.split("\t") for line in output.splitlines()]
+    assert [row[:3] for row in rows[1:]] == as_table(finetuned)
+
+
+def test_a_pair_is_separated_by_a_tab(ask, finetune_base, tmp_path):
+    config = finetune_config("rte", finetune_base, train__num_epochs=1.0)
+    finetune.run(config, str(tmp_path / "run"))
+    made = rows("rte", 12, seed=1)
+    path = tmp_path / "pairs.txt"
+    path.write_text("".join(f"{r['sentence1']}\t{r['sentence2']}\n" for r in made))
+    found = ask(tmp_path / "run", input=str(path))
+    assert [row[:3] for row in found[1:]] == as_table(tmp_path / "run")
+    with pytest.raises(ValueError, match=r"RTE needs 2.*sentence1, sentence2, but the"):
+        ask(tmp_path / "run", text="a")

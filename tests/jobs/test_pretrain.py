@@ -1,0 +1,231 @@
+"""The job of pre-training, from text to a run folder."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_run import assert_same_run, load_config, metrics_without_times, saved_state
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.data import corpus as corpora
+from gpt1_jax.jobs import pretrain
+from gpt1_jax.model import language_model
+from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.training import steps
+from gpt1_jax.training.signals import Stopped, StopSignal
+
+
+def test_the_step_is_compiled_once(tiny_config, tmp_path, monkeypatch):
+    traces = []
+    original = language_model.apply
+
+    def counted(model, params, tokens, *context):
+        if context and context[0].noise is not None:
+            traces.append(tokens.shape)
+        return original(model, params, tokens, *context)
+
+    monkeypatch.setattr(language_model, "apply", counted)
+    pretrain.run(tiny_config(), str(tmp_path))
+    assert len(traces) == 1
+
+
+def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
+    config = tiny_config(train__num_steps=60, optimizer__learning_rate=1e-2)
+    pretrain.run(config, str(tmp_path))
+    records = read_metrics(tmp_path / "metrics.jsonl")
+    valid = [r["valid_loss"] for r in records if "valid_loss" in r]
+    assert len(valid) == 15 and valid[-1] < valid[0] - 0.3
+    last = [r for r in records if "valid_loss" in r][-1]
+    assert last["valid_perplexity"] == pytest.approx(np.exp(last["valid_loss"]))
+    assert last["valid_bits_per_word"] == pytest.approx(
+        last["valid_nats_per_word"] / np.log(2)
+    )
+    steps = [r["step"] for r in records if "loss" in r]
+    assert steps == list(range(2, 61, 2))
+    for name in ("config.json", "tokenizer/tokenizer.json", "plots/loss.png"):
+        assert (tmp_path / name).exists()
+    out = capsys.readouterr().out
+    assert "Done: 60 steps" in out and "validation loss" in out and "  | " in out
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"model__dtype": "bfloat16", "model__remat": True},
+        {"model__layer_loop": "scan", "train__accumulation_steps": 1},
+        {
+            "model__embed_dropout_on": "matrix",
+            "model__softmax_rows": "tokens+positions",
+        },
+        {"optimizer__name": "adamw"},
+        {"optimizer__schedule": "cosine_after_warmup", "log__profile_steps": 1},
+    ],
+    ids=lambda overrides: next(iter(overrides)),
+)
+def test_every_option_trains(tiny_config, tmp_path, overrides):
+    config = tiny_config(
+        **overrides, train__num_steps=4, log__every_steps=1, log__profile_first_step=3
+    )
+    pretrain.run(config, str(tmp_path))
+    losses = [
+        r["loss"] for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
+    ]
+    assert len(losses) == 4 and all(5.0 < loss < 5.6 for loss in losses)
+    traced = list((tmp_path / "profile").rglob("*.xplane.pb"))
+    assert len(traced) == config.log.profile_steps
+
+
+def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
+    tiny_config, tmp_path, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        with pytest.raises(Stopped):
+            pretrain.run(tiny_config(), str(tmp_path))
+    pretrain.run(
+        tiny_config(model__layer_loop="scan", model__remat=True), str(tmp_path)
+    )
+    assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
+
+
+def stop_after(monkeypatch, last_step):
+    """Makes the loop believe that a signal came during `last_step`."""
+    monkeypatch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
+
+
+@pytest.mark.parametrize("last_step", [3, 4, 11])
+def test_resumed_equals_uninterrupted_bit_for_bit(
+    tiny_config, tmp_path, monkeypatch, last_step
+):
+    config = tiny_config()
+    pretrain.run(config, str(tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        stop_after(patch, last_step)
+        with pytest.raises(Stopped, match=f"step {last_step} is saved"):
+            pretrain.run(config, str(tmp_path / "stopped"))
+    assert read_metrics(tmp_path / "stopped/metrics.jsonl")[-1]["step"] <= last_step
+    pretrain.run(config, str(tmp_path / "stopped"))
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped", 12)
+
+
+def test_a_relative_run_folder_serves_as_well(tiny_config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pretrain.run(tiny_config(), "runs/tiny")
+    assert (tmp_path / "runs/tiny/checkpoints/12/manifest.json").exists()
+
+
+def test_running_a_finished_run_again_changes_nothing(tiny_config, tmp_path):
+    pretrain.run(tiny_config(), str(tmp_path))
+    before = saved_state(tmp_path, 12), metrics_without_times(tmp_path)
+    pretrain.run(tiny_config(), str(tmp_path))
+    after = saved_state(tmp_path, 12), metrics_without_times(tmp_path)
+    np.testing.assert_equal(after, before)
+
+
+def test_seeds_differ(tiny_config, tmp_path):
+    for seed in (0, 1):
+        config = tiny_config(seed=seed, train__num_steps=4)
+        pretrain.run(config, str(tmp_path / str(seed)))
+    one, other = (read_metrics(tmp_path / s / "metrics.jsonl")[0] for s in "01")
+    assert one["loss"] != other["loss"]
+
+
+def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpus_dir):
+    pretrain.run(tiny_config(), str(tmp_path))
+    before = saved_state(tmp_path, 12)
+    for overrides, message in (
+        ({"seed": 1}, "config.seed is 1, saved 0"),
+        ({"model__embed_dim": 32}, "config.model.embed_dim is 32, saved 16"),
+        ({"train__num_steps": 20}, "config.train.num_steps is 20, saved 12"),
+        ({"tokenizer__vocab_size": 150}, "config.tokenizer.vocab_size is 150"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            pretrain.run(tiny_config(**overrides), str(tmp_path))
+    changed = corpus_dir / "texts" / "extra.txt"
+    changed.write_text("abc def ghi. " * 50)
+    try:
+        with pytest.raises(ValueError, match=r"(tokenizer|corpus) of this run"):
+            pretrain.run(tiny_config(), str(tmp_path))
+    finally:
+        changed.unlink()
+    np.testing.assert_equal(saved_state(tmp_path, 12), before)
+
+
+def poison(monkeypatch, bad_steps):
+    """Makes the loss of the given steps NaN."""
+    update = steps.update
+
+    def poisoned(state, batch, noise, loss_fn, *rest):
+        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
+        factor = jnp.where(bad, jnp.nan, 1.0)
+
+        def bad_loss_fn(*arguments):
+            loss, metrics = loss_fn(*arguments)
+            return loss * factor, metrics
+
+        return update(state, batch, noise, bad_loss_fn, *rest)
+
+    monkeypatch.setattr(steps, "update", poisoned)
+
+
+def test_a_nonfinite_loss_is_skipped_and_counted(tiny_config, tmp_path, monkeypatch):
+    poison(monkeypatch, [5, 6])
+    pretrain.run(tiny_config(log__every_steps=1), str(tmp_path))
+    records = {
+        r["step"]: r for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
+    }
+    assert np.isnan(records[6]["loss"]) and np.isnan(records[7]["loss"])
+    assert [records[s]["nonfinite_in_row"] for s in (5, 6, 7, 8)] == [0, 1, 2, 0]
+    assert records[12]["nonfinite_steps"] == 2
+    assert np.isfinite(records[12]["loss"])
+    # the schedule waits: update 6 of the schedule is done at step 8
+    assert records[8]["learning_rate"] == records[6]["learning_rate"]
+
+
+def test_too_many_nonfinite_losses_stop_the_run_before_harm(
+    tiny_config, tmp_path, monkeypatch
+):
+    poison(monkeypatch, list(range(5, 100)))
+    config = tiny_config(train__max_nonfinite_steps=3, train__num_steps=40)
+    with pytest.raises(FloatingPointError, match=r"3 updates in a row up to step 8"):
+        pretrain.run(config, str(tmp_path))
+    kept = sorted(int(p.name) for p in (tmp_path / "checkpoints").iterdir())
+    assert kept == [4]
+    assert all(np.isfinite(leaf).all() for leaf in saved_state(tmp_path, 4).values())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
+        ({"eval__batch_size": 3}, r"eval.batch_size=3 .* 8 devices.*=8"),
+        ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
+        ({"eval__sample_prompt": "abc " * 40}, r"sample_prompt takes .* no room"),
+        ({"data__train": "no/such/*.txt"}, r"config.data.train: 'no/such/\*.txt'"),
+        ({"tokenizer__vocab_size": 9000}, r"vocab_size=9000 is too large"),
+        ({"tokenizer__path": "no/such"}, r"no/such"),
+    ],
+)
+def test_bad_input_is_refused_before_any_step(
+    tiny_config, tmp_path, monkeypatch, overrides, message
+):
+    monkeypatch.setattr(pretrain, "fit", lambda plan: pytest.fail("it started"))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        pretrain.run(tiny_config(**overrides), str(tmp_path))
+    assert not (tmp_path / "metrics.jsonl").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tiny_config, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionError, match=r"--workdir=DIR"):
+        pretrain.run(tiny_config(), str(tmp_path / "file" / "run"))
+
+
+def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, capsys):
+    def stop(*args, **kwargs):
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(corpora, "prepare", stop)
+    with pytest.raises(ValueError, match="far enough"):
+        pretrain.run(config_lib.load(load_config("paper").to_dict()), str(tmp_path))
+    out = capsys.readouterr().out
+    assert "WARNING" in out and "--config.data.source=text" in out

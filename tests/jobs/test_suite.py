@@ -1,0 +1,292 @@
+"""Many runs: tasks, seeds, starts, tasks of the user's own, and the table."""
+
+import json
+import shutil
+
+import pytest
+from etils import epath
+from tiny_tasks import finetune_config, read_lines, rows, write_lines
+
+from gpt1_jax.jobs import finetune
+from gpt1_jax.tasks import loading
+from gpt1_jax.tasks.selection import select_tasks
+
+SEVERAL = {"seeds": (0, 1), "train__num_epochs": 1.0}
+FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
+
+
+@pytest.fixture(scope="module")
+def several(finetune_base, tmp_path_factory):
+    """SST-2 and RTE with two seeds, and WNLI, which has no data."""
+    folder = tmp_path_factory.mktemp("several") / "runs"
+    finetune.run(
+        finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(folder)
+    )
+    return folder
+
+
+@pytest.fixture
+def count_runs(monkeypatch):
+    """The folders of the runs that are trained, by their last two parts."""
+    seen = []
+    fit = finetune.fit
+
+    def counted(plan):
+        seen.append("/".join(str(plan.folder).split("/")[-2:]))
+        fit(plan)
+
+    monkeypatch.setattr(finetune, "fit", counted)
+    return seen
+
+
+def result_of(folder):
+    return json.loads((folder / "results.json").read_text())
+
+
+def test_each_run_has_a_folder_and_all_have_a_table(several):
+    assert {p.name for p in several.iterdir() if p.is_dir()} == {"sst2", "rte"}
+    everything = json.loads((several / "all_results.json").read_text())
+    for task in ("sst2", "rte"):
+        assert {p.name for p in (several / task).iterdir()} == FOLDERS
+        for seed in (0, 1):
+            result = result_of(several / task / f"pretrained-seed{seed}")
+            assert (result["task"], result["seed"]) == (task, seed)
+            assert everything[task]["pretrained"][seed] == result
+    table = (several / "results.md").read_text()
+    assert "| SST-2 | accuracy | 12 |" in table and "| RTE | accuracy | 12 |" in table
+    scores = [run["dev"]["accuracy"] for run in everything["sst2"]["pretrained"]]
+    low, high = (f"{100 * score:.1f}" for score in sorted(scores))
+    assert f"({low} to {high})" in table
+
+
+def test_a_task_without_data_is_skipped_and_named(several, capsys, finetune_base):
+    table = (several / "results.md").read_text()
+    assert "WNLI: " in table.partition("Skipped:")[2]
+    assert "wnli/train.jsonl does not exist" in table
+    finetune.run(
+        finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(several)
+    )
+    assert "Skipping WNLI: " in capsys.readouterr().out
+
+
+def test_seeds_make_different_runs(several):
+    one, other = (
+        (several / "sst2" / name / "metrics.jsonl").read_text() for name in FOLDERS
+    )
+    assert (
+        json.loads(one.splitlines()[0])["loss"]
+        != (json.loads(other.splitlines()[0])["loss"])
+    )
+
+
+def test_only_runs_without_results_are_run(
+    several, finetune_base, tmp_path, count_runs, monkeypatch
+):
+    folder = tmp_path / "runs"
+    shutil.copytree(several, folder)
+    config = finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL)
+    table = (folder / "results.md").read_text()
+    with monkeypatch.context() as patch:
+        load, loaded = loading.load, []
+        patch.setattr(
+            loading, "load", lambda task, *a: (loaded.append(task.name), load(task, *a))
+        )
+        finetune.run(config, str(folder))
+    assert count_runs == [] and loaded == ["wnli"] * len(loaded)
+    again = folder / "rte" / "pretrained-seed1"
+    (again / "results.json").unlink()
+    finetune.run(config, str(folder))
+    assert count_runs == ["rte/pretrained-seed1"]
+    assert result_of(again) == result_of(several / "rte" / "pretrained-seed1")
+    assert (folder / "results.md").read_text() == table
+
+
+def test_results_of_another_configuration_are_refused(several, finetune_base):
+    config = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)
+    with pytest.raises(ValueError, match=r"config.head.dropout is 0.2, saved 0.1"):
+        finetune.run(config, str(several))
+
+
+def test_checkpoints_of_several_runs_go_unless_kept(several, finetuned):
+    assert not list(several.rglob("checkpoints"))
+    assert (finetuned / "checkpoints").exists()
+
+
+def test_each_run_from_scratch_too_and_checkpoints_kept_if_asked(
+    finetune_base, tmp_path, count_runs
+):
+    config = finetune_config(
+        "sst2",
+        finetune_base,
+        suite__from_scratch=True,
+        suite__keep_checkpoints=True,
+        train__num_epochs=1.0,
+    )
+    finetune.run(config, str(tmp_path))
+    assert count_runs == ["sst2/pretrained-seed0", "sst2/scratch-seed0"]
+    assert len(list(tmp_path.rglob("checkpoints/4/manifest.json"))) == 2
+    everything = json.loads((tmp_path / "all_results.json").read_text())
+    for start in ("pretrained", "scratch"):
+        [result] = everything["sst2"][start]
+        saved = tmp_path / "sst2" / f"{start}-seed0" / "config.json"
+        layers = {"pretrained": "all", "scratch": "none"}[start]
+        assert json.loads(saved.read_text())["transfer_layers"] == layers
+        assert result["start"] == start
+
+
+def test_one_run_and_several_share_a_folder(finetuned, finetune_base, tmp_path):
+    """As with the default folder, when seeds are added later."""
+    folder = tmp_path / "run"
+    shutil.copytree(finetuned, folder)
+    alone = result_of(folder)
+    finetune.run(finetune_config("sst2", finetune_base, seeds=(0, 1)), str(folder))
+    assert result_of(folder) == alone
+    assert result_of(folder / "sst2" / "pretrained-seed0") == alone
+    finetune.run(finetune_config("sst2", finetune_base), str(folder))
+    assert f"| {100 * alone['dev']['accuracy']:.1f} |" in (
+        (folder / "results.md").read_text()
+    )
+
+
+def test_a_seed_named_twice_is_run_once(finetune_base, tmp_path):
+    config = finetune_config("sst2+rte", finetune_base, seeds=(3, 1, 3))
+    tasks, config = select_tasks(config)
+    planned = finetune._planned(config, tasks, epath.Path(tmp_path))
+    assert [run.folder.name for run in planned] == 2 * [
+        "pretrained-seed3",
+        "pretrained-seed1",
+    ]
+
+
+def test_a_single_task_without_data_is_an_error(finetune_base, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"WNLI.*wnli/train.jsonl does not"):
+        finetune.run(finetune_config("wnli", finetune_base), str(tmp_path))
+    assert not (tmp_path / "results.md").exists()
+
+
+def test_a_task_that_is_not_there_is_refused_with_the_list(finetune_base, tmp_path):
+    with pytest.raises(ValueError, match=r"no task 'sst3'; .*snli, mnli.*'custom'"):
+        finetune.run(finetune_config("sst2+sst3", finetune_base), str(tmp_path))
+
+
+def test_an_unlabelled_test_split_is_predicted_and_not_scored(finetuned):
+    assert result_of(finetuned)["test"] == {"n": 10, "scores": None}
+    lines = read_lines(finetuned / "predictions" / "test.jsonl")
+    assert [line["id"] for line in lines] == [str(k) for k in range(10)]
+    assert not any("label" in line for line in lines)
+    submitted = (finetuned / "glue" / "SST-2.tsv").read_text().splitlines()
+    assert submitted[0] == "index\tprediction"
+    number = {"negative": "0", "positive": "1"}
+    assert submitted[1:] == [f"{x['id']}\t{number[x['prediction']]}" for x in lines]
+
+
+def test_a_labelled_test_split_is_scored(several):
+    folder = several / "rte" / "pretrained-seed0"
+    result = result_of(folder)
+    lines = read_lines(folder / "predictions" / "test.jsonl")
+    right = sum(line["prediction"] == line["label"] for line in lines)
+    assert result["test"]["n"] == 10
+    assert result["test"]["accuracy"] == pytest.approx(right / 10)
+
+
+# --- tasks of the user's own ------------------------------------------------------
+
+
+def custom(base, paths, **overrides):
+    files = {f"data__{split}": str(path) for split, path in paths.items()}
+    base = {**base, "data.source": "files", "data.dir": ""}
+    return finetune_config("custom", base, train__num_epochs=1.0, **files, **overrides)
+
+
+def write_tsv(path, made):
+    lines = ["\t".join(map(str, row.values())) for row in made]
+    path.write_text("\n".join(["\t".join(made[0]), *lines]) + "\n")
+    return path
+
+
+def named(made):
+    return [{**row, "label": ("bad", "good")[row["label"]]} for row in made]
+
+
+@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
+def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path, kind):
+    write = {"tsv": write_tsv, "jsonl": write_lines}[kind]
+    paths = {
+        split: write(tmp_path / f"{split}.{kind}", named(rows("sst2", 16, seed)))
+        for seed, split in enumerate(("train", "dev"))
+    }
+    config = custom(
+        finetune_base,
+        paths,
+        custom__head="classification",
+        custom__text=("sentence",),
+    )
+    finetune.run(config, str(tmp_path / "run"))
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert saved["custom"]["labels"] == ["bad", "good"]
+    lines = read_lines(tmp_path / "run" / "predictions" / "dev.jsonl")
+    assert [line["label"] for line in lines] == ["bad", "good"] * 8
+    assert {line["prediction"] for line in lines} <= {"bad", "good"}
+    assert result_of(tmp_path / "run")["dev"]["n"] == 16
+    assert "| custom | accuracy | 16 |" in (tmp_path / "run/results.md").read_text()
+    finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
+
+
+@pytest.mark.parametrize(
+    "score_loss", ["soft_labels", pytest.param("regression", marks=pytest.mark.slow)]
+)
+def test_a_similarity_of_ones_own_has_scores(finetune_base, tmp_path, score_loss):
+    made = {s: rows("stsb", 16, k) for k, s in enumerate(("train", "dev", "test"))}
+    paths = {s: write_lines(tmp_path / f"{s}.jsonl", made[s]) for s in made}
+    config = custom(
+        finetune_base,
+        paths,
+        custom__head="similarity",
+        custom__text=("sentence1", "sentence2"),
+        custom__score_range=(0, 5),
+        head__score_loss=score_loss,
+    )
+    finetune.run(config, str(tmp_path / "run"))
+    result = result_of(tmp_path / "run")
+    assert -1 <= result["dev"]["pearson"] <= 1 and result["test"]["n"] == 16
+    lines = read_lines(tmp_path / "run" / "predictions" / "test.jsonl")
+    assert [line["label"] for line in lines] == [0.0, 5.0] * 8
+    assert all(isinstance(line["prediction"], float) for line in lines)
+    assert not any("probabilities" in line for line in lines)
+
+
+@pytest.mark.parametrize("columns", ["a list", "several"])
+def test_a_multiple_choice_of_ones_own(finetune_base, tmp_path, columns):
+    paths = {}
+    for seed, split in enumerate(("train", "dev")):
+        made = rows("copa", 16, seed)
+        if columns == "a list":
+            for row in made:
+                row["options"] = [row.pop("choice1"), row.pop("choice2")]
+                row["label"] = "AB"[row["label"]]
+        paths[split] = write_lines(tmp_path / f"{split}.jsonl", made)
+    choices = ("options",) if columns == "a list" else ("choice1", "choice2")
+    config = custom(
+        finetune_base,
+        paths,
+        custom__head="multiple_choice",
+        custom__text=("premise",),
+        custom__choices=choices,
+    )
+    finetune.run(config, str(tmp_path / "run"))
+    labels = ["A", "B"] if columns == "a list" else ["choice1", "choice2"]
+    lines = read_lines(tmp_path / "run" / "predictions" / "dev.jsonl")
+    assert [line["label"] for line in lines] == labels * 8
+    assert list(lines[0]["probabilities"]) == labels
+
+
+def test_a_task_of_ones_own_without_a_file_is_refused(finetune_base, tmp_path):
+    train = write_lines(tmp_path / "train.jsonl", named(rows("sst2", 16, 0)))
+    head = {"custom__head": "classification", "custom__text": ("sentence",)}
+    with pytest.raises(FileNotFoundError, match=r"dev split; .*--config.data.dev=FILE"):
+        finetune.run(
+            custom(finetune_base, {"train": train}, **head), str(tmp_path / "r")
+        )
+    with pytest.raises(FileNotFoundError, match=r"no/such.jsonl does not exist"):
+        paths = {"train": "no/such.jsonl", "dev": train}
+        finetune.run(custom(finetune_base, paths, **head), str(tmp_path / "r"))

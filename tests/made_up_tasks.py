@@ -1,0 +1,305 @@
+"""Made-up examples of every task, and writers of them in the form of each source."""
+
+import csv
+import json
+import types
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from gpt1_jax.tasks.splits import load_split
+from gpt1_jax.tasks.task import Task
+
+SUBSETS = {"mnli": ("matched", "mismatched"), "race": ("middle", "high")}
+LABELLED_TESTS = ("snli", "sci_tail", "race", "story_cloze")
+SCORES = (3.8, 0.0, 5.0, 1.667)
+
+
+class MadeUp(NamedTuple):
+    """An example as all sources should give it, but for COPA's wording."""
+
+    text: tuple[str, ...]
+    choices: tuple[str, ...]
+    label: int | float | None
+    subset: str
+
+
+def made_up(task: Task, split: str, count: int = 4) -> list[MadeUp]:
+    """`count` examples of each subset, with what breaks careless readers."""
+    subsets = SUBSETS.get(task.name, ("",))
+    if task.name == "mnli":
+        subsets = {"train": ("",), "test": (*subsets, "ax")}.get(split, subsets)
+    made = []
+    for subset in subsets:
+        for k in range(count):
+            text = [
+                f'{task.name} {split}{subset} {c} {k}: "naïve, ’' for c in task.text
+            ]
+            if task.name == "story_cloze":
+                text = [" ".join(f"{text[0]} {part}." for part in "abcd")]
+            if task.name == "copa":
+                text[1] = ("cause", "effect")[k % 2]
+            if task.name == "race":
+                text[0] = f"{task.name} {split}{subset} passage {k // 2},\n2 lines."
+            choices = [f'{split}{subset} {k}, "choice {c}' for c in task.labels]
+            label: int | float | None = k % max(len(task.labels), 1)
+            if task.score_range:
+                label = SCORES[k % len(SCORES)]
+            if split == "test" and task.name not in LABELLED_TESTS:
+                label = None
+            shown = tuple(choices) if task.choices else ()
+            made.append(MadeUp(tuple(text), shown, label, subset))
+    return made
+
+
+def columns(task: Task, made: MadeUp) -> dict:
+    """As TFDS names them, without the label."""
+    named: dict = dict(zip(task.text, made.text, strict=True))
+    if len(task.choices) == 1:
+        return {**named, task.choices[0]: list(made.choices)}
+    return {**named, **dict(zip(task.choices, made.choices, strict=True))}
+
+
+def passages(made: list[MadeUp]) -> list[dict]:
+    """RACE's, of two questions each."""
+    found: dict[str, dict] = {}
+    for example in made:
+        passage = found.setdefault(
+            example.text[0],
+            {
+                "article": example.text[0],
+                "questions": [],
+                "options": [],
+                "answers": [],
+                "example_id": f"{example.subset}{len(found)}.txt",
+            },
+        )
+        passage["questions"].append(example.text[1])
+        passage["options"].append(list(example.choices))
+        passage["answers"].append("ABCD"[example.label])
+    return list(found.values())
+
+
+def by_subset(made: list[MadeUp]) -> dict[str, list[MadeUp]]:
+    return {s: [m for m in made if m.subset == s] for s in {m.subset: 0 for m in made}}
+
+
+# --- JSON lines -----------------------------------------------------------------
+
+
+def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> None:
+    rows: dict[str, list[dict]] = {}
+    for k, example in enumerate(made):
+        row = columns(task, example)
+        if example.label is not None:
+            row[task.label] = example.label
+        stem = split
+        if task.name == "race":
+            row |= {"answer": "ABCD"[example.label]}
+            row |= {"example_id": f"{example.subset}/{k}.txt"}
+        elif example.subset in ("mismatched", "ax"):
+            stem = f"{split}_{example.subset}"
+        rows.setdefault(stem, []).append(row)
+    for stem, lines in rows.items():
+        path = folder / task.name / f"{stem}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# --- the files as distributed ---------------------------------------------------
+
+_MNLI = (
+    "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\t"
+    "sentence1_parse\tsentence2_parse\tsentence1\tsentence2"
+)
+_MNLI_ROW = "{i}\t1\t1n\tfiction\t( a\t( b\t(ROOT\t(ROOT\t{0}\t{1}"
+_STSB = (
+    "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2"
+)
+_STSB_ROW = "{i}\tnews\tfile\t2012\t0001\tnone\tnone\t{0}\t{1}"
+_MRPC = "#1 ID\t#2 ID\t#1 String\t#2 String"
+_PAIR = "index\tsentence1\tsentence2"
+_QNLI = "index\tquestion\tsentence"
+_ROW = "{i}\t{0}\t{1}"
+_NAMED = "{i}\t{0}\t{1}\t{name}"
+_NUMBERED = "{i}\t{0}\t{1}\t{label}"
+
+# Folder: first line and rows of train, of dev, and of test.
+_GLUE = {
+    "mnli": (
+        "MNLI",
+        (_MNLI + "\tlabel1\tgold_label", _MNLI_ROW + "\tneutral\t{name}"),
+        (_MNLI + "\tlabel1\tlabel2\tgold_label", _MNLI_ROW + "\tx\ty\t{name}"),
+        (_MNLI, _MNLI_ROW),
+    ),
+    "qnli": ("QNLI", *[(_QNLI + "\tlabel", _NAMED)] * 2, (_QNLI, _ROW)),
+    "rte": ("RTE", *[(_PAIR + "\tlabel", _NAMED)] * 2, (_PAIR, _ROW)),
+    "wnli": ("WNLI", *[(_PAIR + "\tlabel", _NUMBERED)] * 2, (_PAIR, _ROW)),
+    "mrpc": (
+        "MRPC",
+        *[("\ufeffQuality\t" + _MRPC, "{label}\t10{i}\t11{i}\t{0}\t{1}")] * 2,
+        ("index\t" + _MRPC, "{i}\t10{i}\t11{i}\t{0}\t{1}"),
+    ),
+    "qqp": (
+        "QQP",
+        *[
+            (
+                "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate",
+                "{i}\t3{i}\t4{i}\t{0}\t{1}\t{label}",
+            )
+        ]
+        * 2,
+        ("id\tquestion1\tquestion2", _ROW),
+    ),
+    "stsb": (
+        "STS-B",
+        *[(_STSB + "\tscore", _STSB_ROW + "\t{label:.3f}")] * 2,
+        (_STSB, _STSB_ROW),
+    ),
+    "cola": (
+        "CoLA",
+        *[("", "gj04\t{label}\t\t{0}")] * 2,
+        ("index\tsentence", "{i}\t{0}"),
+    ),
+    "sst2": (
+        "SST-2",
+        *[("sentence\tlabel", "{0}\t{label}")] * 2,
+        ("index\tsentence", "{i}\t{0}"),
+    ),
+}  # fmt: skip
+
+
+def write_official(task: Task, split: str, made: list[MadeUp], folder: Path) -> None:
+    for subset, examples in by_subset(made).items():
+        _OFFICIAL.get(task.name, _write_glue)(task, split, subset, examples, folder)
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+
+
+def _write_glue(task, split, subset, made, folder):
+    name, *forms = _GLUE[task.name]
+    header, row = forms[("train", "dev", "test").index(split)]
+    if subset == "ax":
+        header, row = _PAIR, _ROW
+    lines = [header] if header else []
+    for i, example in enumerate(made):
+        label = example.label
+        known = task.labels and label is not None
+        name_of = task.labels[label] if known else ""
+        lines.append(row.format(*example.text, i=i, label=label, name=name_of))
+    path = folder / name / f"{split}{subset and f'_{subset}'}.tsv"
+    if subset == "ax":
+        path = folder / "diagnostic" / "diagnostic.tsv"
+    _write(path, lines)
+
+
+def _write_snli(task, split, subset, made, folder):
+    rows = [
+        {
+            "annotator_labels": [],
+            "captionID": "1.jpg#1",
+            "gold_label": task.labels[example.label],
+            "pairID": f"1.jpg#1n{i}",
+            "sentence1": example.text[0],
+            "sentence2": example.text[1],
+        }
+        for i, example in enumerate(made)
+    ]
+    rows.insert(1, {**rows[0], "gold_label": "-"})
+    path = folder / "snli_1.0" / f"snli_1.0_{split}.jsonl"
+    _write(path, [json.dumps(row) for row in rows])
+
+
+def _write_scitail(task, split, subset, made, folder):
+    path = folder / "SciTailV1.1" / "tsv_format" / f"scitail_1.0_{split}.tsv"
+    _write(path, ["\t".join([*m.text, task.labels[m.label]]) for m in made])
+
+
+def _write_race(task, split, subset, made, folder):
+    for number, passage in enumerate(passages(made)):
+        row = {**passage, "id": passage.pop("example_id")}
+        _write(folder / "RACE" / split / subset / f"{number}.txt", [json.dumps(row)])
+
+
+def _write_story(task, split, subset, made, folder):
+    name = {"dev": "val", "test": "test"}[split]
+    path = folder / f"cloze_test_{name}__spring2016 - cloze_test_ALL_{name}.csv"
+    sentences = [f"InputSentence{i}" for i in (1, 2, 3, 4)]
+    endings = ["RandomFifthSentenceQuiz1", "RandomFifthSentenceQuiz2"]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["InputStoryid", *sentences, *endings, "AnswerRightEnding"])
+        for i, m in enumerate(made):
+            parts = [part + "." for part in m.text[0].removesuffix(".").split(". ")]
+            writer.writerow([f"id-{i}", *parts, *m.choices, m.label + 1])
+
+
+def _write_copa(task, split, subset, made, folder):
+    rows = []
+    for i, example in enumerate(made):
+        label = {} if example.label is None else {"label": example.label}
+        rows.append({**columns(task, example), "idx": i, **label})
+    name = {"dev": "val"}.get(split, split)
+    _write(folder / "COPA" / f"{name}.jsonl", [json.dumps(row) for row in rows])
+
+
+_OFFICIAL = {
+    "snli": _write_snli,
+    "sci_tail": _write_scitail,
+    "race": _write_race,
+    "story_cloze": _write_story,
+    "copa": _write_copa,
+}
+
+
+# --- TensorFlow Datasets --------------------------------------------------------
+
+
+def prepare_tfds(task: Task, splits: dict[str, list[MadeUp]], folder: Path) -> None:
+    """Has TFDS' own builders prepare the examples as ArrayRecord."""
+    datasets: dict[str, dict[str, list[dict]]] = {}
+    for split, made in splits.items():
+        for subset, examples in by_subset(made).items():
+            name, _, part = task.tfds[split][subset].partition(":")
+            rows = passages(examples) if task.name == "race" else []
+            rows = rows or [_tfds_row(task, i, m) for i, m in enumerate(examples)]
+            datasets.setdefault(name, {})[part] = rows
+    for name, parts in datasets.items():
+        _prepare(name, parts, folder)
+
+
+def _tfds_row(task: Task, index: int, made: MadeUp) -> dict:
+    row = columns(task, made)
+    if task.name not in ("snli", "sci_tail", "story_cloze"):
+        row["idx"] = index
+    label = -1 if made.label is None else made.label
+    if task.name == "story_cloze":
+        label += 1
+    return {**row, task.label: label}
+
+
+def _prepare(name: str, parts: dict[str, list[dict]], folder: Path) -> None:
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core.features import feature
+    from tensorflow_datasets.text import super_glue
+
+    with pytest.MonkeyPatch.context() as patch:
+        # What TFDS asks TensorFlow for, to prepare COPA and RACE.
+        patch.setattr(super_glue, "tf", types.SimpleNamespace(int32=np.int32))
+        patch.setattr(feature.TensorInfo, "dtype", property(lambda i: i.np_dtype))
+        builder = tfds.builder(name, data_dir=folder, file_format="array_record")
+        generators = {part: enumerate(rows) for part, rows in parts.items()}
+        patch.setattr(builder, "_split_generators", lambda dl_manager: generators)
+        builder.download_and_prepare()
+
+
+def load(task, split, source, directory, **paths):
+    """The examples of a split; `paths` are files of the user's own."""
+    return load_split(
+        task, split, source=source, directory=str(directory), paths=paths or None
+    )

@@ -1,0 +1,56 @@
+"""Parameters, operations and memory of a model at the paper's size."""
+
+import jax
+import pytest
+from tiny_models import PAPER
+
+from gpt1_jax.model.costs import (
+    count_params,
+    train_activation_bytes,
+    train_flops_per_token,
+)
+from gpt1_jax.model.language_model import init_params
+from gpt1_jax.training.optimizer import decay_mask
+
+
+def test_params_at_paper_size_number_116534784(tiny_model_config):
+    config = tiny_model_config(**PAPER)
+    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    assert count_params(params) == 116_534_784
+    assert count_params(params["h_0"]) == 7_087_872
+    sizes = {True: 0, False: 0}
+    decayed = jax.tree.leaves(decay_mask(params))
+    for leaf, decays in zip(jax.tree.leaves(params), decayed, strict=True):
+        sizes[decays] += leaf.size
+    assert sizes == {True: 116_414_976, False: 119_808}
+
+
+def test_train_flops_per_token_at_paper_size(tiny_model_config):
+    config = tiny_model_config(**PAPER)
+    assert train_flops_per_token(config, 512) == 752_753_664
+
+
+def test_train_flops_per_token_of_a_hand_computed_model(tiny_model_config):
+    """Two layers of width 32 and 128, 97 words, a context of 16."""
+    matrices = 2 * (4 * 32 * 32 + 2 * 32 * 128) + 32 * 97  # weights, each used once
+    scores = 2 * 2 * 16 * 32  # Q K^T and P V in both layers
+    expected = 3 * 2 * (matrices + scores)
+    assert train_flops_per_token(tiny_model_config(), 16) == expected
+
+
+@pytest.mark.parametrize(
+    ("ways", "expected"),
+    [
+        (dict(), 12 * 16 * 512 * 768 * 4 + 3 * 512 * 40478 * 4),
+        (dict(dtype="bfloat16"), 12 * 16 * 512 * 768 * 2 + 3 * 512 * 40478 * 4),
+        (dict(remat=True, loss_chunk=128), 16 * 512 * 768 * 4 + 3 * 128 * 40478 * 4),
+        (
+            dict(attention_impl="plain"),
+            12 * (16 * 512 * 768 + 2 * 12 * 512**2) * 4 + 3 * 512 * 40478 * 4,
+        ),
+    ],
+    ids=str,
+)
+def test_train_activation_bytes_at_paper_size(tiny_model_config, ways, expected):
+    model = tiny_model_config(**PAPER, **ways)
+    assert train_activation_bytes(model) == expected

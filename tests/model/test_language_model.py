@@ -1,0 +1,350 @@
+"""The decoder as a function: parameters, causality, equivalences, losses."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny_models import (
+    PAPER,
+    WAYS_TO_RUN,
+    all_logits,
+    flat_params,
+    hidden_states,
+    jitted_init,
+    loss_and_gradient,
+    mean_loss,
+    random_tokens,
+)
+
+from gpt1_jax.model import language_model
+from gpt1_jax.model.context import Context
+from gpt1_jax.model.language_model import Output, apply, init_params, logits
+from gpt1_jax.ops import losses
+from gpt1_jax.ops.dropout import Noise, step_noise
+
+LAYER_SHAPES = {  # at the paper's size, sec. 4.1
+    "attn/c_attn/kernel": (768, 2304),
+    "attn/c_attn/bias": (2304,),
+    "attn/c_proj/kernel": (768, 768),
+    "attn/c_proj/bias": (768,),
+    "ln_1/scale": (768,),
+    "ln_1/bias": (768,),
+    "mlp/c_fc/kernel": (768, 3072),
+    "mlp/c_fc/bias": (3072,),
+    "mlp/c_proj/kernel": (3072, 768),
+    "mlp/c_proj/bias": (768,),
+    "ln_2/scale": (768,),
+    "ln_2/bias": (768,),
+}
+
+
+# Parameters (sec. 4.1)
+
+
+@pytest.mark.parametrize("ways", [{}, *WAYS_TO_RUN], ids=str)
+def test_params_at_paper_size_are_the_golden_tree(tiny_model_config, ways):
+    config = tiny_model_config(**PAPER, **ways)
+    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    expected = {"wte": (40478, 768), "wpe": (512, 768)}
+    for layer in range(12):
+        for name, shape in LAYER_SHAPES.items():
+            expected[f"h_{layer}/{name}"] = shape
+    flat = flat_params(params)
+    assert {name: leaf.shape for name, leaf in flat.items()} == expected
+    assert {leaf.dtype for leaf in flat.values()} == {jnp.dtype("float32")}
+    assert type(params) is dict
+    assert type(params["h_0"]["attn"]["c_attn"]) is dict
+
+
+def test_params_do_not_depend_on_how_layers_run(tiny_model_config):
+    key = jax.random.key(3)
+    expected = jitted_init(tiny_model_config(), key)
+    for ways in WAYS_TO_RUN:
+        actual = jitted_init(tiny_model_config(**ways), key)
+        jax.tree.map(np.testing.assert_array_equal, actual, expected)
+
+
+def test_init_params_has_the_papers_statistics(tiny_model_config):
+    """N(0, 0.02^2), no scaling by depth or fan-in; biases 0, gains 1."""
+    config = tiny_model_config(num_layers=3, embed_dim=64, mlp_dim=256)
+    for name, leaf in flat_params(jitted_init(config, jax.random.key(0))).items():
+        values = np.asarray(leaf)
+        if name.endswith("scale"):
+            assert (values == 1).all(), name
+        elif name.endswith("bias"):
+            assert (values == 0).all(), name
+        else:
+            sigmas = 5 / np.sqrt(2 * values.size)
+            assert values.std() == pytest.approx(0.02, rel=sigmas), name
+            assert abs(values.mean()) < 5 * 0.02 / np.sqrt(values.size), name
+
+
+def test_init_params_draws_every_matrix_anew(tiny_model_config):
+    params = jitted_init(tiny_model_config(num_layers=3), jax.random.key(0))
+    matrices = {n: x for n, x in flat_params(params).items() if x.ndim == 2}
+    firsts = {name: np.asarray(x).ravel()[:400] for name, x in matrices.items()}
+    for a, first in firsts.items():
+        for b, other in firsts.items():
+            if a < b:
+                assert abs(np.corrcoef(first, other)[0, 1]) < 0.25, (a, b)
+
+
+def test_init_params_is_a_function_of_the_key(tiny_model_config):
+    config = tiny_model_config()
+    first, again = (jitted_init(config, jax.random.key(1)) for _ in range(2))
+    jax.tree.map(np.testing.assert_array_equal, first, again)
+    other = jitted_init(config, jax.random.key(2))
+    assert (first["wte"] != other["wte"]).all()
+    assert (
+        first["h_1"]["mlp"]["c_fc"]["kernel"] != first["h_0"]["mlp"]["c_fc"]["kernel"]
+    ).all()
+
+
+def test_initial_loss_is_just_above_ln_vocab(tiny_model_config):
+    """Logits of variance 0.02^2 D add half of it to ln V."""
+    config = tiny_model_config(vocab_size=2000, embed_dim=128, mlp_dim=512)
+    params = jitted_init(config, jax.random.key(0))
+    tokens = random_tokens((64, 16), 2000)
+    expected = math.log(2000) + 0.02**2 * 128 / 2
+    loss = float(jax.jit(mean_loss, static_argnums=0)(config, params, tokens))
+    sampling = 0.02 * np.sqrt(128) / np.sqrt(64 * 15)
+    assert expected - 4 * sampling < loss < expected + 4 * sampling + 0.02
+
+
+@pytest.mark.slow
+def test_initial_loss_at_paper_size(tiny_model_config):
+    """ln 40478 = 10.609, plus 0.154 for the spread of the tied logits, and a little."""
+    config = tiny_model_config(**PAPER)
+    params = jitted_init(config, jax.random.key(0))
+    tokens = random_tokens((4, 64), 40478)
+    output = jax.jit(apply, static_argnums=0)(config, params, tokens)
+    scores = logits(config, output)
+    nll = language_model.next_token_nll(config, output, tokens)
+    assert 10.70 < float(nll[:, :-1].mean()) < 10.85
+    assert float(output.hidden.std()) == pytest.approx(1.0, abs=1e-3)
+    assert float(scores.std()) == pytest.approx(0.555, abs=0.01)
+
+
+# Causality
+
+
+@pytest.mark.parametrize("layer_loop", ["unrolled", "scan"])
+def test_hidden_states_do_not_see_the_future_by_gradient(
+    tiny_model_config, tiny_params, layer_loop
+):
+    """d hidden[:, t] / d position vector s is exactly zero if and only if s > t."""
+    config = tiny_model_config(layer_loop=layer_loop)
+    tokens, noise = random_tokens((2, 16)), step_noise(0, jnp.int32(0), 2)
+    weights = jax.random.normal(jax.random.key(0), (2, 32))
+
+    @jax.jit
+    def gradients(wpe):
+        def score(wpe, t):
+            params = {**tiny_params, "wpe": wpe}
+            hidden = apply(config, params, tokens, Context(noise)).hidden
+            return jnp.sum(jnp.take(hidden, t, axis=1) * weights)
+
+        return jax.lax.map(lambda t: jax.grad(score)(wpe, t), jnp.arange(16))
+
+    reached = np.abs(gradients(tiny_params["wpe"])).max(-1) > 0  # [t, s]
+    np.testing.assert_array_equal(reached, np.tril(np.ones((16, 16), bool)))
+
+
+def test_logits_do_not_see_the_future_by_changed_tokens(tiny_model_config, tiny_params):
+    config, tokens = tiny_model_config(), random_tokens()
+    changed = tokens.at[:, 9:].set((tokens[:, 9:] + 1) % 97)
+    before = all_logits(config, tiny_params, tokens)
+    after = all_logits(config, tiny_params, changed)
+    np.testing.assert_array_equal(before[:, :9], after[:, :9])
+    assert np.abs(before[:, 9:] - after[:, 9:]).max(-1).min() > 1e-3
+
+
+def test_logits_see_all_of_the_past(tiny_model_config, tiny_params):
+    config, tokens = tiny_model_config(), random_tokens()
+    changed = tokens.at[:, 0].set((tokens[:, 0] + 1) % 97)
+    before = all_logits(config, tiny_params, tokens)
+    after = all_logits(config, tiny_params, changed)
+    assert np.abs(before - after).max(-1).min() > 1e-6
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_padding_changes_nothing_before_it(tiny_model_config, tiny_params, dropout):
+    """Whatever the pads are; and (without dropout) however many they are."""
+    config, tokens = tiny_model_config(), random_tokens()
+    noise = step_noise(0, jnp.int32(0), 4) if dropout else None
+    padded = tokens.at[:, 10:].set(0)
+    full = all_logits(config, tiny_params, tokens, noise)
+    np.testing.assert_array_equal(
+        all_logits(config, tiny_params, padded, noise)[:, :10], full[:, :10]
+    )
+    if not dropout:
+        short = all_logits(config, tiny_params, tokens[:, :10])
+        np.testing.assert_allclose(short, full[:, :10], atol=2e-6, rtol=0)
+
+
+def test_sequences_of_a_batch_do_not_see_each_other(tiny_model_config, tiny_params):
+    config, tokens = tiny_model_config(), random_tokens()
+    changed = tokens.at[1:].set(0)
+    np.testing.assert_array_equal(
+        all_logits(config, tiny_params, tokens)[0],
+        all_logits(config, tiny_params, changed)[0],
+    )
+
+
+def test_too_long_sequences_are_refused(tiny_model_config, tiny_params):
+    with pytest.raises(ValueError, match=r"17 positions .* max_seq_len=16"):
+        apply(tiny_model_config(), tiny_params, random_tokens((1, 17)))
+
+
+# Equivalences
+
+
+@pytest.mark.parametrize("ways", WAYS_TO_RUN, ids=str)
+def test_ways_to_run_the_layers_agree(tiny_model_config, tiny_params, ways):
+    """Loss, hidden states and every gradient, dropout masks included."""
+    tokens, noise = random_tokens(), step_noise(5, jnp.int32(17), 4)
+    results = []
+    for config in (tiny_model_config(), tiny_model_config(**ways)):
+        hidden = hidden_states(config, tiny_params, tokens, noise)
+        loss, gradient = loss_and_gradient(config, tiny_params, tokens, noise)
+        results.append((hidden, float(loss), flat_params(gradient)))
+    (hidden, loss, gradient), (other_hidden, other_loss, other_gradient) = results
+    clean = hidden_states(tiny_model_config(), tiny_params, tokens)
+    assert np.abs(clean - hidden).max() > 0.1, "dropout is off"
+    np.testing.assert_allclose(other_hidden, hidden, atol=1e-5, rtol=0)
+    assert other_loss == pytest.approx(loss, abs=1e-6)
+    for name, leaf in gradient.items():
+        tolerance = min(1e-5, 1e-4 * np.abs(leaf).max())
+        assert np.abs(leaf - other_gradient[name]).max() < tolerance, name
+
+
+@pytest.mark.parametrize("embed_dropout_on", ["sum", "lookups", "matrix"])
+def test_hidden_states_of_part_of_a_batch_are_those_of_the_whole(
+    tiny_model_config, tiny_params, embed_dropout_on
+):
+    """Gradient accumulation and data parallelism draw the masks of the whole batch."""
+    config = tiny_model_config(embed_dropout_on=embed_dropout_on)
+    tokens, noise = random_tokens(), step_noise(1, jnp.int32(2), 4)
+    whole = hidden_states(config, tiny_params, tokens, noise)
+    part = hidden_states(
+        config, tiny_params, tokens[2:], Noise(noise.key, noise.rows[2:])
+    )
+    np.testing.assert_allclose(part, whole[2:], atol=1e-5)
+    wrong = hidden_states(config, tiny_params, tokens[2:], step_noise(1, 2, 2))
+    assert np.abs(wrong - whole[2:]).max() > 0.1
+
+
+def test_noise_changes_with_the_step_and_repeats_with_it(
+    tiny_model_config, tiny_params
+):
+    config, tokens = tiny_model_config(), random_tokens()
+    first, again, later = (
+        hidden_states(config, tiny_params, tokens, step_noise(0, jnp.int32(step), 4))
+        for step in (3, 3, 4)
+    )
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - later).max() > 0.1
+
+
+def test_zero_rates_equal_no_noise(tiny_model_config, tiny_params):
+    rates = dict(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
+    config, tokens = tiny_model_config(**rates), random_tokens()
+    np.testing.assert_array_equal(
+        hidden_states(config, tiny_params, tokens, step_noise(0, jnp.int32(0), 4)),
+        hidden_states(config, tiny_params, tokens),
+    )
+
+
+def test_loss_gradient_equals_finite_differences(tiny_model_config, tiny_params):
+    """Along a random direction, dropout on: forward and backward share masks."""
+    config = tiny_model_config()
+    tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
+    leaves, tree = jax.tree.flatten(tiny_params)
+    keys = jax.random.split(jax.random.key(7), len(leaves))
+    direction = jax.tree.unflatten(
+        tree,
+        [jax.random.normal(k, x.shape) for k, x in zip(keys, leaves, strict=True)],
+    )
+    _, gradient = loss_and_gradient(config, tiny_params, tokens, noise)
+    slope = sum(
+        float(jnp.vdot(g, d))
+        for g, d in zip(
+            jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True
+        )
+    )
+    step = 1e-3
+    up, down = (
+        float(
+            loss_and_gradient(
+                config,
+                jax.tree.map(lambda p, d: p + sign * step * d, tiny_params, direction),  # noqa: B023
+                tokens,
+                noise,
+            )[0]
+        )
+        for sign in (1, -1)
+    )
+    assert (up - down) / (2 * step) == pytest.approx(slope, rel=5e-3)
+
+
+def test_bfloat16_stays_close_to_float32(tiny_model_config, tiny_params):
+    tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
+    results = {}
+    for dtype in ("float32", "bfloat16"):
+        config = tiny_model_config(dtype=dtype)
+        output = jax.jit(apply, static_argnums=0)(
+            config, tiny_params, tokens, Context(noise)
+        )
+        assert output.hidden.dtype == dtype
+        scores = logits(config, output)
+        loss, gradient = loss_and_gradient(config, tiny_params, tokens, noise)
+        results[dtype] = np.asarray(scores), float(loss), gradient
+        assert scores.dtype == loss.dtype == jnp.float32
+        assert {g.dtype for g in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
+    (exact, exact_loss, exact_gradient), (rough, rough_loss, rough_gradient) = (
+        results.values()
+    )
+    assert 1e-4 < np.linalg.norm(rough - exact) / np.linalg.norm(exact) < 0.02
+    assert rough_loss == pytest.approx(exact_loss, rel=2e-3)
+    for name, leaf in flat_params(exact_gradient).items():
+        error = np.linalg.norm(flat_params(rough_gradient)[name] - leaf)
+        assert error < 0.05 * np.linalg.norm(leaf), name
+
+
+# Losses
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("chunk", [0, 5])
+def test_losses_are_those_of_the_output_in_the_models_dtype(
+    tiny_model_config, tiny_params, dtype, chunk
+):
+    """`dtype` and `loss_chunk` reach the functions of arrays."""
+    model = tiny_model_config(dtype=dtype, loss_chunk=chunk)
+    tokens = random_tokens()
+    hidden = jax.random.normal(jax.random.key(0), (4, 16, 32))
+    output = Output(hidden, tiny_params["wte"])
+    weights = jax.random.uniform(jax.random.key(1), tokens.shape)
+    nll = language_model.next_token_nll(model, output, tokens)
+    expected = losses.plain_next_token_nll(*output, tokens, jnp.dtype(dtype))
+    np.testing.assert_allclose(nll, expected, rtol=1e-6, atol=1e-6)
+    loss = language_model.next_token_loss(model, output, tokens, weights)
+    assert float(loss) == pytest.approx(float((weights * expected).sum()), rel=1e-6)
+    computation = jax.make_jaxpr(
+        lambda output: language_model.next_token_nll(model, output, tokens)
+    )(output)
+    scores_of_a_chunk = f"f32[{4 * (chunk or 16)},97]"
+    assert scores_of_a_chunk in str(computation)
+
+
+def test_next_token_nll_is_minus_the_log_probability_of_the_logits(
+    tiny_model_config, tiny_params
+):
+    model, tokens = tiny_model_config(), random_tokens()
+    output = apply(model, tiny_params, tokens)
+    log_probs = jax.nn.log_softmax(logits(model, output)[:, :-1])
+    expected = -jnp.take_along_axis(log_probs, tokens[:, 1:, None], 2)[..., 0]
+    nll = language_model.next_token_nll(model, output, tokens)
+    np.testing.assert_allclose(nll[:, :-1], expected, atol=2e-6)

@@ -1,0 +1,166 @@
+"""Causal attention against NumPy, and where its dropout acts."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+from gpt1_jax.ops.dropout import dropout, step_noise
+
+SHAPE = (2, 7, 3, 4)  # [N, T, H, K]
+
+
+def random_qkv(seed=0, shape=SHAPE):
+    rng = np.random.default_rng(seed)
+    return tuple(rng.normal(size=shape).astype(np.float32) for _ in range(3))
+
+
+FORMS = {
+    form.__name__: jax.jit(form, static_argnames=("dropout_rate", "site"))
+    for form in (causal_attention, plain_causal_attention)
+}
+BOTH_FORMS = pytest.mark.parametrize("form", FORMS)
+
+
+def attend(query, key, value, rate=0.0, noise=None, site=1, form="causal_attention"):
+    return FORMS[form](query, key, value, rate, noise, site)
+
+
+def numpy_probs(query, key):
+    """[N, H, T, S], one query and one visible key at a time."""
+    num_seqs, seq_len, num_heads, head_dim = query.shape
+    probs = np.zeros((num_seqs, num_heads, seq_len, seq_len))
+    for n, h, t in np.ndindex(num_seqs, num_heads, seq_len):
+        weights = np.exp(key[n, : t + 1, h] @ query[n, t, h] / np.sqrt(head_dim))
+        probs[n, h, t, : t + 1] = weights / weights.sum()
+    return probs
+
+
+@BOTH_FORMS
+def test_causal_attention_equals_numpy(form):
+    query, key, value = random_qkv()
+    expected = np.einsum("nhts,nshk->nthk", numpy_probs(query, key), value)
+    actual = attend(query, key, value, form=form)
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
+
+
+def test_causal_attention_of_the_first_position_is_its_value():
+    query, key, value = random_qkv()
+    np.testing.assert_array_equal(attend(query, key, value)[:, 0], value[:, 0])
+
+
+def test_causal_attention_survives_huge_scores():
+    query, key, value = (100 * part for part in random_qkv())
+    assert np.isfinite(attend(query, key, value)).all()
+    gradient = jax.grad(lambda q: attend(q, key, value).sum())(query)
+    assert np.isfinite(gradient).all()
+
+
+@BOTH_FORMS
+def test_causal_attention_drops_probabilities_after_the_softmax(form):
+    """What remains is rescaled by 1 / (1 - rate), not renormalised to one."""
+    query, key, value = random_qkv()
+    noise = step_noise(0, jnp.int32(3), SHAPE[0])
+    actual = attend(query, key, value, rate=0.5, noise=noise, site=7, form=form)
+    mask = dropout(jnp.ones((2, 3, 7, 7)), 0.5, noise, 7)  # [N, H, T, S]
+    assert set(np.unique(mask)) == {0.0, 2.0}
+    probs = numpy_probs(query, key) * np.asarray(mask)
+    np.testing.assert_allclose(
+        actual, np.einsum("nhts,nshk->nthk", probs, value), atol=4e-6
+    )
+
+
+@pytest.mark.parametrize("seq_len", [1, 7, 128, 129, 300])
+@pytest.mark.parametrize("rate", [0.0, 0.3])
+def test_blocked_form_equals_the_plain_one(seq_len, rate):
+    """Output and gradients, with one block of positions or several, and its mask."""
+    query, key, value = random_qkv(1, (2, seq_len, 2, 8))
+    noise = step_noise(0, jnp.int32(3), 2)
+    weights = jnp.asarray(random_qkv(2, query.shape)[0])
+
+    def total(query, key, value, form):
+        attended = attend(query, key, value, rate, noise, form=form)
+        return (attended * weights).sum()
+
+    plain, blocked = (
+        [
+            attend(query, key, value, rate, noise, form=form),
+            *jax.grad(total, (0, 1, 2))(query, key, value, form),
+        ]
+        for form in ("plain_causal_attention", "causal_attention")
+    )
+    for expected, actual in zip(plain, blocked, strict=True):
+        highest = float(jnp.abs(expected).max())
+        np.testing.assert_allclose(actual, expected, atol=4e-6 * max(1, highest))
+
+
+def test_blocked_form_in_bfloat16_is_as_exact_as_the_plain_one():
+    exact = random_qkv(1, (2, 200, 2, 16))
+    rounded = [jnp.asarray(part, jnp.bfloat16) for part in exact]
+    exact = [part.astype(jnp.float32) for part in rounded]
+    noise = step_noise(0, jnp.int32(3), 2)
+
+    def gradients(parts, form):
+        def total(*parts):
+            attended = attend(*parts, 0.1, noise, form=form).astype(jnp.float32)
+            return jnp.square(attended).sum()
+
+        return jax.grad(total, (0, 1, 2))(*parts)
+
+    reference = gradients(exact, "plain_causal_attention")
+    errors = {
+        form: [
+            float(jnp.abs(actual.astype(jnp.float32) - expected).mean())
+            for actual, expected in zip(
+                gradients(rounded, form), reference, strict=True
+            )
+        ]
+        for form in FORMS
+    }
+    blocked, plain = errors["causal_attention"], errors["plain_causal_attention"]
+    assert all(error > 0 for error in blocked)
+    for ours, theirs in zip(blocked, plain, strict=True):
+        assert ours < 1.2 * theirs
+
+
+def test_blocked_form_keeps_no_square_array_for_the_backward_pass():
+    """What is kept grows with T, not with its square."""
+    kept = {}
+    for seq_len in (256, 512):
+        parts = random_qkv(0, (1, seq_len, 1, 4))
+        noise = step_noise(0, jnp.int32(3), 1)
+        _, backward = jax.vjp(lambda *p: attend(*p, 0.1, noise), *parts)  # noqa: B023
+        kept[seq_len] = sum(leaf.size for leaf in jax.tree.leaves(backward))
+    assert kept[512] < 2.1 * kept[256]
+    assert kept[512] < 512 * 512 / 4
+
+
+def test_blocked_form_of_one_query_block_ignores_later_keys():
+    query, key, value = random_qkv(0, (1, 300, 2, 4))
+    changed = attend(query, key.copy(), value)
+    key[:, 200:], value[:, 200:] = 9.0, -9.0
+    later = attend(query, key, value)
+    np.testing.assert_array_equal(changed[:, :200], later[:, :200])
+    assert not np.array_equal(changed[:, 200:], later[:, 200:])
+
+
+@BOTH_FORMS
+def test_causal_attention_without_noise_or_rate_is_without_dropout(form):
+    parts = random_qkv()
+    expected = attend(*parts)
+    noise = step_noise(0, jnp.int32(3), SHAPE[0])
+    for rate, given in ((0.5, None), (0.0, noise)):
+        actual = attend(*parts, rate, given, form=form)
+        np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+@BOTH_FORMS
+def test_causal_attention_keeps_bfloat16_but_softmaxes_in_float32(form):
+    query, key, value = (jnp.asarray(part, jnp.bfloat16) for part in random_qkv())
+    assert attend(query, key, value, form=form).dtype == jnp.bfloat16
+    jaxpr = str(jax.make_jaxpr(functools.partial(attend, form=form))(query, key, value))
+    [line] = [line for line in jaxpr.splitlines() if "= exp " in line]
+    assert "f32[2,3,7,7]" in line

@@ -1,0 +1,346 @@
+"""The dropout mask: what it is a function of, its statistics, its gradient."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from collectives import collectives
+
+from gpt1_jax.ops import dropout as dropout_module
+from gpt1_jax.ops.dropout import Noise, plain_dropout, site_words, step_noise
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
+
+# Compiled as a whole: one by one, these small operations would take minutes.
+dropout = jax.jit(dropout_module.dropout, static_argnames=("rate", "site"))
+random_bits = jax.jit(dropout_module.random_bits, static_argnames="row_shape")
+
+WORDS = jnp.array([0x9E3779B9, 0x243F6A88], jnp.uint32)
+GOLDEN_BITS = [[58256, 51967, 8577, 53523], [22950, 49414, 29351, 13660]]
+GOLDEN_MASK = ["1010011000111011", "0101101011100011"]
+KEEP = (2**16 - 6554) / 2**16  # of rate 0.1, as 16 bits realise it
+
+
+def uint32_rows(*rows):
+    return jnp.array(rows, jnp.uint32)
+
+
+def numpy_mix(x):
+    x = ((x ^ (x >> 16)) * 0x7FEB352D) & 0xFFFFFFFF
+    x = ((x ^ (x >> 15)) * 0x846CA68B) & 0xFFFFFFFF
+    return x ^ (x >> 16)
+
+
+def numpy_bits(words, rows, row_shape):
+    """The definition in 64-bit arithmetic, element by element (index form)."""
+    size = math.prod(row_shape)
+    word0, word1 = (np.uint64(word) for word in np.asarray(words))
+    bits = []
+    for global_row in np.asarray(rows).tolist():
+        page, row = divmod(global_row, 2**32 // size)
+        index = np.uint64(row * size) + np.arange(size, dtype=np.uint64)
+        hashed = numpy_mix((index >> 1) ^ word0 ^ numpy_mix(np.uint64(page)))
+        hashed = numpy_mix((hashed + word1) & 0xFFFFFFFF)
+        bits.append((hashed >> (16 * (index & 1))) & 0xFFFF)
+    return np.stack(bits).reshape(-1, *row_shape)
+
+
+def keep_mask(shape, rate=0.1, *, seed=0, step=0, site=0):
+    """Which elements of an array of `shape` survive."""
+    noise = step_noise(seed, jnp.int32(step), shape[0])
+    return np.asarray(dropout(jnp.ones(shape), rate, noise, site)) != 0
+
+
+def z_of_counts(count, num, probability):
+    return (count - num * probability) / np.sqrt(num * probability * (1 - probability))
+
+
+def test_random_bits_never_change():
+    """Were these numbers to change, a resumed run would leave its first half."""
+    bits = random_bits(jnp.array([1, 2], jnp.uint32), uint32_rows(0, 5), (4,))
+    assert bits.tolist() == GOLDEN_BITS
+    mask = keep_mask((2, 16), 0.5, seed=1, step=2, site=3)
+    assert ["".join(map(str, row.astype(int))) for row in mask] == GOLDEN_MASK
+
+
+@pytest.mark.parametrize("row_shape", [(6,), (3, 4), (2, 3, 8), (5,), (3, 5), (2, 1)])
+def test_random_bits_equal_the_index_form(row_shape):
+    """An even last axis takes the packed form, an odd one the index form."""
+    rows = uint32_rows(0, 1, 2, 17, 10**6 + 1)
+    bits = random_bits(WORDS, rows, row_shape)
+    assert bits.dtype == jnp.uint16
+    assert bits.shape == (5, *row_shape)
+    np.testing.assert_array_equal(bits, numpy_bits(WORDS, rows, row_shape))
+
+
+@pytest.mark.parametrize("row_shape", [(3, 6, 8), (3, 6, 7)])
+@pytest.mark.parametrize(
+    "window",
+    [
+        [(0, 3), (0, 6), (0, 7)],
+        [(0, 3), (2, 4), (0, 4)],
+        [(1, 2), (3, 3), (2, 4)],
+        [(1, 1), (3, 2), (3, 4)],
+        [(2, 1), (0, 1), (6, 1)],
+    ],
+)
+def test_random_bits_of_a_window_are_a_part_of_the_whole(row_shape, window):
+    """Where start and size are even, and where they are not."""
+    rows = uint32_rows(0, 5, 2**30)
+    whole = dropout_module.random_bits(WORDS, rows, row_shape)
+    part = dropout_module.random_bits(WORDS, rows, row_shape, window)
+    index = tuple(slice(start, start + size) for start, size in window)
+    np.testing.assert_array_equal(part, np.asarray(whole)[:, *index])
+
+
+@pytest.mark.parametrize("row_shape", [(), (1,), (1, 1)])
+def test_random_bits_of_single_element_rows_equal_the_index_form(row_shape):
+    rows = uint32_rows(0, 1, 2, 3, 99, 2**31 + 5)
+    np.testing.assert_array_equal(
+        random_bits(WORDS, rows, row_shape), numpy_bits(WORDS, rows, row_shape)
+    )
+
+
+@pytest.mark.parametrize("row_shape", [(2**10, 2**6), (3, 2**14 + 1), (3, 5000)])
+def test_random_bits_turn_to_a_new_page_beyond_the_counter(row_shape):
+    """Rows beyond 2**32 elements neither wrap around nor repeat an earlier page."""
+    per_page = 2**32 // math.prod(row_shape)
+    rows = uint32_rows(
+        0, 1, per_page - 1, per_page, per_page + 1, 2 * per_page, 3 * per_page + 1
+    )
+    bits = np.asarray(random_bits(WORDS, rows, row_shape))
+    np.testing.assert_array_equal(bits, numpy_bits(WORDS, rows, row_shape))
+    flat = bits.reshape(len(rows), -1)
+    for a in range(len(rows)):
+        for b in range(a):
+            equal = np.sum(flat[a] == flat[b])
+            assert equal < 12, (a, b)  # chance gives 65536 / 65536 = 1
+
+
+def test_random_bits_of_consecutive_rows_form_one_stream():
+    """Row r of size S is elements r S .. r S + S - 1 of one sequence."""
+    stream = np.asarray(random_bits(WORDS, uint32_rows(0), (60,)))[0]
+    rows = jnp.arange(10, dtype=jnp.uint32)
+    np.testing.assert_array_equal(
+        np.asarray(random_bits(WORDS, rows, (6,))).ravel(), stream
+    )
+    np.testing.assert_array_equal(
+        np.asarray(random_bits(WORDS, rows[:4], (3, 5))).ravel(), stream
+    )
+
+
+def test_random_bits_are_uniform():
+    """Chi-square over 256 bins of the high and of the low byte, 2**22 draws."""
+    bits = np.asarray(random_bits(WORDS, uint32_rows(*range(64)), (2**16,))).ravel()
+    for byte in (bits >> 8, bits & 255):
+        counts = np.bincount(byte, minlength=256)
+        expected = bits.size / 256
+        chi_square = np.sum((counts - expected) ** 2 / expected)
+        assert abs(chi_square - 255) < 4 * np.sqrt(2 * 255)
+    for bit in range(16):
+        ones = np.sum((bits >> bit) & 1, dtype=np.int64)
+        assert abs(z_of_counts(ones, bits.size, 0.5)) < 4
+
+
+@pytest.mark.parametrize("lag", [1, 2, 3, 4, 8, 16, 64, 768, 2**12, 2**16, 2**20])
+def test_dropout_mask_is_not_autocorrelated(lag):
+    keep = keep_mask((64, 2**16)).ravel()
+    dropped = ~keep
+    both = np.sum(dropped[lag:] & dropped[:-lag])
+    assert abs(z_of_counts(both, keep.size - lag, (1 - KEEP) ** 2)) < 4
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.1, 0.5, 0.9])
+def test_dropout_keeps_a_share_of_one_minus_rate(rate):
+    keep = keep_mask((64, 2**14), rate)
+    assert abs(z_of_counts(keep.sum(), keep.size, 1 - rate)) < 4
+    for row in keep:
+        assert abs(z_of_counts(row.sum(), row.size, 1 - rate)) < 5
+    each_column = z_of_counts(keep.sum(0), 64, 1 - rate)
+    if rate in (0.1, 0.5):  # enough of both kinds for a normal approximation
+        assert np.abs(each_column).max() < 6.5
+
+
+def test_dropout_scale_is_the_inverse_of_the_realised_keep_probability():
+    noise = step_noise(0, jnp.int32(0), 8)
+    kept = np.unique(dropout(jnp.ones((8, 512)), 0.1, noise, 0))
+    assert kept.tolist() == [0.0, np.float32(2**16 / (2**16 - 6554))]
+    threshold = 6554  # of all 2**16 equally likely values, exactly these are kept
+    expectation = (2**16 - threshold) / 2**16 * (2**16 / (2**16 - threshold))
+    assert expectation == 1.0
+    bits = np.asarray(random_bits(site_words(noise, 0), noise.rows, (512,)))
+    np.testing.assert_array_equal(
+        np.asarray(dropout(jnp.ones((8, 512)), 0.1, noise, 0)) != 0, bits >= threshold
+    )
+
+
+def test_dropout_scales_bfloat16_in_float32():
+    """Rounding 1.1111 to bfloat16 first would scale everything by 1.1094."""
+    x = jnp.linspace(0.5, 2, 4096).reshape(4, 1024).astype(jnp.bfloat16)
+    noise = step_noise(0, jnp.int32(0), 4)
+    y = dropout(x, 0.1, noise, 0)
+    assert y.dtype == jnp.bfloat16
+    expected = (np.asarray(x, np.float32) * np.float32(1 / KEEP)).astype(jnp.bfloat16)
+    kept = np.asarray(y) != 0
+    np.testing.assert_array_equal(np.asarray(y)[kept], expected[kept])
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (4, 5), (4, 3, 8), (4, 2, 3, 7)])
+def test_dropout_of_some_rows_equals_those_rows_of_all(shape):
+    x = jax.random.normal(jax.random.key(0), shape)
+    noise = step_noise(3, jnp.int32(11), shape[0])
+    everything = dropout(x, 0.4, noise, 5)
+    picked = jnp.array([3, 1])
+    part = Noise(noise.key, noise.rows[picked])
+    np.testing.assert_array_equal(dropout(x[picked], 0.4, part, 5), everything[picked])
+    np.testing.assert_array_equal(
+        dropout(x[picked], 0.4, noise, 5, rows=uint32_rows(3, 1)), everything[picked]
+    )
+
+
+def test_dropout_does_not_depend_on_the_size_of_the_batch():
+    small, large = keep_mask((2, 3, 10), 0.5), keep_mask((8, 3, 10), 0.5)
+    np.testing.assert_array_equal(small, large[:2])
+
+
+def correlation_z(a, b, rate):
+    """z of the number of elements dropped in both of two independent masks."""
+    return z_of_counts(np.sum(~a & ~b), a.size, rate**2)
+
+
+@pytest.mark.parametrize("name", ["seed", "step", "site"])
+def test_dropout_masks_are_independent_of_each_other(name):
+    values = [0, 1, 2, 3, 36, 2**31 - 1] + ([2**32 - 1] if name == "site" else [])
+    masks = [keep_mask((16, 4096), **{name: value}) for value in values]
+    scores = [
+        correlation_z(masks[a], masks[b], 1 - KEEP)
+        for a in range(len(masks))
+        for b in range(a)
+    ]
+    assert np.abs(scores).max() < 4
+
+
+def test_dropout_streams_are_not_shifts_of_each_other():
+    """Rows of one site must not reappear, shifted, at another site."""
+    base = ~keep_mask((1, 2**16), 0.5, site=0).ravel()
+    other = ~keep_mask((1, 2**16), 0.5, site=1).ravel()
+    signs = np.where(base, -1.0, 1.0), np.where(other, -1.0, 1.0)
+    spectrum = np.fft.rfft(signs[0]) * np.conj(np.fft.rfft(signs[1]))
+    correlation = np.fft.irfft(spectrum) / np.sqrt(base.size)  # N(0, 1) at each shift
+    assert np.abs(correlation).max() < 6
+
+
+def test_dropout_step_and_site_may_be_traced():
+    x = jnp.ones((4, 32))
+
+    @jax.jit
+    def masks(step, sites):
+        noise = step_noise(0, step, 4)
+        return jax.lax.map(lambda s: dropout_module.dropout(x, 0.5, noise, s), sites)
+
+    traced = masks(7, jnp.arange(3))
+    for site in range(3):
+        fixed = dropout(x, 0.5, step_noise(0, jnp.int32(7), 4), site)
+        np.testing.assert_array_equal(traced[site], fixed)
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (4, 7), (4, 3, 6)])
+def test_dropout_gradient_is_its_mask(shape):
+    noise = step_noise(0, jnp.int32(0), 4)
+    x = jax.random.normal(jax.random.key(1), shape)
+    cotangent = jax.random.normal(jax.random.key(2), shape)
+    drop = functools.partial(dropout, rate=0.3, noise=noise, site=2)
+    y, vjp = jax.vjp(drop, x)
+    mask = np.asarray(drop(jnp.ones(shape)))
+    assert 0 < np.sum(mask == 0) < mask.size
+    np.testing.assert_allclose(y, x * mask, rtol=1e-6)
+    np.testing.assert_allclose(vjp(cotangent)[0], cotangent * mask, rtol=1e-6)
+
+
+def test_dropout_stores_no_mask_for_the_backward_pass():
+    noise = step_noise(0, jnp.int32(0), 4)
+    x = jnp.ones((4, 64, 64))
+
+    def residual_sizes(drop):
+        return [leaf.size for leaf in jax.tree.leaves(jax.vjp(drop, x)[1])]
+
+    kept = residual_sizes(lambda x: dropout_module.dropout(x, 0.1, noise, 0))
+    assert sum(kept) <= 16  # the key and the row numbers
+    words = site_words(noise, 0)
+    kept = residual_sizes(lambda x: plain_dropout(x, words, noise.rows, 0.1))
+    assert max(kept) >= x.size, "this test sees no residuals"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dropout_equals_the_plain_form(dtype):
+    """To the bit, its gradient too."""
+    noise = step_noise(0, jnp.int32(0), 4)
+    x = jax.random.normal(jax.random.key(0), (4, 5, 6), dtype)
+    words = site_words(noise, 7)
+    value, vjp = jax.vjp(lambda x: dropout(x, 0.3, noise, 7), x)
+    plain, plain_vjp = jax.vjp(
+        jax.jit(lambda x: plain_dropout(x, words, noise.rows, 0.3)), x
+    )
+    np.testing.assert_array_equal(value, plain)
+    gradient, plain_gradient = vjp(jnp.cos(x))[0], plain_vjp(jnp.cos(x))[0]
+    assert gradient.dtype == dtype
+    np.testing.assert_array_equal(gradient, plain_gradient)
+
+
+def test_dropout_differentiates_inside_scan_and_remat():
+    noise = step_noise(0, jnp.int32(0), 4)
+    x = jax.random.normal(jax.random.key(0), (4, 10))
+
+    def chain(x, scan):
+        def layer(x, site):
+            return jnp.sin(dropout_module.dropout(x, 0.3, noise, site)), None
+
+        if scan:
+            return jax.lax.scan(jax.checkpoint(layer), x, jnp.arange(3))[0].sum()
+        for site in range(3):
+            x, _ = layer(x, site)
+        return x.sum()
+
+    gradient = jax.jit(jax.grad(chain), static_argnums=1)
+    np.testing.assert_allclose(gradient(x, True), gradient(x, False), rtol=1e-6)
+
+
+def test_dropout_over_eight_devices_equals_one_device():
+    mesh = make_mesh()
+    assert mesh.size == 8
+    rows, whole = batch_sharding(mesh), replicated(mesh)
+    x = jax.random.normal(jax.random.key(0), (16, 5, 6))
+    noise = step_noise(0, jnp.int32(9), 16)
+
+    def value_and_gradient(x, noise):
+        y, vjp = jax.vjp(lambda x: dropout(x, 0.3, noise, 4), x)
+        return y, vjp(jnp.cos(x))[0]
+
+    expected = jax.jit(value_and_gradient)(x, noise)
+    sharded = jax.jit(
+        value_and_gradient,
+        in_shardings=(rows, Noise(whole, rows)),
+        out_shardings=(rows, rows),
+    )
+    assert not collectives(sharded, x, noise), "devices exchange nothing"
+    actual = sharded(x, noise)
+    assert len(actual[0].sharding.device_set) == 8
+    for ours, theirs in zip(actual, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_dropout_without_noise_or_rate_is_the_identity():
+    x = jnp.arange(6.0).reshape(2, 3)
+    noise = step_noise(0, jnp.int32(0), 2)
+    assert dropout_module.dropout(x, 0.1, None, 0) is x
+    assert dropout_module.dropout(x, 0.0, noise, 0) is x
+
+
+def test_dropout_of_infinities_gives_no_nan():
+    """A dropped element is zero whatever it was."""
+    noise = step_noise(0, jnp.int32(0), 4)
+    y = dropout(jnp.full((4, 64), jnp.inf), 0.5, noise, 0)
+    assert not np.isnan(y).any()
+    assert (np.asarray(y) == 0).any()

@@ -1,0 +1,134 @@
+"""Products: what is rounded and what is not, and how their operands are stored."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from collectives import collectives
+
+from gpt1_jax.ops.products import (
+    matmul,
+    plain_matmul,
+    product,
+    row_major,
+    transposed_product,
+    wait_for_gradient,
+)
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
+
+BOTH_FORMS = pytest.mark.parametrize("form", [matmul, plain_matmul])
+
+
+@BOTH_FORMS
+def test_matmul_of_bfloat16_sums_in_float32(form):
+    ones = jnp.ones((1, 257))
+    summed = form(ones, ones.T, jnp.dtype("bfloat16"))
+    assert summed.dtype == jnp.float32
+    assert summed.item() == 257.0  # bfloat16 has 256 and 258
+
+
+@BOTH_FORMS
+def test_matmul_rounds_its_operands_to_the_dtype(form):
+    one_and_a_bit = jnp.full((1, 1), 1 + 2**-10)
+    exact = form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype("float32"))
+    rounded = form(one_and_a_bit, jnp.ones((1, 1)), jnp.dtype("bfloat16"))
+    assert (exact.item(), rounded.item()) == (1 + 2**-10, 1.0)
+
+
+def matmul_problem():
+    keys = jax.random.split(jax.random.key(0), 3)
+    shapes = (4, 50, 32), (32, 24), (4, 50, 24)
+    return (jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True))
+
+
+def test_gradients_of_matmul_round_operands_but_sum_in_float32():
+    x, kernel, weight = matmul_problem()
+
+    def loss(x, kernel):
+        return (matmul(x, kernel, jnp.bfloat16) * weight).sum()
+
+    def rounded(a):
+        return np.asarray(a.astype(jnp.bfloat16), np.float64)
+
+    dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
+    assert dx.dtype == dkernel.dtype == jnp.float32
+    expected = np.einsum("bti,bto->io", rounded(x), rounded(weight))
+    np.testing.assert_allclose(dkernel, expected, atol=1e-4)  # unrounded sums
+    expected = np.einsum("bto,io->bti", rounded(weight), rounded(kernel))
+    np.testing.assert_allclose(dx, expected, atol=0.1)
+    by_bfloat16 = jax.grad(loss, (0, 1))(x.astype(jnp.bfloat16), kernel)
+    assert [g.dtype for g in by_bfloat16] == [jnp.bfloat16, jnp.float32]
+    np.testing.assert_array_equal(by_bfloat16[0].astype(jnp.float32), dx)
+
+
+def test_matmul_in_float32_equals_the_plain_form():
+    x, kernel, weight = matmul_problem()
+    results = [
+        jax.vjp(lambda x, k, form=form: form(x, k, jnp.float32), x, kernel)
+        for form in (matmul, plain_matmul)
+    ]
+    (value, vjp), (plain, plain_vjp) = results
+    np.testing.assert_allclose(value, plain, atol=1e-5)
+    for ours, theirs in zip(vjp(weight), plain_vjp(weight), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=5e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_product_is_an_einsum_in_float32(dtype):
+    left = jnp.full((2, 3, 257), 1, dtype)
+    right = jnp.ones((5, 257), dtype)
+    actual = product("abc,dc->abd", left, right)
+    assert actual.dtype == jnp.float32
+    np.testing.assert_array_equal(actual, np.full((2, 3, 5), 257.0))
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_product_writes_what_it_reads_on_accelerators(platform):
+    """Lowered ahead of time, without one; a CPU's writes float32."""
+    ones = jnp.ones((4, 4), jnp.bfloat16)
+
+    def lowered(platform):
+        traced = jax.jit(lambda x: product("ab,bc->ac", x, x)).trace(ones)
+        return traced.lower(lowering_platforms=(platform,)).as_text()
+
+    def dot(text):
+        [line] = [line for line in text.splitlines() if "dot_general" in line]
+        return line
+
+    assert dot(lowered(platform)).endswith("xbf16>")
+    assert dot(lowered("cpu")).endswith("xf32>")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+def test_transposed_product_sums_over_the_rows(batch, dtype):
+    rng = np.random.default_rng(0)
+    left = jnp.asarray(rng.normal(size=(*batch, 7, 4)), dtype)
+    right = jnp.asarray(rng.normal(size=(*batch, 7, 5)), dtype)
+    actual = transposed_product(left, right)
+    assert actual.dtype == jnp.float32
+    exact = (np.asarray(a, np.float64) for a in (left, right))
+    expected = np.einsum("...ni,...no->...io", *exact)
+    np.testing.assert_allclose(actual, expected, atol=2e-6)
+
+
+def test_row_major_changes_nothing_but_the_layout():
+    x = jnp.arange(24.0).reshape(2, 3, 4)
+    swapped = jax.jit(lambda x: row_major(x.swapaxes(1, 2)))(x)
+    np.testing.assert_array_equal(swapped, np.swapaxes(x, 1, 2))
+
+
+def test_row_major_of_a_split_array_stays_split():
+    mesh = make_mesh()
+    x = jax.device_put(jnp.arange(48.0).reshape(8, 2, 3), batch_sharding(mesh))
+    swap = jax.jit(lambda x: row_major(x.swapaxes(1, 2)) + 1)
+    assert not collectives(swap, x)
+    assert len(swap(x).sharding.device_set) == 8
+    np.testing.assert_array_equal(swap(x), np.swapaxes(x, 1, 2) + 1)
+
+
+def test_wait_for_gradient_changes_no_value():
+    residuals, grad = {"x": jnp.arange(3.0)}, jnp.ones(2)
+    (same, same_grad) = jax.jit(wait_for_gradient)(residuals, grad)
+    np.testing.assert_array_equal(same["x"], residuals["x"])
+    np.testing.assert_array_equal(same_grad, grad)

@@ -1,0 +1,310 @@
+import json
+import re
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+
+from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.runs.checkpoints import (
+    BEST,
+    NEWEST,
+    Best,
+    Checkpoints,
+    abstract_state,
+    read_params,
+)
+from gpt1_jax.training.state import TrainState
+
+CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)
+
+
+def state_at(step):
+    return TrainState(
+        step=jnp.int32(step),
+        params={"w": jnp.arange(1000.0) + step, "h": {"b": jnp.ones((3, 4)) * step}},
+        opt_state=({"mu": jnp.full((1000,), 0.5 * step)}, ()),
+        nonfinite_steps=jnp.int32(0),
+        nonfinite_in_row=jnp.int32(0),
+    )
+
+
+@pytest.fixture
+def opened(tmp_path):
+    """A function that opens the checkpoints of one run folder."""
+    managers = []
+
+    def make():
+        managers.append(Checkpoints(epath.Path(tmp_path), CONFIG))
+        return managers[-1]
+
+    yield make
+    for manager in managers:
+        manager.close()
+
+
+def restore(checkpoints, check=lambda metadata: None):
+    sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    shapes = jax.eval_shape(lambda: state_at(0))
+    target = abstract_state(shapes, jax.tree.map(lambda _: sharding, shapes))
+    return checkpoints.restore(target, check)
+
+
+def save_all(checkpoints, losses):
+    for step, loss in losses.items():
+        checkpoints.save(step, state_at(step), {"number": step})
+        if loss is not None:
+            checkpoints.measured(step, loss)
+    checkpoints.wait()
+
+
+def files_of(tmp_path, step):
+    folder = tmp_path / "checkpoints" / str(step) / "state"
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(files, key=lambda path: path.stat().st_size)
+
+
+def test_restore_gives_back_what_was_saved_and_its_metadata(opened):
+    save_all(opened(), {3: 1.0})
+    seen = []
+    restored = restore(opened(), seen.append)
+    jax.tree.map(np.testing.assert_array_equal, restored, state_at(3))
+    assert isinstance(restored, TrainState)
+    assert seen == [{"number": 3}]
+
+
+def test_nothing_saved_restores_nothing(opened):
+    assert restore(opened()) is None
+
+
+def test_the_latest_two_and_the_best_are_kept(opened, tmp_path):
+    save_all(opened(), {1: 5.0, 2: 1.0, 3: 2.0, 4: 3.0, 5: None, 6: float("nan")})
+    kept = {p.name for p in (tmp_path / "checkpoints").iterdir()}
+    assert kept == {"2", "5", "6"}
+
+
+def test_saving_the_same_step_again_changes_nothing(opened, tmp_path):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+    before = (tmp_path / "checkpoints/1/manifest.json").stat().st_mtime_ns
+    save_all(checkpoints, {1: 2.0})
+    assert (tmp_path / "checkpoints/1/manifest.json").stat().st_mtime_ns == before
+
+
+def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(
+    opened, tmp_path, capsys
+):
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    largest = files_of(tmp_path, 2)[-1]
+    data = bytearray(largest.read_bytes())
+    data[len(data) // 2] ^= 1
+    largest.write_bytes(data)
+    checkpoints = opened()
+    assert int(restore(checkpoints).step) == 1
+    assert re.search("step 2 is damaged.*differs", capsys.readouterr().out)
+    assert (tmp_path / "damaged_checkpoints" / "2-0").exists()
+    save_all(checkpoints, {2: 0.5})  # the step can be saved again
+    assert int(restore(opened()).step) == 2
+
+
+@pytest.mark.parametrize(
+    "damage", ["no manifest", "cut manifest", "a list", "deep", "lost file"]
+)
+def test_missing_pieces_are_noticed(opened, tmp_path, capsys, damage):
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    manifest = tmp_path / "checkpoints/2/manifest.json"
+    if damage == "no manifest":
+        manifest.unlink()
+    elif damage == "cut manifest":
+        manifest.write_text(manifest.read_text()[:50])
+    elif damage == "a list":
+        manifest.write_text("[1, 2]")
+    elif damage == "deep":
+        manifest.write_text("[" * 100_000)
+    else:
+        files_of(tmp_path, 2)[-1].unlink()
+    assert int(restore(opened()).step) == 1
+    assert "step 2 is damaged" in capsys.readouterr().out
+
+
+def test_a_run_of_damaged_checkpoints_refuses_to_start(opened, tmp_path):
+    save_all(opened(), {1: 1.0})
+    (tmp_path / "checkpoints/1/manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"All checkpoints.*damaged.*--workdir"):
+        restore(opened())
+
+
+def test_a_refused_checkpoint_is_left_alone(opened, tmp_path):
+    save_all(opened(), {1: 1.0})
+
+    def refuse(metadata):
+        raise ValueError("another run")
+
+    with pytest.raises(ValueError, match="another run"):
+        restore(opened(), refuse)
+    assert int(restore(opened()).step) == 1
+
+
+def test_a_save_that_dies_half_way_leaves_the_one_before(opened, monkeypatch):
+    save_all(opened(), {1: 1.0})
+
+    def die(self):
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "_write_manifest", die)
+        checkpoints = opened()
+        with pytest.raises(OSError, match="disk full"):
+            save_all(checkpoints, {2: 0.5})
+    assert int(restore(opened()).step) == 1
+
+
+def test_manifest_lists_every_file_but_itself(opened, tmp_path):
+    save_all(opened(), {1: 1.0})
+    folder = tmp_path / "checkpoints" / "1"
+    listed = json.loads((folder / "manifest.json").read_text())
+    found = {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()}
+    left_out = {name.split("/")[-1] for name in found - set(listed)}
+    assert left_out <= {
+        "manifest.json",
+        "measured.json",
+        "_CHECKPOINT_METADATA",
+        "commit_success.txt",
+    }
+    assert any("/d/" in name for name in listed)  # the arrays
+
+
+SCORE = Best("valid_accuracy", highest=True)
+
+
+def save_scores(tmp_path, scores):
+    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, SCORE)
+    save_all(checkpoints, scores)
+    checkpoints.close()
+    return {int(path.name) for path in (tmp_path / "checkpoints").iterdir()}
+
+
+def test_of_equal_scores_the_earliest_is_kept_and_read(tmp_path):
+    kept = save_scores(tmp_path, {1: 0.5, 2: 0.8, 3: 0.8, 4: 0.7, 5: 0.8})
+    assert kept == {2, 4, 5}
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_of_equal_losses_the_earliest_is_kept(opened, tmp_path):
+    save_all(opened(), {1: 3.0, 2: 1.0, 3: 1.0, 4: 2.0, 5: 1.0})
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"2", "4", "5"}
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_params_are_read_as_saved_from_any_step(opened, tmp_path):
+    save_all(opened(), {1: 1.0, 2: 0.5, 3: 2.0})
+    folder = epath.Path(tmp_path)
+    before = listing(tmp_path)
+    for asked, step in ((NEWEST, 3), (BEST, 2), (2, 2)):
+        saved = read_params(folder, asked)
+        assert saved.step == step and saved.metadata["number"] == step
+        jax.tree.map(np.testing.assert_array_equal, saved.params, state_at(step).params)
+    assert listing(tmp_path) == before
+
+
+def listing(folder):
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path: path.stat().st_mtime_ns for path in files}
+
+
+def test_the_best_is_still_known_after_a_restart(opened, tmp_path):
+    for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0), (4, 5.0), (5, 4.0)):
+        checkpoints = opened()
+        restore(checkpoints)
+        save_all(checkpoints, {step: loss})
+        checkpoints.close()
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"2", "4", "5"}
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_without_a_measurement_the_best_is_the_newest(opened, tmp_path):
+    save_all(opened(), {1: None, 2: float("nan")})
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_a_step_that_is_not_there_is_refused_with_the_list(opened, tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no checkpoint"):
+        read_params(epath.Path(tmp_path))
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint of step 7.*\[1, 2\]"):
+        read_params(epath.Path(tmp_path), 7)
+
+
+def test_reading_a_damaged_step_is_refused_and_touches_nothing(opened, tmp_path):
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    files_of(tmp_path, 2)[-1].unlink()
+    before = listing(tmp_path)
+    with pytest.raises(ValueError, match=r"2 is damaged.*Other steps there: \[1\]"):
+        read_params(epath.Path(tmp_path))
+    assert read_params(epath.Path(tmp_path), 1).step == 1
+    assert listing(tmp_path) == before
+
+
+def test_a_step_measured_later_is_not_saved_again(opened, tmp_path):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0, 2: None})
+    manifest = tmp_path / "checkpoints/2/manifest.json"
+    before = manifest.stat().st_mtime_ns
+    checkpoints.measured(2, 0.5)
+    assert manifest.stat().st_mtime_ns == before
+    save_all(checkpoints, {3: 0.7, 4: 0.9})
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+    assert int(restore(opened()).step) == 4
+
+
+def test_a_new_best_lets_the_old_one_go(opened, tmp_path):
+    """At the end of a run, too, when no later save would."""
+    save_all(opened(), {1: 1.0, 2: 2.0, 3: 3.0, 4: 0.5})
+    assert {p.name for p in (tmp_path / "checkpoints").iterdir()} == {"3", "4"}
+
+
+def test_what_is_not_saved_is_not_measured(opened, tmp_path):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+    checkpoints.measured(7, 0.1)
+    assert read_params(epath.Path(tmp_path), BEST).step == 1
+
+
+def test_the_direction_of_the_metric_is_read_not_guessed(tmp_path):
+    best = Best("valid_error", highest=False)
+    checkpoints = Checkpoints(epath.Path(tmp_path), CONFIG, best)
+    save_all(checkpoints, {1: 0.9, 2: 0.1, 3: 0.5})
+    checkpoints.close()
+    assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+def test_a_full_disk_is_one_line_and_harms_nothing(opened, monkeypatch):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+    usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: usage)
+        with pytest.raises(
+            OSError, match=r"full: the checkpoint of step 2 needs .* MB"
+        ):
+            checkpoints.save(2, state_at(2), {})
+    assert int(restore(opened()).step) == 1
+
+
+def test_a_disk_that_fills_up_in_a_save_is_one_line(opened, monkeypatch):
+    checkpoints = opened()
+    save_all(checkpoints, {1: 1.0})
+
+    def fill(self):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "_write_manifest", fill)
+        checkpoints = opened()
+        checkpoints.save(2, state_at(2), {})
+        with pytest.raises(OSError, match="is full: the checkpoint of step 2"):
+            checkpoints.wait()
+    assert int(restore(opened()).step) == 1

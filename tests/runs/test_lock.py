@@ -1,0 +1,142 @@
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from etils import epath
+
+from gpt1_jax.runs import lock
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return epath.Path(tmp_path) / "run"
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    monkeypatch.setattr(lock, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(lock, "BEAT_SECONDS", 0.02)
+
+
+def write_lock(folder, **values):
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"owner": "other", "host": socket.gethostname(), "count": 0, **values}
+    (folder / lock.LOCK_FILE).write_text(json.dumps(record))
+
+
+def test_the_owner_is_named_and_the_lock_goes_with_it(folder):
+    with lock.owned(folder):
+        held = json.loads((folder / lock.LOCK_FILE).read_text())
+        assert (held["host"], held["pid"]) == (socket.gethostname(), os.getpid())
+    assert not (folder / lock.LOCK_FILE).exists()
+
+
+def test_a_second_owner_is_refused_and_told_the_way_out(folder):
+    with lock.owned(folder):
+        with pytest.raises(lock.FolderInUse) as error, lock.owned(folder):
+            pass
+        for part in (str(os.getpid()), socket.gethostname(), "remove", "--workdir"):
+            assert part in str(error.value)
+        assert (folder / lock.LOCK_FILE).exists()
+
+
+def test_a_lock_of_a_process_at_work_is_respected(folder):
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        write_lock(folder, pid=process.pid, started=lock._started(process.pid))
+        match = str(process.pid)
+        with pytest.raises(lock.FolderInUse, match=match), lock.owned(folder):
+            pass
+    finally:
+        process.communicate(b"\n")
+    with lock.owned(folder):  # it has ended, without removing its lock
+        pass
+
+
+def test_a_process_number_used_again_is_not_the_owner(folder):
+    write_lock(folder, pid=os.getppid(), started="long ago")
+    with lock.owned(folder):
+        pass
+
+
+def test_another_machine_at_work_is_respected(folder, impatient):
+    write_lock(folder, host="elsewhere", pid=1)
+    stop = threading.Event()
+
+    def work():
+        for count in range(1000):
+            if stop.wait(0.02):
+                return
+            write_lock(folder, host="elsewhere", pid=1, count=count)
+
+    other = threading.Thread(target=work)
+    other.start()
+    try:
+        with pytest.raises(lock.FolderInUse, match="elsewhere"), lock.owned(folder):
+            pass
+    finally:
+        stop.set()
+        other.join()
+
+
+def test_a_lock_that_another_machine_left_is_taken_over(folder, impatient, capsys):
+    write_lock(folder, host="elsewhere", pid=1)
+    with lock.owned(folder):
+        held = json.loads((folder / lock.LOCK_FILE).read_text())
+        assert held["host"] == socket.gethostname()
+    assert "elsewhere" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"host": 3, "pid": "x"}'])
+def test_a_damaged_lock_is_no_obstacle(folder, impatient, text):
+    folder.mkdir(parents=True)
+    (folder / lock.LOCK_FILE).write_text(text)
+    with lock.owned(folder):
+        pass
+
+
+def test_the_owner_counts_up_while_it_works(folder, impatient):
+    with lock.owned(folder):
+        deadline = time.monotonic() + 10
+        while json.loads((folder / lock.LOCK_FILE).read_text())["count"] < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def test_of_many_that_start_at_once_one_owns_the_folder(tmp_path):
+    code = (
+        "import sys, time\n"
+        "from etils import epath\n"
+        "from gpt1_jax.runs import lock\n"
+        "try:\n"
+        "    with lock.owned(epath.Path(sys.argv[1])):\n"
+        "        print('owner', flush=True)\n"
+        "        input()\n"
+        "except lock.FolderInUse:\n"
+        "    print('refused', flush=True)\n"
+    )
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(3)
+    ]
+    first = [process.stdout.readline().strip() for process in processes]
+    for process in processes:
+        process.communicate("\n")
+    assert sorted(first) == ["owner", "refused", "refused"]
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = epath.Path(tmp_path) / "file" / "run"
+    with pytest.raises(PermissionError, match=r"--workdir=DIR"), lock.owned(folder):
+        pass

@@ -1,0 +1,143 @@
+import json
+import shutil
+
+import pytest
+from etils import epath
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from gpt1_jax.runs import records as records_lib
+from gpt1_jax.runs.records import METRICS_FILE, Records, Throughput, read_metrics
+
+METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
+
+
+def open_records(tmp_path, first_step=0, mfu_per_rate=None, tensorboard=False):
+    throughput = Throughput("tokens", 100, mfu_per_rate)
+    return Records(tmp_path, first_step, 10, throughput, tensorboard)
+
+
+def test_metrics_are_written_a_line_each(tmp_path):
+    records = open_records(tmp_path)
+    records.train(1, METRICS)
+    records.write({"step": 1, "valid_loss": 2.0, "sample": "the end\n"})
+    records.close()
+    lines = (tmp_path / METRICS_FILE).read_text().splitlines()
+    assert [json.loads(line) for line in lines] == [
+        {"step": 1, **METRICS},
+        {"step": 1, "valid_loss": 2.0, "sample": "the end\n"},
+    ]
+
+
+def test_speed_counts_steps_since_the_last_record_but_not_pauses(tmp_path, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
+    records = open_records(tmp_path, mfu_per_rate=1e-3)
+    records.step_done(1)  # compiled: its time is not counted
+    now[0] = 4.0
+    records.step_done(3)
+    records.train(3, METRICS)
+    records.pause_clock()
+    now[0] = 100.0
+    records.step_done(4)
+    now[0] = 103.0
+    records.train(5, METRICS)
+    records.close()
+    first, second = read_metrics(tmp_path / METRICS_FILE)
+    assert first["step_seconds"] == 2.0
+    assert first["tokens_per_second"] == 50.0
+    assert first["mfu"] == pytest.approx(0.05)
+    assert second["step_seconds"] == 3.0
+
+
+def test_mfu_is_left_out_where_the_peak_is_unknown(tmp_path):
+    records = open_records(tmp_path)
+    records.step_done(1)
+    records.train(2, METRICS)
+    records.close()
+    assert "mfu" not in read_metrics(tmp_path / METRICS_FILE)[0]
+
+
+def test_a_resumed_run_drops_later_and_cut_lines(tmp_path):
+    path = tmp_path / METRICS_FILE
+    whole = [{"step": n, "loss": 1.0} for n in (2, 4, 6)]
+    path.write_text("".join(json.dumps(r) + "\n" for r in whole) + '{"step": 8, "lo')
+    records = open_records(tmp_path, first_step=4)
+    assert records.recorded("loss", 4) and not records.recorded("loss", 6)
+    records.train(6, METRICS)
+    records.close()
+    assert [r["step"] for r in read_metrics(path)] == [2, 4, 6]
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_tensorboard_holds_the_same_numbers(tmp_path):
+    records = open_records(tmp_path, tensorboard=True)
+    records.train(1, METRICS)
+    records.write({"step": 1, "sample": "the end"})
+    records.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert events.Scalars("loss")[0].value == 2.5
+    assert events.Scalars("loss")[0].step == 1
+    assert any("sample" in tag for tag in events.Tags()["tensors"])
+
+
+def test_processes_that_do_not_write_leave_no_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(records_lib, "is_main_process", lambda: False)
+    records = open_records(tmp_path)
+    records.step_done(1)
+    records.train(2, METRICS)
+    records.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_remote_run_folder_gets_copies(tmp_path, monkeypatch):
+    class Remote(type(epath.Path(tmp_path))):
+        def __str__(self):
+            return "gs://bucket/run"
+
+    remote = tmp_path / "remote"
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path / "local"))
+    (tmp_path / "local").mkdir()
+    remote.mkdir()
+    (remote / METRICS_FILE).write_text('{"step": 1, "loss": 9.0}\n')
+    records = open_records(Remote(remote), first_step=1, tensorboard=True)
+    records.train(2, METRICS)
+    records.publish()
+    assert [r["step"] for r in read_metrics(remote / METRICS_FILE)] == [1, 2]
+    records.close()
+    assert list((remote / "tensorboard").iterdir())
+
+
+def test_what_a_kill_kept_from_tensorboard_is_there_after_the_resume(tmp_path):
+    """Its events are written anew from the metrics that stay."""
+    lines = [{"step": n, "loss": float(n)} for n in (1, 2, 3)]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / METRICS_FILE).write_text(text)
+    (tmp_path / "tensorboard").mkdir()
+    records = open_records(tmp_path, first_step=2, tensorboard=True)
+    records.write({"step": 3, "loss": 30.0})
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()  # not closed yet
+    found = [(event.step, event.value) for event in events.Scalars("loss")]
+    assert found == [(1, 1.0), (2, 2.0), (3, 30.0)]
+    records.close()
+
+
+@pytest.mark.parametrize(
+    "line", ["[1]", "null", '{"loss": 1.0}', '{"step": "3"}', "words", "[" * 100_000]
+)
+def test_a_line_that_is_no_record_is_named(tmp_path, line):
+    path = tmp_path / METRICS_FILE
+    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
+    with pytest.raises(ValueError, match=rf"{METRICS_FILE}:2: .* is no record"):
+        open_records(tmp_path)
+    assert len(path.read_text().splitlines()) == 3
+
+
+def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path, monkeypatch):
+    records = open_records(tmp_path)
+    records.train(1, METRICS)
+    usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    with pytest.raises(OSError, match=r"is full: metrics.jsonl needs"):
+        records.train(2, METRICS)
+    records.close()
+    assert [r["step"] for r in read_metrics(tmp_path / METRICS_FILE)] == [1]

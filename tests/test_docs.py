@@ -1,0 +1,258 @@
+"""README.md and docs/: documented commands parse, links lead somewhere."""
+
+import configparser
+import copy
+import re
+import shlex
+import warnings
+
+import pytest
+from absl import flags as flags_lib
+from ml_collections import config_flags
+from tiny_run import ROOT
+
+import gpt1_jax.main
+from gpt1_jax import config as config_lib
+from gpt1_jax.tasks.selection import select_tasks
+
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+LINKING_PAGES = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+PROGRAM = "python -m gpt1_jax.main"
+CONFIG_FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
+
+# Commands that are not the program's.
+OTHER_COMMANDS = (
+    r"python3 -m venv \.venv",
+    r"\. \.venv/bin/activate",
+    r"pip install (-q )?-e (\.|'\.\[(?P<extras>[a-z0-9,]+)\]')",
+    r"pytest",
+    r"du -sh ~/\.cache/gpt1_jax/\*",
+    r"rm -r ~/\.cache/gpt1_jax(/(corpora|tokenizers|builtin|xla))?",
+)
+
+
+# --- reading pages ------------------------------------------------------------
+
+
+def page_id(path):
+    return str(path.relative_to(ROOT))
+
+
+def bash_blocks(text):
+    """The contents of the ```bash blocks of a page."""
+    return re.findall(r"^```bash\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def commands(text):
+    """Single commands of the ```bash blocks, comments and continuations resolved."""
+    for block in bash_blocks(text):
+        for line in re.sub(r"\\\n\s*", "", block).splitlines():
+            for command in re.sub(r"(^|\s)#.*", "", line).split("&&"):
+                if command.strip():
+                    yield command.strip()
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def links(text):
+    """Targets of links and images outside code."""
+    return re.findall(r"\]\(([^)\s]+)\)", without_code(text))
+
+
+def anchors(text):
+    """The fragments that GitHub gives to the headings of a page."""
+    for heading in re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE):
+        kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+        yield kept.replace(" ", "-")
+
+
+def flags_in_prose(text):
+    """`--config.key=value ...` spans: each a list of arguments."""
+    spans = re.findall(r"`([^`]+)`", without_code(text))
+    flags = [span for span in spans if span.startswith("--config.")]
+    return [shlex.split(span) for span in flags if "=" in span]
+
+
+DOCUMENTED = [
+    pytest.param(command, id=f"{page_id(path)}-{number}")
+    for path in PAGES
+    for number, command in enumerate(commands(path.read_text()))
+]
+PROSE_FLAGS = [
+    pytest.param(arguments, id=f"{page_id(path)}:{' '.join(arguments)}")
+    for path in PAGES
+    for arguments in flags_in_prose(path.read_text())
+]
+
+
+# --- checking commands --------------------------------------------------------
+
+
+def parsed(arguments):
+    """The program's own flags, set from `arguments` as absl and ml_collections do."""
+    values = flags_lib.FlagValues()
+    for flag in flags_lib.FLAGS.flags_by_module_dict()[gpt1_jax.main.__name__]:
+        if flag.name != "config":
+            values[flag.name] = copy.deepcopy(flag)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        # ml_collections opens configuration files by load_module().
+        warnings.filterwarnings("ignore", "the load_module", DeprecationWarning)
+        patch.chdir(ROOT)
+        patch.setattr("sys.argv", ["main", *arguments])  # read by DEFINE_config_file
+        config_flags.DEFINE_config_file("config", flag_values=values)
+        left = values(["main", *arguments])
+    assert left == ["main"], f"not flags: {left[1:]}"
+    assert values.config is not None, "--config is missing"
+    return values.config
+
+
+def load_typed(arguments):
+    """The typed configuration of a command line, checked as the program checks it."""
+    config = config_lib.load(parsed(arguments).to_dict())
+    needs_files = config.job == "finetune" and config.data.source == "files"
+    if config.job == "finetune" and not needs_files:
+        select_tasks(config)
+    return config
+
+
+def check_command(command):
+    """Raises an error if a documented command cannot be right."""
+    if command.startswith(PROGRAM):
+        load_typed(shlex.split(command.removeprefix(PROGRAM)))
+        return
+    for form in OTHER_COMMANDS:
+        if match := re.fullmatch(form, command):
+            extras = match.groupdict().get("extras")
+            unknown = set(extras.split(",") if extras else ()) - declared_extras()
+            assert not unknown, f"setup.cfg declares no extra {unknown}"
+            return
+    raise AssertionError(f"neither the program nor a known command: {command}")
+
+
+def declared_extras():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    return set(setup["options.extras_require"])
+
+
+@pytest.mark.parametrize("command", DOCUMENTED)
+def test_documented_commands_are_accepted(command):
+    check_command(command)
+
+
+def test_every_job_has_a_documented_command():
+    jobs = {
+        load_typed(shlex.split(command.removeprefix(PROGRAM))).job
+        for path in PAGES
+        for command in commands(path.read_text())
+        if command.startswith(PROGRAM)
+    }
+    assert jobs == set(CONFIG_FILES)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"{PROGRAM} --config=configs/pretrain.py:small --config.model.depth=3",
+        f"{PROGRAM} --config=configs/pretrain.py:small --config.train.batch_size=0",
+        f"{PROGRAM} --config=configs/pretrain.py:small --config.train.num_steps=many",
+        f"{PROGRAM} --config=configs/pretrain.py:small --config.data.source=web",
+        f"{PROGRAM} --config=configs/pretrain.py:small --work_dir=runs/a",
+        f"{PROGRAM} --config=configs/pretrain.py:small stray",
+        f"{PROGRAM} --config=configs/pretrain.py:huge",
+        f"{PROGRAM} --config=configs/no_such_job.py",
+        f"{PROGRAM} --config=configs/finetune.py:sst3 --config.init_from=run",
+        f"{PROGRAM} --config=configs/finetune.py:sst2",
+        f"{PROGRAM} --config=configs/predict.py --config.init_from=run",
+        f"{PROGRAM} --workdir=runs/a",
+        "pip install -e '.[no_such_extra]'",
+        "pip install gpt1",
+        "rm -r ~",
+    ],
+)
+def test_wrong_commands_are_noticed(command):
+    with pytest.raises(
+        (ValueError, AttributeError, OSError, AssertionError, flags_lib.Error)
+    ):
+        check_command(command)
+
+
+def accepts(file, arguments):
+    try:
+        parsed([f"--config=configs/{file}.py", *arguments])
+    except (AttributeError, KeyError, ValueError, TypeError, flags_lib.Error):
+        return False
+    return True
+
+
+@pytest.mark.parametrize("arguments", PROSE_FLAGS)
+def test_flags_in_prose_exist(arguments):
+    assert any(accepts(file, arguments) for file in CONFIG_FILES)
+
+
+@pytest.mark.parametrize("argument", ["--config.model.depth=3", "--config.seed=one"])
+def test_wrong_flags_in_prose_are_noticed(argument):
+    assert not any(accepts(file, [argument]) for file in CONFIG_FILES)
+
+
+@pytest.mark.parametrize("marker", ["quickstart", "test"])
+def test_the_readme_marks_the_commands_that_ci_runs(marker):
+    text = README.read_text()
+    found = re.findall(rf"^<!-- {marker} -->\n```bash\n(.+)\n```$", text, re.MULTILINE)
+    assert len(found) == 1 and text.count(f"<!-- {marker} -->") == 1
+
+
+# --- links and paths ----------------------------------------------------------
+
+
+def broken_links(path):
+    """Relative links of a page whose file or heading is not there."""
+    for link in links(path.read_text()):
+        if re.match(r"[a-z]+:", link):
+            continue
+        name, _, fragment = link.partition("#")
+        target = (path.parent / name).resolve() if name else path
+        lost = not target.exists() or not target.is_relative_to(ROOT)
+        if lost or (fragment and fragment not in anchors(target.read_text())):
+            yield link
+
+
+@pytest.mark.parametrize("path", LINKING_PAGES, ids=page_id)
+def test_relative_links_exist(path):
+    assert list(broken_links(path)) == []
+
+
+def test_every_page_is_one_click_from_the_readme():
+    targets = {
+        (ROOT / link.partition("#")[0]).resolve()
+        for link in links(README.read_text())
+        if not re.match(r"[a-z]+:", link)
+    }
+    assert [page_id(path) for path in LINKING_PAGES[1:] if path not in targets] == []
+
+
+def missing_files(text):
+    """Python files named in `code` that the project does not have."""
+    for name in re.findall(r"`((?:\w+/)+\w+\.py)(?::\w+)?`", text):
+        if not any((base / name).exists() for base in (ROOT, ROOT / "gpt1_jax")):
+            yield name
+
+
+@pytest.mark.parametrize("path", LINKING_PAGES, ids=page_id)
+def test_the_files_that_pages_name_exist(path):
+    assert list(missing_files(path.read_text())) == []
+
+
+def rooms_of_the_tree():
+    """Folders of gpt1_jax/ in the tree of docs/architecture.md."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    return set(re.findall(r"^  (\w+)/ ", text, re.MULTILINE))
+
+
+def test_the_tree_names_every_room():
+    package = (ROOT / "gpt1_jax").iterdir()
+    rooms = {path.name for path in package if (path / "__init__.py").exists()}
+    assert rooms - rooms_of_the_tree() == set()

@@ -1,0 +1,74 @@
+"""Small models, and what tests of a model compute with them."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpt1_jax.model import language_model
+from gpt1_jax.model.context import Context
+from gpt1_jax.model.language_model import apply, logits
+
+PAPER = dict(  # sec. 4.1
+    vocab_size=40478,
+    num_layers=12,
+    num_heads=12,
+    embed_dim=768,
+    mlp_dim=3072,
+    max_seq_len=512,
+)
+WAYS_TO_RUN = [
+    dict(layer_loop="scan"),
+    dict(remat=True),
+    dict(layer_loop="scan", remat=True),
+]
+
+
+def flat_params(params):
+    """{"h_0/attn/c_attn/kernel": array, ...}"""
+    return {
+        "/".join(key.key for key in path): leaf
+        for path, leaf in jax.tree.leaves_with_path(params)
+    }
+
+
+def perturbed(params, seed=0):
+    """Gains of 1 +- 0.1 and biases of 0.02: at 1 and 0 mistakes hide."""
+    key = jax.random.key(seed)
+
+    def perturb(path, leaf):
+        number = number_of("/".join(k.key for k in path))
+        noise = jax.random.normal(jax.random.fold_in(key, number), leaf.shape)
+        return leaf + {"scale": 0.1, "bias": 0.02}.get(path[-1].key, 0.0) * noise
+
+    return jax.tree.map_with_path(perturb, params)
+
+
+def number_of(name):
+    return sum(ord(letter) * 31**i for i, letter in enumerate(name)) % 2**31
+
+
+def random_tokens(shape=(4, 16), vocab_size=97, seed=0):
+    return jnp.asarray(np.random.default_rng(seed).integers(0, vocab_size, shape))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def hidden_states(config, params, tokens, noise=None):
+    return apply(config, params, tokens, Context(noise)).hidden
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def all_logits(config, params, tokens, noise=None):
+    return logits(config, apply(config, params, tokens, Context(noise)))
+
+
+def mean_loss(config, params, tokens, noise=None):
+    """Mean over the predicted tokens, nats."""
+    output = apply(config, params, tokens, Context(noise))
+    nll = language_model.next_token_nll(config, output, tokens)
+    return nll[:, :-1].mean()
+
+
+loss_and_gradient = jax.jit(jax.value_and_grad(mean_loss, argnums=1), static_argnums=0)
+jitted_init = jax.jit(language_model.init_params, static_argnums=0)

@@ -1,0 +1,131 @@
+"""One update of pre-training: its loss, devices, parts and masks."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from collectives import collectives
+from made_up_batches import on_devices
+
+from gpt1_jax.model import language_model
+from gpt1_jax.parallel.mesh import make_mesh
+from gpt1_jax.training.optimizer import Optimizer, skip_nonfinite
+from gpt1_jax.training.state import init_state
+from gpt1_jax.training.steps import jit_step, make_pretrain_step
+
+SCHEDULE = optax.constant_schedule(0.1)
+SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
+SEED = np.uint32(5)
+
+
+def make_step(model, accumulation_steps=1):
+    """An unjitted step with a plain optimizer, and a state before it."""
+    step = make_pretrain_step(model, SGD, accumulation_steps)
+    params = language_model.init_params(model, jax.random.key(1))
+    return step, init_state(params, SGD)
+
+
+def tokens_for(model, batch_size=8):
+    shape = (batch_size, model.max_seq_len)
+    return jax.random.randint(jax.random.key(2), shape, 0, model.vocab_size)
+
+
+def losses_of(step, state, tokens, steps=4):
+    losses = []
+    for _ in range(steps):
+        state, metrics = step(state, tokens, SEED)
+        losses.append(metrics["loss"].item())
+    return np.asarray(losses), state
+
+
+def assert_close_trees(one, other, atol=2e-6):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other)
+
+
+def test_step_loss_is_the_mean_over_predicted_tokens(tiny_model_config):
+    model = tiny_model_config(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
+    step, state = make_step(model)
+    tokens = tokens_for(model)
+    output = language_model.apply(model, state.params, tokens)
+    nll = language_model.next_token_nll(model, output, tokens)
+    expected = np.asarray(nll)[:, :-1].mean()
+    np.testing.assert_allclose(
+        step(state, tokens, SEED)[1]["loss"], expected, rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_step_lowers_for_accelerators(tiny_model_config, platform):
+    """Ahead of time, without one: their products write what they read, bfloat16."""
+    model = tiny_model_config(dtype="bfloat16", mlp_dim=64)
+    step, state = make_step(model)
+    tokens = tokens_for(model, 4)
+    traced = jax.jit(step).trace(state, tokens, SEED)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
+    to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
+    assert len(to_bfloat16) > len(products) / 2
+    assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
+    on_cpu = jax.jit(step).lower(state, tokens, SEED).as_text()
+    assert "tensor<128x32xbf16>" not in on_cpu
+
+
+@pytest.mark.parametrize(
+    "ways", [{}, {"loss_chunk": 5}, {"dtype": "bfloat16"}], ids=str
+)
+def test_eight_devices_train_as_one_does(tiny_model_config, ways):
+    model = tiny_model_config(**ways)
+    tokens = tokens_for(model)
+    results = []
+    for devices in (jax.devices(), jax.devices()[:1]):
+        step, state = make_step(model)
+        mesh = make_mesh(devices)
+        jitted = jit_step(step, mesh, state)
+        state = on_devices(state, mesh)
+        results.append(losses_of(jitted, state, np.asarray(tokens)))
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
+    # A CPU without bfloat16 instructions rounds at other places.
+    atol = 1e-5 if model.dtype == "bfloat16" else 2e-6
+    assert_close_trees(results[0][1].params, results[1][1].params, atol)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {},
+        {"attention_impl": "plain", "dtype": "bfloat16"},
+        {"layer_loop": "scan", "remat": True, "loss_chunk": 5, "dtype": "bfloat16"},
+    ],
+    ids=str,
+)
+def test_devices_exchange_gradients_and_nothing_else(tiny_model_config, ways, parts):
+    model = tiny_model_config(**ways)
+    step, state = make_step(model, parts)
+    jitted = jit_step(step, make_mesh(), state)
+    assert collectives(jitted, state, tokens_for(model, 16), SEED) == {"all-reduce"}
+
+
+@pytest.mark.parametrize("parts", [2, 8])
+@pytest.mark.parametrize("dropout_on", ["sum", "matrix", "lookups"])
+def test_accumulated_parts_equal_the_whole_batch(tiny_model_config, parts, dropout_on):
+    model = tiny_model_config(embed_dropout_on=dropout_on)
+    tokens = tokens_for(model)
+    whole, state = make_step(model)
+    in_parts, _ = make_step(model, parts)
+    expected, expected_state = losses_of(jax.jit(whole), state, tokens)
+    actual, actual_state = losses_of(jax.jit(in_parts), state, tokens)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    assert_close_trees(actual_state.params, expected_state.params)
+
+
+def test_dropout_draws_anew_from_seed_and_step_alone(tiny_model_config):
+    step, state = make_step(tiny_model_config())
+    step = jax.jit(step)
+    tokens = tokens_for(tiny_model_config())
+    same = step(state, tokens, SEED)[1]["loss"].item()
+    assert step(state, tokens, SEED)[1]["loss"].item() == same
+    later = state._replace(step=jnp.int32(1))
+    assert step(later, tokens, SEED)[1]["loss"].item() != same
+    assert step(state, tokens, np.uint32(6))[1]["loss"].item() != same
