@@ -6,8 +6,6 @@ import reprlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from gpt1_jax.data.text import clean
-
 TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
 NO_LABEL = -1  # TFDS' label of an example without one
 UNKNOWN_LABELS = (None, "", "-", "hidden", NO_LABEL)
@@ -182,9 +180,8 @@ class Task:
                 f"{record.where}: column {column!r} holds {shown(value)}, not text."
             )
         value = self.wording.get(column, {}).get(value, value)
-        # Cleaning empties a text only of what cannot be printed.
-        some = value.strip() if value.isprintable() else clean(value)
-        if not some and not self.may_be_empty:
+        empty = not any(c.isprintable() and not c.isspace() for c in value)
+        if empty and not self.may_be_empty:
             raise ValueError(f"{record.where}: the text in column {column!r} is empty.")
         return value
 
