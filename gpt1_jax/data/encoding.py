@@ -55,7 +55,20 @@ class Encoders:
             self._pool.shutdown(cancel_futures=True)
 
     def map(self, blocks: Iterable[Block], progress: Progress) -> Iterator[Encoded]:
-        """The encoded blocks in the order of `blocks`."""
+        """The encoded blocks in the order of `blocks`.
+
+        Raises:
+          ChildProcessError: if a process ends before its work is done.
+        """
+        try:
+            yield from self._map(blocks, progress)
+        except concurrent.futures.BrokenExecutor as error:
+            raise ChildProcessError(
+                "A process that tokenises has ended, perhaps for lack of memory; run "
+                f"fewer than {self._workers} with --config.data.num_workers=N."
+            ) from error
+
+    def _map(self, blocks: Iterable[Block], progress: Progress) -> Iterator[Encoded]:
         if self._pool is None:
             for block in blocks:
                 yield _encode(block)

@@ -1,5 +1,6 @@
 """Worker processes that encode: order, and what happens when the parent is gone."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -80,3 +81,19 @@ def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number,
     while any(map(is_alive, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_alive, workers))
+
+
+def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir):
+    def blocks():
+        yield from BLOCKS[:5]
+        for child in multiprocessing.active_children():
+            child.kill()
+        yield from BLOCKS[5:]
+
+    with (
+        Encoders(tokenizer_dir, 2) as encoders,
+        Progress(0, False) as progress,
+        pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"),
+    ):
+        list(encoders.map(blocks(), progress))
+    assert not multiprocessing.active_children()
