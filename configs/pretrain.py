@@ -66,8 +66,8 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             train="",  # text: files, folders, globs, comma separated; tfds: NAME:SPLIT
             valid="",  # the same; empty: hold out whole documents of train
             valid_fraction=0.02,  # of the text, when valid is empty
-            # What the fraction is of: "size", bytes of text; "documents", their
-            # number, whatever their sizes (earlier versions).
+            # The fraction is of the text's "size" in bytes, or of the number of
+            # "documents" whatever their sizes, as in 0.1.0.
             valid_split="size",
             # The field of a .jsonl file's objects that is read; "": its lines as text.
             jsonl_field="text",

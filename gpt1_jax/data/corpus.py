@@ -67,7 +67,7 @@ def prepare(
     cache = Path(data.cache_dir or default_cache_dir()).expanduser()
     _check_writable(cache)
     with locks.exclusive(cache, say) as doing:
-        doing("looks for documents")
+        doing("looking for documents")
         train, valid = sources.find_documents(data, cache, tell)
         if not valid:
             train, valid = hold_out(train, data.valid_fraction, data.valid_split)
@@ -149,12 +149,12 @@ def _find_tokenizer(
     if directory.exists():
         try:
             return tokenizers.load(directory), directory
-        except (ValueError, FileNotFoundError) as error:
-            say(f"{error} It was trained on this corpus and is trained again.")
+        except (ValueError, FileNotFoundError):
+            say(f"The tokenizer cached in {directory} is damaged; training it again.")
             shutil.rmtree(directory)
-    work.doing("reads the corpus")
+    work.doing("reading the corpus")
     texts.read_once()
-    work.doing(f"trains a tokenizer of {config.vocab_size:,} entries")
+    work.doing(f"training a tokenizer of {config.vocab_size:,} entries")
     work.tell(f"Training a tokenizer of {config.vocab_size:,} entries.")
     lines = _training_lines(texts.train, config.train_megabytes)
     SentencePieceTokenizer.train(lines, config.vocab_size).save(directory)
@@ -193,11 +193,11 @@ def _find_corpus(
         try:
             return load(directory)
         except DamagedCorpus as error:
-            say(f"{str(error).partition(':')[0]}: it is damaged and is made again.")
+            say(f"{error.problem}; making the damaged corpus again.")
             shutil.rmtree(directory)
-    work.doing("reads the corpus")
+    work.doing("reading the corpus")
     texts.read_once()
-    work.doing(f"tokenises {texts.num_bytes / 1e6:,.1f} MB of text")
+    work.doing(f"tokenising {texts.num_bytes / 1e6:,.1f} MB of text")
     with whole_folder(directory) as partial:
         _write_corpus(partial, texts, tokenizer, tokenizer_dir, work)
     return load(directory)
@@ -255,7 +255,7 @@ def _warnings(texts: _Texts, record: dict[str, Any], data: DataConfig) -> Iterat
         yield (
             f"{held:,} of {held + total:,} tokens ({share:.2%}) are held out for "
             f"validation, not config.data.valid_fraction={wanted}: whole documents are "
-            "held out, and theirs are of other sizes. Name validation text with "
+            "held out, and their sizes differ. Name validation text with "
             "--config.data.valid=PATHS, or set --config.data.valid_split=size."
         )
     if not texts.valid and len(texts.train) > 1:

@@ -54,7 +54,7 @@ def _acquire(file: IO[str], folder: Path, say: Callable[[str], None]) -> None:
                 raise
         waited = time.monotonic() - began
         if waited >= max(_POLL_SECONDS, said * _REMIND_SECONDS):
-            say(f"Waiting for {_holder(file)}, in {folder} ({waited:.0f} s).")
+            say(f"{folder} is in use by {_holder(file)}; waiting ({waited:.0f} s).")
             said = int(waited // _REMIND_SECONDS) + 1
         time.sleep(_POLL_SECONDS)
 
@@ -64,7 +64,7 @@ def _holder(file: IO[str]) -> str:
     try:
         file.seek(0)
         note = json.load(file)
-        return f"process {note['pid']} on {note['host']}, which {note['doing']}"
+        return f"process {note['pid']} on {note['host']}, {note['doing']}"
     except (ValueError, KeyError, TypeError, OSError):
         return "another process"
 

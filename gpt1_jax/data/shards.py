@@ -27,7 +27,19 @@ _RECORD_FILE = "corpus.json"
 
 
 class DamagedCorpus(ValueError):
-    """A prepared corpus is not what was written."""
+    """A file of a prepared corpus is not as it was written.
+
+    Args:
+      path: of the file.
+      how: what is wrong with it.
+    """
+
+    def __init__(self, path: Path, how: str):
+        self.problem = f"{path} {how}"
+        super().__init__(
+            f"{self.problem}: the prepared corpus is damaged. Remove {path.parent}, "
+            "and the next run makes it again."
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,16 +70,16 @@ class Corpus:
 
 
 def load(directory: Path) -> Corpus:
-    """Opens a prepared corpus and compares it with its checksums.
+    """Opens a prepared corpus and checks it.
 
-    Sizes are compared at once. The shards are then read on several threads, about a
-    gigabyte a second on each. Opening waits for them for at most 5 seconds, which is
-    enough for a few gigabytes; the rest is compared while training goes on, and from
-    the moment that damage is found every read raises. Corpora of earlier versions
-    have no checksums: only their sizes are compared.
+    Sizes are checked first; then up to eight threads compare the shards with their
+    checksums. Opening waits at most 5 seconds for them, enough for a few gigabytes. A
+    larger corpus is checked to its end while training runs, and once damage is found,
+    every read raises. Corpora of earlier versions have no checksums; only their sizes
+    are checked.
 
     Raises:
-      DamagedCorpus: naming what is not as it was written.
+      DamagedCorpus: naming the file that is not as it was written.
     """
     record = _read_record(directory)
     checksums = record.pop("checksums", {})
@@ -81,9 +93,8 @@ def load(directory: Path) -> Corpus:
         record["warnings"] = tuple(record.get("warnings", ()))
         corpus = Corpus(directory, directory.name, **record)
     except (KeyError, TypeError, AttributeError) as error:
-        raise _damaged(directory / _RECORD_FILE, f"is not as written ({error})") from (
-            error
-        )
+        path = directory / _RECORD_FILE
+        raise DamagedCorpus(path, f"lacks what was written ({error})") from error
     verification = Verification({directory / n: c for n, c in checksums.items()})
     verification.wait(CHECK_SECONDS)
     return dataclasses.replace(corpus, verification=verification)
@@ -101,14 +112,14 @@ def _read_record(directory: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise _damaged(path, "is missing") from error
+        raise DamagedCorpus(path, "is missing") from error
     except (ValueError, RecursionError) as error:
-        raise _damaged(path, f"cannot be read ({error})") from error
+        raise DamagedCorpus(path, f"cannot be read ({error})") from error
     if not isinstance(record, dict):
-        raise _damaged(path, "is not a JSON object")
+        raise DamagedCorpus(path, "is not a JSON object")
     digest = record.pop("sha256", None)
     if digest != (_digest(record) if "checksums" in record else None):
-        raise _damaged(path, "differs from its checksum")
+        raise DamagedCorpus(path, "differs from its checksum")
     return record
 
 
@@ -119,14 +130,7 @@ def _digest(record: Mapping[str, Any]) -> str:
 def _check_size(path: Path, wanted: int) -> None:
     found = path.stat().st_size if path.exists() else 0
     if found != wanted:
-        raise _damaged(path, f"holds {found} bytes, not {wanted}")
-
-
-def _damaged(path: Path, how: str) -> DamagedCorpus:
-    return DamagedCorpus(
-        f"{path} {how}: the prepared corpus is damaged. Remove {path.parent}; it is "
-        "made again."
-    )
+        raise DamagedCorpus(path, f"holds {found} bytes, not {wanted}")
 
 
 class Verification:
@@ -162,9 +166,9 @@ class Verification:
                 return
             try:
                 if sha256(path) != checksum:
-                    self._damage = _damaged(path, "differs from its checksum")
+                    self._damage = DamagedCorpus(path, "differs from its checksum")
             except OSError as error:
-                self._damage = _damaged(path, f"cannot be read ({error.strerror})")
+                self._damage = DamagedCorpus(path, f"cannot be read ({error.strerror})")
 
 
 def shard_path(directory: Path, split: str, index: int) -> Path:

@@ -41,8 +41,8 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
         are searched for .txt, .text, .md, .jsonl and .ndjson, each also as .gz, in
         lower or upper case; hidden files and folders are passed over.
       key: the configuration key, for messages.
-      jsonl_field: what is read of each object in a JSON lines file; empty to read
-        such files as plain text, and not to search folders for them.
+      jsonl_field: the field to read of each object in a JSON lines file; if empty,
+        such files are plain text and are not looked for in folders.
 
     Returns:
       The documents sorted by path.

@@ -88,9 +88,10 @@ class _Words(NamedTuple):
 
     def not_prepared(self, reason: object, way_out: str) -> NotPrepared:
         ways = ". Or ".join(way for way in (way_out, self.otherwise) if way)
+        problem = str(reason).rstrip(".")
         return NotPrepared(
-            f"{self.where}: TFDS finds the dataset not prepared in {self.folder}, and "
-            f"cannot prepare it: {reason}\n{ways}."
+            f"{self.where}: the dataset is not prepared in {self.folder}, and TFDS "
+            f"cannot prepare it here: {problem}. {ways}."
         )
 
 
@@ -112,7 +113,7 @@ def _prepare(name: str, data_dir: str, words: _Words) -> Any:
     import tensorflow_datasets as tfds
 
     elsewhere = (
-        "Prepare it where that works, with file_format='array_record', and copy the "
+        "Prepare it on another machine, with file_format='array_record', and copy its "
         "folder here"
     )
     manual = ""
@@ -125,8 +126,8 @@ def _prepare(name: str, data_dir: str, words: _Words) -> Any:
         if problem := _unreachable(builder.url_infos or ()):
             raise words.not_prepared(problem, elsewhere)
         words.say(
-            f"TFDS finds {name} not prepared in {words.folder}: downloading and "
-            f"preparing it, once{_size(builder)}."
+            f"{name} is not prepared in {words.folder}; TFDS downloads and prepares it "
+            f"now, once{_size(builder)}."
         )
         # What TFDS keeps on Google Cloud Storage is TFRecord.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
@@ -139,9 +140,7 @@ def _prepare(name: str, data_dir: str, words: _Words) -> Any:
     except ImportError as error:
         if "tensorflow" not in str(error):
             raise
-        raise words.not_prepared(
-            "it needs TensorFlow to prepare it.", elsewhere
-        ) from error
+        raise words.not_prepared("that needs TensorFlow", elsewhere) from error
 
 
 def _size(builder: Any) -> str:

@@ -530,7 +530,7 @@ def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name, how):
     assert again == prepared
     assert split_bytes(again) == before
     assert f"{name}" in (out := capsys.readouterr().out)
-    assert "damaged and is made again" in out
+    assert "making the damaged corpus again" in out
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -545,7 +545,7 @@ def test_prepare_trains_a_damaged_tokenizer_again(
     assert again.fingerprint == tokenizer.fingerprint
     out = capsys.readouterr().out
     assert str(directory) in out
-    assert "is trained again" in out
+    assert "is damaged; training it again" in out
 
 
 def test_prepare_reads_a_corpus_of_an_earlier_version(run, books):

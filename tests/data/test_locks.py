@@ -17,7 +17,7 @@ import sys, time
 from pathlib import Path
 from gpt1_jax.data import locks
 with locks.exclusive(Path(sys.argv[1]), print) as doing:
-    doing("tokenises 12.0 MB of text")
+    doing("tokenising 12.0 MB of text")
     print("held", flush=True)
     time.sleep(60)
 """
@@ -48,7 +48,7 @@ def test_lock_tells_who_holds_it_and_is_free_when_that_process_ends(
         holder.wait()
     (line,) = said
     assert f"process {holder.pid} on " in line
-    assert "which tokenises 12.0 MB of text" in line
+    assert ", tokenising 12.0 MB of text; waiting" in line
     assert str(tmp_path) in line
 
 
@@ -77,7 +77,7 @@ def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, content):
 
     with locks.exclusive(tmp_path, say):
         pass
-    assert "Waiting for another process" in said[0]
+    assert "in use by another process; waiting" in said[0]
 
 
 def test_lock_lets_one_in_at_a_time(tmp_path):
@@ -85,7 +85,7 @@ def test_lock_lets_one_in_at_a_time(tmp_path):
 
     def work():
         with locks.exclusive(tmp_path, lambda _: None) as doing:
-            doing("works")
+            doing("working")
             inside.append(None)
             most.append(len(inside))
             time.sleep(0.02)
@@ -101,10 +101,10 @@ def test_lock_lets_one_in_at_a_time(tmp_path):
 
 def test_lock_note_names_this_process_and_is_gone_afterwards(tmp_path):
     with locks.exclusive(tmp_path, print) as doing:
-        doing("reads a much longer list of things")
-        doing("reads")
+        doing("reading a much longer list of things")
+        doing("reading")
         note = json.loads((tmp_path / locks.LOCK_FILE).read_text())
-        assert (note["pid"], note["doing"]) == (os.getpid(), "reads")
+        assert (note["pid"], note["doing"]) == (os.getpid(), "reading")
     assert (tmp_path / locks.LOCK_FILE).read_text() == ""
 
 

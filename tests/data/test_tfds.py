@@ -233,7 +233,7 @@ def test_open_dataset_not_prepared_says_so_and_prepares_it(
     opened = open_dataset(spec, str(tmp_path), where="data", say=said.append)
     assert [row["text"].decode() for row in opened.rows] == ROWS[1:2]
     (line,) = said
-    assert "gpt1_rows not prepared" in line
+    assert "gpt1_rows is not prepared" in line
     assert str(tmp_path) in line
 
 
@@ -247,7 +247,7 @@ def test_open_dataset_without_a_network_is_refused_at_once(
     ) as raised:
         open_dataset("gpt1_rows:train", str(tmp_path), where="data.train")
     message = str(raised.value)
-    assert message.startswith("data.train: TFDS finds the dataset not prepared")
+    assert message.startswith("data.train: the dataset is not prepared in ")
     assert "file_format='array_record'" in message
     assert str(tmp_path) in message
 

@@ -58,7 +58,7 @@ def test_tfds_story_cloze_says_how_to_get_its_files(tmp_path, there):
 
 
 def test_tfds_dataset_that_only_tensorflow_can_prepare_is_missing(tmp_path):
-    with pytest.raises(MissingData, match=r"needs TensorFlow to prepare it"):
+    with pytest.raises(MissingData, match=r"that needs TensorFlow"):
         load(TASKS["copa"], "dev", tmp_path)
 
 
