@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +13,8 @@ from jax.experimental import multihost_utils
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal, run again to resume
 
+# JAX's function in which Python ignores exceptions, and so a KeyboardInterrupt too.
+_GARBAGE_CALLBACK = "_xla_gc_callback"
 _NOTICE = (
     b"\ngpt1_jax: stopping after this step, then saving; once more to quit at once, "
     b"without saving.\n"
@@ -27,8 +30,8 @@ class StopSignal:
 
     Outside of training a signal interrupts at once. While `deferred`, it is a request
     that the loop honours between steps, and a second one of the same kind interrupts.
-    Either is remembered, since an interrupt may be lost in code that must not raise,
-    such as a callback of the garbage collector.
+    Either is remembered, since an interrupt may be lost in code that must not raise; in
+    JAX's callback of the garbage collector, where most are, it is sent once more.
 
     In runs of several processes JAX itself catches SIGTERM, and all processes agree on
     a step.
@@ -38,9 +41,12 @@ class StopSignal:
         self._received: int | None = None
         self._deferring = False
 
-    def receive(self, number: int, frame: object) -> None:
+    def receive(self, number: int, frame: types.FrameType | None) -> None:
         """The handler of both signals."""
-        del frame
+        lost = frame is not None and frame.f_code.co_name == _GARBAGE_CALLBACK
+        if lost and not self._deferring:
+            threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
+            return
         again = self._received == number
         self._received = number
         if again or not self._deferring:

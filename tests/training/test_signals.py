@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 import threading
+import time
 
 import pytest
 
@@ -49,6 +50,18 @@ def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
         assert lost == [KeyboardInterrupt]
         with stop.deferred():
             assert stop.requested(1)
+
+
+def test_a_signal_in_jaxs_garbage_callback_interrupts_a_moment_later():
+    def _xla_gc_callback():
+        send(signal.SIGTERM)
+
+    returned = False
+    with catch(), pytest.raises(KeyboardInterrupt):
+        _xla_gc_callback()
+        returned = True
+        time.sleep(10)
+    assert returned
 
 
 def test_handlers_are_put_back():
