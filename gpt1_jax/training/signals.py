@@ -43,8 +43,7 @@ class StopSignal:
 
     def receive(self, number: int, frame: types.FrameType | None) -> None:
         """The handler of both signals."""
-        lost = frame is not None and frame.f_code.co_name == _GARBAGE_CALLBACK
-        if lost and not self._deferring:
+        if not self._deferring and _would_be_lost(frame):
             threading.Timer(0.05, os.kill, (os.getpid(), number)).start()
             return
         again = self._received == number
@@ -71,6 +70,14 @@ class StopSignal:
     def received(self) -> bool:
         """Whether a signal has arrived at this process."""
         return self._received is not None
+
+
+def _would_be_lost(frame: types.FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == _GARBAGE_CALLBACK:
+            return True
+        frame = frame.f_back
+    return False
 
 
 _catching: StopSignal | None = None  # of this program
