@@ -21,11 +21,16 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps compiled programs in pytest's cache folder, for quicker reruns."""
+    """Shares compiled programs among processes and, in pytest's cache, with reruns."""
     if not hasattr(config, "cache"):  # -p no:cacheprovider
         return
-    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    for name, value in (
+        ("jax_compilation_cache_dir", str(config.cache.mkdir("jax"))),
+        ("jax_persistent_cache_min_compile_time_secs", 0.1),
+        ("jax_remove_custom_partitioning_ptr_from_cache_key", True),
+    ):
+        jax.config.update(name, value)
+        os.environ[name.upper()] = str(value)  # for the processes that tests start
     # An entry that another run is just writing is compiled again, not an error.
     config.addinivalue_line(
         "filterwarnings",
@@ -108,12 +113,12 @@ def pretrained(corpus_dir, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def finetune_base(pretrained, corpus_dir, tmp_path_factory):
+def finetune_base(pretrained, tmp_path_factory):
     """Overrides of a tiny fine-tuned run: SST-2 without and RTE with test labels."""
     data = tmp_path_factory.mktemp("tasks")
     write_task(data, "sst2", test=10)
     write_task(data, "rte", test=10, labelled_test=True)
-    return tiny_finetune_overrides(pretrained, data, corpus_dir / "xla")
+    return tiny_finetune_overrides(pretrained, data)
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,6 @@ def tiny_overrides(corpus_dir):
         "data.cache_dir": str(corpus_dir / "cache"),
         "train.num_steps": 12,
         "train.batch_size": 8,
-        "train.compilation_cache_dir": str(corpus_dir / "xla"),
         "optimizer.warmup_steps": 2,
         "eval.every_steps": 4,
         "eval.batch_size": 8,

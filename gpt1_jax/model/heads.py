@@ -5,6 +5,7 @@ hidden states there: summed over the sequences of an example (one text, or two i
 orders), or one by one where the sequences are choices.
 """
 
+import functools
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -30,6 +31,7 @@ class Head(NamedTuple):
     extract_token: int  # the head reads the states at its first place
 
 
+@functools.partial(jax.jit, static_argnums=(0, 1))
 def init_params(model: ModelConfig, head: Head, key: jax.Array) -> Params:
     """Fresh parameters of a fine-tuned model.
 

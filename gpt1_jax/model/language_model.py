@@ -4,6 +4,7 @@ These functions hide which kind of model a configuration describes; the rest of 
 package knows only them.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +25,7 @@ class Output(NamedTuple):
     unembedding: jax.Array  # [rows, D]: V tokens, then T positions if configured
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def init_params(model: ModelConfig, key: jax.Array) -> Params:
     """Fresh parameters: matrices N(0, 0.02^2), biases 0, gains 1 (sec. 4.1)."""
     tokens = jnp.zeros((1, model.max_seq_len), jnp.int32)
