@@ -21,21 +21,27 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Shares compiled programs among processes and, in pytest's cache, with reruns."""
+    """Keeps compiled programs in pytest's cache folder, for quicker reruns."""
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
     if not hasattr(config, "cache"):  # -p no:cacheprovider
         return
-    for name, value in (
-        ("jax_compilation_cache_dir", str(config.cache.mkdir("jax"))),
-        ("jax_persistent_cache_min_compile_time_secs", 0.1),
-        ("jax_remove_custom_partitioning_ptr_from_cache_key", True),
-    ):
-        jax.config.update(name, value)
-        os.environ[name.upper()] = str(value)  # for the processes that tests start
+    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
     # An entry that another run is just writing is compiled again, not an error.
     config.addinivalue_line(
         "filterwarnings",
         "ignore:Error (reading|writing) persistent compilation cache:UserWarning",
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache_of_processes(tmp_path_factory) -> None:
+    """Processes that tests start share compiled programs, until the tests end.
+
+    Not for longer: one that is killed may leave a damaged program behind.
+    """
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(tmp_path_factory.mktemp("xla"))
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 
 @pytest.fixture(scope="session")
