@@ -3,16 +3,15 @@
     python -m gpt1_jax.main --config=configs/finetune.py:TASK \
         --config.init_from=runs/pretrain/quickstart [--config.seeds=0,1,2]
 
-Several numbers are written 0,1,2 or '(0, 1, 2)', a single one 3; several names only
-in brackets and quotes, as below. TASK is a task of the paper, several of them separated
-by "+", `all`, or `custom`:
+Several values are separated by commas: 0,1,2 or title,body. TASK is a task of the
+paper, several of them separated by "+", `all`, or `custom`:
 
     snli mnli qnli sci_tail rte race story_cloze copa mrpc qqp stsb cola sst2 wnli
 
 A task of your own needs no code, only files with a header or JSON lines:
 
     --config=configs/finetune.py:custom --config.custom.head=classification \
-        --config.custom.text="('title', 'body')" --config.custom.label=topic \
+        --config.custom.text=title,body --config.custom.label=topic \
         --config.data.train=train.jsonl --config.data.dev=dev.jsonl
 """
 
@@ -47,34 +46,35 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         ),
         custom=config_dict.create(  # for the task "custom" alone
             head="",  # "classification", "similarity" or "multiple_choice"
-            text=(),  # columns; two make a pair, of choices the context
+            text=(),  # columns: a text or a pair; before choices, context and question
             choices=(),  # columns of a multiple choice; a single one holds a list
             label="label",  # column
-            labels=(),  # their names in order; empty: those of the training file
-            score_range=(0.0, 0.0),  # lowest and highest score, if labels are scores
-            metrics=(),  # the first selects the model; empty: accuracy or pearson
+            labels=(),  # label names in order; empty: those of the training file
+            score_range=(0.0, 0.0),  # lowest and highest score; 0,0: labels, not scores
+            metrics=(),  # the first ranks checkpoints; empty: accuracy or pearson
         ),
         data=config_dict.create(
             # "tfds"; "jsonl": DIR/TASK/{train,dev,test}.jsonl; "official": the files
-            # as distributed, below DIR; "files": of the task "custom".
+            # as their authors distribute them, below DIR; "files": of a custom task.
             source="files" if custom else "tfds",
             dir="",  # the folder; for tfds its data_dir, empty: TFDS' own default
-            train="",  # files of the task "custom": .jsonl, or .tsv and .csv
+            train="",  # files of a custom task: .jsonl, .tsv or .csv
             dev="",
             test="",
-            max_train_examples=0,  # a random part of the training split; 0: all
+            max_train_examples=0,  # a random part of each split; 0: all
             max_dev_examples=0,
-            max_seq_len=0,  # tokens of a sequence, at most; 0: what the model reads
-            # Batches are padded to the first of these that holds them.
+            max_test_examples=0,
+            max_seq_len=0,  # longest sequence in tokens; 0: as the model reads
+            # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),
-            # In training, padding is left out of all but attention: real tokens fill
-            # k/16 of the padded batch, with the smallest k. 0: padding is left in.
+            # In training, only attention sees padding: real tokens are packed into k/16
+            # of the padded batch, with the smallest k that fits. 0: padding is kept.
             packed_sizes=16,
         ),
         head=config_dict.create(
             dropout=0.1,  # sec. 4.1, on the state at the extract token
-            # STS-B: "soft_labels" over the scores 0..5 (the released code's helpers)
-            # or "regression".
+            # Scores are learnt as "soft_labels" over whole numbers (helper functions of
+            # the released code; 0 to 5 for STS-B) or by "regression".
             score_loss="soft_labels",
             aux_lm_weight=0.5,  # lambda of L3 = L2 + lambda L1 (eq. 5, sec. 4.1)
         ),

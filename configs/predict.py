@@ -5,8 +5,9 @@
     ... --config.input=reviews.txt --config.output=labels.jsonl
 
 An input line holds the texts of one example separated by tabs: the columns of the
-task in order, then its choices. A file that ends in .jsonl holds one object a line with
-the task's columns. "-" is standard input.
+task in order, then its choices. A .jsonl file holds an object on each line, a .tsv or
+.csv file a header, both with the task's columns; a column idx, id or index is repeated
+in the output. "-" is standard input, lines or JSON lines.
 """
 
 import ml_collections
@@ -21,6 +22,6 @@ def get_config() -> ml_collections.ConfigDict:
         init_from="",  # the folder of a finished fine-tuned run
         text="",  # one example, or
         input="",  # a file of them; "-": standard input
-        output="",  # a .jsonl file; empty: standard output, as a table
+        output="",  # a .jsonl, .tsv or .csv file; empty: standard output, as a table
         batch_size=64,  # examples
     ).lock()

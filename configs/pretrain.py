@@ -64,8 +64,13 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         data=config_dict.create(
             source="builtin",  # "builtin" documentation, "text" files or "tfds"
             train="",  # text: files, folders, globs, comma separated; tfds: NAME:SPLIT
-            valid="",  # the same; empty: split off train by document
-            valid_fraction=0.02,  # of the documents, when valid is empty
+            valid="",  # the same; empty: hold out whole documents of train
+            valid_fraction=0.02,  # of the text, when valid is empty
+            # What the fraction is of: "size", bytes of text; "documents", their
+            # number, whatever their sizes (earlier versions).
+            valid_split="size",
+            # The field of a .jsonl file's objects that is read; "": its lines as text.
+            jsonl_field="text",
             tfds_feature="text",
             tfds_data_dir="",  # empty: TFDS' own default
             cache_dir="",  # empty: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax

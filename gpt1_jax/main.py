@@ -8,6 +8,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
@@ -61,7 +62,7 @@ def main(argv: Sequence[str]) -> None:
         _exit(f"{error}\n(--verbosity=1 shows where it arose)")
 
 
-def _exit(problem: str) -> None:
+def _exit(problem: str) -> NoReturn:
     sys.exit(f"gpt1_jax: error: {problem}")
 
 
@@ -70,18 +71,19 @@ def _parse(argv: Sequence[str]) -> list[str]:
     if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
         print(usage.describe(argv))
         sys.exit()
+    if not any(argument.startswith("--config") for argument in argv):
+        _exit(f"name a job with --config=configs/NAME.py.\n\n{usage.describe(argv)}")
     try:
         return flags.FLAGS(usage.find_configs(argv))
-    except (flags.Error, ValueError, TypeError, AttributeError, KeyError) as error:
-        _exit(f"{usage.one_line(error)}\n(--help lists jobs; with --config, its keys)")
-    except (OSError, SyntaxError, ImportError) as error:
-        _exit(f"--config: {usage.one_line(error)}")
-    return []
+    except FileNotFoundError as error:
+        _exit(str(error))
+    except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
+        problem = usage.explain(error, argv)
+        _exit(f"{problem}\n(--help lists jobs; with --config, its keys)")
 
 
 def run() -> None:
     """Entry point of `python -m gpt1_jax.main` and of the command `gpt1_jax`."""
-    flags.mark_flag_as_required("config")
     app.run(main, flags_parser=_parse)
 
 

@@ -209,7 +209,7 @@ _KINDS = {
     bool: "True or False",
     int: "a whole number",
     float: "a number",
-    str: "text, in quotes where it looks like a number",
+    str: "text",
 }
 
 
@@ -223,10 +223,10 @@ def _typed(key: str, kind: Any, value: Any) -> Any:
             listed and len(value) == len(parts),
             f"{key}={value!r:.80} must be a tuple of {len(parts)}.",
         )
-        pairs = zip(parts, value, strict=True)
-        return tuple(
-            _typed(f"{key}[{index}]", *pair) for index, pair in enumerate(pairs)
-        )
+        pairs = enumerate(zip(parts, value, strict=True))
+        return tuple(_typed(f"{key}[{i}]", *pair) for i, pair in pairs)
+    if kind is str and key.endswith("]") and type(value) in (int, float):
+        return str(value)  # a name that looks like a number
     if kind in _KINDS:
         accepted: Any = int | float if kind is float else kind
         fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)

@@ -18,8 +18,12 @@ Config = TypeVar("Config", bound=JobConfig)
 
 # Keys that are newer than some folders, with the value that does what those runs did.
 _NEWER: Mapping[str, Mapping[str, Any]] = {
-    "pretrain": {"eval.max_batches": 0},
-    "finetune": {"data.packed_sizes": 0},
+    "pretrain": {
+        "data.jsonl_field": "",
+        "data.valid_split": "documents",
+        "eval.max_batches": 0,
+    },
+    "finetune": {"data.packed_sizes": 0, "data.max_test_examples": 0},
 }
 # Keys that are gone, with the one value whose meaning is still there.
 _REMOVED = {"model.dropout_impl": "hash"}

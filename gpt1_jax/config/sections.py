@@ -120,6 +120,8 @@ class DataConfig:
     train: str
     valid: str
     valid_fraction: float
+    valid_split: str
+    jsonl_field: str
     tfds_feature: str
     tfds_data_dir: str
     cache_dir: str
@@ -131,6 +133,7 @@ class DataConfig:
             0.0 < self.valid_fraction < 1.0,
             f"config.data.valid_fraction={self.valid_fraction} must lie in (0, 1).",
         )
+        one_of("data.valid_split", self.valid_split, ("size", "documents"))
         not_negative("data", self, "num_workers")
         if self.source == "builtin":
             require(
@@ -206,6 +209,11 @@ class TrainConfig:
     max_nonfinite_steps: int
     matmul_precision: str
     compilation_cache_dir: str
+
+    @property
+    def compilation_cache(self) -> str:
+        """The folder of compiled programs, the default one included."""
+        return self.compilation_cache_dir or f"{default_cache_dir()}/xla"
 
     def __post_init__(self):
         not_negative("train", self, "num_epochs", "num_steps")

@@ -1,6 +1,7 @@
-"""The sections of fine-tuning: where examples are, the user's own task, the head."""
+"""The sections of fine-tuning: its examples, the user's own task, the head."""
 
 import dataclasses
+import math
 
 from gpt1_jax.config.sections import not_negative, one_of, positive, require
 
@@ -18,6 +19,7 @@ class TaskDataConfig:
     test: str
     max_train_examples: int
     max_dev_examples: int
+    max_test_examples: int
     max_seq_len: int
     seq_len_buckets: tuple[int, ...]
     packed_sizes: int
@@ -29,6 +31,7 @@ class TaskDataConfig:
             self,
             "max_train_examples",
             "max_dev_examples",
+            "max_test_examples",
             "max_seq_len",
             "packed_sizes",
         )
@@ -40,11 +43,12 @@ class TaskDataConfig:
         buckets = self.seq_len_buckets
         require(
             bool(buckets) and buckets[0] > 0 and list(buckets) == sorted(set(buckets)),
-            f"config.data.seq_len_buckets={buckets} must be rising lengths in tokens.",
+            f"config.data.seq_len_buckets={buckets} must be rising lengths in tokens, "
+            "such as 32,64,128.",
         )
 
     def longest(self, model_max_seq_len: int) -> int:
-        """Tokens of the longest sequence for a model that reads so many."""
+        """Tokens of the longest sequence, for a model of `model_max_seq_len`."""
         return self.max_seq_len or model_max_seq_len
 
     def paths(self) -> dict[str, str]:
@@ -55,7 +59,10 @@ class TaskDataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class CustomTaskConfig:
-    """A task of the user's own: the columns of its files, and what to make of them."""
+    """A task of the user's own: the columns of its files and their meaning.
+
+    Names may come as the command line gives them: a,b as the one text "a,b".
+    """
 
     head: str
     text: tuple[str, ...]
@@ -72,12 +79,26 @@ class CustomTaskConfig:
             ("", "classification", "similarity", "multiple_choice"),
         )
         for name in ("text", "choices", "labels", "metrics"):
-            values = getattr(self, name)
-            require(
-                all(isinstance(value, str) for value in values),
-                f"config.custom.{name}={values} must be names; put each in quotes, as "
-                f"in --config.custom.{name}=\"('1', '2')\".",
-            )
+            names = _names(f"custom.{name}", getattr(self, name))
+            object.__setattr__(self, name, names)
+        score_range = self.score_range
+        require(
+            -math.inf < score_range[0] <= score_range[1] < math.inf,
+            f"config.custom.score_range={score_range} must be the lowest and the "
+            "highest score, such as 0,5; or 0,0 if labels are not scores.",
+        )
+
+
+def _names(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Names as a flag gives them: `a,b` is one text."""
+    names = values
+    if len(values) == 1:
+        names = tuple(name.strip() for name in values[0].split(","))
+    require(
+        all(names) and len(set(names)) == len(names),
+        f"config.{key}={names} must be different names, none of them empty.",
+    )
+    return names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +120,7 @@ class HeadConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneEvalConfig:
-    """When a fine-tuned model is evaluated, beside at the end of each epoch."""
+    """When to evaluate, besides at the end of each epoch."""
 
     batch_size: int
     first_epoch_steps: tuple[int, ...]

@@ -1,6 +1,7 @@
 """What `--help` shows: the jobs, their presets and keys, read from `configs/`."""
 
 import importlib.util
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -12,16 +13,30 @@ _FLAG = "--config="
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
-    """Arguments whose `--config=configs/NAME.py` works outside a checkout too."""
+    """Arguments whose `--config=configs/NAME.py` works outside a checkout too.
+
+    Raises:
+      FileNotFoundError: if the file is neither there nor one of the program's own.
+    """
     found = list(argv)
     for index, argument in enumerate(found):
         if not argument.startswith(_FLAG):
             continue
         path, colon, preset = argument.removeprefix(_FLAG).partition(":")
         own = CONFIGS / Path(path).name
-        if not Path(path).exists() and path == f"configs/{own.name}" and own.exists():
-            found[index] = f"{_FLAG}{own}{colon}{preset}"
+        if Path(path).exists():
+            continue
+        if path != f"configs/{own.name}" or not own.exists():
+            names = ", ".join(f"configs/{each.name}" for each in _own_files())
+            raise FileNotFoundError(
+                f"--config={path}: there is no such file. The program has {names}."
+            )
+        found[index] = f"{_FLAG}{own}{colon}{preset}"
     return found
+
+
+def _own_files() -> list[Path]:
+    return sorted(CONFIGS.glob("*.py"))
 
 
 def describe(argv: Sequence[str]) -> str:
@@ -32,8 +47,7 @@ def describe(argv: Sequence[str]) -> str:
             if Path(path).is_file():
                 return _describe_job(Path(path), preset)
     jobs = "\n".join(
-        f"  configs/{path.name:<14}{_first_line(_load(path))}"
-        for path in sorted(CONFIGS.glob("*.py"))
+        f"  configs/{path.name:<14}{_first_line(_load(path))}" for path in _own_files()
     )
     return (
         "Usage: python -m gpt1_jax.main --config=configs/NAME.py[:PRESET] "
@@ -75,7 +89,20 @@ def _first_line(module: ModuleType) -> str:
     return (module.__doc__ or "").strip().partition("\n")[0]
 
 
-def one_line(error: Exception) -> str:
-    """The message of an error of the flags' parser, without line breaks."""
-    text = error.args[0] if isinstance(error, KeyError) and error.args else error
-    return " ".join(str(text).split()) or type(error).__name__
+def explain(error: Exception, argv: Sequence[str]) -> str:
+    """What is wrong with the arguments, in one line.
+
+    Args:
+      error: of the flags' parser.
+      argv: the arguments.
+    """
+    text = str(error.args[0] if error.args else error)
+    text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
+    if unknown := re.match(r"'+(\w+)'(?: Did you mean \"(\w+)\")?", text):
+        key, meant = unknown.groups()
+        flag = next((arg for arg in argv if f".{key}=" in arg), f"--config..{key}")
+        hint = f"; did you mean {meant}?" if meant else "."
+        return f"{flag}: there is no key {key!r}{hint}"
+    if "Traceback" in text:  # of a configuration file, its last line says enough
+        text = re.split(r"[A-Za-z.]+(?:Error|Exception): ", text)[-1]
+    return text or type(error).__name__

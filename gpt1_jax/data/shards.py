@@ -2,18 +2,32 @@
 
 A prepared corpus is a folder: `train-00000.bin`, ... and `valid-00000.bin`, ... hold
 the token ids of all documents one after another, little-endian uint16 (uint32 for
-vocabularies over 65,533), and `corpus.json` counts them.
+vocabularies over 65,533), and `corpus.json` counts them and holds their checksums.
 """
 
+import collections
 import dataclasses
+import hashlib
 import json
 import os
+import threading
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from gpt1_jax.data.files import sha256, write_json
+from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
+
 SHARD_TOKENS = 1 << 26
-_SPECIAL_TOKENS = 3  # start, delimiter, extract: room for them in the token dtype
+CHECK_SECONDS = 5.0  # that opening a corpus waits for its checksums
+_RECORD_FILE = "corpus.json"
+
+
+class DamagedCorpus(ValueError):
+    """A prepared corpus is not what was written."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,31 +51,120 @@ class Corpus:
     dtype: str
     train: Split
     valid: Split
+    warnings: tuple[str, ...] = ()  # about its text, told whenever it is opened
+    verification: "Verification | None" = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
 
 
 def load(directory: Path) -> Corpus:
-    """Opens a prepared corpus; missing or cut shards are a ValueError."""
-    record = json.loads((directory / "corpus.json").read_text())
-    splits = {}
-    for name in ("train", "valid"):
-        values = record.pop(name)
-        splits[name] = Split(**{**values, "shards": tuple(values["shards"])})
-        for index, tokens in enumerate(splits[name].shards):
-            path = shard_path(directory, name, index)
-            wanted = tokens * np.dtype(record["dtype"]).itemsize
-            found = path.stat().st_size if path.exists() else 0
-            if found != wanted:
-                raise ValueError(
-                    f"{path} holds {found} bytes, not {wanted}: the prepared corpus is "
-                    f"damaged. Remove {directory}; it is made again."
-                )
-    return Corpus(
-        directory,
-        directory.name,
-        **record,
-        train=splits["train"],
-        valid=splits["valid"],
+    """Opens a prepared corpus and compares it with its checksums.
+
+    Sizes are compared at once. The shards are then read on several threads, about a
+    gigabyte a second on each. Opening waits for them for at most 5 seconds, which is
+    enough for a few gigabytes; the rest is compared while training goes on, and from
+    the moment that damage is found every read raises. Corpora of earlier versions
+    have no checksums: only their sizes are compared.
+
+    Raises:
+      DamagedCorpus: naming what is not as it was written.
+    """
+    record = _read_record(directory)
+    checksums = record.pop("checksums", {})
+    try:
+        itemsize = np.dtype(record["dtype"]).itemsize
+        for name in ("train", "valid"):
+            values = record[name]
+            record[name] = Split(**{**values, "shards": tuple(values["shards"])})
+            for index, tokens in enumerate(record[name].shards):
+                _check_size(shard_path(directory, name, index), tokens * itemsize)
+        record["warnings"] = tuple(record.get("warnings", ()))
+        corpus = Corpus(directory, directory.name, **record)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise _damaged(directory / _RECORD_FILE, f"is not as written ({error})") from (
+            error
+        )
+    verification = Verification({directory / n: c for n, c in checksums.items()})
+    verification.wait(CHECK_SECONDS)
+    return dataclasses.replace(corpus, verification=verification)
+
+
+def write_record(directory: Path, record: Mapping[str, Any]) -> None:
+    """Writes `corpus.json`, with the checksums of the shards and of itself."""
+    files = sorted(directory.glob("*.bin"))
+    whole = {**record, "checksums": {path.name: sha256(path) for path in files}}
+    write_json(directory / _RECORD_FILE, {**whole, "sha256": _digest(whole)})
+
+
+def _read_record(directory: Path) -> dict[str, Any]:
+    path = directory / _RECORD_FILE
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise _damaged(path, "is missing") from error
+    except (ValueError, RecursionError) as error:
+        raise _damaged(path, f"cannot be read ({error})") from error
+    if not isinstance(record, dict):
+        raise _damaged(path, "is not a JSON object")
+    digest = record.pop("sha256", None)
+    if digest != (_digest(record) if "checksums" in record else None):
+        raise _damaged(path, "differs from its checksum")
+    return record
+
+
+def _digest(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _check_size(path: Path, wanted: int) -> None:
+    found = path.stat().st_size if path.exists() else 0
+    if found != wanted:
+        raise _damaged(path, f"holds {found} bytes, not {wanted}")
+
+
+def _damaged(path: Path, how: str) -> DamagedCorpus:
+    return DamagedCorpus(
+        f"{path} {how}: the prepared corpus is damaged. Remove {path.parent}; it is "
+        "made again."
     )
+
+
+class Verification:
+    """Compares files with their SHA-256 on background threads."""
+
+    def __init__(self, checksums: Mapping[Path, str]):
+        self._left = collections.deque(checksums.items())
+        self._damage: DamagedCorpus | None = None
+        number = min(len(checksums), 8, os.cpu_count() or 1)
+        self._threads = [
+            threading.Thread(target=self._run, daemon=True) for _ in range(number)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def wait(self, seconds: float) -> None:
+        """Waits until all is compared or the time is over; raises what was found."""
+        deadline = time.monotonic() + seconds
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        self.check()
+
+    def check(self) -> None:
+        """Raises a DamagedCorpus if damage has been found by now."""
+        if self._damage is not None:
+            raise self._damage
+
+    def _run(self) -> None:
+        while self._damage is None:
+            try:
+                path, checksum = self._left.popleft()
+            except IndexError:
+                return
+            try:
+                if sha256(path) != checksum:
+                    self._damage = _damaged(path, "differs from its checksum")
+            except OSError as error:
+                self._damage = _damaged(path, f"cannot be read ({error.strerror})")
 
 
 def shard_path(directory: Path, split: str, index: int) -> Path:
@@ -71,7 +174,7 @@ def shard_path(directory: Path, split: str, index: int) -> Path:
 
 def token_dtype(vocab_size: int) -> np.dtype:
     """The smallest dtype for a vocabulary and the special tokens of fine-tuning."""
-    return np.dtype("<u4" if vocab_size + _SPECIAL_TOKENS > 2**16 else "<u2")
+    return np.dtype("<u4" if vocab_size + NUM_SPECIAL_TOKENS > 2**16 else "<u2")
 
 
 class ShardWriter:
@@ -148,8 +251,15 @@ def cut_validation(
 class TokenReader:
     """Random access to the tokens of one split, without holding them in memory."""
 
-    def __init__(self, directory: Path, name: str, split: Split, dtype: str):
-        self._dtype = np.dtype(dtype)
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        split: Split,
+        dtype: str,
+        verification: Verification | None = None,
+    ):
+        self._dtype, self._verification = np.dtype(dtype), verification
         self._files = [
             os.open(shard_path(directory, name, index), os.O_RDONLY)
             for index in range(len(split.shards))
@@ -160,7 +270,13 @@ class TokenReader:
         return int(self._starts[-1])
 
     def read(self, start: int, length: int) -> np.ndarray:
-        """[length] tokens from position `start`; fewer at the end."""
+        """[length] tokens from position `start`; fewer at the end.
+
+        Raises:
+          DamagedCorpus: once a shard is known to differ from its checksum.
+        """
+        if self._verification is not None:
+            self._verification.check()
         parts = []
         end = min(start + length, len(self))
         while start < end:
@@ -173,11 +289,13 @@ class TokenReader:
             start = stop
         return np.concatenate(parts) if parts else np.zeros(0, self._dtype)
 
-    def __del__(self) -> None:
+    # At the end of the interpreter the module `os` may be gone before the reader.
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
         for file in getattr(self, "_files", ()):
-            os.close(file)
+            close(file)
 
 
 def open_split(corpus: Corpus, name: str) -> TokenReader:
     """A reader of the "train" or "valid" split."""
-    return TokenReader(corpus.directory, name, getattr(corpus, name), corpus.dtype)
+    split = getattr(corpus, name)
+    return TokenReader(corpus.directory, name, split, corpus.dtype, corpus.verification)

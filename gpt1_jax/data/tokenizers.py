@@ -1,33 +1,28 @@
-"""The two tokenizers behind one small interface.
+"""What every tokenizer does; saving them, and loading the kind that was saved.
 
-`SentencePieceTokenizer` is a byte-pair encoding trained on the corpus, the default.
-`GPT1Tokenizer` is the released one: ftfy, a handful of regular expressions, spaCy
-words, OpenAI's 40,000 merges. Both are lower-case, end words with a marker and keep
-the newline as a token of its own.
+`sentencepiece`, a byte-pair encoding trained on the corpus, is the default; `gpt1` is
+the released one. Both are lower-case, end words with a marker and keep the newline as a
+token of its own.
 
 Text is a sequence of lines: the ids of a text are those of its lines joined by the
 newline id, so a document may be encoded in pieces cut at line ends.
 """
 
 import abc
-import functools
+import contextlib
 import hashlib
-import io
+import importlib
 import json
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import ftfy
-import sentencepiece
-import tokenizers
+from etils import epath
+
+from gpt1_jax.data.files import sha256, whole_folder, write_json
 
 NEWLINE = "\n"
-_DESCRIPTION_FILE = "tokenizer.json"
-
-
 NUM_SPECIAL_TOKENS = 3
 
 
@@ -54,273 +49,107 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; symbols outside the vocabulary become `<unk>`, id 0."""
+        """The ids of `text`; what the vocabulary cannot spell becomes `<unk>`, id 0."""
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, lower-case; spacing is the tokenizer's, not the original's."""
 
     @abc.abstractmethod
-    def _save_files(self, directory: Path) -> None: ...
+    def _contents(self) -> dict[str, bytes]:
+        """The files that a saved tokenizer consists of, by name."""
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes all that `load` needs into `directory`."""
-        directory = Path(directory)
-        directory.mkdir(parents=True, exist_ok=True)
-        self._save_files(directory)
+        """Writes all that `load` needs, with checksums, into a new or empty folder."""
+        folder = epath.Path(directory)
+        files = self._contents()
         description = {
             "kind": self.kind,
             "vocab_size": self.vocab_size,
             "fingerprint": self.fingerprint,
+            "files": {n: hashlib.sha256(c).hexdigest() for n, c in files.items()},
         }
-        (directory / _DESCRIPTION_FILE).write_text(json.dumps(description, indent=2))
+        with contextlib.ExitStack() as stack:
+            if "://" not in os.fspath(folder):  # remote folders cannot be renamed
+                folder = epath.Path(stack.enter_context(whole_folder(Path(folder))))
+            folder.mkdir(parents=True, exist_ok=True)
+            for name, content in files.items():
+                (folder / name).write_bytes(content)
+            write_json(folder / _DESCRIPTION_FILE, description)
 
 
-class SentencePieceTokenizer(Tokenizer):
-    """A SentencePiece byte-pair encoding, set up to resemble GPT-1's.
-
-    Case-folded; the word boundary is a suffix as GPT-1's `</w>`; no start, end or
-    padding piece; id 0 is `<unk>`; the newline is a user-defined piece.
-    """
-
-    kind = "sentencepiece"
-    _FILE = "sentencepiece.model"
-
-    def __init__(self, model: bytes):
-        self._model = model
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-        self.vocab_size = self._processor.vocab_size()
-        self.newline_id = self._processor.piece_to_id(NEWLINE)
-        if self.newline_id == self._processor.unk_id():
-            raise ValueError(
-                "This SentencePiece model has no newline piece; train one with "
-                "gpt1_jax, or with user_defined_symbols='\\n'."
-            )
-        pieces = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
-        self.fingerprint = _digest(self.kind, *pieces)
-
-    @classmethod
-    def train(cls, lines: Iterable[str], vocab_size: int) -> "SentencePieceTokenizer":
-        """Trains on lines of text.
-
-        Args:
-          lines: without line ends; long lines are cut at spaces, never dropped.
-          vocab_size: entries, all symbols counted.
-
-        Returns:
-          The tokenizer.
-
-        Raises:
-          ValueError: if the text is empty or too small for `vocab_size` entries.
-        """
-        model = io.BytesIO()
-        interrupted: list[BaseException] = []
-
-        def sentences() -> Iterable[str]:
-            try:
-                for line in lines:
-                    yield from _cut(line)
-            except (Exception, KeyboardInterrupt) as error:
-                interrupted.append(error)  # the trainer makes it a RuntimeError
-                raise
-
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=sentences(),
-                model_writer=model,
-                model_type="bpe",
-                vocab_size=vocab_size,
-                unk_id=0,
-                bos_id=-1,
-                eos_id=-1,
-                pad_id=-1,
-                treat_whitespace_as_suffix=True,
-                normalization_rule_name="nmt_nfkc_cf",
-                user_defined_symbols=[NEWLINE],
-                max_sentence_length=_MAX_LINE_BYTES,
-                max_sentencepiece_length=64,
-                num_threads=os.cpu_count() or 1,
-                minloglevel=2,
-            )
-        except (RuntimeError, OSError) as error:
-            if interrupted:
-                raise interrupted[0] from None
-            raise _training_error(str(error), vocab_size) from error
-        return cls(model.getvalue())
-
-    def encode(self, text: str) -> list[int]:
-        encoded = self._processor.encode(text.split(NEWLINE))
-        ids = encoded[0]
-        for line in encoded[1:]:
-            ids.append(self.newline_id)
-            ids.extend(line)
-        return ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        lines: list[list[int]] = [[]]
-        for token in ids:
-            if token == self.newline_id:
-                lines.append([])
-            else:
-                lines[-1].append(int(token))
-        return NEWLINE.join(self._processor.decode(line).rstrip(" ") for line in lines)
-
-    def _save_files(self, directory: Path) -> None:
-        (directory / self._FILE).write_bytes(self._model)
-
-    @classmethod
-    def load(cls, directory: Path) -> "SentencePieceTokenizer":
-        return cls((directory / cls._FILE).read_bytes())
-
-
-_MAX_LINE_BYTES = 4096
-
-
-def _cut(line: str) -> Iterable[str]:
-    """Parts of a line that SentencePiece's trainer accepts, cut at spaces."""
-    limit = _MAX_LINE_BYTES // 4  # characters; UTF-8 takes at most 4 bytes for one
-    while len(line) > limit:
-        end = line.rfind(" ", 1, limit)
-        end = end if end > 0 else limit
-        yield line[:end]
-        line = line[end:]
-    if line and not line.isspace():
-        yield line
-
-
-def _training_error(message: str, vocab_size: int) -> ValueError:
-    too_large = re.search(r"<= (\d+)", message)
-    if too_large:
-        return ValueError(
-            f"config.tokenizer.vocab_size={vocab_size} is too large for this corpus; "
-            f"its text yields at most {too_large[1]} entries. Use "
-            f"--config.tokenizer.vocab_size={too_large[1]} or a larger corpus."
-        )
-    if "sentences_.empty()" in message:
-        return ValueError("The corpus holds no text to train a tokenizer on.")
-    return ValueError(
-        f"SentencePiece could not train a tokenizer of config.tokenizer.vocab_size="
-        f"{vocab_size} entries: {message}"
-    )
-
-
-class GPT1Tokenizer(Tokenizer):
-    """The tokenizer of the released model (text_utils.py), id for id.
-
-    Text is repaired by ftfy, standardised, split into words by spaCy's English
-    rules, lower-cased word by word, and each word is merged from its characters by
-    the byte-pair encoding in OpenAI's files. Needs the extra `openai` (spaCy).
-    """
-
-    kind = "gpt1"
-    _ENCODER, _MERGES = "encoder_bpe_40000.json", "vocab_40000.bpe"
-
-    def __init__(self, encoder_text: str, merges_text: str):
-        try:
-            import spacy
-        except ImportError as error:
-            raise ImportError(
-                "GPT-1's own tokenizer splits words with spaCy; install it with "
-                "pip install 'gpt1_jax[openai]'."
-            ) from error
-        self._files = {self._ENCODER: encoder_text, self._MERGES: merges_text}
-        vocabulary: dict[str, int] = json.loads(encoder_text)
-        merges = [
-            (left, right)
-            for left, right in (line.split() for line in merges_text.split("\n")[1:-1])
-        ]
-        if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-            raise ValueError(f"{self._ENCODER}: ids are not 0..{len(vocabulary) - 1}.")
-        self._symbols = {index: symbol for symbol, index in vocabulary.items()}
-        self.vocab_size = len(vocabulary)
-        self.newline_id = vocabulary[NEWLINE + "</w>"]
-        self.fingerprint = _digest(self.kind, encoder_text, merges_text)
-        self._split_words = spacy.blank("en").tokenizer
-        bpe = tokenizers.models.BPE(
-            vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>"
-        )
-
-        @functools.lru_cache(maxsize=1_000_000)
-        def encode_word(word: str) -> tuple[int, ...]:
-            if word.startswith(NEWLINE):  # spaCy's token "\n " is the newline entry
-                return (self.newline_id,)
-            return tuple(token.id for token in bpe.tokenize(word))
-
-        self._encode_word = encode_word
-
-    def encode(self, text: str) -> list[int]:
-        text = standardize_text(ftfy.fix_text(text))
-        ids: list[int] = []
-        for word in self._split_words(text):
-            ids.extend(self._encode_word(word.text.lower()))
-        return ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        text = "".join(self._symbols[int(token)] for token in ids)
-        return re.sub(" ?\n ?", NEWLINE, text.replace("</w>", " ")).strip(" ")
-
-    def _save_files(self, directory: Path) -> None:
-        for name, text in self._files.items():
-            (directory / name).write_text(text, encoding="utf-8")
-
-    @classmethod
-    def load(cls, directory: Path) -> "GPT1Tokenizer":
-        missing = [
-            n for n in (cls._ENCODER, cls._MERGES) if not (directory / n).exists()
-        ]
-        if missing:
-            raise FileNotFoundError(
-                f"{directory} lacks {' and '.join(missing)}; config.tokenizer.path "
-                "must name the `model/` folder of openai/finetune-transformer-lm."
-            )
-        return cls(
-            *((directory / n).read_text("utf-8") for n in (cls._ENCODER, cls._MERGES))
-        )
-
-
-def standardize_text(text: str) -> str:
-    r"""Spacing and punctuation as the released `text_standardize` leaves them.
-
-    Dashes, ellipsis and acute accent become ASCII; runs of the listed punctuation
-    get a space on both sides; white space around a newline becomes `" \n "`. The
-    backslash is not spaced: in the released code its pattern escapes the plus sign.
-    """
-    for old, new in _ASCII.items():
-        text = text.replace(old, new)
-    text = _PUNCTUATION.sub(r" \1 ", text)
-    text = re.sub(r"\s*\n\s*", " \n ", text)
-    return re.sub(r"[^\S\n]+", " ", text).strip()
-
-
-_ASCII = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
-_PUNCTUATION = re.compile(
-    "(" + "|".join(re.escape(symbol) + "+" for symbol in '-~!";?+,)(/*[]}{|_') + ")"
-)
+_DESCRIPTION_FILE = "tokenizer.json"
+_DESCRIPTION_KEYS = {"kind", "vocab_size", "fingerprint", "files"}
+_KINDS = {  # modules that are imported when they are needed
+    "sentencepiece": ("sentencepiece_tokenizer", "SentencePieceTokenizer"),
+    "gpt1": ("gpt1_tokenizer", "GPT1Tokenizer"),
+}
 
 
 def load(directory: str | os.PathLike[str]) -> Tokenizer:
     """Loads a saved tokenizer, or OpenAI's two files, from a folder.
 
+    The files are compared with their checksums; a folder that an earlier version
+    saved has none, and its fingerprint alone is compared.
+
     Raises:
       FileNotFoundError: if the folder or one of its files is missing.
-      ValueError: if the description names no known kind.
+      ValueError: if it is damaged or of no known kind.
     """
-    directory = Path(directory)
-    description = directory / _DESCRIPTION_FILE
-    if description.exists():
-        kind = json.loads(description.read_text()).get("kind")
-    else:
-        kind = GPT1Tokenizer.kind
-    classes = {cls.kind: cls for cls in (SentencePieceTokenizer, GPT1Tokenizer)}
-    if kind not in classes:
+    folder = epath.Path(directory)
+    if not folder.is_dir():
+        raise FileNotFoundError(f"There is no tokenizer folder {folder}.")
+    description = _description(folder)
+    for name, checksum in description.get("files", {}).items():
+        if not (folder / name).exists():
+            raise _damaged(folder, f"lacks {name}")
+        if sha256(folder / name) != checksum:
+            raise _damaged(folder, f"holds a {name} that differs from its checksum")
+    module, name = _KINDS[description["kind"]]
+    cls = getattr(importlib.import_module(f"gpt1_jax.data.{module}"), name)
+    try:
+        tokenizer: Tokenizer = cls.load(folder)
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # three libraries, each with errors of its own
         raise ValueError(
-            f"{description} names the tokenizer kind {kind!r}; known are "
-            f"{', '.join(classes)}."
+            f"The tokenizer in {folder} cannot be loaded: {error}"
+        ) from error
+    for key in ("vocab_size", "fingerprint"):
+        if description.get(key, getattr(tokenizer, key)) != getattr(tokenizer, key):
+            raise _damaged(folder, f"holds a tokenizer of another {key}")
+    return tokenizer
+
+
+def _description(directory: epath.Path) -> Mapping[str, Any]:
+    path = directory / _DESCRIPTION_FILE
+    if not path.exists():
+        if (directory / "sentencepiece.model").exists():
+            raise _damaged(directory, f"lacks {_DESCRIPTION_FILE}")
+        return {"kind": "gpt1"}  # a folder of OpenAI's
+    try:
+        description = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise _damaged(directory, f"holds no readable {path.name}: {error}") from error
+    if not isinstance(description, dict) or not description.keys() <= _DESCRIPTION_KEYS:
+        raise _damaged(directory, f"holds another {path.name} than was written")
+    if description.get("kind") not in _KINDS:
+        raise ValueError(
+            f"{path} names the tokenizer kind {description.get('kind')!r}; known are "
+            f"{', '.join(_KINDS)}."
         )
-    if not directory.is_dir():
-        raise FileNotFoundError(f"There is no tokenizer folder {directory}.")
-    return classes[kind].load(directory)
+    if not isinstance(description.get("files", {}), dict):
+        raise _damaged(directory, f"holds another {path.name} than was written")
+    return description
 
 
-def _digest(*parts: str) -> str:
+def _damaged(directory: epath.Path, how: str) -> ValueError:
+    return ValueError(
+        f"The tokenizer in {directory} is damaged: the folder {how}. Put back a sound "
+        "copy of it."
+    )
+
+
+def digest(*parts: str) -> str:
+    """A fingerprint of texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

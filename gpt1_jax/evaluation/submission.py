@@ -3,30 +3,22 @@
 Only the process that writes calls these functions.
 """
 
+import csv
+import io
 import json
-from collections.abc import Iterable, Sequence
+import logging
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from etils import epath
 
 from gpt1_jax.data.files import write_whole
+from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Example, Task
 
-# Our names to the leaderboard's: a file for each subset of the test split.
-GLUE_FILES = {
-    "cola": {"": "CoLA.tsv"},
-    "sst2": {"": "SST-2.tsv"},
-    "mrpc": {"": "MRPC.tsv"},
-    "stsb": {"": "STS-B.tsv"},
-    "qqp": {"": "QQP.tsv"},
-    "mnli": {"matched": "MNLI-m.tsv", "mismatched": "MNLI-mm.tsv"},
-    "qnli": {"": "QNLI.tsv"},
-    "rte": {"": "RTE.tsv"},
-    "wnli": {"": "WNLI.tsv"},
-}
-_LABELS_BY_NAME = ("mnli", "qnli", "rte")  # the others by number
-_STSB_RANGE = (0.0, 5.0)  # the leaderboard refuses what lies outside
+FORMATS = (".jsonl", ".tsv", ".csv")  # of files for people
 
 
 def write_glue(
@@ -35,41 +27,39 @@ def write_glue(
     predictions: np.ndarray | Sequence[float],
     examples: Sequence[Example],
 ) -> list[epath.Path]:
-    """Writes what gluebenchmark.com takes: a header, then `index<TAB>prediction`.
+    """Writes the files that gluebenchmark.com takes for a task.
 
-    Lines are in order of the index, the example's number in the test file, since
-    TensorFlow Datasets shuffles. If an id of a file is no such number, its examples
-    count as being in order. The leaderboard scores only files with the whole test
-    split, zipped together. AX.tsv, its diagnostic set, is not written: it takes a
-    model fine-tuned on MNLI and examples that are not of any task here.
+    A header, then lines of `index<TAB>prediction` in order of the index, which is the
+    example's number in the test file: TensorFlow Datasets shuffles. If an id of a file
+    is not a number, its examples count as being in order. A file with fewer lines than
+    the test split is written with a warning, as the leaderboard refuses it.
 
     Args:
-      folder: where the files go; made if it is missing.
-      task: one of `GLUE_FILES`.
-      predictions: [N] numbers of labels, or scores where the task has no labels;
-        these are cut to [0, 5], with 3 decimals.
+      folder: of the files; made if it is missing.
+      task: one with `Task.glue`.
+      predictions: [N] numbers of labels, or scores if the task has no labels; these
+        are clipped to the task's range and written with 3 decimals.
       examples: the N examples.
 
     Returns:
-      The files written: one, or two for MNLI if both subsets are given.
+      The files written: one for each subset that has examples.
 
     Raises:
-      ValueError: if the task or a subset is not in GLUE, lengths differ, an index
-        comes twice, or a prediction is not finite.
+      ValueError: if the task or a subset is not part of GLUE, lengths differ, an index
+        occurs twice, or a prediction is not finite.
     """
-    if task.name not in GLUE_FILES:
+    if not task.glue:
+        names = ", ".join(name for name, each in TASKS.items() if each.glue)
         raise ValueError(
-            f"{task.title} is no task of the GLUE leaderboard; those are "
-            f"{', '.join(GLUE_FILES)}."
+            f"{task.title} is not a task of the GLUE leaderboard; those are {names}."
         )
-    files = GLUE_FILES[task.name]
     found = _check(task, predictions, examples)
     rows: dict[str, list[tuple[Example, str]]] = {}
     for example, value in zip(examples, found, strict=True):
-        if example.subset not in files:
+        if example.subset not in task.glue:
             raise ValueError(
                 f"{example.where}: GLUE has no subset {example.subset!r} of "
-                f"{task.title}; it has {', '.join(map(repr, files))}."
+                f"{task.title}; it has {', '.join(map(repr, task.glue))}."
             )
         rows.setdefault(example.subset, []).append((example, _glue(task, value)))
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,11 +67,59 @@ def write_glue(
     for subset, pairs in rows.items():
         indices = _indices([example for example, _ in pairs])
         ordered = sorted(zip(indices, (text for _, text in pairs), strict=True))
-        path = folder / files[subset]
+        path = folder / task.glue[subset].name
+        _warn_if_short(path, len(ordered), task.glue[subset].rows)
         lines = (f"{index}\t{text}" for index, text in ordered)
         _write(path, ["index\tprediction", *lines])
         written.append(path)
     return written
+
+
+def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
+    """Packs the files of `write_glue` into one zip, ready to send to the leaderboard.
+
+    Files that the leaderboard wants and that are in none of the folders are named in a
+    warning; files that it does not know are left out.
+
+    Args:
+      folders: that hold the files.
+      path: of the zip.
+
+    Raises:
+      ValueError: if a file is in two folders, or none is in any.
+    """
+    sizes = {f.name: f.rows for task in TASKS.values() for f in task.glue.values()}
+    found: dict[str, epath.Path] = {}
+    for folder in folders:
+        for name in sizes:
+            if not (folder / name).exists():
+                continue
+            if name in found:
+                raise ValueError(
+                    f"{found[name]} and {folder / name} are both predictions for "
+                    f"{name}; choose one run of each task."
+                )
+            found[name] = folder / name
+    if not found:
+        raise ValueError(f"There are no GLUE files to pack into {path}.")
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(found):
+            content = found[name].read_text()
+            _warn_if_short(found[name], content.count("\n") - 1, sizes[name])
+            # Without times, the same files make the same zip.
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+    if missing := [name for name in sizes if name not in found]:
+        logging.warning(
+            "%s lacks %s; the leaderboard takes only all %d files.",
+            path,
+            ", ".join(missing),
+            len(sizes),
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(packed.getvalue())
+    partial.replace(path)
 
 
 def write_predictions(
@@ -90,49 +128,89 @@ def write_predictions(
     examples: Sequence[Example],
     predictions: np.ndarray | Sequence[float],
     probabilities: np.ndarray | None = None,
+    *,
+    with_text: bool = False,
 ) -> None:
-    """Writes predictions of any task as JSON lines.
+    """Writes predictions of any task, in the format of the file's suffix.
 
-    A line holds "id" (the source's, else the number of the line from 0), "subset",
-    "prediction" (a label's name, or a score), "label" if it is known (likewise), and
-    "probabilities", by label, if they are given.
+    Of an example, a `.jsonl` file holds "id" (the source's, else its number from 0),
+    "subset", "text" if it is asked for, "prediction" (a label's name, or a score),
+    "label" if it is known, and "probabilities" by label if they are given. A `.tsv` or
+    `.csv` file has a header and the same in columns, one for each text and probability.
 
     Args:
-      path: the file; its folder is made if it is missing.
-      task: names the labels.
+      path: of the file; its folder is made if it is missing.
+      task: names texts and labels.
       examples: the N examples.
-      predictions: [N] numbers of labels, or scores where the task has no labels.
+      predictions: [N] numbers of labels, or scores if the task has no labels.
       probabilities: [N, labels], or None.
+      with_text: whether to repeat the texts.
 
     Raises:
-      ValueError: if lengths differ or a number is not finite.
+      ValueError: if lengths differ, a number is not finite, or the suffix is unknown.
     """
+    check_format(path)
     found = _check(task, predictions, examples)
     if probabilities is not None:
-        shape = np.shape(probabilities)
-        if shape != (len(examples), len(task.labels)):
-            raise ValueError(
-                f"{task.title}: probabilities of shape {shape} for {len(examples)} "
-                f"examples and {len(task.labels)} labels."
-            )
-        if not np.isfinite(probabilities).all():
-            raise ValueError(f"{task.title}: a probability is no finite number.")
+        _check_probabilities(task, probabilities, len(examples))
     lines = []
     for number, (example, value) in enumerate(zip(examples, found, strict=True)):
         line: dict[str, Any] = {
             "id": example.id or str(number),
             "subset": example.subset,
-            "prediction": _shown(task, value),
         }
+        if with_text:
+            line["text"] = _texts(task, example)
+        line["prediction"] = _shown(task, value)
         if example.label is not None:
             line["label"] = _shown(task, example.label)
         if probabilities is not None:
             line["probabilities"] = dict(
                 zip(task.labels, map(float, probabilities[number]), strict=True)
             )
-        lines.append(json.dumps(line, ensure_ascii=False))
+        lines.append(line)
     path.parent.mkdir(parents=True, exist_ok=True)
-    _write(path, lines)
+    if path.suffix.lower() == ".jsonl":
+        _write(path, (json.dumps(line, ensure_ascii=False) for line in lines))
+    else:
+        write_whole(path, _table(lines, "," if path.suffix.lower() == ".csv" else "\t"))
+
+
+def check_format(path: epath.Path) -> None:
+    """Refuses a file for predictions whose suffix names no format."""
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(
+            f"{path} ends in {path.suffix!r}; predictions are written as "
+            f"{', '.join(FORMATS)}."
+        )
+
+
+def _texts(task: Task, example: Example) -> dict[str, str]:
+    """An example's texts and choices by column, choices of one column by label."""
+    names = task.labels if len(task.choices) == 1 else task.choices
+    named = [*task.text, *(names if task.choices else ())]
+    return dict(zip(named, [*example.text, *example.choices], strict=True))
+
+
+def _table(lines: Sequence[dict[str, Any]], delimiter: str) -> str:
+    """The lines as a table with a header; what is inside them gets its own columns."""
+    flat = [dict(_flat(line)) for line in lines]
+    header = list(dict.fromkeys(name for line in flat for name in line))
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, header, delimiter=delimiter, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return buffer.getvalue()
+
+
+def _flat(line: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key, value in line.items():
+        if isinstance(value, dict):
+            probability = key == "probabilities"
+            for name, part in value.items():
+                yield (f"P({name})" if probability else name), part
+        else:
+            yield key, value
 
 
 def _shown(task: Task, value: float) -> str | float:
@@ -140,11 +218,19 @@ def _shown(task: Task, value: float) -> str | float:
 
 
 def _glue(task: Task, value: float) -> str:
-    if not task.labels:
-        return f"{np.clip(value, *_STSB_RANGE):.3f}"
-    if task.name in _LABELS_BY_NAME:
-        return task.labels[int(value)]
-    return str(int(value))
+    if task.score_range:  # the leaderboard refuses what lies outside
+        return f"{np.clip(value, *task.score_range):.3f}"
+    return task.labels[int(value)] if task.glue_takes_names else str(int(value))
+
+
+def _warn_if_short(path: epath.Path, rows: int, wanted: int) -> None:
+    if rows != wanted:
+        logging.warning(
+            "%s holds %d predictions, and the leaderboard takes only all %d.",
+            path,
+            rows,
+            wanted,
+        )
 
 
 def _indices(examples: Sequence[Example]) -> list[int]:
@@ -176,12 +262,22 @@ def _check(
     broken = np.flatnonzero(~np.isfinite(found))
     if broken.size:
         raise ValueError(
-            f"{examples[broken[0]].where}: the prediction {found[broken[0]]} is no "
+            f"{examples[broken[0]].where}: the prediction {found[broken[0]]} is not a "
             "finite number."
         )
     return found
 
 
+def _check_probabilities(task: Task, probabilities: np.ndarray, count: int) -> None:
+    shape = np.shape(probabilities)
+    if shape != (count, len(task.labels)):
+        raise ValueError(
+            f"{task.title}: probabilities of shape {shape} for {count} examples and "
+            f"{len(task.labels)} labels."
+        )
+    if not np.isfinite(probabilities).all():
+        raise ValueError(f"{task.title}: a probability is not a finite number.")
+
+
 def _write(path: epath.Path, lines: Iterable[str]) -> None:
-    """Writes lines, a file whole or not at all."""
     write_whole(path, "".join(f"{line}\n" for line in lines))

@@ -28,9 +28,9 @@ from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches
-from gpt1_jax.tasks.files import MissingData
 from gpt1_jax.tasks.loading import Split, TaskData
 from gpt1_jax.tasks.metrics import majority_baseline
+from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import select_tasks
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -50,6 +50,9 @@ class Planned(NamedTuple):
     start: str  # "pretrained" or "scratch"
     config: FinetuneConfig  # with one task and one seed
     folder: epath.Path
+
+
+Result = tuple[Planned, Mapping[str, Any]]  # of a run: its results.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,7 +84,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
       ValueError, OSError: what does not fit, before any long work.
       Stopped: after a signal; the same command goes on.
     """
-    devices.configure(config.train.matmul_precision, config.train.compilation_cache_dir)
+    devices.configure(config.train.matmul_precision, config.train.compilation_cache)
     tasks, config = select_tasks(config)
     source = open_run(config.init_from, config.init_step)
     config = transfer.resolve(config, source)
@@ -89,9 +92,12 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     plan = list(_planned(config, tasks, folder))
     with lock.owned(folder):
         results, skipped = _run_all(plan, source)
-        table = tables.results_table(results, skipped)
+        table = tables.results_table(_by_task(results), skipped)
         if is_main_process():
-            _write_results(folder, plan, results, table)
+            write_whole(folder / "results.md", table)
+            if plan[1:]:
+                write_json(folder / ALL_RESULTS_FILE, _by_task(results))
+                _pack_glue(folder, results)
     say(table)
     say(f"Results: {folder / 'results.md'}")
 
@@ -120,9 +126,9 @@ def _planned(
 
 def _run_all(
     plan: list[Planned], source: TrainedRun
-) -> tuple[tables.Results, dict[str, str]]:
-    """The results of all runs by task and start, and the tasks without data."""
-    results: dict[str, dict[str, list[Any]]] = {}
+) -> tuple[list[Result], dict[str, str]]:
+    """The results of all runs, and why tasks were skipped."""
+    results: list[Result] = []
     skipped: dict[str, str] = {}
     setting: Setting | None = None
     alone = len({planned.task.name for planned in plan}) == 1
@@ -138,10 +144,34 @@ def _run_all(
                 if setting is not None:
                     result = _run_one(planned, source, setting, keep=len(plan) == 1)
             if result is not None:
-                by_start = results.setdefault(task.name, {})
-                by_start.setdefault(planned.start, []).append(result)
+                results.append((planned, result))
             bar.update()
     return results, skipped
+
+
+def _by_task(results: list[Result]) -> dict[str, dict[str, list[Any]]]:
+    """Results by task and start, as tables take them."""
+    by_task: dict[str, dict[str, list[Any]]] = {}
+    for planned, result in results:
+        by_start = by_task.setdefault(planned.task.name, {})
+        by_start.setdefault(planned.start, []).append(result)
+    return by_task
+
+
+def _pack_glue(folder: epath.Path, results: list[Result]) -> None:
+    """One zip for the leaderboard, of each task's run with the best dev score."""
+    best: dict[str, Result] = {}
+    for planned, result in results:
+        task = planned.task
+        if not (planned.folder / "glue").exists():
+            continue
+        score = result["dev"][task.metrics[0]]
+        if task.name not in best or score > best[task.name][1]["dev"][task.metrics[0]]:
+            best[task.name] = (planned, result)
+    if best:
+        folders = [planned.folder / "glue" for planned, _ in best.values()]
+        submission.write_glue_zip(folders, folder / "glue.zip")
+        say(f"For the GLUE leaderboard: {folder / 'glue.zip'}")
 
 
 def _finished(planned: Planned) -> Mapping[str, Any] | None:
@@ -172,6 +202,8 @@ def _set_up(
         skipped[task.name] = str(error)
         say(f"Skipping {task.title}: {error}")
         return None
+    if cuts := loading.describe_cuts(data, padding.longest):
+        say(f"{task.title}: {cuts}")
     examples = data.train.encoded
     steps_per_epoch, num_steps = count_steps(config, len(examples))
     longest = padding.padded(int(examples.lengths.max()))
@@ -345,18 +377,10 @@ def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str,
             predictions,
             probabilities if task.labels else None,
         )
-        if name == "test" and task.name in submission.GLUE_FILES:
+        if name == "test" and task.glue:
             submission.write_glue(
                 planned.folder / "glue", task, predictions, split.examples
             )
     if any(example.label is None for example in split.examples):
         return {"n": len(split.examples), "scores": None}
     return score(task, split, predictions)
-
-
-def _write_results(
-    folder: epath.Path, plan: list[Planned], results: tables.Results, table: str
-) -> None:
-    write_whole(folder / "results.md", table)
-    if plan[1:]:
-        write_json(folder / ALL_RESULTS_FILE, results)

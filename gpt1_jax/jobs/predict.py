@@ -1,6 +1,5 @@
 """The job of labelling new text with a fine-tuned model."""
 
-import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
@@ -16,7 +15,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks.batches import Padding
-from gpt1_jax.tasks.new_text import read_examples
+from gpt1_jax.tasks.new_text import examples_of_lines, read_examples
 from gpt1_jax.tasks.selection import find_task
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
@@ -34,6 +33,8 @@ def run(config: PredictConfig, workdir: str) -> None:
         not hold the texts that the task needs.
     """
     del workdir
+    if config.output:
+        submission.check_format(epath.Path(config.output))
     source = open_run(config.init_from, BEST)
     trained = source.config
     if not isinstance(trained, FinetuneConfig):
@@ -41,14 +42,19 @@ def run(config: PredictConfig, workdir: str) -> None:
             f"{source.folder} is a run of the job {trained.job!r}; labels come from a "
             "fine-tuned one, config.init_from=runs/finetune/TASK."
         )
-    devices.configure(trained.train.matmul_precision, compilation_cache_dir="")
+    devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (source.folder / RESULTS_FILE).exists():
         say(
             f"WARNING: the run in {source.folder} is not finished; labels are those of "
             f"its best step so far, {source.step:,}."
         )
-    task = dataclasses.replace(find_task(trained), drop_unlabelled=False)
-    examples = read_examples(task, text=config.text, path=config.input)
+    task = find_task(trained)
+    if config.text:
+        examples = examples_of_lines(task, config.text.split("\n"), "config.text")
+    else:
+        examples = read_examples(task, config.input)
+    if not examples:
+        raise ValueError(f"config.text={config.text!r} holds no example.")
     predictions, probabilities = _predict(config, source, task, examples)
     if config.output:
         submission.write_predictions(
@@ -57,6 +63,7 @@ def run(config: PredictConfig, workdir: str) -> None:
             examples,
             predictions,
             probabilities if task.labels else None,
+            with_text=True,
         )
     else:
         for row in _table(task, examples, predictions, probabilities):

@@ -64,9 +64,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
     folder = run_folder.locate(workdir)
     with lock.owned(folder):
         config = run_folder.begin(folder, config)
-        devices.configure(
-            config.train.matmul_precision, config.train.compilation_cache_dir
-        )
+        devices.configure(config.train.matmul_precision, config.train.compilation_cache)
         plan = _plan(config, folder)
         fit(plan)
         if is_main_process():
@@ -85,6 +83,7 @@ def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
     corpus, tokenizer = corpora.prepare(
         config.data,
         config.tokenizer,
+        own_tokenizer=run_folder.own_tokenizer(folder),
         progress=is_main_process(),
     )
     model = config.model_config(tokenizer.vocab_size)

@@ -6,8 +6,6 @@ from typing import Any
 
 import jax
 
-from gpt1_jax.config import default_cache_dir
-
 # Peak dense bfloat16 rate of one JAX device, FLOP/s, from the vendors' data sheets.
 # The longest name that `device_kind` starts with counts.
 _PEAK_FLOPS = {
@@ -45,17 +43,14 @@ def peak_flops() -> float | None:
 
 
 def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
-    """Sets the precision of products and keeps compiled programs on disk.
+    """Sets the precision of products, and where compiled programs are kept.
 
     Args:
       matmul_precision: "default", "high" or "highest".
-      compilation_cache_dir: empty for the one that JAX was told of, or else the
-        user's cache folder.
+      compilation_cache_dir: the folder.
     """
     jax.config.update("jax_default_matmul_precision", matmul_precision)
-    told = jax.config.values["jax_compilation_cache_dir"]
-    cache = compilation_cache_dir or told or f"{default_cache_dir()}/xla"
-    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
     # `ops.products.row_major` names its partitioning by an address in memory, new in
     # every process; no program that calls it would ever be found again.
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)

@@ -2,8 +2,9 @@
 
 C sequences make an example: one text, two orders, or one for each choice. A batch is
 padded to the shortest of a few lengths that holds all of it, so few shapes are
-compiled. A training batch also lists where its real tokens are, so that padding costs
-little. The batch at a step is a pure function of (seed, step), as in pre-training.
+compiled. A training batch also lists the places of its real tokens, so that padding
+costs little. The batch at a step is a pure function of (seed, step), as in
+pre-training.
 """
 
 import dataclasses
@@ -18,12 +19,12 @@ from gpt1_jax.config import TaskDataConfig
 
 
 class Batch(NamedTuple):
-    """Examples side by side."""
+    """A padded batch of examples."""
 
-    tokens: Any  # [B, C, T] int32, filled up with 0
+    tokens: Any  # [B, C, T] int32, padded with 0
     lengths: Any  # [B, C] int32, real tokens of each sequence
     targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
-    places: Any = None  # [S, R] int32, of the real tokens of S groups of examples
+    places: Any = None  # [S, R] int32, see `real_places`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,22 +36,27 @@ class EncodedExamples:
       starts: [examples * C + 1] int64, where each sequence begins.
       targets: [examples, K] float32.
       num_seqs: C.
+      num_cut: examples that lost tokens because they were too long.
     """
 
     tokens: np.ndarray
     starts: np.ndarray
     targets: np.ndarray
     num_seqs: int
+    num_cut: int = 0
 
     @classmethod
     def collect(
-        cls, sequences: Sequence[Sequence[np.ndarray]], targets: np.ndarray
+        cls,
+        sequences: Sequence[Sequence[np.ndarray]],
+        targets: np.ndarray,
+        num_cut: int = 0,
     ) -> "EncodedExamples":
         """From C arrays of ids for each example, and [examples, K] targets."""
         flat = [sequence for example in sequences for sequence in example]
         starts = np.concatenate([[0], np.cumsum([len(s) for s in flat])])
         tokens = np.concatenate(flat).astype(np.int32)
-        return cls(tokens, starts.astype(np.int64), targets, len(sequences[0]))
+        return cls(tokens, starts.astype(np.int64), targets, len(sequences[0]), num_cut)
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -83,7 +89,7 @@ class Padding(NamedTuple):
     """The lengths that sequences are padded to."""
 
     buckets: tuple[int, ...]  # rising
-    longest: int  # of any sequence, whatever the buckets are
+    longest: int  # limit of every length; a bucket above it is not used
 
     @classmethod
     def of(cls, data: TaskDataConfig, model_max_seq_len: int) -> "Padding":
@@ -104,28 +110,28 @@ class BatchRows(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """How the examples of a batch are grouped to be packed.
+    """The groups of examples that a batch is packed in, one by device and part.
 
     A device's rows are contiguous; part p of them is rows p, p + parts, ...: see
     `gpt1_jax.training.state.accumulated_gradients`.
     """
 
     devices: int
-    parts: int  # of a batch computed one at a time
-    sizes: int  # R is a multiple of the padded size of a group divided by this
+    parts: int  # computed one after another
+    sizes: int  # R is a multiple of 1/sizes of a group's padded size; 0: not packed
 
 
 def real_places(lengths: np.ndarray, seq_len: int, groups: Groups) -> np.ndarray:
-    """Where the real tokens of a padded batch are.
+    """The places of the real tokens of a padded batch.
 
     Args:
       lengths: [B, C], real tokens of each sequence.
       seq_len: T.
-      groups: of its examples.
+      groups: to pack the batch in.
 
     Returns:
-      [S, R] int32, S = devices * parts: token t of sequence n of a group of N stands
-      at n * T + t; behind the last of a group follow entries of N * T.
+      [S, R] int32, S = devices * parts: token t of sequence n in a group of N
+      sequences has the place n * T + t. Each row is filled up with N * T.
     """
     devices, parts, sizes = groups
     by_part = lengths.reshape(devices, -1, parts, lengths.shape[1]).swapaxes(1, 2)
@@ -149,10 +155,10 @@ class TrainBatches:
 
     Args:
       examples: of the training split.
-      rows: of a batch.
-      padding: of a batch.
+      rows: that this host loads.
+      padding: of batches.
       groups: to pack a batch in.
-      num_steps: length of the run.
+      num_steps: of the run.
       seed: of the orders.
     """
 
@@ -171,7 +177,7 @@ class TrainBatches:
         self._longest = examples.lengths.max(axis=1)
         self._per_epoch = len(examples) // rows.batch_size
 
-        @functools.lru_cache(maxsize=2)  # the epoch that ends and the one that begins
+        @functools.lru_cache(maxsize=2)  # the ending and the next epoch
         def order(epoch: int) -> np.ndarray:
             return np.random.default_rng((seed, epoch)).permutation(len(examples))
 
@@ -201,12 +207,12 @@ class TrainBatches:
 
 
 class EvalBatches:
-    """All examples once, the short ones first, so that padding is least.
+    """All examples once, the short ones first, so that there is little padding.
 
     Args:
       examples: of a split.
-      rows: of a batch; the last batch is filled up with its first row.
-      padding: of a batch.
+      rows: that this host loads; the last batch is filled up with its first row.
+      padding: of batches.
     """
 
     def __init__(self, examples: EncodedExamples, rows: BatchRows, padding: Padding):
@@ -219,7 +225,7 @@ class EvalBatches:
         return -(-len(self._examples) // self._batch_size)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, Batch]:
-        """The examples' numbers (those of all hosts, without the filling) and rows."""
+        """Numbers of a batch's examples, over all hosts, and this host's rows of it."""
         chosen = self._order[index * self._batch_size :][: self._batch_size]
         seq_len = self._padding.padded(int(self._longest[chosen].max()))
         missing = self._batch_size - len(chosen)

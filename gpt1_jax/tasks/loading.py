@@ -7,8 +7,8 @@ import numpy as np
 from gpt1_jax.config import TaskDataConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.tasks.batches import EncodedExamples
-from gpt1_jax.tasks.files import MissingData
-from gpt1_jax.tasks.sources import load_split
+from gpt1_jax.tasks.rows import MissingData
+from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples
 
@@ -16,64 +16,75 @@ _SUBSET_SEED = 0  # all runs see the same examples
 
 
 class Split(NamedTuple):
-    """One split: the text for people, the ids for the model."""
+    """One split: its text for people, its ids for the model."""
 
     examples: list[Example]
     encoded: EncodedExamples
 
 
 class TaskData(NamedTuple):
-    """What is needed to train and to judge."""
+    """The splits of a task."""
 
     task: Task
     train: Split
     dev: Split
-    test: Split | None  # None where there is none
+    test: Split | None  # None if there is none
 
 
 def load(
-    task: Task,
-    config: TaskDataConfig,
-    tokenizer: Tokenizer,
-    max_seq_len: int,
+    task: Task, config: TaskDataConfig, tokenizer: Tokenizer, max_seq_len: int
 ) -> TaskData:
     """Reads and encodes all splits of a task.
 
     Args:
       task: to load.
-      config: where its examples are.
+      config: where its examples are, and how many to take.
       tokenizer: of the pre-trained model.
       max_seq_len: tokens of a sequence, specials included.
 
     Raises:
-      MissingData: if there is no training or no development split, or no test split
-        where its file is named.
+      MissingData: if there is no training or no development split, or if a test file
+        is named that does not exist.
       ValueError: naming the file and line of a broken example.
     """
 
-    def read(split: str) -> list[Example]:
-        return load_split(
+    def read(split: str, limit: int) -> list[Example]:
+        examples = load_split(
             task,
             split,
             source=config.source,
             directory=config.dir,
             paths=config.paths(),
         )
+        return _some(examples, limit)
 
-    train = _some(read("train"), config.max_train_examples)
-    dev = _some(read("dev"), config.max_dev_examples)
-    try:
-        test = read("test")
-    except MissingData:
-        if config.test:  # it was named
-            raise
-        test = []
-
-    def split(examples: list[Example]) -> Split:
+    def encode(examples: list[Example]) -> Split:
         encoded = encode_examples(task, examples, tokenizer, max_seq_len)
         return Split(examples, encoded)
 
-    return TaskData(task, split(train), split(dev), split(test) if test else None)
+    train = read("train", config.max_train_examples)
+    dev = read("dev", config.max_dev_examples)
+    try:
+        test = read("test", config.max_test_examples)
+    except MissingData:
+        if config.test:
+            raise
+        test = []
+    return TaskData(task, encode(train), encode(dev), encode(test) if test else None)
+
+
+def describe_cuts(data: TaskData, max_seq_len: int) -> str:
+    """A line on examples that were too long, or "" if there were none."""
+    named = {"training": data.train, "dev": data.dev, "test": data.test}
+    counts = [
+        f"{split.encoded.num_cut:,} of {len(split.examples):,} {name}"
+        for name, split in named.items()
+        if split is not None and split.encoded.num_cut
+    ]
+    if not counts:
+        return ""
+    listed = " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]]))
+    return f"{listed} examples were cut to fit {max_seq_len} tokens."
 
 
 def _some(examples: list[Example], limit: int) -> list[Example]:

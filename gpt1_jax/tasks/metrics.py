@@ -1,4 +1,4 @@
-"""Metrics of the paper's tables; every formula is scikit-learn's or SciPy's.
+"""Metrics of the paper's tables; all formulas are scikit-learn's or SciPy's.
 
 Values are fractions, as the libraries give them (accuracy 0.86); the tables of
 `gpt1_jax.evaluation.tables` multiply by 100 as the paper does.
@@ -26,10 +26,10 @@ def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _correlation(function: Metric) -> Metric:
-    """Makes a correlation 0 where predictions or labels are all the same.
+    """Makes a correlation 0 if predictions or labels are all the same.
 
-    There it is not defined: SciPy warns and gives nan, scikit-learn gives 0. Model
-    selection needs a number, and such predictions tell nothing about the labels.
+    It is not defined then: SciPy warns and gives nan, scikit-learn gives 0. Model
+    selection needs a number, and such predictions say nothing about the labels.
     """
 
     def correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -42,7 +42,7 @@ def _correlation(function: Metric) -> Metric:
 
 METRICS: Mapping[str, Metric] = {
     "accuracy": _accuracy,
-    "f1": _f1,  # of two labels, the positive class being 1
+    "f1": _f1,  # of two labels; 1 is the positive class
     "matthews": _correlation(lambda p, y: sk.matthews_corrcoef(y, p)),
     "pearson": _correlation(lambda p, y: stats.pearsonr(p, y).statistic),
     "spearman": _correlation(lambda p, y: stats.spearmanr(p, y).statistic),
@@ -59,14 +59,14 @@ def evaluate(
 
     Args:
       task: names the metrics.
-      predictions: [N] numbers of labels, or scores where the task has no labels.
+      predictions: [N] numbers of labels, or scores if the task has no labels.
       labels: N labels.
-      subsets: N names of the parts of the split, "" where it is of one piece.
+      subsets: N names of the parts of the split, "" if it has none.
 
     Returns:
       `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics in
-      their order, then the accuracy where there are labels. If any subset has a name,
-      "subsets" holds the same of each. Of a task with labels, "confusion" counts the
+      their order, then the accuracy if there are labels. If any subset has a name,
+      "subsets" holds the same for each. If the task has labels, "confusion" counts the
       examples: a row for each true label, a column for each predicted one.
 
     Raises:
@@ -98,25 +98,25 @@ def majority_baseline(
     dev_labels: Sequence[Label],
     dev_subsets: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Scores the same answer to everything: what a model has to beat.
+    """Scores one answer to everything, which a model has to beat.
 
     Args:
       task: as for `evaluate`.
-      train_labels: whose most frequent label is the answer (of several, the one with
-        the lowest number), or whose mean score where the task has no labels.
-      dev_labels: the labels to score against.
-      dev_subsets: their parts of the split; None if it is of one piece.
+      train_labels: their most frequent label is the answer (the lowest of several), or
+        their mean score if the task has no labels.
+      dev_labels: to score against.
+      dev_subsets: the subsets of the dev labels; None if there are none.
 
     Returns:
       What `evaluate` returns.
 
     Raises:
-      ValueError: as `evaluate`, and if there are no labels to train on.
+      ValueError: as `evaluate`, and if no training label is known.
     """
     known = [label for label in train_labels if label is not None]
     if not known:
         raise ValueError(
-            f"The training split of {task.title} has no labels: there is no most "
+            f"The training split of {task.title} has no labels, so there is no most "
             "frequent one."
         )
     answer = np.bincount(known).argmax() if task.labels else np.mean(known)
@@ -142,7 +142,7 @@ def _check(
     if predicted.shape != (len(labels),) or len(subsets) != len(labels):
         raise ValueError(
             f"{task.title}: predictions of shape {predicted.shape}, {len(labels)} "
-            f"labels and {len(subsets)} subsets do not belong together."
+            f"labels and {len(subsets)} subsets do not match."
         )
     if len(labels) == 0:
         raise ValueError(f"There are no examples of {task.title} to score.")
@@ -150,12 +150,12 @@ def _check(
     if missing:
         raise ValueError(
             f"{missing} of {len(labels)} examples of {task.title} have no label, as in "
-            "the test splits whose labels are withheld: no score can be computed; "
-            "write the predictions to a file instead."
+            "test splits whose labels are withheld, so there is no score; write the "
+            "predictions to a file instead."
         )
     broken = np.flatnonzero(~np.isfinite(predicted))
     if broken.size:
         raise ValueError(
-            f"{broken.size} of {len(labels)} predictions for {task.title} are no "
-            f"finite numbers, the first at position {broken[0]}."
+            f"{broken.size} of {len(labels)} predictions for {task.title} are not "
+            f"finite, the first at position {broken[0]}."
         )

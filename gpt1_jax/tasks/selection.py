@@ -1,24 +1,25 @@
-"""Which tasks a configuration names."""
+"""The tasks that a configuration names."""
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.task_sections import CUSTOM_TASK, CustomTaskConfig
 from gpt1_jax.tasks.metrics import METRICS
-from gpt1_jax.tasks.sources import own_records
+from gpt1_jax.tasks.splits import own_records
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.tasks.task import Task
+from gpt1_jax.tasks.task import UNKNOWN_LABELS, Task, label_name
 
 ALL = "all"
 _METRICS_OF_SCORES = ("pearson", "spearman")
 
 
 def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
-    """The tasks named, and the configuration with all that was inferred.
+    """The tasks named, and the configuration with inferred labels filled in.
 
     Raises:
-      ValueError: if there is no such task, with the list.
+      ValueError: if there is no such task, or the user's own does not fit together.
     """
     if config.tasks == (CUSTOM_TASK,):
         config = _with_labels(config)
@@ -28,7 +29,7 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     if unknown:
         raise ValueError(
             f"There is no task {', '.join(map(repr, unknown))}; there are "
-            f"{', '.join(TASKS)}, and, alone, {ALL!r} and {CUSTOM_TASK!r}."
+            f"{', '.join(TASKS)}, or {ALL!r} or {CUSTOM_TASK!r} alone."
         )
     return [_published_task(name, config) for name in names], config
 
@@ -48,7 +49,7 @@ def _published_task(name: str, config: FinetuneConfig) -> Task:
 
 
 def custom_task(config: FinetuneConfig) -> Task:
-    """The task that `config.custom` describes, its labels known.
+    """The task that `config.custom` describes, once its labels are known.
 
     Raises:
       ValueError: naming the key that does not fit the head.
@@ -97,7 +98,7 @@ def _check_columns(custom: CustomTaskConfig) -> None:
     if bool(custom.choices) != (custom.head == "multiple_choice"):
         raise ValueError(
             f"config.custom.choices={custom.choices} does not go with the head "
-            f"{custom.head!r}: a multiple choice has columns of choices, others have "
+            f"{custom.head!r}: a multiple choice needs columns of choices, others take "
             "none."
         )
 
@@ -112,8 +113,8 @@ def _check_labels(custom: CustomTaskConfig) -> None:
         return
     if len(custom.labels) < 2:
         raise ValueError(
-            f"config.custom.labels={custom.labels}: there must be two labels at least. "
-            "If they are scores, set --config.custom.score_range='(LOWEST, HIGHEST)'."
+            f"config.custom.labels={custom.labels}: there must be at least two labels. "
+            "If they are scores, set --config.custom.score_range=LOWEST,HIGHEST."
         )
     if len(custom.choices) > 1 and len(custom.labels) != len(custom.choices):
         raise ValueError(
@@ -132,13 +133,13 @@ def _check_metrics(task: Task) -> None:
     if unfit := [name for name in task.metrics if name not in fitting]:
         kind = f"{len(task.labels)} labels" if task.labels else "scores"
         raise ValueError(
-            f"config.custom.metrics={task.metrics}: {unfit[0]!r} is no metric of a "
-            f"task with {kind}; those are {', '.join(fitting)}."
+            f"config.custom.metrics={task.metrics}: {unfit[0]!r} is not a metric for "
+            f"a task with {kind}; those are {', '.join(fitting)}."
         )
 
 
 def _with_labels(config: FinetuneConfig) -> FinetuneConfig:
-    """The configuration with its labels: as given, or as the training file has them."""
+    """The configuration with its labels: as given, or those of the training file."""
     custom = config.custom
     if custom.labels or _scored(custom):
         return config
@@ -151,12 +152,31 @@ def _with_labels(config: FinetuneConfig) -> FinetuneConfig:
 
 
 def _values(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
-    """The different values in a column of the training file, sorted."""
-    records = own_records("train", paths)
-    values = {str(r.columns[column]) for r in records if column in r.columns}
+    """The different labels in a column of the training file, sorted."""
+    values = {
+        label_name(record.columns[column], record.where)
+        for record in own_records("train", paths)
+        if record.columns.get(column) not in UNKNOWN_LABELS
+    }
     if not values:
         raise ValueError(
             f"{paths['train']} has no column {column!r} to take labels from; name it "
             "with --config.custom.label."
         )
+    if fractions := sorted(filter(_is_fraction, values)):
+        raise ValueError(
+            f"Column {column!r} of {paths['train']} holds numbers such as "
+            f"{fractions[0]}. If they are scores, set --config.custom.score_range="
+            "LOWEST,HIGHEST; if they name labels, list all labels in "
+            "--config.custom.labels."
+        )
     return tuple(sorted(values))
+
+
+def _is_fraction(label: str) -> bool:
+    """Whether a label is a number like 3.8, which hardly names a class."""
+    try:
+        number = float(label)
+    except ValueError:
+        return False
+    return math.isfinite(number) and not number.is_integer()

@@ -1,12 +1,12 @@
-"""The paper's tasks (Table 1), COPA of its announcement, and WNLI of the GLUE score.
+"""The paper's tasks (Table 1), COPA from its announcement, WNLI for the GLUE score.
 
-Adding a task takes one entry in `TASKS`, or none: `configs/finetune.py:custom` makes
-one of the configuration's own values.
+A new task takes one entry in `TASKS`, or none: `configs/finetune.py:custom` describes
+one in the configuration.
 """
 
 from collections.abc import Mapping
 
-from gpt1_jax.tasks.task import Places, Table, Task
+from gpt1_jax.tasks.task import GlueFile, Places, Table, Task
 
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
@@ -18,11 +18,15 @@ def _tfds(name: str, *, train: str = "train", dev: str = "validation") -> Places
 
 
 def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> Places:
-    """The files of gluebenchmark.com, which have a header."""
+    """The files of gluebenchmark.com that have a header."""
     training = Table(f"{folder}/train.tsv", {**columns, "label": label})
     dev = Table(f"{folder}/dev.tsv", {**columns, "label": label})
     test = Table(f"{folder}/test.tsv", {**columns, "idx": "index"})
     return {"train": {"": training}, "dev": {"": dev}, "test": {"": test}}
+
+
+def _glue_file(name: str, rows: int) -> dict[str, GlueFile]:
+    return {"": GlueFile(name, rows)}
 
 
 _TWO_SENTENCES = {"sentence1": "sentence1", "sentence2": "sentence2"}
@@ -46,6 +50,12 @@ def _mnli_files(split: str) -> dict[str, Table]:
         subset: Table(f"MNLI/{split}_{subset}.tsv", columns)
         for subset in ("matched", "mismatched")
     }
+
+
+def _mnli_test_files() -> dict[str, Table]:
+    """Both test sets, and GLUE's diagnostic set, which takes a model of MNLI."""
+    columns = {**_MNLI_COLUMNS, "idx": "index"}
+    return {**_mnli_files("test"), "ax": Table("diagnostic/diagnostic.tsv", columns)}
 
 
 def _snli_file(split: str) -> dict[str, Table]:
@@ -84,7 +94,7 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("snli"),
         files={split: _snli_file(split) for split in ("train", "dev", "test")},
-        drop_unlabelled=True,  # annotators disagreed: TFDS' -1, the authors' "-"
+        drop_unlabelled=True,  # annotators disagreed: -1 in TFDS, "-" in the files
     ),
     Task(
         name="mnli",
@@ -102,6 +112,7 @@ _TASKS = (
             "test": {
                 "matched": "glue/mnli:test_matched",
                 "mismatched": "glue/mnli:test_mismatched",
+                "ax": "glue/ax:test",
             },
         },
         files={
@@ -109,8 +120,15 @@ _TASKS = (
                 "": Table("MNLI/train.tsv", {**_MNLI_COLUMNS, "label": "gold_label"})
             },
             "dev": _mnli_files("dev"),
-            "test": _mnli_files("test"),
+            "test": _mnli_test_files(),
         },
+        optional=("ax",),
+        glue={
+            "matched": GlueFile("MNLI-m.tsv", 9796),
+            "mismatched": GlueFile("MNLI-mm.tsv", 9847),
+            "ax": GlueFile("AX.tsv", 1104),
+        },
+        glue_takes_names=True,
     ),
     Task(
         name="qnli",
@@ -121,6 +139,8 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/qnli"),
         files=_glue("QNLI", {"question": "question", "sentence": "sentence"}),
+        glue=_glue_file("QNLI.tsv", 5463),
+        glue_takes_names=True,
     ),
     Task(
         name="sci_tail",
@@ -141,6 +161,8 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/rte"),
         files=_glue("RTE", _TWO_SENTENCES),
+        glue=_glue_file("RTE.tsv", 3000),
+        glue_takes_names=True,
     ),
     Task(
         name="race",
@@ -205,6 +227,7 @@ _TASKS = (
         metrics=("f1", "accuracy"),
         tfds=_tfds("glue/mrpc"),
         files=_glue("MRPC", _MRPC_COLUMNS, label="Quality"),
+        glue=_glue_file("MRPC.tsv", 1725),
     ),
     Task(
         name="qqp",
@@ -216,7 +239,7 @@ _TASKS = (
         tfds=_tfds("glue/qqp"),
         files={
             **_glue("QQP", _QQP_COLUMNS, label="is_duplicate"),
-            "train": {  # some questions hold line ends, which break their rows
+            "train": {  # line ends within some questions break their rows
                 "": Table(
                     "QQP/train.tsv",
                     {**_QQP_COLUMNS, "label": "is_duplicate"},
@@ -226,6 +249,7 @@ _TASKS = (
             "test": {"": Table("QQP/test.tsv", {**_QQP_COLUMNS, "idx": "id"})},
         },
         may_be_empty=True,
+        glue=_glue_file("QQP.tsv", 390965),
     ),
     Task(
         name="stsb",
@@ -237,6 +261,7 @@ _TASKS = (
         metrics=("pearson", "spearman"),
         tfds=_tfds("glue/stsb"),
         files=_glue("STS-B", _TWO_SENTENCES, label="score"),
+        glue=_glue_file("STS-B.tsv", 1379),
     ),
     Task(
         name="cola",
@@ -253,6 +278,7 @@ _TASKS = (
                 "": Table("CoLA/test.tsv", {"sentence": "sentence", "idx": "index"})
             },
         },
+        glue=_glue_file("CoLA.tsv", 1063),
     ),
     Task(
         name="sst2",
@@ -263,6 +289,7 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/sst2"),
         files=_glue("SST-2", {"sentence": "sentence"}),
+        glue=_glue_file("SST-2.tsv", 1821),
     ),
     Task(
         name="wnli",
@@ -273,6 +300,7 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/wnli"),
         files=_glue("WNLI", _TWO_SENTENCES),
+        glue=_glue_file("WNLI.tsv", 146),
     ),
 )
 

@@ -1,16 +1,26 @@
-"""What a task is: columns, input transformation, labels, metrics, places."""
+"""What a task is: columns, input transformation, labels, metrics, where its data is."""
 
 import dataclasses
 import math
+import reprlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
-NO_LABEL = -1  # TFDS' label of an example that has none
+NO_LABEL = -1  # TFDS' label of an example without one
+UNKNOWN_LABELS = (None, "", "-", "hidden", NO_LABEL)
+_ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
+_repr = reprlib.Repr()
+_repr.maxstring = 60
+
+
+def shown(value: Any) -> str:
+    """A value as messages show it: short, however long or deeply nested it is."""
+    return _repr.repr(value)
 
 
 class Record(NamedTuple):
-    """One row of a source, its columns named as in TensorFlow Datasets."""
+    """One row of a source, with the column names of TensorFlow Datasets."""
 
     columns: Mapping[str, Any]
     where: str  # "file:line" or "dataset:split[row]", for messages
@@ -20,14 +30,14 @@ class Record(NamedTuple):
 class Example(NamedTuple):
     """One example, checked, as text.
 
-    `label` is an index into `Task.labels`, a score where the task has none, or None
-    where it is not told.
+    `label` is an index into `Task.labels`, a score where the task has no labels, or
+    None if it is unknown.
     """
 
     text: tuple[str, ...]  # one for each of `Task.text`
-    choices: tuple[str, ...]  # of a multiple choice; else empty
+    choices: tuple[str, ...]  # empty unless the task is a multiple choice
     label: int | float | None
-    id: str  # the source's own number, for submissions
+    id: str  # the source's own, "" if it has none
     subset: str
     where: str
 
@@ -38,11 +48,11 @@ class Table:
 
     Attributes:
       path: below the data folder; may hold `*`.
-      columns: our column names to theirs: a header's name, or a position, from 0, in
-        a file without header. Several in a tuple are joined by spaces, in a list they
-        stay a list. Empty: the columns are named as ours.
+      columns: from our column names to theirs: a name in the header, or a position
+        from 0 if the file has none. A tuple of them is joined by spaces, a list stays
+        a list. Empty: the file uses our names.
       format: "tsv" (no quoting), "csv", "jsonl", or "race" (a folder of passages).
-      may_be_short: whether rows that lack columns are left out, with a warning.
+      may_be_short: whether rows that lack columns are skipped, with a warning.
     """
 
     path: str
@@ -56,6 +66,13 @@ class Table:
 Places = Mapping[str, Mapping[str, Any]]  # split -> subset -> place
 
 
+class GlueFile(NamedTuple):
+    """A file that the GLUE leaderboard takes."""
+
+    name: str
+    rows: int  # of the whole test split; the leaderboard refuses fewer
+
+
 @dataclasses.dataclass(frozen=True)
 class Task:
     """A task of the paper, or one of the user's own.
@@ -65,28 +82,32 @@ class Task:
       title: as the paper writes it.
       transform: which input transformation of Figure 1: "single" text, "pair" of
         texts, "similarity" of two texts in both orders, "multiple_choice".
-      text: the columns of text; of a multiple choice, of its context, where all but
-        the last are cut to make room for the rest.
+      text: the columns of text; in a multiple choice the context, or the context and
+        a question, where the context is cut to make room for the rest.
       choices: the columns of the choices; a single one holds a list.
-      labels: names in the order of their numbers; of a multiple choice, of the
-        choices. Empty: the label is a score, see `score_range`.
-      metrics: of `gpt1_jax.tasks.metrics`; the first one selects models and stands
-        in the paper's table.
-      score_range: lowest and highest score, where there are no labels.
+      label: the column of the label.
+      labels: names of the labels by number; in a multiple choice, of the choices.
+        Empty: the label is a score, see `score_range`.
+      metrics: of `gpt1_jax.tasks.metrics`; the first ranks checkpoints and is the
+        paper's.
+      score_range: lowest and highest score, if there are no labels.
       score_loss: how scores are learnt, as "soft_labels" of whole numbers or by
         "regression": see `gpt1_jax.tasks.transforms.targets`. `select_tasks` sets it.
-      numbers_are_names: whether 3 as a label is the one named "3", if there is one,
-        rather than the fourth.
-      wording: for a column, what to read instead of a value.
+      numbers_are_names: whether the number 3 means the label named "3", if there is
+        one, rather than the fourth.
+      wording: by column, text that replaces a value.
       tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
       tfds_first_label: what TFDS calls the first label.
       files: split -> subset -> `Table`, as distributed.
-      subset_column: the column that begins with the subset's name, as "high/1.txt"
-        and "high1.txt" do, where a source keeps the subsets together.
-      drop_unlabelled: whether examples without a label are left out everywhere.
+      optional: subsets that a source may lack.
+      subset_column: for sources that keep the subsets together, the column whose
+        values begin with the subset's name, as "high/1.txt" and "high1.txt" do.
+      drop_unlabelled: whether examples without a label are left out of every split.
       may_be_empty: whether a text may be empty, as some are in the published data.
-      dev_split: (examples, seed): no training split is published; the dev split is
-        divided, as `sklearn.model_selection.train_test_split` does.
+      dev_split: (examples, seed) if no training split is published: the dev split is
+        divided as `sklearn.model_selection.train_test_split` does.
+      glue: subset of the test split -> file of a GLUE submission.
+      glue_takes_names: whether that file holds labels by name rather than number.
     """
 
     name: str
@@ -104,10 +125,13 @@ class Task:
     tfds: Places = dataclasses.field(default_factory=dict)
     tfds_first_label: int = 0
     files: Places = dataclasses.field(default_factory=dict)
+    optional: tuple[str, ...] = ()
     subset_column: str = ""
     drop_unlabelled: bool = False
     may_be_empty: bool = False
     dev_split: tuple[int, int] | None = None
+    glue: Mapping[str, GlueFile] = dataclasses.field(default_factory=dict)
+    glue_takes_names: bool = False
 
     def example(self, record: Record, *, needs_label: bool) -> Example | None:
         """Checks a record.
@@ -117,11 +141,11 @@ class Task:
           needs_label: False for test splits, whose labels may be withheld.
 
         Returns:
-          The example; None if it is one to leave out.
+          The example, or None if it is to be left out.
 
         Raises:
-          ValueError: naming the place and the column of what is missing, empty or
-            out of range.
+          ValueError: naming the place and the column that is missing, empty or out
+            of range.
         """
         label = self._label(record)
         if label is None and self.drop_unlabelled:
@@ -136,7 +160,7 @@ class Task:
             text,
             self._choices(record),
             label,
-            str(record.columns.get("idx", "")),
+            self._id(record),
             record.subset or self._subset(record),
             record.where,
         )
@@ -153,10 +177,11 @@ class Task:
         value = self._value(record, column)
         if not isinstance(value, str):
             raise ValueError(
-                f"{record.where}: column {column!r} holds {value!r}, not text."
+                f"{record.where}: column {column!r} holds {shown(value)}, not text."
             )
         value = self.wording.get(column, {}).get(value, value)
-        if not value.strip() and not self.may_be_empty:
+        empty = not any(c.isprintable() and not c.isspace() for c in value)
+        if empty and not self.may_be_empty:
             raise ValueError(f"{record.where}: the text in column {column!r} is empty.")
         return value
 
@@ -167,31 +192,27 @@ class Task:
         values = self._value(record, column)
         if not isinstance(values, list | tuple) or len(values) != len(self.labels):
             raise ValueError(
-                f"{record.where}: column {column!r} holds {values!r}, not a list of "
-                f"{len(self.labels)} texts."
+                f"{record.where}: column {column!r} holds {shown(values)}, not a list "
+                f"of {len(self.labels)} texts."
             )
         part = [Record({column: v}, record.where) for v in values]
         return tuple(self._text(each, column) for each in part)
 
     def _label(self, record: Record) -> int | float | None:
         value = record.columns.get(self.label)
-        if value in (None, "", "-", "hidden", NO_LABEL):
+        if value in UNKNOWN_LABELS:
             return None
         if self.score_range:
             return self._score(record, value)
-        name = str(value) if self.numbers_are_names else value
-        if isinstance(name, str) and name in self.labels:
-            return self.labels.index(name)
-        try:
-            number = int(value)
-        except (TypeError, ValueError):
-            number = NO_LABEL
-        if number != value and str(number) != str(value).strip():
-            number = NO_LABEL
+        if isinstance(value, str) or self.numbers_are_names:
+            name = label_name(value, record.where)
+            if name in self.labels:
+                return self.labels.index(name)
+        number = _whole_number(value)
         if not 0 <= number < len(self.labels):
             raise ValueError(
-                f"{record.where}: label {value!r} is none of {list(self.labels)}, nor "
-                f"a number from 0 to {len(self.labels) - 1}."
+                f"{record.where}: label {shown(value)} is none of {list(self.labels)}, "
+                f"nor a number from 0 to {len(self.labels) - 1}."
             )
         return number
 
@@ -199,17 +220,49 @@ class Task:
         low, high = self.score_range or (-math.inf, math.inf)
         try:
             score = float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             score = math.nan
         if not low <= score <= high:
             raise ValueError(
-                f"{record.where}: score {value!r} is not a number from {low} to {high}."
+                f"{record.where}: score {shown(value)} is not a number from {low} to "
+                f"{high}."
             )
         return score
 
+    def _id(self, record: Record) -> str:
+        names = (name for name in _ID_COLUMNS if name not in self.text)
+        value = next((record.columns[n] for n in names if n in record.columns), None)
+        if isinstance(value, list | dict):
+            raise ValueError(
+                f"{record.where}: the id {shown(value)} is neither text nor a number."
+            )
+        return "" if value is None else str(value)
+
     def _subset(self, record: Record) -> str:
-        value = str(record.columns.get(self.subset_column, ""))
+        value = record.columns.get(self.subset_column)
+        if not isinstance(value, str):
+            return ""
         if "/" in value:
             return value.partition("/")[0]
         known = (name for places in self.files.values() for name in places if name)
         return next((name for name in known if value.startswith(name)), "")
+
+
+def label_name(value: Any, where: str) -> str:
+    """A label as text, whether the source writes it as text or as a number.
+
+    Raises:
+      ValueError: if it is neither.
+    """
+    if isinstance(value, list | dict):
+        raise ValueError(f"{where}: label {shown(value)} is neither text nor a number.")
+    return str(value)
+
+
+def _whole_number(value: Any) -> int:
+    """A number as a source may write it, 2, 2.0 or " 2"; NO_LABEL if it is none."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return NO_LABEL
+    return number if number == value or str(number) == str(value).strip() else NO_LABEL

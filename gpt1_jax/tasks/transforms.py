@@ -8,8 +8,8 @@
 | multiple_choice | [s] context question [$] choice [e], each  |
 
 A field that is too long keeps its head. Two fields get half of the room each, as in
-the released code (254 tokens of 512); where a question follows the context, question
-and choice stay whole and the context gives way.
+the released code (254 tokens of 512); if a question follows the context, question and
+choice stay whole and the context is cut. Texts are cleaned as the corpus is.
 """
 
 import functools
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import special
 
+from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import (
     NUM_SPECIAL_TOKENS,
     SpecialTokens,
@@ -45,7 +46,8 @@ def encode_examples(
       max_seq_len: tokens of a sequence, specials included.
 
     Raises:
-      ValueError: if the extract token of an example would be cut off.
+      ValueError: if question and choice of an example leave no room for the extract
+        token.
     """
     if max_seq_len < _SHORTEST:
         raise ValueError(
@@ -53,19 +55,33 @@ def encode_examples(
             f"special tokens; config.data.max_seq_len must be at least {_SHORTEST}."
         )
     encode_text = functools.lru_cache(maxsize=4096)(
-        lambda text: np.asarray(tokenizer.encode(text), np.int32)
+        lambda text: np.asarray(tokenizer.encode(clean(text)), np.int32)
     )
     specials = special_tokens(tokenizer.vocab_size)
-    sequences = []
+    sequences, num_cut = [], 0
     for example in examples:
         text = [encode_text(field) for field in example.text]
         choices = [encode_text(choice) for choice in example.choices]
         try:
-            sequences.append(transform(task, text, choices, specials, max_seq_len))
+            made = transform(task, text, choices, specials, max_seq_len)
         except ValueError as error:
             raise ValueError(f"{example.where}: {error}") from error
+        sequences.append(made)
+        num_cut += _is_cut(task, text, choices, made)
     rows = targets(task, [example.label for example in examples])
-    return EncodedExamples.collect(sequences, rows)
+    return EncodedExamples.collect(sequences, rows, num_cut)
+
+
+def _is_cut(
+    task: Task,
+    text: Sequence[np.ndarray],
+    choices: Sequence[np.ndarray],
+    sequences: Sequence[np.ndarray],
+) -> bool:
+    """Whether a sequence of an example lacks tokens of its texts."""
+    fixed = sum(map(len, text)) + (2 if task.transform == "single" else 3)
+    whole = [fixed + len(choice) for choice in choices] or [fixed] * len(sequences)
+    return any(len(s) < n for s, n in zip(sequences, whole, strict=True))
 
 
 def transform(
@@ -81,7 +97,7 @@ def transform(
       task: its `transform`.
       text: [length] ids of each column of text.
       choices: [length] ids of each choice.
-      specials: the three tokens.
+      specials: ids of the special tokens.
       max_seq_len: tokens of a sequence, specials included.
 
     Returns:
@@ -108,7 +124,7 @@ def transform(
             raise ValueError(
                 f"question and choice take {len(question)} and {len(choice)} tokens; "
                 f"with three special tokens that is more than the {max_seq_len} the "
-                "model reads, and its extract token would be cut off. Leave the "
+                "model reads, and the extract token would be cut off. Leave the "
                 "example out, or use a model with a larger max_seq_len."
             )
         sequence = _join(specials, np.concatenate([context[:room], question]), choice)
@@ -139,12 +155,13 @@ def _score_classes(task: Task) -> np.ndarray:
 def targets(task: Task, labels: Sequence[int | float | None]) -> np.ndarray:
     """Target probabilities or scores of the head.
 
-    A label is a probability of 1. A score y is, with "soft_labels", the probabilities
-    floor(y) + 1 - y of class floor(y) and y - floor(y) of the next (utils.py of the
-    released code: 3.8 gives 0.2 and 0.8); with "regression" itself.
+    A label is a probability of 1. A score y becomes, with "soft_labels", the
+    probabilities floor(y) + 1 - y of class floor(y) and y - floor(y) of the next
+    (utils.py of the released code: 3.8 gives 0.2 and 0.8); with "regression" it stays
+    y.
 
     Returns:
-      [examples, K] float32; rows of zeros where there is no label.
+      [examples, K] float32; rows of zeros for examples without a label.
     """
     rows = np.zeros((len(labels), num_outputs(task)), np.float32)
     for row, label in zip(rows, labels, strict=True):
@@ -167,8 +184,8 @@ def read_outputs(task: Task, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray
       logits: [examples, K].
 
     Returns:
-      [examples] labels (int) or scores (float), and [examples, K] probabilities; a
-      regression has none, [examples, 0].
+      [examples] numbers of labels (int) or scores (float), and [examples, K]
+      probabilities, [examples, 0] for a regression.
     """
     if task.score_range and task.score_loss == "regression":
         return logits[:, 0].astype(np.float64), np.zeros((len(logits), 0))

@@ -175,12 +175,6 @@ def test_seeds_may_be_written_with_and_without_brackets(flag, seeds):
     assert resolve_file("finetune", "sst2", flag, init_from="run").seeds == seeds
 
 
-def test_names_of_columns_are_quoted_unless_there_is_one():
-    flags = ("custom.text=('title', 'body')", "custom.choices=options")
-    custom = resolve_file("finetune", "custom", *flags, init_from="run").custom
-    assert (custom.text, custom.choices) == (("title", "body"), ("options",))
-
-
 def test_a_prediction_is_valid():
     config = resolve_file("predict", "", init_from="run", text="a")
     assert (config.job, config.batch_size) == ("predict", 64)
@@ -208,7 +202,6 @@ def test_a_prediction_is_valid():
         ("sst2", {"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'"]),
         ("custom", {"custom__score_range": (1.0,)}, ["score_range=(1.0,)", "of 2"]),
         ("custom", {"custom__head": "x"}, ["custom.head='x'", "similarity"]),
-        ("custom", {"custom__labels": (0, 1)}, ["custom.labels[0]=0", "quotes"]),
         ("sst2", {"head__dropout": 1.0}, ["head.dropout=1.0"]),
         ("sst2", {"head__score_loss": "x"}, ["score_loss='x'", "regression"]),
         ("sst2", {"head__aux_lm_weight": -0.5}, ["aux_lm_weight=-0.5"]),

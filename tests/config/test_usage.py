@@ -29,13 +29,28 @@ def test_the_own_configurations_are_found_from_anywhere(tmp_path, monkeypatch):
     assert usage.find_configs(given) == given  # a file of one's own comes first
 
 
+def test_a_file_that_is_not_there_is_refused_with_the_list():
+    with pytest.raises(FileNotFoundError, match=r"configs/no.py.*configs/pretrain.py"):
+        usage.find_configs(["main", "--config=configs/no.py:small"])
+
+
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (AttributeError("no\n  such key"), "no such key"),
-        (KeyError("lost"), "lost"),
+        (
+            # As ml_collections words it, an error's message within another's.
+            AttributeError("'\\'num_layer\\'\\nDid you mean \"num_layers\" instead?'"),
+            "--config.model.num_layer=3: there is no key 'num_layer'; did you mean "
+            "num_layers?",
+        ),
+        (KeyError("'depth'"), "--config..depth: there is no key 'depth'."),
+        (
+            ValueError("Traceback (most recent call last):\n  ValueError: no preset"),
+            "no preset",
+        ),
         (ValueError(), "ValueError"),
+        (ValueError("two\n  lines"), "two lines"),
     ],
 )
 def test_errors_of_the_parser_are_one_line(error, line):
-    assert usage.one_line(error) == line
+    assert usage.explain(error, ["main", "--config.model.num_layer=3"]) == line

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.config import DataConfig, TokenizerConfig
-from gpt1_jax.data.tokenizers import SentencePieceTokenizer
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 
 WORDS = re.findall(
     r"\w+",
@@ -17,6 +17,8 @@ WORDS = re.findall(
 black potions in boxes of jade and quartz by night she said nothing walked home and
 never looked back again for every river has two banks""",
 )
+
+VOCAB_SIZE = 480  # of which 256 are bytes and 70 are characters and the newline
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +36,7 @@ def make_text() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def sentencepiece_tokenizer(make_text) -> SentencePieceTokenizer:
-    return SentencePieceTokenizer.train(make_text(4000).splitlines(), 180)
+    return SentencePieceTokenizer.train(make_text(4000).splitlines(), VOCAB_SIZE)
 
 
 @pytest.fixture(scope="session")
@@ -55,6 +57,8 @@ def data_config(tmp_path) -> Callable[..., DataConfig]:
             train=str(tmp_path / "books"),
             valid="",
             valid_fraction=0.1,
+            valid_split="size",
+            jsonl_field="text",
             tfds_feature="text",
             tfds_data_dir="",
             cache_dir=str(tmp_path / "cache"),
@@ -71,7 +75,7 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
 
     def make(**overrides) -> TokenizerConfig:
         values = dict(
-            kind="sentencepiece", vocab_size=180, path="", train_megabytes=1.0
+            kind="sentencepiece", vocab_size=VOCAB_SIZE, path="", train_megabytes=1.0
         )
         return TokenizerConfig(**{**values, **overrides})
 

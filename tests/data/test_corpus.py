@@ -1,8 +1,13 @@
 """`prepare`, from text files to token shards: contents, counts, reuse, failures."""
 
 import concurrent.futures
+import dataclasses
+import hashlib
 import json
 import multiprocessing
+import os
+import re
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -12,14 +17,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
+from gpt1_jax import config as config_lib
 from gpt1_jax.config import default_cache_dir
-from gpt1_jax.data import corpus, shards, sources
-from gpt1_jax.data.corpus import clean, prepare
+from gpt1_jax.data import builtin, corpus, documents, shards
+from gpt1_jax.data.corpus import prepare
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, open_split, token_dtype
-from gpt1_jax.data.tokenizers import SentencePieceTokenizer
 
 
 def tokens_of(prepared: Corpus, split: str) -> np.ndarray:
@@ -50,38 +54,6 @@ def run(data_config, tokenizer_config, tokenizer_dir):
         return prepare(data_config(**data), saved, progress=False)
 
     return prepare_quietly
-
-
-# --- clean --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "cleaned"),
-    [
-        ("  two   words \t here ", "two words here"),
-        ("one\r\ntwo\rthree\n\n \nfour\n", "one\ntwo\nthree\nfour"),
-        ("a\x00b\x0cc\x7fd\x85e", "a b c d e"),
-        ("non\u00a0breaking\u2003space", "non breaking space"),
-        ("line\u2028separator", "line separator"),
-        ("\ufeffmark and soft\u00adhyphen", "mark and softhyphen"),
-        ("Case, “quotes” and naïve stay.", "Case, “quotes” and naïve stay."),
-        (" \n\t\n", ""),
-        ("", ""),
-    ],
-)
-def test_clean_leaves_words_and_lines(text, cleaned):
-    assert clean(text) == cleaned
-
-
-@settings(deadline=None, max_examples=200)
-@given(text=st.text(st.sampled_from("ab \n\r\t\x00\x0b\x85\u00a0\u00ad\u2028\ufeff")))
-@example(text="a \u00ad b")
-def test_clean_text_is_clean(text):
-    cleaned = clean(text)
-    assert clean(cleaned) == cleaned
-    assert "  " not in cleaned
-    assert set(cleaned) <= set("ab \n")
-    assert all(line == line.strip() != "" for line in cleaned.split("\n") if cleaned)
 
 
 # --- what is written ----------------------------------------------------------
@@ -143,7 +115,7 @@ def test_token_dtype_has_room_for_three_special_tokens(vocab_size, dtype):
 def test_prepare_writes_wide_tokens_for_a_large_vocabulary(run, books, monkeypatch):
     narrow, _ = run()
     narrow_tokens = tokens_of(narrow, "train")
-    monkeypatch.setattr(shards, "_SPECIAL_TOKENS", 1 << 16)
+    monkeypatch.setattr(shards, "NUM_SPECIAL_TOKENS", 1 << 16)
     wide, _ = run(valid_fraction=0.11)  # another fingerprint, the same split
     wide_tokens = tokens_of(wide, "train")
     assert (narrow_tokens.dtype, wide_tokens.dtype) == (np.uint16, np.uint32)
@@ -153,15 +125,15 @@ def test_prepare_writes_wide_tokens_for_a_large_vocabulary(run, books, monkeypat
 def test_prepare_trains_a_tokenizer_of_the_wanted_size(
     data_config, tokenizer_config, books
 ):
-    config = tokenizer_config(vocab_size=97)
+    config = tokenizer_config(vocab_size=397)
     _, tokenizer = prepare(data_config(), config, progress=False)
-    assert tokenizer.vocab_size == 97
+    assert tokenizer.vocab_size == 397
 
 
 def test_prepare_trains_on_at_most_the_wanted_megabytes(
     tmp_path, data_config, tokenizer_config, make_text, monkeypatch
 ):
-    monkeypatch.setattr(sources, "BLOCK_CHARS", 1000)
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 1000)
     write_books(tmp_path / "books", {"a.txt": make_text(20_000)})
     given_lines = []
     train = SentencePieceTokenizer.train
@@ -189,7 +161,7 @@ def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypat
     texts = {"lines.txt": make_text(500), "line.txt": make_text(500, "", 500)}
     write_books(tmp_path / "books", {**texts, "blank.txt": "\n" * 50 + "fox" + " " * 9})
     whole, _ = run(cache_dir=str(tmp_path / "whole"))
-    monkeypatch.setattr(sources, "BLOCK_CHARS", 64)
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 64)
     cut, _ = run(cache_dir=str(tmp_path / "cut"))
     assert cut.fingerprint == whole.fingerprint
     for split in ("train", "valid"):
@@ -215,7 +187,7 @@ def pools(monkeypatch) -> list[int]:
 def test_prepare_with_processes_writes_the_same_bytes_in_order(
     tmp_path, run, books, monkeypatch, pools
 ):
-    monkeypatch.setattr(sources, "BLOCK_CHARS", 100)  # some hundred blocks
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 100)  # some hundred blocks
     one, _ = run(cache_dir=str(tmp_path / "one"), num_workers=1)
     two, _ = run(cache_dir=str(tmp_path / "two"), num_workers=2)
     assert pools == [2]
@@ -294,7 +266,7 @@ def test_prepare_explicit_validation_files_are_taken_whole(tmp_path, run, books)
     ("fraction", "documents"), [(0.001, 1), (0.2, 2), (0.26, 3), (0.99, 9)]
 )
 def test_prepare_takes_whole_documents_for_validation(run, books, fraction, documents):
-    prepared, tokenizer = run(valid_fraction=fraction)
+    prepared, tokenizer = run(valid_fraction=fraction, valid_split="documents")
     assert prepared.valid.documents == documents
     assert prepared.train.documents == 10 - documents
     assert prepared.valid.words == 200 * documents
@@ -349,7 +321,7 @@ def test_prepare_again_rewrites_nothing(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
     monkeypatch.setattr(SentencePieceTokenizer, "encode", refuse)
-    monkeypatch.setattr(sources, "check_readable", refuse)
+    monkeypatch.setattr(corpus, "check_readable", refuse)
     again, same = prepare(*arguments, progress=False)
     after = files_of(tmp_path / "cache" / "corpora")
     after |= files_of(tmp_path / "cache" / "tokenizers")
@@ -389,8 +361,8 @@ def test_prepare_fingerprint_does_not_depend_on_processes(run, books):
 def test_prepare_other_tokenizer_has_another_fingerprint(
     data_config, tokenizer_config, books
 ):
-    small, _ = prepare(data_config(), tokenizer_config(vocab_size=90), progress=False)
-    large, _ = prepare(data_config(), tokenizer_config(vocab_size=99), progress=False)
+    small, _ = prepare(data_config(), tokenizer_config(vocab_size=390), progress=False)
+    large, _ = prepare(data_config(), tokenizer_config(vocab_size=399), progress=False)
     assert small.fingerprint != large.fingerprint
     assert small.train.words == large.train.words
 
@@ -418,13 +390,13 @@ def test_prepare_twice_at_a_time_works_once(
         thread.start()
     for thread in threads:
         thread.join()
-    assert trained == [180]
+    assert trained == [480]
     assert results[0] == results[1]
 
 
 def test_prepare_builtin_and_default_cache(tmp_path, run, monkeypatch, make_text):
     texts = {f"module{i}": make_text(50, str(i)) for i in range(4)}
-    monkeypatch.setattr(sources, "_collect_docstrings", lambda _: texts)
+    monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: texts)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     prepared, _ = run(source="builtin", train="", cache_dir="")
     assert prepared.directory.is_relative_to(default_cache_dir())
@@ -467,7 +439,7 @@ def test_prepare_interrupted_among_processes_leaves_nothing(
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sources, "BLOCK_CHARS", 100)
+    monkeypatch.setattr(documents, "BLOCK_CHARS", 100)
     monkeypatch.setattr(shards.ShardWriter, "add", interrupt)
     with pytest.raises(KeyboardInterrupt):
         run(num_workers=2)
@@ -530,18 +502,167 @@ def test_prepare_tokenizer_of_another_kind_is_refused(
         prepare(data_config(), config, progress=False)
 
 
-@pytest.mark.parametrize("damage", ["cut", "longer", "gone"])
-def test_prepare_damaged_shard_is_named(run, books, damage):
-    prepared, _ = run()
-    path = prepared.directory / "train-00000.bin"
+def damage(path: Path, how: str) -> None:
+    """Changes a file, or removes it."""
     data = path.read_bytes()
+    half = len(data) // 2
     path.unlink()
-    if damage != "gone":
-        path.write_bytes(data[:-2] if damage == "cut" else data + b"\0\0")
-    with pytest.raises(ValueError, match="damaged") as raised:
-        run()
-    assert str(path) in str(raised.value)
-    assert f"Remove {prepared.directory}" in str(raised.value)
+    changed = {
+        "flipped": data[:half] + bytes([data[half] ^ 4]) + data[half + 1 :],
+        "cut": data[:-2],
+        "longer": data + b"\0\0",
+        "empty": b"",
+    }
+    if how != "gone":
+        path.write_bytes(changed[how])
+
+
+HOW = ["flipped", "cut", "longer", "empty", "gone"]
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", ["train-00000.bin", "valid-00000.bin", "corpus.json"])
+def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name, how):
+    prepared, _ = run()
+    before = split_bytes(prepared)
+    damage(prepared.directory / name, how)
+    again, _ = run()
+    assert again == prepared
+    assert split_bytes(again) == before
+    assert f"{name}" in (out := capsys.readouterr().out)
+    assert "damaged and is made again" in out
+
+
+@pytest.mark.parametrize("how", HOW)
+@pytest.mark.parametrize("name", ["sentencepiece.model", "tokenizer.json"])
+def test_prepare_trains_a_damaged_tokenizer_again(
+    tmp_path, data_config, tokenizer_config, books, capsys, name, how
+):
+    _, tokenizer = prepare(data_config(), tokenizer_config(), progress=False)
+    (directory,) = (tmp_path / "cache" / "tokenizers").iterdir()
+    damage(directory / name, how)
+    _, again = prepare(data_config(), tokenizer_config(), progress=False)
+    assert again.fingerprint == tokenizer.fingerprint
+    out = capsys.readouterr().out
+    assert str(directory) in out
+    assert "is trained again" in out
+
+
+def test_prepare_reads_a_corpus_of_an_earlier_version(run, books):
+    """It has no checksums and no warnings; its fingerprint is the same."""
+    prepared, _ = run()
+    path = prepared.directory / "corpus.json"
+    record = json.loads(path.read_text())
+    for key in ("checksums", "sha256", "warnings"):
+        del record[key]
+    path.write_text(json.dumps(record, indent=2))
+    before = files_of(prepared.directory)
+    assert run()[0] == prepared
+    assert files_of(prepared.directory) == before
+
+
+def test_prepare_fingerprint_is_that_of_earlier_versions(tmp_path, run, books):
+    """A run of an earlier version goes on with the corpus of the same name."""
+    prepared, tokenizer = run(valid_split="documents", valid_fraction=0.3)
+    files = sorted((tmp_path / "books").iterdir())
+    order = sorted(files, key=lambda p: hashlib.sha256(p.name.encode()).hexdigest())
+    stamps = {
+        path: [str(path), f"{path.stat().st_size}-{path.stat().st_mtime_ns}"]
+        for path in files
+    }
+    train = [stamps[path] for path in files if path not in order[:3]]
+    valid = [stamps[path] for path in files if path in order[:3]]
+    parts = [1, tokenizer.fingerprint, *train, "valid", 0.3, *valid]
+    expected = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    assert prepared.fingerprint == prepared.directory.name == expected
+
+
+def test_prepare_for_a_saved_run_finds_the_corpus_it_was_trained_on(
+    tmp_path, monkeypatch
+):
+    """A corpus is known by the names, sizes and times of its files."""
+    saved = Path(__file__).parents[1] / "saved_runs" / "0.1.0"
+    shutil.copytree(saved / "texts", tmp_path / "texts")
+    for path in (tmp_path / "texts").iterdir():
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+    monkeypatch.chdir(tmp_path)
+    config = config_lib.load_saved(saved / "pretrain" / "config.json")
+    prepared, tokenizer = prepare(
+        dataclasses.replace(config.data, cache_dir=str(tmp_path / "cache")),
+        config.tokenizer,
+        own_tokenizer=saved / "pretrain" / "tokenizer",
+        progress=False,
+    )
+    path = saved / "pretrain" / "checkpoints" / "8" / "metadata" / "metadata"
+    metadata = json.loads(path.read_text())
+    assert prepared.fingerprint == metadata["corpus"]
+    assert tokenizer.fingerprint == metadata["tokenizer"]
+
+
+def test_prepare_uses_the_tokenizer_of_a_run_that_goes_on(
+    tmp_path, data_config, tokenizer_config, tokenizer_dir, books
+):
+    config = tokenizer_config(vocab_size=399)
+    own, tokenizer = prepare(
+        data_config(), config, own_tokenizer=tokenizer_dir, progress=False
+    )
+    assert tokenizer.vocab_size == 480
+    assert not (tmp_path / "cache" / "tokenizers").exists()
+    named = tokenizer_config(path=str(tokenizer_dir))
+    assert prepare(data_config(), named, progress=False)[0] == own
+
+
+# --- warnings -----------------------------------------------------------------
+
+
+def test_prepare_warns_of_text_in_both_splits_each_time(
+    tmp_path, data_config, tokenizer_config, tokenizer_dir, books, capsys
+):
+    write_books(tmp_path / "held", {"same.txt": books["book3.txt"], "own.txt": "fox"})
+    config = data_config(valid=str(tmp_path / "held"))
+    for _ in range(2):
+        saved = tokenizer_config(path=str(tokenizer_dir))
+        prepared, _ = prepare(config, saved)
+        (warning,) = prepared.warnings
+        assert "1 of 2 validation documents" in warning
+        assert f"{tmp_path}/held/same.txt" in warning
+        assert f"{tmp_path}/books/book3.txt" in warning
+        assert f"WARNING: {warning}" in capsys.readouterr().out
+
+
+def test_prepare_warns_of_a_share_far_from_the_one_asked_for(run, books):
+    prepared, _ = run(valid_fraction=0.02, valid_split="documents")
+    (warning,) = prepared.warnings
+    assert re.search(r"\(\d+\.\d\d%\) are held out", warning)
+    assert "valid_fraction=0.02" in warning
+    assert not run(valid_fraction=0.1, valid_split="documents")[0].warnings
+
+
+def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
+    tmp_path, run, make_text
+):
+    texts = {"a.txt": make_text(5000, "a"), "b.txt": make_text(5000, "b")}
+    write_books(tmp_path / "books", texts)
+    prepared, tokenizer = run(valid_fraction=0.02)
+    total = prepared.train.tokens + prepared.valid.tokens
+    assert prepared.valid.tokens == round(0.02 * total)
+    assert (prepared.train.documents, prepared.valid.documents) == (2, 1)
+    whole = [*tokens_of(prepared, "train"), *tokens_of(prepared, "valid")]
+    assert whole == tokenizer.encode(texts["a.txt"] + texts["b.txt"])
+    (warning,) = prepared.warnings
+    assert "the end of the last ones" in warning
+
+
+def test_prepare_holds_out_by_size(tmp_path, run, make_text):
+    """One document of a hundred, or the largest, is not the share asked for."""
+    texts = {f"{i}.txt": make_text(20 + 40 * i, str(i)) for i in range(30)}
+    texts["large.txt"] = make_text(6000)
+    write_books(tmp_path / "books", texts)
+    for fraction in (0.02, 0.1, 0.5):
+        prepared, _ = run(valid_fraction=fraction)
+        total = prepared.train.tokens + prepared.valid.tokens
+        assert 0.5 < prepared.valid.tokens / total / fraction < 2
+        assert not prepared.warnings
 
 
 def test_prepare_unwritable_cache_is_refused(tmp_path, run, books):
@@ -567,7 +688,9 @@ MEASURE = """
 
     if __name__ == "__main__":
         path, cache, tokenizer = sys.argv[1:]
-        data = DataConfig("text", path, "", 0.02, "text", "", cache, 2)
+        data = DataConfig(
+            "text", path, "", 0.02, "size", "text", "text", "", cache, 2
+        )
         saved = TokenizerConfig("sentencepiece", 180, tokenizer, 1.0)
         prepared, _ = prepare(data, saved, progress=False)
         # Not ru_maxrss: that begins with the peak of the process that started this.

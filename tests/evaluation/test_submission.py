@@ -1,11 +1,21 @@
+"""Files for the GLUE leaderboard and for people."""
+
+import csv
+import io
 import json
+import logging
 import math
+import zipfile
 
 import numpy as np
 import pytest
 from etils import epath
 
-from gpt1_jax.evaluation.submission import GLUE_FILES, write_glue, write_predictions
+from gpt1_jax.evaluation.submission import (
+    write_glue,
+    write_glue_zip,
+    write_predictions,
+)
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Example
 
@@ -38,11 +48,6 @@ def test_glue_file_has_the_leaderboards_name_and_labels(folder, task, file, name
     assert written == [folder / file]
     expected = f"index\tprediction\n0\t{names[1]}\n1\t{names[0]}\n2\t{names[1]}\n"
     assert (folder / file).read_bytes() == expected.encode()
-
-
-def test_wnli_entailment_is_one():
-    # Its data has numbers only, where 1 means that the second sentence follows.
-    assert TASKS["wnli"].labels[1] == "entailment"
 
 
 def test_mnli_makes_a_file_for_each_subset(folder):
@@ -86,7 +91,7 @@ def test_glue_refuses_an_index_that_comes_twice(folder):
 
 
 def test_glue_refuses_other_tasks(folder):
-    with pytest.raises(ValueError, match="RACE is no task of the GLUE leaderboard"):
+    with pytest.raises(ValueError, match="RACE is not a task of the GLUE leaderboard"):
         write_glue(folder, TASKS["race"], [0], [example()])
 
 
@@ -113,10 +118,70 @@ def test_predictions_that_are_not_finite_are_refused(folder):
         )
 
 
-def test_every_glue_task_is_known():
-    assert set(GLUE_FILES) <= set(TASKS)
-    for name, files in GLUE_FILES.items():
-        assert set(TASKS[name].tfds["test"]) == set(files)
+def test_diagnostic_set_is_written_by_a_model_of_mnli(folder):
+    examples = [example(1, subset="ax"), example(0, subset="ax")]
+    assert write_glue(folder, TASKS["mnli"], [0, 2], examples) == [folder / "AX.tsv"]
+    expected = "index\tprediction\n0\tcontradiction\n1\tentailment\n"
+    assert (folder / "AX.tsv").read_text() == expected
+
+
+@pytest.mark.parametrize(("count", "warned"), [(145, True), (146, False)])
+def test_glue_file_that_is_too_short_is_warned_of(folder, caplog, count, warned):
+    examples = [example(i) for i in range(count)]
+    with caplog.at_level(logging.WARNING):
+        write_glue(folder, TASKS["wnli"], [0] * count, examples)
+    message = f"{folder}/WNLI.tsv holds 145 predictions, and the leaderboard takes only"
+    assert [m.startswith(message) for m in caplog.messages] == [True] * warned
+    assert (folder / "WNLI.tsv").read_text().count("\n") == count + 1
+
+
+# --- the zip --------------------------------------------------------------------
+
+
+@pytest.fixture
+def glue_folders(folder):
+    """Folders of two tasks, WNLI's whole."""
+    rows = [example(i) for i in range(146)]
+    write_glue(folder / "wnli", TASKS["wnli"], [0] * 146, rows)
+    write_glue(folder / "cola", TASKS["cola"], [1], [example()])
+    (folder / "cola" / "dev.jsonl").write_text("{}")
+    return [folder / "cola", folder / "none", folder / "wnli"]
+
+
+def test_zip_holds_the_files_of_all_folders(glue_folders, folder, caplog):
+    path = folder / "made" / "glue.zip"
+    with caplog.at_level(logging.WARNING):
+        write_glue_zip(glue_folders, path)
+    with zipfile.ZipFile(path) as archive:
+        assert archive.namelist() == ["CoLA.tsv", "WNLI.tsv"]
+        assert archive.testzip() is None
+        content = (folder / "wnli" / "WNLI.tsv").read_bytes()
+        assert archive.read("WNLI.tsv") == content
+    short, missing = caplog.messages
+    assert "CoLA.tsv holds 1 predictions" in short and "all 1063" in short
+    assert "MNLI-m.tsv, MNLI-mm.tsv, AX.tsv" in missing and "all 11" in missing
+    assert "WNLI" not in missing
+    assert [p.name for p in path.parent.iterdir()] == ["glue.zip"]
+
+
+def test_zip_of_the_same_files_is_the_same(glue_folders, folder):
+    write_glue_zip(glue_folders, folder / "one.zip")
+    write_glue_zip(reversed(glue_folders), folder / "other.zip")
+    assert (folder / "one.zip").read_bytes() == (folder / "other.zip").read_bytes()
+    with zipfile.ZipFile(folder / "one.zip") as archive:
+        assert {entry.date_time[0] for entry in archive.infolist()} == {1980}
+
+
+def test_zip_of_nothing_or_of_two_runs_is_refused(glue_folders, folder):
+    with pytest.raises(ValueError, match=r"no GLUE files to pack into .*glue.zip"):
+        write_glue_zip(glue_folders[1:2], folder / "glue.zip")
+    write_glue(folder / "again", TASKS["cola"], [1], [example()])
+    with pytest.raises(ValueError, match=r"cola/CoLA.tsv and .*again/CoLA.tsv are"):
+        write_glue_zip([*glue_folders, folder / "again"], folder / "glue.zip")
+    assert not (folder / "glue.zip").exists()
+
+
+# --- for people -----------------------------------------------------------------
 
 
 def lines(path):
@@ -195,7 +260,7 @@ def test_a_file_is_replaced_whole(folder, monkeypatch):
 
 @pytest.mark.parametrize(
     ("probabilities", "message"),
-    [([[0.5]], "shape"), ([0.5, 0.5], "shape"), ([[math.nan, 1.0]], "no finite")],
+    [([[0.5]], "shape"), ([0.5, 0.5], "shape"), ([[math.nan, 1.0]], "not a finite")],
 )
 def test_odd_probabilities_are_refused(folder, probabilities, message):
     path = folder / "dev.jsonl"
@@ -210,3 +275,59 @@ def test_no_examples_make_no_lines(folder):
     assert write_glue(folder, TASKS["cola"], [], []) == []
     write_predictions(folder / "dev.jsonl", TASKS["cola"], [], [])
     assert (folder / "dev.jsonl").read_text() == ""
+
+
+COPA = Example(("It rained.", "Why?"), ("wet", "dry"), 1, "c1", "", "a.jsonl:1")
+RACE = Example(("A story.", "Who?"), (*"abcd",), None, "", "high", "a.jsonl:1")
+
+
+@pytest.mark.parametrize(
+    ("made", "task", "text"),
+    [
+        (
+            COPA,
+            TASKS["copa"],
+            {"premise": "It rained.", "question": "Why?"}
+            | {"choice1": "wet", "choice2": "dry"},
+        ),
+        (
+            RACE,
+            TASKS["race"],
+            {"article": "A story.", "question": "Who?"}
+            | {"A": "a", "B": "b", "C": "c", "D": "d"},
+        ),
+    ],
+    ids=["copa", "race"],
+)
+def test_predictions_may_repeat_the_texts(folder, made, task, text):
+    path = folder / "a.jsonl"
+    write_predictions(path, task, [made], [0], with_text=True)
+    (line,) = lines(path)
+    assert line["text"] == text
+    assert line["prediction"] == task.labels[0]
+
+
+@pytest.mark.parametrize(("suffix", "delimiter"), [(".csv", ","), (".tsv", "\t")])
+def test_predictions_may_be_a_table(folder, suffix, delimiter):
+    path = folder / f"a{suffix}"
+    made = [
+        example(7, label=1)._replace(text=('a "text",\n\tand more',)),
+        example(id="", subset="x"),
+    ]
+    probabilities = np.array([[0.25, 0.75], [1.0, 0.0]])
+    write_predictions(path, TASKS["cola"], made, [1, 0], probabilities, with_text=True)
+    rows = list(csv.reader(io.StringIO(path.read_text()), delimiter=delimiter))
+    names = "id subset sentence prediction label P(unacceptable) P(acceptable)"
+    yes, no = "acceptable", "unacceptable"
+    assert rows == [
+        names.split(),
+        ["7", "", 'a "text",\n\tand more', yes, yes, "0.25", "0.75"],
+        ["1", "x", "a text", no, "", "1.0", "0.0"],
+    ]
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.xlsx"])
+def test_predictions_in_other_formats_are_refused(folder, name):
+    with pytest.raises(ValueError, match=r"predictions are written as .jsonl, .tsv, "):
+        write_predictions(folder / name, TASKS["cola"], [example()], [0])
+    assert not folder.exists()

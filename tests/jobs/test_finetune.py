@@ -194,7 +194,7 @@ def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path):
 def test_another_configuration_is_refused(start, finetuned, tmp_path):
     folder = copied(finetuned, tmp_path / "run")
     for overrides, message in (
-        ({"seeds": (1,)}, r"config.seeds is \[1\], saved \[0\]"),
+        ({"seeds": (1,)}, r"config.seeds is \(1,\), saved \(0,\)"),
         ({"init_step": 8}, "config.init_step is 8, saved -1"),
         ({"head__aux_lm_weight": 0.0}, "config.head.aux_lm_weight is 0.0, saved 0.5"),
         ({"train__num_epochs": 4.0}, "config.train.num_epochs is 4.0, saved 3.0"),

@@ -82,13 +82,15 @@ def test_json_lines_become_json_lines(ask, finetuned, tmp_path, dev_sentences):
     expected = read_lines(finetuned / "predictions" / "dev.jsonl")
     for line, other in zip(written, expected, strict=True):
         assert "label" not in line
+        assert line["text"] == {"sentence": dev_sentences[int(line["id"])]}
         assert (line["id"], line["prediction"]) == (other["id"], other["prediction"])
         assert sum(line["probabilities"].values()) == pytest.approx(1)
         assert line["probabilities"] == pytest.approx(other["probabilities"], abs=1e-6)
 
 
 def test_standard_input_is_read(ask, finetuned, monkeypatch, dev_sentences):
-    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(dev_sentences)))
+    standard_input = io.TextIOWrapper(io.BytesIO("\n".join(dev_sentences).encode()))
+    monkeypatch.setattr("sys.stdin", standard_input)
     rows = ask(finetuned, input="-")
     assert [row[:3] for row in rows[1:]] == as_table(finetuned)
 
@@ -129,9 +131,10 @@ def test_nothing_is_left_behind(ask, finetuned, tmp_path, monkeypatch):
         ({"text": " "}, r"config.text=' ' holds no example"),
         (
             {"text": "a\tb"},
-            r"config.text:1: there are 2 texts; SST-2 needs 1.*sentence",
+            r"config.text:1: SST-2 needs 1 texts .* sentence, but the line holds 2",
         ),
-        ({"input": "no/such.txt"}, r"config.input='no/such.txt' cannot be read"),
+        ({"input": "no/such.txt"}, r"no/such.txt cannot be read"),
+        ({"text": "a", "output": "a.xlsx"}, r"a.xlsx ends in '.xlsx'"),
         ({"text": "a", "folder": "no/such"}, r"is no run folder"),
         ({"text": "a", "batch_size": 0}, r"batch_size=0 must be positive"),
     ],
@@ -145,8 +148,8 @@ def test_bad_input_is_refused(ask, finetuned, overrides, message):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "\n \n", r"a.txt' holds no example"),
-        ("a.txt", "fine\na\tb", r"a.txt:2: there are 2 texts"),
+        ("a.txt", "\n \n", r"a.txt holds no example"),
+        ("a.txt", "fine\na\tb", r"a.txt:2: .* but the line holds 2"),
         ("a.jsonl", '{"sentence": "a"}\n{"text": "b"}', r"a.jsonl:2: .*'sentence'"),
         (
             "a.jsonl",
@@ -155,8 +158,8 @@ def test_bad_input_is_refused(ask, finetuned, overrides, message):
         ),
         ("a.jsonl", '{"sentence": 3}', r"a.jsonl:1: column 'sentence' holds 3, not te"),
         ("a.jsonl", "sentence", r"a.jsonl:1: this is not JSON"),
-        ("a.jsonl", "[1]", r"a.jsonl:1: this is not a JSON object"),
-        ("a.txt", b"caf\xe9", r"a.txt' is not UTF-8"),
+        ("a.jsonl", "[1]", r"a.jsonl:1: this is \[1\], not a JSON object"),
+        ("a.txt", b"fine\ncaf\xe9", r"a.txt:2: byte 0xe9 is not UTF-8"),
     ],
     ids=str,
 )
@@ -168,7 +171,7 @@ def test_bad_lines_are_named(ask, finetuned, tmp_path, name, content, message):
 
 
 def test_too_few_choices_are_refused(ask, choosing):
-    with pytest.raises(ValueError, match=r"3 texts; COPA needs 4.*choice1, choice2"):
+    with pytest.raises(ValueError, match=r"COPA needs 4.*choice1, choice2, but the"):
         ask(choosing, text="a\tcause\tb")
 
 
@@ -207,5 +210,5 @@ def test_a_pair_is_separated_by_a_tab(ask, finetune_base, tmp_path):
     path.write_text("".join(f"{r['sentence1']}\t{r['sentence2']}\n" for r in made))
     found = ask(tmp_path / "run", input=str(path))
     assert [row[:3] for row in found[1:]] == as_table(tmp_path / "run")
-    with pytest.raises(ValueError, match=r"1 texts; RTE needs 2.*sentence1, sentence2"):
+    with pytest.raises(ValueError, match=r"RTE needs 2.*sentence1, sentence2, but the"):
         ask(tmp_path / "run", text="a")

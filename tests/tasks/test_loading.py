@@ -8,7 +8,8 @@ from made_up_tokenizer import Numbers
 from tiny_tasks import finetune_config
 
 from gpt1_jax.tasks import loading
-from gpt1_jax.tasks.files import MissingData
+from gpt1_jax.tasks.loading import describe_cuts
+from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import select_tasks
 
 
@@ -19,7 +20,11 @@ def own(tmp_path):
     rows = [{"a": f"{i}", "b": "2", "label": "ny"[i % 2]} for i in range(40)]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     base = {"init_from": "runs/pretrain/tiny", "data.train": str(path)}
-    custom = dict(custom__head="classification", custom__text=("a", "b"))
+    custom = dict(
+        custom__head="classification",
+        custom__text=("a", "b"),
+        custom__labels=("n", "y"),
+    )
     config = finetune_config("custom", base, **custom)
 
     def make(**values):
@@ -62,5 +67,26 @@ def test_load_takes_the_same_part_each_time(own):
     assert texts[0] == sorted(texts[0], key=int), "in the order of the file"
     assert texts[0] != [str(i) for i in range(7)], "but not its head"
     assert len(load(few).dev.examples) == 5
+    test = load(own(dev=path, test=path, max_test_examples=3)).test
+    assert len(test.examples) == len(test.encoded) == 3
     whole = own(dev=path, max_train_examples=40, max_dev_examples=41)
     assert len(load(whole).train.examples) == len(load(whole).dev.examples) == 40
+
+
+def test_examples_that_were_cut_are_described(own, tmp_path):
+    path = tmp_path / "dev.jsonl"
+    texts = ("1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7")
+    rows = [{"a": text, "b": "1", "label": "n"} for text in texts]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    train = own().data.train
+    assert describe_cuts(load(own(dev=train)), 512) == ""
+    cut = describe_cuts(load(own(dev=str(path)), 12), 12)
+    assert cut == "2 of 3 dev examples were cut to fit 12 tokens."
+    data = load(own(train=str(path), dev=train, test=str(path)), 12)
+    cut = describe_cuts(data, 12)
+    assert cut == "2 of 3 training and 2 of 3 test examples were cut to fit 12 tokens."
+    data = load(own(train=str(path), dev=str(path), test=str(path)), 12)
+    assert describe_cuts(data, 12) == (
+        "2 of 3 training, 2 of 3 dev and 2 of 3 test examples were cut to fit 12 "
+        "tokens."
+    )

@@ -5,9 +5,9 @@ import json
 import pytest
 from tiny_tasks import finetune_config
 
-from gpt1_jax.tasks.files import MissingData
+from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import custom_task, find_task, select_tasks
-from gpt1_jax.tasks.sources import load_split
+from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.table import TASKS
 
 LABELS = ("no", "yes")
@@ -60,7 +60,7 @@ def test_unknown_task_is_refused_with_the_list(names):
     assert "'sst2'" not in message.partition(";")[0], "only the unknown are named"
     for name in TASKS:
         assert name in message
-    assert "and, alone, 'all' and 'custom'" in message
+    assert "or 'all' or 'custom' alone" in message
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
@@ -121,7 +121,7 @@ def test_custom_task_with_a_score_range_has_scores(head):
         (dict(head="similarity", text=("a",)), "'similarity' takes 2"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
         (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
-        (dict(labels=("yes",)), r"labels=\('yes',\): there must be two labels"),
+        (dict(labels=("yes",)), r"labels=\('yes',\): there must be at least two"),
         (
             dict(head="multiple_choice", choices=("c", "d", "e")),
             r"labels=\('no', 'yes'\) must name each of the columns .*'d', 'e'\)",
@@ -130,14 +130,14 @@ def test_custom_task_with_a_score_range_has_scores(head):
             dict(head="multiple_choice", choices=("c", "d"), score_range=(0.0, 5.0)),
             r"score_range=\(0\.0, 5\.0\) does not go with the head",
         ),
-        (dict(metrics=("auc",)), "'auc' is no metric of a task with 2 labels"),
+        (dict(metrics=("auc",)), "'auc' is not a metric for a task with 2 labels"),
         (
             dict(metrics=("accuracy", "f1"), labels=("no", "so", "yes")),
-            "'f1' is no metric of a task with 3 labels; those are accuracy, matthews",
+            "'f1' is not a metric for a task with 3 labels; those are accuracy, m",
         ),
         (
             dict(metrics=("accuracy",), score_range=(0.0, 5.0)),
-            "'accuracy' is no metric of a task with scores; those are pearson, spear",
+            "'accuracy' is not a metric for a task with scores; those are pearson, s",
         ),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
@@ -170,7 +170,8 @@ def test_custom_task_takes_metrics_that_fit(metrics, labels):
         (["yes", "no", "yes"], ("no", "yes"), [1, 0, 1]),
         ([2, 10, 2, 1], ("1", "10", "2"), [2, 1, 2, 0]),
         ([True, False], ("False", "True"), [1, 0]),
-        ([1.5, 0.5], ("0.5", "1.5"), [1, 0]),
+        ([2.0, 1.0], ("1.0", "2.0"), [1, 0]),
+        (["nan", "inf"], ("inf", "nan"), [1, 0]),
     ],
 )
 def test_labels_are_those_of_the_training_file(training_file, labels, names, numbers):
@@ -183,6 +184,28 @@ def test_labels_are_those_of_the_training_file(training_file, labels, names, num
         task, "train", source="files", directory="", paths=resolved.data.paths()
     )
     assert [example.label for example in examples] == numbers
+
+
+@pytest.mark.parametrize("labels", [[1.0, 2.5, 4.0], ["3", "3.80"], [1, 1e-7]])
+def test_scores_without_a_range_are_not_taken_for_classes(training_file, labels):
+    path = training_file(labels)
+    with pytest.raises(ValueError, match=r"score_range=LOWEST,HIGHEST; .* labels") as e:
+        select_tasks(custom_config(path, labels=()))
+    assert f"{path} holds numbers such as" in str(e.value)
+    names = tuple(map(str, labels))
+    (task,), _ = select_tasks(custom_config(path, labels=names))
+    assert task.labels == names
+
+
+def test_examples_without_a_label_name_none(training_file):
+    path = training_file(["yes", None, "", "no", -1])
+    (task,), _ = select_tasks(custom_config(path, labels=()))
+    assert task.labels == ("no", "yes")
+
+
+def test_label_that_is_a_list_is_refused(training_file):
+    with pytest.raises(ValueError, match=r"train\.jsonl:2: label \['a'\] is neither"):
+        select_tasks(custom_config(training_file(["b", ["a"]]), labels=()))
 
 
 def test_labels_are_inferred_from_a_table_too(tmp_path):
@@ -211,7 +234,7 @@ def test_columns_of_choices_name_the_labels():
 
 
 def test_one_label_alone_is_refused(training_file):
-    with pytest.raises(ValueError, match="there must be two labels at least"):
+    with pytest.raises(ValueError, match="there must be at least two labels"):
         select_tasks(custom_config(training_file(["yes", "yes"]), labels=()))
 
 

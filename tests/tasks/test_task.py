@@ -3,7 +3,7 @@
 import pytest
 
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.tasks.task import TRANSFORMS, Record, Task
+from gpt1_jax.tasks.task import Record, Task
 
 PAIR = {"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}
 CHOICE = {
@@ -92,6 +92,20 @@ def test_score_of_minus_one_is_not_told():
     assert example("stsb", columns, needs_label=False).label is None
 
 
+@pytest.mark.parametrize(
+    ("columns", "id"),
+    [
+        ({"idx": 3, "id": "a", "index": 5}, "3"),
+        ({"id": "a", "index": 5}, "a"),
+        ({"index": "5"}, "5"),
+        ({"idx": None}, ""),
+        ({}, ""),
+    ],
+)
+def test_id_is_that_of_the_first_column_with_one(columns, id):
+    assert example("snli", {**PAIR, **columns}).id == id
+
+
 # --- texts and choices ----------------------------------------------------------
 
 
@@ -133,6 +147,8 @@ def test_missing_column_is_named_with_those_there(name, columns, column):
 def test_text_that_is_empty_or_no_text_is_refused(name, columns, column):
     with pytest.raises(ValueError, match=f"file.tsv:3: the text .*'{column}' is empty"):
         example(name, {**columns, column: " \n"})
+    with pytest.raises(ValueError, match=f"file.tsv:3: the text .*'{column}' is empty"):
+        example(name, {**columns, column: "\u00ad\x00\ufeff"})
     for value in (None, 7, b"bytes"):
         with pytest.raises(ValueError, match=f"'{column}' holds .*, not text"):
             example(name, {**columns, column: value})
@@ -190,18 +206,3 @@ def test_subset_of_a_task_of_the_users_own():
     )
     record = Record({"text": "Well.", "label": "yes", "group": "news/4"}, "file:1")
     assert task.example(record, needs_label=True).subset == "news"
-
-
-# --- the table ------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
-def test_tasks_are_whole(task):
-    assert task.transform in TRANSFORMS
-    assert bool(task.labels) != bool(task.score_range)
-    assert bool(task.choices) == (task.transform == "multiple_choice")
-    assert task.metrics
-    assert set(task.tfds) == set(task.files)
-    assert {"dev", "test"} <= set(task.files)
-    for split, tables in task.files.items():
-        assert list(tables) == list(task.tfds[split])

@@ -88,6 +88,20 @@ def test_empty_texts_are_sequences_too():
     assert encode(SINGLE, "") == [[START, EXTRACT]]
 
 
+def test_texts_are_cleaned_as_the_corpus_is():
+    """Line breaks stay: RACE's passages have them."""
+    read = []
+
+    class Reader(Numbers):
+        def encode(self, text):
+            read.append(text)
+            return [1]
+
+    made = [Example((" so\u00adft\x00\thy\r\n\n\nphen",), (), 0, "", "", "")]
+    encode_examples(SINGLE, made, Reader(), 512)
+    assert read == ["soft hy\nphen"]
+
+
 def test_several_examples_keep_their_order():
     examples = [
         Example((text,), (), label, "", "", "") for text, label in (("5", 1), ("6", 0))
@@ -161,6 +175,34 @@ def test_question_and_choice_without_room_are_refused():
         )
     assert "8 and 6 tokens" in str(raised.value)
     assert "the 16 the model reads" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("task", "sizes", "cut"),
+    [
+        (SINGLE, (14,), False),
+        (SINGLE, (15,), True),
+        (PAIR, (6, 6), False),
+        (PAIR, (7, 1), True),
+        (PAIR, (1, 7), True),
+        (SIMILARITY, (6, 6), False),
+        (SIMILARITY, (6, 7), True),
+        (STORY, (6, 6, 1), False),
+        (STORY, (6, 1, 7), True),
+        (COPA, (5, 4, 4, 4), False),
+        (COPA, (5, 4, 4, 5), True),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_examples_that_are_cut_are_counted(task, sizes, cut):
+    texts = [words(1, size) for size in sizes]
+    number = len(task.text)
+    made = Example(tuple(texts[:number]), tuple(texts[number:]), 0, "", "", "")
+    short = made._replace(
+        text=tuple("1" for _ in made.text), choices=tuple("1" for _ in made.choices)
+    )
+    encoded = encode_examples(task, [short, made, short, made], Numbers(), 16)
+    assert encoded.num_cut == 2 * cut
 
 
 @pytest.mark.parametrize("max_seq_len", [0, 1, 5])

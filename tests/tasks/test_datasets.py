@@ -6,8 +6,9 @@ import pytest
 import tensorflow_datasets as tfds
 from made_up_tasks import made_up, prepare_tfds
 
+from gpt1_jax.data import tfds as opener
 from gpt1_jax.tasks import datasets
-from gpt1_jax.tasks.sources import MissingData, load_split
+from gpt1_jax.tasks.splits import MissingData, load_split
 from gpt1_jax.tasks.table import TASKS
 
 
@@ -15,7 +16,8 @@ def load(task, split, directory):
     return load_split(task, split, source="tfds", directory=str(directory))
 
 
-def test_tfds_rows_of_text_that_is_not_bytes(tmp_path):
+def test_tfds_rows_of_text_that_is_not_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(opener, "_unreachable", lambda urls: "")
     assert datasets._plain(["a", b"b", [b"c"]]) == ["a", "b", ["c"]]
     with tfds.testing.mock_data(num_examples=5):
         examples = load(TASKS["sst2"], "train", tmp_path)
@@ -58,3 +60,13 @@ def test_tfds_story_cloze_says_how_to_get_its_files(tmp_path, there):
 def test_tfds_dataset_that_only_tensorflow_can_prepare_is_missing(tmp_path):
     with pytest.raises(MissingData, match=r"needs TensorFlow to prepare it"):
         load(TASKS["copa"], "dev", tmp_path)
+
+
+def test_tfds_dataset_whose_hosts_do_not_answer_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(opener, "_unreachable", lambda urls: f"{len(urls) > 0} no.")
+    with pytest.raises(MissingData, match="True no") as raised:
+        load(TASKS["rte"], "train", tmp_path)
+    assert "glue/rte:train" in str(raised.value)
+    assert str(tmp_path) in str(raised.value)
+    assert "set the source to 'official'" in str(raised.value)
+    assert not list(tmp_path.iterdir())

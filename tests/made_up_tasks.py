@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.task import Task
 
 SUBSETS = {"mnli": ("matched", "mismatched"), "race": ("middle", "high")}
@@ -28,8 +29,8 @@ class MadeUp(NamedTuple):
 def made_up(task: Task, split: str, count: int = 4) -> list[MadeUp]:
     """`count` examples of each subset, with what breaks careless readers."""
     subsets = SUBSETS.get(task.name, ("",))
-    if task.name == "mnli" and split == "train":
-        subsets = ("",)
+    if task.name == "mnli":
+        subsets = {"train": ("",), "test": (*subsets, "ax")}.get(split, subsets)
     made = []
     for subset in subsets:
         for k in range(count):
@@ -98,8 +99,8 @@ def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> Non
         if task.name == "race":
             row |= {"answer": "ABCD"[example.label]}
             row |= {"example_id": f"{example.subset}/{k}.txt"}
-        elif example.subset == "mismatched":
-            stem = f"{split}_mismatched"
+        elif example.subset in ("mismatched", "ax"):
+            stem = f"{split}_{example.subset}"
         rows.setdefault(stem, []).append(row)
     for stem, lines in rows.items():
         path = folder / task.name / f"{stem}.jsonl"
@@ -183,13 +184,18 @@ def _write(path: Path, lines: list[str]) -> None:
 def _write_glue(task, split, subset, made, folder):
     name, *forms = _GLUE[task.name]
     header, row = forms[("train", "dev", "test").index(split)]
+    if subset == "ax":
+        header, row = _PAIR, _ROW
     lines = [header] if header else []
     for i, example in enumerate(made):
         label = example.label
         known = task.labels and label is not None
         name_of = task.labels[label] if known else ""
         lines.append(row.format(*example.text, i=i, label=label, name=name_of))
-    _write(folder / name / f"{split}{subset and f'_{subset}'}.tsv", lines)
+    path = folder / name / f"{split}{subset and f'_{subset}'}.tsv"
+    if subset == "ax":
+        path = folder / "diagnostic" / "diagnostic.tsv"
+    _write(path, lines)
 
 
 def _write_snli(task, split, subset, made, folder):
@@ -290,3 +296,10 @@ def _prepare(name: str, parts: dict[str, list[dict]], folder: Path) -> None:
         generators = {part: enumerate(rows) for part, rows in parts.items()}
         patch.setattr(builder, "_split_generators", lambda dl_manager: generators)
         builder.download_and_prepare()
+
+
+def load(task, split, source, directory, **paths):
+    """The examples of a split; `paths` are files of the user's own."""
+    return load_split(
+        task, split, source=source, directory=str(directory), paths=paths or None
+    )

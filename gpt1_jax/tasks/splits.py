@@ -1,8 +1,8 @@
-"""Where a task's examples come from.
+"""The splits of a task from four sources.
 
-Four sources: `tfds`, TensorFlow Datasets without TensorFlow; `jsonl`, a folder
-`TASK/SPLIT.jsonl` with TFDS' column names; `official`, the files as their authors
-distribute them; `files`, a file for each split of a task of the user's own.
+`tfds`: TensorFlow Datasets without TensorFlow; `jsonl`: files DIR/TASK/SPLIT.jsonl
+with the column names of TFDS; `official`: the files as their authors distribute them;
+`files`: a file for each split of a task of the user's own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from etils import epath
 
 from gpt1_jax.tasks.datasets import dataset_records
-from gpt1_jax.tasks.files import MissingData, find, read_table
+from gpt1_jax.tasks.rows import FORMATS, MissingData, find, read_table
 from gpt1_jax.tasks.task import Example, Record, Table, Task
 
 SPLITS = ("train", "dev", "test")
 SOURCES = ("tfds", "jsonl", "official", "files")
-_FORMATS = {".jsonl": "jsonl", ".tsv": "tsv", ".csv": "csv"}
 
 Found = tuple[str, epath.Path, Table]  # a subset's name and table
 
@@ -34,18 +33,18 @@ def load_split(
       task: what to load.
       split: "train", "dev" or "test", whose labels may be withheld.
       source: "tfds", "jsonl", "official" or "files".
-      directory: the data folder; TFDS' folder, empty for its default.
+      directory: the data folder; for "tfds" its data_dir, empty for its default.
       paths: for the source "files": a .jsonl, .tsv or .csv file for each split,
-        whose fields or first line are named as the task's columns.
+        whose fields or first line name the task's columns.
 
     Returns:
-      The examples in the order of the source. Where the task's dev split is divided,
-      those of a part in the order of the released code.
+      The examples in the order of the source; those of a divided dev split in the
+      order of the released code.
 
     Raises:
       MissingData: if the split's data is not there.
-      ValueError: naming file and line of what cannot be read; or if there are no
-        examples, or too few to divide; or for an unknown split or source.
+      ValueError: naming file and line of what cannot be read; if there are no
+        examples, or too few to divide; for an unknown split or source.
     """
     for value, known in ((split, SPLITS), (source, SOURCES)):
         if value not in known:
@@ -57,7 +56,7 @@ def load_split(
     if not examples:
         raise ValueError(
             f"{task.title}: the {split} split of source {source!r} holds no examples; "
-            "is its file whole?"
+            "is its file complete?"
         )
     return _divide(task, examples, split) if divided else examples
 
@@ -70,7 +69,7 @@ def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
         raise ValueError(
             f"{task.title}: the published dev split is divided into {num_dev} examples "
             f"for dev and the rest for train, but it holds {len(examples)}; is its "
-            "file whole?"
+            "file complete?"
         )
     train, dev = train_test_split(examples, test_size=num_dev, random_state=seed)
     return train if split == "train" else dev
@@ -103,7 +102,7 @@ def _records(
 
 
 def _jsonl_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
-    """`SPLIT.jsonl`, of the first subset; then `SPLIT_SUBSET.jsonl`, where they are."""
+    """`SPLIT.jsonl`, of the first subset; then each `SPLIT_SUBSET.jsonl` there is."""
     subsets = [] if task.subset_column else list(task.tfds.get(split, ()))
     first, *others = subsets or [""]
     stems = [(first, split)]
@@ -114,7 +113,8 @@ def _jsonl_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
     if first not in names:
         raise MissingData(
             f"There is no {split} data of {task.title}: {files[0][1]} does not exist. "
-            "It holds a JSON object a line, its fields named as in TensorFlow Datasets."
+            "It should hold a JSON object on each line, with the field names of "
+            "TensorFlow Datasets."
         )
     if names.count(first) > 1:
         raise ValueError(
@@ -129,30 +129,32 @@ def _official_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
     found = []
     for subset, table in task.files[split].items():
         matches = find(folder, table.path)
+        if not matches and subset in task.optional:
+            continue
         if not matches:
             raise MissingData(
                 f"There is no {split} data of {task.title}: {folder / table.path} does "
-                f"not exist. Unpack the files there as their authors distribute them."
+                "not exist. Unpack the files there as their authors distribute them."
             )
         if len(matches) > 1:
             raise ValueError(
-                f"{task.title}: {folder / table.path} is {len(matches)} files: "
-                f"{', '.join(path.name for path in matches)}; leave one there."
+                f"{task.title}: {folder / table.path} matches {len(matches)} files: "
+                f"{', '.join(path.name for path in matches)}; keep one of them."
             )
         found.append((subset, matches[0], table))
     return found
 
 
 def own_records(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
-    """The records of a file of the user's own, as they stand.
+    """The records of a user's own file.
 
     Args:
-      split: whose file.
+      split: to read.
       paths: a .jsonl, .tsv or .csv file for each split.
 
     Raises:
-      MissingData: if none is given, or it does not exist.
-      ValueError: if it is of another kind, or a line is broken.
+      MissingData: if no file is given, or it does not exist.
+      ValueError: if the file is of another kind, or a line is broken.
     """
     if not paths.get(split):
         raise MissingData(
@@ -160,11 +162,11 @@ def own_records(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
             f"--config.data.{split}=FILE."
         )
     path = epath.Path(paths[split]).expanduser()
-    if path.suffix not in _FORMATS:
+    if path.suffix.lower() not in FORMATS:
         raise ValueError(
             f"{path} ends in {path.suffix!r}; examples are read from "
-            f"{', '.join(_FORMATS)}."
+            f"{', '.join(FORMATS)}."
         )
     if not path.exists():
         raise MissingData(f"The {split} file {path} does not exist.")
-    yield from read_table(path, Table("", format=_FORMATS[path.suffix]))
+    yield from read_table(path, Table("", format=FORMATS[path.suffix.lower()]))

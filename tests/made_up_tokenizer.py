@@ -16,5 +16,5 @@ class Numbers(Tokenizer):
     def decode(self, ids):
         return " ".join(map(str, ids))
 
-    def _save_files(self, directory):
+    def _contents(self):
         raise NotImplementedError

@@ -1,0 +1,56 @@
+"""Progress of long work: a bar on a terminal, a line now and then elsewhere."""
+
+import sys
+import time
+
+import tqdm
+
+LINE_SECONDS = 20.0  # between two lines where there is no terminal
+
+
+def say(text: str) -> None:
+    """Shows a line that does not break a progress bar."""
+    tqdm.tqdm.write(text, file=sys.stdout)
+    sys.stdout.flush()
+
+
+class Progress:
+    """Counts the bytes of text that are tokenised.
+
+    Args:
+      total: bytes expected; compressed files hold more.
+      active: whether to show anything.
+    """
+
+    def __init__(self, total: int, active: bool):
+        self._total, self._done, self._active = total, 0, active
+        self._began = self._said = time.monotonic()
+        self._bar = tqdm.tqdm(
+            total=total,
+            unit="B",
+            unit_scale=True,
+            desc="tokenise",
+            disable=None if active else True,
+        )
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.close()
+
+    def update(self, num_bytes: int) -> None:
+        """Counts further bytes as done."""
+        self._done += num_bytes
+        if not self._bar.disable:
+            self._bar.update(num_bytes)
+            return
+        now = time.monotonic()
+        if self._active and now - self._said >= LINE_SECONDS:
+            self._said = now
+            rate = self._done / (now - self._began)
+            left = max(0, self._total - self._done) / rate
+            say(
+                f"Tokenised {self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB, "
+                f"{rate / 1e6:,.2f} MB/s, {left:,.0f} s left."
+            )

@@ -1,0 +1,157 @@
+"""A SentencePiece byte-pair encoding, trained on the corpus: the default tokenizer."""
+
+import io
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+import sentencepiece
+from etils import epath
+
+from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, digest
+
+
+class SentencePieceTokenizer(Tokenizer):
+    """A SentencePiece byte-pair encoding, set up to resemble GPT-1's.
+
+    Case-folded; the word boundary is a suffix as GPT-1's `</w>`; no start, end or
+    padding piece; id 0 is `<unk>`; the newline is a user-defined piece.
+
+    Every character survives. All of printable ASCII is in the vocabulary, whether the
+    corpus uses it or not, and other characters that it lacks are spelled in UTF-8
+    bytes, so `<unk>` never occurs. Only normalisation changes text: NFKC, case
+    folding, runs of white space (and U+2581, SentencePiece's mark of a space) to one
+    space, no control or replacement characters. Tokenizers saved by earlier versions
+    have no bytes: they make rare characters `<unk>`.
+    """
+
+    kind = "sentencepiece"
+    _FILE = "sentencepiece.model"
+
+    def __init__(self, model: bytes):
+        self._model = model
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        self.vocab_size = self._processor.vocab_size()
+        self.newline_id = self._processor.piece_to_id(NEWLINE)
+        if self.newline_id == self._processor.unk_id():
+            raise ValueError(
+                "This SentencePiece model has no newline piece; train one with "
+                "gpt1_jax, or with user_defined_symbols='\\n'."
+            )
+        pieces = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+        self.fingerprint = digest(self.kind, *pieces)
+
+    @classmethod
+    def train(cls, lines: Iterable[str], vocab_size: int) -> "SentencePieceTokenizer":
+        """Trains on lines of text.
+
+        Args:
+          lines: without line ends; long lines are cut at spaces, never dropped.
+          vocab_size: entries; the 256 bytes and the characters count.
+
+        Returns:
+          The tokenizer.
+
+        Raises:
+          ValueError: if the text is empty, or `vocab_size` is too small for its
+            characters or too large for its words.
+        """
+        model = io.BytesIO()
+        interrupted: list[BaseException] = []
+
+        def sentences() -> Iterable[str]:
+            try:
+                for line in lines:
+                    yield from _cut(line)
+            except (Exception, KeyboardInterrupt) as error:
+                interrupted.append(error)  # the trainer makes it a RuntimeError
+                raise
+
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=sentences(),
+                model_writer=model,
+                model_type="bpe",
+                vocab_size=vocab_size,
+                unk_id=0,
+                bos_id=-1,
+                eos_id=-1,
+                pad_id=-1,
+                treat_whitespace_as_suffix=True,
+                normalization_rule_name="nmt_nfkc_cf",
+                user_defined_symbols=[NEWLINE],
+                required_chars=_FOLDED_ASCII,
+                byte_fallback=True,
+                max_sentence_length=_MAX_LINE_BYTES,
+                max_sentencepiece_length=64,
+                num_threads=os.cpu_count() or 1,
+                minloglevel=2,
+            )
+        except (RuntimeError, OSError) as error:
+            if interrupted:
+                raise interrupted[0] from None
+            raise _training_error(str(error), vocab_size) from error
+        return cls(model.getvalue())
+
+    def encode(self, text: str) -> list[int]:
+        encoded = self._processor.encode(text.split(NEWLINE))
+        ids = encoded[0]
+        for line in encoded[1:]:
+            ids.append(self.newline_id)
+            ids.extend(line)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        lines: list[list[int]] = [[]]
+        for token in ids:
+            if token == self.newline_id:
+                lines.append([])
+            else:
+                lines[-1].append(int(token))
+        return NEWLINE.join(self._processor.decode(line).rstrip(" ") for line in lines)
+
+    def _contents(self) -> dict[str, bytes]:
+        return {self._FILE: self._model}
+
+    @classmethod
+    def load(cls, directory: epath.Path) -> "SentencePieceTokenizer":
+        return cls((directory / cls._FILE).read_bytes())
+
+
+_MAX_LINE_BYTES = 4096
+_FOLDED_ASCII = "".join(c for c in map(chr, range(33, 127)) if not c.isupper())
+
+
+def _cut(line: str) -> Iterable[str]:
+    """Parts of a line that SentencePiece's trainer accepts, cut at spaces."""
+    limit = _MAX_LINE_BYTES // 4  # characters; UTF-8 takes at most 4 bytes for one
+    while len(line) > limit:
+        end = line.rfind(" ", 1, limit)
+        end = end if end > 0 else limit
+        yield line[:end]
+        line = line[end:]
+    if line and not line.isspace():
+        yield line
+
+
+def _training_error(message: str, vocab_size: int) -> ValueError:
+    too_large = re.search(r"<= (\d+)", message)
+    if too_large:
+        return ValueError(
+            f"config.tokenizer.vocab_size={vocab_size} is too large for this corpus; "
+            f"its text yields at most {too_large[1]} entries. Use "
+            f"--config.tokenizer.vocab_size={too_large[1]} or a larger corpus."
+        )
+    too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if too_small:
+        return ValueError(
+            f"config.tokenizer.vocab_size={vocab_size} is too small: 256 bytes and the "
+            f"characters of this corpus already take {too_small[1]} entries. Use "
+            f"--config.tokenizer.vocab_size={too_small[1]} or more."
+        )
+    if "sentences_.empty()" in message:
+        return ValueError("The corpus holds no text to train a tokenizer on.")
+    return ValueError(
+        f"SentencePiece could not train a tokenizer of config.tokenizer.vocab_size="
+        f"{vocab_size} entries: {message}"
+    )

@@ -1,0 +1,257 @@
+"""TensorFlow Datasets (TFDS) without TensorFlow: the only place that opens them."""
+
+import importlib
+import queue
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from gpt1_jax.data.documents import Document, read_blocks
+
+_MAX_DOCUMENTS = 10_000
+_PATIENCE_SECONDS = 10.0  # for the first answer of a host that serves a dataset
+
+
+class NotPrepared(FileNotFoundError):
+    """A dataset is not prepared and cannot be prepared here."""
+
+
+class Opened(NamedTuple):
+    """A split of a prepared dataset."""
+
+    info: Any  # tfds.core.DatasetInfo
+    rows: Sequence[Any]  # features by name
+
+
+def open_dataset(
+    spec: str,
+    data_dir: str,
+    *,
+    where: str,
+    otherwise: str = "",
+    say: Callable[[str], None] = print,
+) -> Opened:
+    """Opens a split that TFDS has prepared as ArrayRecord, or prepares it first.
+
+    What is prepared is opened without asking the network or importing the dataset's
+    own code. What is not is announced in a line; if none of the hosts that serve it
+    answers within seconds, it is refused without TFDS' minutes of retries.
+
+    Args:
+      spec: NAME:SPLIT, for example `lm1b:train` or `pg19:train[:10%]`.
+      data_dir: TFDS' folder; empty for its default.
+      where: starts each message, for example the configuration key and its value.
+      otherwise: another way to the data, told to whoever cannot prepare it.
+      say: shows a line to the user.
+
+    Raises:
+      NotPrepared: if it cannot be prepared here.
+      ValueError: if the dataset or split is not known, or it is TFRecord.
+    """
+    import tensorflow_datasets as tfds
+
+    name, colon, split = spec.partition(":")
+    if not colon:
+        raise ValueError(f"{where} must be NAME:SPLIT, for example lm1b:train.")
+    folder = data_dir or "its default folder"
+    try:
+        builder = _prepared(name, data_dir)
+        if builder is None:
+            builder = _prepare(name, data_dir, _Words(where, folder, otherwise, say))
+        return Opened(builder.info, builder.as_data_source(split))
+    except tfds.core.DatasetNotFoundError as error:  # whose message lists them all
+        raise ValueError(
+            f"{where}: TFDS knows no dataset {name!r} and finds none prepared in "
+            f"{folder}."
+        ) from error
+    except (NotImplementedError, ValueError, KeyError) as error:
+        way_out = ""
+        if "tfrecord" in str(error).lower():
+            way_out = (
+                " TFRecord needs TensorFlow to read; prepare the dataset again with "
+                f"file_format='array_record'{otherwise and ', or ' + otherwise}."
+            )
+        raise ValueError(f"{where}: {error}{way_out}") from error
+
+
+class _Words(NamedTuple):
+    """What messages are made of."""
+
+    where: str
+    folder: str
+    otherwise: str
+    say: Callable[[str], None]
+
+    def not_prepared(self, reason: object, way_out: str) -> NotPrepared:
+        ways = ". Or ".join(way for way in (way_out, self.otherwise) if way)
+        return NotPrepared(
+            f"{self.where}: TFDS finds the dataset not prepared in {self.folder}, and "
+            f"cannot prepare it: {reason}\n{ways}."
+        )
+
+
+def _prepared(name: str, data_dir: str) -> Any:
+    """The builder of what is on disk, which needs no class; None if nothing is."""
+    import tensorflow_datasets as tfds
+    from tensorflow_datasets.core import read_only_builder
+
+    try:
+        return read_only_builder.builder_from_files(
+            name, data_dir=data_dir or None, file_format="array_record"
+        )
+    except tfds.core.DatasetNotFoundError:
+        return None
+
+
+def _prepare(name: str, data_dir: str, words: _Words) -> Any:
+    """Downloads and prepares a dataset."""
+    import tensorflow_datasets as tfds
+
+    elsewhere = (
+        "Prepare it where that works, with file_format='array_record', and copy the "
+        "folder here"
+    )
+    manual = ""
+    try:
+        importlib.import_module("tensorflow_datasets.text")  # registers GLUE's classes
+        builder = tfds.builder(
+            name, data_dir=data_dir or None, file_format="array_record"
+        )
+        manual = getattr(builder, "MANUAL_DOWNLOAD_INSTRUCTIONS", None) or ""
+        if problem := _unreachable(builder.url_infos or ()):
+            raise words.not_prepared(problem, elsewhere)
+        words.say(
+            f"TFDS finds {name} not prepared in {words.folder}: downloading and "
+            f"preparing it, once{_size(builder)}."
+        )
+        # What TFDS keeps on Google Cloud Storage is TFRecord.
+        config = tfds.download.DownloadConfig(try_download_gcs=False)
+        builder.download_and_prepare(download_config=config)
+        return builder
+    except NotPrepared:
+        raise
+    except (OSError, AssertionError, tfds.download.DownloadError) as error:
+        raise words.not_prepared(error, manual.strip().rstrip(".")) from error
+    except ImportError as error:
+        if "tensorflow" not in str(error):
+            raise
+        raise words.not_prepared(
+            "it needs TensorFlow to prepare it.", elsewhere
+        ) from error
+
+
+def _size(builder: Any) -> str:
+    size = builder.info.download_size
+    return f" ({int(size) / 1e6:,.1f} MB)" if size else ""
+
+
+def _unreachable(urls: Iterable[str]) -> str:
+    """Why none of the hosts of some addresses answers; empty if one does."""
+    parts = (urllib.parse.urlsplit(url) for url in urls)
+    hosts = {f"{p.scheme}://{p.netloc}" for p in parts if p.scheme.startswith("http")}
+    answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+    for host in hosts:
+        # Threads, as looking up a name knows no time limit.
+        threading.Thread(target=_ask, args=(host, answers), daemon=True).start()
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    problem = ""
+    for _ in hosts:
+        try:
+            problem = answers.get(timeout=max(0.01, deadline - time.monotonic()))
+        except queue.Empty:
+            return f"{', '.join(sorted(hosts))} cannot be reached: no answer."
+        if not problem:
+            return ""
+    return problem
+
+
+def _ask(host: str, answers: "queue.SimpleQueue[str]") -> None:
+    request = urllib.request.Request(host, method="HEAD")
+    try:
+        urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS).close()
+        answers.put("")
+    except urllib.error.HTTPError:  # an answer all the same
+        answers.put("")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        answers.put(f"{host} cannot be reached: {reason}.")
+
+
+# --- a corpus -----------------------------------------------------------------
+
+
+def tfds_documents(
+    spec: str, feature: str, data_dir: str, key: str, say: Callable[[str], None] = print
+) -> list[Document]:
+    """Documents of a dataset, each a range of its rows.
+
+    Args:
+      spec: NAME:SPLIT, as `open_dataset` takes it.
+      feature: the text feature.
+      data_dir: TFDS' folder; empty for its default.
+      key: the configuration key, for messages.
+      say: shows a line to the user.
+
+    Returns:
+      At most 10,000 documents; each row starts a new line.
+
+    Raises:
+      NotPrepared, ValueError: as `open_dataset`; or if there is no such feature.
+    """
+    info, rows = open_dataset(spec, data_dir, where=f"{key}={spec!r}", say=say)
+    features = info.features
+    if feature not in features or not isinstance(rows[0][feature], bytes | str):
+        raise ValueError(
+            f"config.data.tfds_feature={feature!r} is not a text feature of "
+            f"{info.name}; it has {', '.join(sorted(features))}."
+        )
+    split = spec.partition(":")[2]
+    stamp = f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}"
+    group = -(-len(rows) // _MAX_DOCUMENTS)
+    row_bytes = info.dataset_size // info.splits.total_num_examples
+
+    def make(start: int) -> Document:
+        stop = min(start + group, len(rows))
+
+        def lines() -> Iterator[str]:
+            for index in range(start, stop):
+                text = rows[index][feature]
+                try:
+                    text = text.decode() if isinstance(text, bytes) else text
+                except UnicodeDecodeError as error:
+                    raise ValueError(f"{spec}, row {index}: {error}.") from error
+                yield text + "\n"
+
+        size = (stop - start) * row_bytes
+        return Document(
+            f"{spec}[{start}]", stamp, size, lambda: read_blocks(lines()), True
+        )
+
+    return [make(start) for start in range(0, len(rows), group)]
+
+
+def shared_rows(spec: str, other: str, data_dir: str) -> int:
+    """How many rows two splits have in common, for example train and train[90%:].
+
+    Args:
+      spec: NAME:SPLIT of a prepared dataset.
+      other: the same.
+      data_dir: TFDS' folder; empty for its default.
+    """
+    return sum(
+        max(0, min(stop, other_stop) - max(start, other_start))
+        for file, start, stop in _ranges(spec, data_dir)
+        for other_file, other_start, other_stop in _ranges(other, data_dir)
+        if file == other_file
+    )
+
+
+def _ranges(spec: str, data_dir: str) -> list[tuple[str, int, int]]:
+    """File, first row and last row plus one, of the files that a split reads."""
+    info, _ = open_dataset(spec, data_dir, where=spec)
+    instructions = info.splits[spec.partition(":")[2]].file_instructions
+    return [(str(i.filename), i.skip, i.skip + i.take) for i in instructions]

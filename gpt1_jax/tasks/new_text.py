@@ -1,0 +1,128 @@
+"""New examples to label, as people write them."""
+
+import contextlib
+import dataclasses
+import itertools
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from etils import epath
+
+from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
+from gpt1_jax.tasks.task import Example, Record, Table, Task
+
+STANDARD_INPUT = "-"
+_JSON_SUFFIXES = (".json", ".ndjson")  # beside .jsonl
+
+
+def read_examples(task: Task, source: str) -> list[Example]:
+    """Reads examples without labels, or whose labels are ignored.
+
+    Args:
+      task: what the model was trained for.
+      source: a file, or "-" for standard input. A `.jsonl` file holds a JSON object on
+        each line, a `.tsv` or `.csv` file a header, both with the task's columns. Any
+        other file holds an example on each line, as `examples_of_lines` reads it; so
+        does standard input, unless it begins with "{": then it is JSON lines.
+
+    Returns:
+      The examples in the order of the source. An example's `id` is that of the
+      column `idx`, `id` or `index`, or "".
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      ValueError: naming the line of an example that cannot be read, for instance for
+        not being UTF-8; or if there are no examples.
+    """
+    name = "standard input" if source == STANDARD_INPUT else source
+    with _opened(source) as file:
+        file, format_name = _format(source, file)
+        if format_name:
+            table = Table("", format=format_name)
+            examples = _examples(task, read_rows(file, name, table))
+        else:
+            examples = examples_of_lines(task, text_lines(file, name), name)
+    if not examples:
+        raise ValueError(f"{name} holds no example.")
+    return examples
+
+
+def examples_of_lines(task: Task, lines: Iterable[str], name: str) -> list[Example]:
+    """The examples of lines that are not blank, one on each.
+
+    Args:
+      task: names the texts of an example: its columns in order, then its choices. They
+        are separated by tabs.
+      lines: with or without their ends.
+      name: of the source, for messages.
+
+    Raises:
+      ValueError: naming the line that has too few or too many texts.
+    """
+
+    def rows() -> Iterator[tuple[str, dict[str, Any]]]:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                where = f"{name}:{number}"
+                check_encodable(line, where)
+                yield where, _cells(task, line, where)
+
+    return _examples(task, rows())
+
+
+def _examples(task: Task, rows: Iterable[tuple[str, Any]]) -> list[Example]:
+    task = dataclasses.replace(task, drop_unlabelled=False)
+    found = []
+    for where, row in rows:
+        columns = {name: value for name, value in row.items() if name != task.label}
+        example = task.example(Record(columns, where), needs_label=False)
+        if example is not None:
+            found.append(example)
+    return found
+
+
+def _cells(task: Task, line: str, where: str) -> dict[str, Any]:
+    cells = line.rstrip("\r\n").split("\t")
+    choices = len(task.labels) if task.choices else 0
+    names = [*task.text, *task.choices]
+    wanted = len(task.text) + choices
+    if len(cells) != wanted:
+        raise ValueError(
+            f"{where}: {task.title} needs {wanted} texts separated by tabs, "
+            f"{', '.join(names)}, but the line holds {len(cells)}."
+        )
+    if len(task.choices) == 1:
+        return dict(zip(names, [*cells[:-choices], cells[-choices:]], strict=True))
+    return dict(zip(names, cells, strict=True))
+
+
+def _opened(source: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
+    if source == STANDARD_INPUT:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return epath.Path(source).expanduser().open("rb")
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{source} cannot be read ({error.strerror}); name a file of examples, or "
+            f"{STANDARD_INPUT} for standard input."
+        ) from error
+
+
+def _format(source: str, file: Iterable[bytes]) -> tuple[Iterable[bytes], str]:
+    """The same lines, and the name of their format, "" for plain lines."""
+    suffix = epath.Path(source).suffix.lower()
+    if suffix in FORMATS:
+        return file, FORMATS[suffix]
+    if suffix in _JSON_SUFFIXES:
+        return file, "jsonl"
+    if source != STANDARD_INPUT:
+        return file, ""
+    lines = iter(file)
+    first: list[bytes] = []  # up to the first line that is not blank
+    for line in lines:
+        first.append(line)
+        if line.strip():
+            break
+    begins = first[-1].removeprefix(b"\xef\xbb\xbf").lstrip() if first else b""
+    return itertools.chain(first, lines), "jsonl" if begins[:1] == b"{" else ""

@@ -1,0 +1,112 @@
+"""The documentation on this machine, as documents."""
+
+import gc
+
+import pytest
+
+from gpt1_jax.data import builtin
+from gpt1_jax.data.builtin import builtin_documents
+from gpt1_jax.data.documents import Document, check_readable
+
+
+def text_of(document: Document) -> str:
+    return "".join(block.text for block in document.blocks())
+
+
+def test_builtin_documents_are_collected_once(tmp_path, monkeypatch):
+    calls = []
+
+    def collect(packages):
+        calls.append(packages)
+        return {"b.module": "Text of b.", "a.module": "Text of a: naïve."}
+
+    monkeypatch.setattr(builtin, "_collect_docstrings", collect)
+    first = builtin_documents(tmp_path, print)
+    again = builtin_documents(tmp_path, print)
+    assert len(calls) == 1
+    assert set(calls[0]) <= set(builtin.PACKAGES)
+    assert [d[:3] for d in first] == [d[:3] for d in again]
+    assert [(d.name, text_of(d)) for d in again] == [
+        ("a.module", "Text of a: naïve."),
+        ("b.module", "Text of b."),
+    ]
+    assert len(list((tmp_path / "builtin").iterdir())) == 1
+
+
+def test_builtin_documents_leave_nothing_when_interrupted(tmp_path, monkeypatch):
+    def interrupt(packages):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builtin, "_collect_docstrings", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            builtin_documents(tmp_path, print)
+    monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
+    assert [text_of(d) for d in builtin_documents(tmp_path, print)] == ["Text."]
+
+
+@pytest.mark.slow
+def test_builtin_documents_are_megabytes_of_text(tmp_path):
+    documents = builtin_documents(tmp_path, print)
+    check_readable(documents)
+    texts = [text_of(d) for d in documents]
+    assert sum(map(len, texts)) > 5_000_000
+    assert len({d.name for d in documents}) == len(documents) > 500
+    "".join(texts).encode()  # no half surrogates
+
+
+def test_docstrings_are_the_prose_of_a_source_file(tmp_path):
+    prose = "This sentence is long enough to count as documentation " * 2
+    file = tmp_path / "module.py"
+    file.write_text(
+        f'"""{prose}\n\nOver two\nlines."""\n'
+        "def short():\n    '''Too short.'''\n"
+        f"class Code:\n    '''\n    >>> print({prose!r})\n    '''\n"
+        "    path = '\\d'\n"
+    )
+    assert builtin._docstrings(file) == [f"{prose.strip()}\nOver two lines."]
+
+
+@pytest.mark.parametrize("content", [b"def broken(:", b"'''caf\xe9'''", b"x = '\0'"])
+def test_docstrings_of_a_file_that_is_no_source_are_none(tmp_path, content):
+    file = tmp_path / "module.py"
+    file.write_bytes(content)
+    assert builtin._docstrings(file) == []
+
+
+def test_unwrap_gives_a_line_for_each_paragraph():
+    text = """Title
+        -----
+        A paragraph over
+        two lines.
+
+            code = sample()
+
+        >>> more(code)
+
+        The end.
+        """
+    assert builtin.unwrap(text) == "Title A paragraph over two lines.\nThe end."
+
+
+def test_builtin_documents_lose_no_signal_to_the_garbage_collector(
+    tmp_path, monkeypatch
+):
+    def collect(packages):
+        assert not gc.isenabled()
+        return {"a": "Text."}
+
+    monkeypatch.setattr(builtin, "_collect_docstrings", collect)
+    builtin_documents(tmp_path, print)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 3}', "[" * 10**5])
+def test_builtin_documents_damaged_are_collected_again(tmp_path, monkeypatch, content):
+    monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
+    builtin_documents(tmp_path, print)
+    (file,) = (tmp_path / "builtin").iterdir()
+    file.write_text(content)
+    said = []
+    assert [text_of(d) for d in builtin_documents(tmp_path, said.append)] == ["Text."]
+    assert "again" in said[0]

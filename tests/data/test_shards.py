@@ -1,0 +1,146 @@
+"""Shards and their checksums: what is compared when, and what damage does."""
+
+import gc
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gpt1_jax.data import shards
+from gpt1_jax.data.shards import (
+    DamagedCorpus,
+    ShardWriter,
+    Verification,
+    load,
+    open_split,
+    write_record,
+)
+
+
+@pytest.fixture
+def corpus_folder(tmp_path, monkeypatch):
+    """A corpus of 1,000 training tokens in ten shards and 50 for validation."""
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 100)
+    folder, dtype = tmp_path / "corpus", np.dtype("<u2")
+    folder.mkdir()
+    record = {"tokenizer_fingerprint": "f" * 64, "dtype": dtype.str}
+    for name, number in (("train", 1000), ("valid", 50)):
+        writer = ShardWriter(folder, name, dtype)
+        writer.add(np.arange(number), words=number // 2, num_bytes=number * 4)
+        record[name] = writer.close(documents=1)
+    write_record(folder, record)
+    return folder
+
+
+def test_load_gives_what_was_written(corpus_folder):
+    corpus = load(corpus_folder)
+    assert corpus.train.tokens == 1000
+    assert corpus.valid.words == 25
+    tokens = open_split(corpus, "train").read(0, 1000)
+    assert tokens.tolist() == list(range(1000))
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "name", ["train-00000.bin", "train-00009.bin", "valid-00000.bin"]
+)
+def test_load_finds_a_changed_bit(corpus_folder, name):
+    flip(corpus_folder / name)
+    with pytest.raises(DamagedCorpus, match=f"{name} differs from its checksum") as e:
+        load(corpus_folder)
+    assert f"Remove {corpus_folder}" in str(e.value)
+
+
+def test_load_finds_any_change_of_the_record(corpus_folder):
+    path = corpus_folder / "corpus.json"
+    sound = path.read_bytes()
+    whole = json.loads(sound)
+    for at in range(len(sound)):
+        changed = bytearray(sound)
+        changed[at] ^= 1
+        path.write_bytes(changed)
+        try:
+            same = json.loads(changed) == whole  # white space
+        except ValueError:
+            same = False
+        if not same:
+            with pytest.raises(DamagedCorpus, match=r"corpus\.json"):
+                load(corpus_folder)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "null", "{}", '{"train": 3}', "[" * 10**5]
+)
+def test_load_of_another_record_is_refused(corpus_folder, content):
+    (corpus_folder / "corpus.json").write_text(content)
+    with pytest.raises(DamagedCorpus, match=r"corpus\.json"):
+        load(corpus_folder)
+
+
+def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
+    corpus_folder, monkeypatch
+):
+    """The checksums of a large corpus are compared while training goes on."""
+    begin, sha256 = shards.threading.Event(), shards.sha256
+
+    def slow(path):
+        begin.wait()
+        return sha256(path)
+
+    monkeypatch.setattr(shards, "sha256", slow)
+    monkeypatch.setattr(shards, "CHECK_SECONDS", 0.01)
+    flip(corpus_folder / "train-00003.bin")
+    corpus = load(corpus_folder)
+    reader = open_split(corpus, "train")
+    assert len(reader.read(0, 10)) == 10
+    begin.set()
+    with pytest.raises(DamagedCorpus, match="train-00003"):
+        corpus.verification.wait(60)
+    with pytest.raises(DamagedCorpus, match="train-00003"):
+        reader.read(0, 10)
+
+
+def test_verification_of_a_file_that_cannot_be_read_is_damage(tmp_path):
+    with pytest.raises(DamagedCorpus, match=r"gone\.bin cannot be read"):
+        Verification({tmp_path / "gone.bin": "0"}).wait(60)
+
+
+def test_verification_of_nothing_finds_nothing():
+    Verification({}).wait(60)
+
+
+PROGRAM = """
+import gc, sys
+from pathlib import Path
+from gpt1_jax.data.shards import load, open_split
+gc.disable()
+reader = open_split(load(Path(sys.argv[1])), "train")
+reader.itself = reader  # freed with the modules, at the very end
+sys.modules["kept"] = reader
+"""
+
+
+def test_token_reader_is_quiet_at_the_end_of_the_interpreter(corpus_folder):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, corpus_folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_token_reader_closes_its_files(corpus_folder):
+    closed = []
+    reader = open_split(load(corpus_folder), "train")
+    reader.__del__(closed.append)
+    assert len(closed) == 10
+    del reader
+    gc.collect()

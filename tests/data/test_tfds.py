@@ -1,0 +1,279 @@
+"""TFDS without TensorFlow: what is opened, and what is said of the rest."""
+
+import functools
+import http.server
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpt1_jax.data import tfds as opener
+from gpt1_jax.data.documents import Document, check_readable
+from gpt1_jax.data.tfds import (
+    NotPrepared,
+    open_dataset,
+    shared_rows,
+    tfds_documents,
+)
+
+KEY = "config.data.train"
+
+
+def text_of(document: Document) -> str:
+    return "".join(block.text for block in document.blocks())
+
+
+ROWS = ["One row.", "Two\nlines", "naïve café", "", "The last."]
+
+
+@functools.cache  # TFDS registers a name once
+def rows_builder() -> type:
+    """The TFDS builder of a dataset `gpt1_rows`, which holds `self.rows`."""
+    import tensorflow_datasets as tfds
+
+    class Gpt1Rows(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            features = {
+                "text": tfds.features.Text(),
+                "latin": tfds.features.Text(),
+                "label": tfds.features.ClassLabel(num_classes=5),
+            }
+            return tfds.core.DatasetInfo(
+                builder=self,
+                features=tfds.features.FeaturesDict(features),
+                disable_shuffling=True,
+            )
+
+        def _split_generators(self, dl_manager):
+            return {
+                "train": self._generate_examples(self.rows),
+                "test": self._generate_examples(self.rows[:2]),
+            }
+
+        def _generate_examples(self, rows):
+            for index, text in enumerate(rows):
+                latin = text.encode("latin1")
+                yield index, {"text": text, "latin": latin, "label": index}
+
+    return Gpt1Rows
+
+
+def prepare_tfds(directory: Path, rows: list[str]) -> None:
+    """Has TFDS prepare the rows as ArrayRecord."""
+    builder = rows_builder()(data_dir=directory, file_format="array_record")
+    builder.rows = rows
+    builder.download_and_prepare()
+
+
+@pytest.fixture(scope="module")
+def tfds_dir(tmp_path_factory) -> Path:
+    directory = tmp_path_factory.mktemp("tfds")
+    prepare_tfds(directory, ROWS)
+    return directory
+
+
+def test_tfds_documents_are_the_rows(tfds_dir):
+    documents = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    assert [text_of(d) for d in documents] == [row + "\n" for row in ROWS]
+    assert len({d.name for d in documents}) == len(ROWS)
+    assert all(block.ends_line for d in documents for block in d.blocks())
+    assert sum(d.num_bytes for d in documents) > 0
+
+
+def test_tfds_documents_of_a_slice(tfds_dir):
+    documents = tfds_documents("gpt1_rows:train[1:3]", "text", str(tfds_dir), KEY)
+    assert [text_of(d) for d in documents] == [row + "\n" for row in ROWS[1:3]]
+    test = tfds_documents("gpt1_rows:test", "text", str(tfds_dir), KEY)
+    whole = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    assert len({test[0].stamp, documents[0].stamp, whole[0].stamp}) == 3
+
+
+def test_tfds_documents_are_ranges_of_rows_when_there_are_many(tfds_dir, monkeypatch):
+    monkeypatch.setattr(opener, "_MAX_DOCUMENTS", 2)
+    documents = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    assert [text_of(d) for d in documents] == [
+        "".join(row + "\n" for row in rows) for rows in (ROWS[:3], ROWS[3:])
+    ]
+
+
+def test_tfds_documents_stamp_changes_with_the_text(tfds_dir, tmp_path):
+    prepare_tfds(tmp_path, [*ROWS[:4], "Another end."])
+    one, other = (
+        tfds_documents("gpt1_rows:train", "text", str(directory), KEY)
+        for directory in (tfds_dir, tmp_path)
+    )
+    assert one[0].name == other[0].name
+    assert one[0].stamp != other[0].stamp
+
+
+def test_tfds_documents_may_hold_blank_rows(tfds_dir):
+    check_readable(tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY))
+
+
+def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(tfds_dir):
+    """A fresh process knows the dataset only by its files."""
+    program = f"""
+        import json, sys
+        from gpt1_jax.data.tfds import tfds_documents
+        documents = tfds_documents("gpt1_rows:train", "text", {str(tfds_dir)!r}, "key")
+        texts = ["".join(b.text for b in d.blocks()) for d in documents]
+        print(json.dumps([texts, documents[0].stamp, "tensorflow" in sys.modules]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    texts, stamp, tensorflow = json.loads(done.stdout.splitlines()[-1])
+    assert texts == [row + "\n" for row in ROWS]
+    here = tfds_documents("gpt1_rows:train", "text", str(tfds_dir), KEY)
+    assert stamp == here[0].stamp
+    assert not tensorflow
+
+
+@pytest.mark.parametrize(
+    ("spec", "feature", "message"),
+    [
+        ("gpt1_rows", "text", "must be NAME:SPLIT"),
+        ("gpt1_rows:", "text", "split"),
+        ("gpt1_rows:validation", "text", r"'validation'.*'train', 'test'"),
+        ("gpt1_rows:train[:0]", "text", r"train\[:0\]"),
+        ("gpt1_nothing:train", "text", "no dataset 'gpt1_nothing'"),
+        ("gpt1_rows:train", "texts", r"tfds_feature='texts'.*label, latin, text"),
+        ("gpt1_rows:train", "label", r"tfds_feature='label' is not a text feature"),
+    ],
+)
+def test_tfds_documents_wrong_name_split_or_feature_is_named(
+    tfds_dir, spec, feature, message
+):
+    with pytest.raises(ValueError, match=f"(?s){message}") as raised:
+        tfds_documents(spec, feature, str(tfds_dir), KEY)
+    assert "config.data.t" in str(raised.value)
+    assert len(str(raised.value)) < 300
+
+
+def test_tfds_documents_row_not_utf8_is_named(tfds_dir):
+    documents = tfds_documents("gpt1_rows:train", "latin", str(tfds_dir), KEY)
+    with pytest.raises(ValueError, match="gpt1_rows:train, row 2") as raised:
+        check_readable(documents)
+    assert type(raised.value) is ValueError
+
+
+def test_tfds_documents_prepared_as_tfrecord_are_refused(tfds_dir, tmp_path):
+    shutil.copytree(tfds_dir / "gpt1_rows", tmp_path / "gpt1_rows")
+    info = tmp_path / "gpt1_rows" / "1.0.0" / "dataset_info.json"
+    info.write_text(info.read_text().replace("array_record", "tfrecord"))
+    with pytest.raises(ValueError, match="prepare the dataset again with file_format"):
+        tfds_documents("gpt1_rows:train", "text", str(tmp_path), KEY)
+
+
+# --- what is not prepared -----------------------------------------------------
+
+
+@pytest.fixture
+def served(monkeypatch):
+    """`served(url)`: the dataset of rows is downloaded from there."""
+    monkeypatch.setattr(rows_builder(), "rows", ROWS, raising=False)
+
+    def serve(*urls: str) -> None:
+        monkeypatch.setattr(rows_builder(), "url_infos", dict.fromkeys(urls))
+
+    return serve
+
+
+@pytest.fixture
+def host():
+    """A host that answers with an error, as many do when asked for nothing."""
+
+    class Refuse(http.server.BaseHTTPRequestHandler):
+        def do_HEAD(self):
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Refuse) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/data.zip"
+        server.shutdown()
+        thread.join()
+
+
+def test_open_dataset_prepared_asks_no_host(tfds_dir, monkeypatch, served):
+    def refuse(urls):
+        raise AssertionError("a host is asked")
+
+    monkeypatch.setattr(opener, "_unreachable", refuse)
+    said = []
+    opened = open_dataset(
+        "gpt1_rows:train", str(tfds_dir), where="data", say=said.append
+    )
+    assert [row["text"].decode() for row in opened.rows] == ROWS
+    assert not said
+
+
+def test_open_dataset_not_prepared_says_so_and_prepares_it(
+    tmp_path, monkeypatch, served, host
+):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    served("http://127.0.0.1:1/down.zip", host)  # one of them answers
+    said = []
+    spec = "gpt1_rows:train[1:2]"
+    opened = open_dataset(spec, str(tmp_path), where="data", say=said.append)
+    assert [row["text"].decode() for row in opened.rows] == ROWS[1:2]
+    (line,) = said
+    assert "gpt1_rows not prepared" in line
+    assert str(tmp_path) in line
+
+
+def test_open_dataset_without_a_network_is_refused_at_once(
+    tmp_path, monkeypatch, served
+):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    served("http://127.0.0.1:1/down.zip")
+    with pytest.raises(
+        NotPrepared, match=r"127\.0\.0\.1:1 cannot be reached"
+    ) as raised:
+        open_dataset("gpt1_rows:train", str(tmp_path), where="data.train")
+    message = str(raised.value)
+    assert message.startswith("data.train: TFDS finds the dataset not prepared")
+    assert "file_format='array_record'" in message
+    assert str(tmp_path) in message
+
+
+def test_open_dataset_of_a_host_that_never_answers_is_refused_in_time(
+    tmp_path, monkeypatch, served
+):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(opener, "_PATIENCE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        served(f"http://127.0.0.1:{server.getsockname()[1]}/data.zip")
+        with pytest.raises(NotPrepared, match="cannot be reached"):
+            open_dataset("gpt1_rows:train", str(tmp_path), where="data")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "shared"),
+    [
+        ("train", "train", 5),
+        ("train", "test", 0),
+        ("train[:3]", "train[3:]", 0),
+        ("train[:3]", "train[2:]", 1),
+        ("train", "train[40%:]", 3),
+        ("train[4:]+test", "test", 2),
+    ],
+)
+def test_shared_rows_are_those_in_both_splits(tfds_dir, one, other, shared):
+    specs = (f"gpt1_rows:{split}" for split in (one, other))
+    assert shared_rows(*specs, str(tfds_dir)) == shared

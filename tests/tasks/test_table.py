@@ -1,0 +1,46 @@
+"""The table of tasks: whole, and in the paper's terms."""
+
+import pytest
+
+from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.task import TRANSFORMS
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
+def test_tasks_are_whole(task):
+    assert task.transform in TRANSFORMS
+    assert bool(task.labels) != bool(task.score_range)
+    assert bool(task.choices) == (task.transform == "multiple_choice")
+    assert task.metrics
+    assert set(task.tfds) == set(task.files)
+    assert {"dev", "test"} <= set(task.files)
+    for split, tables in task.files.items():
+        assert list(tables) == list(task.tfds[split])
+    assert set(task.metrics) <= set(METRICS)
+    assert set(task.optional) <= set(task.files["test"])
+    assert not task.glue or set(task.glue) == set(task.files["test"])
+
+
+def test_glue_files_are_those_of_the_leaderboard():
+    files = {}
+    for task in TASKS.values():
+        files |= dict(task.glue.values())
+    assert files == {
+        "CoLA.tsv": 1063,
+        "SST-2.tsv": 1821,
+        "MRPC.tsv": 1725,
+        "STS-B.tsv": 1379,
+        "QQP.tsv": 390965,
+        "MNLI-m.tsv": 9796,
+        "MNLI-mm.tsv": 9847,
+        "QNLI.tsv": 5463,
+        "RTE.tsv": 3000,
+        "WNLI.tsv": 146,
+        "AX.tsv": 1104,
+    }
+
+
+def test_wnli_entailment_is_one():
+    # Its data has numbers only, where 1 means that the second sentence follows.
+    assert TASKS["wnli"].labels[1] == "entailment"

@@ -1,0 +1,78 @@
+import os
+import signal
+import sys
+import threading
+
+import pytest
+
+from gpt1_jax.training.signals import StopSignal, catch
+
+BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+
+@BOTH
+def test_outside_of_training_a_signal_interrupts_at_once(number):
+    with catch() as stop, pytest.raises(KeyboardInterrupt):
+        send(number)
+    assert stop.received()
+
+
+@BOTH
+def test_while_deferred_a_signal_is_a_request_and_says_so(number, capfd):
+    with catch() as stop:
+        with stop.deferred():
+            assert not stop.requested(1)
+            send(number)
+            assert stop.requested(1)
+            assert "stopping after this step" in capfd.readouterr().err
+            with pytest.raises(KeyboardInterrupt):
+                send(number)
+        with pytest.raises(KeyboardInterrupt):
+            send(number)
+
+
+def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
+    """As in a callback of the garbage collector, which must not raise."""
+    lost = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda args: lost.append(args.exc_type))
+
+    class Collected:
+        def __del__(self):
+            send(signal.SIGINT)
+
+    with catch() as stop:
+        Collected()
+        assert lost == [KeyboardInterrupt]
+        with stop.deferred():
+            assert stop.requested(1)
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGINT)
+    with catch():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_the_outermost_block_catches_for_all():
+    with catch() as outer:
+        with catch() as inner:
+            assert inner is outer
+        assert signal.getsignal(signal.SIGINT) == outer.receive
+
+
+def test_a_thread_catches_nothing():
+    found = []
+
+    def work():
+        with catch() as stop:
+            found.append(stop)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert isinstance(found[0], StopSignal) and not found[0].received()
