@@ -1,13 +1,17 @@
 """What tests share: eight devices, a compilation cache, a tiny model and run."""
 
+import hashlib
 import os
 import random
 from collections.abc import Callable
+from pathlib import Path
 
 # Before JAX is imported. A CPU with few cores would otherwise have too few threads
 # for the collectives of eight virtual devices to meet each other in time.
 os.environ.setdefault("NPROC", "16")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# For the processes that tests start as well.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 
 import jax
 import pytest
@@ -16,16 +20,20 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.ops import products
 
 jax.config.update("jax_num_cpu_devices", 8)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps compiled programs in pytest's cache folder, for quicker reruns."""
+    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
     if not hasattr(config, "cache"):  # -p no:cacheprovider
         return
-    jax.config.update("jax_compilation_cache_dir", str(config.cache.mkdir("jax")))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
+    # The name of a program leaves out how `row_major` splits its argument.
+    digest = hashlib.sha256(Path(products.__file__).read_bytes()).hexdigest()
+    cache = config.cache.mkdir(f"jax-{digest[:8]}")
+    jax.config.update("jax_compilation_cache_dir", str(cache))
     # An entry that another run is just writing is compiled again, not an error.
     config.addinivalue_line(
         "filterwarnings",

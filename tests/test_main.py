@@ -125,9 +125,9 @@ def test_two_processes_train_as_one_does(run_main, whole_run, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["rte", "copa"])
-def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path, task):
+def test_two_processes_fine_tune_as_one_does(pretrained, corpus_dir, tmp_path, task):
     """With dropout; one host has longer texts than the other."""
-    base = tiny_finetune_overrides(pretrained, tmp_path / "data", tmp_path / "xla")
+    base = tiny_finetune_overrides(pretrained, tmp_path / "data", corpus_dir / "xla")
     write_task(tmp_path / "data", task, train=32, dev=12, test=10, labelled_test=True)
     # Biases of keys and of choices have no gradient but rounding, and Adam divides a
     # gradient by its size: not by less than this.
@@ -195,9 +195,9 @@ def test_bad_input_of_fine_tuning_takes_one_line(pretrained, tmp_path, flags, pa
     assert not (tmp_path / "run").exists()
 
 
-def test_overrides_reach_the_runs(pretrained, tmp_path):
+def test_overrides_reach_the_runs(pretrained, corpus_dir, tmp_path):
     """Tuples on the command line, and what is shown: nothing but what was done."""
-    base = tiny_finetune_overrides(pretrained, tmp_path / "data", tmp_path / "xla")
+    base = tiny_finetune_overrides(pretrained, tmp_path / "data", corpus_dir / "xla")
     write_task(tmp_path / "data", "sst2", train=16, dev=8)
     code, output = run_program(
         "--config=configs/finetune.py:sst2+rte",

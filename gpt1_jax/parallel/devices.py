@@ -51,6 +51,9 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     """
     jax.config.update("jax_default_matmul_precision", matmul_precision)
     jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
+    # `ops.products.row_major` names its partitioning by an address in memory, new in
+    # every process; no program that calls it would ever be found again.
+    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
 
 
 def fetched_late(outputs: Iterable[Any]) -> Iterator[Any]:

@@ -4,9 +4,13 @@ import os
 from types import SimpleNamespace
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
-from gpt1_jax.parallel.devices import memory_bytes, peak_flops
+from gpt1_jax.ops.products import row_major
+from gpt1_jax.parallel.devices import configure, memory_bytes, peak_flops
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
 
 
 def devices_of(monkeypatch, number, **attributes):
@@ -48,3 +52,37 @@ def test_memory_bytes_is_the_limit_of_an_accelerator(monkeypatch):
 def test_memory_bytes_of_a_cpu_is_its_share_of_the_machine():
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     assert memory_bytes() == machine // 8
+
+
+@pytest.fixture
+def cache_of_its_own():
+    """Puts the settings of the cache and of the precision back after a test."""
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_default_matmul_precision",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_remove_custom_partitioning_ptr_from_cache_key",
+    )
+    before = {name: jax.config.values[name] for name in names}
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", False)
+    compilation_cache.reset_cache()
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def test_configure_keeps_programs_where_the_next_process_finds_them(
+    cache_of_its_own, tmp_path
+):
+    configure("default", str(tmp_path))
+    x = jax.device_put(jnp.ones((8, 2, 3)), batch_sharding(make_mesh()))
+    for _ in range(2):  # traced and compiled anew
+
+        def swapped_rows(x):
+            return row_major(x.swapaxes(1, 2))
+
+        jax.jit(swapped_rows)(x)
+    programs = [path.name for path in tmp_path.glob("jit_swapped_rows*-cache")]
+    assert len(programs) == 1, programs
