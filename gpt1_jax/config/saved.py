@@ -5,6 +5,7 @@ is therefore never taken from it: which folders of this machine are read and wri
 and how many processes work.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -12,19 +13,10 @@ from typing import Any, TypeVar
 from etils import epath
 
 from gpt1_jax.config.jobs import JOBS, JobConfig, load
-from gpt1_jax.config.sections import require
+from gpt1_jax.config.sections import ModelConfig, require
 
 Config = TypeVar("Config", bound=JobConfig)
 
-# Keys that are newer than some folders, with the value that does what those runs did.
-_NEWER: Mapping[str, Mapping[str, Any]] = {
-    "pretrain": {
-        "data.jsonl_field": "",
-        "data.valid_split": "documents",
-        "eval.max_batches": 0,
-    },
-    "finetune": {"data.packed_sizes": 0, "data.max_test_examples": 0},
-}
 # Keys that are gone, with the one value whose meaning is still there.
 _REMOVED = {"model.dropout_impl": "hash"}
 # Decided by whoever runs the program, whatever a folder says.
@@ -95,7 +87,7 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
             f"config.{key}={value!r} no longer exists; only {kept!r} does. Use the "
             "version of gpt1_jax that wrote it.",
         )
-    return unflatten({**_NEWER.get(str(job), {}), **flat})
+    return unflatten({**newer_keys(JOBS[str(job)]), **flat})
 
 
 def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
@@ -110,7 +102,7 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
       a sentence for each that differs from what was given.
     """
     given, held = flatten(config.to_dict()), flatten(saved)
-    newer = _NEWER.get(config.job, {})
+    newer = newer_keys(type(config))
     changed = {
         key: value
         for key, value in newer.items()
@@ -123,6 +115,18 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
         for key, value in changed.items()
     ]
     return load(unflatten({**given, **changed})), notes
+
+
+def newer_keys(cls: Any, prefix: str = "") -> dict[str, Any]:
+    """Keys of a configuration that older folders may lack, and their neutral values."""
+    keys: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        section = ModelConfig if field.name == "model" else field.type
+        if dataclasses.is_dataclass(section):
+            keys.update(newer_keys(section, f"{prefix}{field.name}."))
+        elif "neutral" in field.metadata:
+            keys[f"{prefix}{field.name}"] = field.metadata["neutral"]
+    return keys
 
 
 def _without_local(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,15 @@ from typing import Any
 DTYPES = ("float32", "bfloat16")
 
 
+def newer(neutral: Any) -> dict[str, Any]:
+    """Metadata of a field whose key is newer than some run folders.
+
+    Args:
+      neutral: the value that does what runs did before there was the key.
+    """
+    return {"neutral": neutral}
+
+
 def require(condition: bool, message: str) -> None:
     """Raises a ValueError with the message unless the condition holds."""
     if not condition:
@@ -120,8 +129,8 @@ class DataConfig:
     train: str
     valid: str
     valid_fraction: float
-    valid_split: str
-    jsonl_field: str
+    valid_split: str = dataclasses.field(metadata=newer("documents"))
+    jsonl_field: str = dataclasses.field(metadata=newer(""))
     tfds_feature: str
     tfds_data_dir: str
     cache_dir: str
@@ -242,7 +251,7 @@ class EvalConfig:
 
     every_steps: int
     batch_size: int
-    max_batches: int
+    max_batches: int = dataclasses.field(metadata=newer(0))
     sample_prompt: str
     sample_tokens: int
     sample_temperature: float

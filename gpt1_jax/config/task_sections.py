@@ -3,7 +3,7 @@
 import dataclasses
 import math
 
-from gpt1_jax.config.sections import not_negative, one_of, positive, require
+from gpt1_jax.config.sections import newer, not_negative, one_of, positive, require
 
 CUSTOM_TASK = "custom"
 
@@ -19,10 +19,10 @@ class TaskDataConfig:
     test: str
     max_train_examples: int
     max_dev_examples: int
-    max_test_examples: int
+    max_test_examples: int = dataclasses.field(metadata=newer(0))
     max_seq_len: int
     seq_len_buckets: tuple[int, ...]
-    packed_sizes: int
+    packed_sizes: int = dataclasses.field(metadata=newer(0))
 
     def __post_init__(self):
         one_of("data.source", self.source, ("tfds", "jsonl", "official", "files"))
