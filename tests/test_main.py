@@ -2,14 +2,17 @@
 
 import concurrent.futures
 import functools
+import os
 import signal
 import socket
 
 import numpy as np
 import pytest
-from tiny_run import ROOT, as_flags, assert_same_run, run_program, saved_state
+from etils import epath
+from tiny_run import as_flags, assert_same_run, run_program, saved_state
 from tiny_tasks import tiny_finetune_overrides, write_task
 
+from gpt1_jax.runs import lock
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.training.signals import EXIT_STOPPED
 
@@ -210,11 +213,50 @@ def test_overrides_reach_the_runs(pretrained, corpus_dir, tmp_path):
     names = sorted(path.name for path in (tmp_path / "run" / "sst2").iterdir())
     assert names == ["pretrained-seed3", "pretrained-seed5"]
     known = ("step ", "SST-2, seed ", "16 training", "Skipping RTE: ", "| ", "- RTE: ")
+    known += ("Results: ",)
     unknown = [x for x in output.splitlines() if x and not x.startswith(known)]
     assert len(unknown) == 2 and unknown[0].startswith("Ours is measured"), unknown
     assert unknown[1] == "Skipped:"
 
 
+SHOWS_ITS_FOLDER = """
+from gpt1_jax.jobs import pretrain
+pretrain.run = lambda config, workdir: print("in", workdir)
+"""
+
+
 def test_the_default_run_folder_is_named_by_job_and_preset():
-    text = (ROOT / "gpt1_jax" / "main.py").read_text()
-    assert 'os.path.join("runs", config.job, config.preset)' in text
+    flag = "--config=configs/pretrain.py:quickstart"
+    assert run_program(flag, before=SHOWS_ITS_FOLDER) == (
+        0,
+        "in runs/pretrain/quickstart\n",
+    )
+
+
+def test_a_second_process_in_the_same_folder_is_refused(run_main, tmp_path):
+    with lock.owned(epath.Path(tmp_path)):
+        code, output = run_main(tmp_path)
+    assert code == 1
+    assert f"is in use by process {os.getpid()}" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--config=configs/pretrain.py", "--config.model.num_layer=3"], "num_layers?"),
+        (["--config=configs/pretrain.py:huge"], "paper, paper_1m, small, quickstart"),
+        (["--config=configs/no.py"], "there is no such file"),
+        ([], "name a job with --config=configs/NAME.py"),
+    ],
+    ids=str,
+)
+def test_wrong_flags_print_one_line(flags, line):
+    code, output = run_program(*flags)
+    assert code == 1
+    assert line in output.splitlines()[0] and "Traceback" not in output
+
+
+def test_help_is_for_people():
+    code, output = run_program("--help")
+    assert code == 0 and "configs/finetune.py" in output
