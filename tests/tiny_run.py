@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+
+from gpt1_jax.training import steps
 
 ROOT = Path(__file__).parents[1]
 TIME_KEYS = {"step_seconds", "tokens_per_second", "examples_per_second"}
@@ -122,3 +125,20 @@ def assert_same_run(left, right, step):
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
     assert metrics_without_times(left) == metrics_without_times(right)
+
+
+def poison(monkeypatch, bad_steps):
+    """Makes the loss of the given steps NaN."""
+    update = steps.update
+
+    def poisoned(state, batch, noise, loss_fn, *rest):
+        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
+        factor = jnp.where(bad, jnp.nan, 1.0)
+
+        def bad_loss_fn(*arguments):
+            loss, metrics = loss_fn(*arguments)
+            return loss * factor, metrics
+
+        return update(state, batch, noise, bad_loss_fn, *rest)
+
+    monkeypatch.setattr(steps, "update", poisoned)

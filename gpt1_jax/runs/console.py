@@ -1,14 +1,10 @@
-"""What a run shows: lines that do not break a progress bar."""
+"""What a run shows, on the process that writes."""
 
-import sys
-
-import tqdm
-
+from gpt1_jax.data import progress
 from gpt1_jax.parallel.processes import is_main_process
 
 
 def say(text: str) -> None:
-    """Shows text, on the process that writes."""
+    """Shows a line that does not break a progress bar."""
     if is_main_process():
-        tqdm.tqdm.write(text, file=sys.stdout)
-        sys.stdout.flush()
+        progress.say(text)

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
@@ -13,6 +12,7 @@ from tiny_run import (
     as_flags,
     assert_same_run,
     metrics_without_times,
+    poison,
     run_program,
     saved_state,
 )
@@ -23,7 +23,6 @@ from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.checkpoints import BEST, read_params
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.training import steps
 from gpt1_jax.training.signals import EXIT_STOPPED, Stopped, StopSignal
 
 START = {"init_from": "runs/pretrain/tiny"}
@@ -215,23 +214,6 @@ def test_files_that_have_changed_in_place_are_refused(start, tmp_path, monkeypat
     write_lines(data / "train.jsonl", rows("sst2", 16, seed=7))
     with pytest.raises(ValueError, match=r"The corpus of this run .*other text"):
         start(data__dir=str(data.parent))
-
-
-def poison(monkeypatch, bad_steps):
-    """Makes the loss of the given steps NaN."""
-    update = steps.update
-
-    def poisoned(state, batch, noise, loss_fn, *rest):
-        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
-        factor = jnp.where(bad, jnp.nan, 1.0)
-
-        def bad_loss_fn(*arguments):
-            loss, metrics = loss_fn(*arguments)
-            return loss * factor, metrics
-
-        return update(state, batch, noise, bad_loss_fn, *rest)
-
-    monkeypatch.setattr(steps, "update", poisoned)
 
 
 def test_nonfinite_losses_are_skipped_and_too_many_stop_the_run(

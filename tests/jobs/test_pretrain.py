@@ -1,16 +1,20 @@
 """The job of pre-training, from text to a run folder."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_run import assert_same_run, load_config, metrics_without_times, saved_state
+from tiny_run import (
+    assert_same_run,
+    load_config,
+    metrics_without_times,
+    poison,
+    saved_state,
+)
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import language_model
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.training import steps
 from gpt1_jax.training.signals import Stopped, StopSignal
 
 
@@ -148,23 +152,6 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
     finally:
         changed.unlink()
     np.testing.assert_equal(saved_state(tmp_path, 12), before)
-
-
-def poison(monkeypatch, bad_steps):
-    """Makes the loss of the given steps NaN."""
-    update = steps.update
-
-    def poisoned(state, batch, noise, loss_fn, *rest):
-        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
-        factor = jnp.where(bad, jnp.nan, 1.0)
-
-        def bad_loss_fn(*arguments):
-            loss, metrics = loss_fn(*arguments)
-            return loss * factor, metrics
-
-        return update(state, batch, noise, bad_loss_fn, *rest)
-
-    monkeypatch.setattr(steps, "update", poisoned)
 
 
 def test_a_nonfinite_loss_is_skipped_and_counted(tiny_config, tmp_path, monkeypatch):
