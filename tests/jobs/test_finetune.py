@@ -19,6 +19,7 @@ from tiny_run import (
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax.data import tokenizers
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.checkpoints import BEST, read_params
@@ -290,7 +291,7 @@ def test_a_fine_tuned_run_is_no_start(start, finetuned):
 def test_a_start_with_another_tokenizer_is_refused(start, pretrained, tmp_path):
     source = copied(pretrained, tmp_path / "pretrained")
     words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
-    other = tokenizers.SentencePieceTokenizer.train(words, 60)
+    other = SentencePieceTokenizer.train(words, 345)
     shutil.rmtree(source / "tokenizer")
     other.save(source / "tokenizer")
     with pytest.raises(ValueError, match=r"is not the one its checkpoint of step 12"):

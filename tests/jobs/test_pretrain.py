@@ -73,7 +73,7 @@ def test_every_option_trains(tiny_config, tmp_path, overrides):
     losses = [
         r["loss"] for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
     ]
-    assert len(losses) == 4 and all(5.0 < loss < 5.6 for loss in losses)
+    assert len(losses) == 4 and all(abs(loss - np.log(512)) < 0.3 for loss in losses)
     traced = list((tmp_path / "profile").rglob("*.xplane.pb"))
     assert len(traced) == config.log.profile_steps
 
