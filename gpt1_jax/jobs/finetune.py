@@ -269,6 +269,7 @@ def _run_one(
     config = run_folder.begin(folder, planned.config)
     run_folder.write(folder, config, source.tokenizer)
     say(_description(config, source, setting))
+    say(f"Run folder: {folder}")
     fit(_plan(planned._replace(config=config), source, setting))
     result = _conclude(planned, source, setting)
     if is_main_process():

@@ -98,7 +98,7 @@ def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
     step = make_pretrain_step(model, optimizer, parts)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
     run_folder.write(folder, config, tokenizer)
-    say(_description(config, model, corpus, num_steps, parts))
+    say(_description(config, model, corpus, num_steps, parts, folder))
     return Plan(
         config=config,
         folder=folder,
@@ -190,6 +190,7 @@ def _description(
     corpus: Corpus,
     num_steps: int,
     parts: int,
+    folder: epath.Path,
 ) -> str:
     """What is about to happen."""
     tokens_per_step = config.train.batch_size * model.max_seq_len
@@ -201,5 +202,6 @@ def _description(
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
         f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"
         f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens ({epochs:.2f} epochs)"
-        f"{in_parts} on {jax.device_count()} x {jax.devices()[0].device_kind}"
+        f"{in_parts} on {jax.device_count()} x {jax.devices()[0].device_kind}, in "
+        f"{folder}"
     )

@@ -1,5 +1,6 @@
 """One fine-tuned run, from a pre-trained folder to predictions."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.checkpoints import BEST, read_params
 from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.training.signals import EXIT_STOPPED, Stopped, StopSignal
 
 START = {"init_from": "runs/pretrain/tiny"}
@@ -86,6 +88,24 @@ def test_a_run_writes_its_folder(finetuned, pretrained):
 
 def test_evaluations_are_at_the_epochs_ends_and_early_in_the_first(finetuned):
     assert list(measured(finetuned)) == [2, 4, 8, 12]
+
+
+def test_the_first_metric_ranks_and_early_evaluations_end_with_the_epoch(
+    start, finetune_base, tmp_path, monkeypatch
+):
+    plans = []
+
+    def stop(plan):
+        plans.append(plan)
+        raise Stopped("far enough")
+
+    monkeypatch.setattr(finetune, "fit", stop)
+    task = dataclasses.replace(TASKS["sst2"], metrics=("matthews", "accuracy"))
+    monkeypatch.setattr(finetune, "select_tasks", lambda config: ([task], config))
+    with pytest.raises(Stopped):
+        start(eval__first_epoch_steps=(1, 2, 4, 5, 100))
+    assert plans[0].best == ("valid_matthews", True)
+    assert plans[0].evaluate_every == 4 and plans[0].evaluate_also == (1, 2)
 
 
 def test_every_evaluated_state_is_saved(start):

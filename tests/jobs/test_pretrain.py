@@ -43,6 +43,13 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
     assert last["valid_bits_per_word"] == pytest.approx(
         last["valid_nats_per_word"] / np.log(2)
     )
+    corpus, _ = corpora.prepare(config.data, config.tokenizer, progress=False)
+    assert corpus.valid.tokens / corpus.valid.words != pytest.approx(
+        corpus.train.tokens / corpus.train.words, rel=1e-4
+    )
+    assert last["valid_nats_per_word"] == pytest.approx(
+        last["valid_loss"] * corpus.valid.tokens / corpus.valid.words
+    )
     steps = [r["step"] for r in records if "loss" in r]
     assert steps == list(range(2, 61, 2))
     for name in ("config.json", "tokenizer/tokenizer.json", "plots/loss.png"):
