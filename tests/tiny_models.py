@@ -72,3 +72,8 @@ def mean_loss(config, params, tokens, noise=None):
 
 loss_and_gradient = jax.jit(jax.value_and_grad(mean_loss, argnums=1), static_argnums=0)
 jitted_init = jax.jit(language_model.init_params, static_argnums=0)
+
+
+def count_params(params):
+    """Number of parameters in a tree of arrays or of their shapes."""
+    return sum(leaf.size for leaf in jax.tree.leaves(params))

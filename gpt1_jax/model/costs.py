@@ -1,16 +1,8 @@
 """What a model costs: parameters, memory and floating-point operations."""
 
-from typing import Any
-
-import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-
-
-def count_params(params: Any) -> int:
-    """Number of parameters: 116,534,784 at the paper's size and vocabulary."""
-    return sum(leaf.size for leaf in jax.tree.leaves(params))
 
 
 def num_params(model: ModelConfig) -> int:

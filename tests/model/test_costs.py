@@ -2,10 +2,10 @@
 
 import jax
 import pytest
-from tiny_models import PAPER
+from tiny_models import PAPER, count_params
 
 from gpt1_jax.model.costs import (
-    count_params,
+    num_params,
     train_activation_bytes,
     train_flops_per_token,
 )
@@ -17,6 +17,7 @@ def test_params_at_paper_size_number_116534784(tiny_model_config):
     config = tiny_model_config(**PAPER)
     params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
     assert count_params(params) == 116_534_784
+    assert num_params(config) == 116_534_784
     assert count_params(params["h_0"]) == 7_087_872
     sizes = {True: 0, False: 0}
     decayed = jax.tree.leaves(decay_mask(params))

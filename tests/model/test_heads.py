@@ -7,11 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from made_up_batches import made_up_batch
-from tiny_models import PAPER
+from tiny_models import PAPER, count_params
 
 from gpt1_jax.model import heads, language_model
 from gpt1_jax.model.context import Context
-from gpt1_jax.model.costs import count_params
 from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 
