@@ -1,7 +1,7 @@
-"""The one door: `python -m gpt1_jax.main --config=configs/NAME.py[:preset]`.
+"""The entry point: `python -m gpt1_jax.main --config=configs/NAME.py[:preset]`.
 
-Kept short: logic that can be tested is in the package. Heavy imports wait until the
-flags are read, so that worker processes, which import this file again, start fast.
+Kept short: testable logic is in the other modules. Heavy imports wait until the flags
+are read, so that worker processes, which import this file again, start fast.
 """
 
 import importlib
@@ -67,7 +67,7 @@ def _exit(problem: str) -> NoReturn:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Reads the flags; a wrong one is one line, not the parser's traceback."""
+    """Reads the flags; a bad one prints one line, not the parser's traceback."""
     if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
         print(usage.describe(argv))
         sys.exit()

@@ -18,7 +18,7 @@ def make_sampler(model: ModelConfig, temperature: float, top_k: int) -> Sampler:
     Every token takes a forward pass over the whole sequence; there is no cache.
 
     Args:
-      model: to sample from.
+      model: configuration of the model to sample from.
       temperature: divides the logits; above 0.
       top_k: the number of most likely tokens to draw from; 0 draws from all.
 

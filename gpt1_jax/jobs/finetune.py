@@ -1,4 +1,4 @@
-"""The job of fine-tuning: every task, start and seed asked for, and their table."""
+"""The fine-tuning job: every task, start and seed requested, and their table."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
 from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
 
-ALL_RESULTS_FILE = "all_results.json"  # of several; a folder may come to hold both
+ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up with both
 
 
 class Planned(NamedTuple):
@@ -52,7 +52,7 @@ class Planned(NamedTuple):
     folder: epath.Path
 
 
-Result = tuple[Planned, Mapping[str, Any]]  # of a run: its results.json
+Result = tuple[Planned, Mapping[str, Any]]  # a run and its results.json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,17 +72,18 @@ class Setting:
 
 
 def run(config: FinetuneConfig, workdir: str) -> None:
-    """Fine-tunes on all tasks asked for; a run that is finished is not repeated.
+    """Fine-tunes on all tasks requested; finished runs are not repeated.
 
-    A single run is in `workdir` itself; several are in TASK/START-seedN below it.
+    A single run uses `workdir` itself; several use TASK/START-seedN below it.
 
     Args:
-      config: of the job.
-      workdir: its folder.
+      config: the job's configuration.
+      workdir: the job's folder.
 
     Raises:
-      ValueError, OSError: what does not fit, before any long work.
-      Stopped: after a signal; the same command goes on.
+      ValueError, OSError: if the configuration, data or folder cannot be used, before
+        any long work.
+      Stopped: after a signal; the same command resumes.
     """
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
     tasks, config = select_tasks(config)
@@ -127,7 +128,7 @@ def _planned(
 def _run_all(
     plan: list[Planned], source: TrainedRun
 ) -> tuple[list[Result], dict[str, str]]:
-    """The results of all runs, and why tasks were skipped."""
+    """Carries out all runs; returns their results and why tasks were skipped."""
     results: list[Result] = []
     skipped: dict[str, str] = {}
     setting: Setting | None = None
@@ -150,7 +151,7 @@ def _run_all(
 
 
 def _by_task(results: list[Result]) -> dict[str, dict[str, list[Any]]]:
-    """Results by task and start, as tables take them."""
+    """Results by task and start, as the tables take them."""
     by_task: dict[str, dict[str, list[Any]]] = {}
     for planned, result in results:
         by_start = by_task.setdefault(planned.task.name, {})
@@ -159,7 +160,7 @@ def _by_task(results: list[Result]) -> dict[str, dict[str, list[Any]]]:
 
 
 def _pack_glue(folder: epath.Path, results: list[Result]) -> None:
-    """One zip for the leaderboard, of each task's run with the best dev score."""
+    """Writes a zip for the leaderboard, of each task's run with the best dev score."""
     best: dict[str, Result] = {}
     for planned, result in results:
         task = planned.task
@@ -175,7 +176,7 @@ def _pack_glue(folder: epath.Path, results: list[Result]) -> None:
 
 
 def _finished(planned: Planned) -> Mapping[str, Any] | None:
-    """The results of a run, if they are there."""
+    """The results of a run, if it has finished."""
     if not (planned.folder / RESULTS_FILE).exists():
         return None
     run_folder.begin(planned.folder, planned.config)
@@ -187,7 +188,7 @@ def _set_up(
 ) -> Setting | None:
     """Reads a task's data and decides what its runs share.
 
-    Where there is no data, and other tasks are left, says so.
+    If data is missing, and there are other tasks, says so and returns None.
     """
     task, config = planned.task, planned.config
     mesh = make_mesh()
@@ -229,10 +230,10 @@ def _set_up(
 
 
 def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
-    """Updates of an epoch, whose last partial batch is dropped, and of the run.
+    """Updates per epoch, without its last partial batch, and in the whole run.
 
     Raises:
-      ValueError: if there are fewer examples than a batch takes, or no update at all.
+      ValueError: if there are too few examples for one batch, or no update at all.
     """
     per_epoch = num_examples // config.train.batch_size
     if not per_epoch:
@@ -252,7 +253,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
 def _init(
     model: ModelConfig, head: Head, optimizer: Optimizer, transfer_layers: int | None
 ):
-    """(key, pre-trained parameters) -> the state before the first step."""
+    """Makes (key, pre-trained parameters) -> the state before the first step."""
 
     def init(key: jax.Array, pretrained: Params) -> TrainState:
         params = transfer.start_params(model, head, pretrained, transfer_layers, key)
@@ -264,7 +265,7 @@ def _init(
 def _run_one(
     planned: Planned, source: TrainedRun, setting: Setting, *, keep: bool
 ) -> Mapping[str, Any]:
-    """Runs one run to its end; its results."""
+    """Takes one run to its end; returns its results."""
     folder = planned.folder
     config = run_folder.begin(folder, planned.config)
     run_folder.write(folder, config, source.tokenizer)
@@ -288,7 +289,7 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
     early = (
         step
         for step in config.eval.first_epoch_steps
-        if step < setting.steps_per_epoch  # released code: in the first epoch alone
+        if step < setting.steps_per_epoch  # released code: only in the first epoch
     )
     return Plan(
         config=config,
@@ -341,7 +342,7 @@ def _description(config: FinetuneConfig, source: TrainedRun, setting: Setting) -
 
 
 def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[str, Any]:
-    """Scores and predictions of the best checkpoint of a run."""
+    """Scores the best checkpoint of a run and writes its predictions."""
     config, task, data = planned.config, planned.task, setting.data
     best = read_params(planned.folder, BEST)
     train_labels, dev_labels = (
@@ -367,7 +368,7 @@ def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[st
 
 
 def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str, Any]:
-    """Writes what was predicted for a split; its scores, if it has labels."""
+    """Writes the predictions for a split; returns its scores, if it has labels."""
     task = planned.task
     predictions, probabilities = read_outputs(task, logits)
     if is_main_process():

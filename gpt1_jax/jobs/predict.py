@@ -1,4 +1,4 @@
-"""The job of labelling new text with a fine-tuned model."""
+"""The prediction job: labels new text with a fine-tuned model."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 
 
 def run(config: PredictConfig, workdir: str) -> None:
-    """Prints, or writes, label and probabilities of each example.
+    """Prints or writes the label and probabilities of each example.
 
     Args:
       config: the model and the text.
@@ -73,7 +73,7 @@ def run(config: PredictConfig, workdir: str) -> None:
 def _predict(
     config: PredictConfig, source: TrainedRun, task: Task, examples: list[Example]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Labels or scores, and probabilities, of examples."""
+    """The labels (or scores) and probabilities of examples."""
     padding = Padding.of(source.config.data, source.model.max_seq_len)
     encoded = encode_examples(task, examples, source.tokenizer, padding.longest)
     mesh = make_mesh()
@@ -90,7 +90,7 @@ def _table(
     predictions: np.ndarray,
     probabilities: np.ndarray,
 ) -> Iterator[list[str]]:
-    """Lines for people: what was predicted, how surely, of which text."""
+    """Rows for people: the prediction, its probabilities and the text."""
     names = list(task.labels)
     yield ["label" if names else "score", *(f"P({name})" for name in names), "text"]
     for example, prediction, row in zip(

@@ -1,4 +1,4 @@
-"""The job of pre-training: from text to a trained model (sec. 3.1)."""
+"""The pre-training job: from text to a trained model (sec. 3.1)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -50,16 +50,17 @@ and see configs/pretrain.py:quickstart for a run of minutes."""
 
 
 def run(config: PretrainConfig, workdir: str) -> None:
-    """Pre-trains in a run folder, or goes on with the run that is in it.
+    """Pre-trains in a run folder, or continues the run already in it.
 
     Args:
-      config: of the run.
-      workdir: its folder, made if need be.
+      config: the run's configuration.
+      workdir: the run folder, created if missing.
 
     Raises:
-      ValueError, OSError: what does not fit, before any long work.
+      ValueError, OSError: if the configuration, data or folder cannot be used, before
+        any long work.
       Stopped: after a signal, once the state is saved.
-      FloatingPointError: when training has broken down.
+      FloatingPointError: if training has broken down.
     """
     folder = run_folder.locate(workdir)
     with lock.owned(folder):
@@ -73,7 +74,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
 
 
 def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
-    """Prepares the corpus and decides all about the run."""
+    """Prepares the corpus and decides everything about the run."""
     mesh = make_mesh()
     check_batches(config.train, config.eval.batch_size, mesh)
     eval_sequences = config.eval.batch_size // data_parallelism(mesh)
@@ -125,7 +126,7 @@ def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
 
 
 def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
-    """Updates of the whole run; also refuses a corpus or schedule that is too short."""
+    """Updates in the whole run; also refuses too short a corpus or schedule."""
     seq_len = config.model["max_seq_len"]
     windows.check_long_enough(corpus, "train", seq_len)
     windows.check_long_enough(corpus, "valid", seq_len)
@@ -151,7 +152,7 @@ def _evaluation(
     tokenizer: Tokenizer,
     mesh: jax.sharding.Mesh,
 ) -> loop.Evaluate:
-    """Validation loss, and a sample of text."""
+    """Makes the function that computes validation loss and samples text."""
     held_out = windows.ValidWindows(
         open_split(corpus, "valid"),
         model.max_seq_len,

@@ -1,4 +1,4 @@
-"""The model of the paper: the only room that imports Flax.
+"""The paper's model: the only subpackage that imports Flax.
 
-The letters of shapes are those of `gpt1_jax.ops`.
+Shape letters are those of `gpt1_jax.ops`.
 """

@@ -11,13 +11,13 @@ from gpt1_jax.ops.packing import Packing
 class Context(NamedTuple):
     """How to run a forward pass; by default without dropout, on whole sequences."""
 
-    noise: Noise | None = None  # of this training step; None is no dropout
+    noise: Noise | None = None  # for this training step; None is no dropout
     packing: Packing | None = None  # leaves out the padding behind sequences
 
     def token_rows(self) -> jax.Array | None:
-        """[S, R], the numbers of packed tokens for dropout; None if not packed.
+        """[S, R], each packed token's row for dropout; None without packing or noise.
 
-        They are those of the tokens in the padded batch, and so are the masks.
+        Rows are numbered as in the padded batch, so the masks are the same.
         """
         if self.noise is None or self.packing is None:
             return None

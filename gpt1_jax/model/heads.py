@@ -2,7 +2,7 @@
 
 An example has C sequences (Figure 1), each with an extract token. The head reads the
 hidden states there: summed over the sequences of an example (one text, or two in both
-orders), or one by one where the sequences are choices.
+orders), or one by one if the sequences are choices.
 """
 
 import functools
@@ -27,8 +27,8 @@ class Head(NamedTuple):
 
     num_outputs: int  # K: classes, choices, or 1
     per_choice: bool  # one output for each of the C sequences, K = C
-    dropout: float  # rate, of the head's input
-    extract_token: int  # the head reads the states at its first place
+    dropout: float  # rate, on the head's input
+    extract_token: int  # the head reads the state where it first occurs
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
@@ -57,12 +57,12 @@ def apply(
     """Runs a fine-tuned model on examples (eq. 3).
 
     Args:
-      model: of the decoder.
-      head: of the task.
-      params: as from `init_params`.
+      model: configuration of the decoder.
+      head: the task's head.
+      params: as returned by `init_params`.
       tokens: [B, C, T]; each sequence holds the extract token.
-      context: dropout, whose `noise.rows` number the B examples, and the packing of
-        the B C sequences.
+      context: dropout, with the B examples as `noise.rows`, and the packing of the
+        B C sequences.
 
     Returns:
       Logits [B, K] float32 before the softmax over classes or choices, and the
@@ -90,7 +90,7 @@ def _dense(head: Head) -> nn.Module:
 
 
 def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:
-    """The noise of B examples as that of their B C sequences."""
+    """The noise for B C sequences, from that for their B examples."""
     if noise is None:
         return None
     rows = noise.rows[:, None] * num_seqs + jnp.arange(num_seqs, dtype=jnp.uint32)
@@ -100,7 +100,7 @@ def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:
 def _at_token(
     hidden: jax.Array, tokens: jax.Array, token: int, packing: Packing | None
 ) -> jax.Array:
-    """[N, D], the states where a token first stands in each sequence."""
+    """[N, D], the states where a token first occurs in each sequence."""
     places = jnp.argmax(tokens == token, axis=1)[:, None]
     if packing is not None:
         places = jnp.take_along_axis(packing.slots, places, axis=1)

@@ -1,7 +1,7 @@
 """A language model as pure functions: parameters, hidden states, logits, losses.
 
 These functions hide which kind of model a configuration describes; the rest of the
-package knows only them.
+package uses only them.
 """
 
 import functools
@@ -22,10 +22,10 @@ class Output(NamedTuple):
     """What a language model computes; its logits are `hidden @ unembedding.T`."""
 
     hidden: jax.Array  # [N, T, D], or [S, R, D] of packed tokens
-    unembedding: jax.Array  # [rows, D]: V tokens, then T positions if configured
+    unembedding: jax.Array  # [rows, D]: V tokens, then positions if configured
 
 
-@functools.partial(jax.jit, static_argnums=0)  # which leaves out the forward pass
+@functools.partial(jax.jit, static_argnums=0)  # jit drops the forward pass
 def init_params(model: ModelConfig, key: jax.Array) -> Params:
     """Fresh parameters: matrices N(0, 0.02^2), biases 0, gains 1 (sec. 4.1)."""
     tokens = jnp.zeros((1, model.max_seq_len), jnp.int32)
@@ -42,7 +42,7 @@ def apply(
 
     Args:
       model: sizes, dropout rates and implementations.
-      params: as from `init_params`.
+      params: as returned by `init_params`.
       tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
       context: dropout and packing.
     """
@@ -61,10 +61,10 @@ def next_token_loss(
     """Weighted sum of next-token losses (eq. 1), for training; a scalar in nats.
 
     Args:
-      model: its dtype and `loss_chunk`.
-      output: of `apply` on the tokens.
-      tokens: [N, T], packed as `output` is.
-      weights: [N, T] float32; column t weighs the loss of token t + 1.
+      model: its dtype and `loss_chunk` are used.
+      output: what `apply` returned for the tokens.
+      tokens: [N, T], or packed [S, R] if `output` is.
+      weights: float32, shaped like `tokens`; column t weighs the loss of token t + 1.
     """
     dtype = jnp.dtype(model.dtype)
     return losses.next_token_loss(*output, tokens, weights, dtype, model.loss_chunk)
@@ -74,8 +74,8 @@ def next_token_nll(model: ModelConfig, output: Output, tokens: jax.Array) -> jax
     """-log P of every token given those before it, for evaluation; nats.
 
     Args:
-      model: its dtype and `loss_chunk`.
-      output: of `apply` on the tokens.
+      model: its dtype and `loss_chunk` are used.
+      output: what `apply` returned for the tokens.
       tokens: [N, T].
 
     Returns:

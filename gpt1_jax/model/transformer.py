@@ -36,10 +36,10 @@ def block_site(layer: int | jax.Array, place: int) -> int | jax.Array:
 class Transformer(nn.Module):
     """The decoder: token and position embeddings, then L blocks (eq. 2).
 
-    Parameters, all float32: `wte` [V, D], `wpe` [T, D] and, for each layer,
+    Parameters, all float32: `wte` [V, D], `wpe` [max_seq_len, D] and, for each layer,
     `h_{layer}/{attn/{c_attn,c_proj},mlp/{c_fc,c_proj}}/{kernel,bias}` and
-    `h_{layer}/{ln_1,ln_2}/{scale,bias}`. The tree does not depend on how the layers
-    are run.
+    `h_{layer}/{ln_1,ln_2}/{scale,bias}`. The tree is the same however the layers are
+    run.
     """
 
     config: ModelConfig
@@ -140,14 +140,14 @@ def embed(
     """h_0 = U W_e + W_p (eq. 2) and the output matrix, with embedding dropout.
 
     Args:
-      cfg: of the model.
+      cfg: the model's configuration.
       wte, wpe: [V, D] and [max_seq_len, D].
       tokens: [N, T].
       context: dropout and packing.
 
     Returns:
-      h_0 [N, T, D], or [S, R, D] if packed. The rows [rows, D] of the softmax: V
-      tokens, then `max_seq_len` positions if configured.
+      h_0 [N, T, D], or [S, R, D] if packed; and the softmax rows [rows, D]: V tokens,
+      then `max_seq_len` positions if configured.
 
     Raises:
       ValueError: if T exceeds `max_seq_len`.

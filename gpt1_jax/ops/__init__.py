@@ -1,8 +1,8 @@
 """Functions of arrays: no Flax, no configuration.
 
-What is written for speed stands beside the plain formula that it must equal.
+Code written for speed stands beside the plain formula that it must equal.
 
-Letters of shapes, in comments, docstrings and einsums of the whole package: B batch,
+Shape letters in the comments, docstrings and einsums of the whole package: B batch,
 C choices or orderings of an example, N sequences (B, or B C), T position (S where a
 second one is needed), D embed, H heads, K head dim, F mlp, L layers, V vocabulary.
 Packed tokens are [S, R]: S groups of R places.

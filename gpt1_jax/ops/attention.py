@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from gpt1_jax.ops.dropout import Noise, dropout, keep_mask, keep_scale, site_words
 from gpt1_jax.ops.products import product, row_major, transposed_product
 
-MASKED_SCORE = -1e9  # replaces the score of a key after the query (released code)
+MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released code)
 BLOCK_SIZE = 128  # positions computed together
 
 
@@ -22,7 +22,7 @@ def plain_causal_attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """The formula of `causal_attention`; autodiff of it keeps [T, T] arrays."""
+    """The formula of `causal_attention`; its autodiff keeps [T, T] arrays."""
     seq_len, head_dim = query.shape[1], query.shape[-1]
     scores = jnp.einsum(
         "NTHK,NSHK->NHTS", query, key, preferred_element_type=jnp.float32
@@ -50,13 +50,13 @@ def causal_attention(
     """softmax(Q K^T / sqrt(K)) V over the keys at or before each query (sec. 3.1).
 
     The operands of the products have the inputs' dtype; the softmax is float32.
-    Computed in blocks: those that causality hides are skipped, and no [T, T] array is
-    kept for the backward pass, so that the memory kept grows with T, not its square.
+    Computed in blocks: those hidden by causality are skipped, and no [T, T] array is
+    kept for the backward pass, so the memory kept grows with T, not its square.
 
     Args:
       query, key, value: [N, T, H, K].
-      dropout_rate: of the probabilities, after the softmax.
-      noise: of this step; None for no dropout.
+      dropout_rate: for the probabilities, after the softmax.
+      noise: this step's; None for no dropout.
       site: dropout site of the probabilities.
 
     Returns:
@@ -68,7 +68,7 @@ def causal_attention(
     return _blocked(query, key, value, mask, dropout_rate)
 
 
-# What decides a dropout mask: its key as words [2], and the global rows [N].
+# What determines a dropout mask: its key as words [2], and the global rows [N].
 _Mask = tuple[jax.Array, jax.Array]
 
 
@@ -84,7 +84,7 @@ def _blocked(
 
 
 def _blocked_fwd(query, key, value, mask, dropout_rate):
-    """Block after block of queries, each with the keys that it sees."""
+    """One block of queries after another, each with the keys that it sees."""
     query = _heads_first(query)
     key_value = _heads_first(jnp.concatenate([key, value], axis=2))  # [N, 2 H, T, K]
     outputs, log_sums = [], []
@@ -107,12 +107,12 @@ def _blocked_fwd(query, key, value, mask, dropout_rate):
 
 
 def _blocked_bwd(dropout_rate, residuals, grad):
-    """Block after block of keys, each with the queries that see it.
+    """One block of keys after another, each with the queries that see it.
 
-    Probabilities and masks are formed again. With P the probabilities, M the scaled
-    mask and A = P * M: dV = A^T dO, dS = P * (dO V^T * M - rowsum(dO * O)),
-    dQ = dS K, dK = dS^T Q. A single product gives Q K^T and dO V^T; it needs dO, so
-    XLA can not form Q K^T in the forward pass already and keep it.
+    Probabilities and masks are recomputed. With P the probabilities, M the scaled mask
+    and A = P * M: dV = A^T dO, dS = P * (dO V^T * M - rowsum(dO * O)) / sqrt(K),
+    dQ = dS K, dK = dS^T Q. A single product gives both Q K^T and dO V^T; it needs dO,
+    so XLA cannot compute Q K^T in the forward pass and keep it.
     """
     query, key_value, output, log_sum, mask = residuals
     dtype, (_, heads, seq_len, head_dim) = query.dtype, query.shape

@@ -3,7 +3,7 @@
 Whether an element is kept is decided by a counter hash of (seed, step, site, global
 index of the element), 16 random bits per element. The mask is therefore the same on
 one device or many, for a whole batch or its accumulated parts, in a scan or unrolled,
-before or after a restart. It is never stored: the backward pass forms it again.
+before or after a restart. It is never stored: the backward pass recomputes it.
 """
 
 import functools
@@ -19,7 +19,7 @@ Window = Sequence[tuple[int, int]]  # (start, size) along each axis of a row
 
 
 class Noise(NamedTuple):
-    """What decides the dropout masks of one training step; None is no dropout."""
+    """What determines the dropout masks of one training step; None is no dropout."""
 
     key: jax.Array  # typed key of (seed, step)
     rows: jax.Array  # [N] uint32, the global index of each sequence of the batch
@@ -43,9 +43,9 @@ def dropout(
 
     Args:
       x: [N, ...] floats; axis 0 runs over `noise.rows`.
-      rate: the probability of zero, rounded to a multiple of 2**-16. The scale is the
-        inverse of the rounded one, so that the expectation is exact.
-      noise: of this step; None returns `x`.
+      rate: the probability of zero, rounded to a multiple of 2**-16. The scale comes
+        from the rounded rate, so the expectation is exact.
+      noise: this step's; None returns `x`.
       site: the number of this dropout in the forward pass.
       rows: global row indices if they are not `noise.rows`; x is [*rows.shape, ...].
 
@@ -66,7 +66,7 @@ def site_words(noise: Noise, site: int | jax.Array) -> jax.Array:
 def plain_dropout(
     x: jax.Array, words: jax.Array, rows: jax.Array, rate: float
 ) -> jax.Array:
-    """The formula of `dropout`; autodiff of it keeps the mask."""
+    """The formula of `dropout`; its autodiff keeps the mask."""
     scaled = (x.astype(jnp.float32) * keep_scale(rate)).astype(x.dtype)
     return jnp.where(keep_mask(words, rows, x.shape[rows.ndim :], rate), scaled, 0)
 
@@ -81,7 +81,7 @@ def _dropout_fwd(x, words, rows, rate):
 
 
 def _dropout_bwd(rate, residuals, grad):
-    """Dropout is linear in its input: the gradient is dropped as the input was."""
+    """Dropout is linear: the gradient is masked and scaled as the input was."""
     words, rows = residuals
     return _dropout(grad, words, rows, rate), None, None
 
@@ -90,7 +90,7 @@ _dropout.defvjp(_dropout_fwd, _dropout_bwd)
 
 
 def keep_scale(rate: float) -> np.float32:
-    """1 / P(an element is kept), the factor of what is kept."""
+    """1 / P(an element is kept), the factor applied to kept elements."""
     return np.float32(2**16 / (2**16 - _threshold(rate)))  # bfloat16 is too coarse
 
 
@@ -118,14 +118,14 @@ def random_bits(
     """16 random bits for every element of the given global rows.
 
     Element e of row r has the flat index i = r * prod(row_shape) + e. Its bits are
-    half `i % 2` of the 32-bit hash of the counter `i // 2`. A counter can number 2**32
-    elements; rows beyond go to further pages, whose number is mixed into the key.
+    half `i % 2` of the 32-bit hash of the counter `i // 2`. The index numbers 2**32
+    elements; rows beyond are on further pages, whose number is mixed into the key.
 
     Args:
       words: [2] uint32, the key.
       rows: uint32, global row indices, of any shape.
       row_shape: the shape of one row.
-      window: (start, size) along each axis of a row, for a part of it.
+      window: (start, size) along each axis of a row, for only part of it.
 
     Returns:
       [*rows.shape, *row_shape] uint16; [*rows.shape, *sizes] with a window.

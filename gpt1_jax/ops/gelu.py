@@ -7,7 +7,7 @@ from gpt1_jax.ops.products import wait_for_gradient
 
 
 def plain_gelu(x: jax.Array) -> jax.Array:
-    """The formula of `gelu`; autodiff of it keeps intermediate results."""
+    """The formula of `gelu`; its autodiff keeps intermediate results."""
     return _gelu(x.astype(jnp.float32)).astype(x.dtype)
 
 

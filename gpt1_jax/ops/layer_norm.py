@@ -9,7 +9,7 @@ EPSILON = 1e-5  # released code; Flax's own default is 1e-6
 
 
 def plain_layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
-    """The formula of `layer_norm`; autodiff of it keeps the normalised input."""
+    """The formula of `layer_norm`; its autodiff keeps the normalised input."""
     x = x.astype(jnp.float32)
     deviation = jnp.sqrt(x.var(-1, keepdims=True) + EPSILON)
     return (x - x.mean(-1, keepdims=True)) / deviation * scale + bias
@@ -19,7 +19,7 @@ def plain_layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Arr
 def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
     """(x - mean) / sqrt(variance + 1e-5) * scale + bias, with the biased variance.
 
-    The normalised input is not kept for the backward pass, which forms it again.
+    The normalised input is not kept: the backward pass recomputes it.
 
     Args:
       x: [..., D] floats.

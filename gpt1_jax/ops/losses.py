@@ -1,8 +1,8 @@
 """The losses (eq. 1, 4, 5).
 
 The logits of a batch are the largest array of a training step, 5 GB at the paper's
-size. They are formed for a chunk of positions at a time, in training together with
-their gradient, and never kept.
+size. They are computed for a chunk of positions at a time (in training, together with
+their gradient) and never kept.
 """
 
 import functools
@@ -20,7 +20,7 @@ ROW_MULTIPLE = 128  # matrix units compute this many softmax rows at a time
 def plain_next_token_nll(
     hidden: jax.Array, unembedding: jax.Array, tokens: jax.Array, dtype: jnp.dtype
 ) -> jax.Array:
-    """The formula of `next_token_nll`; autodiff of it keeps the logits."""
+    """The formula of `next_token_nll`; its autodiff keeps the logits."""
     operands = hidden.astype(dtype), unembedding.astype(dtype)
     scores = jnp.einsum("NTD,VD->NTV", *operands, preferred_element_type=jnp.float32)
     labels = jnp.roll(tokens, -1, axis=1)[..., None]
@@ -42,10 +42,10 @@ def next_token_nll(
 
     Args:
       hidden: [N, T, D], states of the last layer; position t has seen tokens 0..t.
-      unembedding: [rows, D], at least as many rows as token values.
+      unembedding: [rows, D], at least one row per token id.
       tokens: [N, T] integers.
-      dtype: of the operands of the logits product; the rest is float32.
-      chunk: positions whose logits are formed at a time; 0 for all T.
+      dtype: for the operands of the logits product; the rest is float32.
+      chunk: positions whose logits are computed at a time; 0 for all T.
 
     Returns:
       [N, T] float32, nats; column t is the loss of token t + 1, the last column 0.
@@ -73,7 +73,7 @@ def next_token_loss(
 ) -> jax.Array:
     """The sum of weights * `next_token_nll`, for training.
 
-    Gradients are formed with the loss, chunk by chunk, from operands of `dtype` with
+    Gradients are computed with the loss, chunk by chunk, from operands of `dtype` with
     float32 sums.
 
     Args:
@@ -137,7 +137,7 @@ _weighted_nll.defvjp(_weighted_nll_fwd, _weighted_nll_bwd)
 def _softmax(
     hidden: jax.Array, labels: jax.Array, kernel: jax.Array, rows: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """-log P [R], scores [R, padded rows] and log-normalisers [R] of R positions."""
+    """-log P [R], scores [R, padded rows] and log-normalisers [R] for R positions."""
     scores = product("rd,vd->rv", hidden, kernel)
     if len(kernel) > rows:
         padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
@@ -197,7 +197,7 @@ def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
 
     As in the released code, each sequence is averaged over its own predicted tokens,
     then the sequences are averaged: a short one weighs as much as a long one, and
-    padding weighs nothing. Delimiter and extract token are predicted too.
+    padding weighs nothing. Delimiter and extract tokens are predicted too.
 
     Args:
       lengths: [N] integers, real tokens of each sequence, at least 2.
@@ -218,7 +218,7 @@ def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
     Args:
       logits: [B, K] float32.
-      targets: [B, K] float32, probabilities; scores where K = 1.
+      targets: [B, K] float32, probabilities; scores if K = 1.
     """
     if logits.shape[1] == 1:
         return jnp.square(logits - targets).mean()

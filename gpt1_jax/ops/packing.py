@@ -2,7 +2,7 @@
 
 All of the decoder except attention computes each token by itself, so it can leave out
 padding: `pack` drops it, and `unpack` puts zeros in its place where attention needs
-whole sequences. Each is the transpose of the other, hence its gradient.
+whole sequences. Each is the transpose of the other, and hence its gradient.
 """
 
 from typing import NamedTuple
@@ -18,16 +18,16 @@ class Packing(NamedTuple):
     of a group hold its tokens in order; those left over are empty.
     """
 
-    places: jax.Array  # [S, R] int32, n * T + t of each token; N / S * T where empty
+    places: jax.Array  # [S, R] int32, n * T + t within the group; N / S * T if empty
     slots: jax.Array  # [N, T] int32, the inverse; R for padding
 
     @property
     def positions(self) -> jax.Array:
-        """[S, R], t of each token."""
+        """[S, R], the position t of each token."""
         return self.places % self.slots.shape[1]
 
     def rows(self, sequence_rows: jax.Array) -> jax.Array:
-        """[S, R] uint32, global indices of the tokens, from those [N] of sequences."""
+        """[S, R] uint32, global indices of the tokens, from the sequences' [N]."""
         seq_len = self.slots.shape[1]
         groups = sequence_rows.reshape(len(self.places), -1)
         sequence = jnp.minimum(self.places // seq_len, groups.shape[1] - 1)
@@ -81,7 +81,7 @@ _unpack.defvjp(
 
 
 def _take(x: jax.Array, places: jax.Array) -> jax.Array:
-    """The elements of each group at these places in it; 0 beyond its end."""
+    """The elements at the given places in each group; 0 beyond its end."""
     groups = min(len(x), len(places))
 
     def take(x: jax.Array, places: jax.Array) -> jax.Array:

@@ -10,7 +10,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 
 def plain_matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """The formula of `matmul`; autodiff of it multiplies float32 gradients."""
+    """The formula of `matmul`; its autodiff multiplies float32 gradients."""
     return jnp.dot(
         x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32
     )
@@ -45,7 +45,7 @@ def product(equation: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """An einsum with float32 sums.
 
     Returns:
-      float32; on an accelerator the values have been rounded to the operands' dtype.
+      float32; on an accelerator the values are first rounded to the operands' dtype.
     """
 
     def unrounded(left: jax.Array, right: jax.Array) -> jax.Array:
@@ -54,7 +54,7 @@ def product(equation: str, left: jax.Array, right: jax.Array) -> jax.Array:
     def rounded(left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.einsum(equation, left, right).astype(jnp.float32)
 
-    # Rounding spares an accelerator from writing float32 to memory. XLA's CPU backend
+    # Rounding saves an accelerator from writing float32 to memory. XLA's CPU backend
     # has fast bfloat16 products only with float32 results.
     return jax.lax.platform_dependent(left, right, cpu=unrounded, default=rounded)
 
@@ -83,7 +83,7 @@ def transposed_product(left: jax.Array, right: jax.Array) -> jax.Array:
 def row_major(x: jax.Array) -> jax.Array:
     """`x`, stored in the order of its axes: a transpose becomes a copy.
 
-    On a CPU, where products of such arrays are faster; elsewhere XLA chooses.
+    Only on a CPU, where products of such arrays are faster; elsewhere XLA chooses.
     """
     return jax.lax.platform_dependent(x, cpu=_row_major, default=lambda x: x)
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 # Peak dense bfloat16 rate of one JAX device, FLOP/s, from the vendors' data sheets.
-# The longest name that `device_kind` starts with counts.
+# Of the names that `device_kind` starts with, the longest applies.
 _PEAK_FLOPS = {
     "TPU v4": 275e12,
     "TPU v5 lite": 197e12,
@@ -26,7 +26,7 @@ _PEAK_FLOPS = {
 
 
 def memory_bytes() -> int:
-    """Memory of one device; on a CPU its share of the machine's."""
+    """Memory of one device; on a CPU, its share of the machine's memory."""
     device = jax.local_devices()[0]
     stats = device.memory_stats() or {}
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -34,7 +34,7 @@ def memory_bytes() -> int:
 
 
 def peak_flops() -> float | None:
-    """Peak bfloat16 FLOP/s of all devices; None if their kind is not known."""
+    """Peak bfloat16 FLOP/s of all devices; None if their kind is unknown."""
     kind = jax.devices()[0].device_kind
     known = [name for name in _PEAK_FLOPS if kind.startswith(name)]
     if not known:
@@ -43,7 +43,7 @@ def peak_flops() -> float | None:
 
 
 def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
-    """Sets the precision of products, and where compiled programs are kept.
+    """Sets the precision of matrix products and where compiled programs are kept.
 
     Args:
       matmul_precision: "default", "high" or "highest".
@@ -51,18 +51,18 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     """
     jax.config.update("jax_default_matmul_precision", matmul_precision)
     jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
-    # `ops.products.row_major` names its partitioning by an address in memory, new in
-    # every process; no program that calls it would ever be found again.
+    # `ops.products.row_major` puts a memory address, new in every process, in the cache
+    # key of every program that calls it; none of them would ever be found again.
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
 
 
 def fetched_late(outputs: Iterable[Any]) -> Iterator[Any]:
     """Outputs of a jitted function on the host, each once the next is under way.
 
-    So the devices need not wait for the host between two calls.
+    This way the devices need not wait for the host between calls.
 
     Args:
-      outputs: trees of arrays, computed as they are asked for.
+      outputs: trees of arrays, computed on demand.
     """
     pending: list[Any] = []
     for output in outputs:

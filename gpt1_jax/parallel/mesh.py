@@ -1,8 +1,8 @@
-"""The mesh of devices and how arrays lie on it: the only file that names its axes.
+"""The device mesh and how arrays lie on it: the only file that names its axes.
 
 Parameters and optimizer state are replicated and batches are split over all devices of
-all processes: data parallelism. One `jax.jit` with these shardings computes what `pmap`
-and `pjit` once did.
+all processes: data parallelism. One `jax.jit` with these shardings does what `pmap` and
+`pjit` once did.
 """
 
 from collections.abc import Sequence
@@ -27,13 +27,14 @@ def data_parallelism(mesh: Mesh) -> int:
 
 
 def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
-    """Where each array of a training state lies, by the path of its parameter.
+    """The sharding of each array in a train state, by its parameter's path.
 
     Today every array is replicated.
 
     Args:
-      mesh: of the run.
-      abstract_state: parameters, or a state that holds them, as of `jax.eval_shape`.
+      mesh: the device mesh.
+      abstract_state: parameters, or a state that holds them, as returned by
+        `jax.eval_shape`.
 
     Returns:
       A `NamedSharding` for each array.
@@ -47,12 +48,12 @@ def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """Axis 0 split over the devices: every array of a batch."""
+    """For every array of a batch: axis 0 split over the devices."""
     return NamedSharding(mesh, PartitionSpec(_DATA_AXIS))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """The same on every device: scalars and metrics."""
+    """For scalars and metrics: the same on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
@@ -62,11 +63,11 @@ def check_batch_size(key: str, batch_size: int, mesh: Mesh, parts: int = 1) -> N
     Args:
       key: the configuration key of the batch size.
       batch_size: sequences over all devices.
-      mesh: of the run.
-      parts: gradient accumulation steps that the batch is cut into.
+      mesh: the device mesh.
+      parts: the number of gradient accumulation steps.
 
     Raises:
-      ValueError: naming the key and the next size that works.
+      ValueError: if they cannot; names the key and the next size that works.
     """
     unit = data_parallelism(mesh) * parts
     if batch_size % unit:
@@ -83,7 +84,7 @@ def to_global_batch(local: Any, mesh: Mesh) -> Any:
 
     Args:
       local: arrays [B / processes, ...], the rows that `host_rows` names.
-      mesh: of the run.
+      mesh: the device mesh.
 
     Returns:
       The same tree of arrays [B, ...], split over the devices; the copy is

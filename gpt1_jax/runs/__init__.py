@@ -1,1 +1,1 @@
-"""What is on disk in a run folder: written, checked, found again."""
+"""What a run folder holds on disk: written, checked, read back."""

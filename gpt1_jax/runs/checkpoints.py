@@ -1,6 +1,6 @@
 """Checkpoints of a run, and the rules by which it resumes.
 
-This is the only file that imports orbax. A checkpoint is one folder a step under
+This is the only file that imports orbax. A checkpoint is one folder per step under
 `checkpoints/`: the train state, a metadata record (configuration, tokenizer, corpus,
 data position) and `manifest.json`, the SHA-256 of every file. `measured.json` joins
 them once the state has been evaluated.
@@ -8,15 +8,15 @@ them once the state has been evaluated.
 Resume policy, in order:
  1. No checkpoint: the run starts at step 0.
  2. The newest checkpoint whose files match its manifest is used. One that does not
-    match, or has none, is moved to `damaged_checkpoints/`, loudly, and the one before
-    it is tried. Nothing is deleted.
+    match, or has none, is moved to `damaged_checkpoints/` with a warning, and the one
+    before it is tried. Nothing is deleted.
  3. If there were checkpoints and all of them are damaged, the run refuses to start.
  4. If the checkpoint belongs to another configuration, tokenizer or corpus, the run
     refuses to start, naming each difference, and touches nothing.
  5. Otherwise state and data position are those of the checkpoint, bit for bit.
 
 A save is written under a temporary name and renamed once it is whole, manifest
-included, so a process killed in the middle of a save leaves the checkpoints before it.
+included, so a process killed in the middle of a save leaves earlier checkpoints intact.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from gpt1_jax.runs.folder import check_room, no_room
 from gpt1_jax.runs.manifest import find_damage, write_manifest
 
 _MEASURED_FILE = "measured.json"
-# Not in the manifest: what is written after it, by orbax or by `Checkpoints.measured`.
+# Written after the manifest, by orbax or by `Checkpoints.measured`; so not in it.
 _UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", _MEASURED_FILE}
 
 
@@ -47,7 +47,7 @@ class Best(NamedTuple):
     """The metric that ranks checkpoints."""
 
     metric: str
-    highest: bool  # whether the highest is the best, or the lowest
+    highest: bool  # whether the highest value is the best, or the lowest
 
 
 LOWEST_LOSS = Best("valid_loss", highest=False)
@@ -60,7 +60,7 @@ class Checkpoints:
     Args:
       workdir: the run folder, local or gs://.
       config: how many to keep.
-      best: ranks them; the best are kept beside the latest.
+      best: the metric that ranks them; the best are kept beside the latest.
     """
 
     def __init__(
@@ -91,12 +91,12 @@ class Checkpoints:
         """Starts saving a state; returns before the files are written.
 
         Args:
-          step: of the state; one that is saved already is left as it is.
-          state: to save; may be donated afterwards.
+          step: the state's step; if it is the latest saved, nothing is done.
+          state: the state to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to.
 
         Raises:
-          OSError: if the disk has no room for it, or had none for the one before.
+          OSError: if the disk has no room for it, or had none for the save before.
         """
         self.wait()
         if step == self._manager.latest_step():
@@ -118,10 +118,10 @@ class Checkpoints:
             )
 
     def measured(self, step: int, score: float) -> None:
-        """Notes the score of a saved step, and lets go of what is now too much.
+        """Records the score of a saved step; deletes checkpoints no longer to be kept.
 
         Args:
-          step: that was evaluated; one that is not saved is ignored.
+          step: the step that was evaluated; ignored if it is not saved.
           score: its value of `best.metric`.
         """
         self.wait()
@@ -139,7 +139,7 @@ class Checkpoints:
     def restore(
         self, target: Any, check: Callable[[Mapping[str, Any]], None]
     ) -> Any | None:
-        """The state to go on from, by the policy at the head of this file.
+        """The state to resume from, by the policy at the top of this file.
 
         Args:
           target: shapes, dtypes and shardings of the state (`jax.ShapeDtypeStruct`).
@@ -185,7 +185,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
-        """Makes the error of a save one line, where the disk is full."""
+        """Turns the error of a save into one line if the disk is full."""
         try:
             yield
         except Exception as error:
@@ -222,7 +222,7 @@ def abstract_state(state: Any, sharding: Any) -> Any:
 
     Args:
       state: arrays, or their shapes.
-      sharding: of each array, a tree like `state`.
+      sharding: a tree like `state`, with the sharding of each array.
     """
     return jax.tree.map(
         lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, sharding
@@ -231,9 +231,9 @@ def abstract_state(state: Any, sharding: Any) -> Any:
 
 @dataclasses.dataclass
 class _LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """Which steps to keep; of equally good ones the earliest.
+    """Which steps to keep; of equally good ones, the earliest.
 
-    Orbax itself forgets what it was told was measured when the run ends.
+    Orbax itself forgets the scores it was given when the run ends.
     """
 
     config: CheckpointConfig
@@ -263,7 +263,7 @@ class SavedParams(NamedTuple):
 
 
 def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
-    """Reads the parameters alone, and changes nothing in the run folder.
+    """Reads only the parameters, and changes nothing in the run folder.
 
     Args:
       workdir: a run folder, local or gs://.
@@ -271,7 +271,7 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
 
     Raises:
       FileNotFoundError: if there is no such step.
-      ValueError: if the files of the step are not those that were saved.
+      ValueError: if the step's files are not as they were saved.
     """
     directory = workdir / "checkpoints"
     steps = _saved_steps(directory)
@@ -324,7 +324,7 @@ def _reader() -> ocp.Checkpointer:
 
 
 def _best_step(directory: epath.Path, steps: list[int]) -> int:
-    """The step with the best score; the newest where none was measured."""
+    """The step with the best score; the newest if none was measured."""
     scores: dict[Best, dict[int, float]] = {}
     for step in steps:
         for best, value in _measured(directory / str(step)).items():
@@ -336,13 +336,13 @@ def _best_step(directory: epath.Path, steps: list[int]) -> int:
 
 
 def _best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
-    """Steps by their score, of equally good ones the earliest first."""
+    """Steps by score, best first; of equally good ones, the earliest first."""
     sign = -1 if highest else 1
     return sorted(scores, key=lambda step: (sign * scores[step], step))
 
 
 def _read_scores(directory: epath.Path, metric: str) -> dict[int, float]:
-    """A metric of all saved steps that have it; damaged ones are seen to later."""
+    """A metric of all saved steps that have it; damage is dealt with later."""
     return {
         step: value
         for step in _saved_steps(directory)
@@ -352,7 +352,7 @@ def _read_scores(directory: epath.Path, metric: str) -> dict[int, float]:
 
 
 def _measured(folder: epath.Path) -> dict[Best, float]:
-    """What was measured of one checkpoint; nothing where that cannot be read."""
+    """What was measured for one checkpoint; empty if that cannot be read."""
     try:
         if (folder / _MEASURED_FILE).exists():
             record = read_json(folder / _MEASURED_FILE)

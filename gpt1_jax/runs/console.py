@@ -1,10 +1,10 @@
-"""What a run shows, on the process that writes."""
+"""What a run prints, on the main process."""
 
 from gpt1_jax.data import progress
 from gpt1_jax.parallel.processes import is_main_process
 
 
 def say(text: str) -> None:
-    """Shows a line that does not break a progress bar."""
+    """Prints a line without breaking a progress bar."""
     if is_main_process():
         progress.say(text)

@@ -1,4 +1,4 @@
-"""The run folder: where it is, and whether a run may go on in it."""
+"""The run folder: where it is, and whether a run may continue in it."""
 
 import os
 import shutil
@@ -33,19 +33,19 @@ def has_begun(folder: epath.Path) -> bool:
 
 
 def begin(folder: epath.Path, config: Config) -> Config:
-    """Makes a run folder, or checks that the run in it may go on.
+    """Makes a run folder, or checks that the run in it may continue.
 
     Args:
-      folder: of the run.
-      config: of the run.
+      folder: the run folder.
+      config: the run's configuration.
 
     Returns:
-      The configuration; in a folder of an older version, keys that are newer than it
-      have the value that does what the run did so far.
+      The configuration; in a folder written by an older version, keys that it did not
+      know take the value that does what the run did so far.
 
     Raises:
       PermissionError: if nothing can be written there.
-      ValueError: if it holds checkpoints or results of another configuration.
+      ValueError: if it holds checkpoints or results from another configuration.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
 
 
 def own_tokenizer(folder: epath.Path) -> epath.Path | None:
-    """The tokenizer of a run that has begun, which it keeps to its end."""
+    """The folder of the tokenizer that a run keeps once it has begun; None before."""
     tokenizer = folder / "tokenizer"
     return tokenizer if has_begun(folder) and tokenizer.exists() else None
 
@@ -86,12 +86,12 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
     """Refuses to write where the disk has too little room.
 
     Args:
-      folder: that is written to; a remote one has room.
-      num_bytes: that are about to be written.
-      what: is written.
+      folder: the folder to write to; a remote one is assumed to have room.
+      num_bytes: how many bytes are about to be written.
+      what: what they are, for the message.
 
     Raises:
-      OSError: naming the folder and the room needed.
+      OSError: if there is too little; names the folder and the room needed.
     """
     if "://" in str(folder):
         return
@@ -101,7 +101,7 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
 
 
 def no_room(folder: epath.PathLike, num_bytes: int, what: str) -> str:
-    """The message of a full disk."""
+    """The message for a full disk."""
     return (
         f"The disk of {folder} is full: {what} needs {num_bytes / 1e6:,.1f} MB. What "
         "is saved there is whole; make room and run the same command again to go on."

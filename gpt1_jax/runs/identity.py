@@ -12,8 +12,8 @@ from gpt1_jax.config import flatten, upgrade
 
 _WAY_OUT = "Give the saved values, or name another --workdir for a new run."
 
-# What a checkpoint's future depends on: a resumed run must agree on all of it.
-# Everything else (cadences, cache folders, layer loop, ...) may change freely.
+# What may change freely when a run resumes: cadences, cache folders, layer loop, ...
+# A checkpoint's future depends on everything else, so that must stay the same.
 _FREE_KEYS = {
     "preset",
     "model.layer_loop",
@@ -28,7 +28,7 @@ _FREE_SECTIONS = {"eval", "checkpoint", "log", "suite"}
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a checkpoint belongs to: it is saved with it and compared on resume."""
+    """What a checkpoint belongs to; saved with it and compared on resume."""
 
     config: Mapping[str, Any]
     tokenizer_fingerprint: str
@@ -61,12 +61,12 @@ class Identity:
 def refuse_changes(
     saved: Mapping[str, Any], current: Mapping[str, Any], where: str
 ) -> None:
-    """Raises a ValueError if a configuration would make the saved run another one.
+    """Raises a ValueError if a configuration would turn the saved run into another.
 
     Args:
-      saved: the values read back, of this version or an older one.
-      current: `config.to_dict()` of the run that wants to go on.
-      where: the place of the saved run, for the message.
+      saved: the values read back, written by this version or an older one.
+      current: `config.to_dict()` of the run that is to continue.
+      where: where the saved run is, for the message.
     """
     if saved.get("job") != current["job"]:
         raise ValueError(
@@ -88,11 +88,11 @@ def refuse_changes(
 def changed_keys(
     saved: Mapping[str, Any], current: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """The keys whose change would make a resumed run another run.
+    """The keys whose change would turn a resumed run into another run.
 
     Args:
       saved: `config.to_dict()` as read back from a checkpoint.
-      current: the same of the run that wants to resume.
+      current: the same for the run that is to resume.
 
     Returns:
       `{key: (saved value, current value)}`, empty when the run may resume.

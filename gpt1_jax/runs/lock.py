@@ -1,10 +1,10 @@
 """One run folder, one owner.
 
-The owner writes `run.lock` (its host, process and a counter that it raises every few
-seconds) and removes it at the end. A lock of this machine whose process is gone is
-taken over at once; one of another machine when its counter has stood still for a
-while. No file is locked by the system, so this works on gs:// and network disks too.
-In a run of several processes the main one owns the folder for all of them.
+The owner writes `run.lock` (its host, its process and a counter that it keeps raising)
+and removes it at the end. A lock from this machine is taken over at once if its process
+is gone; one from another machine, once its counter has stood still for a while. No
+operating-system lock is used, so this works on gs:// and network disks too. In a run of
+several processes the main one owns the folder for all of them.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from gpt1_jax.parallel.processes import agree, is_main_process
 from gpt1_jax.runs.console import say
 
 LOCK_FILE = "run.lock"
-BEAT_SECONDS = 20.0  # between two counts of the owner
-PATIENCE_SECONDS = 60.0  # that the counter of another machine may stand still
+BEAT_SECONDS = 20.0  # between increments of the owner's counter
+PATIENCE_SECONDS = 60.0  # how long another machine's counter may stand still
 
 
 class FolderInUse(OSError):
-    """Another process works in the run folder."""
+    """Another process is using the run folder."""
 
 
 @contextlib.contextmanager
@@ -38,10 +38,10 @@ def owned(folder: epath.Path) -> Iterator[None]:
     """Owns a run folder while the block runs.
 
     Args:
-      folder: made if it is missing.
+      folder: the run folder, created if missing.
 
     Raises:
-      FolderInUse: naming the owner, if there is one that is still at work.
+      FolderInUse: if another owner is still at work; names it.
       PermissionError: if nothing can be written there.
     """
     problem = _acquire(folder / LOCK_FILE) if is_main_process() else None
@@ -65,7 +65,7 @@ _OWNER = uuid.uuid4().hex  # of this process
 
 
 def _acquire(path: epath.Path) -> OSError | None:
-    """Takes the lock; what stands against it, if anything does."""
+    """Takes the lock; returns what prevents it, if anything does."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if "://" not in str(path) and _create(path):
@@ -73,7 +73,7 @@ def _acquire(path: epath.Path) -> OSError | None:
         if path.exists() and _is_alive(path):
             return _in_use(path, _read(path))
         write_json(path, _record(0))
-        if (held := _read(path)).get("owner") != _OWNER:  # another was as quick
+        if (held := _read(path)).get("owner") != _OWNER:  # another took it meanwhile
             return _in_use(path, held)
     except OSError as error:
         return PermissionError(
@@ -84,7 +84,7 @@ def _acquire(path: epath.Path) -> OSError | None:
 
 
 def _create(path: epath.Path) -> bool:
-    """Makes the lock if there is none; of several processes one succeeds."""
+    """Makes the lock if there is none; only one of several processes succeeds."""
     try:
         file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
     except FileExistsError:
@@ -129,7 +129,7 @@ def _in_use(path: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
 
 
 def _beat(path: epath.Path, stop: threading.Event) -> None:
-    """Counts up while the owner is at work, unless somebody took the lock."""
+    """Counts up while the owner is at work, unless another process took the lock."""
     count = 0
     while not stop.wait(BEAT_SECONDS):
         count += 1
@@ -153,9 +153,9 @@ _SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _started(pid: int) -> str | None:
-    """When a process of this machine started; None if there is none.
+    """When a process on this machine started; None if there is no such process.
 
-    Process numbers are used again, so the number alone would not tell.
+    Process numbers are reused, so the number alone would not identify it.
     """
     stat = Path(f"/proc/{pid}/stat")
     if stat.exists():

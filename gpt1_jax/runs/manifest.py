@@ -14,7 +14,7 @@ def write_manifest(folder: epath.Path, leave_out: Collection[str]) -> None:
     """Writes the checksums of all files below a folder.
 
     Args:
-      folder: of a checkpoint that is complete.
+      folder: the folder of a complete checkpoint.
       leave_out: names of files that may still change.
     """
     manifest = {

@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: metrics, TensorBoard, the progress bar."""
+"""What a run records as it goes: metrics, TensorBoard, the progress bar."""
 
 import json
 import tempfile
@@ -17,36 +17,36 @@ from gpt1_jax.runs.folder import check_room
 
 METRICS_FILE = "metrics.jsonl"
 _TENSORBOARD = "tensorboard"
-_ROOM = 1 << 20  # bytes that the disk must have left for a record
+_ROOM = 1 << 20  # bytes that must be free on the disk for a record
 
 
 class Throughput(NamedTuple):
-    """What a step works through, and what that costs."""
+    """What a step processes, and what that costs."""
 
     unit: str  # "tokens" or "examples"
     per_step: int
-    mfu_per_rate: float | None = None  # model FLOPs utilisation for each unit/s
+    mfu_per_rate: float | None = None  # model FLOPs utilisation per unit/s
 
 
 class Records:
-    """Metrics of one run, on the process that writes; a silent double elsewhere.
+    """Metrics of one run, written by the main process; on others it does nothing.
 
-    `metrics.jsonl` holds one JSON object a line: `{"step": .., "loss": ..}` for
+    `metrics.jsonl` holds one JSON object per line: `{"step": .., "loss": ..}` for
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
     "sample": ..}` for generated text. A resumed run drops the lines after the step
-    it resumes from, so steps only ever grow, and writes TensorBoard's events anew
-    from those that stay.
+    it resumes from, so steps never go back, and rewrites TensorBoard's events from
+    the lines that are left.
 
     Args:
       workdir: the run folder, local or gs://; a remote one gets copies whenever
         `publish` is called.
-      first_step: the step the run goes on from.
+      first_step: the step the run continues from.
       num_steps: the step it ends at.
-      throughput: to turn step times into a speed.
+      throughput: turns step times into a speed.
       tensorboard: whether to write TensorBoard events.
 
     Raises:
-      ValueError: if there is a metrics file that holds something else.
+      ValueError: if an existing metrics file holds something else.
       OSError: if the disk has no room.
     """
 
@@ -77,7 +77,7 @@ class Records:
             initial=first_step,
             unit="step",
             desc="train",
-            disable=None,  # off where standard error is no terminal
+            disable=None,  # off if standard error is not a terminal
             dynamic_ncols=True,
             leave=None,  # stays on the screen unless another bar is above it
         )
@@ -105,7 +105,7 @@ class Records:
             self._bar.update(step - self._bar.n)
 
     def pause_clock(self) -> None:
-        """Leaves what happens until the next finished step out of the step time."""
+        """Excludes the time until the next finished step from the step time."""
         self._clock = None
         if self._active:
             self._bar.unpause()
@@ -141,7 +141,7 @@ class Records:
         return speed
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Appends one line to `metrics.jsonl` and the same to TensorBoard."""
+        """Appends one record to `metrics.jsonl` and to TensorBoard."""
         if not self._active:
             return
         check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
@@ -158,7 +158,7 @@ class Records:
                 self._writer.add_scalar(name, value, record["step"])
 
     def recorded(self, name: str, step: int) -> bool:
-        """Whether `metrics.jsonl` holds a metric of a step."""
+        """Whether `metrics.jsonl` holds a metric for a step."""
         if not self._active:
             return True
         return any(r["step"] == step and name in r for r in read_metrics(self._path))
@@ -184,10 +184,10 @@ class Records:
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
-    """The records of a metrics file; a last line cut off by a crash is left out.
+    """The records in a metrics file, without a last line cut off by a crash.
 
     Raises:
-      ValueError: naming a line that is no record.
+      ValueError: if any other line is not a record; names it.
     """
     path = epath.Path(path)
     if not path.exists():
@@ -218,7 +218,7 @@ def _local_folder(remote: epath.Path) -> Path:
 
 
 def _drop_after(path: Path, step: int) -> list[dict[str, Any]]:
-    """Rewrites a metrics file with the records up to `step`, which it returns."""
+    """Cuts a metrics file down to the records up to `step`, and returns them."""
     kept = [record for record in read_metrics(path) if record["step"] <= step]
     if path.exists():
         write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))

@@ -1,4 +1,4 @@
-"""A run folder as something to start from: its model, tokenizer and parameters."""
+"""A run folder to start from: its model, tokenizer and parameters."""
 
 from typing import Any, NamedTuple
 
@@ -31,10 +31,10 @@ class TrainedRun(NamedTuple):
 
 
 def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
-    """Reads configuration, tokenizer and parameters of a run; changes nothing there.
+    """Reads the configuration, tokenizer and parameters of a run; changes nothing.
 
     Args:
-      workdir: the run folder, local or gs://, of this version or an older one.
+      workdir: the run folder, local or gs://, from this version or an older one.
       step: a saved step, or `NEWEST` or `BEST` of `gpt1_jax.runs.checkpoints`.
 
     Raises:
@@ -74,9 +74,9 @@ def _model(config: PretrainConfig | FinetuneConfig, vocab_size: int) -> ModelCon
 
 
 def _check_sizes(run: TrainedRun) -> None:
-    """Refuses parameters that are not those of the model."""
+    """Refuses parameters whose names or shapes are not those of the model."""
     expected = jax.eval_shape(lambda: init_params(run.model, jax.random.key(0)))
-    held = run.params.get("transformer", run.params)  # beside a fine-tuned one's head
+    held = run.params.get("transformer", run.params)  # next to the head, if fine-tuned
     asked, found = (
         {
             jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape

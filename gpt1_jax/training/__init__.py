@@ -1,1 +1,1 @@
-"""Losses, the optimizer, the step functions and the one host loop."""
+"""The optimizer, the train state, the step functions and the host loop."""

@@ -1,4 +1,4 @@
-"""What pre-training and fine-tuning do alike: from a plan to a trained run."""
+"""What pre-training and fine-tuning share: from a plan to a trained run."""
 
 import contextlib
 import dataclasses
@@ -28,7 +28,7 @@ from gpt1_jax.training import loop
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Step
 
-_MEMORY_SHARE = 0.5  # of a device, for activations; the rest is for all else
+_MEMORY_SHARE = 0.5  # of a device's memory, for activations; the rest is for all else
 
 
 class TrainingConfig(Protocol):
@@ -44,24 +44,25 @@ class TrainingConfig(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """All that is decided about a run before its first step.
+    """Everything decided about a run before its first step.
 
     Attributes:
       config: the sections of training, checkpoints and log.
-      folder: of the run.
+      folder: the run folder.
       identity: what its checkpoints belong to.
-      mesh: of its devices.
-      seed: of the dropout masks.
-      num_steps: updates of the whole run.
-      init: makes the state before the first step from `init_arguments`, arrays.
-      step: jitted, as `jit_step` makes it.
+      mesh: the device mesh.
+      seed: for the dropout masks.
+      num_steps: updates in the whole run.
+      init: makes the state before the first step, from `init_arguments`.
+      init_arguments: arrays.
+      step: the jitted training step, as returned by `jit_step`.
       batches: this host's rows of each batch, by step.
       evaluate: see `gpt1_jax.training.loop`.
       evaluate_every: updates between evaluations.
       evaluate_also: further updates to evaluate after.
       save_evaluated: whether every evaluated state is saved.
       best: the metric that ranks checkpoints.
-      throughput: what a step works through.
+      throughput: what a step processes.
     """
 
     config: TrainingConfig
@@ -87,7 +88,7 @@ def fit(plan: Plan) -> None:
 
     Raises:
       Stopped: after a signal, once the state is saved.
-      FloatingPointError: when training has broken down.
+      FloatingPointError: if training has broken down.
       ValueError: if the checkpoints belong to another run, or all are damaged.
       OSError: if the disk is full.
     """
@@ -165,11 +166,11 @@ def check_memory(model: ModelConfig, eval_sequences: int) -> None:
     """Refuses sizes that no device of this machine can hold.
 
     Args:
-      model: to train.
-      eval_sequences: that a device evaluates at a time.
+      model: configuration of the model to train.
+      eval_sequences: sequences that a device evaluates at a time.
 
     Raises:
-      ValueError: naming the estimate and the memory there is.
+      ValueError: if they do not fit; names the estimate and the memory available.
     """
     room = devices.memory_bytes()
     state = costs.train_state_bytes(model)
@@ -192,13 +193,13 @@ def check_memory(model: ModelConfig, eval_sequences: int) -> None:
 def accumulation_steps(
     train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
 ) -> int:
-    """The configured parts of a batch, or the fewest whose activations fit.
+    """The configured number of parts of a batch, or the fewest that fit in memory.
 
     Args:
-      train: batch size and, if not 0, the parts.
-      model: sizes; `max_seq_len` that of the longest batch.
-      mesh: of the run.
-      num_seqs: sequences of an example.
+      train: its batch size and, if not 0, its `accumulation_steps`.
+      model: its sizes, with the `max_seq_len` of the longest batch.
+      mesh: the device mesh.
+      num_seqs: sequences per example.
     """
     if train.accumulation_steps:
         return train.accumulation_steps

@@ -1,8 +1,8 @@
 """The one host loop: cadence, metrics one step late, checkpoints, signals.
 
-It knows no task and no loss. The device is never waited for between steps: while it
-works on step n, the host reads the metrics of step n - 1 and puts the batch of step
-n + 1 on the device.
+It knows nothing of tasks or losses. The host never waits for the device between steps:
+while the device works on step n, the host reads the metrics of step n - 1 and puts the
+batch of step n + 1 on the device.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from gpt1_jax.training import signals
 from gpt1_jax.training.signals import Stopped, StopSignal
 from gpt1_jax.training.state import TrainState
 
-# (params, step, stopped) -> metrics, or None if stopped() came true before the end
+# (params, step, stopped) -> metrics, or None if stopped() became true before the end
 Evaluate = Callable[[Any, int, Callable[[], bool]], Mapping[str, Any] | None]
 
 
@@ -49,11 +49,12 @@ class Cadence(NamedTuple):
 class Run(NamedTuple):
     """What the loop drives.
 
-    train_step: (state, batch) -> (state, metrics), jitted; consumes the state.
-    batches: batches on the device, the next one first.
-    evaluate: (params, step, stopped) -> metrics, among them the one that ranks
-      checkpoints, or None if stopped before the end.
-    metadata: what a checkpoint at a step belongs to.
+    Attributes:
+      train_step: (state, batch) -> (state, metrics), jitted; consumes the state.
+      batches: batches on the device, the next one first.
+      evaluate: (params, step, stopped) -> metrics, including the one that ranks
+        checkpoints, or None if stopped before the end.
+      metadata: what a checkpoint at a step belongs to.
     """
 
     train_step: Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]]
@@ -70,7 +71,7 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
 
     Args:
       run: the pieces of the run.
-      state: to start from; donated.
+      state: the state to start from; donated.
       cadence: when to do what.
 
     Returns:
@@ -78,8 +79,8 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
 
     Raises:
       Stopped: after a signal, once the state is saved.
-      FloatingPointError: after too many updates in a row were not finite; the last
-        good checkpoint stays as it is.
+      FloatingPointError: after too many non-finite updates in a row; the last good
+        checkpoint stays as it is.
     """
     step = int(state.step)
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
@@ -116,7 +117,7 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
 
 
 def _evaluate(run: Run, state: TrainState, stop: StopSignal) -> bool:
-    """Evaluates a state and records the result; whether it came to its end."""
+    """Evaluates a state and records the result; returns whether it finished."""
     step = int(state.step)
     metrics = run.evaluate(state.params, step, stop.received)
     if metrics is None:
@@ -131,7 +132,7 @@ def _due(step: int, every: int, num_steps: int) -> bool:
 
 
 def _one_ahead(batches: Iterator[Any]) -> Iterator[Any]:
-    """The same batches, each asked for (and so copied) one step before its turn."""
+    """The same batches, each requested (and so copied) one step early."""
     ahead = next(batches, None)
     while ahead is not None:
         current, ahead = ahead, next(batches, None)
@@ -167,7 +168,7 @@ def _stop(run: Run, step: int) -> NoReturn:
 
 
 def _catch_up(run: Run, state: TrainState, stop: StopSignal) -> None:
-    """Makes up for the evaluation that a stop left out, as if there had been none."""
+    """Runs the evaluation that a stop skipped, as if there had been no stop."""
     step = int(state.step)
     if agree(run.records.recorded(run.checkpoints.best.metric, step)):
         return

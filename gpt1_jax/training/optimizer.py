@@ -17,20 +17,21 @@ Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
     """Learning rate of each update.
 
-    With t the number of completed updates, x = t / num_steps and w the part of the run
-    that warms up, warmup_steps / num_steps, the rate is learning_rate times
+    Let t be the number of completed updates, x = t / num_steps, and w the fraction of
+    the run that warms up (warmup_steps / num_steps, or warmup_fraction). The rate is
+    learning_rate times
 
       cosine               x / w up to w, then (1 + cos(pi x)) / 2: released code;
                            the cosine runs over all of x, not from the end of warmup.
-      cosine_after_warmup  x / w, then a cosine from w to 1: optax's usual form.
+      cosine_after_warmup  x / w, then a cosine from x = w to 1: optax's usual form.
       linear               min(x / w, 1) (1 - x): released code, fine-tuning.
       constant             x / w, then 1.
 
-    The first update of a run with warmup has rate 0, as released.
+    In a run with warmup the first update has rate 0, as in the released code.
 
     Args:
-      config: of the optimizer.
-      num_steps: updates of the whole run.
+      config: the optimizer's configuration.
+      num_steps: updates in the whole run.
 
     Returns:
       A function from t (0-based) to the rate, float32.
@@ -65,18 +66,18 @@ def released_adam(
 ) -> optax.GradientTransformationExtraArgs:
     """Adam with decoupled decay, as the released code executes it (opt.py).
 
-    With t completed updates, tau = t + 1 and c = sqrt(1 - b2^tau) / (1 - b1^tau):
+    After t updates, with tau = t + 1 and c = sqrt(1 - b2^tau) / (1 - b1^tau):
 
       m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2
       p <- p - lr(t) c (m / (sqrt(v) + eps) + decay p)
 
     where the decay applies to tensors of more than one dimension, embeddings
     included. `optax.adamw` differs: its decay lacks the factor c, which is below 1
-    for the first thousands of updates, and its eps follows the bias correction.
+    for the first few thousand updates, and its eps is added after bias correction.
 
-    Its `update` takes a scalar `finite`: where it is False nothing changes. Moments
-    are selected before the parameters are computed from them; in this order XLA
-    updates all of them in place.
+    Its `update` takes a scalar `finite`; if it is False, nothing changes. The old or
+    new moments are selected before the parameters are computed from them; in this
+    order XLA updates all of them in place.
     """
 
     def init(params: optax.Params) -> ReleasedAdamState:
@@ -125,7 +126,7 @@ def released_adam(
 def skip_nonfinite(
     optimizer: optax.GradientTransformation,
 ) -> optax.GradientTransformationExtraArgs:
-    """Any optimizer, with an `update` that takes `finite` as `released_adam`'s."""
+    """Any optimizer, with an `update` that takes `finite` like `released_adam`'s."""
 
     def update(
         grads: optax.Updates,
@@ -145,10 +146,10 @@ def skip_nonfinite(
 
 
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
-    """Scales gradients of a larger global norm down to `max_norm`.
+    """Scales gradients down to a global norm of `max_norm` if theirs is larger.
 
     `optax.clip_by_global_norm` divides each element, which XLA does not fuse with
-    what follows: it costs a copy of all gradients.
+    what follows: that costs a copy of all gradients.
     """
 
     def update(
@@ -173,7 +174,7 @@ def decay_mask(params: optax.Params) -> optax.Params:
 
 
 class Optimizer(NamedTuple):
-    """An optax transformation, and the rate by which it moves."""
+    """An optax transformation and its learning rate."""
 
     init: Callable[[optax.Params], optax.OptState]
     update: Callable[..., tuple[optax.Updates, optax.OptState]]
@@ -184,12 +185,12 @@ def make_optimizer(config: OptimizerConfig, num_steps: int) -> Optimizer:
     """Global-norm clipping, then Adam with its schedule.
 
     Args:
-      config: of the optimizer.
-      num_steps: updates of the whole run, the end of the schedule.
+      config: the optimizer's configuration.
+      num_steps: updates in the whole run, where the schedule ends.
 
     Returns:
       The optax chain; its updates are added to the parameters. Its `update` takes
-      `finite`, see `released_adam`.
+      `finite` (see `released_adam`).
     """
     schedule = make_schedule(config, num_steps)
     if config.name == "released_adam":

@@ -13,7 +13,7 @@ from jax.experimental import multihost_utils
 
 EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal, run again to resume
 
-# JAX's function in which Python ignores exceptions, and so a KeyboardInterrupt too.
+# A JAX function in which Python ignores exceptions, KeyboardInterrupt included.
 _GARBAGE_CALLBACK = "_xla_gc_callback"
 _NOTICE = (
     b"\ngpt1_jax: stopping after this step, then saving; once more to quit at once, "
@@ -28,13 +28,13 @@ class Stopped(Exception):
 class StopSignal:
     """Turns SIGTERM and SIGINT into a request to stop.
 
-    Outside of training a signal interrupts at once. While `deferred`, it is a request
+    Outside training a signal interrupts at once. While `deferred`, it is a request
     that the loop honours between steps, and a second one of the same kind interrupts.
-    Either is remembered, since an interrupt may be lost in code that must not raise; in
-    JAX's callback of the garbage collector, where most are, it is sent once more.
+    Either is remembered, since an interrupt may be lost in code that must not raise.
+    In JAX's garbage-collection callback, where most are lost, it is sent once more.
 
     In runs of several processes JAX itself catches SIGTERM, and all processes agree on
-    a step.
+    the step to stop after.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class StopSignal:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Signals in this block are requests."""
+        """Within this block signals are requests, in a run of one process."""
         self._deferring = jax.process_count() == 1
         try:
             yield
@@ -62,7 +62,7 @@ class StopSignal:
             self._deferring = False
 
     def requested(self, step: int) -> bool:
-        """Whether the run is to stop after this step; the same on all processes."""
+        """Whether to stop the run after this step; the same on all processes."""
         if jax.process_count() > 1:
             return multihost_utils.reached_preemption_sync_point(step)
         return self.received()

@@ -21,11 +21,11 @@ class TrainState(NamedTuple):
     params: Any  # nested dict of float32 arrays
     opt_state: optax.OptState
     nonfinite_steps: jax.Array  # shape=(), dtype=int32, updates skipped so far
-    nonfinite_in_row: jax.Array  # shape=(), dtype=int32, skipped just now in a row
+    nonfinite_in_row: jax.Array  # shape=(), dtype=int32, skipped in a row up to now
 
 
 def init_state(params: Any, optimizer: Optimizer) -> TrainState:
-    """A state before the first step."""
+    """The state before the first step."""
     step, skipped, in_row = (jnp.zeros([], jnp.int32) for _ in range(3))
     return TrainState(step, params, optimizer.init(params), skipped, in_row)
 
@@ -38,14 +38,14 @@ def apply_gradients(
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One update; skipped and counted when the loss or a gradient is not finite.
 
-    A skipped step moves on in the data but leaves parameters, moments and the
+    A skipped step consumes its batch but leaves parameters, moments and the
     schedule's counter as they were.
 
     Args:
-      state: before the step.
+      state: the state before the step.
       grads: gradients, like `state.params`.
-      loss: scalar, nats per token.
-      optimizer: as from `make_optimizer`, its `update` takes `finite`.
+      loss: scalar.
+      optimizer: as returned by `make_optimizer`; its `update` takes `finite`.
 
     Returns:
       The state after the step, and the scalars `grad_norm` (before clipping),
@@ -79,20 +79,20 @@ LossFn = Callable[[Any, Any, Noise], tuple[jax.Array, Metrics]]
 def accumulated_gradients(
     loss_fn: LossFn, params: Any, batch: Any, noise: Noise, parts: int
 ) -> tuple[tuple[jax.Array, Metrics], Any]:
-    """Loss and gradients of a batch computed in parts, one at a time, for memory.
+    """Loss and gradients of a batch, computed in parts one at a time to save memory.
 
-    Part p takes rows p, p + parts, ...: each device keeps its own.
+    Part p takes rows p, p + parts, ..., so each device keeps its own.
 
     Args:
-      loss_fn: (params, batch, noise) to the mean loss of the rows and to metrics
-        that are means over the rows too.
-      params: to differentiate by.
-      batch: arrays whose first axis, examples or groups of them, `parts` divides.
-      noise: of the whole batch.
-      parts: 1 computes the batch at once.
+      loss_fn: (params, batch, noise) -> the mean loss over the rows, and metrics that
+        are means over the rows too.
+      params: the parameters to differentiate with respect to.
+      batch: arrays whose first axis (examples, or groups of them) `parts` divides.
+      noise: the whole batch's noise.
+      parts: how many; 1 computes the whole batch at once.
 
     Returns:
-      The mean loss with the metrics, and its gradients, as for the whole batch.
+      ((mean loss, metrics), gradients), as for the whole batch.
     """
     gradients = jax.value_and_grad(loss_fn, has_aux=True)
     if parts == 1:

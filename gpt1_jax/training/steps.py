@@ -1,8 +1,8 @@
 """The two training steps: pre-training (eq. 1) and fine-tuning (eq. 4 and 5).
 
-Both are pure functions of one shape, `step(state, batch, seed) -> (state, metrics)`.
-The seed, of the dropout masks, is an argument so that runs which differ in it share one
-compiled program.
+Both are pure functions, `step(state, batch, seed) -> (state, metrics)`. The seed of the
+dropout masks is an argument, so that runs that differ only in it share one compiled
+program.
 """
 
 from collections.abc import Callable
@@ -39,14 +39,14 @@ def make_pretrain_step(
 
     Args:
       model: sizes and dropout.
-      optimizer: gradients to updates.
+      optimizer: turns gradients into updates.
       accumulation_steps: parts a batch is computed in, one after another; the result
         is that of the whole batch.
 
     Returns:
-      `pretrain_step(state, tokens [B, T], seed)`; metrics are scalars: `loss` (eq. 1
-      as a mean, nats a token), `grad_norm`, `learning_rate` and the counts of
-      `apply_gradients`.
+      `pretrain_step(state, tokens [B, T], seed)`. Its metrics are scalars: `loss`
+      (eq. 1 as a mean, nats per token), `grad_norm`, `learning_rate` and the counts
+      of `apply_gradients`.
     """
 
     def loss_fn(
@@ -76,16 +76,16 @@ def make_finetune_step(
     """Builds the pure function of one fine-tuning update.
 
     Args:
-      model: of the language model.
-      head: of the task.
-      optimizer: gradients to updates.
-      aux_lm_weight: lambda of L3 = L2 + lambda L1 (eq. 5); 0 leaves L1 out.
-      accumulation_steps: parts a batch is computed in.
+      model: configuration of the language model.
+      head: the task's head.
+      optimizer: turns gradients into updates.
+      aux_lm_weight: lambda in L3 = L2 + lambda L1 (eq. 5); 0 leaves L1 out.
+      accumulation_steps: parts a batch is computed in, one after another.
 
     Returns:
-      `finetune_step(state, batch, seed)`; metrics are scalars: `loss` (L3), `clf_loss`
-      (L2, nats an example), `lm_loss` (L1, nats a token), `grad_norm`,
-      `learning_rate` and the counts of `apply_gradients`.
+      `finetune_step(state, batch, seed)`. Its metrics are scalars: `loss` (L3),
+      `clf_loss` (L2, nats per example), `lm_loss` (L1, nats per token; not if left
+      out), `grad_norm`, `learning_rate` and the counts of `apply_gradients`.
     """
 
     def loss_fn(params: Any, batch: Batch, noise: Noise) -> tuple[jax.Array, Metrics]:
@@ -97,7 +97,7 @@ def make_finetune_step(
             return clf_loss, {"clf_loss": clf_loss}
         tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
         weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
-        # Packed, a sequence's last token is followed by the next one's first: weight 0.
+        # When packed, a sequence's last token precedes the next one's first: weight 0.
         tokens, weights = pack(tokens, packing), pack(weights, packing)
         lm_loss = language_model.next_token_loss(model, output, tokens, weights)
         loss = clf_loss + aux_lm_weight * lm_loss
@@ -113,7 +113,7 @@ def make_finetune_step(
 
 
 def _packing(batch: Batch) -> Packing | None:
-    """How to leave out the padding of a batch, if it says where its real tokens are."""
+    """How to leave out a batch's padding; None if it does not list its real tokens."""
     if batch.places is None:
         return None
     return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
@@ -127,7 +127,7 @@ def update(
     optimizer: Optimizer,
     accumulation_steps: int,
 ) -> tuple[TrainState, Metrics]:
-    """Gradients of a batch, and the update that they give."""
+    """Computes the gradients of a batch and applies their update."""
     (loss, losses), grads = accumulated_gradients(
         loss_fn, state.params, batch, noise, accumulation_steps
     )
@@ -141,8 +141,8 @@ def jit_step(step: Step, mesh: jax.sharding.Mesh, state: TrainState) -> Step:
 
     Args:
       step: from `make_pretrain_step` or `make_finetune_step`.
-      mesh: of the run.
-      state: arrays or their shapes.
+      mesh: the device mesh.
+      state: the train state, as arrays or their shapes.
     """
     everywhere, states = replicated(mesh), state_sharding(mesh, state)
     return jax.jit(

@@ -21,10 +21,11 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
     """The configuration with the sizes of the pre-trained model written out.
 
     Raises:
-      ValueError: if the run was itself fine-tuned, or the model does not fit it.
+      ValueError: if the run was itself fine-tuned, or its model has too few layers or
+        positions for the configuration.
     """
     model = dataclasses.asdict(finetuned_model(source, config.model))
-    del model["vocab_size"]  # the tokenizer's, and the special tokens
+    del model["vocab_size"]  # set by the tokenizer and special tokens
     longest = model["max_seq_len"]
     if config.data.max_seq_len > longest:
         raise ValueError(
@@ -36,11 +37,11 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
 
 
 def finetuned_model(source: TrainedRun, overrides: Mapping[str, Any]) -> ModelConfig:
-    """The language model of a fine-tuned run: a run's sizes, three more tokens.
+    """The language model of a fine-tuned run: the source's sizes, three more tokens.
 
     Args:
-      source: to start from.
-      overrides: all that is not a size: dropout, dtype, implementations.
+      source: the run to start from.
+      overrides: everything that is not a size: dropout, dtype, implementations.
 
     Raises:
       ValueError: if the run was itself fine-tuned.
@@ -56,7 +57,7 @@ def finetuned_model(source: TrainedRun, overrides: Mapping[str, Any]) -> ModelCo
 
 
 def num_transferred(transfer_layers: str, num_layers: int) -> int | None:
-    """`config.transfer_layers` as `start_params` takes it.
+    """`config.transfer_layers` in the form that `start_params` takes.
 
     Raises:
       ValueError: if the model has fewer layers.
@@ -82,13 +83,13 @@ def start_params(
     """Parameters to start fine-tuning from (sec. 3.2; n_transfer of the released code).
 
     Args:
-      model: of the fine-tuned language model.
-      head: of the task.
-      pretrained: of the pre-trained language model.
-      transfer_layers: how many layers, from the first, are copied with the
-        embeddings; 0 copies the embeddings of tokens and positions alone, None
-        nothing.
-      key: of all that is not copied, among it the special tokens and the head.
+      model: configuration of the fine-tuned language model.
+      head: the task's head.
+      pretrained: parameters of the pre-trained language model.
+      transfer_layers: how many layers, from the first, to copy along with the token
+        and position embeddings; 0 copies only the embeddings, None nothing.
+      key: random key for everything not copied, including the special tokens and the
+        head.
     """
     params = heads.init_params(model, head, key)
     if transfer_layers is None:
