@@ -3,8 +3,8 @@
     python -m gpt1_jax.main --config=configs/finetune.py:TASK \
         --config.init_from=runs/pretrain/quickstart [--config.seeds=0,1,2]
 
-Several values are separated by commas: 0,1,2 or title,body. TASK is a task of the
-paper, several of them separated by "+", `all`, or `custom`:
+Several values are separated by commas: 0,1,2 or title,body. TASK is one of the
+tasks below, several of them joined by "+", `all`, or `custom`:
 
     snli mnli qnli sci_tail rte race story_cloze copa mrpc qqp stsb cola sst2 wnli
 
@@ -26,11 +26,11 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         job="finetune",
         preset=tasks,  # names the default folder: runs/finetune/TASK
         tasks=tuple(tasks.split("+")),
-        seeds=(0,),  # head and special tokens, order of the data, dropout masks
+        seeds=(0,),  # for head and special tokens, data order, dropout masks
         init_from="",  # the folder of a pre-trained run
         init_step=-1,  # which of its saved steps; -1: the newest
-        # Layers copied from it, from the first on: "all", a number (0 copies the
-        # embeddings alone), or "none" (Figure 2, left; Table 5, no pre-training).
+        # Layers copied from it, starting with the first: "all", a number (0 copies only
+        # the embeddings; Figure 2, left), or "none" (Table 5, no pre-training).
         transfer_layers="all",
         model=config_dict.create(  # the sizes are those of the pre-trained model
             embed_dropout=0.1,
@@ -44,27 +44,27 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             layer_loop="unrolled",
             remat=False,
         ),
-        custom=config_dict.create(  # for the task "custom" alone
+        custom=config_dict.create(  # only for the task "custom"
             head="",  # "classification", "similarity" or "multiple_choice"
-            text=(),  # columns: a text or a pair; before choices, context and question
-            choices=(),  # columns of a multiple choice; a single one holds a list
-            label="label",  # column
+            text=(),  # columns: a text or a pair; with choices, context (and question)
+            choices=(),  # columns of a multiple choice; a single column holds a list
+            label="label",  # the label's column
             labels=(),  # label names in order; empty: those of the training file
             score_range=(0.0, 0.0),  # lowest and highest score; 0,0: labels, not scores
             metrics=(),  # the first ranks checkpoints; empty: accuracy or pearson
         ),
         data=config_dict.create(
             # "tfds"; "jsonl": DIR/TASK/{train,dev,test}.jsonl; "official": the files
-            # as their authors distribute them, below DIR; "files": of a custom task.
+            # as their authors distribute them, under DIR; "files": a custom task's own.
             source="files" if custom else "tfds",
-            dir="",  # the folder; for tfds its data_dir, empty: TFDS' own default
-            train="",  # files of a custom task: .jsonl, .tsv or .csv
+            dir="",  # DIR; for tfds its data_dir, empty: TFDS' own default
+            train="",  # a custom task's files: .jsonl, .tsv or .csv
             dev="",
             test="",
-            max_train_examples=0,  # a random part of each split; 0: all
+            max_train_examples=0,  # a random subset of this size; 0: all
             max_dev_examples=0,
             max_test_examples=0,
-            max_seq_len=0,  # longest sequence in tokens; 0: as the model reads
+            max_seq_len=0,  # longest sequence in tokens; 0: the longest the model reads
             # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),
             # In training, only attention sees padding: real tokens are packed into k/16
@@ -94,19 +94,19 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             num_epochs=3.0,  # sec. 4.1; each leaves out its last partial batch
             num_steps=0,  # updates, instead of epochs
             batch_size=32,  # examples over all devices, sec. 4.1
-            accumulation_steps=0,  # parts a batch is computed in; 0: as memory asks
+            accumulation_steps=0,  # parts of a batch; 0: the fewest that fit in memory
             max_nonfinite_steps=10,  # skipped updates in a row before the run stops
             matmul_precision="default",
             compilation_cache_dir="",
         ),
         eval=config_dict.create(
             batch_size=64,  # examples
-            # Updates of the first epoch after which to evaluate, beside the end of
+            # Updates in the first epoch after which to evaluate, besides at the end of
             # every epoch (released code).
             first_epoch_steps=(1000, 2000, 4000, 8000, 16000, 32000),
         ),
         checkpoint=config_dict.create(
-            every_steps=1000,  # beside after every evaluation
+            every_steps=1000,  # and after every evaluation
             keep_latest=2,
             keep_best=1,  # by the task's first metric on the development split
         ),
@@ -116,9 +116,9 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             profile_first_step=10,
             profile_steps=0,
         ),
-        suite=config_dict.create(  # of runs over several tasks or seeds
-            from_scratch=False,  # each run a second time, without pre-training
-            keep_checkpoints=False,  # or only what they predicted and scored
+        suite=config_dict.create(  # runs over several tasks or seeds
+            from_scratch=False,  # True: repeat each run without pre-training
+            keep_checkpoints=False,  # False: keep only predictions and scores
         ),
     )
     return config.lock()

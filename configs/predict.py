@@ -1,13 +1,13 @@
-"""Labels for new text, by a fine-tuned model.
+"""Labels for new text, from a fine-tuned model.
 
     python -m gpt1_jax.main --config=configs/predict.py \
         --config.init_from=runs/finetune/sst2 --config.text='a warm , funny film'
     ... --config.input=reviews.txt --config.output=labels.jsonl
 
-An input line holds the texts of one example separated by tabs: the columns of the
-task in order, then its choices. A .jsonl file holds an object on each line, a .tsv or
-.csv file a header, both with the task's columns; a column idx, id or index is repeated
-in the output. "-" is standard input, lines or JSON lines.
+An input line holds the texts of one example, separated by tabs: the task's columns in
+order, then its choices. A .jsonl file holds an object on each line, a .tsv or .csv file
+has a header; both use the task's column names. A column idx, id or index is repeated in
+the output. "-" is standard input, as lines or JSON lines.
 """
 
 import ml_collections
@@ -15,7 +15,7 @@ from ml_collections import config_dict
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The configuration of one labelling."""
+    """The configuration for labelling new text."""
     return config_dict.create(
         job="predict",
         preset="",

@@ -4,11 +4,11 @@
 
 Presets:
   paper       the paper's recipe, 100 epochs of the corpus (the default).
-  paper_1m    the same with 1,000,000 updates (the last abscissa of Figure 2).
-  small       a 4-layer model for some tens of MB of text on a CPU or one GPU.
-  quickstart  a small model, minutes on a laptop CPU.
+  paper_1m    the same with 1,000,000 updates (the right end of Figure 2's axis).
+  small       a 4-layer model for tens of MB of text, on a CPU or one GPU.
+  quickstart  a small model, trained in minutes on a laptop CPU.
 
-Any value is overridden on the command line, after --config:
+Any value can be overridden on the command line, after --config:
 
     --config.data.source=text --config.data.train='books/*.txt' --config.seed=1
 """
@@ -29,7 +29,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
     config = config_dict.create(
         job="pretrain",
         preset=preset,  # names the default folder: runs/pretrain/PRESET
-        seed=0,  # initialisation, order of the data, dropout masks
+        seed=0,  # for initialisation, data order and dropout masks
         model=config_dict.create(  # sec. 4.1, "Model specifications"
             num_layers=12,
             num_heads=12,
@@ -39,16 +39,16 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             embed_dropout=0.1,
             attn_dropout=0.1,
             resid_dropout=0.1,
-            # What embedding dropout drops: "sum" = the sum of token and position
-            # vector; "matrix" = the embedding matrix, once a step, for lookup and
-            # softmax alike (released code); "lookups" = both vectors, separately.
+            # What embedding dropout acts on: "sum" = the sum of token and position
+            # vectors; "matrix" = the embedding matrix, once per step, for lookup and
+            # softmax alike (released code); "lookups" = the two vectors separately.
             embed_dropout_on="sum",
-            # "blocked" skips what causality hides and keeps no [T, T] array for the
-            # backward pass; "plain" is the formula.
+            # "blocked" skips what the causal mask hides and keeps no [T, T] array for
+            # the backward pass; "plain" is the formula as it stands.
             attention_impl="blocked",
-            # Rows of the softmax: "tokens"; "tokens+positions" (released code).
+            # Output softmax over "tokens", or "tokens+positions" (released code).
             softmax_rows="tokens",
-            loss_chunk=0,  # positions whose logits are formed at a time; 0: all
+            loss_chunk=0,  # positions whose logits are computed at a time; 0: all
             # Operands of matrix products: "float32" or "bfloat16". Parameters,
             # softmax, LayerNorm and loss are float32 in either case.
             dtype="float32",
@@ -59,22 +59,22 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             kind="sentencepiece",  # trained on the corpus; or "gpt1": OpenAI's own
             vocab_size=40478,  # entries; for "gpt1" the files decide
             path="",  # a saved tokenizer, or OpenAI's model/ folder for "gpt1"
-            train_megabytes=200.0,  # text the tokenizer is trained on, at most
+            train_megabytes=200.0,  # the most text to train the tokenizer on
         ),
         data=config_dict.create(
             source="builtin",  # "builtin" documentation, "text" files or "tfds"
-            train="",  # text: files, folders, globs, comma separated; tfds: NAME:SPLIT
-            valid="",  # the same; empty: hold out whole documents of train
-            valid_fraction=0.02,  # of the text, when valid is empty
-            # The fraction is of the text's "size" in bytes, or of the number of
-            # "documents" whatever their sizes, as in 0.1.0.
+            train="",  # text: files, folders, globs, comma-separated; tfds: NAME:SPLIT
+            valid="",  # the same; empty: hold out whole documents from train
+            valid_fraction=0.02,  # share of the text to hold out, when valid is empty
+            # valid_fraction is a share of the text's "size" in bytes, or of the number
+            # of "documents", whatever their sizes, as in 0.1.0.
             valid_split="size",
-            # The field of a .jsonl file's objects that is read; "": its lines as text.
+            # The field to read from a .jsonl file's objects; "": its lines are text.
             jsonl_field="text",
-            tfds_feature="text",
+            tfds_feature="text",  # the text feature of the dataset
             tfds_data_dir="",  # empty: TFDS' own default
             cache_dir="",  # empty: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax
-            num_workers=0,  # processes that tokenise; 0: one for each core
+            num_workers=0,  # processes that tokenise; 0: one per core
         ),
         optimizer=config_dict.create(
             name="released_adam",  # or "adamw": optax's
@@ -94,15 +94,15 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             num_epochs=100.0,  # sec. 4.1; passes over the corpus
             num_steps=0,  # updates, instead of epochs
             batch_size=64,  # sequences over all devices, sec. 4.1
-            accumulation_steps=0,  # parts a batch is computed in; 0: as memory asks
+            accumulation_steps=0,  # parts of a batch; 0: the fewest that fit in memory
             max_nonfinite_steps=10,  # skipped updates in a row before the run stops
             matmul_precision="default",  # "highest" keeps TF32 out of float32 runs
-            compilation_cache_dir="",  # empty: beside data.cache_dir's default
+            compilation_cache_dir="",  # empty: xla/ in data.cache_dir's default
         ),
         eval=config_dict.create(
             every_steps=1000,
             batch_size=64,  # sequences
-            max_batches=0,  # of the validation split, its first; 0: all of it
+            max_batches=0,  # how many to validate on, from the first; 0: all
             sample_prompt="",  # text to continue; empty: a new paragraph
             sample_tokens=64,  # 0: no sample
             sample_temperature=1.0,
@@ -116,7 +116,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         log=config_dict.create(
             every_steps=50,
             tensorboard=True,
-            profile_first_step=10,  # of the trace, when profile_steps > 0
+            profile_first_step=10,  # where the trace starts, when profile_steps > 0
             profile_steps=0,
         ),
     )

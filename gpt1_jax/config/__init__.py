@@ -1,10 +1,10 @@
 """Typed, frozen views of a job's configuration, checked before any work.
 
 A file in `configs/` builds a `ml_collections.ConfigDict`; the command line
-overrides single values; `load` turns the result into the frozen dataclasses of this
-package, and `load_saved` does so with the file in a run folder. A key that is missing
-or unknown, and a value that cannot work, raise a `ValueError` naming the key, the value
-and a way out.
+overrides individual values; `load` turns the result into the frozen dataclasses of
+this package, and `load_saved` does the same with the file in a run folder. A missing or
+unknown key, or a value that cannot work, raises a `ValueError` that names the key, the
+value and a way out.
 """
 
 from gpt1_jax.config.jobs import (

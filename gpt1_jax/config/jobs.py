@@ -29,7 +29,7 @@ from gpt1_jax.config.task_sections import (
 
 @dataclasses.dataclass(frozen=True)
 class JobConfig:
-    """What every job is told."""
+    """What every job's configuration has."""
 
     job: str
     preset: str
@@ -41,7 +41,7 @@ class JobConfig:
 
 @dataclasses.dataclass(frozen=True)
 class PretrainConfig(JobConfig):
-    """Everything a pre-training run is told.
+    """The configuration of a pre-training run.
 
     `model` stays a plain mapping until the tokenizer has given the vocabulary
     size; `model_config` then makes the typed view.
@@ -75,9 +75,9 @@ class PretrainConfig(JobConfig):
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneConfig(JobConfig):
-    """Everything fine-tuning is told; `tasks`, `seeds` and starts make its runs.
+    """The configuration of fine-tuning: a run for each task, seed and start.
 
-    `model` holds what may differ from the pre-trained run: its sizes are that run's.
+    `model` holds what may differ from the pre-trained run; the sizes are that run's.
     """
 
     tasks: tuple[str, ...]
@@ -122,7 +122,7 @@ class FinetuneConfig(JobConfig):
 
 @dataclasses.dataclass(frozen=True)
 class PredictConfig(JobConfig):
-    """Everything the labelling of new text is told."""
+    """The configuration for labelling new text."""
 
     init_from: str
     text: str
@@ -144,7 +144,7 @@ class PredictConfig(JobConfig):
         positive("", self, "batch_size")
 
 
-# A job is a file of configs/, one of jobs/, and a line here.
+# A job is a file in configs/, a file in jobs/ and a line here.
 JOBS: Mapping[str, type[JobConfig]] = {
     "pretrain": PretrainConfig,
     "finetune": FinetuneConfig,
@@ -156,7 +156,7 @@ def load(values: Mapping[str, Any]) -> Any:
     """Checks a configuration and freezes it.
 
     Args:
-      values: the mapping built by a file of `configs/`, overrides applied.
+      values: the mapping built by a file in `configs/`, with overrides applied.
 
     Returns:
       The frozen configuration of the job that it names.
@@ -214,7 +214,7 @@ _KINDS = {
 
 
 def _typed(key: str, kind: Any, value: Any) -> Any:
-    """The value, if it is of its field's type; else a ValueError."""
+    """The value if it has its field's type; otherwise a ValueError."""
     if get_origin(kind) is tuple:
         parts, listed = get_args(kind), isinstance(value, list | tuple)
         if parts[-1] is Ellipsis:

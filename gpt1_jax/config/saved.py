@@ -1,8 +1,8 @@
 """Configurations read back from run folders, written by this version or an older one.
 
-A run folder may come from a stranger. What only the person at the keyboard may decide
-is therefore never taken from it: which folders of this machine are read and written,
-and how many processes work.
+A run folder may come from a stranger, so what only the person at the keyboard may
+decide is never taken from it: which folders of this machine are read and written, and
+how many processes run.
 """
 
 import dataclasses
@@ -17,7 +17,7 @@ from gpt1_jax.config.sections import ModelConfig, require
 
 Config = TypeVar("Config", bound=JobConfig)
 
-# Keys that are gone, with the one value whose meaning is still there.
+# Removed keys, each with the one value that still has a meaning.
 _REMOVED = {"model.dropout_impl": "hash"}
 # Decided by whoever runs the program, whatever a folder says.
 _LOCAL = {
@@ -51,15 +51,15 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
 def load_saved(path: epath.PathLike) -> Any:
     """The configuration that a run folder was written with.
 
-    Keys that are newer than the folder get the value that does what the run did; keys
-    that only matter to the machine it ran on are reset.
+    Keys that are newer than the folder get the value that reproduces what the run did;
+    keys that only matter to the machine it ran on are reset.
 
     Args:
-      path: of a `config.json`.
+      path: a `config.json`.
 
     Raises:
-      ValueError: if the file is no configuration, or not one that this version can
-        carry out.
+      ValueError: if the file is not a configuration, or not one that this version
+        can run.
     """
     values = read_json(path)
     try:
@@ -69,10 +69,10 @@ def load_saved(path: epath.PathLike) -> Any:
 
 
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved configuration with today's keys, its lists made tuples.
+    """A saved configuration with today's keys, its lists turned into tuples.
 
     Raises:
-      ValueError: if it names no known job, or needs what no longer exists.
+      ValueError: if it names no known job, or needs a value that no longer exists.
     """
     job = values.get("job")
     require(
@@ -91,15 +91,15 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
-    """A run's configuration, as it goes on in the folder of an older version.
+    """The configuration with which a run resumes in an older version's folder.
 
     Args:
-      config: as given now.
+      config: the configuration given now.
       saved: the values in the folder's `config.json`.
 
     Returns:
       The configuration with the neutral value of every key that the folder lacks, and
-      a sentence for each that differs from what was given.
+      a sentence for each value that differs from the one given.
     """
     given, held = flatten(config.to_dict()), flatten(saved)
     newer = newer_keys(type(config))

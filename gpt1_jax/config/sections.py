@@ -11,7 +11,7 @@ def newer(neutral: Any) -> dict[str, Any]:
     """Metadata of a field whose key is newer than some run folders.
 
     Args:
-      neutral: the value that does what runs did before there was the key.
+      neutral: the value that does what runs did before the key existed.
     """
     return {"neutral": neutral}
 
@@ -23,7 +23,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuses a value that is none of the choices."""
+    """Refuses a value that is not one of the choices."""
     require(
         value in choices,
         f"config.{key}={value!r} is not known; choose one of {', '.join(choices)}.",
@@ -221,7 +221,7 @@ class TrainConfig:
 
     @property
     def compilation_cache(self) -> str:
-        """The folder of compiled programs, the default one included."""
+        """The folder for compiled programs: as configured, or else the default."""
         return self.compilation_cache_dir or f"{default_cache_dir()}/xla"
 
     def __post_init__(self):

@@ -10,7 +10,7 @@ CUSTOM_TASK = "custom"
 
 @dataclasses.dataclass(frozen=True)
 class TaskDataConfig:
-    """Where the examples of tasks come from, and how they are batched."""
+    """Where task examples come from, and how they are batched."""
 
     source: str
     dir: str
@@ -48,7 +48,7 @@ class TaskDataConfig:
         )
 
     def longest(self, model_max_seq_len: int) -> int:
-        """Tokens of the longest sequence, for a model of `model_max_seq_len`."""
+        """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""
         return self.max_seq_len or model_max_seq_len
 
     def paths(self) -> dict[str, str]:
@@ -61,7 +61,7 @@ class TaskDataConfig:
 class CustomTaskConfig:
     """A task of the user's own: the columns of its files and their meaning.
 
-    Names may come as the command line gives them: a,b as the one text "a,b".
+    Names may come from the command line, which gives a,b as the one text "a,b".
     """
 
     head: str
@@ -90,7 +90,7 @@ class CustomTaskConfig:
 
 
 def _names(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Names as a flag gives them: `a,b` is one text."""
+    """The separate names; a flag gives `a,b` as one text."""
     names = values
     if len(values) == 1:
         names = tuple(name.strip() for name in values[0].split(","))

@@ -13,7 +13,7 @@ _FLAG = "--config="
 
 
 def find_configs(argv: Sequence[str]) -> list[str]:
-    """Arguments whose `--config=configs/NAME.py` works outside a checkout too.
+    """The arguments, with `--config=configs/NAME.py` working outside a checkout too.
 
     Raises:
       FileNotFoundError: if the file is neither there nor one of the program's own.
@@ -93,7 +93,7 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     """What is wrong with the arguments, in one line.
 
     Args:
-      error: of the flags' parser.
+      error: the flag parser's error.
       argv: the arguments.
     """
     text = str(error.args[0] if error.args else error)
@@ -103,6 +103,6 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
         flag = next((arg for arg in argv if f".{key}=" in arg), f"--config..{key}")
         hint = f"; did you mean {meant}?" if meant else "."
         return f"{flag}: there is no key {key!r}{hint}"
-    if "Traceback" in text:  # of a configuration file, its last line says enough
+    if "Traceback" in text:  # in a configuration file; its last line says enough
         text = re.split(r"[A-Za-z.]+(?:Error|Exception): ", text)[-1]
     return text or type(error).__name__

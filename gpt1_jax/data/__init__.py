@@ -1,1 +1,1 @@
-"""From text to training windows. Nothing in this room imports JAX."""
+"""From text to training windows. Nothing in this package imports JAX."""

@@ -1,4 +1,4 @@
-"""The documentation on every machine, as a corpus."""
+"""The documentation that every machine has, as a corpus."""
 
 import ast
 import contextlib
@@ -26,7 +26,7 @@ def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Docum
 
     Language reference topics and the docstrings found in the sources of the
     standard library, numpy, scipy, jax and more: English prose, about 10 MB. They
-    are collected once into a JSON file under `cache_dir`, one document a module.
+    are collected once into a JSON file under `cache_dir`, one document per module.
 
     Args:
       cache_dir: the cache folder.
@@ -54,7 +54,7 @@ def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Docum
 
 
 def _read(path: Path) -> dict[str, str]:
-    """The texts collected before; none if there is no whole file."""
+    """The texts collected earlier; none if the file is missing or damaged."""
     try:
         texts = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, ValueError, RecursionError):
@@ -67,8 +67,8 @@ def _read(path: Path) -> dict[str, str]:
 def _no_garbage_collection() -> Iterator[None]:
     """Keeps the garbage collector out of the way: syntax trees hold no cycles.
 
-    They set it off all the time, and the exception of a signal that arrives while a
-    callback of the collector runs is lost. JAX has such a callback.
+    Making them sets it off all the time, and if a signal arrives while one of the
+    collector's callbacks runs, the signal's exception is lost. JAX has such a callback.
     """
     enabled = gc.isenabled()
     gc.disable()

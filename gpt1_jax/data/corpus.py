@@ -53,15 +53,15 @@ def prepare(
     Args:
       data: sources, split and cache folder.
       tokenizer: which tokenizer, and its size if it is to be trained.
-      own_tokenizer: the saved tokenizer of a run that goes on, used instead.
+      own_tokenizer: the saved tokenizer of a run that resumes, used instead.
       progress: whether to show what is being done.
 
     Returns:
       The corpus and its tokenizer.
 
     Raises:
-      FileNotFoundError, ValueError, PermissionError: what is wrong with the sources,
-        the tokenizer or the cache folder, before any long work.
+      FileNotFoundError, ValueError, PermissionError: saying what is wrong with the
+        sources, the tokenizer or the cache folder, before any long work.
     """
     tell = say if progress else _say_nothing
     cache = Path(data.cache_dir or default_cache_dir()).expanduser()
@@ -88,12 +88,12 @@ def _say_nothing(text: str) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """How the work is done and told."""
+    """How the work is done and reported."""
 
     data: DataConfig
     progress: bool
-    tell: Callable[[str], None]  # the user of this process
-    doing: Callable[[str], None]  # those who wait for it
+    tell: Callable[[str], None]  # shows a line to this process's user
+    doing: Callable[[str], None]  # notes, for those who wait, what is being done
 
 
 class _Texts:
@@ -129,7 +129,7 @@ def _find_tokenizer(
     """The run's own tokenizer, the configured one, or one trained on these documents.
 
     Returns:
-      The tokenizer and the folder that it is saved in.
+      The tokenizer and the folder it is saved in.
     """
     if own:
         return tokenizers.load(own), own
@@ -184,7 +184,7 @@ def _find_corpus(
     cache: Path,
     work: _Work,
 ) -> Corpus:
-    """Opens the prepared corpus; makes it first where it is missing or damaged."""
+    """Opens the prepared corpus, making it first if it is missing or damaged."""
     directory = cache / "corpora" / _fingerprint(
         FORMAT, tokenizer.fingerprint, *([d.name, d.stamp] for d in texts.train),
         "valid", texts.valid_fraction, *([d.name, d.stamp] for d in texts.valid),

@@ -1,4 +1,4 @@
-"""Documents, read block by block: memory never grows with a document."""
+"""Documents, read block by block so that memory never grows with their size."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +21,7 @@ class Document(NamedTuple):
     stamp: str  # changes when the text does: size and time, or versions
     num_bytes: int  # to show progress and to split; for .gz the size on disk
     blocks: Callable[[], Iterator[Block]]
-    may_be_blank: bool = False  # rows of a dataset are; an empty file is a mistake
+    may_be_blank: bool = False  # dataset rows may; an empty file is a mistake
 
 
 def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:
@@ -32,7 +32,7 @@ def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:
         while len(rest) >= BLOCK_CHARS:
             end = rest.rfind("\n", 0, BLOCK_CHARS) + 1
             ends_line = end > 0
-            if not ends_line:  # before a word: a line's end stays with its last word
+            if not ends_line:  # before a word, so a line end stays with its last word
                 end = rest[:BLOCK_CHARS].rstrip().rfind(" ") + 1 or BLOCK_CHARS - 1
             yield Block(rest[:end], ends_line)
             rest = rest[end:]
@@ -44,10 +44,10 @@ def check_readable(documents: Iterable[Document]) -> dict[str, str]:
     """Reads everything once, so that a bad file is named before long work.
 
     Args:
-      documents: to read.
+      documents: the documents to read.
 
     Returns:
-      The digest of each document's text by the document's name; blank ones have none.
+      The digest of each document's text, by document name; blank ones have none.
 
     Raises:
       ValueError: naming the first document that cannot be read or holds no text.

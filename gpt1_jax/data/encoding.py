@@ -31,7 +31,7 @@ class Encoders:
 
     Args:
       tokenizer_dir: the saved tokenizer, which each process loads.
-      workers: processes; with one, this process does the work.
+      workers: number of processes; with one, this process does the work.
     """
 
     def __init__(self, tokenizer_dir: str | os.PathLike[str], workers: int):
@@ -103,7 +103,7 @@ def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:
 
 
 def _end_with(parent: "multiprocessing.process.BaseProcess") -> None:
-    """Ends this process when its parent is gone: a worker waits for work for ever."""
+    """Ends this process when its parent is gone: it would wait for work for ever."""
     parent.join()
     os._exit(1)
 

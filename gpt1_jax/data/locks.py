@@ -1,4 +1,4 @@
-"""One process of a machine prepares; the others wait, and say for whom."""
+"""One process per machine prepares data; the others wait, and say for whom."""
 
 import contextlib
 import errno
@@ -23,12 +23,12 @@ def exclusive(
 ) -> Iterator[Callable[[str], None]]:
     """Keeps other processes out of a folder while the block runs.
 
-    The system frees the lock when its process ends, however that happens. File
-    systems without locks are used without one.
+    The system frees the lock when its process ends, however that happens. On a file
+    system without locks, none is taken.
 
     Args:
-      folder: that is written to; it exists.
-      say: shows a line to the user, who waits.
+      folder: the folder to write to; it exists.
+      say: shows a line to the waiting user.
 
     Yields:
       A function that notes what this process is doing, for those who wait.

@@ -9,7 +9,7 @@ LINE_SECONDS = 20.0  # between two lines where there is no terminal
 
 
 def say(text: str) -> None:
-    """Shows a line that does not break a progress bar."""
+    """Shows a line without breaking a progress bar."""
     tqdm.tqdm.write(text, file=sys.stdout)
     sys.stdout.flush()
 

@@ -7,7 +7,7 @@ import grain
 
 
 class BatchSource(Protocol):
-    """Batches of this host by step."""
+    """This host's batches, by step."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, step: int) -> Any: ...

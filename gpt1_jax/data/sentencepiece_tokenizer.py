@@ -14,7 +14,7 @@ from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, digest
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece byte-pair encoding, set up to resemble GPT-1's.
 
-    Case-folded; the word boundary is a suffix as GPT-1's `</w>`; no start, end or
+    Case-folded; the word boundary is a suffix, like GPT-1's `</w>`; no start, end or
     padding piece; id 0 is `<unk>`; the newline is a user-defined piece.
 
     Every character survives. All of printable ASCII is in the vocabulary, whether the
@@ -46,8 +46,8 @@ class SentencePieceTokenizer(Tokenizer):
         """Trains on lines of text.
 
         Args:
-          lines: without line ends; long lines are cut at spaces, never dropped.
-          vocab_size: entries; the 256 bytes and the characters count.
+          lines: text without line ends; long lines are cut at spaces, never dropped.
+          vocab_size: number of entries, the 256 bytes and the characters included.
 
         Returns:
           The tokenizer.
@@ -64,7 +64,7 @@ class SentencePieceTokenizer(Tokenizer):
                 for line in lines:
                     yield from _cut(line)
             except (Exception, KeyboardInterrupt) as error:
-                interrupted.append(error)  # the trainer makes it a RuntimeError
+                interrupted.append(error)  # the trainer turns it into a RuntimeError
                 raise
 
         try:
@@ -124,7 +124,7 @@ _FOLDED_ASCII = "".join(c for c in map(chr, range(33, 127)) if not c.isupper())
 
 def _cut(line: str) -> Iterable[str]:
     """Parts of a line that SentencePiece's trainer accepts, cut at spaces."""
-    limit = _MAX_LINE_BYTES // 4  # characters; UTF-8 takes at most 4 bytes for one
+    limit = _MAX_LINE_BYTES // 4  # characters, of at most 4 bytes each in UTF-8
     while len(line) > limit:
         end = line.rfind(" ", 1, limit)
         end = end if end > 0 else limit

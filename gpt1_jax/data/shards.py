@@ -22,7 +22,7 @@ from gpt1_jax.data.files import sha256, write_json
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 
 SHARD_TOKENS = 1 << 26
-CHECK_SECONDS = 5.0  # that opening a corpus waits for its checksums
+CHECK_SECONDS = 5.0  # how long opening a corpus waits for its checksums
 _RECORD_FILE = "corpus.json"
 
 
@@ -30,7 +30,7 @@ class DamagedCorpus(ValueError):
     """A file of a prepared corpus is not as it was written.
 
     Args:
-      path: of the file.
+      path: the damaged file.
       how: what is wrong with it.
     """
 
@@ -63,7 +63,7 @@ class Corpus:
     dtype: str
     train: Split
     valid: Split
-    warnings: tuple[str, ...] = ()  # about its text, told whenever it is opened
+    warnings: tuple[str, ...] = ()  # about its text, shown whenever it is opened
     verification: "Verification | None" = dataclasses.field(
         default=None, compare=False, repr=False
     )
@@ -73,8 +73,8 @@ def load(directory: Path) -> Corpus:
     """Opens a prepared corpus and checks it.
 
     Sizes are checked first; then up to eight threads compare the shards with their
-    checksums. Opening waits at most 5 seconds for them, enough for a few gigabytes. A
-    larger corpus is checked to its end while training runs, and once damage is found,
+    checksums. Opening waits at most 5 seconds for them, enough for a few gigabytes. The
+    rest of a larger corpus is checked while training runs, and once damage is found,
     every read raises. Corpora of earlier versions have no checksums; only their sizes
     are checked.
 
@@ -147,7 +147,7 @@ class Verification:
             thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Waits until all is compared or the time is over; raises what was found."""
+        """Waits until all is compared or time runs out; raises any damage found."""
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -218,12 +218,12 @@ class ShardWriter:
 def cut_validation(
     directory: Path, record: dict, dtype: np.dtype, fraction: float
 ) -> None:
-    """Moves the last `fraction` of a single document's tokens to validation.
+    """Moves the last `fraction` of the training tokens to validation.
 
-    Its words and bytes are shared out in proportion to the tokens.
+    Their words and bytes are counted in proportion to the tokens.
 
     Raises:
-      ValueError: if the document holds fewer than two tokens.
+      ValueError: if the text holds fewer than two tokens.
     """
     train = record["train"]
     if train["tokens"] < 2:
@@ -293,7 +293,7 @@ class TokenReader:
             start = stop
         return np.concatenate(parts) if parts else np.zeros(0, self._dtype)
 
-    # At the end of the interpreter the module `os` may be gone before the reader.
+    # At interpreter shutdown the module `os` may be gone before the reader.
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         for file in getattr(self, "_files", ()):
             close(file)

@@ -21,7 +21,7 @@ _TRAIN, _VALID = "config.data.train", "config.data.valid"
 def find_documents(
     config: DataConfig, cache_dir: Path, say: Callable[[str], None]
 ) -> tuple[list[Document], list[Document]]:
-    """The documents for training and, where given apart, for validation.
+    """The documents for training and, if named separately, for validation.
 
     Args:
       config: the sources.
@@ -56,7 +56,7 @@ def find_documents(
 
 
 def _refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
-    """Refuses documents that are named twice, by whatever path."""
+    """Refuses documents that are named for both splits, by whatever path."""
     trained = {_identity(document) for document in train}
     for document in valid:
         if _identity(document) in trained:

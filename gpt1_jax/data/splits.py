@@ -26,7 +26,7 @@ def hold_out(
     Returns:
       Training and validation documents in the order given. There are none for
       validation if no whole documents make up between half and twice the share: the
-      end of the text is then to be cut off once it is tokenised.
+      caller then cuts off the end of the text once it is tokenised.
     """
     if len(documents) == 1:
         return documents, []
@@ -67,12 +67,12 @@ def is_near(found: float, wanted: float) -> bool:
 def shared_texts(
     train: Sequence[Document], valid: Sequence[Document], digests: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """Names of validation documents whose text is also trained on, and where.
+    """Pairs of a validation and a training document with the same text, by name.
 
     Args:
       train: documents for training.
       valid: documents for validation.
-      digests: of the documents' texts by name, as `check_readable` makes them.
+      digests: text digests by document name, as `check_readable` returns them.
     """
     trained = {digests[d.name]: d.name for d in train if d.name in digests}
     return [

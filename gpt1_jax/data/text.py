@@ -7,7 +7,7 @@ _INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
 
 
 def clean(text: str) -> str:
-    """Lines without surrounding or repeated spaces, control characters, blank lines."""
+    """Text without outer or repeated spaces, control characters or blank lines."""
     text = _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
     text = _CONTROL.sub(" ", text)
     lines = (" ".join(line.split()) for line in text.split("\n"))

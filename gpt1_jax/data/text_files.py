@@ -1,7 +1,7 @@
-"""Documents of text files: plain text and JSON lines, as they are or gzipped.
+"""Documents from text files: plain text and JSON lines, gzipped or not.
 
-Files, folders and globs, local or gs://. A JSON lines file (.jsonl, .ndjson) is read
-by one text field of its objects, and is one document as any other file.
+Files, folders and globs, local or gs://. Of a JSON lines file (.jsonl, .ndjson) one
+text field of each object is read; like any other file, it is one document.
 """
 
 import codecs
@@ -41,15 +41,15 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
         are searched for .txt, .text, .md, .jsonl and .ndjson, each also as .gz, in
         lower or upper case; hidden files and folders are passed over.
       key: the configuration key, for messages.
-      jsonl_field: the field to read of each object in a JSON lines file; if empty,
-        such files are plain text and are not looked for in folders.
+      jsonl_field: the field to read from each object in a JSON lines file; if empty,
+        such files count as plain text and are not looked for in folders.
 
     Returns:
       The documents sorted by path.
 
     Raises:
       FileNotFoundError: if an entry names nothing, or a link leads nowhere.
-      ValueError: if a file is empty or compressed otherwise than by gzip, or there is
+      ValueError: if a file is empty, or compressed other than by gzip, or there is
         no entry between the commas.
     """
     suffixes = (*_PLAIN, *_JSON_LINES) if jsonl_field else _PLAIN
@@ -123,12 +123,12 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
 
 
 def _mtime(path: epath.Path) -> int:
-    """Nanoseconds, which epath does not tell; 0 for a file that is not local."""
+    """Modification time in nanoseconds, which epath lacks; 0 if it is not local."""
     return os.stat(path).st_mtime_ns if os.path.exists(path) else 0
 
 
 def _decoded(path: epath.Path) -> Iterator[str]:
-    """The text of a file in chunks, with any line ends as newlines.
+    """The text of a file in chunks, with all line ends as newlines.
 
     Raises:
       ValueError: if the bytes are not UTF-8 or the gzip file is damaged.
@@ -170,7 +170,7 @@ def _json_texts(path: epath.Path, field: str) -> Iterator[str]:
     """The text field of each object in a JSON lines file, a newline after each.
 
     Raises:
-      ValueError: naming the line that is not an object with such a text.
+      ValueError: naming the line that is not an object with text in that field.
     """
     for number, line in enumerate(_lines(_decoded(path)), 1):
         if not line.isspace():
@@ -178,7 +178,7 @@ def _json_texts(path: epath.Path, field: str) -> Iterator[str]:
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    """Whole lines; only the newline ends one, as JSON may hold other breaks."""
+    """Whole lines; only a newline ends one, as JSON may hold other line breaks."""
     parts: list[str] = []
     for chunk in chunks:
         first, *others = chunk.split("\n")

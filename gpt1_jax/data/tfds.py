@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from gpt1_jax.data.documents import Document, read_blocks
 
 _MAX_DOCUMENTS = 10_000
-_PATIENCE_SECONDS = 10.0  # for the first answer of a host that serves a dataset
+_PATIENCE_SECONDS = 10.0  # for a first answer from the hosts that serve a dataset
 
 
 class NotPrepared(FileNotFoundError):
@@ -37,20 +37,20 @@ def open_dataset(
 ) -> Opened:
     """Opens a split that TFDS has prepared as ArrayRecord, or prepares it first.
 
-    What is prepared is opened without asking the network or importing the dataset's
-    own code. What is not is announced in a line; if none of the hosts that serve it
-    answers within seconds, it is refused without TFDS' minutes of retries.
+    A prepared dataset is opened without using the network or importing the dataset's
+    own code. Preparing one is announced in a line; if none of the hosts that serve it
+    answers within seconds, it is refused, without TFDS' minutes of retries.
 
     Args:
       spec: NAME:SPLIT, for example `lm1b:train` or `pg19:train[:10%]`.
       data_dir: TFDS' folder; empty for its default.
       where: starts each message, for example the configuration key and its value.
-      otherwise: another way to the data, told to whoever cannot prepare it.
+      otherwise: another way to get the data, shown if it cannot be prepared.
       say: shows a line to the user.
 
     Raises:
       NotPrepared: if it cannot be prepared here.
-      ValueError: if the dataset or split is not known, or it is TFRecord.
+      ValueError: if the dataset or split is unknown, or stored as TFRecord.
     """
     import tensorflow_datasets as tfds
 
@@ -63,7 +63,7 @@ def open_dataset(
         if builder is None:
             builder = _prepare(name, data_dir, _Words(where, folder, otherwise, say))
         return Opened(builder.info, builder.as_data_source(split))
-    except tfds.core.DatasetNotFoundError as error:  # whose message lists them all
+    except tfds.core.DatasetNotFoundError as error:  # its message lists them all
         raise ValueError(
             f"{where}: TFDS knows no dataset {name!r} and finds none prepared in "
             f"{folder}."
@@ -96,7 +96,7 @@ class _Words(NamedTuple):
 
 
 def _prepared(name: str, data_dir: str) -> Any:
-    """The builder of what is on disk, which needs no class; None if nothing is."""
+    """A builder from the files on disk, without a dataset class; None if none exist."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core import read_only_builder
 
@@ -149,12 +149,12 @@ def _size(builder: Any) -> str:
 
 
 def _unreachable(urls: Iterable[str]) -> str:
-    """Why none of the hosts of some addresses answers; empty if one does."""
+    """Why none of the hosts of these addresses answers; empty if one does."""
     parts = (urllib.parse.urlsplit(url) for url in urls)
     hosts = {f"{p.scheme}://{p.netloc}" for p in parts if p.scheme.startswith("http")}
     answers: queue.SimpleQueue[str] = queue.SimpleQueue()
     for host in hosts:
-        # Threads, as looking up a name knows no time limit.
+        # On threads, as looking up a name has no time limit.
         threading.Thread(target=_ask, args=(host, answers), daemon=True).start()
     deadline = time.monotonic() + _PATIENCE_SECONDS
     problem = ""
@@ -199,7 +199,7 @@ def tfds_documents(
       At most 10,000 documents; each row starts a new line.
 
     Raises:
-      NotPrepared, ValueError: as `open_dataset`; or if there is no such feature.
+      NotPrepared, ValueError: as `open_dataset`, or if there is no such feature.
     """
     info, rows = open_dataset(spec, data_dir, where=f"{key}={spec!r}", say=say)
     features = info.features

@@ -27,7 +27,7 @@ NUM_SPECIAL_TOKENS = 3
 
 
 class SpecialTokens(NamedTuple):
-    """Ids of the tokens that exist from fine-tuning on, after the vocabulary."""
+    """Ids of the tokens that fine-tuning adds after the vocabulary."""
 
     start: int
     delimiter: int
@@ -90,7 +90,7 @@ def load(directory: str | os.PathLike[str]) -> Tokenizer:
     """Loads a saved tokenizer, or OpenAI's two files, from a folder.
 
     The files are compared with their checksums; a folder that an earlier version
-    saved has none, and its fingerprint alone is compared.
+    saved has none, so only its fingerprint is compared.
 
     Raises:
       FileNotFoundError: if the folder or one of its files is missing.

@@ -1,8 +1,8 @@
 """From token shards to training windows: random contiguous sequences (sec. 4.1).
 
 The window at a position is a pure function of (seed, position), so the data of a run
-is fixed by its step alone: nothing but the step needs saving, and every number of
-hosts sees the same global order.
+is fixed by its step alone: nothing but the step needs saving, and any number of hosts
+sees the same global order.
 """
 
 import numpy as np
@@ -15,16 +15,16 @@ class TrainWindows:
     """Batches of training windows by step, as a random-access source for grain.
 
     An epoch lays windows of T tokens side by side from a random offset below T and
-    visits each once, in random order; the next epoch draws both again. Windows know
-    no document borders: GPT-1 has no separator token.
+    visits each once, in random order; the next epoch draws both again. Windows ignore
+    document boundaries: GPT-1 has no separator token.
 
     Args:
-      reader: of the training split.
+      reader: reads the training split.
       seq_len: T.
       batch_size: B, over all hosts.
-      rows: of the batch that this host loads.
+      rows: the rows of the batch that this host loads.
       num_steps: length of the run.
-      seed: of offsets and orders.
+      seed: for the offsets and orders.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class TrainWindows:
 
 
 def windows_per_epoch(num_tokens: int, seq_len: int) -> int:
-    """Whole windows that fit whatever the epoch's offset."""
+    """The number of whole windows that fit at any offset."""
     return (num_tokens - (seq_len - 1)) // seq_len
 
 
@@ -94,8 +94,8 @@ def check_long_enough(
 class ValidWindows:
     """The whole validation split in order, every token but the first predicted once.
 
-    Windows overlap by one token. The last one is filled up with id 0, and batches
-    with empty windows; neither counts.
+    Windows overlap by one token. The last window is filled up with id 0, and the last
+    batch with empty windows; neither filling counts.
     """
 
     def __init__(self, reader: TokenReader, seq_len: int, batch_size: int, rows: slice):

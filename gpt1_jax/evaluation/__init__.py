@@ -1,1 +1,1 @@
-"""What a trained model is asked, and how the answers are shown."""
+"""How a trained model is scored, and how its predictions are written."""

@@ -25,9 +25,9 @@ def make_head(task: Task, dropout: float, vocab_size: int) -> Head:
     """The head that a task needs.
 
     Args:
-      task: its targets and transform.
-      dropout: on the state at the extract token.
-      vocab_size: of the tokenizer, whose special tokens follow.
+      task: the task, with its targets and transform.
+      dropout: rate on the state at the extract token.
+      vocab_size: entries of the tokenizer; the special tokens follow them.
     """
     extract_token = special_tokens(vocab_size).extract
     per_choice = task.transform == "multiple_choice"
@@ -38,9 +38,9 @@ class Predictor:
     """Applies a fine-tuned model to encoded examples.
 
     Args:
-      model: of the language model.
-      head: of the task.
-      mesh: of the run.
+      model: configuration of the language model.
+      head: the task's head.
+      mesh: the device mesh.
       batch_size: examples over all devices, a multiple of their number.
       padding: the lengths that batches are padded to.
     """
@@ -76,14 +76,14 @@ class Predictor:
     def parts(
         self, params: Any, examples: EncodedExamples
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Numbers and logits of some examples at a time, in no particular order."""
+        """Indices and logits of a few examples at a time, in no particular order."""
         for rows, outputs in fetched_late(self._batches(params, examples)):
             yield rows, outputs[: len(rows)]
 
     def _batches(
         self, params: Any, examples: EncodedExamples
     ) -> Iterator[tuple[np.ndarray, jax.Array]]:
-        """Numbers of examples, and the logits of these and the batch's filling."""
+        """Indices of examples, and logits of these and of the batch's filler rows."""
         batches = EvalBatches(examples, self._rows, self._padding)
         for index in range(len(batches)):
             rows, batch = batches[index]
@@ -107,11 +107,11 @@ def score(task: Task, split: Split, predictions: np.ndarray) -> dict[str, Any]:
 
 
 class DevScores:
-    """Scores parameters on the development split, as the training loop asks for it.
+    """Scores parameters on the development split, in the form the training loop calls.
 
     Args:
-      task: names the metrics.
-      split: that is scored.
+      task: the task, which names the metrics.
+      split: the split to score.
       predictor: applies the model.
       say: shows a line of scores.
     """
@@ -129,9 +129,10 @@ class DevScores:
     def __call__(
         self, params: Any, step: int, stopped: Callable[[], bool]
     ) -> Mapping[str, Any] | None:
-        """`valid_loss`, nats an example, and `valid_METRIC` of each of the task's.
+        """`valid_loss`, per example, and `valid_METRIC` for each of the task's metrics.
 
-        None if `stopped()` came true before the end.
+        The loss is in nats, or a squared error for a regression. None if `stopped()`
+        became true before the end.
         """
         examples = self._split.encoded
         logits = np.zeros(examples.targets.shape, np.float32)

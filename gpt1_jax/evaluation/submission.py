@@ -29,15 +29,15 @@ def write_glue(
 ) -> list[epath.Path]:
     """Writes the files that gluebenchmark.com takes for a task.
 
-    A header, then lines of `index<TAB>prediction` in order of the index, which is the
-    example's number in the test file: TensorFlow Datasets shuffles. If an id of a file
-    is not a number, its examples count as being in order. A file with fewer lines than
+    A header, then lines of `index<TAB>prediction` sorted by index, the example's number
+    in the test file, because TensorFlow Datasets shuffles. If any id in a file is not a
+    number, its examples are taken to be in order. A file that does not cover exactly
     the test split is written with a warning, as the leaderboard refuses it.
 
     Args:
-      folder: of the files; made if it is missing.
-      task: one with `Task.glue`.
-      predictions: [N] numbers of labels, or scores if the task has no labels; these
+      folder: the folder to write to; made if it is missing.
+      task: a task with `Task.glue`.
+      predictions: [N] label numbers, or scores if the task has no labels; these
         are clipped to the task's range and written with 3 decimals.
       examples: the N examples.
 
@@ -82,11 +82,11 @@ def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
     warning; files that it does not know are left out.
 
     Args:
-      folders: that hold the files.
-      path: of the zip.
+      folders: the folders that hold the files.
+      path: the zip file to write.
 
     Raises:
-      ValueError: if a file is in two folders, or none is in any.
+      ValueError: if a file is in two folders, or no folder has any.
     """
     sizes = {f.name: f.rows for task in TASKS.values() for f in task.glue.values()}
     found: dict[str, epath.Path] = {}
@@ -107,7 +107,7 @@ def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
         for name in sorted(found):
             content = found[name].read_text()
             _warn_if_short(found[name], content.count("\n") - 1, sizes[name])
-            # Without times, the same files make the same zip.
+            # Without timestamps, the same files make the same zip.
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     if missing := [name for name in sizes if name not in found]:
         logging.warning(
@@ -133,18 +133,18 @@ def write_predictions(
 ) -> None:
     """Writes predictions of any task, in the format of the file's suffix.
 
-    Of an example, a `.jsonl` file holds "id" (the source's, else its number from 0),
-    "subset", "text" if it is asked for, "prediction" (a label's name, or a score),
+    For each example, a `.jsonl` file holds "id" (the source's, or else its number from
+    0), "subset", "text" if asked for, "prediction" (a label's name, or a score),
     "label" if it is known, and "probabilities" by label if they are given. A `.tsv` or
     `.csv` file has a header and the same in columns, one for each text and probability.
 
     Args:
-      path: of the file; its folder is made if it is missing.
-      task: names texts and labels.
+      path: the file to write; its folder is made if it is missing.
+      task: the task, which names texts and labels.
       examples: the N examples.
-      predictions: [N] numbers of labels, or scores if the task has no labels.
+      predictions: [N] label numbers, or scores if the task has no labels.
       probabilities: [N, labels], or None.
-      with_text: whether to repeat the texts.
+      with_text: whether to include the texts.
 
     Raises:
       ValueError: if lengths differ, a number is not finite, or the suffix is unknown.
@@ -193,7 +193,7 @@ def _texts(task: Task, example: Example) -> dict[str, str]:
 
 
 def _table(lines: Sequence[dict[str, Any]], delimiter: str) -> str:
-    """The lines as a table with a header; what is inside them gets its own columns."""
+    """The lines as a table with a header; nested values get columns of their own."""
     flat = [dict(_flat(line)) for line in lines]
     header = list(dict.fromkeys(name for line in flat for name in line))
     buffer = io.StringIO()

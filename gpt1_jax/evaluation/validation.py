@@ -19,7 +19,7 @@ from gpt1_jax.parallel.devices import fetched_late
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, to_global_batch
 from gpt1_jax.parallel.processes import is_main_process
 
-_PLAIN_PERPLEXITY = 1e6  # above it, powers of ten are easier to read
+_PLAIN_PERPLEXITY = 1e6  # above this, powers of ten are easier to read
 
 
 def eval_step(
@@ -28,13 +28,13 @@ def eval_step(
     """Summed loss of a validation batch, without dropout.
 
     Args:
-      model: sizes.
-      params: of the model.
+      model: configuration of the language model.
+      params: the model's parameters.
       tokens: [B, T] int32.
       lengths: [B] int32, real tokens in each sequence; the rest does not count.
 
     Returns:
-      The sum of nats over predicted tokens, and the number of these.
+      The sum of nats over predicted tokens, and their number.
     """
     output = language_model.apply(model, params, tokens)
     nll = language_model.next_token_nll(model, output, tokens)
@@ -43,13 +43,13 @@ def eval_step(
 
 
 class Validation:
-    """The mean loss over the whole held-out split, or its first batches.
+    """The mean loss over the whole held-out split, or over its first batches.
 
     Args:
-      model: sizes.
+      model: configuration of the language model.
       windows: this host's batches of the split.
-      max_batches: the most that are read; 0 for all.
-      mesh: of the run.
+      max_batches: the most batches to read; 0 for all.
+      mesh: the device mesh.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Validation:
         )
 
     def __call__(self, params: Any, stopped: Callable[[], bool]) -> float | None:
-        """Nats a token; None if `stopped()` came true before the end."""
+        """Nats per token; None if `stopped()` became true before the end."""
         sums = np.zeros(2)  # nats, tokens
         with tqdm.tqdm(
             total=self._num_batches,
@@ -105,12 +105,12 @@ class TokenCounts(Protocol):
 def loss_metrics(loss: float, split: TokenCounts) -> dict[str, float]:
     """A validation loss in the units that people compare.
 
-    Nats and bits a word, which compare across tokenizers, spread the loss of all
-    tokens over the words of the text before tokenisation.
+    Nats and bits per word, which are comparable across tokenizers, spread the loss of
+    all tokens over the words of the text before tokenisation.
 
     Args:
-      loss: nats a token.
-      split: that was validated on.
+      loss: nats per token.
+      split: counts of the split that was validated on.
     """
     per_word = loss * split.tokens / max(1, split.words)
     return {
@@ -134,13 +134,13 @@ def describe_loss(step: int, metrics: Mapping[str, float]) -> str:
 
 
 class TextSampler:
-    """Continues the prompt of a configuration.
+    """Continues the configured prompt.
 
     Args:
-      model: sizes.
+      model: configuration of the language model.
       config: prompt, length, temperature and top-k.
-      tokenizer: of the model.
-      seed: of the samples.
+      tokenizer: the model's tokenizer.
+      seed: for the samples.
 
     Raises:
       ValueError: if the prompt leaves no room for a sample.

@@ -13,7 +13,7 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
     Args:
       folder: the run folder, local or gs://.
       train: the training metric to draw beside `valid_loss`.
-      unit: of both.
+      unit: the unit of both.
 
     Returns:
       The path of the picture, `plots/loss.png`.

@@ -1,4 +1,4 @@
-"""The paper's results: Tables 2 to 5, and what was published beside it."""
+"""The paper's results: Tables 2 to 5, and what was published alongside."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Row(NamedTuple):
     table: int | None  # None: not in the paper
     subset: str = ""  # of the task's split, "" for all of it
     metric: str = "accuracy"
-    split: str = "test"  # that the paper's values were measured on
+    split: str = "test"  # on which the paper's values were measured
 
 
 # Tables 2 to 5. Without pre-training, MNLI is the mean of m and mm. WNLI is from the

@@ -1,8 +1,8 @@
 """The paper's results and ours beside them, as a Markdown table.
 
-`Results` are `{task: {"pretrained" or "scratch": [one run's results.json, ..]}}`. Of
+`Results` are `{task: {"pretrained" or "scratch": [one run's results.json, ..]}}`. In
 a run, "dev" is what `gpt1_jax.tasks.metrics.evaluate` returns and "majority" what
-`majority_baseline` returns. The paper's numbers are points, the results' fractions.
+`majority_baseline` returns. The paper's numbers are points, the results are fractions.
 """
 
 import statistics
@@ -36,7 +36,7 @@ _NOTE_WITHOUT_PAPER = (
     "All values are x 100; of several runs, the median, then the lowest to the highest."
 )
 
-# What the leaderboard averages first, as (metric, subset), for each of its tasks.
+# What the leaderboard first averages within each task, as (metric, subset).
 _GLUE = {
     **{task: [("accuracy", "")] for task in ("sst2", "qnli", "rte", "wnli")},
     **{task: [("f1", ""), ("accuracy", "")] for task in ("mrpc", "qqp")},
@@ -68,8 +68,8 @@ def glue_score(results: Results, start: str = "pretrained") -> float | None:
     """The GLUE score as the leaderboard computes it, but on the dev splits.
 
     Args:
-      results: see the module.
-      start: which runs; of several, the median counts.
+      results: as the module describes.
+      start: which runs to use; of several, the median counts.
 
     Returns:
       The mean over the nine tasks, in points, where a task of two metrics, or of two
@@ -92,11 +92,11 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
     A task that the paper does not have gets a line with its first metric in "dev".
 
     Args:
-      results: see the module.
-      skipped: tasks that were asked for and not run, and the reasons.
+      results: as the module describes.
+      skipped: tasks that were asked for but not run, with the reasons.
 
     Raises:
-      ValueError: if results are under another key than those of `STARTS`.
+      ValueError: if results are under a key that is not in `STARTS`.
     """
     rows = list(_rows(results))
     lines = [(row, _columns(results[task], row)) for task, row in rows]
@@ -132,7 +132,7 @@ _ALWAYS = {"ours, pre-trained (dev)", "ours, from scratch (dev)", _MAJORITY}
 
 
 def _columns(starts: Starts, row: Row) -> dict[str, list[float]]:
-    """The values of a line, in points, by the title of their column."""
+    """The values of a line, in points, by column title."""
     runs = {start: starts.get(start, ()) for start in STARTS}
     names = {"pretrained": "pre-trained", "scratch": "from scratch"}
     ours = {
@@ -179,7 +179,7 @@ def _count(starts: Starts, row: Row) -> str:
 
 
 def _rows(results: Results) -> Iterator[tuple[str, Row]]:
-    """The lines, the paper's in its order, then the others."""
+    """The lines: the paper's in its order, then the others."""
     for task, starts in results.items():
         unknown = sorted(starts.keys() - set(STARTS))
         if unknown:
@@ -210,7 +210,7 @@ def _parts(
 def _values(
     runs: Iterable[Mapping[str, Any]], metric: str, subset: str, key: str = "dev"
 ) -> list[float]:
-    """A metric in points, of each of the runs that have it."""
+    """A metric, in points, from each of the runs that have it."""
     return [100 * p[metric] for p in _parts(runs, key, subset) if metric in p]
 
 

@@ -52,7 +52,7 @@ class EncodedExamples:
         targets: np.ndarray,
         num_cut: int = 0,
     ) -> "EncodedExamples":
-        """From C arrays of ids for each example, and [examples, K] targets."""
+        """Makes them from C arrays of ids per example and [examples, K] targets."""
         flat = [sequence for example in sequences for sequence in example]
         starts = np.concatenate([[0], np.cumsum([len(s) for s in flat])])
         tokens = np.concatenate(flat).astype(np.int32)
@@ -75,7 +75,7 @@ class EncodedExamples:
         return digest.hexdigest()
 
     def batch(self, rows: np.ndarray, seq_len: int) -> Batch:
-        """The examples of the given indices, padded to `seq_len`."""
+        """The examples at the given indices, padded to `seq_len`."""
         tokens = np.zeros((len(rows), self.num_seqs, seq_len), np.int32)
         for i, row in enumerate(rows):
             for c in range(self.num_seqs):
@@ -110,7 +110,7 @@ class BatchRows(NamedTuple):
 
 
 class Groups(NamedTuple):
-    """The groups of examples that a batch is packed in, one by device and part.
+    """The groups of examples that a batch is packed in, one per device and part.
 
     A device's rows are contiguous; part p of them is rows p, p + parts, ...: see
     `gpt1_jax.training.state.accumulated_gradients`.
@@ -127,7 +127,7 @@ def real_places(lengths: np.ndarray, seq_len: int, groups: Groups) -> np.ndarray
     Args:
       lengths: [B, C], real tokens of each sequence.
       seq_len: T.
-      groups: to pack the batch in.
+      groups: the groups to pack the batch in.
 
     Returns:
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
@@ -154,12 +154,12 @@ class TrainBatches:
     (released code).
 
     Args:
-      examples: of the training split.
-      rows: that this host loads.
-      padding: of batches.
-      groups: to pack a batch in.
-      num_steps: of the run.
-      seed: of the orders.
+      examples: the training split.
+      rows: the rows that this host loads.
+      padding: the lengths to pad batches to.
+      groups: the groups to pack a batch in.
+      num_steps: length of the run.
+      seed: for the example orders.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class TrainBatches:
         self._longest = examples.lengths.max(axis=1)
         self._per_epoch = len(examples) // rows.batch_size
 
-        @functools.lru_cache(maxsize=2)  # the ending and the next epoch
+        @functools.lru_cache(maxsize=2)  # the epoch that ends and the next
         def order(epoch: int) -> np.ndarray:
             return np.random.default_rng((seed, epoch)).permutation(len(examples))
 
@@ -197,7 +197,7 @@ class TrainBatches:
         batch = self._examples.batch(chosen[self._rows], seq_len)
         if not self._groups.sizes:  # padding is left in
             return batch
-        # The size of a group is that of the fullest, on whichever host.
+        # Every group has the size of the fullest, on whichever host that is.
         places = real_places(self._examples.lengths[chosen], seq_len, self._groups)
         first, last = (
             row * len(places) // self._batch_size
@@ -210,9 +210,10 @@ class EvalBatches:
     """All examples once, the short ones first, so that there is little padding.
 
     Args:
-      examples: of a split.
-      rows: that this host loads; the last batch is filled up with its first row.
-      padding: of batches.
+      examples: the split.
+      rows: the rows that this host loads; the last batch is filled up with copies of
+        its first row.
+      padding: the lengths to pad batches to.
     """
 
     def __init__(self, examples: EncodedExamples, rows: BatchRows, padding: Padding):
@@ -225,7 +226,7 @@ class EvalBatches:
         return -(-len(self._examples) // self._batch_size)
 
     def __getitem__(self, index: int) -> tuple[np.ndarray, Batch]:
-        """Numbers of a batch's examples, over all hosts, and this host's rows of it."""
+        """Indices of a batch's examples, over all hosts, and this host's rows of it."""
         chosen = self._order[index * self._batch_size :][: self._batch_size]
         seq_len = self._padding.padded(int(self._longest[chosen].max()))
         missing = self._batch_size - len(chosen)

@@ -1,7 +1,7 @@
 """Records of TensorFlow Datasets (TFDS), without TensorFlow.
 
 They differ from the official files in three ways: TFDS shuffles the rows once, so Story
-Cloze is divided differently; it reads the quotation marks of SciTail as CSV's and so
+Cloze is divided differently; it reads SciTail's quotation marks as CSV quoting and so
 lacks 499 training examples; and it stores scores as float32.
 """
 
@@ -21,7 +21,7 @@ def dataset_records(task: Task, split: str, directory: str) -> Iterator[Record]:
     """The records of a split, which TFDS prepares if it has not done so before.
 
     Args:
-      task: names the datasets.
+      task: the task, which names its datasets.
       split: "train", "dev" or "test".
       directory: TFDS' data_dir; empty for its default.
 

@@ -37,14 +37,14 @@ def load(
     """Reads and encodes all splits of a task.
 
     Args:
-      task: to load.
+      task: the task to load.
       config: where its examples are, and how many to take.
-      tokenizer: of the pre-trained model.
-      max_seq_len: tokens of a sequence, specials included.
+      tokenizer: the pre-trained model's tokenizer.
+      max_seq_len: the most tokens in a sequence, special tokens included.
 
     Raises:
-      MissingData: if there is no training or no development split, or if a test file
-        is named that does not exist.
+      MissingData: if there is no training or no development split, or the test file
+        that is named does not exist.
       ValueError: naming the file and line of a broken example.
     """
 

@@ -1,7 +1,7 @@
 """Metrics of the paper's tables; all formulas are scikit-learn's or SciPy's.
 
 Values are fractions, as the libraries give them (accuracy 0.86); the tables of
-`gpt1_jax.evaluation.tables` multiply by 100 as the paper does.
+`gpt1_jax.report.tables` multiply by 100 as the paper does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 def _correlation(function: Metric) -> Metric:
     """Makes a correlation 0 if predictions or labels are all the same.
 
-    It is not defined then: SciPy warns and gives nan, scikit-learn gives 0. Model
+    It is undefined then: SciPy warns and gives nan, scikit-learn gives 0. Model
     selection needs a number, and such predictions say nothing about the labels.
     """
 
@@ -58,9 +58,9 @@ def evaluate(
     """Scores predictions.
 
     Args:
-      task: names the metrics.
-      predictions: [N] numbers of labels, or scores if the task has no labels.
-      labels: N labels.
+      task: the task, which names the metrics.
+      predictions: [N] label numbers, or scores if the task has no labels.
+      labels: the N true labels.
       subsets: N names of the parts of the split, "" if it has none.
 
     Returns:
@@ -98,20 +98,20 @@ def majority_baseline(
     dev_labels: Sequence[Label],
     dev_subsets: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """Scores one answer to everything, which a model has to beat.
+    """Scores the same answer to every example, which a model has to beat.
 
     Args:
       task: as for `evaluate`.
-      train_labels: their most frequent label is the answer (the lowest of several), or
+      train_labels: their most frequent label is the answer (the lowest in a tie), or
         their mean score if the task has no labels.
-      dev_labels: to score against.
+      dev_labels: the labels to score against.
       dev_subsets: the subsets of the dev labels; None if there are none.
 
     Returns:
       What `evaluate` returns.
 
     Raises:
-      ValueError: as `evaluate`, and if no training label is known.
+      ValueError: as in `evaluate`, and if no training label is known.
     """
     known = [label for label in train_labels if label is not None]
     if not known:

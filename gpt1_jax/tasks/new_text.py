@@ -13,27 +13,28 @@ from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
 from gpt1_jax.tasks.task import Example, Record, Table, Task
 
 STANDARD_INPUT = "-"
-_JSON_SUFFIXES = (".json", ".ndjson")  # beside .jsonl
+_JSON_SUFFIXES = (".json", ".ndjson")  # besides .jsonl
 
 
 def read_examples(task: Task, source: str) -> list[Example]:
-    """Reads examples without labels, or whose labels are ignored.
+    """Reads examples to label; labels they already have are ignored.
 
     Args:
-      task: what the model was trained for.
-      source: a file, or "-" for standard input. A `.jsonl` file holds a JSON object on
-        each line, a `.tsv` or `.csv` file a header, both with the task's columns. Any
-        other file holds an example on each line, as `examples_of_lines` reads it; so
-        does standard input, unless it begins with "{": then it is JSON lines.
+      task: the task the model was trained for.
+      source: a file, or "-" for standard input. A `.jsonl`, `.json` or `.ndjson` file
+        holds a JSON object on each line, a `.tsv` or `.csv` file has a header; both use
+        the task's column names. Any other file holds an example on each line, as
+        `examples_of_lines` reads it; so does standard input, unless it begins with "{":
+        then it is JSON lines.
 
     Returns:
-      The examples in the order of the source. An example's `id` is that of the
-      column `idx`, `id` or `index`, or "".
+      The examples in the order of the source. An example's `id` is the value in
+      the column `idx`, `id` or `index`, or "".
 
     Raises:
       FileNotFoundError: if the file cannot be read.
-      ValueError: naming the line of an example that cannot be read, for instance for
-        not being UTF-8; or if there are no examples.
+      ValueError: naming the line of an example that cannot be read, for instance
+        because it is not UTF-8; or if there are no examples.
     """
     name = "standard input" if source == STANDARD_INPUT else source
     with _opened(source) as file:
@@ -49,13 +50,13 @@ def read_examples(task: Task, source: str) -> list[Example]:
 
 
 def examples_of_lines(task: Task, lines: Iterable[str], name: str) -> list[Example]:
-    """The examples of lines that are not blank, one on each.
+    """The examples on lines that are not blank, one per line.
 
     Args:
-      task: names the texts of an example: its columns in order, then its choices. They
-        are separated by tabs.
-      lines: with or without their ends.
-      name: of the source, for messages.
+      task: the task. A line holds the texts of its columns in order, then of its
+        choices, separated by tabs.
+      lines: the lines, with or without their ends.
+      name: the source's name, for messages.
 
     Raises:
       ValueError: naming the line that has too few or too many texts.

@@ -31,9 +31,9 @@ def read_table(
     """The records of a file, or of a folder of RACE's passages.
 
     Args:
-      path: of the file or folder.
+      path: the file or folder.
       table: its format and the names of its columns; `table.path` is not used.
-      subset: of the records.
+      subset: the records' subset.
       optional: a column of ours that the file may lack.
 
     Raises:
@@ -53,8 +53,8 @@ def read_rows(file: Iterable[bytes], name: str, table: Table) -> Rows:
     """The rows of an open file.
 
     Args:
-      file: its lines.
-      name: of the file, for messages.
+      file: the file's lines.
+      name: the file's name, for messages.
       table: its format, "tsv", "csv" or "jsonl", and its columns.
 
     Raises:
@@ -80,12 +80,12 @@ def text_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[Record]:
-    """The questions of one of RACE's passages, a record each.
+    """The questions of a RACE passage, one record each.
 
     Args:
-      passage: its columns, named as in TensorFlow Datasets.
+      passage: the passage's columns, named as in TensorFlow Datasets.
       where: its place, for messages.
-      subset: of the records.
+      subset: the records' subset.
 
     Raises:
       ValueError: if a column is missing, or the numbers of questions, options and
@@ -149,7 +149,7 @@ def _parsed(text: str, where: str) -> Any:
 
 
 def _check_characters(value: Any, where: str) -> None:
-    """Refuses lone surrogates: no tokenizer takes them, and no file."""
+    """Refuses lone surrogates, which no tokenizer and no file takes."""
     if isinstance(value, str):
         check_encodable(value, where)
     elif isinstance(value, dict):
@@ -193,7 +193,7 @@ def _csv_cells(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]
 
 
 def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -> Rows:
-    """Cells by the names in the first line; by position if the table uses those."""
+    """Cells by the names in the first line, or by position if the table uses that."""
     headless = any(isinstance(column, int) for column in table.columns.values())
     names: Sequence[Any] = ()
     short: list[str] = []
@@ -207,7 +207,7 @@ def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -
         if len(cells) < len(names) and table.may_be_short:
             short.append(where)
             continue
-        # The readers of the published files ignore further cells; in a user's own
+        # The readers of the published files ignore extra cells; in a user's own
         # file they show that a text holds the delimiter.
         if len(cells) < len(names) or (len(cells) > len(names) and not table.columns):
             raise ValueError(
@@ -224,7 +224,7 @@ def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -
 
 
 def _check_names(names: Sequence[Any], where: str, table: Table) -> None:
-    """Refuses a user's own file that names two columns alike."""
+    """Refuses a user's own file that gives two columns the same name."""
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None and not table.columns:
         raise ValueError(f"{where}: two columns are named {twice!r}; rename one.")

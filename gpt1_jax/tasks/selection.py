@@ -19,7 +19,7 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     """The tasks named, and the configuration with inferred labels filled in.
 
     Raises:
-      ValueError: if there is no such task, or the user's own does not fit together.
+      ValueError: if there is no such task, or the user's own contradicts itself.
     """
     if config.tasks == (CUSTOM_TASK,):
         config = _with_labels(config)
@@ -41,7 +41,7 @@ def find_task(config: FinetuneConfig) -> Task:
 
 
 def _published_task(name: str, config: FinetuneConfig) -> Task:
-    """A task of the table; one of scores learns them as configured."""
+    """A task from the table; if it has scores, they are learnt as configured."""
     task = TASKS[name]
     if not task.score_range:
         return task
@@ -152,7 +152,7 @@ def _with_labels(config: FinetuneConfig) -> FinetuneConfig:
 
 
 def _values(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
-    """The different labels in a column of the training file, sorted."""
+    """The distinct labels in a column of the training file, sorted."""
     values = {
         label_name(record.columns[column], record.where)
         for record in own_records("train", paths)

@@ -2,7 +2,7 @@
 
 `tfds`: TensorFlow Datasets without TensorFlow; `jsonl`: files DIR/TASK/SPLIT.jsonl
 with the column names of TFDS; `official`: the files as their authors distribute them;
-`files`: a file for each split of a task of the user's own.
+`files`: a file for each split of the user's own task.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from gpt1_jax.tasks.task import Example, Record, Table, Task
 SPLITS = ("train", "dev", "test")
 SOURCES = ("tfds", "jsonl", "official", "files")
 
-Found = tuple[str, epath.Path, Table]  # a subset's name and table
+Found = tuple[str, epath.Path, Table]  # a subset's name, path and table
 
 
 def load_split(
@@ -30,8 +30,8 @@ def load_split(
     """The checked examples of a split, its subsets one after another.
 
     Args:
-      task: what to load.
-      split: "train", "dev" or "test", whose labels may be withheld.
+      task: the task to load.
+      split: "train", "dev" or "test"; the labels of "test" may be withheld.
       source: "tfds", "jsonl", "official" or "files".
       directory: the data folder; for "tfds" its data_dir, empty for its default.
       paths: for the source "files": a .jsonl, .tsv or .csv file for each split,
@@ -102,7 +102,7 @@ def _records(
 
 
 def _jsonl_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
-    """`SPLIT.jsonl`, of the first subset; then each `SPLIT_SUBSET.jsonl` there is."""
+    """`SPLIT.jsonl`, the first subset; then each `SPLIT_SUBSET.jsonl` that exists."""
     subsets = [] if task.subset_column else list(task.tfds.get(split, ()))
     first, *others = subsets or [""]
     stems = [(first, split)]
@@ -149,7 +149,7 @@ def own_records(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
     """The records of a user's own file.
 
     Args:
-      split: to read.
+      split: the split to read.
       paths: a .jsonl, .tsv or .csv file for each split.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The paper's tasks (Table 1), COPA from its announcement, WNLI for the GLUE score.
+"""The paper's tasks (Table 1), COPA from GPT-1's announcement, WNLI for GLUE's score.
 
 A new task takes one entry in `TASKS`, or none: `configs/finetune.py:custom` describes
 one in the configuration.
@@ -53,7 +53,7 @@ def _mnli_files(split: str) -> dict[str, Table]:
 
 
 def _mnli_test_files() -> dict[str, Table]:
-    """Both test sets, and GLUE's diagnostic set, which takes a model of MNLI."""
+    """Both test sets, and GLUE's diagnostic set, which an MNLI model answers."""
     columns = {**_MNLI_COLUMNS, "idx": "index"}
     return {**_mnli_files("test"), "ax": Table("diagnostic/diagnostic.tsv", columns)}
 

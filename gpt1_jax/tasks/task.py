@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
-NO_LABEL = -1  # TFDS' label of an example without one
+NO_LABEL = -1  # TFDS' label for an example without one
 UNKNOWN_LABELS = (None, "", "-", "hidden", NO_LABEL)
 _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
 _repr = reprlib.Repr()
@@ -24,7 +24,7 @@ class Record(NamedTuple):
 
     columns: Mapping[str, Any]
     where: str  # "file:line" or "dataset:split[row]", for messages
-    subset: str = ""  # "matched", "high", ...; "" where a split is of one piece
+    subset: str = ""  # "matched", "high", ...; "" where a split is undivided
 
 
 class Example(NamedTuple):
@@ -47,8 +47,8 @@ class Table:
     """A file as its authors distribute it.
 
     Attributes:
-      path: below the data folder; may hold `*`.
-      columns: from our column names to theirs: a name in the header, or a position
+      path: its path below the data folder; may hold `*`.
+      columns: our column names mapped to theirs: a name in the header, or a position
         from 0 if the file has none. A tuple of them is joined by spaces, a list stays
         a list. Empty: the file uses our names.
       format: "tsv" (no quoting), "csv", "jsonl", or "race" (a folder of passages).
@@ -78,24 +78,24 @@ class Task:
     """A task of the paper, or one of the user's own.
 
     Attributes:
-      name: in configurations and folders.
-      title: as the paper writes it.
+      name: its name in configurations and folders.
+      title: its name in the paper.
       transform: which input transformation of Figure 1: "single" text, "pair" of
         texts, "similarity" of two texts in both orders, "multiple_choice".
       text: the columns of text; in a multiple choice the context, or the context and
         a question, where the context is cut to make room for the rest.
       choices: the columns of the choices; a single one holds a list.
       label: the column of the label.
-      labels: names of the labels by number; in a multiple choice, of the choices.
-        Empty: the label is a score, see `score_range`.
-      metrics: of `gpt1_jax.tasks.metrics`; the first ranks checkpoints and is the
-        paper's.
+      labels: label names, indexed by number; in a multiple choice, those of the
+        choices. Empty: the label is a score, see `score_range`.
+      metrics: names in `gpt1_jax.tasks.metrics`; the first ranks checkpoints and is
+        the paper's.
       score_range: lowest and highest score, if there are no labels.
-      score_loss: how scores are learnt, as "soft_labels" of whole numbers or by
+      score_loss: how scores are learnt: as "soft_labels" over whole numbers or by
         "regression": see `gpt1_jax.tasks.transforms.targets`. `select_tasks` sets it.
       numbers_are_names: whether the number 3 means the label named "3", if there is
         one, rather than the fourth.
-      wording: by column, text that replaces a value.
+      wording: by column, the texts that replace certain values.
       tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
       tfds_first_label: what TFDS calls the first label.
       files: split -> subset -> `Table`, as distributed.
@@ -104,8 +104,8 @@ class Task:
         values begin with the subset's name, as "high/1.txt" and "high1.txt" do.
       drop_unlabelled: whether examples without a label are left out of every split.
       may_be_empty: whether a text may be empty, as some are in the published data.
-      dev_split: (examples, seed) if no training split is published: the dev split is
-        divided as `sklearn.model_selection.train_test_split` does.
+      dev_split: (dev examples, seed) if no training split is published: the dev split
+        is divided as `sklearn.model_selection.train_test_split` does.
       glue: subset of the test split -> file of a GLUE submission.
       glue_takes_names: whether that file holds labels by name rather than number.
     """
@@ -260,7 +260,7 @@ def label_name(value: Any, where: str) -> str:
 
 
 def _whole_number(value: Any) -> int:
-    """A number as a source may write it, 2, 2.0 or " 2"; NO_LABEL if it is none."""
+    """A number as a source may write it: 2, 2.0 or " 2"; NO_LABEL if it is not one."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):

@@ -7,7 +7,7 @@
 | similarity      | [s] a [$] b [e] and [s] b [$] a [e]        |
 | multiple_choice | [s] context question [$] choice [e], each  |
 
-A field that is too long keeps its head. Two fields get half of the room each, as in
+A field that is too long keeps its beginning. Two fields get half the room each, as in
 the released code (254 tokens of 512); if a question follows the context, question and
 choice stay whole and the context is cut. Texts are cleaned as the corpus is.
 """
@@ -40,10 +40,10 @@ def encode_examples(
     """Token ids and targets of examples.
 
     Args:
-      task: its transform and labels.
-      examples: at least one.
-      tokenizer: of the pre-trained model.
-      max_seq_len: tokens of a sequence, specials included.
+      task: the task, with its transform and labels.
+      examples: one or more.
+      tokenizer: the pre-trained model's tokenizer.
+      max_seq_len: the most tokens in a sequence, special tokens included.
 
     Raises:
       ValueError: if question and choice of an example leave no room for the extract
@@ -78,7 +78,7 @@ def _is_cut(
     choices: Sequence[np.ndarray],
     sequences: Sequence[np.ndarray],
 ) -> bool:
-    """Whether a sequence of an example lacks tokens of its texts."""
+    """Whether any sequence of an example lacks tokens of its texts."""
     fixed = sum(map(len, text)) + (2 if task.transform == "single" else 3)
     whole = [fixed + len(choice) for choice in choices] or [fixed] * len(sequences)
     return any(len(s) < n for s, n in zip(sequences, whole, strict=True))
@@ -91,14 +91,14 @@ def transform(
     specials: SpecialTokens,
     max_seq_len: int,
 ) -> list[np.ndarray]:
-    """The sequences of one example, as the table above says.
+    """The sequences of one example, as in the table above.
 
     Args:
-      task: its `transform`.
-      text: [length] ids of each column of text.
+      task: the task, with its `transform`.
+      text: [length] ids of each text column.
       choices: [length] ids of each choice.
       specials: ids of the special tokens.
-      max_seq_len: tokens of a sequence, specials included.
+      max_seq_len: the most tokens in a sequence, special tokens included.
 
     Returns:
       C arrays of ids.
@@ -141,7 +141,7 @@ def _join(specials: SpecialTokens, *fields: np.ndarray) -> np.ndarray:
 
 
 def num_outputs(task: Task) -> int:
-    """K, the columns of the targets."""
+    """K, the number of columns in the targets."""
     if task.score_range and task.score_loss == "soft_labels":
         return len(_score_classes(task))
     return len(task.labels) if task.labels else 1
@@ -155,7 +155,7 @@ def _score_classes(task: Task) -> np.ndarray:
 def targets(task: Task, labels: Sequence[int | float | None]) -> np.ndarray:
     """Target probabilities or scores of the head.
 
-    A label is a probability of 1. A score y becomes, with "soft_labels", the
+    A label gets probability 1. A score y becomes, with "soft_labels", the
     probabilities floor(y) + 1 - y of class floor(y) and y - floor(y) of the next
     (utils.py of the released code: 3.8 gives 0.2 and 0.8); with "regression" it stays
     y.
@@ -180,11 +180,11 @@ def read_outputs(task: Task, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray
     """Predictions and probabilities from the head's outputs.
 
     Args:
-      task: its labels.
-      logits: [examples, K].
+      task: the task, with its labels.
+      logits: [examples, K], the outputs.
 
     Returns:
-      [examples] numbers of labels (int) or scores (float), and [examples, K]
+      [examples] label numbers (int) or scores (float), and [examples, K]
       probabilities, [examples, 0] for a regression.
     """
     if task.score_range and task.score_loss == "regression":
