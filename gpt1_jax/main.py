@@ -26,7 +26,7 @@ _DISTRIBUTED = flags.DEFINE_enum(
     "distributed",
     "auto",
     ["auto", "on", "off"],
-    "Whether to join the processes of a multi-host run; auto asks the environment.",
+    "Whether to join the processes of a multi-host run; auto: if there are several.",
 )
 
 
@@ -34,7 +34,7 @@ def main(argv: Sequence[str]) -> None:
     """Runs the job of the configuration; a user error prints one line."""
     if len(argv) > 1:
         _exit(
-            f"unexpected arguments {list(argv[1:])}; values are given as "
+            f"unexpected arguments {list(argv[1:])}; set values with "
             "--config.section.key=value."
         )
     if not flags.FLAGS["verbosity"].present:
@@ -52,14 +52,14 @@ def main(argv: Sequence[str]) -> None:
             try:
                 job.run(config, workdir)
             except signals.Stopped as stopped:
-                print(f"gpt1_jax: {stopped} Run the same command again to go on.")
+                print(f"gpt1_jax: {stopped} Run the same command again to resume.")
                 sys.exit(signals.EXIT_STOPPED)
     except KeyboardInterrupt:
-        sys.exit("gpt1_jax: interrupted; nothing half-made was left behind.")
+        sys.exit("gpt1_jax: interrupted; no partial files were left behind.")
     except (ValueError, OSError, ImportError, ArithmeticError) as error:
         if logging.level_debug():
             raise
-        _exit(f"{error}\n(--verbosity=1 shows where it arose)")
+        _exit(f"{error}\n(--verbosity=1 shows the traceback)")
 
 
 def _exit(problem: str) -> NoReturn:

@@ -1,8 +1,6 @@
 """What the devices of a compiled program tell each other."""
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import jax
 
@@ -10,7 +8,6 @@ KINDS = "all-gather|all-reduce|all-to-all|collective-permute|reduce-scatter"
 COLLECTIVE = re.compile(rf" ({KINDS})(?:-start)?\(")
 
 
-def collectives(jitted: Callable[..., Any], *arguments: jax.Array) -> set[str]:
-    """The kinds of collective operations in a jitted function."""
-    text = jitted.lower(*arguments).compile().as_text()
-    return set(COLLECTIVE.findall(text))
+def collectives(compiled: jax.stages.Compiled) -> set[str]:
+    """The kinds of collective operations in a compiled function."""
+    return set(COLLECTIVE.findall(compiled.as_text()))

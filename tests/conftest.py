@@ -3,6 +3,7 @@
 import hashlib
 import os
 import random
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,15 @@ from pathlib import Path
 # for the collectives of eight virtual devices to meet each other in time.
 os.environ.setdefault("NPROC", "16")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Compiling takes most of the time of the tests. Like this XLA takes a fifth of it: it
+# fuses and partitions as ever, but code is generated without LLVM's optimisations.
+# `XLA_FLAGS= pytest` compiles as in use; the programs that tests start always do.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",
+)
 # For the processes that tests start as well.
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax
 import pytest
@@ -20,25 +28,48 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.data import locks
 from gpt1_jax.ops import products
 
 jax.config.update("jax_num_cpu_devices", 8)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keeps compiled programs in pytest's cache folder, for quicker reruns."""
+    """Keeps compiled programs in one folder, for both workers and for reruns."""
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
-    if not hasattr(config, "cache"):  # -p no:cacheprovider
-        return
     # The name of a program leaves out how `row_major` splits its argument.
     digest = hashlib.sha256(Path(products.__file__).read_bytes()).hexdigest()
-    cache = config.cache.mkdir(f"jax-{digest[:8]}")
+    if hasattr(config, "cache"):
+        cache = config.cache.mkdir(f"jax-{digest[:8]}")
+    else:  # -p no:cacheprovider
+        cache = Path(tempfile.mkdtemp(prefix="jax-"))
     jax.config.update("jax_compilation_cache_dir", str(cache))
     # An entry that another run is just writing is compiled again, not an error.
     config.addinivalue_line(
         "filterwarnings",
         "ignore:Error (reading|writing) persistent compilation cache:UserWarning",
     )
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory):
+    """`made_once(name, make)`: a folder that the first worker to ask makes for all.
+
+    Tests that change it copy it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place = shared / name
+        place.mkdir(exist_ok=True)
+        with locks.exclusive(place, say=lambda waiting: None):
+            if not (place / "made").exists():
+                make(place / "folder")
+                (place / "made").touch()
+        return place / "folder"
+
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -70,16 +101,20 @@ def tiny_model_config() -> Callable[..., ModelConfig]:
 
 
 @pytest.fixture(scope="session")
-def corpus_dir(tmp_path_factory):
+def corpus_dir(made_once):
     """A folder of ten texts of made-up sentences, and a cache beside it."""
-    base = tmp_path_factory.mktemp("corpus")
-    rng = random.Random(0)
-    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 7))) for _ in range(80)]
-    (base / "texts").mkdir()
-    for number in range(10):
-        lines = (" ".join(rng.choices(words, k=12)) + "." for _ in range(60))
-        (base / "texts" / f"{number}.txt").write_text("\n".join(lines))
-    return base
+
+    def make(folder):
+        rng = random.Random(0)
+        words = [
+            "".join(rng.choices("abcdefghij", k=rng.randint(2, 7))) for _ in range(80)
+        ]
+        (folder / "texts").mkdir(parents=True)
+        for number in range(10):
+            lines = (" ".join(rng.choices(words, k=12)) + "." for _ in range(60))
+            (folder / "texts" / f"{number}.txt").write_text("\n".join(lines))
+
+    return made_once("corpus", make)
 
 
 @pytest.fixture
@@ -104,43 +139,42 @@ def tiny(tiny_model_config) -> Callable[..., ModelConfig]:
 
 
 @pytest.fixture(scope="session")
-def pretrained(corpus_dir, tmp_path_factory):
+def pretrained(corpus_dir, made_once):
     """The folder of a tiny pre-trained run that reads 40 tokens, saved at 8 and 12."""
     from gpt1_jax.jobs import pretrain
 
-    folder = tmp_path_factory.mktemp("pretrained") / "run"
-    overrides = {**tiny_overrides(corpus_dir), "model.max_seq_len": 40}
-    config = load_config(**overrides)
-    pretrain.run(config_lib.load(config.to_dict()), str(folder))
-    return folder
+    config = load_config(**tiny_overrides(corpus_dir), model__max_seq_len=40)
+    config = config_lib.load(config.to_dict())
+    return made_once("pretrained", lambda folder: pretrain.run(config, str(folder)))
 
 
 @pytest.fixture(scope="session")
-def finetune_base(pretrained, corpus_dir, tmp_path_factory):
+def finetune_base(pretrained, made_once):
     """Overrides of a tiny fine-tuned run: SST-2 without and RTE with test labels."""
-    data = tmp_path_factory.mktemp("tasks")
-    write_task(data, "sst2", test=10)
-    write_task(data, "rte", test=10, labelled_test=True)
-    return tiny_finetune_overrides(pretrained, data, corpus_dir / "xla")
+
+    def make(folder):
+        write_task(folder, "sst2", test=10)
+        write_task(folder, "rte", test=10, labelled_test=True)
+
+    return tiny_finetune_overrides(pretrained, made_once("tasks", make))
 
 
 @pytest.fixture(scope="session")
-def finetuned(finetune_base, tmp_path_factory):
+def finetuned(finetune_base, made_once):
     """The folder of a finished run on SST-2; tests that change it copy it."""
     from gpt1_jax.jobs import finetune
 
-    folder = tmp_path_factory.mktemp("finetuned") / "run"
-    finetune.run(finetune_config("sst2", finetune_base), str(folder))
-    return folder
+    config = finetune_config("sst2", finetune_base)
+    return made_once("finetuned", lambda folder: finetune.run(config, str(folder)))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_main(corpus_dir):
-    """`run_program` on the tiny run, in a run folder."""
+    """`run_program` on the tiny run."""
 
-    def run(workdir, *flags, preset="quickstart", **more):
+    def run(*flags, preset="quickstart", **more):
         tiny = as_flags(tiny_overrides(corpus_dir))
         config = f"--config=configs/pretrain.py:{preset}"
-        return run_program(config, f"--workdir={workdir}", *tiny, *flags, **more)
+        return run_program(config, *tiny, *flags, **more)
 
     return run

@@ -5,47 +5,58 @@ import functools
 import os
 import signal
 import socket
+import time
 
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import as_flags, assert_same_run, run_program, saved_state
-from tiny_tasks import tiny_finetune_overrides, write_task
+from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal_at
+from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
+from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.runs import lock
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.training.signals import EXIT_STOPPED
 
-SLOW_STEPS = """
-import time
-from gpt1_jax.training import loop
-read = loop._read
-loop._read = lambda *a: (time.sleep(0.2), read(*a))
-"""
-
-KILLED_IN_SAVE = """
-import os, signal
-from gpt1_jax.runs.checkpoints import Checkpoints
-write = Checkpoints._write_manifest
-def die(self):
-    if self._saving == {step}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    write(self)
-Checkpoints._write_manifest = die
-"""
+# Long enough for a signal to come before the end.
+LONG = {
+    "train.num_steps": 300,
+    "checkpoint.every_steps": 50,
+    "eval.every_steps": 150,
+}
 
 
 @pytest.fixture(scope="module")
-def whole_run(tmp_path_factory):
-    """A folder for the uninterrupted run, shared by the tests that compare."""
-    return tmp_path_factory.mktemp("whole")
+def run_long(run_main):
+    """`run_main` for 300 steps."""
+    return functools.partial(run_main, *as_flags(LONG))
 
 
-def uninterrupted(run_main, folder):
-    if not (folder / "plots").exists():
-        code, output = run_main(folder)
-        assert code == 0, output
-    return folder
+@pytest.fixture(scope="module")
+def whole_run(run_long, tmp_path_factory):
+    """The uninterrupted run, in its default folder."""
+    cwd = tmp_path_factory.mktemp("whole")
+    code, output = run_long(cwd=cwd)
+    assert code == 0, output
+    return cwd / "runs/pretrain/quickstart"
+
+
+def kill_in_a_save(checkpoints, first_step):
+    """For `meanwhile`: SIGKILL in the middle of a save, of `first_step` or a later."""
+
+    def saving():
+        names = (path.name.split(".") for path in checkpoints.glob("*tmp*"))
+        return any(int(name[0]) >= first_step for name in names)
+
+    def meanwhile(process, line):
+        while line.startswith("Run: ") and process.poll() is None:
+            if not saving():
+                time.sleep(0.0005)
+                continue
+            process.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGKILL if saving() else signal.SIGCONT)
+
+    return meanwhile
 
 
 def in_two_processes(run):
@@ -75,71 +86,73 @@ def assert_close_states(one, two):
         np.testing.assert_allclose(two[name], value, atol=1e-6, err_msg=name)
 
 
-def test_a_run_shows_what_it_does(run_main, whole_run):
-    uninterrupted(run_main, whole_run)
-    code, output = run_main(whole_run)
+def test_a_run_shows_what_it_does(run_long, whole_run):
+    """Here in the folder that is named by job and preset, below the working one."""
+    code, output = run_long(cwd=whole_run.parents[2])
     assert code == 0, output
-    assert "Resuming from the checkpoint of step 12" in output
-    assert "Done: 12 steps" in output
+    assert "Resuming from the checkpoint of step 300" in output
+    assert f"Done: 300 steps, in {whole_run}" in output
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_exits_with_the_documented_code(
-    run_main, whole_run, tmp_path, number
+    run_long, whole_run, tmp_path, number
 ):
-    uninterrupted(run_main, whole_run)
-    code, output = run_main(
-        tmp_path, before=SLOW_STEPS, signal_at=("step      6/12", number)
-    )
+    workdir = f"--workdir={tmp_path}"
+    code, output = run_long(workdir, meanwhile=signal_at("step      6/300", number))
     assert code == EXIT_STOPPED, output
-    assert "Run the same command again to go on" in output
+    assert "Run the same command again to resume" in output
     stopped_at = max(int(p.name) for p in (tmp_path / "checkpoints").iterdir())
-    assert 6 <= stopped_at < 12
-    code, output = run_main(tmp_path)
+    assert 6 <= stopped_at < 300
+    code, output = run_long(workdir)
     assert code == 0, output
     assert f"Resuming from the checkpoint of step {stopped_at}" in output
-    assert_same_run(whole_run, tmp_path, 12)
+    assert_same_run(whole_run, tmp_path, 300)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [4, 8])
+@pytest.mark.parametrize("first_step", [50, 100])
 def test_kill_in_the_middle_of_a_save_loses_only_that_save(
-    run_main, whole_run, tmp_path, step
+    run_long, whole_run, tmp_path, first_step
 ):
-    uninterrupted(run_main, whole_run)
-    code, output = run_main(tmp_path, before=KILLED_IN_SAVE.format(step=step))
+    workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
+    code, output = run_long(workdir, meanwhile=kill_in_a_save(checkpoints, first_step))
     assert code == -signal.SIGKILL, output
-    code, output = run_main(tmp_path)
+    saved = sorted(int(p.name) for p in checkpoints.iterdir() if p.name.isdigit())
+    assert list(checkpoints.glob("*tmp*")) and len(saved) >= first_step // 50 - 1
+    code, output = run_long(workdir)
     assert code == 0, output
-    resumed = f"Resuming from the checkpoint of step {step - 4}"
-    assert (resumed in output) == (step > 4)
-    assert_same_run(whole_run, tmp_path, 12)
+    resumed = f"Resuming from the checkpoint of step {saved[-1]}" if saved else ""
+    assert resumed in output and ("Resuming" in output) == bool(saved)
+    assert not list(checkpoints.glob("*tmp*"))
+    assert_same_run(whole_run, tmp_path, 300)
 
 
 @pytest.mark.slow
-def test_two_processes_train_as_one_does(run_main, whole_run, tmp_path):
-    """One device in each."""
-    uninterrupted(run_main, whole_run)
-    outputs = in_two_processes(functools.partial(run_main, tmp_path))
+def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
+    """One device in each; the one has several."""
+    pretrain.run(tiny_config(), str(tmp_path / "alone"))
+    joined = f"--workdir={tmp_path / 'joined'}"
+    outputs = in_two_processes(functools.partial(run_main, joined))
     assert "2 x cpu" in outputs[0] and "step" not in outputs[1]
-    assert_close_states(saved_state(whole_run, 12), saved_state(tmp_path, 12))
+    states = (saved_state(tmp_path / name, 12) for name in ("alone", "joined"))
+    assert_close_states(*states)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["rte", "copa"])
-def test_two_processes_fine_tune_as_one_does(pretrained, corpus_dir, tmp_path, task):
-    """With dropout; one host has longer texts than the other."""
-    base = tiny_finetune_overrides(pretrained, tmp_path / "data", corpus_dir / "xla")
+def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path, task):
+    """With dropout; one host has longer texts than the other, the one has several."""
+    base = tiny_finetune_overrides(pretrained, tmp_path / "data")
     write_task(tmp_path / "data", task, train=32, dev=12, test=10, labelled_test=True)
     # Biases of keys and of choices have no gradient but rounding, and Adam divides a
     # gradient by its size: not by less than this.
-    flags = as_flags({**base, "eval.first_epoch_steps": "()", "optimizer.eps": 1e-4})
-    config = f"--config=configs/finetune.py:{task}"
+    base |= {"eval.first_epoch_steps": (), "optimizer.eps": 1e-4}
     alone, joined = (tmp_path / name for name in ("alone", "joined"))
-    code, output = run_program(config, f"--workdir={alone}", *flags)
-    assert code == 0, output
-    run = functools.partial(run_program, config, f"--workdir={joined}", *flags)
+    finetune.run(finetune_config(task, base), str(alone))
+    config = f"--config=configs/finetune.py:{task}"
+    run = functools.partial(run_program, config, f"--workdir={joined}", *as_flags(base))
     outputs = in_two_processes(run)
     assert "step" in outputs[0] and "step" not in outputs[1]
     assert_close_states(*(saved_state(folder, 12) for folder in (alone, joined)))
@@ -159,7 +172,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, corpus_dir, tmp_path, t
     ],
 )
 def test_bad_input_takes_one_clear_line(run_main, tmp_path, flags, parts):
-    code, output = run_main(tmp_path / "run", *flags)
+    code, output = run_main(f"--workdir={tmp_path / 'run'}", *flags)
     assert code not in (0, EXIT_STOPPED), output
     for part in parts:
         assert part in output
@@ -167,7 +180,7 @@ def test_bad_input_takes_one_clear_line(run_main, tmp_path, flags, parts):
 
 
 def test_unknown_presets_are_refused_with_the_list(run_main, tmp_path):
-    code, output = run_main(tmp_path, preset="huge")
+    code, output = run_main(f"--workdir={tmp_path}", preset="huge")
     assert code != 0 and "paper, paper_1m, small, quickstart" in output
 
 
@@ -198,9 +211,9 @@ def test_bad_input_of_fine_tuning_takes_one_line(pretrained, tmp_path, flags, pa
     assert not (tmp_path / "run").exists()
 
 
-def test_overrides_reach_the_runs(pretrained, corpus_dir, tmp_path):
+def test_overrides_reach_the_runs(pretrained, tmp_path):
     """Tuples on the command line, and what is shown: nothing but what was done."""
-    base = tiny_finetune_overrides(pretrained, tmp_path / "data", corpus_dir / "xla")
+    base = tiny_finetune_overrides(pretrained, tmp_path / "data")
     write_task(tmp_path / "data", "sst2", train=16, dev=8)
     code, output = run_program(
         "--config=configs/finetune.py:sst2+rte",
@@ -219,23 +232,9 @@ def test_overrides_reach_the_runs(pretrained, corpus_dir, tmp_path):
     assert unknown[1] == "Skipped:"
 
 
-SHOWS_ITS_FOLDER = """
-from gpt1_jax.jobs import pretrain
-pretrain.run = lambda config, workdir: print("in", workdir)
-"""
-
-
-def test_the_default_run_folder_is_named_by_job_and_preset():
-    flag = "--config=configs/pretrain.py:quickstart"
-    assert run_program(flag, before=SHOWS_ITS_FOLDER) == (
-        0,
-        "in runs/pretrain/quickstart\n",
-    )
-
-
 def test_a_second_process_in_the_same_folder_is_refused(run_main, tmp_path):
     with lock.owned(epath.Path(tmp_path)):
-        code, output = run_main(tmp_path)
+        code, output = run_main(f"--workdir={tmp_path}")
     assert code == 1
     assert f"is in use by process {os.getpid()}" in output
     assert "Traceback" not in output

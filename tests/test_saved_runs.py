@@ -46,7 +46,7 @@ def resolved(job, preset, flags, tmp_path):
     config = load_config(preset, file=job)
     values = {k: eval(v) if str(v)[0] in "(" else v for k, v in flags.items()}
     config.update_from_flattened_dict(values)
-    config.train.compilation_cache_dir = str(tmp_path / "xla")
+    config.train.compilation_cache_dir = jax.config.jax_compilation_cache_dir
     if job == "pretrain":
         config.data.cache_dir = str(tmp_path / "cache")
     return config_lib.load(config.to_dict())

@@ -1,6 +1,7 @@
 """Small models, and what tests of a model compute with them."""
 
 import functools
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -53,24 +54,44 @@ def random_tokens(shape=(4, 16), vocab_size=97, seed=0):
     return jnp.asarray(np.random.default_rng(seed).integers(0, vocab_size, shape))
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def hidden_states(config, params, tokens, noise=None):
-    return apply(config, params, tokens, Context(noise)).hidden
+class Observed(NamedTuple):
+    """What a model computes for some tokens, and the gradient of its loss."""
+
+    hidden: jax.Array
+    logits: jax.Array
+    loss: jax.Array  # mean over the predicted tokens, nats
+    gradient: Any
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def all_logits(config, params, tokens, noise=None):
-    return logits(config, apply(config, params, tokens, Context(noise)))
-
-
-def mean_loss(config, params, tokens, noise=None):
-    """Mean over the predicted tokens, nats."""
+def forward(config, params, tokens, noise=None):
+    """Hidden states and logits."""
     output = apply(config, params, tokens, Context(noise))
-    nll = language_model.next_token_nll(config, output, tokens)
-    return nll[:, :-1].mean()
+    return output.hidden, logits(config, output)
 
 
-loss_and_gradient = jax.jit(jax.value_and_grad(mean_loss, argnums=1), static_argnums=0)
+def hidden_states(config, params, tokens, noise=None):
+    return forward(config, params, tokens, noise)[0]
+
+
+def all_logits(config, params, tokens, noise=None):
+    return forward(config, params, tokens, noise)[1]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def observe(config, params, tokens, noise=None):
+    """All in one program: compiling is what takes the time."""
+
+    def mean_loss(params):
+        output = apply(config, params, tokens, Context(noise))
+        nll = language_model.next_token_nll(config, output, tokens)
+        return nll[:, :-1].mean(), (output.hidden, logits(config, output))
+
+    gradients = jax.value_and_grad(mean_loss, has_aux=True)
+    (loss, observed), gradient = gradients(params)
+    return Observed(*observed, loss, gradient)
+
+
 jitted_init = jax.jit(language_model.init_params, static_argnums=0)
 
 

@@ -32,7 +32,7 @@ def tiny_overrides(corpus_dir):
         "data.cache_dir": str(corpus_dir / "cache"),
         "train.num_steps": 12,
         "train.batch_size": 8,
-        "train.compilation_cache_dir": str(corpus_dir / "xla"),
+        "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir,
         "optimizer.warmup_steps": 2,
         "eval.every_steps": 4,
         "eval.batch_size": 8,
@@ -55,40 +55,49 @@ def load_config(preset="quickstart", file="pretrain", **overrides):
     return config
 
 
-def run_program(*flags, before="", env=None, signal_at=None, stdin=""):
+def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None):
     """Runs `python -m gpt1_jax.main` in a process of its own.
 
     Args:
       flags: of the command line.
-      before: Python code run first, in the same process.
+      cwd: the working directory.
       env: further environment variables.
-      signal_at: (text, number): the signal to send once the output holds the text.
       stdin: what standard input holds.
+      meanwhile: called with the process and each line that it prints.
 
     Returns:
       The exit status, and standard output and error together.
     """
-    code = f"{before}\nimport sys\nfrom gpt1_jax import main\nmain.run()"
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *flags],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
+        [sys.executable, "-m", "gpt1_jax.main", *flags],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", **(env or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
-    process.stdin.write(stdin)
-    process.stdin.close()
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if signal_at and signal_at[0] in line:
-            process.send_signal(signal_at[1])
-            signal_at = None
-    process.wait()
-    process.stdout.close()
+    with process:
+        process.stdin.write(stdin)
+        process.stdin.close()
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if meanwhile:
+                meanwhile(process, line)
     return process.returncode, "".join(lines)
+
+
+def signal_at(text, number):
+    """For `meanwhile`: sends a signal once, at the first line that holds a text."""
+    sent = []
+
+    def meanwhile(process, line):
+        if text in line and not sent:
+            sent.append(number)
+            process.send_signal(number)
+
+    return meanwhile
 
 
 def as_flags(overrides):

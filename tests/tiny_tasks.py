@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import jax
 from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
@@ -12,7 +13,7 @@ SIGNS = ("aaaa", "jjjj")  # of the labels 0 and 1
 _WORDS = ("bcd", "efg", "hi", "cbe", "gif", "dh", "feb", "ice")
 
 
-def tiny_finetune_overrides(init_from, data_dir, cache_dir):
+def tiny_finetune_overrides(init_from, data_dir):
     """Overrides of configs/finetune.py: 3 epochs of 4 steps, one shape of batches."""
     return {
         "init_from": str(init_from),
@@ -21,7 +22,7 @@ def tiny_finetune_overrides(init_from, data_dir, cache_dir):
         "data.seq_len_buckets": (40,),
         "optimizer.learning_rate": 0.03,
         "train.batch_size": 8,
-        "train.compilation_cache_dir": str(cache_dir),
+        "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir,
         "eval.batch_size": 8,
         "eval.first_epoch_steps": (2,),
         "checkpoint.every_steps": 5,

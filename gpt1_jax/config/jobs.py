@@ -14,7 +14,6 @@ from gpt1_jax.config.sections import (
     TokenizerConfig,
     TrainConfig,
     one_of,
-    positive,
     require,
 )
 from gpt1_jax.config.task_sections import (
@@ -58,7 +57,7 @@ class PretrainConfig(JobConfig):
     log: LogConfig
 
     def __post_init__(self):
-        _check_seed(self.seed)
+        _check_seed("seed", self.seed)
         self.model_config(self.tokenizer.vocab_size)
         num_steps, warmup = self.train.num_steps, self.optimizer.warmup_steps
         require(
@@ -99,7 +98,7 @@ class FinetuneConfig(JobConfig):
     def __post_init__(self):
         require(bool(self.seeds), "config.seeds is empty; name one or more.")
         for seed in self.seeds:
-            _check_seed(seed)
+            _check_seed("seeds", seed)
         require(bool(self.tasks), "config.tasks is empty; name one or more.")
         require(
             bool(self.init_from),
@@ -115,8 +114,8 @@ class FinetuneConfig(JobConfig):
         require(
             (self.tasks == (CUSTOM_TASK,)) == (self.data.source == "files"),
             f"config.tasks={self.tasks} does not go with config.data.source="
-            f"{self.data.source!r}: source='files' is for a task of your own, "
-            "configs/finetune.py:custom, and the only one for it.",
+            f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
+            "read from source='files', and the paper's tasks from the others.",
         )
 
 
@@ -139,9 +138,12 @@ class PredictConfig(JobConfig):
         require(
             bool(self.text) != bool(self.input),
             f"config.text={self.text!r} and config.input={self.input!r}: set one of "
-            "them, to a text or to a file of examples, one a line.",
+            "them, to a text or to a file of examples, one per line.",
         )
-        positive("", self, "batch_size")
+        require(
+            self.batch_size > 0,
+            f"config.batch_size={self.batch_size} must be positive.",
+        )
 
 
 # A job is a file in configs/, a file in jobs/ and a line here.
@@ -173,10 +175,10 @@ def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
     return _section("model", ModelConfig, values)
 
 
-def _check_seed(seed: int) -> None:
+def _check_seed(key: str, seed: int) -> None:
     require(
         0 <= seed < 2**32,
-        f"config.seed={seed} must be a whole number in [0, 2**32).",
+        f"config.{key}={seed} must be a whole number in [0, 2**32).",
     )
 
 

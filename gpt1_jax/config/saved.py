@@ -65,7 +65,7 @@ def load_saved(path: epath.PathLike) -> Any:
     try:
         return load(_without_local(upgrade(values)))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no configuration of a run: {error}") from error
+        raise ValueError(f"{path} is not a run's configuration: {error}") from error
 
 
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     job = values.get("job")
     require(
         isinstance(job, str) and job in JOBS,
-        f"it is of the job {job!r}; known are {', '.join(JOBS)}.",
+        f"its job is {job!r}; known jobs are {', '.join(JOBS)}.",
     )
     flat = flatten(values)
     for key, kept in _REMOVED.items():
@@ -111,7 +111,7 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
     if not changed:
         return config, []
     notes = [
-        f"config.{key} is newer than this run, which goes on with {value!r}."
+        f"config.{key} is newer than this run, which continues with {value!r}."
         for key, value in changed.items()
     ]
     return load(unflatten({**given, **changed})), notes

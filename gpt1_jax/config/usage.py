@@ -79,7 +79,7 @@ def _describe_job(path: Path, preset: str) -> str:
 def _load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is no Python file.")
+        raise ValueError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

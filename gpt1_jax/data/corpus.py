@@ -247,7 +247,7 @@ def _warnings(texts: _Texts, record: dict[str, Any], data: DataConfig) -> Iterat
         yield (
             f"{len(shared)} of {len(texts.valid)} validation documents are trained on "
             f"too, so the validation loss is too low: {name} holds the text of "
-            f"{trained}. Leave one of each pair out."
+            f"{trained}. Leave out one of each pair."
         )
     held, total = (record[name]["tokens"] for name in ("valid", "train"))
     share, wanted = held / (total + held), data.valid_fraction

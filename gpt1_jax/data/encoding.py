@@ -64,7 +64,7 @@ class Encoders:
             yield from self._map(blocks, progress)
         except concurrent.futures.BrokenExecutor as error:
             raise ChildProcessError(
-                "A process that tokenises has ended, perhaps for lack of memory; run "
+                "A tokenising process died, perhaps for lack of memory; use "
                 f"fewer than {self._workers} with --config.data.num_workers=N."
             ) from error
 

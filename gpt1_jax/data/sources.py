@@ -50,7 +50,8 @@ def find_documents(
             raise ValueError(
                 f"{_TRAIN}={config.train!r} and {_VALID}={config.valid!r} have "
                 f"{shared:,} rows in common; the validation loss would be that of text "
-                "trained on. Name splits apart, such as train[:98%] and train[98%:]."
+                "trained on. Name splits that share none, such as train[:98%] and "
+                "train[98%:]."
             )
     return train, valid
 

@@ -30,7 +30,7 @@ _MAGIC = {  # first bytes of files that are not text
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"\x1f\x8b": "compressed by gzip, but its name does not end in .gz",
 }
-_UNPACK = "Of compressed files only .gz is read; unpack it first."
+_UNPACK = "Of compressed files only .gz is read: unpack it first."
 
 
 def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
@@ -147,7 +147,7 @@ def _decoded(path: epath.Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise _not_text(path, error, position) from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} is not a whole gzip file: {error}.") from error
+        raise ValueError(f"{path} is damaged or not a gzip file: {error}.") from error
 
 
 def _not_text(path: epath.Path, error: UnicodeDecodeError, position: int) -> ValueError:
@@ -213,6 +213,7 @@ def _json_text(line: str, field: str, where: str) -> str:
     except UnicodeEncodeError as error:
         raise ValueError(
             f"{where}: character {error.start} of the field {field!r} is "
-            f"{text[error.start]!r}, half of a surrogate pair; remove it or write both."
+            f"{text[error.start]!r}, half of a surrogate pair; remove it or add the "
+            "other half."
         ) from error
     return text

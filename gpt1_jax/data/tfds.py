@@ -65,8 +65,8 @@ def open_dataset(
         return Opened(builder.info, builder.as_data_source(split))
     except tfds.core.DatasetNotFoundError as error:  # its message lists them all
         raise ValueError(
-            f"{where}: TFDS knows no dataset {name!r} and finds none prepared in "
-            f"{folder}."
+            f"{where}: TFDS does not know the dataset {name!r}, and none is prepared "
+            f"in {folder}."
         ) from error
     except (NotImplementedError, ValueError, KeyError) as error:
         way_out = ""

@@ -130,16 +130,17 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise _damaged(directory, f"holds no readable {path.name}: {error}") from error
+        problem = f"holds a {path.name} that cannot be read: {error}"
+        raise _damaged(directory, problem) from error
     if not isinstance(description, dict) or not description.keys() <= _DESCRIPTION_KEYS:
-        raise _damaged(directory, f"holds another {path.name} than was written")
+        raise _damaged(directory, f"holds a {path.name} that has been changed")
     if description.get("kind") not in _KINDS:
         raise ValueError(
             f"{path} names the tokenizer kind {description.get('kind')!r}; known are "
             f"{', '.join(_KINDS)}."
         )
     if not isinstance(description.get("files", {}), dict):
-        raise _damaged(directory, f"holds another {path.name} than was written")
+        raise _damaged(directory, f"holds a {path.name} that has been changed")
     return description
 
 

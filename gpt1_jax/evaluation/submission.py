@@ -111,7 +111,7 @@ def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
             archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
     if missing := [name for name in sizes if name not in found]:
         logging.warning(
-            "%s lacks %s; the leaderboard takes only all %d files.",
+            "%s lacks %s; the leaderboard wants all %d files.",
             path,
             ", ".join(missing),
             len(sizes),
@@ -226,7 +226,7 @@ def _glue(task: Task, value: float) -> str:
 def _warn_if_short(path: epath.Path, rows: int, wanted: int) -> None:
     if rows != wanted:
         logging.warning(
-            "%s holds %d predictions, and the leaderboard takes only all %d.",
+            "%s holds %d predictions, and the leaderboard wants all %d.",
             path,
             rows,
             wanted,
@@ -241,7 +241,7 @@ def _indices(examples: Sequence[Example]) -> list[int]:
     for number, example in zip(map(int, ids), examples, strict=True):
         if number in first:
             raise ValueError(
-                f"{example.where}: the index {number} is also that of "
+                f"{example.where}: the index {number} is already that of "
                 f"{first[number].where}; a submission needs each once."
             )
         first[number] = example

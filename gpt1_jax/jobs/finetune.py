@@ -244,8 +244,8 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     num_steps = config.train.num_steps or int(config.train.num_epochs * per_epoch)
     if not num_steps:
         raise ValueError(
-            f"config.train.num_epochs={config.train.num_epochs} of {per_epoch} updates "
-            "is not one update; train for longer."
+            f"config.train.num_epochs={config.train.num_epochs} at {per_epoch} updates "
+            "per epoch gives no update; train for longer."
         )
     return per_epoch, num_steps
 

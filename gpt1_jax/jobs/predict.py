@@ -26,7 +26,7 @@ def run(config: PredictConfig, workdir: str) -> None:
 
     Args:
       config: the model and the text.
-      workdir: not used; nothing is left behind.
+      workdir: not used; labels go to standard output or to `config.output`.
 
     Raises:
       FileNotFoundError, ValueError: if there is no such run or file, or a line does
@@ -39,8 +39,8 @@ def run(config: PredictConfig, workdir: str) -> None:
     trained = source.config
     if not isinstance(trained, FinetuneConfig):
         raise ValueError(
-            f"{source.folder} is a run of the job {trained.job!r}; labels come from a "
-            "fine-tuned one, config.init_from=runs/finetune/TASK."
+            f"{source.folder} is a run of the job {trained.job!r}; labels need a "
+            "fine-tuned one, --config.init_from=runs/finetune/TASK."
         )
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (source.folder / RESULTS_FILE).exists():
@@ -54,7 +54,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     else:
         examples = read_examples(task, config.input)
     if not examples:
-        raise ValueError(f"config.text={config.text!r} holds no example.")
+        raise ValueError(f"config.text={config.text!r} holds no examples.")
     predictions, probabilities = _predict(config, source, task, examples)
     if config.output:
         submission.write_predictions(

@@ -43,10 +43,10 @@ from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
 _BUILTIN_WARNING = """\
 WARNING: this is the paper's recipe on the built-in corpus, the documentation found on
-this machine: good for a try, too small for GPT-1. Name a corpus with
+this machine: fine for a first try, too small for GPT-1. Name a corpus with
   --config.data.source=text --config.data.train='books/train/*.txt'
   or --config.data.source=tfds --config.data.train=lm1b:train
-and see configs/pretrain.py:quickstart for a run of minutes."""
+and see configs/pretrain.py:quickstart for a run that takes minutes."""
 
 
 def run(config: PretrainConfig, workdir: str) -> None:
@@ -138,7 +138,7 @@ def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
     if num_steps <= warmup:
         raise ValueError(
             f"The run has {num_steps:,} updates ({corpus.train.tokens:,} tokens, "
-            f"{per_epoch:,} windows an epoch), all within "
+            f"{per_epoch:,} windows per epoch), all within "
             f"config.optimizer.warmup_steps={warmup}; train longer, or warm up for "
             f"less with --config.optimizer.warmup_steps={num_steps // 10}."
         )

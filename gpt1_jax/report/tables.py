@@ -25,15 +25,15 @@ _TABLES = {
 }
 _NOTE = (
     "Ours is measured on the dev splits, and on the test splits whose labels are at "
-    "hand; the paper's is on the test splits. All values are x 100; of several runs, "
-    "the median, then the lowest to the highest. No pre-training is Table 5's, which "
+    "hand; the paper's on the test splits. All values are x 100; for several runs, the "
+    "median, then the lowest to highest. No pre-training is Table 5's, which "
     "leaves tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
     "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
-    "over the lines of ours that have a value, whose number is in brackets."
+    "over the lines with a value of ours; their number is in brackets."
 )
 _NOTE_WITHOUT_PAPER = (
     "Measured on the dev split, and on the test split where its labels are at hand. "
-    "All values are x 100; of several runs, the median, then the lowest to the highest."
+    "All values are x 100; for several runs, the median, then the lowest to highest."
 )
 
 # What the leaderboard first averages within each task, as (metric, subset).

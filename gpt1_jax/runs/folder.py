@@ -104,5 +104,5 @@ def no_room(folder: epath.PathLike, num_bytes: int, what: str) -> str:
     """The message for a full disk."""
     return (
         f"The disk of {folder} is full: {what} needs {num_bytes / 1e6:,.1f} MB. What "
-        "is saved there is whole; make room and run the same command again to go on."
+        "is saved there is intact; make room and run the same command again to resume."
     )

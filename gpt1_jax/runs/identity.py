@@ -10,7 +10,7 @@ import jax
 import gpt1_jax
 from gpt1_jax.config import flatten, upgrade
 
-_WAY_OUT = "Give the saved values, or name another --workdir for a new run."
+_WAY_OUT = "Use the saved values, or name another --workdir for a new run."
 
 # What may change freely when a run resumes: cadences, cache folders, layer loop, ...
 # A checkpoint's future depends on everything else, so that must stay the same.
@@ -49,7 +49,7 @@ class Identity:
         refuse_changes(saved["config"], self.config, "this run folder")
         for name, found, what in (
             ("tokenizer", self.tokenizer_fingerprint, "maps text to other ids"),
-            ("corpus", self.data_fingerprint, "was prepared from other text"),
+            ("corpus", self.data_fingerprint, "was prepared from different text"),
         ):
             if saved[name] != found:
                 raise ValueError(

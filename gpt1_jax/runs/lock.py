@@ -107,8 +107,8 @@ def _is_alive(path: epath.Path) -> bool:
         return isinstance(pid, int) and _started(pid) == held.get("started")
     if held:
         say(
-            f"{path} was left by process {held.get('pid')} on {held.get('host')}; "
-            f"waiting up to {PATIENCE_SECONDS:.0f} s to see whether it is at work."
+            f"{path} is held by process {held.get('pid')} on {held.get('host')}; "
+            f"waiting up to {PATIENCE_SECONDS:.0f} s to see whether it still runs."
         )
     deadline = time.monotonic() + PATIENCE_SECONDS
     while held and time.monotonic() < deadline:
@@ -124,7 +124,7 @@ def _in_use(path: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
     return FolderInUse(
         f"The run folder {path.parent} is in use by process {held.get('pid')} on "
         f"{held.get('host')}, since {held.get('since')}. Wait for it, name another "
-        f"--workdir, or, if no such process is at work, remove {path}."
+        f"--workdir, or, if that process is no longer running, delete {path}."
     )
 
 

@@ -203,8 +203,8 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
             records.append(record)
         elif number < len(lines):
             raise ValueError(
-                f"{path}:{number}: {line!r:.60} is no record of a run, a JSON object "
-                'with a whole "step". Move the file away to start a new one.'
+                f"{path}:{number}: {line!r:.60} is not a run's record, a JSON object "
+                'with an integer "step". Move the file away to start a new one.'
             )
     return records
 

@@ -46,8 +46,8 @@ def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
     config_file = folder / run_folder.CONFIG_FILE
     if not config_file.exists():
         raise FileNotFoundError(
-            f"{folder} is no run folder: it has no {run_folder.CONFIG_FILE}. Name the "
-            "--workdir of a run, for example runs/pretrain/quickstart."
+            f"{folder} is not a run folder: it has no {run_folder.CONFIG_FILE}. Name "
+            "the --workdir of a run, for example runs/pretrain/quickstart."
         )
     config = load_saved(config_file)
     tokenizer = tokenizers.load(folder / "tokenizer")
@@ -88,6 +88,6 @@ def _check_sizes(run: TrainedRun) -> None:
         if asked.get(name) != found.get(name):
             raise ValueError(
                 f"The checkpoint in {run.folder} holds {name} of shape "
-                f"{found.get(name)}; its tokenizer and configuration ask for "
+                f"{found.get(name)}; its tokenizer and configuration require "
                 f"{asked.get(name)}. They do not belong together."
             )

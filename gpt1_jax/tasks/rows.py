@@ -217,7 +217,7 @@ def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -
         yield where, dict(zip(names, cells, strict=False))
     if short:
         logging.warning(
-            "%d rows are left out for lack of columns; the first is %s.",
+            "%d rows with too few columns are left out; the first is %s.",
             len(short),
             short[0],
         )

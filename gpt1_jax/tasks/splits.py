@@ -48,7 +48,7 @@ def load_split(
     """
     for value, known in ((split, SPLITS), (source, SOURCES)):
         if value not in known:
-            raise ValueError(f"{value!r} is none of {', '.join(known)}.")
+            raise ValueError(f"{value!r} is not one of {', '.join(known)}.")
     divided = bool(task.dev_split) and split != "test"
     records = _records(task, "dev" if divided else split, source, directory, paths)
     checked = (task.example(record, needs_label=split != "test") for record in records)

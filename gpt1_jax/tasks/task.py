@@ -211,8 +211,8 @@ class Task:
         number = _whole_number(value)
         if not 0 <= number < len(self.labels):
             raise ValueError(
-                f"{record.where}: label {shown(value)} is none of {list(self.labels)}, "
-                f"nor a number from 0 to {len(self.labels) - 1}."
+                f"{record.where}: label {shown(value)} is neither one of "
+                f"{list(self.labels)} nor a number from 0 to {len(self.labels) - 1}."
             )
         return number
 

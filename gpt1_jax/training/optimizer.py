@@ -99,7 +99,7 @@ def released_adam(
         **_: Any,
     ) -> tuple[optax.Updates, ReleasedAdamState]:
         if params is None:
-            raise ValueError("released_adam decays weights: update needs params.")
+            raise ValueError("released_adam decays weights, so update needs params.")
         tau = (state.count + 1).astype(jnp.float32)
         correction = jnp.sqrt(_one_minus_power(b2, tau)) / _one_minus_power(b1, tau)
         rate = jnp.where(finite, schedule(state.count) * correction, 0.0)

@@ -16,7 +16,7 @@ EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal, run again t
 # A JAX function in which Python ignores exceptions, KeyboardInterrupt included.
 _GARBAGE_CALLBACK = "_xla_gc_callback"
 _NOTICE = (
-    b"\ngpt1_jax: stopping after this step, then saving; once more to quit at once, "
+    b"\ngpt1_jax: stopping after this step, then saving; once more to quit at once "
     b"without saving.\n"
 )
 

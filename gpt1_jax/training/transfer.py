@@ -30,7 +30,7 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
     if config.data.max_seq_len > longest:
         raise ValueError(
             f"config.data.max_seq_len={config.data.max_seq_len}, but the pre-trained "
-            f"model reads {longest} tokens at most; lower it, or leave it at 0."
+            f"model takes {longest} tokens at most; lower it, or leave it at 0."
         )
     num_transferred(config.transfer_layers, model["num_layers"])
     return dataclasses.replace(config, model=model)

@@ -90,7 +90,7 @@ def test_an_older_folder_keeps_its_ways_and_says_so():
     config, notes = config_lib.adopt_older(given, older)
     assert config.eval.max_batches == 0
     assert notes == [
-        "config.eval.max_batches is newer than this run, which goes on with 0."
+        "config.eval.max_batches is newer than this run, which continues with 0."
     ]
     assert config_lib.adopt_older(given, values()) == (given, [])
 

@@ -85,7 +85,7 @@ def test_glue_index_is_the_position_where_ids_are_no_numbers(folder, odd):
 
 
 def test_glue_refuses_an_index_that_comes_twice(folder):
-    with pytest.raises(ValueError, match=r"test.tsv:5: the index 3 is also that of"):
+    with pytest.raises(ValueError, match=r"test.tsv:5: the index 3 is already that of"):
         write_glue(folder, TASKS["rte"], [0, 1], [example(3), example(3)])
     assert list(folder.iterdir()) == []
 

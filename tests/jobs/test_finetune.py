@@ -16,8 +16,9 @@ from tiny_run import (
     poison,
     run_program,
     saved_state,
+    signal_at,
 )
-from tiny_tasks import finetune_config, read_lines, rows, write_lines
+from tiny_tasks import finetune_config, read_lines, rows, write_lines, write_task
 
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -141,28 +142,22 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     assert_same_results(finetuned, folder)
 
 
-SLOW_STEPS = """
-import time
-from gpt1_jax.training import loop
-read = loop._read
-loop._read = lambda *a: (time.sleep(0.2), read(*a))
-"""
-
-
 @pytest.mark.slow
 def test_a_stopped_and_restarted_process_gives_the_same_run(finetune_base, tmp_path):
-    flags = as_flags({**finetune_base, "train.num_epochs": 2.0})
+    write_task(tmp_path / "data", "sst2", train=400, test=10)
+    data = {"data.dir": tmp_path / "data", "log.every_steps": 10}
+    flags = as_flags({**finetune_base, **data, "checkpoint.every_steps": 50})
     config = "--config=configs/finetune.py:sst2"
 
     def run(name, **more):
         return run_program(config, f"--workdir={tmp_path / name}", *flags, **more)
 
-    stop = ("step      3/8", signal.SIGTERM)
-    code, output = run("stopped", before=SLOW_STEPS, signal_at=stop)
+    stop = signal_at("step     10/150", signal.SIGTERM)
+    code, output = run("stopped", meanwhile=stop)
     assert code == EXIT_STOPPED, output
-    assert "Run the same command again to go on" in output
+    assert "Run the same command again to resume" in output
     stopped_at = steps_saved(tmp_path / "stopped")[-1]
-    assert 3 <= stopped_at < 8
+    assert 10 <= stopped_at < 150
     assert not (tmp_path / "stopped" / "results.json").exists()
     for name in ("stopped", "whole"):
         code, output = run(name)
@@ -170,7 +165,7 @@ def test_a_stopped_and_restarted_process_gives_the_same_run(finetune_base, tmp_p
         resumed = f"Resuming from the checkpoint of step {stopped_at}" in output
         assert resumed == (name == "stopped")
         assert "WARNING" not in output and "Warning" not in output
-    assert_same_run(tmp_path / "whole", tmp_path / "stopped", 8)
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped", 150)
     assert_same_results(tmp_path / "whole", tmp_path / "stopped")
 
 
@@ -233,7 +228,7 @@ def test_files_that_have_changed_in_place_are_refused(start, tmp_path, monkeypat
         with pytest.raises(Stopped):
             start(data__dir=str(data.parent))
     write_lines(data / "train.jsonl", rows("sst2", 16, seed=7))
-    with pytest.raises(ValueError, match=r"The corpus of this run .*other text"):
+    with pytest.raises(ValueError, match=r"The corpus of this run .*different text"):
         start(data__dir=str(data.parent))
 
 
@@ -282,7 +277,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"init_from": "no/such"}, "is no run folder.*--workdir of a run"),
+        ({"init_from": "no/such"}, "is not a run folder.*--workdir of a run"),
         ({"init_step": 7}, r"has no checkpoint of step 7; it has \[.*12\]"),
         ({"train__batch_size": 40}, "holds 32 examples, fewer than one batch.*=40"),
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),

@@ -135,7 +135,7 @@ def test_nothing_is_left_behind(ask, finetuned, tmp_path, monkeypatch):
         ),
         ({"input": "no/such.txt"}, r"no/such.txt cannot be read"),
         ({"text": "a", "output": "a.xlsx"}, r"a.xlsx ends in '.xlsx'"),
-        ({"text": "a", "folder": "no/such"}, r"is no run folder"),
+        ({"text": "a", "folder": "no/such"}, r"is not a run folder"),
         ({"text": "a", "batch_size": 0}, r"batch_size=0 must be positive"),
     ],
     ids=str,
@@ -176,7 +176,7 @@ def test_too_few_choices_are_refused(ask, choosing):
 
 
 def test_a_pretrained_run_has_no_labels(ask, pretrained):
-    with pytest.raises(ValueError, match=r"job 'pretrain'; labels come from a fine"):
+    with pytest.raises(ValueError, match=r"job 'pretrain'; labels need a fine"):
         ask(pretrained, text="a")
 
 

@@ -1,5 +1,7 @@
 """The job of pre-training, from text to a run folder."""
 
+import shutil
+
 import numpy as np
 import pytest
 from tiny_run import (
@@ -141,8 +143,14 @@ def test_seeds_differ(tiny_config, tmp_path):
 
 
 def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpus_dir):
-    pretrain.run(tiny_config(), str(tmp_path))
-    before = saved_state(tmp_path, 12)
+    texts = shutil.copytree(corpus_dir / "texts", tmp_path / "texts")
+    folder = tmp_path / "run"
+
+    def run(**overrides):
+        pretrain.run(tiny_config(data__train=str(texts), **overrides), str(folder))
+
+    run()
+    before = saved_state(folder, 12)
     for overrides, message in (
         ({"seed": 1}, "config.seed is 1, saved 0"),
         ({"model__embed_dim": 32}, "config.model.embed_dim is 32, saved 16"),
@@ -150,15 +158,11 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
         ({"tokenizer__vocab_size": 150}, "config.tokenizer.vocab_size is 150"),
     ):
         with pytest.raises(ValueError, match=message):
-            pretrain.run(tiny_config(**overrides), str(tmp_path))
-    changed = corpus_dir / "texts" / "extra.txt"
-    changed.write_text("abc def ghi. " * 50)
-    try:
-        with pytest.raises(ValueError, match=r"(tokenizer|corpus) of this run"):
-            pretrain.run(tiny_config(), str(tmp_path))
-    finally:
-        changed.unlink()
-    np.testing.assert_equal(saved_state(tmp_path, 12), before)
+            run(**overrides)
+    (texts / "extra.txt").write_text("abc def ghi. " * 50)
+    with pytest.raises(ValueError, match=r"(tokenizer|corpus) of this run"):
+        run()
+    np.testing.assert_equal(saved_state(folder, 12), before)
 
 
 def test_a_nonfinite_loss_is_skipped_and_counted(tiny_config, tmp_path, monkeypatch):

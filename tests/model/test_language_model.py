@@ -6,15 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from optax import softmax_cross_entropy_with_integer_labels as cross_entropy
 from tiny_models import (
     PAPER,
     WAYS_TO_RUN,
     all_logits,
     flat_params,
+    forward,
     hidden_states,
     jitted_init,
-    loss_and_gradient,
-    mean_loss,
+    observe,
     random_tokens,
 )
 
@@ -108,7 +109,8 @@ def test_initial_loss_is_just_above_ln_vocab(tiny_model_config):
     params = jitted_init(config, jax.random.key(0))
     tokens = random_tokens((64, 16), 2000)
     expected = math.log(2000) + 0.02**2 * 128 / 2
-    loss = float(jax.jit(mean_loss, static_argnums=0)(config, params, tokens))
+    _, scores = forward(config, params, tokens)
+    loss = float(cross_entropy(scores[:, :-1], tokens[:, 1:]).mean())
     sampling = 0.02 * np.sqrt(128) / np.sqrt(64 * 15)
     assert expected - 4 * sampling < loss < expected + 4 * sampling + 0.02
 
@@ -119,11 +121,10 @@ def test_initial_loss_at_paper_size(tiny_model_config):
     config = tiny_model_config(**PAPER)
     params = jitted_init(config, jax.random.key(0))
     tokens = random_tokens((4, 64), 40478)
-    output = jax.jit(apply, static_argnums=0)(config, params, tokens)
-    scores = logits(config, output)
-    nll = language_model.next_token_nll(config, output, tokens)
-    assert 10.70 < float(nll[:, :-1].mean()) < 10.85
-    assert float(output.hidden.std()) == pytest.approx(1.0, abs=1e-3)
+    hidden, scores = forward(config, params, tokens)
+    loss = cross_entropy(scores[:, :-1], tokens[:, 1:]).mean()
+    assert 10.70 < float(loss) < 10.85
+    assert float(hidden.std()) == pytest.approx(1.0, abs=1e-3)
     assert float(scores.std()) == pytest.approx(0.555, abs=0.01)
 
 
@@ -205,19 +206,18 @@ def test_too_long_sequences_are_refused(tiny_model_config, tiny_params):
 def test_ways_to_run_the_layers_agree(tiny_model_config, tiny_params, ways):
     """Loss, hidden states and every gradient, dropout masks included."""
     tokens, noise = random_tokens(), step_noise(5, jnp.int32(17), 4)
-    results = []
-    for config in (tiny_model_config(), tiny_model_config(**ways)):
-        hidden = hidden_states(config, tiny_params, tokens, noise)
-        loss, gradient = loss_and_gradient(config, tiny_params, tokens, noise)
-        results.append((hidden, float(loss), flat_params(gradient)))
-    (hidden, loss, gradient), (other_hidden, other_loss, other_gradient) = results
+    one, other = (
+        observe(config, tiny_params, tokens, noise)
+        for config in (tiny_model_config(), tiny_model_config(**ways))
+    )
     clean = hidden_states(tiny_model_config(), tiny_params, tokens)
-    assert np.abs(clean - hidden).max() > 0.1, "dropout is off"
-    np.testing.assert_allclose(other_hidden, hidden, atol=1e-5, rtol=0)
-    assert other_loss == pytest.approx(loss, abs=1e-6)
-    for name, leaf in gradient.items():
+    assert np.abs(clean - one.hidden).max() > 0.1, "dropout is off"
+    np.testing.assert_allclose(other.hidden, one.hidden, atol=1e-5, rtol=0)
+    assert float(other.loss) == pytest.approx(float(one.loss), abs=1e-6)
+    gradient = flat_params(other.gradient)
+    for name, leaf in flat_params(one.gradient).items():
         tolerance = min(1e-5, 1e-4 * np.abs(leaf).max())
-        assert np.abs(leaf - other_gradient[name]).max() < tolerance, name
+        assert np.abs(leaf - gradient[name]).max() < tolerance, name
 
 
 @pytest.mark.parametrize("embed_dropout_on", ["sum", "lookups", "matrix"])
@@ -261,55 +261,52 @@ def test_loss_gradient_equals_finite_differences(tiny_model_config, tiny_params)
     """Along a random direction, dropout on: forward and backward share masks."""
     config = tiny_model_config()
     tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
-    leaves, tree = jax.tree.flatten(tiny_params)
-    keys = jax.random.split(jax.random.key(7), len(leaves))
-    direction = jax.tree.unflatten(
-        tree,
-        [jax.random.normal(k, x.shape) for k, x in zip(keys, leaves, strict=True)],
-    )
-    _, gradient = loss_and_gradient(config, tiny_params, tokens, noise)
+    step = 1e-3
+
+    @jax.jit
+    def draw(params):
+        leaves, tree = jax.tree.flatten(params)
+        keys = jax.random.split(jax.random.key(7), len(leaves))
+        draws = [
+            jax.random.normal(k, x.shape) for k, x in zip(keys, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(tree, draws)
+
+    direction = draw(tiny_params)
+    gradient = observe(config, tiny_params, tokens, noise).gradient
     slope = sum(
-        float(jnp.vdot(g, d))
+        float(np.vdot(g, d))
         for g, d in zip(
             jax.tree.leaves(gradient), jax.tree.leaves(direction), strict=True
         )
     )
-    step = 1e-3
-    up, down = (
-        float(
-            loss_and_gradient(
-                config,
-                jax.tree.map(lambda p, d: p + sign * step * d, tiny_params, direction),  # noqa: B023
-                tokens,
-                noise,
-            )[0]
-        )
-        for sign in (1, -1)
-    )
-    assert (up - down) / (2 * step) == pytest.approx(slope, rel=5e-3)
+
+    def loss_at(distance):
+        params = jax.tree.map(lambda p, d: p + distance * d, tiny_params, direction)
+        return float(observe(config, params, tokens, noise).loss)
+
+    difference = loss_at(step) - loss_at(-step)
+    assert difference / (2 * step) == pytest.approx(slope, rel=5e-3)
 
 
 def test_bfloat16_stays_close_to_float32(tiny_model_config, tiny_params):
     tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
-    results = {}
-    for dtype in ("float32", "bfloat16"):
-        config = tiny_model_config(dtype=dtype)
-        output = jax.jit(apply, static_argnums=0)(
-            config, tiny_params, tokens, Context(noise)
-        )
-        assert output.hidden.dtype == dtype
-        scores = logits(config, output)
-        loss, gradient = loss_and_gradient(config, tiny_params, tokens, noise)
-        results[dtype] = np.asarray(scores), float(loss), gradient
-        assert scores.dtype == loss.dtype == jnp.float32
-        assert {g.dtype for g in jax.tree.leaves(gradient)} == {jnp.dtype("float32")}
-    (exact, exact_loss, exact_gradient), (rough, rough_loss, rough_gradient) = (
-        results.values()
+    exact, rough = (
+        observe(tiny_model_config(dtype=dtype), tiny_params, tokens, noise)
+        for dtype in ("float32", "bfloat16")
     )
-    assert 1e-4 < np.linalg.norm(rough - exact) / np.linalg.norm(exact) < 0.02
-    assert rough_loss == pytest.approx(exact_loss, rel=2e-3)
-    for name, leaf in flat_params(exact_gradient).items():
-        error = np.linalg.norm(flat_params(rough_gradient)[name] - leaf)
+    assert (exact.hidden.dtype, rough.hidden.dtype) == ("float32", "bfloat16")
+    for observed in (exact, rough):
+        assert observed.logits.dtype == observed.loss.dtype == jnp.float32
+        assert {g.dtype for g in jax.tree.leaves(observed.gradient)} == {
+            jnp.dtype("float32")
+        }
+    error = np.linalg.norm(rough.logits - exact.logits) / np.linalg.norm(exact.logits)
+    assert 1e-4 < error < 0.02
+    assert float(rough.loss) == pytest.approx(float(exact.loss), rel=2e-3)
+    gradient = flat_params(rough.gradient)
+    for name, leaf in flat_params(exact.gradient).items():
+        error = np.linalg.norm(gradient[name] - leaf)
         assert error < 0.05 * np.linalg.norm(leaf), name
 
 

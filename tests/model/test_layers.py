@@ -30,10 +30,11 @@ def test_dense_init_is_normal_with_zero_bias():
 
 def test_layer_norm_applies_its_gain_and_bias():
     x = jnp.array([[1.0, 2.0, 3.0, 6.0]])
-    params = {"params": {"scale": jnp.full(4, 2.0), "bias": jnp.arange(4.0)}}
+    bias = np.array([-0.5, -1.0, 2.0, 3.0], np.float32)
+    params = {"params": {"scale": jnp.full(4, 2.0), "bias": bias}}
     actual = LayerNorm(jnp.float32).apply(params, x)
     normed = (np.asarray(x) - 3.0) / np.sqrt(3.5 + 1e-5)  # mean 3, variance 14 / 4
-    np.testing.assert_allclose(actual, 2 * normed + np.arange(4.0), rtol=1e-6)
+    np.testing.assert_allclose(actual, 2 * normed + bias, rtol=1e-6)
 
 
 def test_layer_norm_init_is_gain_one_and_bias_zero():

@@ -60,5 +60,5 @@ def test_another_configuration_file_is_one_error(copied, text):
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"is no run folder.*runs/pretrain"):
+    with pytest.raises(FileNotFoundError, match=r"is not a run folder.*runs/pretrain"):
         open_run(str(tmp_path))

@@ -30,7 +30,7 @@ def read(path, table=None, **more):
         ('["a", 1]', r"\['a', 1\], not a JSON object"),
         ('{"sentence": "", "label": 1}', "is empty"),
         ('{"text": "Good.", "label": 1}', "no column 'sentence'"),
-        ('{"sentence": "Good.", "label": 2}', "label 2 is none of"),
+        ('{"sentence": "Good.", "label": 2}', "label 2 is neither one of"),
         ('{"sentence": "Good."}', "no label"),
         (b'{"sentence": "caf\xe9"}', "byte 0xe9 is not UTF-8"),
         (r'{"sentence": "Good.\ud800", "label": 1}', r"'\\ud800' in .* is half of a"),
@@ -39,9 +39,12 @@ def read(path, table=None, **more):
         ('{"a": ' * 30000, "nested too deeply"),
         ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
         ('{"sentence": "A.", "label": ' + "9" * 5000 + "}", "number is too long: Exc"),
-        ('{"sentence": "A.", "label": ' + "9" * 400 + "}", "label 9+.*9 is none of"),
-        ('{"sentence": "A.", "label": 1e999}', "label inf is none of"),
-        ('{"sentence": "A.", "label": NaN}', "label nan is none of"),
+        (
+            '{"sentence": "A.", "label": ' + "9" * 400 + "}",
+            "label 9+.*9 is neither one of",
+        ),
+        ('{"sentence": "A.", "label": 1e999}', "label inf is neither one of"),
+        ('{"sentence": "A.", "label": NaN}', "label nan is neither one of"),
         (
             '{"label": 1, "sentence": ' + "[" * 500 + "]" * 500 + "}",
             r"holds \[.*\], not text",
@@ -98,7 +101,7 @@ def test_official_short_rows_of_qqp_are_left_out_for_training(write, tmp_path, c
         examples = load(TASKS["qqp"], "train", "official", tmp_path)
     assert [e.text for e in examples] == [("Why?", "How?"), ("", "Who?")]
     assert caplog.messages == [
-        f"2 rows are left out for lack of columns; the first is {path}:3."
+        f"2 rows with too few columns are left out; the first is {path}:3."
     ]
     write("QQP/dev.tsv", rows)
     with pytest.raises(ValueError, match=r"dev\.tsv:3: the row has 4 columns, .* 6"):
@@ -145,7 +148,7 @@ def passage(**changes):
         ({"article": None}, ":1: there is no column 'article'"),
         ({"answers": []}, ":1: the passage has 1 questions, 1 .* and 0 answers"),
         ({"answers": "A"}, ":1: the passage holds 'A', not a list"),
-        ({"answers": ["E"]}, ":1, question 1: label 'E' is none of"),
+        ({"answers": ["E"]}, ":1, question 1: label 'E' is neither one of"),
         ({"options": [["a hat"]]}, ":1, question 1: .*not a list of 4"),
     ],
 )

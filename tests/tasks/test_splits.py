@@ -97,7 +97,10 @@ def test_examples_say_where_they_are(tmp_path):
 
 @pytest.mark.parametrize(
     ("split", "source", "message"),
-    [("valid", "tfds", "'valid' is none of train"), ("dev", "hub", "'hub' is none of")],
+    [
+        ("valid", "tfds", "'valid' is not one of train"),
+        ("dev", "hub", "'hub' is not one of"),
+    ],
 )
 def test_split_or_source_that_is_none_is_refused(tmp_path, split, source, message):
     with pytest.raises(ValueError, match=message):

@@ -50,7 +50,9 @@ def test_label_name_comes_before_the_number():
 
 @pytest.mark.parametrize("label", [3, -2, "3", "maybe", 0.5, "0.5", [1], "Neutral"])
 def test_label_out_of_range_is_refused(label):
-    with pytest.raises(ValueError, match=r"file\.tsv:3: label .* is none of") as raised:
+    with pytest.raises(
+        ValueError, match=r"file\.tsv:3: label .* is neither one of"
+    ) as raised:
         example("snli", {**PAIR, "label": label})
     assert repr(label) in str(raised.value)
     assert "'contradiction'" in str(raised.value)

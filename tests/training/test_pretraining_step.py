@@ -19,16 +19,18 @@ SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 SEED = np.uint32(5)
 
 
+init_params = jax.jit(language_model.init_params, static_argnums=0)
+
+
 def make_step(model, accumulation_steps=1):
     """An unjitted step with a plain optimizer, and a state before it."""
     step = make_pretrain_step(model, SGD, accumulation_steps)
-    params = language_model.init_params(model, jax.random.key(1))
-    return step, init_state(params, SGD)
+    return step, init_state(init_params(model, jax.random.key(1)), SGD)
 
 
 def tokens_for(model, batch_size=8):
     shape = (batch_size, model.max_seq_len)
-    return jax.random.randint(jax.random.key(2), shape, 0, model.vocab_size)
+    return np.random.default_rng(2).integers(0, model.vocab_size, shape, np.int32)
 
 
 def losses_of(step, state, tokens, steps=4):
@@ -43,16 +45,19 @@ def assert_close_trees(one, other, atol=2e-6):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other)
 
 
-def test_step_loss_is_the_mean_over_predicted_tokens(tiny_model_config):
-    model = tiny_model_config(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
+def test_step_loss_is_the_mean_over_predicted_tokens(tiny):
+    model = tiny(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0)
     step, state = make_step(model)
     tokens = tokens_for(model)
-    output = language_model.apply(model, state.params, tokens)
-    nll = language_model.next_token_nll(model, output, tokens)
-    expected = np.asarray(nll)[:, :-1].mean()
-    np.testing.assert_allclose(
-        step(state, tokens, SEED)[1]["loss"], expected, rtol=1e-6
-    )
+
+    @jax.jit
+    def every_loss(params):
+        output = language_model.apply(model, params, tokens)
+        return language_model.next_token_nll(model, output, tokens)
+
+    expected = np.asarray(every_loss(state.params))[:, :-1].mean()
+    _, metrics = jax.jit(step)(state, tokens, SEED)
+    np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
@@ -71,46 +76,39 @@ def test_step_lowers_for_accelerators(tiny_model_config, platform):
     assert "tensor<128x32xbf16>" not in on_cpu
 
 
+@pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize(
-    "ways", [{}, {"loss_chunk": 5}, {"dtype": "bfloat16"}], ids=str
+    "ways",
+    [
+        {},
+        {"dtype": "bfloat16"},
+        {"attention_impl": "plain", "dtype": "bfloat16"},
+        {"layer_loop": "scan", "remat": True, "loss_chunk": 5},
+    ],
+    ids=str,
 )
-def test_eight_devices_train_as_one_does(tiny_model_config, ways):
-    model = tiny_model_config(**ways)
-    tokens = tokens_for(model)
+def test_eight_devices_train_as_one_does(tiny, ways, parts):
+    """They exchange gradients and nothing else."""
+    model = tiny(num_layers=2 if "layer_loop" in ways else 1, **ways)
+    tokens = tokens_for(model, 16)
+    step, before = make_step(model, parts)
     results = []
     for devices in (jax.devices(), jax.devices()[:1]):
-        step, state = make_step(model)
         mesh = make_mesh(devices)
-        jitted = jit_step(step, mesh, state)
-        state = on_devices(state, mesh)
-        results.append(losses_of(jitted, state, np.asarray(tokens)))
+        state = on_devices(before, mesh)
+        compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
+        assert collectives(compiled) == ({"all-reduce"} if mesh.size > 1 else set())
+        results.append(losses_of(compiled, state, tokens))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
     # A CPU without bfloat16 instructions rounds at other places.
     atol = 1e-5 if model.dtype == "bfloat16" else 2e-6
     assert_close_trees(results[0][1].params, results[1][1].params, atol)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize(
-    "ways",
-    [
-        {},
-        {"attention_impl": "plain", "dtype": "bfloat16"},
-        {"layer_loop": "scan", "remat": True, "loss_chunk": 5, "dtype": "bfloat16"},
-    ],
-    ids=str,
-)
-def test_devices_exchange_gradients_and_nothing_else(tiny_model_config, ways, parts):
-    model = tiny_model_config(**ways)
-    step, state = make_step(model, parts)
-    jitted = jit_step(step, make_mesh(), state)
-    assert collectives(jitted, state, tokens_for(model, 16), SEED) == {"all-reduce"}
-
-
 @pytest.mark.parametrize("parts", [2, 8])
 @pytest.mark.parametrize("dropout_on", ["sum", "matrix", "lookups"])
-def test_accumulated_parts_equal_the_whole_batch(tiny_model_config, parts, dropout_on):
-    model = tiny_model_config(embed_dropout_on=dropout_on)
+def test_accumulated_parts_equal_the_whole_batch(tiny, parts, dropout_on):
+    model = tiny(embed_dropout_on=dropout_on)
     tokens = tokens_for(model)
     whole, state = make_step(model)
     in_parts, _ = make_step(model, parts)
@@ -120,10 +118,9 @@ def test_accumulated_parts_equal_the_whole_batch(tiny_model_config, parts, dropo
     assert_close_trees(actual_state.params, expected_state.params)
 
 
-def test_dropout_draws_anew_from_seed_and_step_alone(tiny_model_config):
-    step, state = make_step(tiny_model_config())
-    step = jax.jit(step)
-    tokens = tokens_for(tiny_model_config())
+def test_dropout_draws_anew_from_seed_and_step_alone(tiny):
+    step, state = make_step(tiny())
+    step, tokens = jax.jit(step), tokens_for(tiny())
     same = step(state, tokens, SEED)[1]["loss"].item()
     assert step(state, tokens, SEED)[1]["loss"].item() == same
     later = state._replace(step=jnp.int32(1))

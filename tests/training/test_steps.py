@@ -72,10 +72,15 @@ def test_loss_is_that_of_the_task_and_weighted_that_of_language_modelling(
     step, state = make_step(no_dropout, head, aux_lm_weight=weight)
     batch = batch_for(no_dropout, head)
     _, metrics = jax.jit(step)(state, batch, SEED)
-    logits, output = heads.apply(no_dropout, head, state.params, batch.tokens)
-    clf_loss = float(classification_loss(logits, batch.targets))
-    tokens = batch.tokens.reshape(16, 12)
-    nll = np.asarray(language_model.next_token_nll(no_dropout, output, tokens))
+
+    @jax.jit
+    def losses(params):
+        logits, output = heads.apply(no_dropout, head, params, batch.tokens)
+        tokens = batch.tokens.reshape(16, 12)
+        nll = language_model.next_token_nll(no_dropout, output, tokens)
+        return classification_loss(logits, batch.targets), nll
+
+    clf_loss, nll = jax.device_get(losses(state.params))
     lengths = batch.lengths.ravel()
     lm_loss = np.mean(
         [row[: n - 1].mean() for row, n in zip(nll, lengths, strict=True)]
@@ -217,15 +222,14 @@ def test_eight_devices_train_as_one_does(tiny, head, parts):
     """With dropout, and jitted as in a run."""
     model = tiny()
     local = made_up_batch(model, (16, 2, 12), head.num_outputs)
+    step, before = make_step(model, head, accumulation_steps=parts)
     results = []
     for devices in (jax.devices(), jax.devices()[:1]):
         mesh = make_mesh(devices)
-        step, state = make_step(model, head, accumulation_steps=parts)
-        jitted = jit_step(step, mesh, state)
         batch = to_global_batch(packed(local, len(devices), parts), mesh)
         assert len(batch.tokens.addressable_shards) == len(devices)
-        state = on_devices(state, mesh)
-        losses, state = run_steps(jitted, state, batch, jnp.uint32(5))
+        state = on_devices(before, mesh)
+        losses, state = run_steps(jit_step(step, mesh, state), state, batch)
         results.append((losses, jax.device_get(state.params)))
     assert jax.device_count() == 8
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
@@ -235,12 +239,13 @@ def test_eight_devices_train_as_one_does(tiny, head, parts):
 @pytest.mark.parametrize("parts", [1, 2])
 @HEADS
 def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts):
+    """Padded and packed."""
     model, mesh = tiny(), make_mesh()
     local = made_up_batch(model, (16, 2, 12), head.num_outputs)
     step, state = make_step(model, head, accumulation_steps=parts)
-    jitted = jit_step(step, mesh, state)
     for batch in (local, packed(local, mesh.size, parts)):
-        assert collectives(jitted, state, batch, SEED) == {"all-reduce"}
+        compiled = jit_step(step, mesh, state).lower(state, batch, SEED).compile()
+        assert collectives(compiled) == {"all-reduce"}
 
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
