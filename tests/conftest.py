@@ -13,7 +13,7 @@ os.environ.setdefault("NPROC", "16")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Compiling takes most of the time of the tests. Like this XLA takes a fifth of it: it
 # fuses and partitions as ever, but code is generated without LLVM's optimisations.
-# `XLA_FLAGS= pytest` compiles as in use; the programs that tests start always do.
+# `XLA_FLAGS= pytest` compiles as in use.
 os.environ.setdefault(
     "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false",

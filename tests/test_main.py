@@ -28,8 +28,8 @@ LONG = {
 
 @pytest.fixture(scope="module")
 def run_long(run_main):
-    """`run_main` for 300 steps."""
-    return functools.partial(run_main, *as_flags(LONG))
+    """`run_main` for 300 steps, compiled as in use."""
+    return functools.partial(run_main, *as_flags(LONG), env={"XLA_FLAGS": ""})
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +149,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path, task):
     # Biases of keys and of choices have no gradient but rounding, and Adam divides a
     # gradient by its size: not by less than this.
     base |= {"eval.first_epoch_steps": (), "optimizer.eps": 1e-4}
+    base["data.packed_sizes"] = 4
     alone, joined = (tmp_path / name for name in ("alone", "joined"))
     finetune.run(finetune_config(task, base), str(alone))
     config = f"--config=configs/finetune.py:{task}"

@@ -71,7 +71,7 @@ def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None):
     process = subprocess.Popen(
         [sys.executable, "-m", "gpt1_jax.main", *flags],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XLA_FLAGS": "", **(env or {})},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -1,6 +1,7 @@
 """The documentation that every machine has, as a corpus."""
 
 import ast
+import collections
 import contextlib
 import gc
 import importlib.metadata
@@ -18,6 +19,7 @@ from gpt1_jax.data.documents import Document, read_blocks
 from gpt1_jax.data.files import write_whole
 
 PACKAGES = ("numpy", "scipy", "jax", "flax", "optax", "matplotlib")
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 _NOT_DOCUMENTATION = {"site-packages", "test", "tests", "idlelib"}
 
 
@@ -112,10 +114,23 @@ def _docstrings(file: Path) -> list[str]:
             tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError, RecursionError):
         return []
-    kinds = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    found = (ast.get_docstring(n) for n in ast.walk(tree) if isinstance(n, kinds))
+    found = (ast.get_docstring(node) for node in _documented(tree))
     prose = (unwrap(text) for text in found if text and len(text) >= 80)
     return [text for text in prose if text]
+
+
+def _documented(tree: ast.Module) -> Iterator[Documented]:
+    """What can have a docstring, breadth first.
+
+    `ast.walk` visits every expression too, and takes twice as long as the parser.
+    """
+    nodes: collections.deque[ast.AST] = collections.deque([tree])
+    while nodes:
+        node = nodes.popleft()
+        if isinstance(node, Documented):
+            yield node
+        for field in ("body", "handlers", "orelse", "finalbody", "cases"):
+            nodes.extend(getattr(node, field, ()))
 
 
 def unwrap(text: str) -> str:

@@ -30,7 +30,7 @@ _MAGIC = {  # first bytes of files that are not text
     b"\x28\xb5\x2f\xfd": "compressed by zstd",
     b"\x1f\x8b": "compressed by gzip, but its name does not end in .gz",
 }
-_UNPACK = "Of compressed files only .gz is read: unpack it first."
+_UNPACK = "Of compressed files only .gz is read; unpack it first."
 
 
 def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:

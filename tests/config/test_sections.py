@@ -190,7 +190,7 @@ def test_a_prediction_is_valid():
             {"seeds": ("range(3)",)},
             ["config.seeds[0]='range(3)'", "whole number"],
         ),
-        ("sst2", {"seeds": (-1,)}, ["seed=-1"]),
+        ("sst2", {"seeds": (-1,)}, ["seeds=-1"]),
         ("sst2", {"tasks": ()}, ["config.tasks is empty"]),
         ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),
         ("sst2", {"data__source": "files"}, ["'files'", "finetune.py:custom"]),

@@ -148,7 +148,7 @@ def test_tfds_documents_can_be_read_where_the_builder_is_not_defined(tfds_dir):
         ("gpt1_rows:", "text", "split"),
         ("gpt1_rows:validation", "text", r"'validation'.*'train', 'test'"),
         ("gpt1_rows:train[:0]", "text", r"train\[:0\]"),
-        ("gpt1_nothing:train", "text", "no dataset 'gpt1_nothing'"),
+        ("gpt1_nothing:train", "text", "not know the dataset 'gpt1_nothing'"),
         ("gpt1_rows:train", "texts", r"tfds_feature='texts'.*label, latin, text"),
         ("gpt1_rows:train", "label", r"tfds_feature='label' is not a text feature"),
     ],

@@ -130,7 +130,7 @@ def test_glue_file_that_is_too_short_is_warned_of(folder, caplog, count, warned)
     examples = [example(i) for i in range(count)]
     with caplog.at_level(logging.WARNING):
         write_glue(folder, TASKS["wnli"], [0] * count, examples)
-    message = f"{folder}/WNLI.tsv holds 145 predictions, and the leaderboard takes only"
+    message = f"{folder}/WNLI.tsv holds 145 predictions, and the leaderboard wants"
     assert [m.startswith(message) for m in caplog.messages] == [True] * warned
     assert (folder / "WNLI.tsv").read_text().count("\n") == count + 1
 

@@ -281,7 +281,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
         ({"init_step": 7}, r"has no checkpoint of step 7; it has \[.*12\]"),
         ({"train__batch_size": 40}, "holds 32 examples, fewer than one batch.*=40"),
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
-        ({"data__max_seq_len": 41}, "max_seq_len=41, but .* reads 40 tokens"),
+        ({"data__max_seq_len": 41}, "max_seq_len=41, but .* takes 40 tokens"),
         ({"data__max_seq_len": 5}, "config.data.max_seq_len must be at least"),
         ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layers"),
         ({"data__source": "files"}, r"tasks=\('sst2',\).*data.source='files'"),
@@ -358,5 +358,5 @@ def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
     assert finetune.count_steps(finetune_config("rte", START, **given), 64) == (2, 7)
     short = finetune_config("rte", START, train__num_epochs=0.25)
     assert finetune.count_steps(short, 32 * 4) == (4, 1)
-    with pytest.raises(ValueError, match=r"num_epochs=0\.25 of 3 updates"):
+    with pytest.raises(ValueError, match=r"num_epochs=0\.25 at 3 updates"):
         finetune.count_steps(short, 32 * 3)

@@ -226,7 +226,7 @@ def test_nothing_is_listed_as_skipped_when_all_ran():
 def test_table_says_which_splits_are_compared():
     text = results_table({})
     assert "Ours is measured on the dev splits" in text
-    assert "the paper's is on the test splits" in text
+    assert "the paper's on the test splits" in text
     assert parsed(text)["**Average**"]["pretrained"] == "-"
 
 

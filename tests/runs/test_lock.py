@@ -40,7 +40,7 @@ def test_a_second_owner_is_refused_and_told_the_way_out(folder):
     with lock.owned(folder):
         with pytest.raises(lock.FolderInUse) as error, lock.owned(folder):
             pass
-        for part in (str(os.getpid()), socket.gethostname(), "remove", "--workdir"):
+        for part in (str(os.getpid()), socket.gethostname(), "delete", "--workdir"):
             assert part in str(error.value)
         assert (folder / lock.LOCK_FILE).exists()
 

@@ -127,7 +127,9 @@ def test_what_a_kill_kept_from_tensorboard_is_there_after_the_resume(tmp_path):
 def test_a_line_that_is_no_record_is_named(tmp_path, line):
     path = tmp_path / METRICS_FILE
     path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
-    with pytest.raises(ValueError, match=rf"{METRICS_FILE}:2: .* is no record"):
+    with pytest.raises(
+        ValueError, match=rf"{METRICS_FILE}:2: .* is not a run's record"
+    ):
         open_records(tmp_path)
     assert len(path.read_text().splitlines()) == 3
 

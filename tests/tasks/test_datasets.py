@@ -27,7 +27,9 @@ def test_tfds_rows_of_text_that_is_not_bytes(tmp_path, monkeypatch):
 
 def test_tfds_unknown_dataset_is_refused(tmp_path):
     task = dataclasses.replace(TASKS["rte"], tfds={"dev": {"": "gpt1_nothing:test"}})
-    with pytest.raises(ValueError, match="no dataset 'gpt1_nothing'") as raised:
+    with pytest.raises(
+        ValueError, match="not know the dataset 'gpt1_nothing'"
+    ) as raised:
         load(task, "dev", tmp_path)
     assert len(str(raised.value)) < 300
 

@@ -118,7 +118,7 @@ def test_official_further_columns_are_let_be(write, tmp_path):
     [
         ("SST-2/train.tsv", "text\tlabel\nGood.\t1\n", "2: .*'sentence'; .* text, lab"),
         ("SST-2/train.tsv", "sentence\tgrade\nGood.\t1\n", "2: .* no column 'label'"),
-        ("SST-2/train.tsv", "sentence\tlabel\nGood.\t2\n", "2: label '2' is none"),
+        ("SST-2/train.tsv", "sentence\tlabel\nGood.\t2\n", "2: label '2' is neither"),
         ("SST-2/train.tsv", "sentence\tlabel\n\t1\n", "2: the text .* is empty"),
         ("CoLA/train.tsv", "gj04\t1\n", "1: there is no column 3; .* 0, 1"),
         ("CoLA/train.tsv", "gj\t1\t\tGood.\ngj\t1\n", "2: the row has 2 columns, .* 4"),
