@@ -51,7 +51,7 @@ def kill_in_a_save(checkpoints, first_step):
     def meanwhile(process, line):
         while line.startswith("Run: ") and process.poll() is None:
             if not saving():
-                time.sleep(0.0005)
+                time.sleep(0.002)
                 continue
             process.send_signal(signal.SIGSTOP)
             process.send_signal(signal.SIGKILL if saving() else signal.SIGCONT)

@@ -70,8 +70,8 @@ def _acquire(path: epath.Path) -> OSError | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         if "://" not in str(path) and _create(path):
             return None
-        if path.exists() and _is_alive(path):
-            return _in_use(path, _read(path))
+        if path.exists() and (held := _owner_at_work(path)):
+            return _in_use(path, held)
         write_json(path, _record(0))
         if (held := _read(path)).get("owner") != _OWNER:  # another took it meanwhile
             return _in_use(path, held)
@@ -94,17 +94,18 @@ def _create(path: epath.Path) -> bool:
     return True
 
 
-def _is_alive(path: epath.Path) -> bool:
-    """Whether the owner that a lock names is still at work."""
+def _owner_at_work(path: epath.Path) -> dict[str, Any]:
+    """The record of the owner that a lock names; empty if it is no longer at work."""
     held = _read(path)
     if not held:  # perhaps it is being written
         time.sleep(0.5)
         held = _read(path)
     if held.get("owner") == _OWNER:
-        return True
+        return held
     if held.get("host") == socket.gethostname():
         pid = held.get("pid")
-        return isinstance(pid, int) and _started(pid) == held.get("started")
+        runs = isinstance(pid, int) and _started(pid) == held.get("started")
+        return held if runs else {}
     if held:
         say(
             f"{path} is held by process {held.get('pid')} on {held.get('host')}; "
@@ -114,10 +115,10 @@ def _is_alive(path: epath.Path) -> bool:
     while held and time.monotonic() < deadline:
         time.sleep(min(1.0, PATIENCE_SECONDS))
         if not path.exists():
-            return False
+            return {}
         if _read(path).get("count") != held.get("count"):
-            return True
-    return False
+            return held
+    return {}
 
 
 def _in_use(path: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
