@@ -5,7 +5,9 @@ and tokenizer. It is written under a temporary name and renamed when whole, so a
 folder that exists is complete; one that has been damaged since is made again.
 """
 
+import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -62,11 +64,12 @@ def prepare(
     Raises:
       FileNotFoundError, ValueError, PermissionError: saying what is wrong with the
         sources, the tokenizer or the cache folder, before any long work.
+      OSError: if the disk of the cache folder is full.
     """
     tell = say if progress else _say_nothing
     cache = Path(data.cache_dir or default_cache_dir()).expanduser()
     _check_writable(cache)
-    with locks.exclusive(cache, say) as doing:
+    with _full_disk_explained(cache), locks.exclusive(cache, say) as doing:
         doing("looking for documents")
         train, valid = sources.find_documents(data, cache, tell)
         if not valid:
@@ -270,6 +273,21 @@ def _warnings(texts: _Texts, record: dict[str, Any], data: DataConfig) -> Iterat
 
 def _fingerprint(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _full_disk_explained(cache: Path) -> Iterator[None]:
+    """Names the folder and the room needed, which the system's error does not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        raise OSError(
+            f"The disk of the cache folder {cache} is full ({error.strerror}); text "
+            "takes about as much room there as in its files. Make room, or name "
+            "another folder with --config.data.cache_dir=DIR."
+        ) from error
 
 
 def _check_writable(cache: Path) -> None:

@@ -35,7 +35,7 @@ from gpt1_jax.config import CheckpointConfig, read_json
 from gpt1_jax.data.files import write_json
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import check_room, no_room
+from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.manifest import find_damage, write_manifest
 
 _MEASURED_FILE = "measured.json"
@@ -192,7 +192,7 @@ class Checkpoints:
             if "No space left" not in f"{error} {error.__cause__}":
                 raise
             what = f"the checkpoint of step {self._saving}"
-            message = no_room(self._directory, self._state_bytes, what)
+            message = no_room(self._directory, what, megabytes(self._state_bytes))
             raise OSError(message) from error
 
     def _write_manifest(self) -> None:

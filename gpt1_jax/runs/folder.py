@@ -17,6 +17,8 @@ from gpt1_jax.runs.identity import refuse_changes
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # of a finished fine-tuned run
 
+_MAX_FILES = 50  # in a checkpoint, which has some 30
+
 Config = TypeVar("Config", bound=JobConfig)
 
 
@@ -83,7 +85,7 @@ def own_tokenizer(folder: epath.Path) -> epath.Path | None:
 
 
 def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
-    """Refuses to write where the disk has too little room.
+    """Refuses to write where the disk has too little room, or too few files left.
 
     Args:
       folder: the folder to write to; a remote one is assumed to have room.
@@ -95,14 +97,21 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
     """
     if "://" in str(folder):
         return
-    free = shutil.disk_usage(folder).free
-    if free < num_bytes:
-        raise OSError(no_room(folder, num_bytes, what))
+    if shutil.disk_usage(folder).free < num_bytes:
+        raise OSError(no_room(folder, what, megabytes(num_bytes)))
+    files = os.statvfs(folder)
+    if files.f_files and files.f_favail < _MAX_FILES:  # f_files of 0: no limit
+        raise OSError(no_room(folder, what, f"up to {_MAX_FILES} files"))
 
 
-def no_room(folder: epath.PathLike, num_bytes: int, what: str) -> str:
+def megabytes(num_bytes: int) -> str:
+    """A size, for messages."""
+    return f"{num_bytes / 1e6:,.1f} MB"
+
+
+def no_room(folder: epath.PathLike, what: str, needs: str) -> str:
     """The message for a full disk."""
     return (
-        f"The disk of {folder} is full: {what} needs {num_bytes / 1e6:,.1f} MB. What "
-        "is saved there is intact; make room and run the same command again to resume."
+        f"The disk of {folder} is full: {what} needs {needs}. What is saved there is "
+        "intact; make room and run the same command again to resume."
     )

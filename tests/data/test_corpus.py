@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -671,6 +672,21 @@ def test_prepare_unwritable_cache_is_refused(tmp_path, run, books):
         with pytest.raises(PermissionError, match=r"--config\.data\.cache_dir") as e:
             run(cache_dir=str(cache))
         assert str(cache) in str(e.value)
+
+
+def test_prepare_on_a_full_disk_is_one_line(tmp_path, run, books):
+    """Files of more than 1,000 bytes are refused by the system, as on a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(
+            OSError, match="is full .*--config.data.cache_dir"
+        ) as raised:
+            run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(tmp_path) in str(raised.value)
+    assert run()[0].train.tokens
 
 
 def test_prepare_cache_may_be_in_the_home_folder(tmp_path, run, books, monkeypatch):

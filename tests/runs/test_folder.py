@@ -1,5 +1,8 @@
+import functools
 import json
+import os
 import re
+import types
 
 import pytest
 from etils import epath
@@ -53,3 +56,20 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(PermissionError, match=r"--workdir=DIR"):
         run_folder.begin(epath.Path(tmp_path / "file" / "run"), paper())
+
+
+@pytest.mark.parametrize(
+    ("usage", "needs"),
+    [({"f_files": 900, "f_favail": 49}, "up to 50 files"), ({"f_files": 0}, None)],
+    ids=["few files left", "no limit"],
+)
+def test_a_disk_without_files_left_is_full(tmp_path, monkeypatch, usage, needs):
+    blocks = {"f_bavail": 99, "f_blocks": 99, "f_bfree": 99, "f_frsize": 512}
+    usage = types.SimpleNamespace(**{"f_favail": 0, **blocks, **usage})
+    monkeypatch.setattr(os, "statvfs", lambda folder: usage)
+    room = functools.partial(run_folder.check_room, epath.Path(tmp_path), 10, "It")
+    if needs:
+        with pytest.raises(OSError, match=f"is full: It needs {needs}. .* to resume"):
+            room()
+    else:
+        room()
