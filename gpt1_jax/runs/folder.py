@@ -17,6 +17,7 @@ from gpt1_jax.runs.identity import refuse_changes
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # of a finished fine-tuned run
 
+_ROOM = 1 << 20  # bytes
 _MAX_FILES = 50  # in a checkpoint, which has some 30
 
 Config = TypeVar("Config", bound=JobConfig)
@@ -73,6 +74,7 @@ def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
     """Writes the resolved configuration and the tokenizer."""
     if not is_main_process():
         return
+    check_room(folder, _ROOM, "the configuration and the tokenizer")
     write_json(folder / CONFIG_FILE, config.to_dict())
     if not (folder / "tokenizer").exists():
         tokenizer.save(folder / "tokenizer")

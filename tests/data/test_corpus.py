@@ -680,7 +680,7 @@ def test_prepare_on_a_full_disk_is_one_line(tmp_path, run, books):
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(
-            OSError, match="is full .*--config.data.cache_dir"
+            OSError, match=r"is full .*--config\.data\.cache_dir"
         ) as raised:
             run()
     finally:
