@@ -74,7 +74,7 @@ def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
     """Writes the resolved configuration and the tokenizer."""
     if not is_main_process():
         return
-    check_room(folder, _ROOM, "the configuration and the tokenizer")
+    check_room(folder, _ROOM, "the configuration with the tokenizer")
     write_json(folder / CONFIG_FILE, config.to_dict())
     if not (folder / "tokenizer").exists():
         tokenizer.save(folder / "tokenizer")

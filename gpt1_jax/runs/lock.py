@@ -57,11 +57,16 @@ def owned(folder: epath.Path) -> Iterator[None]:
         stop.set()
         if is_main_process():
             beat.join()
-            if _read(folder / LOCK_FILE).get("owner") == _OWNER:
+            if _read(folder / LOCK_FILE).get("owner") == _owner():
                 (folder / LOCK_FILE).unlink(missing_ok=True)
 
 
-_OWNER = uuid.uuid4().hex  # of this process
+_IMPORTED = uuid.uuid4().hex
+
+
+def _owner() -> str:
+    """Tells this process from any other on any machine, its own forks included."""
+    return f"{_IMPORTED}-{os.getpid()}"
 
 
 def _acquire(path: epath.Path) -> OSError | None:
@@ -73,7 +78,7 @@ def _acquire(path: epath.Path) -> OSError | None:
         if path.exists() and (held := _owner_at_work(path)):
             return _in_use(path, held)
         write_json(path, _record(0))
-        if (held := _read(path)).get("owner") != _OWNER:  # another took it meanwhile
+        if (held := _read(path)).get("owner") != _owner():  # another took it meanwhile
             return _in_use(path, held)
     except OSError as error:
         return PermissionError(
@@ -100,7 +105,7 @@ def _owner_at_work(path: epath.Path) -> dict[str, Any]:
     if not held:  # perhaps it is being written
         time.sleep(0.5)
         held = _read(path)
-    if held.get("owner") == _OWNER:
+    if held.get("owner") == _owner():
         return held
     if held.get("host") == socket.gethostname():
         pid = held.get("pid")
@@ -135,13 +140,13 @@ def _beat(path: epath.Path, stop: threading.Event) -> None:
     while not stop.wait(BEAT_SECONDS):
         count += 1
         with contextlib.suppress(OSError):
-            if _read(path).get("owner") == _OWNER:
+            if _read(path).get("owner") == _owner():
                 write_json(path, _record(count))
 
 
 def _record(count: int) -> dict[str, Any]:
     return {
-        "owner": _OWNER,
+        "owner": _owner(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "started": _started(os.getpid()),
@@ -156,12 +161,14 @@ _SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
 def _started(pid: int) -> str | None:
     """When a process on this machine started; None if there is no such process.
 
-    Process numbers are reused, so the number alone would not identify it.
+    Process numbers are reused, so the number alone would not identify it. A zombie, as
+    a killed process stays in a container that reaps none, is no longer a process.
     """
     stat = Path(f"/proc/{pid}/stat")
     if stat.exists():
         with contextlib.suppress(OSError, IndexError):
-            return stat.read_text().rpartition(")")[2].split()[19]
+            state, *fields = stat.read_text().rpartition(")")[2].split()
+            return None if state in "ZX" else fields[18]
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

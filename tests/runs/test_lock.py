@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from etils import epath
@@ -56,6 +57,21 @@ def test_a_lock_of_a_process_at_work_is_respected(folder):
         process.communicate(b"\n")
     with lock.owned(folder):  # it has ended, without removing its lock
         pass
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_zombie_is_not_the_owner(folder):
+    """Killed, and not waited for by its parent."""
+    process = subprocess.Popen(["sleep", "60"])
+    started = lock._started(process.pid)
+    write_lock(folder, pid=process.pid, started=started)
+    with pytest.raises(lock.FolderInUse), lock.owned(folder):
+        pass
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    with lock.owned(folder):
+        pass
+    process.wait()
 
 
 def test_a_process_number_used_again_is_not_the_owner(folder):
