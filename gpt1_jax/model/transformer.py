@@ -67,7 +67,11 @@ class Transformer(nn.Module):
         def init_block(key: jax.Array) -> Any:
             return block.init(key, x, 0, Context())["params"]
 
-        layers = [self.param(f"h_{i}", init_block) for i in range(cfg.num_layers)]
+        names = [f"h_{i}" for i in range(cfg.num_layers)]
+        if self.is_initializing():
+            layers = [self.param(name, init_block) for name in names]
+        else:  # `param` would trace the initialisation again, to compare shapes
+            layers = [self.get_variable("params", name) for name in names]
         return _run_layers(cfg, block, layers, x, context), unembedding
 
 

@@ -1,9 +1,10 @@
+import functools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny_models import jitted_init
 
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data.shards import Split, open_split
@@ -11,6 +12,12 @@ from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.evaluation.validation import Validation, describe_loss, loss_metrics
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.mesh import make_mesh
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def next_token_nll(model, params, tokens):
+    output = language_model.apply(model, params, tokens)
+    return language_model.next_token_nll(model, output, tokens)
 
 
 def never():
@@ -23,7 +30,7 @@ def prepared(tiny_config):
     config = tiny_config()
     corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
     model = config.model_config(tokenizer.vocab_size)
-    params = language_model.init_params(model, jax.random.key(0))
+    params = jitted_init(model, jax.random.key(0))
     return corpus, model, params
 
 
@@ -39,13 +46,9 @@ def test_validation_counts_every_token_once(prepared):
     loss = validation(corpus, model)(params, never)
     tokens = open_split(corpus, "valid").read(0, corpus.valid.tokens).astype(np.int32)
     total, seq_len = 0.0, model.max_seq_len
-    nll = jax.jit(
-        lambda window: language_model.next_token_nll(
-            model, language_model.apply(model, params, window), window
-        ).sum()
-    )
     for start in range(0, len(tokens) - 1, seq_len - 1):
-        total += float(nll(jnp.asarray(tokens[None, start : start + seq_len])))
+        window = tokens[None, start : start + seq_len]
+        total += float(next_token_nll(model, params, window).sum())
     assert loss == pytest.approx(total / (len(tokens) - 1), rel=1e-6)
 
 
@@ -57,8 +60,7 @@ def test_the_first_batches_are_read_if_asked(prepared):
     )
     tokens, lengths = windows[0]
     assert len(windows) > 1 and (lengths == model.max_seq_len).all()
-    output = language_model.apply(model, params, tokens)
-    nll = language_model.next_token_nll(model, output, tokens)
+    nll = np.asarray(next_token_nll(model, params, tokens))
     assert first == pytest.approx(float(nll[:, :-1].mean()), rel=1e-6)
 
 

@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
+from tiny_models import all_logits, jitted_init
 
 from gpt1_jax.inference.sampling import make_sampler
-from gpt1_jax.model import language_model
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +16,7 @@ def model(tiny_model_config):
 @pytest.fixture(scope="module")
 def params(model):
     """Large embeddings: probabilities differ from token to token."""
-    params = language_model.init_params(model, jax.random.key(0))
+    params = jitted_init(model, jax.random.key(0))
     return {**params, "wte": 20 * params["wte"]}
 
 
@@ -30,8 +30,7 @@ def test_samples_keep_the_prompt_and_follow_the_model(model, params):
     greedy = make_sampler(model, temperature=1.0, top_k=1)
     sampled = np.asarray(greedy(params, prompt(), 3, jax.random.key(0)))
     assert sampled[0, :3].tolist() == [5, 6, 7]
-    scores = language_model.logits(model, language_model.apply(model, params, sampled))
-    expected = np.asarray(scores).argmax(-1)[0, 2:-1]
+    expected = np.asarray(all_logits(model, params, sampled)).argmax(-1)[0, 2:-1]
     assert sampled[0, 3:].tolist() == expected.tolist()
 
 
@@ -51,8 +50,8 @@ def next_tokens(model, params, temperature, top_k, number=300):
     keys = jax.random.split(jax.random.key(0), number)
     tokens = prompt()[:, :4]
     drawn = jax.lax.map(lambda key: sample(params, tokens, 3, key)[0, 3], keys)
-    output = language_model.apply(model, params, prompt()[:, :3])
-    return np.asarray(drawn), np.asarray(language_model.logits(model, output))[0, 2]
+    scores = all_logits(model, params, prompt()[:, :3])
+    return np.asarray(drawn), np.asarray(scores)[0, 2]
 
 
 def test_top_k_draws_from_the_most_likely_tokens(model, params):
