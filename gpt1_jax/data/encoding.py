@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import types
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -15,6 +16,8 @@ from gpt1_jax.data import tokenizers
 from gpt1_jax.data.documents import Block
 from gpt1_jax.data.progress import Progress
 from gpt1_jax.data.text import clean
+
+_GRACE_SECONDS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,11 +98,18 @@ def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:
     global _tokenizer
     parent = multiprocessing.parent_process()
     if parent is not None:
-        # Signals are the parent's to handle; a worker ends when the parent does.
+        # Signals are the parent's to handle; a worker ends when the parent does. The
+        # pool itself ends its workers by SIGTERM when one of them has died.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, _end_late)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     _tokenizer = tokenizers.load(tokenizer_dir)
+
+
+def _end_late(number: int, frame: types.FrameType | None) -> None:
+    """Ends this process, but not before its parent has handled the same signal."""
+    del number, frame
+    threading.Timer(_GRACE_SECONDS, os._exit, [1]).start()
 
 
 def _end_with(parent: "multiprocessing.process.BaseProcess") -> None:

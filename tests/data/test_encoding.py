@@ -83,17 +83,19 @@ def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number,
     assert not any(map(is_alive, workers))
 
 
-def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir):
-    def blocks():
-        yield from BLOCKS[:5]
-        for child in multiprocessing.active_children():
-            child.kill()
-        yield from BLOCKS[5:]
-
+@pytest.mark.parametrize("killed", [1, 2])
+def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed):
+    """The other one, which is handing over a result, ends too."""
+    blocks = [Block("the quick fox " * 50_000, True)] * 40
     with (
         Encoders(tokenizer_dir, 2) as encoders,
         Progress(0, False) as progress,
         pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"),
     ):
-        list(encoders.map(blocks(), progress))
+        results = encoders.map(blocks, progress)
+        for _ in range(10):  # until both are at work
+            next(results)
+        for child in multiprocessing.active_children()[:killed]:
+            child.kill()
+        list(results)
     assert not multiprocessing.active_children()
