@@ -1,5 +1,6 @@
 """Small models, and what tests of a model compute with them."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
@@ -93,6 +94,23 @@ def observe(config, params, tokens, noise=None):
 
 
 jitted_init = jax.jit(language_model.init_params, static_argnums=0)
+
+
+def plain(config):
+    """A model with the same parameters: one program can make them for all its ways."""
+    return dataclasses.replace(
+        config,
+        embed_dropout=0.0,
+        attn_dropout=0.0,
+        resid_dropout=0.0,
+        embed_dropout_on="sum",
+        attention_impl="plain",
+        softmax_rows="tokens",
+        loss_chunk=0,
+        dtype="float32",
+        layer_loop="unrolled",
+        remat=False,
+    )
 
 
 def count_params(params):

@@ -86,7 +86,7 @@ def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number,
 @pytest.mark.parametrize("killed", [1, 2])
 def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed):
     """The other one, which is handing over a result, ends too."""
-    blocks = [Block("the quick fox " * 50_000, True)] * 40
+    blocks = [Block("the quick fox " * 10_000, True)] * 40
     with (
         Encoders(tokenizer_dir, 2) as encoders,
         Progress(0, False) as progress,

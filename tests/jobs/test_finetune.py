@@ -1,6 +1,7 @@
 """One fine-tuned run, from a pre-trained folder to predictions."""
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
@@ -144,29 +145,34 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
 
 @pytest.mark.slow
 def test_a_stopped_and_restarted_process_gives_the_same_run(finetune_base, tmp_path):
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     write_task(tmp_path / "data", "sst2", train=400, test=10)
-    data = {"data.dir": tmp_path / "data", "log.every_steps": 10}
-    flags = as_flags({**finetune_base, **data, "checkpoint.every_steps": 50})
-    config = "--config=configs/finetune.py:sst2"
-
-    def run(name, **more):
-        return run_program(config, f"--workdir={tmp_path / name}", *flags, **more)
-
-    stop = signal_at("step     10/150", signal.SIGTERM)
-    code, output = run("stopped", meanwhile=stop)
+    overrides = {
+        **finetune_base,
+        "data.dir": str(tmp_path / "data"),
+        "log.every_steps": 10,
+        "checkpoint.every_steps": 50,
+    }
+    finetune.run(finetune_config("sst2", overrides), str(whole))
+    run = functools.partial(
+        run_program,
+        "--config=configs/finetune.py:sst2",
+        f"--workdir={stopped}",
+        *as_flags(overrides),
+        env={"JAX_NUM_CPU_DEVICES": "8"},
+    )
+    code, output = run(meanwhile=signal_at("step     10/150", signal.SIGTERM))
     assert code == EXIT_STOPPED, output
     assert "Run the same command again to resume" in output
-    stopped_at = steps_saved(tmp_path / "stopped")[-1]
+    stopped_at = steps_saved(stopped)[-1]
     assert 10 <= stopped_at < 150
-    assert not (tmp_path / "stopped" / "results.json").exists()
-    for name in ("stopped", "whole"):
-        code, output = run(name)
-        assert code == 0, output
-        resumed = f"Resuming from the checkpoint of step {stopped_at}" in output
-        assert resumed == (name == "stopped")
-        assert "WARNING" not in output and "Warning" not in output
-    assert_same_run(tmp_path / "whole", tmp_path / "stopped", 150)
-    assert_same_results(tmp_path / "whole", tmp_path / "stopped")
+    assert not (stopped / "results.json").exists()
+    code, output = run()
+    assert code == 0, output
+    assert f"Resuming from the checkpoint of step {stopped_at}" in output
+    assert "WARNING" not in output and "Warning" not in output
+    assert_same_run(whole, stopped, 150)
+    assert_same_results(whole, stopped)
 
 
 def test_a_signal_in_the_middle_of_an_evaluation_loses_nothing(
