@@ -95,41 +95,39 @@ def test_a_run_shows_what_it_does(run_long, whole_run):
 
 
 @pytest.mark.slow
-def test_a_signal_saves_and_exits_with_the_documented_code(
+def test_a_run_survives_signals_and_kills_in_the_middle_of_a_save(
     run_long, whole_run, tmp_path
 ):
-    """SIGTERM, later Ctrl-C, then to the end."""
-    workdir, stopped_at = f"--workdir={tmp_path}", 0
-    for number, step in ((signal.SIGTERM, 6), (signal.SIGINT, 100)):
-        stop = signal_at(f"step {step:6}/300", number)
-        code, output = run_long(workdir, meanwhile=stop)
-        assert code == EXIT_STOPPED, output
-        assert "Run the same command again to resume" in output
-        assert (f"checkpoint of step {stopped_at}." in output) == bool(stopped_at)
-        stopped_at = max(int(p.name) for p in (tmp_path / "checkpoints").iterdir())
-        assert step <= stopped_at < 300
-    code, output = run_long(workdir)
-    assert code == 0, output
-    assert f"Resuming from the checkpoint of step {stopped_at}." in output
-    assert_same_run(whole_run, tmp_path, 300)
-
-
-@pytest.mark.slow
-def test_kill_in_the_middle_of_a_save_loses_only_that_save(
-    run_long, whole_run, tmp_path
-):
-    """The first save of the run, a later one, then to the end."""
+    """Killed in its first save; SIGTERM; killed in a later save; Ctrl-C; to the end."""
     workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
+
+    def newest():
+        saved = (int(p.name) for p in checkpoints.iterdir() if p.name.isdigit())
+        return max(saved, default=0)
+
     saved = 0
-    for first_step in (50, 150):
-        kill = kill_in_a_save(checkpoints, first_step)
-        code, output = run_long(workdir, meanwhile=kill)
-        assert code == -signal.SIGKILL, output
+    for number, step in (
+        (signal.SIGKILL, 50),
+        (signal.SIGTERM, 60),
+        (signal.SIGKILL, 150),
+        (signal.SIGINT, 200),
+    ):
+        if number == signal.SIGKILL:
+            code, output = run_long(
+                workdir, meanwhile=kill_in_a_save(checkpoints, step)
+            )
+            assert code == -signal.SIGKILL, output
+            assert list(checkpoints.glob("*tmp*"))
+            expected = step - 50  # that save alone is lost
+        else:
+            stop = signal_at(f"step {step:6}/300", number)
+            code, output = run_long(workdir, meanwhile=stop)
+            assert code == EXIT_STOPPED, output
+            assert "Run the same command again to resume" in output
+            expected = step
         assert (f"checkpoint of step {saved}." in output) == bool(saved)
-        assert list(checkpoints.glob("*tmp*"))
-        whole = [int(p.name) for p in checkpoints.iterdir() if p.name.isdigit()]
-        saved = max(whole, default=0)
-        assert first_step - 50 <= saved < 300
+        saved = newest()
+        assert expected <= saved < 300
     code, output = run_long(workdir)
     assert code == 0, output
     assert f"Resuming from the checkpoint of step {saved}." in output

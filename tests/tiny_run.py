@@ -13,6 +13,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from gpt1_jax.training import steps
+from gpt1_jax.training.signals import StopSignal
 
 ROOT = Path(__file__).parents[1]
 TIME_KEYS = {"step_seconds", "tokens_per_second", "examples_per_second"}
@@ -134,6 +135,11 @@ def assert_same_run(left, right, step):
     for name, value in one.items():
         np.testing.assert_array_equal(value, other[name], err_msg=name)
     assert metrics_without_times(left) == metrics_without_times(right)
+
+
+def stop_after(monkeypatch, last_step):
+    """Makes the loop believe that a signal came during `last_step`."""
+    monkeypatch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
 
 
 def poison(monkeypatch, bad_steps):

@@ -18,8 +18,9 @@ from tiny_run import (
     run_program,
     saved_state,
     signal_at,
+    stop_after,
 )
-from tiny_tasks import finetune_config, read_lines, rows, write_lines, write_task
+from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -130,49 +131,41 @@ def test_the_best_state_is_kept_and_gives_the_results(finetuned):
     assert right / len(lines) == pytest.approx(scores[best], abs=1e-6)
 
 
-@pytest.mark.parametrize("last_step", [8, 12])
-def test_resumed_equals_uninterrupted_bit_for_bit(
-    start, finetuned, tmp_path, monkeypatch, last_step
-):
-    with monkeypatch.context() as patch:
-        patch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
-        with pytest.raises(Stopped, match=f"step {last_step} is saved"):
-            start()
+def test_resumed_equals_uninterrupted_bit_for_bit(start, finetuned, monkeypatch):
+    """Stopped twice: at an epoch's end and after the last update."""
+    for last_step in (8, 12):
+        with monkeypatch.context() as patch:
+            stop_after(patch, last_step)
+            with pytest.raises(Stopped, match=f"step {last_step} is saved"):
+                start()
     folder = start()
     assert_same_run(finetuned, folder, 12)
     assert_same_results(finetuned, folder)
 
 
 @pytest.mark.slow
-def test_a_stopped_and_restarted_process_gives_the_same_run(finetune_base, tmp_path):
-    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
-    write_task(tmp_path / "data", "sst2", train=400, test=10)
-    overrides = {
-        **finetune_base,
-        "data.dir": str(tmp_path / "data"),
-        "log.every_steps": 10,
-        "checkpoint.every_steps": 50,
-    }
-    finetune.run(finetune_config("sst2", overrides), str(whole))
+def test_a_stopped_and_restarted_process_gives_the_same_run(
+    finetune_base, finetuned, tmp_path
+):
     run = functools.partial(
         run_program,
         "--config=configs/finetune.py:sst2",
-        f"--workdir={stopped}",
-        *as_flags(overrides),
+        f"--workdir={tmp_path}",
+        *as_flags(finetune_base),
         env={"JAX_NUM_CPU_DEVICES": "8"},
     )
-    code, output = run(meanwhile=signal_at("step     10/150", signal.SIGTERM))
+    code, output = run(meanwhile=signal_at("step      1/12", signal.SIGTERM))
     assert code == EXIT_STOPPED, output
     assert "Run the same command again to resume" in output
-    stopped_at = steps_saved(stopped)[-1]
-    assert 10 <= stopped_at < 150
-    assert not (stopped / "results.json").exists()
+    stopped_at = steps_saved(tmp_path)[-1]
+    assert 1 <= stopped_at < 12
+    assert not (tmp_path / "results.json").exists()
     code, output = run()
     assert code == 0, output
     assert f"Resuming from the checkpoint of step {stopped_at}" in output
     assert "WARNING" not in output and "Warning" not in output
-    assert_same_run(whole, stopped, 150)
-    assert_same_results(whole, stopped)
+    assert_same_run(finetuned, tmp_path, 12)
+    assert_same_results(finetuned, tmp_path)
 
 
 def test_a_signal_in_the_middle_of_an_evaluation_loses_nothing(
@@ -230,7 +223,7 @@ def test_files_that_have_changed_in_place_are_refused(start, tmp_path, monkeypat
     for seed, split in enumerate(("train", "dev")):
         write_lines(data / f"{split}.jsonl", rows("sst2", 16, seed))
     with monkeypatch.context() as patch:
-        patch.setattr(StopSignal, "requested", lambda self, step: step == 2)
+        stop_after(patch, 2)
         with pytest.raises(Stopped):
             start(data__dir=str(data.parent))
     write_lines(data / "train.jsonl", rows("sst2", 16, seed=7))

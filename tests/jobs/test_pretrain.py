@@ -10,6 +10,7 @@ from tiny_run import (
     metrics_without_times,
     poison,
     saved_state,
+    stop_after,
 )
 
 from gpt1_jax import config as config_lib
@@ -17,7 +18,7 @@ from gpt1_jax.data import corpus as corpora
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import language_model
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.training.signals import Stopped, StopSignal
+from gpt1_jax.training.signals import Stopped
 
 
 @pytest.fixture
@@ -111,29 +112,19 @@ def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
 
 
-def stop_after(monkeypatch, last_step):
-    """Makes the loop believe that a signal came during `last_step`."""
-    monkeypatch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
-
-
-@pytest.mark.parametrize("last_step", [3, 4, 11])
 def test_resumed_equals_uninterrupted_bit_for_bit(
-    tiny_config, whole_run, tmp_path, monkeypatch, last_step
+    tiny_config, whole_run, tmp_path, monkeypatch
 ):
+    """Stopped three times: before, at and long after a step that is evaluated."""
     config = tiny_config()
-    with monkeypatch.context() as patch:
-        stop_after(patch, last_step)
-        with pytest.raises(Stopped, match=f"step {last_step} is saved"):
-            pretrain.run(config, str(tmp_path))
-    assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] <= last_step
+    for last_step in (3, 4, 11):
+        with monkeypatch.context() as patch:
+            stop_after(patch, last_step)
+            with pytest.raises(Stopped, match=f"step {last_step} is saved"):
+                pretrain.run(config, str(tmp_path))
+        assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] <= last_step
     pretrain.run(config, str(tmp_path))
     assert_same_run(whole_run, tmp_path, 12)
-
-
-def test_a_relative_run_folder_serves_as_well(tiny_config, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    pretrain.run(tiny_config(), "runs/tiny")
-    assert (tmp_path / "runs/tiny/checkpoints/12/manifest.json").exists()
 
 
 def test_running_a_finished_run_again_changes_nothing(tiny_config, whole_run, tmp_path):
@@ -144,9 +135,13 @@ def test_running_a_finished_run_again_changes_nothing(tiny_config, whole_run, tm
     np.testing.assert_equal(after, before)
 
 
-def test_seeds_differ(tiny_config, whole_run, tmp_path):
-    pretrain.run(tiny_config(seed=1), str(tmp_path))
-    one, other = (read_metrics(f / "metrics.jsonl")[0] for f in (whole_run, tmp_path))
+def test_seeds_differ(tiny_config, whole_run, tmp_path, monkeypatch):
+    """The other seed in a folder with a relative name, which serves as well."""
+    monkeypatch.chdir(tmp_path)
+    pretrain.run(tiny_config(seed=1), "runs/other")
+    folder = tmp_path / "runs/other"
+    assert (folder / "checkpoints/12/manifest.json").exists()
+    one, other = (read_metrics(f / "metrics.jsonl")[0] for f in (whole_run, folder))
     assert one["step"] == other["step"] and one["loss"] != other["loss"]
 
 
