@@ -8,10 +8,12 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from logging import Formatter
 from typing import NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
+from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
@@ -38,7 +40,7 @@ def main(argv: Sequence[str]) -> None:
             "--config.section.key=value."
         )
     if not flags.FLAGS["verbosity"].present:
-        logging.set_verbosity(logging.WARNING)
+        _warn_plainly()
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
         workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
@@ -60,6 +62,14 @@ def main(argv: Sequence[str]) -> None:
         if logging.level_debug():
             raise
         _exit(f"{error}\n(--verbosity=1 shows the traceback)")
+
+
+def _warn_plainly() -> None:
+    """Shows warnings alone, as lines that leave progress bars whole."""
+    logging.set_verbosity(logging.WARNING)
+    handler = logging.get_absl_handler().python_handler
+    handler.setFormatter(Formatter("%(levelname)s: %(message)s"))
+    handler.setStream(DummyTqdmFile(sys.stderr))
 
 
 def _exit(problem: str) -> NoReturn:

@@ -163,7 +163,8 @@ def test_a_stopped_and_restarted_process_gives_the_same_run(
     code, output = run()
     assert code == 0, output
     assert f"Resuming from the checkpoint of step {stopped_at}" in output
-    assert "WARNING" not in output and "Warning" not in output
+    (warning,) = (line for line in output.splitlines() if "warning" in line.lower())
+    assert warning.startswith("WARNING: ") and "SST-2.tsv holds 10 pred" in warning
     assert_same_run(finetuned, tmp_path, 12)
     assert_same_results(finetuned, tmp_path)
 
