@@ -4,9 +4,11 @@ Kept short: testable logic is in the other modules. Heavy imports wait until the
 are read, so that worker processes, which import this file again, start fast.
 """
 
+import atexit
 import importlib
 import os
 import sys
+import threading
 from collections.abc import Sequence
 from logging import Formatter
 from typing import NoReturn
@@ -30,6 +32,8 @@ _DISTRIBUTED = flags.DEFINE_enum(
     ["auto", "on", "off"],
     "Whether to join the processes of a multi-host run; auto: if there are several.",
 )
+
+_INTERRUPTED = threading.Event()
 
 
 def main(argv: Sequence[str]) -> None:
@@ -57,11 +61,20 @@ def main(argv: Sequence[str]) -> None:
                 print(f"gpt1_jax: {stopped} Run the same command again to resume.")
                 sys.exit(signals.EXIT_STOPPED)
     except KeyboardInterrupt:
+        _INTERRUPTED.set()
         sys.exit("gpt1_jax: interrupted; no partial files were left behind.")
     except (ValueError, OSError, ImportError, ArithmeticError) as error:
         if logging.level_debug():
             raise
         _exit(f"{error}\n(--verbosity=1 shows the traceback)")
+
+
+def _skip_finalization() -> None:
+    """The last exit handler: interrupted while it compiles, JAX crashes after it."""
+    if _INTERRUPTED.is_set():
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(1)
 
 
 def _warn_plainly() -> None:
@@ -94,6 +107,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 def run() -> None:
     """Entry point of `python -m gpt1_jax.main` and of the command `gpt1_jax`."""
+    atexit.register(_skip_finalization)  # first to be registered, last to be called
     app.run(main, flags_parser=_parse)
 
 

@@ -135,6 +135,23 @@ def test_a_run_survives_signals_and_kills_in_the_middle_of_a_save(
     assert_same_run(whole_run, tmp_path, 300)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path, number):
+    def stop(process, line):
+        if line.startswith("Run: "):
+            time.sleep(0.5)
+            process.send_signal(number)
+
+    code, output = run_main(
+        f"--workdir={tmp_path / 'run'}",
+        f"--config.train.compilation_cache_dir={tmp_path / 'xla'}",
+        meanwhile=stop,
+        env={"XLA_FLAGS": ""},  # for longer
+    )
+    assert code == 1, output
+    assert "gpt1_jax: interrupted" in output
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     """One device in each; the one has several."""
