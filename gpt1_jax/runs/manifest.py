@@ -34,6 +34,8 @@ def find_damage(folder: epath.Path) -> str:
         manifest = dict(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, RecursionError):
         return f"{MANIFEST_FILE} cannot be read"
+    if not manifest:
+        return f"{MANIFEST_FILE} lists no files"
     for name, digest in manifest.items():
         if not (folder / str(name)).exists():
             return f"{name} is missing"

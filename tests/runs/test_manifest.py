@@ -37,6 +37,12 @@ def test_each_kind_of_damage_is_named(folder):
     assert find_damage(folder) == f"{MANIFEST_FILE} is missing"
 
 
+@pytest.mark.parametrize("text", ["{}", "[]"])
+def test_a_manifest_without_files_is_damage(folder, text):
+    (folder / MANIFEST_FILE).write_text(text)
+    assert find_damage(folder) == f"{MANIFEST_FILE} lists no files"
+
+
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "3", "[" * 100_000])
 def test_a_manifest_of_another_kind_is_damage(folder, text):
     (folder / MANIFEST_FILE).write_text(text)
