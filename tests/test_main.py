@@ -28,8 +28,8 @@ LONG = {
 
 @pytest.fixture(scope="module")
 def run_long(run_main):
-    """`run_main` for 300 steps."""
-    return functools.partial(run_main, *as_flags(LONG))
+    """`run_main` for 300 steps, compiled as in use."""
+    return functools.partial(run_main, *as_flags(LONG), env={"XLA_FLAGS": ""})
 
 
 @pytest.fixture(scope="module")

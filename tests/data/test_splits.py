@@ -42,7 +42,7 @@ def test_hold_out_divides_the_documents_in_order(sizes, fraction, rule):
         assert is_near(share(valid, everything), fraction)
 
 
-@settings(few, max_examples=40)
+@few
 @given(sizes=st.lists(st.integers(900, 1100), min_size=200, max_size=300))
 def test_hold_out_by_size_is_exact_where_documents_are_many(sizes):
     everything = documents(sizes)
