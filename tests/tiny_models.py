@@ -20,6 +20,18 @@ PAPER = dict(  # sec. 4.1
     mlp_dim=3072,
     max_seq_len=512,
 )
+WAYS = dict(  # of running a model; its parameters do not depend on them
+    embed_dropout=0.1,
+    attn_dropout=0.1,
+    resid_dropout=0.1,
+    embed_dropout_on="sum",
+    attention_impl="blocked",
+    softmax_rows="tokens",
+    loss_chunk=0,
+    dtype="float32",
+    layer_loop="unrolled",
+    remat=False,
+)
 WAYS_TO_RUN = [
     dict(layer_loop="scan"),
     dict(remat=True),
@@ -93,24 +105,9 @@ def observe(config, params, tokens, noise=None):
     return Observed(*observed, loss, gradient)
 
 
-jitted_init = jax.jit(language_model.init_params, static_argnums=0)
-
-
-def plain(config):
-    """A model with the same parameters: one program can make them for all its ways."""
-    return dataclasses.replace(
-        config,
-        embed_dropout=0.0,
-        attn_dropout=0.0,
-        resid_dropout=0.0,
-        embed_dropout_on="sum",
-        attention_impl="plain",
-        softmax_rows="tokens",
-        loss_chunk=0,
-        dtype="float32",
-        layer_loop="unrolled",
-        remat=False,
-    )
+def usual(config):
+    """The model run as usual: so one program makes the parameters for all ways."""
+    return dataclasses.replace(config, **WAYS)
 
 
 def count_params(params):

@@ -4,7 +4,6 @@ import math
 import jax
 import numpy as np
 import pytest
-from tiny_models import jitted_init
 
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data.shards import Split, open_split
@@ -30,7 +29,7 @@ def prepared(tiny_config):
     config = tiny_config()
     corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
     model = config.model_config(tokenizer.vocab_size)
-    params = jitted_init(model, jax.random.key(0))
+    params = language_model.init_params(model, jax.random.key(0))
     return corpus, model, params
 
 

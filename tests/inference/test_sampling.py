@@ -3,9 +3,10 @@
 import jax
 import numpy as np
 import pytest
-from tiny_models import all_logits, jitted_init
+from tiny_models import all_logits
 
 from gpt1_jax.inference.sampling import make_sampler
+from gpt1_jax.model import language_model
 
 
 @pytest.fixture(scope="module")
@@ -16,7 +17,7 @@ def model(tiny_model_config):
 @pytest.fixture(scope="module")
 def params(model):
     """Large embeddings: probabilities differ from token to token."""
-    params = jitted_init(model, jax.random.key(0))
+    params = language_model.init_params(model, jax.random.key(0))
     return {**params, "wte": 20 * params["wte"]}
 
 

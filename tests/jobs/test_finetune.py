@@ -29,7 +29,7 @@ from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.checkpoints import BEST, read_params
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.training.signals import EXIT_STOPPED, Stopped, StopSignal
+from gpt1_jax.training.signals import EXIT_STOPPED, Stopped
 
 START = {"init_from": "runs/pretrain/tiny"}
 FILES = ("results.json", "predictions/dev.jsonl", "predictions/test.jsonl")
@@ -254,7 +254,7 @@ def test_nonfinite_losses_are_skipped_and_too_many_stop_the_run(
 def test_a_run_starts_from_the_step_and_layers_asked_for(
     start, pretrained, tmp_path, monkeypatch, layers
 ):
-    monkeypatch.setattr(StopSignal, "requested", lambda self, step: True)
+    stop_after(monkeypatch, 1)
     earliest, newest = steps_saved(pretrained)[0], steps_saved(pretrained)[-1]
     assert earliest < newest
     files = listing(pretrained)

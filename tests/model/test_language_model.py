@@ -14,7 +14,6 @@ from tiny_models import (
     flat_params,
     forward,
     hidden_states,
-    jitted_init,
     observe,
     random_tokens,
 )
@@ -61,16 +60,16 @@ def test_params_at_paper_size_are_the_golden_tree(tiny_model_config, ways):
 
 def test_params_do_not_depend_on_how_layers_run(tiny_model_config):
     key = jax.random.key(3)
-    expected = jitted_init(tiny_model_config(), key)
+    expected = init_params(tiny_model_config(), key)
     for ways in WAYS_TO_RUN:
-        actual = jitted_init(tiny_model_config(**ways), key)
+        actual = init_params(tiny_model_config(**ways), key)
         jax.tree.map(np.testing.assert_array_equal, actual, expected)
 
 
 def test_init_params_has_the_papers_statistics(tiny_model_config):
     """N(0, 0.02^2), no scaling by depth or fan-in; biases 0, gains 1."""
     config = tiny_model_config(num_layers=3, embed_dim=64, mlp_dim=256)
-    for name, leaf in flat_params(jitted_init(config, jax.random.key(0))).items():
+    for name, leaf in flat_params(init_params(config, jax.random.key(0))).items():
         values = np.asarray(leaf)
         if name.endswith("scale"):
             assert (values == 1).all(), name
@@ -83,7 +82,7 @@ def test_init_params_has_the_papers_statistics(tiny_model_config):
 
 
 def test_init_params_draws_every_matrix_anew(tiny_model_config):
-    params = jitted_init(tiny_model_config(num_layers=3), jax.random.key(0))
+    params = init_params(tiny_model_config(num_layers=3), jax.random.key(0))
     matrices = {n: x for n, x in flat_params(params).items() if x.ndim == 2}
     firsts = {name: np.asarray(x).ravel()[:400] for name, x in matrices.items()}
     for a, first in firsts.items():
@@ -94,9 +93,9 @@ def test_init_params_draws_every_matrix_anew(tiny_model_config):
 
 def test_init_params_is_a_function_of_the_key(tiny_model_config):
     config = tiny_model_config()
-    first, again = (jitted_init(config, jax.random.key(1)) for _ in range(2))
+    first, again = (init_params(config, jax.random.key(1)) for _ in range(2))
     jax.tree.map(np.testing.assert_array_equal, first, again)
-    other = jitted_init(config, jax.random.key(2))
+    other = init_params(config, jax.random.key(2))
     assert (first["wte"] != other["wte"]).all()
     assert (
         first["h_1"]["mlp"]["c_fc"]["kernel"] != first["h_0"]["mlp"]["c_fc"]["kernel"]
@@ -106,7 +105,7 @@ def test_init_params_is_a_function_of_the_key(tiny_model_config):
 def test_initial_loss_is_just_above_ln_vocab(tiny_model_config):
     """Logits of variance 0.02^2 D add half of it to ln V."""
     config = tiny_model_config(vocab_size=2000, embed_dim=128, mlp_dim=512)
-    params = jitted_init(config, jax.random.key(0))
+    params = init_params(config, jax.random.key(0))
     tokens = random_tokens((64, 16), 2000)
     expected = math.log(2000) + 0.02**2 * 128 / 2
     _, scores = forward(config, params, tokens)
@@ -120,7 +119,7 @@ def test_initial_loss_at_paper_size(tiny_model_config):
     """ln 40478 = 10.609, plus 0.154 for the spread of the tied logits, and a little."""
     config = tiny_model_config(**PAPER, layer_loop="scan")
     # 117 million numbers: of the generators, rbg is the fastest to compile and run.
-    params = jitted_init(config, jax.random.key(0, impl="rbg"))
+    params = init_params(config, jax.random.key(0, impl="rbg"))
     tokens = random_tokens((4, 64), 40478)
     hidden, scores = forward(config, params, tokens)
     loss = cross_entropy(scores[:, :-1], tokens[:, 1:]).mean()

@@ -7,7 +7,7 @@ import optax
 import pytest
 from collectives import collectives
 from made_up_batches import on_devices
-from tiny_models import jitted_init, plain
+from tiny_models import usual
 
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.mesh import make_mesh
@@ -23,7 +23,8 @@ SEED = np.uint32(5)
 def make_step(model, accumulation_steps=1):
     """An unjitted step with a plain optimizer, and a state before it."""
     step = make_pretrain_step(model, SGD, accumulation_steps)
-    return step, init_state(jitted_init(plain(model), jax.random.key(1)), SGD)
+    params = language_model.init_params(usual(model), jax.random.key(1))
+    return step, init_state(params, SGD)
 
 
 def tokens_for(model, batch_size=8):

@@ -7,7 +7,7 @@ import optax
 import pytest
 from collectives import collectives
 from made_up_batches import made_up_batch, on_devices, packed
-from tiny_models import plain
+from tiny_models import usual
 from tiny_tasks import finetune_config
 
 from gpt1_jax.model import heads, language_model
@@ -26,7 +26,9 @@ SEED = np.uint32(5)
 SCHEDULE = optax.constant_schedule(0.1)
 SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 
-init_params = jax.jit(heads.init_params, static_argnums=(0, 1))
+
+def init_params(model, head):
+    return heads.init_params(usual(model), head, jax.random.key(1))
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def no_dropout(tiny):
 def make_step(model, head, aux_lm_weight=0.5, accumulation_steps=1):
     """An unjitted step with a plain optimizer, and a state before it."""
     step = make_finetune_step(model, head, SGD, aux_lm_weight, accumulation_steps)
-    return step, init_state(init_params(plain(model), head, jax.random.key(1)), SGD)
+    return step, init_state(init_params(model, head), SGD)
 
 
 def batch_for(model, head, seed=0):
@@ -190,7 +192,7 @@ def test_learning_rate_is_reported_and_used(no_dropout):
     optimizer = make_optimizer(config, 138)
     head = CHOICES._replace(dropout=0.0)
     step = jax.jit(make_finetune_step(no_dropout, head, optimizer, 0.5))
-    params = init_params(plain(no_dropout), head, jax.random.key(1))
+    params = init_params(no_dropout, head)
     state, batch = init_state(params, optimizer), batch_for(no_dropout, head)
     before, rates, moved = state.params, [], []
     for _ in range(3):
@@ -312,7 +314,7 @@ def test_loss_goes_down_where_classes_can_be_told_apart(tiny, head):
     config = finetune_config("sst2", BASE, optimizer__learning_rate=1e-2).optimizer
     optimizer = make_optimizer(config, 30)
     step = jax.jit(make_finetune_step(model, head, optimizer, 0.5))
-    params = init_params(plain(model), head, jax.random.key(1))
+    params = init_params(model, head)
     state = init_state(params, optimizer)
     clf_losses, lm_losses = [], []
     for _ in range(30):
