@@ -25,7 +25,8 @@ CONFIG_FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 OTHER_COMMANDS = (
     r"python3 -m venv \.venv",
     r"\. \.venv/bin/activate",
-    r"pip install (-q )?-e (\.|'\.\[(?P<extras>[a-z0-9,]+)\]')",
+    r"pip install -q uv",
+    r"(uv )?pip install (-q )?-e (\.|'\.\[(?P<extras>[a-z0-9,]+)\]')",
     r"pytest",
     r"du -sh ~/\.cache/gpt1_jax/\*",
     r"rm -r ~/\.cache/gpt1_jax(/(corpora|tokenizers|builtin|xla))?",
