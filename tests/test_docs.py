@@ -26,7 +26,8 @@ OTHER_COMMANDS = (
     r"python3 -m venv \.venv",
     r"\. \.venv/bin/activate",
     r"pip install -q uv",
-    r"(uv )?pip install (-q )?(--compile-bytecode )?-e (\.|'\.\[(?P<extras>[a-z0-9,]+)\]')",
+    r"(uv )?pip install (-q )?(--compile-bytecode )?-e "
+    r"(\.|'\.\[(?P<extras>[a-z0-9,]+)\]')",
     r"pytest",
     r"du -sh ~/\.cache/gpt1_jax/\*",
     r"rm -r ~/\.cache/gpt1_jax(/(corpora|tokenizers|builtin|xla))?",
