@@ -1,3 +1,32 @@
-"""GPT-1 (Radford et al. 2018) in JAX and Flax."""
+"""GPT-1 (Radford et al. 2018) in JAX and Flax.
+
+    import gpt1_jax
+    model = gpt1_jax.load("runs/pretrain/quickstart")
+    model.generate("it was a")
+
+Nothing heavy is imported before it is used.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpt1_jax.trained_model import TrainedModel
 
 __version__ = "0.2.0.dev0"
+
+
+def load(folder: str, step: "int | str" = "newest") -> "TrainedModel":
+    """The model in a run folder, pre-trained, fine-tuned or converted.
+
+    Args:
+      folder: the run folder, local or gs://.
+      step: "newest", "best" (by validation loss, or the task's metric), or the number
+        of a saved step.
+
+    Raises:
+      FileNotFoundError: if there is no run, or no checkpoint of that step.
+      ValueError: if a file is damaged, or the step is none.
+    """
+    from gpt1_jax import trained_model
+
+    return trained_model.load(folder, step)

@@ -11,12 +11,13 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A room may import itself and the rooms before it, not those of its own rank.
 ORDER = [
-    {"", "config", "ops", "parallel"},  # the first is the package itself
+    {"config", "ops", "parallel"},
     {"data", "model"},
     {"tasks", "inference", "interop"},
     {"runs", "evaluation"},
     {"training", "report"},
-    {"jobs"},
+    {"trained_model"},
+    {"", "jobs"},  # the first is the package itself
     {"main"},
     {"__main__"},
 ]

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from typing import Any, get_args, get_origin
 
 from gpt1_jax.config.sections import (
+    DTYPES,
     CheckpointConfig,
     DataConfig,
     EvalConfig,
     LogConfig,
     ModelConfig,
     OptimizerConfig,
+    SamplingConfig,
     TokenizerConfig,
     TrainConfig,
     one_of,
@@ -146,11 +148,51 @@ class PredictConfig(JobConfig):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class GenerateConfig(JobConfig):
+    """The configuration for continuing texts."""
+
+    init_from: str
+    step: str
+    prompt: str
+    input: str
+    output: str
+    num_return_sequences: int
+    seed: int
+    batch_size: int
+    dtype: str
+    log_probs: bool
+    compilation_cache_dir: str
+    sampling: SamplingConfig
+
+    def __post_init__(self):
+        require(
+            bool(self.init_from),
+            "Name a run to generate from with --config.init_from=runs/pretrain/NAME.",
+        )
+        require(
+            not (self.prompt and self.input),
+            f"config.prompt={self.prompt!r} and config.input={self.input!r}: set one "
+            "of them, to a text or to a file of prompts.",
+        )
+        for name in ("num_return_sequences", "batch_size"):
+            value = getattr(self, name)
+            require(value > 0, f"config.{name}={value} must be positive.")
+        _check_seed("seed", self.seed)
+        _check_seed("seed", self.seed + self.num_return_sequences - 1)
+        one_of("dtype", self.dtype, ("", *DTYPES))
+        require(
+            not self.output or self.output.endswith(".jsonl"),
+            f"config.output={self.output!r} must end in .jsonl.",
+        )
+
+
 # A job is a file in configs/, a file in jobs/ and a line here.
 JOBS: Mapping[str, type[JobConfig]] = {
     "pretrain": PretrainConfig,
     "finetune": FinetuneConfig,
     "predict": PredictConfig,
+    "generate": GenerateConfig,
 }
 
 

@@ -222,7 +222,7 @@ class TrainConfig:
     @property
     def compilation_cache(self) -> str:
         """The folder for compiled programs: as configured, or else the default."""
-        return self.compilation_cache_dir or f"{default_cache_dir()}/xla"
+        return compilation_cache(self.compilation_cache_dir)
 
     def __post_init__(self):
         not_negative("train", self, "num_epochs", "num_steps")
@@ -263,6 +263,37 @@ class EvalConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """How text is generated; the keys are those of transformers' GenerationConfig."""
+
+    max_new_tokens: int
+    do_sample: bool
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    stop_strings: tuple[str, ...]
+
+    def __post_init__(self):
+        positive("sampling", self, "max_new_tokens", "temperature")
+        positive("sampling", self, "repetition_penalty")
+        not_negative("sampling", self, "top_k")
+        for name in ("top_p", "min_p"):
+            value, above = getattr(self, name), name == "min_p"
+            require(
+                0.0 <= value <= 1.0 and (above or value > 0.0),
+                f"config.sampling.{name}={value} must lie in "
+                f"{'[' if above else '('}0, 1].",
+            )
+        require(
+            all(self.stop_strings),
+            f"config.sampling.stop_strings={self.stop_strings} holds an empty text, "
+            "which every text contains.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
     """How often a run is saved and how many saved steps are kept."""
 
@@ -292,6 +323,11 @@ class LogConfig:
     def __post_init__(self):
         positive("log", self, "every_steps")
         not_negative("log", self, "profile_first_step", "profile_steps")
+
+
+def compilation_cache(configured: str) -> str:
+    """The folder of compiled programs, by default in the user's cache folder."""
+    return configured or os.path.join(default_cache_dir(), "xla")
 
 
 def default_cache_dir() -> str:

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from gpt1_jax.config import EvalConfig, ModelConfig
+from gpt1_jax.config import EvalConfig, ModelConfig, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
-from gpt1_jax.inference.sampling import make_sampler
+from gpt1_jax.inference.decoding import Decoder
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.devices import fetched_late
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, to_global_batch
@@ -161,15 +161,20 @@ class TextSampler:
                 f"config.model.max_seq_len={model.max_seq_len} there is no room to "
                 "continue it. Shorten the prompt."
             )
-        self._length = min(len(self._prompt) + config.sample_tokens, model.max_seq_len)
-        self._sample = make_sampler(
-            model, config.sample_temperature, config.sample_top_k
+        sampling = SamplingConfig(
+            max_new_tokens=max(1, config.sample_tokens),
+            do_sample=True,
+            temperature=config.sample_temperature,
+            top_k=config.sample_top_k,
+            top_p=1.0,
+            min_p=0.0,
+            repetition_penalty=1.0,
+            stop_strings=(),
         )
+        self._decode = Decoder(model, tokenizer.vocab_size, sampling, batch_size=1)
 
     def __call__(self, params: Any) -> str:
         """A continuation of the prompt; the same for the same parameters and seed."""
-        tokens = np.zeros((1, self._length), np.int32)
-        tokens[0, : len(self._prompt)] = self._prompt
-        key = jax.random.fold_in(jax.random.key(self._seed), 2**32 - 1)
-        sampled = self._sample(params, tokens, len(self._prompt), key)
-        return self._tokenizer.decode(np.asarray(sampled)[0].tolist()).strip("\n")
+        pieces = self._decode(params, [self._prompt], [self._seed])
+        sampled = [token for piece in pieces for token in piece.tokens]
+        return self._tokenizer.decode([*self._prompt, *sampled]).strip("\n")

@@ -1,49 +1,112 @@
-"""Sampling text from the language model, token by token."""
+"""From next-token scores to a token: the filters of sampling, and the draw.
 
-from collections.abc import Callable
+Each filter is that of the same name in transformers' GenerationConfig, and they apply
+in the same order.
+"""
+
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.config import ModelConfig
-from gpt1_jax.model import language_model
-from gpt1_jax.model.language_model import Output, Params
-
-Sampler = Callable[[Params, jax.typing.ArrayLike, int, jax.Array], jax.Array]
+from gpt1_jax.config import SamplingConfig
 
 
-def make_sampler(model: ModelConfig, temperature: float, top_k: int) -> Sampler:
-    """A jitted function that continues one sequence.
+class Filters(NamedTuple):
+    """Filters that a running program takes as scalars; None is not in use."""
 
-    Every token takes a forward pass over the whole sequence; there is no cache.
+    repetition_penalty: jax.Array | None = None  # above 1 makes seen tokens rarer
+    temperature: jax.Array | None = None
+    top_p: jax.Array | None = None
+    min_p: jax.Array | None = None
+
+
+def make_filters(config: SamplingConfig) -> Filters:
+    """The filters that a configuration asks for; only the first if it is greedy."""
+
+    def scalar(value: float, off: float) -> jax.Array | None:
+        return None if value == off else jnp.float32(value)
+
+    penalty = scalar(config.repetition_penalty, 1.0)
+    if not config.do_sample:
+        return Filters(penalty)
+    return Filters(
+        penalty,
+        temperature=scalar(config.temperature, 1.0),
+        top_p=scalar(config.top_p, 1.0),
+        min_p=scalar(config.min_p, 0.0),
+    )
+
+
+def apply_filters(
+    scores: jax.Array, filters: Filters, top_k: int, seen: jax.Array | None = None
+) -> jax.Array:
+    """Scores after all filters in use; excluded tokens have -inf.
 
     Args:
-      model: configuration of the model to sample from.
-      temperature: divides the logits; above 0.
-      top_k: the number of most likely tokens to draw from; 0 draws from all.
+      scores: [N, V] float32, logits of the next token.
+      filters: all filters but one.
+      top_k: how many of the best tokens stay; 0 for all. It decides shapes.
+      seen: [N, V] bool, tokens of the text so far; for the repetition penalty.
+    """
+    if filters.repetition_penalty is not None and seen is not None:
+        penalty = filters.repetition_penalty
+        penalized = jnp.where(scores < 0, scores * penalty, scores / penalty)
+        scores = jnp.where(seen, penalized, scores)
+    if filters.temperature is not None:
+        scores = scores / filters.temperature
+    if top_k:
+        best, _ = jax.lax.top_k(scores, min(top_k, scores.shape[-1]))
+        scores = _without_below(scores, best[:, -1:])
+    if filters.top_p is not None:
+        scores = _without_below(scores, _lowest_of_top_p(scores, filters.top_p))
+    if filters.min_p is not None:
+        lowest = scores.max(-1, keepdims=True) + jnp.log(filters.min_p)
+        scores = _without_below(scores, lowest)
+    return scores
+
+
+def draw(scores: jax.Array, keys: jax.Array | None) -> jax.Array:
+    """A token for each row: drawn by softmax(scores), or the best one without keys.
+
+    Args:
+      scores: [N, V] float32.
+      keys: [N] random keys, one for each row, so that no row depends on another.
 
     Returns:
-      (params, tokens [1, T], prompt_len, key) -> [1, T]: the tokens, with those from
-      `prompt_len` on replaced by samples.
+      [N] int32.
     """
+    if keys is None:
+        return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+    # A single random number a row: Gumbel noise would take one for each token.
+    summed = jnp.cumsum(jax.nn.softmax(scores), axis=-1)
+    points = jax.vmap(jax.random.uniform)(keys)[:, None] * summed[:, -1:]
+    return jnp.argmax(summed > points, axis=-1).astype(jnp.int32)
 
-    @jax.jit
-    def sample(
-        params: Params, tokens: jax.Array, prompt_len: int, key: jax.Array
-    ) -> jax.Array:
-        def draw(position: int, tokens: jax.Array) -> jax.Array:
-            output = language_model.apply(model, params, tokens)
-            last = Output(
-                hidden=output.hidden[:, position - 1, None],  # [1, 1, D]
-                unembedding=output.unembedding[: model.vocab_size],
-            )
-            scores = language_model.logits(model, last)[:, 0] / temperature  # [1, V]
-            if top_k:
-                lowest = jax.lax.top_k(scores, min(top_k, model.vocab_size))[0][:, -1:]
-                scores = jnp.where(scores < lowest, -jnp.inf, scores)
-            token = jax.random.categorical(jax.random.fold_in(key, position), scores)
-            return tokens.at[:, position].set(token)
 
-        return jax.lax.fori_loop(prompt_len, tokens.shape[1], draw, tokens)
+def _without_below(scores: jax.Array, lowest: jax.Array) -> jax.Array:
+    return jnp.where(scores < lowest, -jnp.inf, scores)
 
-    return sample
+
+def _lowest_of_top_p(scores: jax.Array, top_p: jax.Array) -> jax.Array:
+    """[N, 1], the lowest score among the best tokens that reach probability `top_p`.
+
+    A token stays if the tokens no better than it have more than 1 - top_p together.
+    Found by bisection, which is many times faster than sorting the vocabulary.
+    """
+    probs = jax.nn.softmax(scores)
+    highest = scores.max(-1, keepdims=True)
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> Any:
+        below, at_least = bounds
+        middle = (below + at_least) / 2
+        mass = jnp.where(scores <= middle, probs, 0).sum(-1, keepdims=True)
+        stays = mass > 1 - top_p
+        return jnp.where(stays, below, middle), jnp.where(stays, middle, at_least)
+
+    start = highest - _NEGLIGIBLE, highest
+    return jax.lax.fori_loop(0, _HALVINGS, halve, start)[1]
+
+
+_NEGLIGIBLE = 104.0  # e^-104 is 0 in float32
+_HALVINGS = 40  # leave neighbouring float32 numbers

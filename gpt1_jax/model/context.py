@@ -1,11 +1,19 @@
 """What a forward pass is given besides parameters and tokens."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from gpt1_jax.ops.dropout import Noise
 from gpt1_jax.ops.packing import Packing
+
+
+class Cache(NamedTuple):
+    """What a model keeps of the tokens it has read, so as to read on from there."""
+
+    layers: tuple[Any, ...]  # L, each a tree of arrays [N, ..]
+    lengths: jax.Array  # [N] int32, tokens read so far
 
 
 class Context(NamedTuple):
@@ -13,6 +21,13 @@ class Context(NamedTuple):
 
     noise: Noise | None = None  # for this training step; None is no dropout
     packing: Packing | None = None  # leaves out the padding behind sequences
+    cache: Cache | None = None  # of the tokens before these
+
+    def positions(self, seq_len: int) -> jax.Array | None:
+        """Each token's position, [N, T] or packed [S, R]; None if they are 0 to T-1."""
+        if self.cache is not None:
+            return self.cache.lengths[:, None] + jnp.arange(seq_len)
+        return None if self.packing is None else self.packing.positions
 
     def token_rows(self) -> jax.Array | None:
         """[S, R], each packed token's row for dropout; None without packing or noise.

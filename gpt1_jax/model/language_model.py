@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model.context import Context
+from gpt1_jax.model import transformer
+from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.transformer import Transformer
 from gpt1_jax.ops import losses
 
@@ -46,7 +47,44 @@ def apply(
       tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
       context: dropout and packing.
     """
-    return Output(*Transformer(model).apply({"params": params}, tokens, context))
+    hidden, unembedding, _ = _run(model, params, tokens, context)
+    return Output(hidden, unembedding)
+
+
+def _run(
+    model: ModelConfig, params: Params, tokens: jax.Array, context: Context
+) -> Any:
+    return Transformer(model).apply({"params": params}, tokens, context)
+
+
+def init_cache(model: ModelConfig, num_seqs: int, size: int) -> Cache:
+    """A cache that has read nothing yet.
+
+    Args:
+      model: sizes and dtype.
+      num_seqs: N, how many sequences.
+      size: the most tokens that each of them may get, at most `max_seq_len`.
+    """
+    return transformer.init_cache(model, num_seqs, size)
+
+
+def decode(
+    model: ModelConfig, params: Params, tokens: jax.Array, cache: Cache
+) -> tuple[Output, Cache]:
+    """Reads on: `apply` to tokens [N, T] that follow those in the cache.
+
+    Returns:
+      What `apply` returns, and the cache with these tokens too.
+    """
+    hidden, unembedding, longer = _run(model, params, tokens, Context(cache=cache))
+    return Output(hidden, unembedding), longer
+
+
+def hidden_states(
+    model: ModelConfig, params: Params, tokens: jax.Array
+) -> list[jax.Array]:
+    """The state of each token [N, T, D] before the first layer and after each."""
+    return transformer.hidden_states(model, params, tokens)
 
 
 def logits(model: ModelConfig, output: Output) -> jax.Array:

@@ -16,9 +16,15 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model.context import Context
+from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.layers import Dense, LayerNorm
-from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+from gpt1_jax.ops.attention import (
+    Memory,
+    cached_attention,
+    causal_attention,
+    empty_memory,
+    plain_causal_attention,
+)
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.packing import pack, unpack
@@ -47,15 +53,16 @@ class Transformer(nn.Module):
     @nn.compact
     def __call__(
         self, tokens: jax.Array, context: Context = Context()
-    ) -> tuple[jax.Array, jax.Array]:
+    ) -> tuple[jax.Array, jax.Array, Cache | None]:
         """Hidden states of the last layer and the matrix that scores them.
 
         Args:
           tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
-          context: dropout and packing.
+          context: dropout and packing, or a cache.
 
         Returns:
-          [N, T, D], or [S, R, D] if packed; and [rows, D].
+          [N, T, D], or [S, R, D] if packed; [rows, D]; and the cache with these tokens,
+          if there is one.
         """
         cfg = self.config
         normal = nn.initializers.normal(0.02)
@@ -65,14 +72,15 @@ class Transformer(nn.Module):
         block = Block(cfg, parent=None)
 
         def init_block(key: jax.Array) -> Any:
-            return block.init(key, x, 0, Context())["params"]
+            return block.init(key, x, 0, Context(), None)["params"]
 
         names = [f"h_{i}" for i in range(cfg.num_layers)]
         if self.is_initializing():
             layers = [self.param(name, init_block) for name in names]
         else:  # `param` would trace the initialisation again, to compare shapes
             layers = [self.get_variable("params", name) for name in names]
-        return _run_layers(cfg, block, layers, x, context), unembedding
+        x, cache = _run_layers(cfg, block, layers, x, context)
+        return x, unembedding, cache
 
 
 class Block(nn.Module):
@@ -82,8 +90,12 @@ class Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, layer: int | jax.Array, context: Context
-    ) -> jax.Array:
+        self,
+        x: jax.Array,
+        layer: int | jax.Array,
+        context: Context,
+        memory: Memory | None,
+    ) -> tuple[jax.Array, Memory | None]:
         cfg = self.config
         dtype, rows = jnp.dtype(cfg.dtype), context.token_rows()
 
@@ -91,11 +103,13 @@ class Block(nn.Module):
             site = block_site(layer, place)
             return dropout(y, cfg.resid_dropout, context.noise, site, rows=rows)
 
-        attended = Attention(cfg, name="attn")(x, layer, context)
+        attention = Attention(cfg, name="attn")
+        attended, memory = attention(x, layer, context, memory)
         attended = residual_dropout(attended, ATTN_OUTPUT)
         x = LayerNorm(dtype, name="ln_1")(x + attended)
         mlp = MLP(cfg, name="mlp")(x)
-        return LayerNorm(dtype, name="ln_2")(x + residual_dropout(mlp, MLP_OUTPUT))
+        x = LayerNorm(dtype, name="ln_2")(x + residual_dropout(mlp, MLP_OUTPUT))
+        return x, memory
 
 
 class Attention(nn.Module):
@@ -105,21 +119,29 @@ class Attention(nn.Module):
 
     @nn.compact
     def __call__(
-        self, x: jax.Array, layer: int | jax.Array, context: Context
-    ) -> jax.Array:
+        self,
+        x: jax.Array,
+        layer: int | jax.Array,
+        context: Context,
+        memory: Memory | None,
+    ) -> tuple[jax.Array, Memory | None]:
         cfg = self.config
         dtype, embed_dim = jnp.dtype(cfg.dtype), x.shape[-1]
         qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)
         qkv = unpack(qkv, context.packing)  # [N, T, 3 D]
         heads = (*qkv.shape[:2], cfg.num_heads, embed_dim // cfg.num_heads)
         query, key, value = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
-        blocked = cfg.attention_impl == "blocked"
-        attend = causal_attention if blocked else plain_causal_attention
-        site = block_site(layer, ATTN_PROBS)
-        attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
+        if context.cache is not None and memory is not None:
+            lengths = context.cache.lengths
+            attended, memory = cached_attention(query, key, value, memory, lengths)
+        else:
+            blocked = cfg.attention_impl == "blocked"
+            attend = causal_attention if blocked else plain_causal_attention
+            site = block_site(layer, ATTN_PROBS)
+            attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
         attended = attended.reshape(*qkv.shape[:2], embed_dim)
         attended = pack(attended, context.packing)
-        return Dense(embed_dim, dtype, name="c_proj")(attended)
+        return Dense(embed_dim, dtype, name="c_proj")(attended), memory
 
 
 class MLP(nn.Module):
@@ -147,7 +169,7 @@ def embed(
       cfg: the model's configuration.
       wte, wpe: [V, D] and [max_seq_len, D].
       tokens: [N, T].
-      context: dropout and packing.
+      context: dropout and packing, or a cache.
 
     Returns:
       h_0 [N, T, D], or [S, R, D] if packed; and the softmax rows [rows, D]: V tokens,
@@ -173,7 +195,8 @@ def embed(
         wte = drop(wte, EMBED_SITE, row_ids[: cfg.vocab_size])
         wpe = drop(wpe, EMBED_SITE, row_ids[cfg.vocab_size :])
     token_vectors = wte[pack(tokens, packing)]  # [N, T, D] or [S, R, D]
-    position_vectors = wpe[:seq_len] if packing is None else wpe[packing.positions]
+    positions = context.positions(seq_len)
+    position_vectors = wpe[:seq_len] if positions is None else wpe[positions]
     if cfg.embed_dropout_on == "lookups":
         token_vectors = drop(token_vectors, EMBED_SITE, rows)
         position_vectors = jnp.broadcast_to(position_vectors, token_vectors.shape)
@@ -188,19 +211,53 @@ def embed(
 
 def _run_layers(
     cfg: ModelConfig, block: Block, layers: list[Any], x: jax.Array, context: Context
-) -> jax.Array:
-    """h_l = block(h_{l-1}) for l = 1..L, unrolled or as a scan."""
+) -> tuple[jax.Array, Cache | None]:
+    """h_l = block(h_{l-1}) for l = 1..L, unrolled or as a scan; with a cache, unrolled.
 
-    def run_block(x: jax.Array, params: Any, layer: int | jax.Array) -> jax.Array:
-        return block.apply({"params": params}, x, layer, context)
+    Returns:
+      h_L, and the cache with these tokens, if there is one.
+    """
 
-    run: Callable[..., jax.Array] = (
+    def run_block(
+        x: jax.Array, params: Any, layer: int | jax.Array, memory: Memory | None = None
+    ) -> tuple[jax.Array, Memory | None]:
+        return block.apply({"params": params}, x, layer, context, memory)
+
+    run: Callable[..., tuple[jax.Array, Memory | None]] = (
         jax.checkpoint(run_block) if cfg.remat else run_block
     )
+    if context.cache is not None:
+        memories = []
+        for layer, params in enumerate(layers):
+            x, memory = run_block(x, params, layer, context.cache.layers[layer])
+            memories.append(memory)
+        lengths = context.cache.lengths + x.shape[1]
+        return x, Cache(tuple(memories), lengths)
     if cfg.layer_loop == "unrolled":
         for layer, params in enumerate(layers):
-            x = run(x, params, layer)
-        return x
+            x, _ = run(x, params, layer)
+        return x, None
     stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
     numbers = jnp.arange(len(layers))
-    return jax.lax.scan(lambda x, p: (run(x, *p), None), x, (stacked, numbers))[0]
+    return jax.lax.scan(lambda x, p: run(x, *p), x, (stacked, numbers))[0], None
+
+
+def hidden_states(
+    cfg: ModelConfig, params: dict[str, Any], tokens: jax.Array
+) -> list[jax.Array]:
+    """h_0 to h_L (eq. 2), each [N, T, D]."""
+    x, _ = embed(cfg, params["wte"], params["wpe"], tokens, Context())
+    block, states = Block(cfg, parent=None), [x]
+    for layer in range(cfg.num_layers):
+        layer_params = {"params": params[f"h_{layer}"]}
+        x, _ = block.apply(layer_params, x, layer, Context(), None)
+        states.append(x)
+    return states
+
+
+def init_cache(cfg: ModelConfig, num_seqs: int, size: int) -> Cache:
+    """An empty cache for `num_seqs` sequences of up to `size` tokens."""
+    head_dim = cfg.embed_dim // cfg.num_heads
+    shape = (num_seqs, size, cfg.num_heads, head_dim)
+    layers = tuple(empty_memory(shape, cfg.dtype) for _ in range(cfg.num_layers))
+    return Cache(layers, jnp.zeros(num_seqs, jnp.int32))

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -66,6 +67,72 @@ def causal_attention(
     if noise is not None and dropout_rate > 0.0:
         mask = site_words(noise, site), noise.rows
     return _blocked(query, key, value, mask, dropout_rate)
+
+
+class Memory(NamedTuple):
+    """Keys and values of the tokens read so far, with room for more.
+
+    The layout suits reading all of it for each new token.
+    """
+
+    keys: jax.Array  # [N, H, K, S]
+    values: jax.Array  # [N, H, S, K]
+
+
+def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
+    """Room for keys and values; `shape` is (N, S, H, K)."""
+    num_seqs, size, num_heads, head_dim = shape
+    return Memory(
+        jnp.zeros((num_seqs, num_heads, head_dim, size), dtype),
+        jnp.zeros((num_seqs, num_heads, size, head_dim), dtype),
+    )
+
+
+def cached_attention(
+    query: jax.Array,
+    key: jax.Array,
+    value: jax.Array,
+    memory: Memory,
+    lengths: jax.Array,
+) -> tuple[jax.Array, Memory]:
+    """`causal_attention` of new tokens over those in memory and one another.
+
+    Args:
+      query, key, value: [N, T, H, K], of the new tokens.
+      memory: of the tokens before them, with room for T more.
+      lengths: [N] int32, how many tokens each sequence has in memory.
+
+    Returns:
+      [N, T, H, K] in the inputs' dtype, and the memory with the new tokens.
+    """
+    memory = Memory(
+        _written(memory.keys, key.transpose(0, 2, 3, 1), lengths, axis=2),
+        _written(memory.values, value.swapaxes(1, 2), lengths, axis=1),
+    )
+    seq_len, head_dim = query.shape[1], query.shape[-1]
+    scores = product("NTHK,NHKS->NHTS", query, memory.keys) / math.sqrt(head_dim)
+    positions = lengths[:, None] + jnp.arange(seq_len)  # [N, T]
+    seen = jnp.arange(scores.shape[-1]) <= positions[..., None]  # [N, T, S]
+    probs = jax.nn.softmax(jnp.where(seen[:, None], scores, MASKED_SCORE), axis=-1)
+    attended = product("NHTS,NHSK->NTHK", probs.astype(value.dtype), memory.values)
+    return attended.astype(value.dtype), memory
+
+
+def _written(
+    memory: jax.Array, new: jax.Array, lengths: jax.Array, axis: int
+) -> jax.Array:
+    """Each sequence's memory with new entries behind its own length.
+
+    Args:
+      memory, new: [N, ..].
+      lengths: [N].
+      axis: of the tokens, in the arrays of one sequence.
+    """
+
+    def write(memory: jax.Array, new: jax.Array, length: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice_in_dim(memory, new, length, axis)
+
+    return jax.vmap(write)(memory, new, lengths)
 
 
 # What determines a dropout mask: its key as words [2], and the global rows [N].

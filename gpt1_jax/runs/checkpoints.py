@@ -54,6 +54,22 @@ LOWEST_LOSS = Best("valid_loss", highest=False)
 NEWEST, BEST = -1, -2  # in place of a step
 
 
+def find_step(step: int | str) -> int:
+    """A step as `read_params` takes it, from "newest", "best" or a number.
+
+    Raises:
+      ValueError: if it is anything else.
+    """
+    named = {"newest": NEWEST, "best": BEST}
+    if str(step).isdigit():
+        return int(step)
+    if step not in named:
+        raise ValueError(
+            f"step={step!r} must be newest, best or the number of a saved step."
+        )
+    return named[str(step)]
+
+
 class Checkpoints:
     """Saves and restores the train state of one run folder.
 

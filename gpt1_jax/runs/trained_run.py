@@ -29,6 +29,11 @@ class TrainedRun(NamedTuple):
     step: int
     params: Params  # numpy
 
+    @property
+    def language_model(self) -> Params:
+        """The parameters without the head that fine-tuning adds."""
+        return self.params.get("transformer", self.params)
+
 
 def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
     """Reads the configuration, tokenizer and parameters of a run; changes nothing.
@@ -76,13 +81,12 @@ def _model(config: PretrainConfig | FinetuneConfig, vocab_size: int) -> ModelCon
 def _check_sizes(run: TrainedRun) -> None:
     """Refuses parameters whose names or shapes are not those of the model."""
     expected = jax.eval_shape(lambda: init_params(run.model, jax.random.key(0)))
-    held = run.params.get("transformer", run.params)  # next to the head, if fine-tuned
     asked, found = (
         {
             jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
             for path, leaf in jax.tree_util.tree_leaves_with_path(params)
         }
-        for params in (expected, held)
+        for params in (expected, run.language_model)
     )
     for name in sorted(asked.keys() | found.keys()):
         if asked.get(name) != found.get(name):

@@ -1,10 +1,10 @@
-"""New examples to label, as people write them."""
+"""New examples to label and prompts to continue, as people write them."""
 
 import contextlib
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -49,6 +49,34 @@ def read_examples(task: Task, source: str) -> list[Example]:
     return examples
 
 
+def read_prompts(source: str) -> list[str]:
+    """Reads prompts: one on each line that is not blank, or in JSON lines.
+
+    Args:
+      source: as for `read_examples`; the column is named "prompt".
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      ValueError: naming the line that holds no prompt; or if there are none.
+    """
+    name = "standard input" if source == STANDARD_INPUT else source
+    with _opened(source) as file:
+        file, format_name = _format(source, file)
+        if format_name:
+            rows = read_rows(file, name, Table("", format=format_name))
+            prompts = [_prompt(where, row) for where, row in rows]
+        else:
+            lines = enumerate(text_lines(file, name), 1)
+            prompts = []
+            for number, line in lines:
+                check_encodable(line, f"{name}:{number}")
+                if line.strip():
+                    prompts.append(line.rstrip("\r\n"))
+    if not prompts:
+        raise ValueError(f"{name} holds no prompt.")
+    return prompts
+
+
 def examples_of_lines(task: Task, lines: Iterable[str], name: str) -> list[Example]:
     """The examples on lines that are not blank, one per line.
 
@@ -70,6 +98,16 @@ def examples_of_lines(task: Task, lines: Iterable[str], name: str) -> list[Examp
                 yield where, _cells(task, line, where)
 
     return _examples(task, rows())
+
+
+def _prompt(where: str, row: Mapping[str, Any]) -> str:
+    prompt = row.get("prompt")
+    if not isinstance(prompt, str):
+        raise ValueError(
+            f'{where}: there is no text "prompt"; the columns are {sorted(row)}.'
+        )
+    check_encodable(prompt, where)
+    return prompt
 
 
 def _examples(task: Task, rows: Iterable[tuple[str, Any]]) -> list[Example]:
@@ -105,7 +143,7 @@ def _opened(source: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
         return epath.Path(source).expanduser().open("rb")
     except OSError as error:
         raise FileNotFoundError(
-            f"{source} cannot be read ({error.strerror}); name a file of examples, or "
+            f"{source} cannot be read ({error.strerror}); name another file, or "
             f"{STANDARD_INPUT} for standard input."
         ) from error
 

@@ -11,7 +11,11 @@ from tiny_run import ROOT, load_config
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import JOBS
 
-FIRST = {"finetune": {"init_from": "run"}, "predict": {"init_from": "r", "text": "a"}}
+FIRST = {
+    "finetune": {"init_from": "run"},
+    "predict": {"init_from": "run", "text": "a"},
+    "generate": {"init_from": "run"},
+}
 
 
 def stems(folder: Path) -> set[str]:

@@ -1,81 +1,106 @@
-"""Samples keep the prompt and follow the model."""
+"""The filters equal transformers', and tokens are drawn by their probabilities."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import all_logits
+from tiny_models import sampling_config
 
-from gpt1_jax.inference.sampling import make_sampler
-from gpt1_jax.model import language_model
+from gpt1_jax.inference.sampling import Filters, apply_filters, draw, make_filters
 
-
-@pytest.fixture(scope="module")
-def model(tiny_model_config):
-    return tiny_model_config(max_seq_len=10)
-
-
-@pytest.fixture(scope="module")
-def params(model):
-    """Large embeddings: probabilities differ from token to token."""
-    params = language_model.init_params(model, jax.random.key(0))
-    return {**params, "wte": 20 * params["wte"]}
-
-
-def prompt():
-    tokens = np.zeros((1, 10), np.int32)
-    tokens[0, :3] = [5, 6, 7]
-    return tokens
+SCORES = 4 * np.random.default_rng(0).normal(size=(6, 997)).astype(np.float32)
+SETTINGS = [
+    dict(repetition_penalty=1.7),
+    dict(temperature=0.6),
+    dict(top_k=5),
+    dict(top_k=5000),
+    dict(top_p=0.3),
+    dict(top_p=0.999),
+    dict(min_p=0.05),
+    dict(repetition_penalty=0.8, temperature=1.4, top_k=90, top_p=0.8, min_p=0.02),
+]
 
 
-def test_samples_keep_the_prompt_and_follow_the_model(model, params):
-    greedy = make_sampler(model, temperature=1.0, top_k=1)
-    sampled = np.asarray(greedy(params, prompt(), 3, jax.random.key(0)))
-    assert sampled[0, :3].tolist() == [5, 6, 7]
-    expected = np.asarray(all_logits(model, params, sampled)).argmax(-1)[0, 2:-1]
-    assert sampled[0, 3:].tolist() == expected.tolist()
-
-
-def test_samples_are_a_function_of_the_key(model, params):
-    sample = make_sampler(model, temperature=1.0, top_k=0)
-    one, again, other = (
-        np.asarray(sample(params, prompt(), 3, jax.random.key(seed)))
-        for seed in (1, 1, 2)
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_filters_equal_those_of_transformers(setting):
+    torch = pytest.importorskip("torch")
+    logits_process = pytest.importorskip("transformers.generation.logits_process")
+    classes = dict(
+        repetition_penalty="RepetitionPenaltyLogitsProcessor",
+        temperature="TemperatureLogitsWarper",
+        top_k="TopKLogitsWarper",
+        top_p="TopPLogitsWarper",
+        min_p="MinPLogitsWarper",
     )
-    np.testing.assert_array_equal(one, again)
-    assert (one != other).any()
+    read = np.random.default_rng(1).integers(0, 997, (6, 40))
+    expected = torch.tensor(SCORES)
+    for name, class_name in classes.items():
+        if name in setting:
+            process = getattr(logits_process, class_name)(setting[name])
+            expected = process(torch.tensor(read), expected)
+    seen = np.zeros(SCORES.shape, bool)
+    np.put_along_axis(seen, read, True, axis=1)
+    config = sampling_config(**setting)
+    actual = apply_filters(SCORES, make_filters(config), config.top_k, seen)
+    np.testing.assert_allclose(actual, expected.numpy(), rtol=1e-6)
 
 
-def next_tokens(model, params, temperature, top_k, number=300):
-    """The token drawn after the prompt, by many keys; and the model's scores of it."""
-    sample = make_sampler(model, temperature, top_k)
-    keys = jax.random.split(jax.random.key(0), number)
-    tokens = prompt()[:, :4]
-    drawn = jax.lax.map(lambda key: sample(params, tokens, 3, key)[0, 3], keys)
-    scores = all_logits(model, params, prompt()[:, :3])
-    return np.asarray(drawn), np.asarray(scores)[0, 2]
+def numpy_top_p(scores, top_p):
+    """The best tokens, one after another, until they reach the probability."""
+    probs = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    kept, total = [], 0.0
+    for token in np.argsort(-scores):
+        kept.append(token)
+        total += probs[token]
+        if total >= top_p:
+            return set(kept)
+    return set(kept)
 
 
-def test_top_k_draws_from_the_most_likely_tokens(model, params):
-    drawn, scores = next_tokens(model, params, temperature=3.0, top_k=4)
-    assert set(drawn) == set(np.argsort(scores)[-4:])
+@pytest.mark.parametrize("top_p", [1e-6, 0.2, 0.5, 0.9, 0.99])
+def test_top_p_keeps_the_fewest_tokens_that_reach_it(top_p):
+    kept = apply_filters(SCORES, Filters(top_p=jnp.float32(top_p)), top_k=0)
+    for row, scores in zip(np.isfinite(kept), SCORES, strict=True):
+        assert set(np.flatnonzero(row)) == numpy_top_p(scores, top_p)
+
+
+def test_top_p_counts_what_top_k_leaves():
+    kept = apply_filters(SCORES, Filters(top_p=jnp.float32(0.5)), top_k=20)
+    for row, scores in zip(np.isfinite(kept), SCORES, strict=True):
+        best = np.sort(scores)[-20:]
+        expected = numpy_top_p(np.where(scores < best[0], -np.inf, scores), 0.5)
+        assert set(np.flatnonzero(row)) == expected
+
+
+def test_min_p_keeps_tokens_that_likely_compared_to_the_best():
+    kept = np.isfinite(apply_filters(SCORES, Filters(min_p=jnp.float32(0.1)), top_k=0))
+    probs = np.asarray(jax.nn.softmax(SCORES))
+    np.testing.assert_array_equal(kept, probs >= 0.1 * probs.max(-1, keepdims=True))
+
+
+def test_what_is_off_is_not_computed():
+    assert make_filters(sampling_config()) == Filters()
+    greedy = sampling_config(do_sample=False, temperature=0.5, top_p=0.5, min_p=0.5)
+    assert make_filters(greedy) == Filters()
 
 
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 4.0])
-def test_samples_have_the_probabilities_of_the_tempered_softmax(
-    model, params, temperature
-):
-    drawn, scores = next_tokens(model, params, temperature, top_k=0)
-    probabilities = np.asarray(jax.nn.softmax(scores / temperature))
-    likely = np.argsort(probabilities)[-5:]
-    share, expected = np.isin(drawn, likely).mean(), probabilities[likely].sum()
-    assert 0.02 < expected < 1.0
-    assert abs(share - expected) < 4 * np.sqrt(expected * (1 - expected) / 300) + 1e-3
+def test_tokens_are_drawn_by_the_tempered_softmax(temperature):
+    scores = SCORES[0, :20] / 4
+    filters = Filters(temperature=jnp.float32(temperature))
+    filtered = apply_filters(np.tile(scores, (20_000, 1)), filters, top_k=0)
+    drawn = draw(filtered, jax.random.split(jax.random.key(0), 20_000))
+    shares = np.bincount(drawn, minlength=20) / 20_000
+    expected = np.asarray(jax.nn.softmax(scores / temperature))
+    error = 4 * np.sqrt(expected * (1 - expected) / 20_000) + 1e-4
+    assert (np.abs(shares - expected) < error).all()
 
 
-def test_only_tokens_of_the_vocabulary_are_drawn(tiny_model_config, params):
-    """Positions may have rows in the softmax; they are never sampled."""
-    model = tiny_model_config(max_seq_len=10, softmax_rows="tokens+positions")
-    large = {**params, "wpe": 100 * params["wpe"]}
-    drawn, scores = next_tokens(model, large, temperature=5.0, top_k=0)
-    assert scores.shape == (97 + 10,)
-    assert drawn.max() < 97
+def test_excluded_tokens_are_never_drawn():
+    filtered = apply_filters(np.tile(SCORES[:1], (2000, 1)), Filters(), top_k=3)
+    drawn = draw(filtered, jax.random.split(jax.random.key(0), 2000))
+    assert set(np.asarray(drawn).tolist()) == set(np.argsort(SCORES[0])[-3:].tolist())
+
+
+def test_without_keys_the_best_token_is_taken():
+    np.testing.assert_array_equal(draw(SCORES, None), SCORES.argmax(-1))

@@ -1,5 +1,6 @@
 """The decoder as a function: parameters, causality, equivalences, losses."""
 
+import dataclasses
 import math
 
 import jax
@@ -345,3 +346,26 @@ def test_next_token_nll_is_minus_the_log_probability_of_the_logits(
     output = Output(hidden, tiny_params["wte"])
     nll = language_model.next_token_nll(model, output, tokens)
     np.testing.assert_allclose(nll[:, :-1], expected, atol=2e-6)
+
+
+def test_reading_on_from_a_cache_gives_the_same_logits(tiny_model_config, tiny_params):
+    config, tokens = tiny_model_config(), random_tokens()
+    expected = all_logits(config, tiny_params, tokens)
+    decode = jax.jit(language_model.decode, static_argnums=0)
+    cache = language_model.init_cache(config, num_seqs=4, size=16)
+    found = []
+    for part in jnp.split(tokens, [6, 7, 8, 9], axis=1):
+        output, cache = decode(config, tiny_params, part, cache)
+        found.append(language_model.logits(config, output))
+    np.testing.assert_array_equal(cache.lengths, [16] * 4)
+    np.testing.assert_allclose(jnp.concatenate(found, axis=1), expected, atol=1e-5)
+
+
+def test_hidden_states_are_those_of_each_layer(tiny_model_config, tiny_params):
+    config, tokens = tiny_model_config(), random_tokens()
+    states = language_model.hidden_states(config, tiny_params, tokens)
+    assert len(states) == 3
+    for layers, state in enumerate(states[1:], 1):
+        fewer = dataclasses.replace(config, num_layers=layers)
+        expected = hidden_states(fewer, tiny_params, tokens)
+        np.testing.assert_allclose(state, expected, atol=1e-5)

@@ -7,7 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+from gpt1_jax.ops.attention import (
+    Memory,
+    cached_attention,
+    causal_attention,
+    empty_memory,
+    plain_causal_attention,
+)
 from gpt1_jax.ops.dropout import dropout, step_noise
 
 SHAPE = (2, 7, 3, 4)  # [N, T, H, K]
@@ -164,3 +170,45 @@ def test_causal_attention_keeps_bfloat16_but_softmaxes_in_float32(form):
     jaxpr = str(jax.make_jaxpr(functools.partial(attend, form=form))(query, key, value))
     [line] = [line for line in jaxpr.splitlines() if "= exp " in line]
     assert "f32[2,3,7,7]" in line
+
+
+# --- with a cache -------------------------------------------------------------
+
+
+def test_cached_attention_equals_that_over_the_whole_sequence():
+    """Three tokens, then two, then one at a time; the second sequence has one less."""
+    query, key, value = random_qkv()
+    expected = np.asarray(attend(query, key, value))
+    memory = empty_memory((2, 9, 3, 4), "float32")
+    cached = jax.jit(cached_attention)
+    for start, stop in ((0, 3), (3, 5), (5, 6), (6, 7)):
+        lengths = jnp.asarray([start, max(0, start - 1)])
+        starts = np.asarray(lengths)
+        parts = [
+            np.stack([x[n, s : s + stop - start] for n, s in enumerate(starts)])
+            for x in (query, key, value)
+        ]
+        attended, memory = cached(*parts, memory, lengths)
+        for n, s in enumerate(starts):
+            np.testing.assert_allclose(
+                attended[n], expected[n, s : s + stop - start], atol=2e-6
+            )
+
+
+def test_cached_attention_ignores_what_lies_behind():
+    query, key, value = random_qkv(shape=(2, 1, 3, 4))
+    lengths = jnp.asarray([2, 5])
+    dirty = jax.tree.map(
+        lambda x: jnp.full(x.shape, 9.0), empty_memory((2, 9, 3, 4), "float32")
+    )
+    clean = Memory(
+        jnp.where(jnp.arange(9) < lengths[:, None, None, None], dirty.keys, 0),
+        jnp.where(
+            jnp.arange(9)[:, None] < lengths[:, None, None, None], dirty.values, 0
+        ),
+    )
+    one, other = (
+        jax.jit(cached_attention)(query, key, value, memory, lengths)[0]
+        for memory in (dirty, clean)
+    )
+    np.testing.assert_array_equal(one, other)

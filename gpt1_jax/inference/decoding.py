@@ -1,0 +1,319 @@
+"""Tokens from a language model, one after another, with a cache.
+
+A prompt is read in one pass; then a compiled loop draws a token, reads it and draws the
+next. The cost of a token does not depend on its position.
+
+What is drawn for a prompt depends, to the last bit, on the prompt, its seed and the
+number of rows computed together, but not on the other rows: each prompt is read alone,
+padded to a length that depends on nothing else, and only those that need a cache of the
+same size share a batch, which always has the same number of rows.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.inference.sampling import Filters, apply_filters, draw, make_filters
+from gpt1_jax.model import language_model
+from gpt1_jax.model.context import Cache
+from gpt1_jax.model.language_model import Params
+
+_SMALLEST = 16  # tokens; sizes of caches and padded prompts double from here
+_ROUND = 32  # the most tokens drawn between two looks at them
+
+
+class Piece(NamedTuple):
+    """Further tokens of one continuation."""
+
+    prompt: int  # the number of its prompt
+    tokens: list[int]
+    log_probs: list[float]  # nats; of the model's own distribution, before any filter
+    ended: bool  # by `stop`; otherwise more follow, up to the configured number
+
+
+# How many tokens of a continuation to keep, if it ends among these; else None.
+Stop = Callable[[list[int]], int | None]
+
+
+class Decoder:
+    """Continues prompts by a language model.
+
+    Args:
+      model: configuration of the language model.
+      vocab_size: the tokens that may be drawn, from the first; a fine-tuned model has
+        special tokens behind them.
+      config: how many tokens, and how they are drawn.
+      batch_size: rows computed together.
+      round_size: tokens drawn before they are yielded; 0 for as many as is fast.
+      stop: sees all tokens of a continuation so far; None never ends one.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        vocab_size: int,
+        config: SamplingConfig,
+        batch_size: int,
+        round_size: int = 0,
+        stop: Stop | None = None,
+    ):
+        self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
+        self._vocab_size, self._config = vocab_size, config
+        self._batch_size, self._round = batch_size, min(round_size or _ROUND, _ROUND)
+        self._stop = stop or (lambda tokens: None)
+        self._filters = make_filters(config)
+
+    def __call__(
+        self, params: Params, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
+    ) -> Iterator[Piece]:
+        """Draws the continuations, a few tokens of each at a time.
+
+        Args:
+          params: the language model's parameters, as `prepare` returns them.
+          prompts: token ids, at least one each; of those longer than the context, the
+            newest tokens are read.
+          seeds: one for each prompt, in [0, 2**32).
+        """
+        rows = [
+            _Row(index, list(prompt), seed)
+            for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))
+        ]
+        by_size: dict[int, list[_Row]] = {}
+        for row in rows:
+            if len(row.context) > self._model.max_seq_len:
+                self._slide(row)
+            by_size.setdefault(self._cache_size(row), []).append(row)
+        for size, group in sorted(by_size.items()):
+            for first in range(0, len(group), self._batch_size):
+                batch = group[first : first + self._batch_size]
+                yield from self._continue(params, batch, size)
+
+    def _continue(
+        self, params: Params, rows: list["_Row"], size: int
+    ) -> Iterator[Piece]:
+        """Continues one batch to its end."""
+        penalized = self._filters.repetition_penalty is not None
+        seen_size = self._vocab_size if penalized else 0
+        state = _start(self._model, self._batch_size, size, seen_size)
+        for place, row in enumerate(rows):
+            state = self._read(params, state, place, row)
+        drawn = 0
+        while drawn < self._config.max_new_tokens and not all(r.ended for r in rows):
+            active = [row for row in rows if not row.ended]
+            for row in active:
+                if self._room(row, size) == 0:
+                    self._slide(row)
+                    state = self._read(params, state, rows.index(row), row)
+            steps = min(
+                self._round,
+                self._config.max_new_tokens - drawn,
+                *(self._room(row, size) for row in active),
+            )
+            greedy = not self._config.do_sample
+            how = _How(self._model, self._vocab_size, greedy, self._top_k())
+            state, tokens, log_probs = _draw_tokens(
+                how, params, state, self._filters, drawn, steps
+            )
+            tokens, log_probs = np.asarray(tokens), np.asarray(log_probs)
+            for row in active:
+                place = rows.index(row)
+                new = tokens[place, :steps].tolist()
+                yield self._take(row, new, log_probs[place, :steps].tolist())
+            drawn += steps
+
+    def _take(self, row: "_Row", new: list[int], log_probs: list[float]) -> Piece:
+        """Adds new tokens to a row, up to where it ends."""
+        before = len(row.tokens)
+        row.context += new
+        row.tokens += new
+        kept = self._stop(row.tokens)
+        row.ended = kept is not None
+        count = len(new) if kept is None else max(0, kept - before)
+        return Piece(row.index, new[:count], log_probs[:count], row.ended)
+
+    def _read(
+        self, params: Params, state: "_State", place: int, row: "_Row"
+    ) -> "_State":
+        """Reads a row's context, all but its last token, into the cache."""
+        *known, last = row.context
+        padded = np.zeros((1, bucket(len(known), self._model.max_seq_len)), np.int32)
+        padded[0, : len(known)] = known
+        start = _Start(
+            jnp.int32(place),
+            jnp.int32(len(known)),
+            jnp.int32(last),
+            jnp.uint32(row.seed),
+        )
+        seen = None
+        if state.seen is not None:
+            marks = np.zeros(self._vocab_size, bool)
+            marks[[*row.prompt, *row.tokens]] = True
+            seen = jnp.asarray(marks)
+        return _read_prompt(self._model, params, state, padded, start, seen)
+
+    def _slide(self, row: "_Row") -> None:
+        """Keeps the newest half of the context."""
+        row.context = row.context[-(self._model.max_seq_len // 2) :]
+
+    def _room(self, row: "_Row", size: int) -> int:
+        """How many tokens fit behind a row's context."""
+        return size + 1 - len(row.context)  # the last token is not in the cache yet
+
+    def _cache_size(self, row: "_Row") -> int:
+        longest = len(row.context) - 1 + self._config.max_new_tokens
+        return bucket(longest, self._model.max_seq_len)
+
+    def _top_k(self) -> int:
+        return self._config.top_k if self._config.do_sample else 0
+
+
+def prepare(model: ModelConfig, params: Params) -> Params:
+    """Parameters on the device, matrices in the model's dtype, as `Decoder` takes them.
+
+    Each token reads all matrices once: in bfloat16 that takes half the time.
+    """
+
+    def place(path: jax.tree_util.KeyPath, leaf: Any) -> jax.Array:
+        name = jax.tree_util.keystr(path[-1:], simple=True)
+        return jnp.asarray(leaf, model.dtype if name in ("kernel", "wte") else None)
+
+    return jax.tree.map_with_path(place, params)
+
+
+@dataclasses.dataclass
+class _Row:
+    """One continuation."""
+
+    index: int
+    prompt: list[int]
+    seed: int
+    context: list[int] = dataclasses.field(init=False)  # read; the last not yet cached
+    tokens: list[int] = dataclasses.field(default_factory=list)  # drawn
+    ended: bool = False
+
+    def __post_init__(self):
+        self.context = list(self.prompt)
+
+
+class _State(NamedTuple):
+    """What the compiled loop carries for N rows."""
+
+    cache: Cache
+    tokens: jax.Array  # [N] int32, the newest, not in the cache yet
+    seeds: jax.Array  # [N] uint32
+    seen: jax.Array | None  # [N, V] bool, for the repetition penalty
+
+
+class _Start(NamedTuple):
+    """Scalars with which a row begins."""
+
+    place: jax.Array
+    length: jax.Array
+    token: jax.Array
+    seed: jax.Array
+
+
+class _How(NamedTuple):
+    """What a compiled loop is specialised for."""
+
+    model: ModelConfig
+    vocab_size: int
+    greedy: bool
+    top_k: int
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _start(model: ModelConfig, num_rows: int, size: int, seen_size: int) -> _State:
+    return _State(
+        cache=language_model.init_cache(model, num_rows, size),
+        tokens=jnp.zeros(num_rows, jnp.int32),
+        seeds=jnp.zeros(num_rows, jnp.uint32),
+        seen=jnp.zeros((num_rows, seen_size), bool) if seen_size else None,
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _read_prompt(
+    model: ModelConfig,
+    params: Params,
+    state: _State,
+    tokens: jax.Array,
+    start: _Start,
+    seen: jax.Array | None,
+) -> _State:
+    """The state with a row that has read a prompt [1, T], of which `length` are real.
+
+    What the padding leaves in the cache is overwritten before it is seen.
+    """
+    empty = language_model.init_cache(model, 1, tokens.shape[1])
+    _, read = language_model.decode(model, params, tokens, empty)
+
+    def insert(all_rows: jax.Array, row: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(all_rows, row, start.place, 0)
+
+    layers = jax.tree.map(insert, state.cache.layers, read.layers)
+    lengths = state.cache.lengths.at[start.place].set(start.length)
+    return _State(
+        cache=Cache(layers, lengths),
+        tokens=state.tokens.at[start.place].set(start.token),
+        seeds=state.seeds.at[start.place].set(start.seed),
+        seen=None if state.seen is None else state.seen.at[start.place].set(seen),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _draw_tokens(
+    how: _How,
+    params: Params,
+    state: _State,
+    filters: Filters,
+    first: int,
+    num_steps: int,
+) -> tuple[_State, jax.Array, jax.Array]:
+    """Draws `num_steps` tokens of each row; `first` numbers them for the random keys.
+
+    Returns:
+      The state after them, the tokens [N, _ROUND] and their log-probabilities.
+    """
+    num_rows = len(state.tokens)
+
+    def step(number: int, carry: Any) -> Any:
+        state, tokens, log_probs = carry
+        newest = state.tokens[:, None]
+        output, cache = language_model.decode(how.model, params, newest, state.cache)
+        scores = language_model.logits(how.model, output)[:, 0, : how.vocab_size]
+        filtered = apply_filters(scores, filters, how.top_k, state.seen)
+        token = draw(filtered, None if how.greedy else keys(state, number))
+        rows = jnp.arange(num_rows)
+        log_prob = scores[rows, token] - jax.nn.logsumexp(scores, axis=-1)
+        seen = None if state.seen is None else state.seen.at[rows, token].set(True)
+        state = state._replace(cache=cache, tokens=token, seen=seen)
+        return (
+            state,
+            tokens.at[:, number].set(token),
+            log_probs.at[:, number].set(log_prob),
+        )
+
+    def keys(state: _State, number: int) -> jax.Array:
+        def key(seed: jax.Array) -> jax.Array:
+            return jax.random.fold_in(jax.random.key(seed), first + number)
+
+        return jax.vmap(key)(state.seeds)
+
+    shape = (num_rows, _ROUND)
+    start = state, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32)
+    return jax.lax.fori_loop(0, num_steps, step, start)
+
+
+def bucket(length: int, longest: int) -> int:
+    """The size that a length is padded to: few sizes, so few programs."""
+    size = _SMALLEST
+    while size < length:
+        size *= 2
+    return min(size, longest)

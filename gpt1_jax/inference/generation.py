@@ -1,0 +1,117 @@
+"""Text from a language model: prompts in, continuations out."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.inference.decoding import Decoder, Piece
+from gpt1_jax.model.language_model import Params
+
+
+class Continuation(NamedTuple):
+    """One continuation of a prompt."""
+
+    prompt: str
+    text: str  # without the prompt; with the stop string that ended it
+    tokens: list[int]
+    log_probs: list[float]  # of the tokens, nats
+    seed: int
+    finish_reason: str  # "length" or "stop"
+
+
+class Generator:
+    """Continues texts.
+
+    Args:
+      model: configuration of the language model.
+      tokenizer: the model's tokenizer.
+      config: length, filters and stop strings. These match whatever their case, since
+        tokenizers write in lower case.
+      batch_size: continuations computed together.
+      round_size: tokens between two looks at the text; 0 for as many as is fast.
+    """
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        tokenizer: Tokenizer,
+        config: SamplingConfig,
+        batch_size: int = 1,
+        round_size: int = 0,
+    ):
+        self._tokenizer, self._config = tokenizer, config
+        self._max_seq_len = model.max_seq_len
+        self._stop_strings = [text.lower() for text in config.stop_strings]
+        self._decode = Decoder(
+            model, tokenizer.vocab_size, config, batch_size, round_size, self._kept
+        )
+
+    def __call__(
+        self, params: Params, prompts: Sequence[str], seeds: Sequence[int]
+    ) -> list[Continuation]:
+        """The continuations, in the order of the prompts.
+
+        Args:
+          params: as `decoding.prepare` returns them.
+          prompts: texts; an empty one is a newline, as the model has no start token.
+          seeds: one for each prompt, in [0, 2**32).
+        """
+        pieces: list[list[Piece]] = [[] for _ in prompts]
+        for piece in self._decode(params, [self._ids(p) for p in prompts], seeds):
+            pieces[piece.prompt].append(piece)
+        return [
+            self._joined(*each) for each in zip(prompts, pieces, seeds, strict=True)
+        ]
+
+    def stream(self, params: Params, prompt: str, seed: int) -> Iterator[str]:
+        """The continuation of one prompt, word by word, each with the space behind it.
+
+        Joined, the parts are the text that calling the generator gives.
+        """
+        tokens: list[int] = []
+        text, shown = "", 0
+        for piece in self._decode(params, [self._ids(prompt)], [seed]):
+            tokens += piece.tokens
+            text = self._text(tokens)
+            whole = max(text.rfind(" "), text.rfind("\n")) + 1
+            if whole > shown:
+                yield text[shown:whole]
+                shown = whole
+        yield text[shown:]
+
+    def outgrows(self, prompts: Iterable[str]) -> bool:
+        """Whether a continuation gets longer than the context, so that it slides."""
+        longest = max(len(self._ids(prompt)) for prompt in prompts)
+        return longest + self._config.max_new_tokens - 1 > self._max_seq_len
+
+    def _ids(self, prompt: str) -> list[int]:
+        return self._tokenizer.encode(prompt) or [self._tokenizer.newline_id]
+
+    def _joined(self, prompt: str, pieces: list[Piece], seed: int) -> Continuation:
+        tokens = [token for piece in pieces for token in piece.tokens]
+        log_probs = [value for piece in pieces for value in piece.log_probs]
+        reason = "stop" if pieces[-1].ended else "length"
+        text = self._text(tokens)
+        return Continuation(prompt, text, tokens, log_probs, seed, reason)
+
+    def _text(self, tokens: list[int]) -> str:
+        """The text of tokens, up to the end of the first stop string."""
+        text = self._tokenizer.decode(tokens)
+        return text[: self._end(text)]
+
+    def _kept(self, tokens: list[int]) -> int | None:
+        """How many tokens spell the first stop string; None if there is none."""
+        if self._end(self._tokenizer.decode(tokens)) is None:
+            return None
+        return next(
+            count
+            for count in range(1, len(tokens) + 1)
+            if self._end(self._tokenizer.decode(tokens[:count])) is not None
+        )
+
+    def _end(self, text: str) -> int | None:
+        """Where the first stop string ends."""
+        found = ((text.find(stop), stop) for stop in self._stop_strings)
+        ends = [start + len(stop) for start, stop in found if start >= 0]
+        return min(ends, default=None)

@@ -1,0 +1,116 @@
+"""The generation job: continues texts."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epath
+
+from gpt1_jax.config import GenerateConfig, compilation_cache
+from gpt1_jax.data.files import write_whole
+from gpt1_jax.inference import decoding
+from gpt1_jax.inference.generation import Continuation, Generator
+from gpt1_jax.parallel import devices
+from gpt1_jax.runs.checkpoints import find_step
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.tasks.new_text import STANDARD_INPUT, read_prompts
+
+
+def run(config: GenerateConfig, workdir: str) -> None:
+    """Prints or writes continuations of each prompt.
+
+    Args:
+      config: the model, the prompts and how to continue them.
+      workdir: not used; text goes to standard output or to `config.output`.
+
+    Raises:
+      FileNotFoundError, ValueError: if there is no such run or file, or the file holds
+        no prompt.
+    """
+    del workdir
+    prompts = _prompts(config)
+    trained = open_run(config.init_from, find_step(config.step))
+    devices.configure("default", compilation_cache(config.compilation_cache_dir))
+    model = dataclasses.replace(
+        trained.model, dtype=config.dtype or trained.model.dtype
+    )
+    params = decoding.prepare(model, trained.language_model)
+    alone = config.num_return_sequences == 1 and not config.output
+    streamed = alone and (prompts is None or len(prompts) == 1)
+    generator = Generator(
+        model,
+        trained.tokenizer,
+        config.sampling,
+        batch_size=config.batch_size,
+        round_size=1 if streamed else 0,
+    )
+    if prompts is None:
+        _converse(generator, params, config)
+        return
+    if generator.outgrows(prompts):
+        say(
+            f"The context of {model.max_seq_len} tokens slides: once it is full, text "
+            "continues from its newest half.",
+        )
+    if streamed:
+        _stream(generator, params, prompts[0], config.seed)
+        return
+    continuations = _continue(generator, params, prompts, config)
+    if config.output:
+        records = (_record(each, config.log_probs) for each in continuations)
+        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+        write_whole(epath.Path(config.output), "".join(lines))
+    else:
+        for each in continuations:
+            print(f"{each.prompt} {each.text}\n")
+
+
+def _prompts(config: GenerateConfig) -> list[str] | None:
+    """The texts to continue; None asks for them at the terminal."""
+    if config.input:
+        return read_prompts(config.input)
+    if config.prompt:
+        return [config.prompt]
+    return None if sys.stdin.isatty() else read_prompts(STANDARD_INPUT)
+
+
+def _converse(generator: Generator, params: Any, config: GenerateConfig) -> None:
+    """Continues what is typed, until the end of the input."""
+    print("Type a text to continue it; Ctrl-D ends.")
+    while True:
+        try:
+            prompt = input("> ")
+        except EOFError:
+            print()
+            return
+        _stream(generator, params, prompt, config.seed)
+
+
+def _stream(generator: Generator, params: Any, prompt: str, seed: int) -> None:
+    print(prompt, end=" ", flush=True)
+    for words in generator.stream(params, prompt, seed):
+        print(words, end="", flush=True)
+    print()
+
+
+def _continue(
+    generator: Generator, params: Any, prompts: Sequence[str], config: GenerateConfig
+) -> list[Continuation]:
+    """All continuations of each prompt, in the order of the prompts."""
+    samples = range(config.num_return_sequences)
+    return generator(
+        params,
+        [prompt for prompt in prompts for _ in samples],
+        [config.seed + sample for _ in prompts for sample in samples],
+    )
+
+
+def _record(continuation: Continuation, with_log_probs: bool) -> dict[str, Any]:
+    """A continuation as a JSON line."""
+    record = continuation._asdict()
+    if not with_log_probs:
+        del record["log_probs"]
+    return record

@@ -1,0 +1,158 @@
+"""A trained model in a notebook: what `gpt1_jax.load` returns."""
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.inference import decoding
+from gpt1_jax.inference.generation import Generator
+from gpt1_jax.model import language_model
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.runs.checkpoints import find_step
+from gpt1_jax.runs.trained_run import TrainedRun, open_run
+
+
+class TrainedModel:
+    """The language model of a run.
+
+    Args:
+      run: the run, opened.
+
+    Attributes:
+      run: the same.
+      config: the language model's configuration.
+      tokenizer: text to ids and back.
+      params: the language model's parameters, float32; `gpt1_jax.model.language_model`
+        has the pure functions that take them.
+    """
+
+    def __init__(self, run: TrainedRun):
+        self.run = run
+        self.config: ModelConfig = run.model
+        self.tokenizer: Tokenizer = run.tokenizer
+        self.params: Params = jax.tree.map(jnp.asarray, run.language_model)
+
+    def __repr__(self) -> str:
+        cfg = self.config
+        return (
+            f"<{type(self).__name__} {self.run.folder}, step {self.run.step:,}: "
+            f"{cfg.num_layers} layers, {cfg.embed_dim} wide, {cfg.vocab_size:,} tokens>"
+        )
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; of an empty one, a newline.
+
+        Raises:
+          ValueError: if it is longer than the context.
+        """
+        ids = self.tokenizer.encode(text) or [self.tokenizer.newline_id]
+        if len(ids) > self.config.max_seq_len:
+            raise ValueError(
+                f"The text has {len(ids)} tokens; this model reads "
+                f"{self.config.max_seq_len}. Pass a shorter one."
+            )
+        return ids
+
+    def logits(self, text: str) -> np.ndarray:
+        """Scores of every next token, after each token of a text: [T, V] float32."""
+        ids = self.encode(text)
+        rows = _logits(self.config, self.params, _padded(ids, self.config))
+        return np.asarray(rows)[: len(ids), : self.tokenizer.vocab_size]
+
+    def next_tokens(self, text: str, k: int = 10) -> list[tuple[str, float]]:
+        """The k most likely next tokens as text, with their probabilities."""
+        scores = self.logits(text)[-1]
+        probs = np.exp(scores - scores.max())
+        best = np.argsort(-probs, kind="stable")[:k]
+        return [
+            (self.tokenizer.decode([int(i)]), float(probs[i] / probs.sum()))
+            for i in best
+        ]
+
+    def hidden_states(self, text: str) -> np.ndarray:
+        """[L + 1, T, D] float32: the embedding of each token, then each layer's state.
+
+        They are those that transformers returns by the same name.
+        """
+        ids = self.encode(text)
+        states = _hidden_states(self.config, self.params, _padded(ids, self.config))
+        return np.asarray(states)[:, : len(ids)]
+
+    def generate(
+        self,
+        text: str | Sequence[str],
+        seed: int = 0,
+        batch_size: int = 8,
+        **sampling: Any,
+    ) -> Any:
+        """Continues texts.
+
+        Args:
+          text: a text, or several.
+          seed: of the first continuation of each; the next has seed + 1.
+          batch_size: continuations computed together.
+          **sampling: `num_return_sequences`, and the fields of
+            `gpt1_jax.config.SamplingConfig`, which are named as in transformers'
+            GenerationConfig and have its defaults: `max_new_tokens=20`,
+            `do_sample=False`, `temperature=1.0`, `top_k=50`, `top_p=1.0`, `min_p=0.0`,
+            `repetition_penalty=1.0`, `stop_strings=()`.
+
+        Returns:
+          The continuation of a text, without the text; a list of them if there are
+          several texts or continuations, those of a text next to one another.
+        """
+        number = sampling.pop("num_return_sequences", 1)
+        config = SamplingConfig(**{**_DEFAULTS, **sampling})
+        texts = [text] if isinstance(text, str) else list(text)
+        generator = Generator(self.config, self.tokenizer, config, batch_size)
+        continuations = generator(
+            self._prepared,
+            [each for each in texts for _ in range(number)],
+            [seed + sample for _ in texts for sample in range(number)],
+        )
+        found = [each.text for each in continuations]
+        return found[0] if isinstance(text, str) and number == 1 else found
+
+    @functools.cached_property
+    def _prepared(self) -> Params:
+        return decoding.prepare(self.config, self.params)
+
+
+_DEFAULTS = dict(
+    max_new_tokens=20,
+    do_sample=False,
+    temperature=1.0,
+    top_k=50,
+    top_p=1.0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    stop_strings=(),
+)
+
+
+def load(folder: str, step: int | str = "newest") -> TrainedModel:
+    """See `gpt1_jax.load`."""
+    return TrainedModel(open_run(folder, find_step(step)))
+
+
+def _padded(ids: list[int], model: ModelConfig) -> jax.Array:
+    """[1, T]: the ids, padded behind to one of few lengths, so that few compile."""
+    size = decoding.bucket(len(ids), model.max_seq_len)
+    return jnp.asarray([ids + [0] * (size - len(ids))], jnp.int32)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _logits(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
+    output = language_model.apply(model, params, tokens)
+    return language_model.logits(model, output)[0]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _hidden_states(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
+    return jnp.concatenate(language_model.hidden_states(model, params, tokens))

@@ -1,0 +1,151 @@
+"""Decoding with a cache is what the model says, whatever else is in the batch."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from tiny_models import all_logits, perturbed, sampling_config
+
+from gpt1_jax.inference import decoding
+from gpt1_jax.inference.decoding import Decoder
+from gpt1_jax.model import language_model
+
+VOCAB = 90  # of 97: the rest stands for special tokens
+PROMPTS = [[1, 2, 3], [5] * 20, [7, 8] * 15, [9] * 70, [4], [6, 60] * 16]
+GREEDY = dict(do_sample=False, max_new_tokens=12)
+SAMPLED = dict(
+    max_new_tokens=12,
+    temperature=1.3,
+    top_k=30,
+    top_p=0.95,
+    min_p=0.001,
+    repetition_penalty=1.1,
+)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_config):
+    return tiny_model_config(max_seq_len=64)
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    """Large embeddings: probabilities differ from token to token."""
+    params = perturbed(language_model.init_params(model, jax.random.key(0)))
+    return {**params, "wte": 20 * params["wte"]}
+
+
+def continued(decoder, params, prompts, seeds=None):
+    """The tokens and log-probabilities of each prompt."""
+    found = [([], []) for _ in prompts]
+    for piece in decoder(params, prompts, seeds or range(len(prompts))):
+        found[piece.prompt][0].extend(piece.tokens)
+        found[piece.prompt][1].extend(piece.log_probs)
+    return found
+
+
+def make(model, batch_size=4, round_size=0, stop=None, **values):
+    config = sampling_config(**values)
+    return Decoder(model, VOCAB, config, batch_size, round_size, stop)
+
+
+def expected_greedy(model, params, prompt, count):
+    """One forward pass without a cache for each token."""
+    context, tokens, log_probs = list(prompt), [], []
+    for _ in range(count):
+        if len(context) > model.max_seq_len:
+            context = context[-(model.max_seq_len // 2) :]
+        padded = np.zeros((1, model.max_seq_len), np.int32)
+        padded[0, : len(context)] = context
+        scores = all_logits(model, params, padded)[0, len(context) - 1, :VOCAB]
+        tokens.append(int(scores.argmax()))
+        log_probs.append(float(jax.nn.log_softmax(scores)[tokens[-1]]))
+        context.append(tokens[-1])
+    return tokens, log_probs
+
+
+@pytest.mark.parametrize("prompt", PROMPTS[:4], ids=len)
+def test_greedy_tokens_are_the_best_without_a_cache(model, params, prompt):
+    """Also for a context that slides at once, or on the way."""
+    decoder = make(model, **{**GREEDY, "max_new_tokens": 50})
+    ((tokens, log_probs),) = continued(decoder, params, [prompt])
+    expected, expected_log_probs = expected_greedy(model, params, prompt, 50)
+    assert tokens == expected
+    np.testing.assert_allclose(log_probs, expected_log_probs, atol=2e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("how", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+def test_a_continuation_does_not_depend_on_its_neighbours(model, params, how, dtype):
+    model = dataclasses.replace(model, dtype=dtype)
+    prepared = decoding.prepare(model, params)
+    decoder = make(model, **how)
+    together = continued(decoder, prepared, PROMPTS)
+    for seed, prompt in enumerate(PROMPTS):
+        (alone,) = continued(decoder, prepared, [prompt], [seed])
+        assert alone == together[seed]
+    backwards = continued(decoder, prepared, PROMPTS[::-1], range(5, -1, -1))
+    assert backwards[::-1] == together
+
+
+def test_tokens_do_not_depend_on_how_many_are_drawn_at_a_time(model, params):
+    whole = continued(make(model, **SAMPLED), params, PROMPTS)
+    for size in (1, 5):
+        assert continued(make(model, round_size=size, **SAMPLED), params, PROMPTS) == (
+            whole
+        )
+
+
+def test_seeds_differ_and_repeat(model, params):
+    decoder = make(model, **SAMPLED)
+    one, other, again = continued(decoder, params, [PROMPTS[0]] * 3, [1, 2, 1])
+    assert one == again != other
+
+
+def test_a_continuation_ends_where_it_is_told_to(model, params):
+    whole, _ = continued(make(model, **GREEDY), params, [PROMPTS[0]])[0]
+
+    def stop(tokens):
+        return 5 if len(tokens) >= 5 else None
+
+    for size in (1, 3, 0):
+        decoder = make(model, round_size=size, stop=stop, **GREEDY)
+        pieces = list(decoder(params, [PROMPTS[0]], [0]))
+        assert [t for piece in pieces for t in piece.tokens] == whole[:5]
+        assert [piece.ended for piece in pieces][-1]
+
+
+def test_only_the_vocabulary_is_drawn_from(tiny_model_config, params):
+    """Neither special tokens nor the positions that the softmax may have."""
+    model = tiny_model_config(max_seq_len=64, softmax_rows="tokens+positions")
+    large = {**params, "wpe": 100 * params["wpe"]}
+    decoder = make(model, max_new_tokens=60, temperature=9.0)
+    drawn = {token for row in continued(decoder, large, PROMPTS) for token in row[0]}
+    assert 80 <= max(drawn) < VOCAB
+
+
+def test_few_lengths_are_compiled(model, params, monkeypatch):
+    traced = []
+    decode = language_model.decode
+
+    def counted(model, params, tokens, cache):
+        traced.append((tokens.shape, cache.layers[0].values.shape))
+        return decode(model, params, tokens, cache)
+
+    monkeypatch.setattr(language_model, "decode", counted)
+    decoder = make(model, batch_size=3, **GREEDY)
+    prompts = [[1] * length for length in range(1, 65)]
+    continued(decoder, params, prompts)
+    continued(decoder, params, prompts[::-1])
+    lengths = {shape for (_, shape), _ in traced if shape > 1}
+    assert lengths == {16, 32, 64}
+    assert len(traced) == len(set(traced)) or len(traced) <= 9
+
+
+def test_preparing_rounds_matrices_alone(model, params):
+    prepared = decoding.prepare(dataclasses.replace(model, dtype="bfloat16"), params)
+    assert prepared["wte"].dtype == "bfloat16" and prepared["wpe"].dtype == "float32"
+    layer = prepared["h_0"]
+    assert layer["mlp"]["c_fc"]["kernel"].dtype == "bfloat16"
+    assert layer["mlp"]["c_fc"]["bias"].dtype == "float32"

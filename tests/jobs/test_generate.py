@@ -1,0 +1,145 @@
+"""The generation job, as its user runs it."""
+
+import io
+import json
+import shutil
+
+import pytest
+from tiny_run import as_flags, load_config, run_program
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.jobs import generate
+
+SHORT = {"sampling.max_new_tokens": 6}
+
+
+@pytest.fixture
+def ask(pretrained, corpus_dir, capsys):
+    """A function from values to what the job prints."""
+
+    def run(folder=pretrained, **values):
+        overrides = {"init_from": str(folder), **SHORT, **values}
+        config = load_config(preset="", file="generate")
+        config.update_from_flattened_dict(overrides)
+        config.compilation_cache_dir = str(corpus_dir / "xla")
+        generate.run(config_lib.load(config.to_dict()), "unused")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_a_prompt_is_continued_word_by_word(ask, monkeypatch):
+    printed = []
+    original = generate.Generator.stream
+
+    def stream(*arguments):
+        for words in original(*arguments):
+            printed.append(words)
+            yield words
+
+    monkeypatch.setattr(generate.Generator, "stream", stream)
+    out = ask(prompt="abc de")
+    assert out == f"abc de {''.join(printed)}\n" and len(printed) > 1
+
+
+def test_prompts_of_a_file_become_json_lines(ask, tmp_path):
+    prompts = ["abc de", "gh", "a b c d e"]
+    lines, objects = tmp_path / "prompts.txt", tmp_path / "prompts.jsonl"
+    lines.write_text("\n\n".join(prompts) + "\n")
+    objects.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts))
+    found = []
+    for name, source in (("one", lines), ("two", objects)):
+        output = tmp_path / f"{name}.jsonl"
+        more = {"num_return_sequences": 2, "log_probs": True}
+        assert ask(input=str(source), output=str(output), **more) == ""
+        found.append([json.loads(line) for line in output.read_text().splitlines()])
+    assert found[0] == found[1]
+    assert [each["prompt"] for each in found[0]] == [p for p in prompts for _ in "12"]
+    assert [each["seed"] for each in found[0]] == [0, 1] * 3
+    for each in found[0]:
+        assert len(each["tokens"]) == len(each["log_probs"]) == 6
+        assert each["finish_reason"] == "length" and each["text"]
+
+
+def test_standard_input_is_read_and_texts_are_printed(ask, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"abc de\ngh\n")))
+    blocks = ask().strip().split("\n\n")
+    assert len(blocks) == 2 and blocks[0].startswith("abc de ")
+
+
+def test_a_conversation_ends_with_the_input(ask, monkeypatch):
+    typed = iter(["abc de", ""])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+
+    def answer(shown):
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    monkeypatch.setattr("builtins.input", answer)
+    out = ask()
+    assert "Ctrl-D ends" in out and "abc de " in out
+
+
+def test_a_context_that_slides_is_announced(ask):
+    out = ask(prompt="abc de", **{"sampling.max_new_tokens": 60})
+    assert out.startswith("The context of 40 tokens slides")
+    assert "slides" not in ask(prompt="abc de")
+
+
+def test_another_dtype_may_be_asked_for(ask):
+    assert ask(prompt="abc de", dtype="bfloat16").startswith("abc de ")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"prompt": "a", "input": "b"}, "set one of them"),
+        ({"input": "no/such/file"}, "no/such/file cannot be read"),
+        ({"prompt": "a", "step": "9"}, "no checkpoint of step 9"),
+        ({"prompt": "a", "step": "last"}, "must be newest, best or the number"),
+        ({"prompt": "a", "output": "a.txt"}, "must end in .jsonl"),
+        ({"prompt": "a", "batch_size": 0}, "batch_size=0 must be positive"),
+        ({"prompt": "a", "sampling.top_p": 0.0}, "top_p=0.0 must lie in"),
+        ({"prompt": "a", "sampling.temperature": 0.0}, "temperature=0.0 must be pos"),
+        ({"prompt": "a", "sampling.stop_strings": ("",)}, "holds an empty text"),
+        ({"prompt": "a", "init_from": ""}, "Name a run to generate from"),
+        ({"prompt": "a", "init_from": "no/run"}, "no/run is not a run folder"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_refused(ask, values, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        ask(**values)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "holds no prompt"),
+        (b"\n \n", "holds no prompt"),
+        (b"ok\n\xff\n", "p.jsonl:1|p.txt:2: byte 0xff is not UTF-8"),
+        (b'{"text": "a"}\n', r'there is no text "prompt"; the columns are'),
+    ],
+)
+def test_bad_files_of_prompts_are_refused(ask, tmp_path, content, message):
+    path = tmp_path / ("p.jsonl" if content.startswith(b"{") else "p.txt")
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        ask(input=str(path))
+
+
+def test_a_fine_tuned_run_generates_too(ask, finetuned):
+    assert ask(finetuned, prompt="abc de").startswith("abc de ")
+
+
+def test_the_program_generates_from_a_run_that_was_moved(pretrained, tmp_path):
+    moved = tmp_path / "moved"
+    shutil.copytree(pretrained, moved)
+    code, output = run_program(
+        "--config=configs/generate.py",
+        *as_flags({"init_from": moved, "prompt": "abc de", **SHORT}),
+        env={"XDG_CACHE_HOME": str(tmp_path)},
+    )
+    assert code == 0 and output.startswith("abc de "), output

@@ -1,0 +1,84 @@
+"""A run in a notebook."""
+
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from tiny_models import all_logits
+from tiny_run import ROOT
+
+import gpt1_jax
+
+TEXT = "the abcd of efgh and a"
+
+
+@pytest.fixture(scope="module")
+def model(pretrained):
+    return gpt1_jax.load(str(pretrained))
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    code = "import gpt1_jax, sys; print({'jax', 'numpy', 'flax'} & {*sys.modules})"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "set()", done.stderr
+
+
+def test_a_run_folder_is_loaded(model, pretrained):
+    assert model.run.step == 12 and model.config.max_seq_len == 40
+    assert str(pretrained) in repr(model) and "512 tokens" in repr(model)
+    assert gpt1_jax.load(str(pretrained), step=8).run.step == 8
+    assert gpt1_jax.load(str(pretrained), step="best").run.step in (8, 12)
+
+
+def test_an_unknown_step_is_refused(pretrained):
+    with pytest.raises(ValueError, match="step='last' must be newest, best or the num"):
+        gpt1_jax.load(str(pretrained), step="last")
+
+
+def test_logits_are_those_of_each_token(model):
+    ids = model.tokenizer.encode(TEXT)
+    expected = all_logits(model.config, model.params, np.asarray([ids]))[0]
+    assert model.logits(TEXT).shape == (len(ids), 512)
+    np.testing.assert_allclose(model.logits(TEXT), expected, atol=1e-5)
+
+
+def test_next_tokens_are_the_most_likely_ones(model):
+    probs = np.asarray(jax.nn.softmax(model.logits(TEXT)[-1]))
+    found = model.next_tokens(TEXT, k=5)
+    best = np.argsort(-probs)[:5]
+    assert [word for word, _ in found] == [model.tokenizer.decode([i]) for i in best]
+    np.testing.assert_allclose([p for _, p in found], probs[best], rtol=1e-5)
+
+
+def test_hidden_states_end_in_the_one_that_is_scored(model):
+    states = model.hidden_states(TEXT)
+    assert states.shape == (2, len(model.tokenizer.encode(TEXT)), 16)
+    scores = states[-1] @ np.asarray(model.params["wte"]).T
+    np.testing.assert_allclose(scores, model.logits(TEXT), atol=1e-5)
+
+
+def test_texts_are_continued(model):
+    one = model.generate(TEXT, max_new_tokens=5)
+    assert isinstance(one, str) and one
+    assert model.generate([TEXT, "x"], max_new_tokens=5)[0] == one
+    how = dict(max_new_tokens=5, do_sample=True, num_return_sequences=3)
+    several = model.generate(TEXT, **how)
+    assert len(set(several)) == 3
+    assert model.generate([TEXT, "x"], **how)[:3] == several
+    assert model.generate(TEXT, seed=1, **how)[:2] == several[1:]
+
+
+def test_a_text_longer_than_the_context_is_refused(model):
+    with pytest.raises(ValueError, match=r"has 81 tokens; this model reads 40"):
+        model.logits("\n" * 81)
+
+
+def test_a_fine_tuned_run_is_a_language_model_too(finetuned):
+    model = gpt1_jax.load(str(finetuned))
+    assert model.logits(TEXT).shape[1] == model.tokenizer.vocab_size
+    assert model.config.vocab_size == model.tokenizer.vocab_size + 3
+    assert model.generate(TEXT, max_new_tokens=4)
