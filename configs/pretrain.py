@@ -30,6 +30,13 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         job="pretrain",
         preset=preset,  # names the default folder: runs/pretrain/PRESET
         seed=0,  # for initialisation, data order and dropout masks
+        # The folder of any run: start from its weights, with its tokenizer and sizes,
+        # whatever config.tokenizer and the sizes in config.model say. Empty: afresh.
+        init_from="",
+        init_step=-1,  # which of its saved steps; -1: the newest
+        # Take over its optimizer too. Moments, schedule and data go on after its step,
+        # up to train.num_steps, which counts the steps already taken.
+        init_optimizer=False,
         model=config_dict.create(  # sec. 4.1, "Model specifications"
             num_layers=12,
             num_heads=12,
@@ -55,7 +62,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             layer_loop="unrolled",  # or "scan": compiles faster, runs slower
             remat=False,  # recompute activations in the backward pass
         ),
-        tokenizer=config_dict.create(
+        tokenizer=config_dict.create(  # ignored with init_from: that run's is used
             kind="sentencepiece",  # trained on the corpus; or "gpt1": OpenAI's own
             vocab_size=40478,  # entries; for "gpt1" the files decide
             path="",  # a saved tokenizer, or OpenAI's model/ folder for "gpt1"

@@ -15,6 +15,7 @@ from gpt1_jax.config.sections import (
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
+    newer,
     one_of,
     require,
 )
@@ -45,10 +46,14 @@ class PretrainConfig(JobConfig):
     """The configuration of a pre-training run.
 
     `model` stays a plain mapping until the tokenizer has given the vocabulary
-    size; `model_config` then makes the typed view.
+    size; `model_config` then makes the typed view. With `init_from`, sizes and
+    vocabulary are those of that run (`gpt1_jax.training.start`).
     """
 
     seed: int
+    init_from: str = dataclasses.field(metadata=newer(""))
+    init_step: int = dataclasses.field(metadata=newer(-1))
+    init_optimizer: bool = dataclasses.field(metadata=newer(False))
     model: Mapping[str, Any]
     tokenizer: TokenizerConfig
     data: DataConfig
@@ -61,6 +66,18 @@ class PretrainConfig(JobConfig):
     def __post_init__(self):
         _check_seed("seed", self.seed)
         self.model_config(self.tokenizer.vocab_size)
+        require(
+            bool(self.init_from) or (self.init_step == -1 and not self.init_optimizer),
+            f"config.init_step={self.init_step} and config.init_optimizer="
+            f"{self.init_optimizer} are about a run to start from; name its folder "
+            "with --config.init_from=FOLDER.",
+        )
+        require(
+            not (self.init_from and self.tokenizer.path),
+            f"config.init_from={self.init_from!r} and config.tokenizer.path="
+            f"{self.tokenizer.path!r}: a run that starts from another one uses its "
+            "tokenizer; leave out one of them.",
+        )
         num_steps, warmup = self.train.num_steps, self.optimizer.warmup_steps
         require(
             not 0 < num_steps <= warmup,

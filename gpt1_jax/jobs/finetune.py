@@ -67,6 +67,7 @@ class Setting:
     steps_per_epoch: int
     num_steps: int
     accumulation_steps: int
+    shapes: TrainState
     step: Step
     predict: Predictor
 
@@ -224,6 +225,7 @@ def _set_up(
         steps_per_epoch=steps_per_epoch,
         num_steps=num_steps,
         accumulation_steps=parts,
+        shapes=shapes,
         step=jit_step(step, mesh, shapes),
         predict=Predictor(model, head, mesh, config.eval.batch_size, padding),
     )
@@ -302,8 +304,9 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
         mesh=mesh,
         seed=seed,
         num_steps=setting.num_steps,
+        shapes=setting.shapes,
         init=_init(model, setting.head, setting.optimizer, layers),
-        init_arguments=(jax.random.key(seed), source.params),
+        init_arguments=lambda: (jax.random.key(seed), source.params),
         step=setting.step,
         batches=TrainBatches(
             data.train.encoded,

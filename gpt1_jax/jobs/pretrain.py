@@ -1,5 +1,6 @@
 """The pre-training job: from text to a trained model (sec. 3.1)."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,7 +19,6 @@ from gpt1_jax.evaluation.validation import (
     loss_metrics,
 )
 from gpt1_jax.model import costs
-from gpt1_jax.model.language_model import init_params
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
@@ -29,7 +29,7 @@ from gpt1_jax.runs.checkpoints import LOWEST_LOSS
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Throughput
-from gpt1_jax.training import loop
+from gpt1_jax.training import loop, start
 from gpt1_jax.training.fit import (
     Plan,
     accumulation_steps,
@@ -38,7 +38,7 @@ from gpt1_jax.training.fit import (
     fit,
 )
 from gpt1_jax.training.optimizer import make_optimizer
-from gpt1_jax.training.state import TrainState, init_state
+from gpt1_jax.training.start import Source
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
 _BUILTIN_WARNING = """\
@@ -64,16 +64,17 @@ def run(config: PretrainConfig, workdir: str) -> None:
     """
     folder = run_folder.locate(workdir)
     with lock.owned(folder):
+        config, source = start.resolve(config, folder)
         config = run_folder.begin(folder, config)
         devices.configure(config.train.matmul_precision, config.train.compilation_cache)
-        plan = _plan(config, folder)
+        plan = _plan(config, folder, source)
         fit(plan)
         if is_main_process():
             picture = figures.plot_loss(folder, "loss", "nats per token")
             say(f"Done: {plan.num_steps:,} steps, in {folder}.\nLoss curve: {picture}")
 
 
-def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
+def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> Plan:
     """Prepares the corpus and decides everything about the run."""
     mesh = make_mesh()
     check_batches(config.train, config.eval.batch_size, mesh)
@@ -84,22 +85,21 @@ def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
     corpus, tokenizer = corpora.prepare(
         config.data,
         config.tokenizer,
-        own_tokenizer=run_folder.own_tokenizer(folder),
+        own_tokenizer=_own_tokenizer(folder, source),
         progress=is_main_process(),
     )
     model = config.model_config(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
+    start.check_end(source, num_steps)
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(config.train, model, mesh)
-
-    def init(key: jax.Array) -> TrainState:
-        return init_state(init_params(model, key), optimizer)
-
-    key = jax.random.key(config.seed)
+    shapes = start.state_shapes(model, optimizer)
     step = make_pretrain_step(model, optimizer, parts)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
     run_folder.write(folder, config, tokenizer)
     say(_description(config, model, corpus, num_steps, parts, folder))
+    if source:
+        say(start.describe(source, num_steps))
     return Plan(
         config=config,
         folder=folder,
@@ -107,9 +107,10 @@ def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
         mesh=mesh,
         seed=config.seed,
         num_steps=num_steps,
-        init=init,
-        init_arguments=(key,),
-        step=jit_step(step, mesh, jax.eval_shape(init, key)),
+        shapes=shapes,
+        init=start.make_init(config, model, optimizer),
+        init_arguments=functools.partial(start.init_arguments, config, source),
+        step=jit_step(step, mesh, shapes),
         batches=windows.TrainWindows(
             open_split(corpus, "train"),
             model.max_seq_len,
@@ -123,6 +124,12 @@ def _plan(config: PretrainConfig, folder: epath.Path) -> Plan:
         best=LOWEST_LOSS,
         throughput=_throughput(config, model),
     )
+
+
+def _own_tokenizer(folder: epath.Path, source: Source | None) -> epath.Path | None:
+    """The saved tokenizer that the run must use; None: the configured one."""
+    own = run_folder.own_tokenizer(folder)
+    return source.run.folder / "tokenizer" if source and not own else own
 
 
 def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:

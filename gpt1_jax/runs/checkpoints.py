@@ -37,6 +37,7 @@ from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.manifest import find_damage, write_manifest
+from gpt1_jax.runs.shapes import difference
 
 _MEASURED_FILE = "measured.json"
 # Written after the manifest, by orbax or by `Checkpoints.measured`; so not in it.
@@ -233,18 +234,6 @@ class Checkpoints:
         self._manager.reload()
 
 
-def abstract_state(state: Any, sharding: Any) -> Any:
-    """Shapes and dtypes of a state, placed by `sharding`, as `restore` takes them.
-
-    Args:
-      state: arrays, or their shapes.
-      sharding: a tree like `state`, with the sharding of each array.
-    """
-    return jax.tree.map(
-        lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), state, sharding
-    )
-
-
 @dataclasses.dataclass
 class _LatestAndBest(checkpoint_managers.PreservationPolicy):
     """Which steps to keep; of equally good ones, the earliest.
@@ -278,6 +267,11 @@ class SavedParams(NamedTuple):
     metadata: Mapping[str, Any]
 
 
+def saved_steps(workdir: epath.Path) -> list[int]:
+    """The steps that a run folder holds, in order."""
+    return _saved_steps(workdir / "checkpoints")
+
+
 def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
     """Reads only the parameters, and changes nothing in the run folder.
 
@@ -289,6 +283,39 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
       FileNotFoundError: if there is no such step.
       ValueError: if the step's files are not as they were saved.
     """
+    folder = _sound_checkpoint(workdir, step)
+    saved = _saved_shapes(folder)["params"]
+    target = {
+        "params": jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype), saved)
+    }
+    restored = _restore(folder, target)
+    return SavedParams(int(folder.name), restored.state["params"], restored.metadata)
+
+
+def read_state(workdir: epath.Path, step: int, target: Any) -> Any:
+    """Reads a whole state, and changes nothing in the run folder.
+
+    Args:
+      workdir: a run folder, local or gs://.
+      step: as for `read_params`.
+      target: shapes and dtypes of the state (`jax.ShapeDtypeStruct`).
+
+    Returns:
+      The state as numpy arrays, in the types of `target`.
+
+    Raises:
+      As `read_params`, and a ValueError if the step holds another state.
+    """
+    folder = _sound_checkpoint(workdir, step)
+    if wrong := difference(_saved_shapes(folder), target):
+        raise ValueError(
+            f"The checkpoint {folder} does not hold the state asked for: {wrong}."
+        )
+    return _restore(folder, target).state
+
+
+def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
+    """The folder of a checkpoint whose files are as they were saved."""
     directory = workdir / "checkpoints"
     steps = _saved_steps(directory)
     if not steps:
@@ -311,16 +338,20 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
             f"The checkpoint {folder} is damaged: {problem}. Other steps there: "
             f"{others or 'none'}."
         )
-    reader = _reader()
-    saved = reader.metadata(folder).item_metadata["state"].tree["params"]
-    target = {
-        "params": jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype), saved)
-    }
+    return folder
+
+
+def _restore(folder: epath.Path, target: Any) -> Any:
+    """The part of a checkpoint that `target` names, as numpy, and its metadata."""
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
     state = ocp.args.PyTreeRestore(target, as_numpy, partial_restore=True)
     items = ocp.args.Composite(state=state, metadata=ocp.args.JsonRestore())
-    restored = reader.restore(folder, args=items)
-    return SavedParams(chosen, restored.state["params"], restored.metadata)
+    return _reader().restore(folder, args=items)
+
+
+def _saved_shapes(folder: epath.Path) -> Any:
+    """What is known of each array of a saved state, without reading the arrays."""
+    return _reader().metadata(folder).item_metadata["state"].tree
 
 
 def _saved_steps(directory: epath.Path) -> list[int]:

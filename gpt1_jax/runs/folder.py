@@ -76,7 +76,9 @@ def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
         return
     check_room(folder, _ROOM, "the configuration with the tokenizer")
     write_json(folder / CONFIG_FILE, config.to_dict())
-    if not (folder / "tokenizer").exists():
+    if own_tokenizer(folder) is None:
+        if (folder / "tokenizer").exists():  # of a run that never began
+            (folder / "tokenizer").rmtree()
         tokenizer.save(folder / "tokenizer")
 
 

@@ -12,6 +12,14 @@ from gpt1_jax.config import flatten, upgrade
 
 _WAY_OUT = "Use the saved values, or name another --workdir for a new run."
 
+# Where a run can start from another one, there is a way to what is refused here.
+_LENGTH_KEYS = {"train.num_steps", "train.num_epochs"}
+_FURTHER = (
+    " To train a finished run further, start a new one from it: "
+    "--config.init_from=FOLDER --workdir=NEW (with --config.init_optimizer=True its "
+    "schedule goes on)."
+)
+
 # What may change freely when a run resumes: cadences, cache folders, layer loop, ...
 # A checkpoint's future depends on everything else, so that must stay the same.
 _FREE_KEYS = {
@@ -79,9 +87,11 @@ def refuse_changes(
             f"config.{key} is {now!r}, saved {before!r}"
             for key, (before, now) in changes.items()
         )
+        longer = _LENGTH_KEYS & changes.keys() and "init_optimizer" in current
         raise ValueError(
             f"The checkpoints in {where} belong to another configuration: {listed}. "
             + _WAY_OUT
+            + (_FURTHER if longer else "")
         )
 
 

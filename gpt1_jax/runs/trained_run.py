@@ -17,6 +17,7 @@ from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoints import NEWEST, read_params
+from gpt1_jax.runs.shapes import difference
 
 
 class TrainedRun(NamedTuple):
@@ -81,17 +82,8 @@ def _model(config: PretrainConfig | FinetuneConfig, vocab_size: int) -> ModelCon
 def _check_sizes(run: TrainedRun) -> None:
     """Refuses parameters whose names or shapes are not those of the model."""
     expected = jax.eval_shape(lambda: init_params(run.model, jax.random.key(0)))
-    asked, found = (
-        {
-            jax.tree_util.keystr(path, simple=True, separator="/"): leaf.shape
-            for path, leaf in jax.tree_util.tree_leaves_with_path(params)
-        }
-        for params in (expected, run.language_model)
-    )
-    for name in sorted(asked.keys() | found.keys()):
-        if asked.get(name) != found.get(name):
-            raise ValueError(
-                f"The checkpoint in {run.folder} holds {name} of shape "
-                f"{found.get(name)}; its tokenizer and configuration require "
-                f"{asked.get(name)}. They do not belong together."
-            )
+    if wrong := difference(run.language_model, expected):
+        raise ValueError(
+            f"The checkpoint in {run.folder} holds {wrong}, as its tokenizer and "
+            "configuration require. They do not belong together."
+        )

@@ -20,10 +20,11 @@ from gpt1_jax.parallel.mesh import (
     state_sharding,
     to_global_batch,
 )
-from gpt1_jax.runs.checkpoints import Best, Checkpoints, abstract_state
+from gpt1_jax.runs.checkpoints import Best, Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Records, Throughput
+from gpt1_jax.runs.shapes import abstract_state
 from gpt1_jax.training import loop
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Step
@@ -53,8 +54,9 @@ class Plan:
       mesh: the device mesh.
       seed: for the dropout masks.
       num_steps: updates in the whole run.
-      init: makes the state before the first step, from `init_arguments`.
-      init_arguments: arrays.
+      shapes: the state's shapes and dtypes (`jax.ShapeDtypeStruct`).
+      init: makes the state before the first step, from `init_arguments()`.
+      init_arguments: returns arrays; called only if there is no checkpoint.
       step: the jitted training step, as returned by `jit_step`.
       batches: this host's rows of each batch, by step.
       evaluate: see `gpt1_jax.training.loop`.
@@ -71,8 +73,9 @@ class Plan:
     mesh: jax.sharding.Mesh
     seed: int
     num_steps: int
+    shapes: TrainState
     init: Callable[..., TrainState]
-    init_arguments: tuple[Any, ...]
+    init_arguments: Callable[[], tuple[Any, ...]]
     step: Step
     batches: BatchSource
     evaluate: loop.Evaluate
@@ -96,8 +99,6 @@ def fit(plan: Plan) -> None:
     with contextlib.closing(checkpoints):
         state = _start(plan, checkpoints)
         first_step = int(state.step)
-        if first_step:
-            say(f"Resuming from the checkpoint of step {first_step:,}.")
         records = Records(
             plan.folder,
             first_step,
@@ -121,13 +122,13 @@ def fit(plan: Plan) -> None:
 
 def _start(plan: Plan, checkpoints: Checkpoints) -> TrainState:
     """The state of the newest sound checkpoint, or a fresh one."""
-    shapes = jax.eval_shape(plan.init, *plan.init_arguments)
-    sharding = state_sharding(plan.mesh, shapes)
-    target = abstract_state(shapes, sharding)
+    sharding = state_sharding(plan.mesh, plan.shapes)
+    target = abstract_state(plan.shapes, sharding)
     restored = checkpoints.restore(target, plan.identity.check)
     if restored is not None:
+        say(f"Resuming from the checkpoint of step {int(restored.step):,}.")
         return restored
-    return jax.jit(plan.init, out_shardings=sharding)(*plan.init_arguments)
+    return jax.jit(plan.init, out_shardings=sharding)(*plan.init_arguments())
 
 
 def _on_devices(plan: Plan, first_step: int) -> Iterator[Any]:

@@ -168,11 +168,15 @@ def _stop(run: Run, step: int) -> NoReturn:
 
 
 def _catch_up(run: Run, state: TrainState, stop: StopSignal) -> None:
-    """Runs the evaluation that a stop skipped, as if there had been no stop."""
+    """Runs the evaluation that a stop skipped, as if there had been no stop.
+
+    Also the first one of a run that continues another's steps.
+    """
     step = int(state.step)
     if agree(run.records.recorded(run.checkpoints.best.metric, step)):
         return
     if not _evaluate(run, state, stop):
+        run.checkpoints.save(step, state, run.metadata(step))
         _stop(run, step)
 
 

@@ -14,7 +14,7 @@ from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.trained_run import TrainedRun
 
-_SIZES = ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len")
+SIZES = ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len")
 
 
 def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
@@ -51,7 +51,7 @@ def finetuned_model(source: TrainedRun, overrides: Mapping[str, Any]) -> ModelCo
             f"{source.folder} is a run of the job {source.config.job!r}; fine-tuning "
             "starts from a pre-trained one."
         )
-    sizes = {name: getattr(source.model, name) for name in _SIZES}
+    sizes = {name: getattr(source.model, name) for name in SIZES}
     vocab_size = source.model.vocab_size + NUM_SPECIAL_TOKENS
     return make_model_config({**overrides, **sizes, "vocab_size": vocab_size})
 

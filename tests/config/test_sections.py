@@ -68,6 +68,12 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"eval__sample_top_k": -1}, ["sample_top_k=-1"]),
         ({"checkpoint__keep_latest": 1}, ["keep_latest=1", "2"]),
         ({"seed": -1}, ["seed=-1"]),
+        ({"init_optimizer": True}, ["init_optimizer=True", "init_from=FOLDER"]),
+        ({"init_step": 8}, ["init_step=8", "--config.init_from=FOLDER"]),
+        (
+            {"init_from": "run", "tokenizer__path": "saved"},
+            ["init_from='run'", "tokenizer.path='saved'"],
+        ),
     ],
 )
 def test_impossible_values_are_refused_by_name(overrides, parts):

@@ -157,7 +157,7 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
     for overrides, message in (
         ({"seed": 1}, "config.seed is 1, saved 0"),
         ({"model__embed_dim": 32}, "config.model.embed_dim is 32, saved 16"),
-        ({"train__num_steps": 20}, "config.train.num_steps is 20, saved 12"),
+        ({"train__num_steps": 20}, "num_steps is 20, saved 12.*init_from=FOLDER"),
         ({"tokenizer__vocab_size": 150}, "config.tokenizer.vocab_size is 150"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -14,9 +14,11 @@ from gpt1_jax.runs.checkpoints import (
     NEWEST,
     Best,
     Checkpoints,
-    abstract_state,
     read_params,
+    read_state,
+    saved_steps,
 )
+from gpt1_jax.runs.shapes import abstract_state
 from gpt1_jax.training.state import TrainState
 
 CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)
@@ -208,6 +210,26 @@ def test_params_are_read_as_saved_from_any_step(opened, tmp_path):
         assert saved.step == step and saved.metadata["number"] == step
         jax.tree.map(np.testing.assert_array_equal, saved.params, state_at(step).params)
     assert listing(tmp_path) == before
+
+
+def test_a_state_is_read_as_saved_from_any_step(opened, tmp_path):
+    save_all(opened(), {1: 1.0, 2: 0.5, 3: 2.0})
+    folder = epath.Path(tmp_path)
+    shapes = jax.eval_shape(lambda: state_at(0))
+    before = listing(tmp_path)
+    for asked, step in ((NEWEST, 3), (BEST, 2), (2, 2)):
+        state = read_state(folder, asked, shapes)
+        assert isinstance(state, TrainState)
+        jax.tree.map(np.testing.assert_array_equal, state, state_at(step))
+        assert all(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(state))
+    assert saved_steps(folder) == [2, 3]
+    with pytest.raises(ValueError, match=r"not hold the state .*: opt_state/0/mu of"):
+        wrong = shapes._replace(opt_state=({"nu": shapes.step}, ()))
+        read_state(folder, 2, wrong)
+    assert listing(tmp_path) == before
+    files_of(tmp_path, 3)[-1].unlink()
+    with pytest.raises(ValueError, match=r"3 is damaged.*Other steps there: \[2\]"):
+        read_state(folder, NEWEST, shapes)
 
 
 def listing(folder):

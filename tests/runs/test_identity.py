@@ -4,7 +4,7 @@ import pytest
 from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.runs.identity import Identity, changed_keys
+from gpt1_jax.runs.identity import Identity, changed_keys, refuse_changes
 
 
 def paper(**overrides):
@@ -29,6 +29,19 @@ def test_changed_keys_name_what_makes_another_run():
         "optimizer.learning_rate": (2.5e-4, 1e-3),
         "seed": (0, 7),
     }
+
+
+def test_a_longer_run_is_shown_the_way():
+    saved = json.loads(json.dumps(paper().to_dict()))
+    longer = paper(train__num_epochs=200.0).to_dict()
+    with pytest.raises(ValueError, match=r"saved 100.0\. Use .*init_from=FOLDER"):
+        refuse_changes(saved, longer, "here")
+    del saved["init_optimizer"], longer["init_optimizer"]  # a job that has no such key
+    for other in (longer, paper(seed=3).to_dict()):
+        saved["job"] = other["job"]
+        with pytest.raises(ValueError, match="another configuration") as raised:
+            refuse_changes(saved, other, "here")
+        assert "init_from=FOLDER" not in str(raised.value)
 
 
 def test_identity_names_the_part_that_differs():

@@ -1,0 +1,187 @@
+"""What a pre-training run starts from: fresh parameters, or those of another run."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+from etils import epath
+
+from gpt1_jax.config import FinetuneConfig, ModelConfig, PretrainConfig, load_saved
+from gpt1_jax.model.language_model import init_params
+from gpt1_jax.runs.checkpoints import read_state, saved_steps
+from gpt1_jax.runs.folder import CONFIG_FILE
+from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.training.optimizer import Optimizer, make_optimizer
+from gpt1_jax.training.state import TrainState, init_state
+from gpt1_jax.training.transfer import SIZES
+
+_WEIGHTS_ALONE = (
+    "leave out --config.init_optimizer=True to start from its weights alone."
+)
+
+
+class Source(NamedTuple):
+    """The run that another one starts from."""
+
+    run: TrainedRun  # its language model: without head and special tokens
+    state: TrainState | None  # numpy, if the optimizer is taken over
+
+
+def resolve(
+    config: PretrainConfig, folder: epath.Path
+) -> tuple[PretrainConfig, Source | None]:
+    """Writes the sizes of the run to start from into the configuration.
+
+    A run that resumes no longer needs the other one: its own folder holds sizes,
+    tokenizer and state.
+
+    Args:
+      config: the run's configuration.
+      folder: the run's folder.
+
+    Returns:
+      The configuration, and the run to start from; None if there is none or if this
+      run resumes.
+
+    Raises:
+      FileNotFoundError: if `config.init_from` is no run, or lacks the step.
+      ValueError: if it is damaged or cannot be continued like this, or the folder holds
+        a run that started from something else.
+    """
+    if not config.init_from:
+        return config, None
+    if not saved_steps(folder):
+        source = _open(config)
+        sizes = dataclasses.asdict(source.run.model)
+        return _with_sizes(config, sizes), source
+    saved = load_saved(folder / CONFIG_FILE)
+    if not (isinstance(saved, PretrainConfig) and saved.init_from):
+        raise ValueError(
+            f"{folder} already holds a run, which did not start from "
+            f"config.init_from={config.init_from!r}; name another --workdir for the "
+            "new one."
+        )
+    sizes = {**saved.model, "vocab_size": saved.tokenizer.vocab_size}
+    return _with_sizes(config, sizes), None
+
+
+def _with_sizes(config: PretrainConfig, sizes: dict[str, Any]) -> PretrainConfig:
+    return dataclasses.replace(
+        config,
+        model={**config.model, **{name: sizes[name] for name in SIZES}},
+        tokenizer=dataclasses.replace(config.tokenizer, vocab_size=sizes["vocab_size"]),
+    )
+
+
+def _open(config: PretrainConfig) -> Source:
+    """Opens the run to start from, and refuses what cannot be continued."""
+    opened = open_run(config.init_from, config.init_step)
+    run = _language_model(opened)
+    if not config.init_optimizer:
+        return Source(run, None)
+    _check_optimizer(config, opened)
+    state = _read_state(config, run)
+    source = Source(run._replace(params=state.params), state)
+    if config.train.num_steps:
+        check_end(source, config.train.num_steps)
+    return source
+
+
+def _language_model(run: TrainedRun) -> TrainedRun:
+    """A run without what fine-tuning added: head and special tokens."""
+    vocab_size = run.tokenizer.vocab_size
+    params = dict(run.language_model)
+    params["wte"] = params["wte"][:vocab_size]
+    model = dataclasses.replace(run.model, vocab_size=vocab_size)
+    return run._replace(model=model, params=params)
+
+
+def _check_optimizer(config: PretrainConfig, run: TrainedRun) -> None:
+    """Refuses a run whose optimizer cannot be taken over."""
+    if isinstance(run.config, FinetuneConfig):
+        raise ValueError(
+            f"{run.folder} is a fine-tuned run, whose optimizer belongs to its task; "
+            + _WEIGHTS_ALONE
+        )
+    theirs = getattr(run.config, "optimizer", None)  # a converted model has none
+    if theirs and theirs.name != config.optimizer.name:
+        raise ValueError(
+            f"{run.folder} was trained with config.optimizer.name={theirs.name!r}, "
+            f"not {config.optimizer.name!r}, whose moments are others; use the same "
+            f"one, or {_WEIGHTS_ALONE}"
+        )
+
+
+def _read_state(config: PretrainConfig, run: TrainedRun) -> TrainState:
+    """The whole state of an opened run, as numpy arrays."""
+    # The shapes are the same whatever the schedule.
+    constant = dataclasses.replace(config.optimizer, schedule="constant")
+    shapes = state_shapes(run.model, make_optimizer(constant, num_steps=1))
+    try:
+        return read_state(run.folder, run.step, shapes)
+    except ValueError as error:
+        raise ValueError(
+            f"{run.folder} holds weights, but no moments with which the optimizer "
+            f"could go on; {_WEIGHTS_ALONE} ({error})"
+        ) from error
+
+
+def check_end(source: Source | None, num_steps: int) -> None:
+    """Refuses a run that takes over an optimizer and would end where that stands.
+
+    Raises:
+      ValueError: naming both steps.
+    """
+    if source is None or source.state is None:
+        return
+    run = source.run
+    if num_steps <= run.step:
+        raise ValueError(
+            f"The run ends at step {num_steps:,}, but with config.init_optimizer=True "
+            f"it goes on from step {run.step:,} of {run.folder}, so there is nothing "
+            f"to do; raise config.train.num_steps above {run.step}."
+        )
+
+
+def state_shapes(model: ModelConfig, optimizer: Optimizer) -> TrainState:
+    """Shapes and dtypes of a train state."""
+    return jax.eval_shape(
+        lambda: init_state(init_params(model, jax.random.key(0)), optimizer)
+    )
+
+
+def make_init(
+    config: PretrainConfig, model: ModelConfig, optimizer: Optimizer
+) -> Callable[[Any], TrainState]:
+    """Makes the function from `init_arguments` to the state before the first step.
+
+    Without `config.init_from` that is a fresh state. With it, the parameters are the
+    other run's; moments and counters are fresh, or the other run's too, so that the
+    schedule and the data go on after its step.
+    """
+
+    def init(start: Any) -> TrainState:
+        if config.init_optimizer:
+            return start
+        params = start if config.init_from else init_params(model, start)
+        return init_state(params, optimizer)
+
+    return init
+
+
+def init_arguments(config: PretrainConfig, source: Source | None) -> tuple[Any]:
+    """What `make_init`'s function takes: a key, parameters or a whole state."""
+    if not config.init_from:
+        return (jax.random.key(config.seed),)
+    source = source or _open(config)  # if all that a run had saved is gone
+    return (source.run.params if source.state is None else source.state,)
+
+
+def describe(source: Source, num_steps: int) -> str:
+    """A line on what the run starts from."""
+    run = source.run
+    start = f"Start: step {run.step:,} of {run.folder}, with its tokenizer and sizes"
+    if source.state is None:
+        return f"{start}; the optimizer is new"
+    return f"{start} and its optimizer: {num_steps - run.step:,} steps to go"

@@ -1,0 +1,319 @@
+"""Runs that start from another run: what goes along, what is refused, and resuming."""
+
+import dataclasses
+import json
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from etils import epath
+from tiny_run import metrics_without_times, saved_state, stop_after
+from tiny_tasks import finetune_config
+
+from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.data import corpus as corpora
+from gpt1_jax.data import tokenizers
+from gpt1_jax.jobs import finetune, pretrain
+from gpt1_jax.runs.checkpoints import Checkpoints
+from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.training import fit, start
+from gpt1_jax.training.signals import Stopped
+
+SIZES = {"model__max_seq_len": 40}  # of `pretrained`
+
+
+@pytest.fixture
+def from_run(tiny_config, pretrained):
+    """A function from overrides to a configuration that starts from a tiny run."""
+
+    def make(**overrides):
+        return tiny_config(**{"init_from": str(pretrained), **overrides})
+
+    return make
+
+
+@pytest.fixture
+def new_text(tmp_path):
+    """Text with other words, for the tokenizer of the old ones."""
+    lines = "\n".join(f"bad cafe {n % 7} face the deed." for n in range(600))
+    (tmp_path / "new.txt").write_text(lines)
+    return {"data__train": str(tmp_path / "new.txt"), "data__valid_fraction": 0.1}
+
+
+def state_before_the_first_step(monkeypatch, config, folder):
+    """What `fit` would begin with, as a flat dict of numpy arrays."""
+    states = []
+
+    def begin(plan):
+        checkpoints = Checkpoints(plan.folder, plan.config.checkpoint, plan.best)
+        states.append(fit._start(plan, checkpoints))
+        checkpoints.close()
+        raise Stopped("far enough")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain, "fit", begin)
+        with pytest.raises(Stopped):
+            pretrain.run(config, str(folder))
+    leaves = jax.tree_util.tree_leaves_with_path(states[0])
+    return {jax.tree_util.keystr(p, simple=True): np.asarray(x) for p, x in leaves}
+
+
+def saved(folder, step):
+    """The same of a checkpoint."""
+    return {
+        name.replace("']['", "").replace("['", "").replace("']", "").replace("[", "")
+        .replace("]", ""): value
+        for name, value in saved_state(folder, step).items()
+    }  # fmt: skip
+
+
+def listing(folder):
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path): path.stat().st_mtime_ns for path in files}
+
+
+def test_weights_go_along_bit_for_bit_and_nothing_else(
+    from_run, pretrained, tmp_path, monkeypatch
+):
+    before = listing(pretrained)
+    config = from_run(init_step=8)
+    state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
+    source = saved(pretrained, 8)
+    assert state.keys() == source.keys()
+    for name, value in state.items():
+        fresh = 0 if not name.startswith("params") else source[name]
+        np.testing.assert_array_equal(value, fresh, err_msg=name)
+    assert listing(pretrained) == before
+
+
+@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+def test_the_optimizer_goes_along_bit_for_bit(
+    tiny_config, from_run, pretrained, tmp_path, monkeypatch, name
+):
+    source = pretrained
+    if name == "adamw":
+        source = tmp_path / "source"
+        pretrain.run(tiny_config(optimizer__name=name, **SIZES), str(source))
+    config = from_run(
+        init_from=str(source),
+        init_optimizer=True,
+        optimizer__name=name,
+        optimizer__schedule="cosine_after_warmup",
+        train__num_steps=20,
+    )
+    state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
+    np.testing.assert_equal(state, saved(source, 12))
+    assert state["step"] == 12
+
+
+def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
+    from_run, pretrained, tmp_path, capsys
+):
+    folder = tmp_path / "run"
+    pretrain.run(from_run(init_step=8, init_optimizer=True), str(folder))
+    out = capsys.readouterr().out
+    assert f"Start: step 8 of {pretrained}" in out and "4 steps to go" in out
+    assert "Resuming" not in out
+    np.testing.assert_equal(saved_state(folder, 12), saved_state(pretrained, 12))
+    rest = [r for r in metrics_without_times(pretrained) if r["step"] > 8]
+    found = metrics_without_times(folder)
+    assert [r for r in found if r["step"] > 8] == rest
+    assert [r["step"] for r in found if r["step"] <= 8] == [8]  # its validation loss
+
+
+def test_the_schedule_goes_on_at_the_sources_step_and_ends_at_num_steps(
+    from_run, tmp_path
+):
+    """The released cosine over 24 steps, from step 12; and its own warm-up without."""
+    peak = from_run().optimizer.learning_rate
+
+    def rates(name, **overrides):
+        pretrain.run(from_run(log__every_steps=1, **overrides), str(tmp_path / name))
+        records = read_metrics(tmp_path / name / "metrics.jsonl")
+        return {r["step"]: r["learning_rate"] for r in records if "loss" in r}
+
+    longer = rates("longer", init_optimizer=True, train__num_steps=24)
+    cosine = {t + 1: peak * (1 + np.cos(np.pi * t / 24)) / 2 for t in range(12, 24)}
+    assert longer == pytest.approx(cosine, rel=1e-4)
+    afresh = rates("afresh", train__num_steps=6)
+    cosine = {t + 1: peak * (1 + np.cos(np.pi * t / 6)) / 2 for t in range(3, 6)}
+    assert afresh == pytest.approx({1: 0.0, 2: peak / 2, 3: peak, **cosine}, rel=1e-4)
+
+
+def test_sizes_and_tokenizer_are_the_sources_on_any_text(
+    from_run, pretrained, new_text, tmp_path
+):
+    folder = tmp_path / "run"
+    config = from_run(
+        model__num_layers=3,
+        model__max_seq_len=24,
+        model__resid_dropout=0.3,
+        tokenizer__vocab_size=100,
+        train__num_steps=4,
+        **new_text,
+    )
+    pretrain.run(config, str(folder))
+    source, run = open_run(str(pretrained)), open_run(str(folder))
+    written = json.loads((folder / "config.json").read_text())
+    for name in ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len"):
+        assert written["model"][name] == getattr(source.model, name)
+    assert written["model"]["resid_dropout"] == 0.3
+    assert written["tokenizer"]["vocab_size"] == source.tokenizer.vocab_size
+    assert run.tokenizer.fingerprint == source.tokenizer.fingerprint
+    assert run.step == 4
+
+
+def test_it_resumes_after_its_source_was_deleted(
+    from_run, pretrained, tmp_path, monkeypatch
+):
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    config = from_run(init_from=str(source), init_optimizer=True, init_step=8)
+    folder = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        stop_after(patch, 10)
+        with pytest.raises(Stopped):
+            pretrain.run(config, str(folder))
+    shutil.rmtree(source)
+    pretrain.run(config, str(folder))
+    np.testing.assert_equal(saved_state(folder, 12), saved_state(pretrained, 12))
+    with pytest.raises(ValueError, match=r"config.init_from is 'other', saved '.*so"):
+        pretrain.run(dataclasses.replace(config, init_from="other"), str(folder))
+    with pytest.raises(ValueError, match=r"init_optimizer is False, saved True"):
+        again = from_run(init_from=str(source), init_step=8)
+        pretrain.run(again, str(folder))
+    for path in (folder / "checkpoints").iterdir():
+        path.rename(path.with_name(f"{path.name}.orbax-checkpoint-tmp"))  # killed
+    with pytest.raises(FileNotFoundError, match="source is not a run folder"):
+        pretrain.run(config, str(folder))
+
+
+def test_a_stop_in_its_first_evaluation_saves_the_step(from_run, tmp_path, monkeypatch):
+    config = from_run(init_step=8, init_optimizer=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(pretrain, "Validation", lambda *_: lambda params, stopped: None)
+        with pytest.raises(Stopped, match="step 8 is saved"):
+            pretrain.run(config, str(tmp_path))
+    assert (tmp_path / "checkpoints" / "8" / "manifest.json").exists()
+
+
+def test_a_tokenizer_of_a_run_that_never_began_is_replaced(
+    tiny_config, from_run, pretrained, tmp_path, monkeypatch
+):
+    other = tiny_config(tokenizer__vocab_size=400, **SIZES)
+    state_before_the_first_step(monkeypatch, other, tmp_path)
+    state_before_the_first_step(monkeypatch, from_run(), tmp_path)
+    assert (
+        tokenizers.load(tmp_path / "tokenizer").fingerprint
+        == tokenizers.load(pretrained / "tokenizer").fingerprint
+    )
+
+
+def test_a_fine_tuned_run_gives_its_transformer(
+    from_run, finetuned, tmp_path, monkeypatch
+):
+    config = from_run(init_from=str(finetuned))
+    state = state_before_the_first_step(monkeypatch, config, tmp_path)
+    source = open_run(str(finetuned)).params["transformer"]
+    np.testing.assert_array_equal(state["paramswte"], source["wte"][:-3])
+    assert len(source["wte"]) == len(state["paramswte"]) + 3
+    kernel = source["h_0"]["attn"]["c_attn"]["kernel"]
+    np.testing.assert_array_equal(state["paramsh_0attnc_attnkernel"], kernel)
+
+
+def test_fine_tuning_starts_from_the_result(
+    from_run, finetune_base, new_text, tmp_path
+):
+    pretrain.run(from_run(train__num_steps=4, **new_text), str(tmp_path / "run"))
+    base = {**finetune_base, "init_from": str(tmp_path / "run")}
+    config = finetune_config("sst2", base, train__num_steps=2, train__num_epochs=0)
+    finetune.run(config, str(tmp_path / "task"))
+    assert json.loads((tmp_path / "task/results.json").read_text())["init_step"] == 4
+
+
+@pytest.fixture
+def weights_alone(pretrained, tmp_path):
+    """A run folder with parameters and nothing else, as a conversion leaves it."""
+    folder = tmp_path / "weights"
+    shutil.copytree(pretrained, folder, ignore=shutil.ignore_patterns("checkpoints"))
+    run = open_run(str(pretrained))
+    checkpoints = Checkpoints(epath.Path(folder), CheckpointConfig(1, 2, 0))
+    record = {"tokenizer": run.tokenizer.fingerprint}
+    checkpoints.save(0, {"params": run.params}, record)
+    checkpoints.close()
+    return folder
+
+
+def test_weights_alone_are_enough_but_hold_no_moments(
+    from_run, weights_alone, pretrained, tmp_path, monkeypatch
+):
+    config = from_run(init_from=str(weights_alone))
+    state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
+    np.testing.assert_array_equal(
+        state["paramswte"], saved(pretrained, 12)["paramswte"]
+    )
+    with pytest.raises(ValueError, match=r"weights.* no moments .*init_optimizer=True"):
+        pretrain.run(dataclasses.replace(config, init_optimizer=True), str(tmp_path))
+
+
+def damage(folder):
+    path = next((folder / "checkpoints/12/state/d").iterdir())
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"init_from": "no/such/run"}, r"no/such/run is not a run folder"),
+        ({"init_step": 7}, r"has no checkpoint of step 7; it has \[8, 12\]"),
+        ({"init_optimizer": True}, r"ends at step 12, .* from step 12 .*above 12"),
+        (
+            {"init_optimizer": True, "train__num_steps": 9, "init_step": 8}
+            | {"optimizer__name": "adamw"},
+            r"optimizer.name='released_adam', not 'adamw'.*init_optimizer=True",
+        ),
+    ],
+    ids=["folder", "step", "end", "optimizer"],
+)
+def test_what_cannot_be_continued_is_refused_before_the_corpus_is_read(
+    from_run, tmp_path, monkeypatch, overrides, message
+):
+    monkeypatch.setattr(corpora, "prepare", lambda *_, **__: pytest.fail("it began"))
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        pretrain.run(from_run(**overrides), str(tmp_path))
+
+
+def test_an_end_in_epochs_is_checked_too(from_run, tmp_path):
+    epochs = {"train__num_steps": 0, "train__num_epochs": 0.1}
+    with pytest.raises(ValueError, match=r"ends at step \d+, .* nothing to do"):
+        config = from_run(init_optimizer=True, optimizer__warmup_steps=0, **epochs)
+        pretrain.run(config, str(tmp_path))
+
+
+def test_a_damaged_or_fine_tuned_source_is_refused(
+    from_run, pretrained, finetuned, tmp_path
+):
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    damage(source)
+    with pytest.raises(ValueError, match=r"12 is damaged.*Other steps there: \[8\]"):
+        pretrain.run(from_run(init_from=str(source)), str(tmp_path / "run"))
+    with pytest.raises(ValueError, match=r"fine-tuned run, .* its weights alone"):
+        config = from_run(init_from=str(finetuned), init_optimizer=True)
+        pretrain.run(config, str(tmp_path / "run"))
+
+
+def test_a_folder_that_holds_another_run_is_refused(from_run, pretrained, tmp_path):
+    """Its own source among them."""
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    before = listing(source)
+    with pytest.raises(ValueError, match=r"already holds a run.*another --workdir"):
+        pretrain.run(from_run(init_from=str(source)), str(source))
+    assert listing(source) == before
+
+
+def test_resolve_leaves_a_run_without_a_source_alone(tiny_config, tmp_path):
+    config = tiny_config()
+    assert start.resolve(config, epath.Path(tmp_path)) == (config, None)
