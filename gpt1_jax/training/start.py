@@ -181,7 +181,7 @@ def init_arguments(config: PretrainConfig, source: Source | None) -> tuple[Any]:
 def describe(source: Source, num_steps: int) -> str:
     """A line on what the run starts from."""
     run = source.run
-    start = f"Start: step {run.step:,} of {run.folder}, with its tokenizer and sizes"
+    start = f"Start: step {run.step:,} of {run.folder}, with its tokenizer, sizes and"
     if source.state is None:
-        return f"{start}; the optimizer is new"
-    return f"{start} and its optimizer: {num_steps - run.step:,} steps to go"
+        return f"{start} weights; the optimizer is new"
+    return f"{start} optimizer; {num_steps - run.step:,} steps to go"
