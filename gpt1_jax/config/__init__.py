@@ -9,6 +9,7 @@ value and a way out.
 
 from gpt1_jax.config.jobs import (
     JOBS,
+    ConvertConfig,
     FinetuneConfig,
     GenerateConfig,
     JobConfig,
@@ -44,6 +45,7 @@ __all__ = [
     "DTYPES",
     "JOBS",
     "CheckpointConfig",
+    "ConvertConfig",
     "CustomTaskConfig",
     "DataConfig",
     "EvalConfig",

@@ -204,12 +204,40 @@ class GenerateConfig(JobConfig):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class ConvertConfig(JobConfig):
+    """The configuration for converting a model to another format.
+
+    `model` holds what is not a size; in a run folder that was made, the sizes too.
+    """
+
+    target: str
+    init_from: str
+    step: str
+    model: Mapping[str, Any]
+
+    def __post_init__(self):
+        one_of("target", self.target, ("run", "huggingface", "openai"))
+        require(
+            bool(self.init_from),
+            "Name what to convert with --config.init_from=DIR: a run folder, OpenAI's "
+            "model/ folder or a Hugging Face folder.",
+        )
+        make_model_config({**_SMALLEST, **self.model})
+
+
+# Stands in for the sizes that are not known before the source is read.
+_SMALLEST = dict(
+    vocab_size=1, num_layers=1, num_heads=1, embed_dim=1, mlp_dim=1, max_seq_len=2
+)
+
 # A job is a file in configs/, a file in jobs/ and a line here.
 JOBS: Mapping[str, type[JobConfig]] = {
     "pretrain": PretrainConfig,
     "finetune": FinetuneConfig,
     "predict": PredictConfig,
     "generate": GenerateConfig,
+    "convert": ConvertConfig,
 }
 
 

@@ -35,6 +35,19 @@ def has_begun(folder: epath.Path) -> bool:
     return saved or (folder / RESULTS_FILE).exists()
 
 
+def refuse_used(folder: epath.Path) -> None:
+    """Refuses a folder to be made anew that holds anything.
+
+    Raises:
+      FileExistsError: if it does.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(
+            f"{folder} is not empty, and nothing in it is overwritten; name another "
+            "--workdir."
+        )
+
+
 def begin(folder: epath.Path, config: Config) -> Config:
     """Makes a run folder, or checks that the run in it may continue.
 

@@ -1,22 +1,27 @@
 """A run folder to start from: its model, tokenizer and parameters."""
 
+import contextlib
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 from etils import epath
 
 from gpt1_jax.config import (
+    CheckpointConfig,
     FinetuneConfig,
+    JobConfig,
     ModelConfig,
-    PretrainConfig,
     load_saved,
     make_model_config,
 )
 from gpt1_jax.data import tokenizers
+from gpt1_jax.data.files import whole_folder
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoints import NEWEST, read_params
+from gpt1_jax.runs.checkpoints import NEWEST, Checkpoints, read_params
+from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.shapes import difference
 
 
@@ -72,7 +77,38 @@ def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
     return run
 
 
-def _model(config: PretrainConfig | FinetuneConfig, vocab_size: int) -> ModelConfig:
+def save_params(
+    workdir: str, params: Params, tokenizer: Tokenizer, config: JobConfig, step: int = 0
+) -> None:
+    """Makes a run folder that `open_run` and every job accept, whole or not at all.
+
+    Args:
+      workdir: the folder to make, local or gs://.
+      params: the parameters, as the job of the configuration has them.
+      tokenizer: their tokenizer.
+      config: the resolved configuration, with the model's sizes.
+      step: the step to save them as.
+
+    Raises:
+      FileExistsError: if the folder is there and not empty; nothing in it is touched.
+      OSError: if the disk has no room.
+    """
+    target = run_folder.locate(workdir)
+    run_folder.refuse_used(target)
+    identity = Identity(config.to_dict(), tokenizer.fingerprint, data_fingerprint="")
+    with contextlib.ExitStack() as stack:
+        if "://" not in workdir:  # remote folders cannot be renamed
+            target = epath.Path(stack.enter_context(whole_folder(Path(target))))
+        target.mkdir(parents=True, exist_ok=True)
+        run_folder.write(target, config, tokenizer)
+        checkpoints = Checkpoints(target, CheckpointConfig(1, 2, 0))
+        try:
+            checkpoints.save(step, {"params": params}, identity.metadata(step))
+        finally:
+            checkpoints.close()
+
+
+def _model(config: Any, vocab_size: int) -> ModelConfig:
     """The model of a run; a fine-tuned one has the special tokens too."""
     if isinstance(config, FinetuneConfig):
         vocab_size += NUM_SPECIAL_TOKENS

@@ -46,10 +46,10 @@ def finetuned_model(source: TrainedRun, overrides: Mapping[str, Any]) -> ModelCo
     Raises:
       ValueError: if the run was itself fine-tuned.
     """
-    if source.config.job != "pretrain":
+    if isinstance(source.config, FinetuneConfig):
         raise ValueError(
             f"{source.folder} is a run of the job {source.config.job!r}; fine-tuning "
-            "starts from a pre-trained one."
+            "starts from a pre-trained or converted one."
         )
     sizes = {name: getattr(source.model, name) for name in SIZES}
     vocab_size = source.model.vocab_size + NUM_SPECIAL_TOKENS

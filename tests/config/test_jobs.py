@@ -15,6 +15,7 @@ FIRST = {
     "finetune": {"init_from": "run"},
     "predict": {"init_from": "run", "text": "a"},
     "generate": {"init_from": "run"},
+    "convert": {"init_from": "run"},
 }
 
 

@@ -1,0 +1,47 @@
+"""A model in another format: to and from OpenAI's and Hugging Face's.
+
+    python -m gpt1_jax.main --config=configs/convert.py:huggingface \
+        --config.init_from=runs/pretrain/quickstart --workdir=exported/gpt1
+
+The source is a run folder, OpenAI's model/ folder or a Hugging Face folder; its files
+tell which. --workdir names the folder to make, which must not exist or be empty.
+
+Presets:
+  run          a run folder, from which every job can start (the default).
+  huggingface  a folder for transformers.
+  openai       shards in the layout of OpenAI's release.
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config(preset: str = "run") -> ml_collections.ConfigDict:
+    """The configuration for converting a model."""
+    if preset not in ("run", "huggingface", "openai"):
+        raise ValueError(
+            f"configs/convert.py has no preset {preset!r}; "
+            "choose one of run, huggingface, openai."
+        )
+    return config_dict.create(
+        job="convert",
+        preset=preset,
+        target=preset,  # the format to write
+        init_from="",  # the folder to convert
+        # Of a run folder: "newest", "best", a saved step, or "all" that are saved, each
+        # in a folder of its own, step-N.
+        step="newest",
+        # What a run folder says beside the sizes; configs/pretrain.py explains it.
+        model=config_dict.create(
+            embed_dropout=0.1,
+            attn_dropout=0.1,
+            resid_dropout=0.1,
+            embed_dropout_on="sum",
+            attention_impl="blocked",
+            softmax_rows="tokens",
+            loss_chunk=0,
+            dtype="float32",
+            layer_loop="unrolled",
+            remat=False,
+        ),
+    ).lock()

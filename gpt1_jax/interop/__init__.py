@@ -1,0 +1,1 @@
+"""Weights in other formats: OpenAI's shards and Hugging Face folders."""

@@ -1,0 +1,224 @@
+"""Folders of Hugging Face's openai-gpt models: config.json and the weights.
+
+What transformers cannot hold exactly is refused by name: another width of the MLP, a
+bias of the classes, pairs in both orders.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from etils import epath
+
+from gpt1_jax.config import ModelConfig, read_json
+from gpt1_jax.data.files import write_json
+from gpt1_jax.interop import names, weight_files
+from gpt1_jax.interop.names import Sizes, Weights
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.ops.layer_norm import EPSILON
+
+CONFIG_FILE = "config.json"
+MODEL_TYPE = "openai-gpt"
+
+_PREFIX = "transformer."
+_TIED = "lm_head.weight"  # the token embedding again
+_PAD = 0  # any id but the extract token, which has to be the last that is not padding
+_SIZES = {
+    "vocab_size": "vocab_size",
+    "num_layers": "n_layer",
+    "num_heads": "n_head",
+    "embed_dim": "n_embd",
+    "max_seq_len": "n_positions",
+}
+_FIXED = {
+    "model_type": MODEL_TYPE,
+    "afn": "gelu",
+    "layer_norm_epsilon": EPSILON,
+    "tie_word_embeddings": True,
+}
+
+
+class FinetunedHead(NamedTuple):
+    """The linear layer of a fine-tuned model, and what its task does with it."""
+
+    kernel: np.ndarray  # [D, K]; of choices [D, 1]
+    bias: np.ndarray
+    transform: str  # the task's, as in `gpt1_jax.tasks.task`
+    labels: tuple[str, ...]  # empty if they are scores
+
+
+class Target(NamedTuple):
+    """The class of transformers that holds a model, and what it has beside GPT."""
+
+    architecture: str
+    arrays: Mapping[str, np.ndarray]
+    settings: Mapping[str, Any]  # further keys of config.json
+
+
+def read(folder: epath.Path) -> Weights:
+    """Reads a pre-trained openai-gpt model.
+
+    Raises:
+      FileNotFoundError: if a file is missing.
+      ImportError: if the weights need torch, and it is not installed.
+      ValueError: if it is another kind of model, or names or shapes are not those that
+        config.json implies.
+    """
+    sizes = _read_sizes(folder / CONFIG_FILE)
+    held = _without_tied(folder, _without_prefix(weight_files.read(folder)))
+    table = names.tensors(sizes)
+    _check_names(folder, {tensor.hugging_face for tensor in table}, set(held))
+    for tensor in table:
+        found = held[tensor.hugging_face].shape
+        if found != tensor.shape:
+            raise ValueError(
+                f"{folder}: {tensor.hugging_face} has the shape {found}; "
+                f"{CONFIG_FILE} requires {tensor.shape}."
+            )
+    flat = {tensor.name: held[tensor.hugging_face] for tensor in table}
+    return Weights(sizes, names.unflatten(flat))
+
+
+def write(folder: epath.Path, model: ModelConfig, params: Params, to: Target) -> None:
+    """Writes config.json and model.safetensors into an existing folder.
+
+    Args:
+      folder: where to.
+      model: the configuration of the language model.
+      params: its parameters.
+      to: what `find_target` returned for it.
+    """
+    write_json(folder / CONFIG_FILE, {**_settings(model, to), **to.settings})
+    flat = names.flatten(params)
+    arrays = {
+        _PREFIX + tensor.hugging_face: flat[tensor.name]
+        for tensor in names.tensors(Sizes.of(model))
+    }
+    weight_files.write(folder, {**arrays, **to.arrays})
+
+
+def find_target(model: ModelConfig, head: FinetunedHead | None) -> Target:
+    """The class of transformers that computes what a model does.
+
+    Raises:
+      ValueError: if none does; names the part that has no place.
+    """
+    if model.mlp_dim != 4 * model.embed_dim:
+        raise ValueError(
+            f"config.model.mlp_dim={model.mlp_dim} has no place in transformers' "
+            f"{MODEL_TYPE}, whose MLP is 4 * embed_dim={4 * model.embed_dim} wide; "
+            "OpenAI's format holds it (configs/convert.py:openai)."
+        )
+    if head is None:
+        return Target("OpenAIGPTLMHeadModel", {}, {})
+    if head.transform == "multiple_choice":
+        return Target(
+            "OpenAIGPTDoubleHeadsModel",
+            {
+                "multiple_choice_head.summary.weight": head.kernel.T,
+                "multiple_choice_head.summary.bias": head.bias,
+            },
+            {"num_labels": 1},
+        )
+    return _classifier(head)
+
+
+def _classifier(head: FinetunedHead) -> Target:
+    """One text or pair, read once: `score.weight` at the last token, without bias."""
+    architecture = "OpenAIGPTForSequenceClassification"
+    if head.transform == "similarity":
+        raise ValueError(
+            "This model adds up its states for both orders of a pair; transformers' "
+            f"{architecture} reads one sequence. It has no place there."
+        )
+    if np.any(head.bias):
+        shown = np.array2string(head.bias, precision=4)
+        raise ValueError(
+            f"The bias of the fine-tuned head, {shown}, has no place in transformers' "
+            f"{architecture}, which has none; without it labels would differ."
+        )
+    labels = head.labels or tuple(f"LABEL_{i}" for i in range(head.kernel.shape[1]))
+    settings = {
+        "id2label": {str(number): label for number, label in enumerate(labels)},
+        "label2id": {label: number for number, label in enumerate(labels)},
+        "pad_token_id": _PAD,
+    }
+    return Target(architecture, {"score.weight": head.kernel.T}, settings)
+
+
+def _settings(model: ModelConfig, to: Target) -> dict[str, Any]:
+    """The keys of the published config.json."""
+    return {
+        "model_type": MODEL_TYPE,
+        "architectures": [to.architecture],
+        **{theirs: getattr(model, ours) for ours, theirs in _SIZES.items()},
+        "n_ctx": model.max_seq_len,
+        "n_special": 0,
+        "afn": "gelu",  # their name for the tanh form, which is ours
+        "attn_pdrop": model.attn_dropout,
+        "embd_pdrop": model.embed_dropout,
+        "resid_pdrop": model.resid_dropout,
+        "initializer_range": 0.02,
+        "layer_norm_epsilon": EPSILON,
+        "predict_special_tokens": True,
+        "summary_type": "cls_index",
+        "summary_use_proj": True,
+        "summary_activation": None,
+        "summary_proj_to_labels": True,
+        "summary_first_dropout": 0.1,
+        "dtype": "float32",
+    }
+
+
+def _read_sizes(path: epath.Path) -> Sizes:
+    config = read_json(path)
+    config.setdefault("model_type", None)  # the others have these values by default
+    for key, value in _FIXED.items():
+        if config.get(key, value) != value:
+            raise ValueError(
+                f"{path}: {key} is {config[key]!r}; GPT-1 has {value!r}, and nothing "
+                "else can be read."
+            )
+    config.setdefault("n_positions", config.get("n_ctx"))
+    found = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
+    for ours, value in found.items():
+        if type(value) is not int or value < 1:
+            raise ValueError(
+                f"{path}: {_SIZES[ours]} is {value!r}, not a positive number."
+            )
+    sizes = {ours: int(value or 0) for ours, value in found.items()}
+    return Sizes(**sizes, mlp_dim=4 * sizes["embed_dim"])
+
+
+def _without_prefix(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Names as in the base model, which has no "transformer."."""
+    return {name.removeprefix(_PREFIX): array for name, array in held.items()}
+
+
+def _without_tied(
+    folder: epath.Path, held: dict[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Leaves out the output matrix, if it is the token embedding."""
+    tokens, output = held.get("tokens_embed.weight"), held.get(_TIED)
+    if output is None or tokens is None:
+        return held
+    if not np.array_equal(tokens, output):
+        raise ValueError(
+            f"{folder}: {_TIED} differs from the token embedding; GPT-1 has one matrix "
+            "for both."
+        )
+    return {name: array for name, array in held.items() if name != _TIED}
+
+
+def _check_names(folder: epath.Path, expected: set[str], found: set[str]) -> None:
+    for problem, keys in (
+        ("lack", sorted(expected - found)),
+        ("have the unknown", sorted(found - expected)),
+    ):
+        if keys:
+            more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+            raise ValueError(
+                f"The weights in {folder} {problem} {', '.join(keys[:5])}{more}; only "
+                "a whole language model without a fine-tuned head, of the sizes in "
+                f"{CONFIG_FILE}, can be read."
+            )

@@ -1,0 +1,101 @@
+"""The one table of parameter names and shapes, for all formats and directions."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.model.language_model import Params
+
+
+class Sizes(NamedTuple):
+    """The sizes of a model, as `ModelConfig` names them."""
+
+    vocab_size: int
+    num_layers: int
+    num_heads: int
+    embed_dim: int
+    mlp_dim: int
+    max_seq_len: int
+
+    @classmethod
+    def of(cls, model: ModelConfig) -> "Sizes":
+        """The sizes in a configuration."""
+        return cls(*(getattr(model, name) for name in cls._fields))
+
+
+class Weights(NamedTuple):
+    """A language model, whatever format it was read from."""
+
+    sizes: Sizes
+    params: Params  # nested, of float32 numpy arrays
+
+
+class Tensor(NamedTuple):
+    """One parameter in each format."""
+
+    name: str  # ours: "h_0/attn/c_attn/kernel"
+    hugging_face: str  # "h.0.attn.c_attn.weight", below "transformer."
+    shape: tuple[int, ...]
+
+    @property
+    def openai_shape(self) -> tuple[int, ...]:
+        """The shape in params_shapes.json, where kernels have a leading 1."""
+        return (1, *self.shape) if self.name.endswith("/kernel") else self.shape
+
+
+def tensors(sizes: Sizes) -> list[Tensor]:
+    """All parameters of a model, in the order of OpenAI's shards.
+
+    Positions come first there, then tokens, then twelve tensors for each layer.
+    Kernels are [in, out] in all three formats.
+    """
+    width, mlp = sizes.embed_dim, sizes.mlp_dim
+    table = [
+        Tensor("wpe", "positions_embed.weight", (sizes.max_seq_len, width)),
+        Tensor("wte", "tokens_embed.weight", (sizes.vocab_size, width)),
+    ]
+    in_a_layer = (
+        ("attn/c_attn", "kernel", (width, 3 * width)),
+        ("attn/c_attn", "bias", (3 * width,)),
+        ("attn/c_proj", "kernel", (width, width)),
+        ("attn/c_proj", "bias", (width,)),
+        ("ln_1", "scale", (width,)),
+        ("ln_1", "bias", (width,)),
+        ("mlp/c_fc", "kernel", (width, mlp)),
+        ("mlp/c_fc", "bias", (mlp,)),
+        ("mlp/c_proj", "kernel", (mlp, width)),
+        ("mlp/c_proj", "bias", (width,)),
+        ("ln_2", "scale", (width,)),
+        ("ln_2", "bias", (width,)),
+    )
+    for layer in range(sizes.num_layers):
+        for module, kind, shape in in_a_layer:
+            theirs = "bias" if kind == "bias" else "weight"
+            hugging_face = f"h.{layer}.{module.replace('/', '.')}.{theirs}"
+            table.append(Tensor(f"h_{layer}/{module}/{kind}", hugging_face, shape))
+    return table
+
+
+def flatten(params: Params) -> dict[str, np.ndarray]:
+    """`{"h_0/attn/c_attn/kernel": array, ...}`"""
+    flat: dict[str, np.ndarray] = {}
+    for key, value in params.items():
+        if isinstance(value, Mapping):
+            flat.update({f"{key}/{k}": v for k, v in flatten(dict(value)).items()})
+        else:
+            flat[key] = np.asarray(value)
+    return flat
+
+
+def unflatten(flat: Mapping[str, Any]) -> Params:
+    """The inverse of `flatten`."""
+    params: Params = {}
+    for name, array in flat.items():
+        *modules, leaf = name.split("/")
+        place = params
+        for module in modules:
+            place = place.setdefault(module, {})
+        place[leaf] = array
+    return params

@@ -1,0 +1,160 @@
+"""OpenAI's released `model/` folder: ten shards of one flat vector, and their shapes.
+
+The vector holds the tensors in the order of `names.tensors`, in C order; shard
+boundaries carry no meaning. The number of heads is nowhere in the files: the released
+model has heads of 64. Folders written here note it in `gpt1_jax.json`.
+"""
+
+import io
+import json
+import math
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from gpt1_jax.config import read_json
+from gpt1_jax.data.files import write_json
+from gpt1_jax.interop import names
+from gpt1_jax.interop.names import Sizes, Weights
+
+SHAPES_FILE = "params_shapes.json"
+NUM_SHARDS = 10
+
+_HEADS_FILE = "gpt1_jax.json"
+_HEAD_DIM = 64  # of the released model
+_PER_LAYER = 12  # tensors
+
+
+def shard_file(number: int) -> str:
+    """The name of a shard."""
+    return f"params_{number}.npy"
+
+
+def read(folder: epath.Path) -> Weights:
+    """Reads the parameters and sizes of a folder; no pickle in it is opened.
+
+    Raises:
+      FileNotFoundError: if a file is missing.
+      ValueError: if the shapes are not those of a GPT-1, or do not fit the shards.
+    """
+    shapes = _read_shapes(folder / SHAPES_FILE)
+    sizes = _sizes(folder, shapes)
+    _check_shapes(folder / SHAPES_FILE, shapes, sizes)
+    table = names.tensors(sizes)
+    vector = _read_vector(folder)
+    total = sum(math.prod(tensor.shape) for tensor in table)
+    if vector.size != total:
+        raise ValueError(
+            f"The shards in {folder} hold {vector.size:,} numbers; {SHAPES_FILE} lists "
+            f"{total:,}. Copy the whole folder again."
+        )
+    ends = np.cumsum([math.prod(tensor.shape) for tensor in table])
+    parts = np.split(vector, ends[:-1])
+    pairs = zip(table, parts, strict=True)
+    flat = {tensor.name: part.reshape(tensor.shape) for tensor, part in pairs}
+    return Weights(sizes, names.unflatten(flat))
+
+
+def write(folder: epath.Path, weights: Weights) -> None:
+    """Writes shards, shapes and the number of heads into an existing folder."""
+    table, flat = names.tensors(weights.sizes), names.flatten(weights.params)
+    vector = np.concatenate([np.ravel(flat[tensor.name]) for tensor in table])
+    for number, shard in enumerate(np.array_split(vector, NUM_SHARDS)):
+        file = io.BytesIO()
+        np.save(file, shard.astype(np.float32), allow_pickle=False)
+        (folder / shard_file(number)).write_bytes(file.getvalue())
+    shapes = json.dumps([tensor.openai_shape for tensor in table])
+    (folder / SHAPES_FILE).write_text(shapes)
+    write_json(folder / _HEADS_FILE, {"num_heads": weights.sizes.num_heads})
+
+
+def _read_shapes(path: epath.Path) -> list[tuple[int, ...]]:
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path.parent} lacks {SHAPES_FILE}; config.init_from must name the "
+            "`model/` folder of openai/finetune-transformer-lm."
+        )
+    try:
+        value: Any = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read as JSON: {error}.") from error
+    listed = isinstance(value, list) and all(isinstance(each, list) for each in value)
+    if not listed or not all(type(n) is int and n > 0 for each in value for n in each):
+        raise ValueError(f"{path} holds {value!r:.40}, not a list of shapes.")
+    return [tuple(shape) for shape in value]
+
+
+def _sizes(folder: epath.Path, shapes: list[tuple[int, ...]]) -> Sizes:
+    """The sizes that the shapes imply, if they are a GPT-1's at all."""
+    num_layers, rest = divmod(len(shapes) - 2, _PER_LAYER)
+    fc = shapes[2 + 6] if len(shapes) > 2 + 6 else ()  # mlp/c_fc/kernel
+    if num_layers < 1 or rest or [len(s) for s in (*shapes[:2], fc)] != [2, 2, 3]:
+        raise ValueError(
+            f"{folder / SHAPES_FILE} lists {len(shapes)} shapes, which begin with "
+            f"{shapes[:3]}; GPT-1's are positions, tokens and {_PER_LAYER} for each "
+            "layer."
+        )
+    (max_seq_len, embed_dim), (vocab_size, _) = shapes[:2]
+    num_heads = _num_heads(folder, embed_dim)
+    return Sizes(vocab_size, num_layers, num_heads, embed_dim, fc[2], max_seq_len)
+
+
+def _num_heads(folder: epath.Path, embed_dim: int) -> int:
+    path = folder / _HEADS_FILE
+    if not path.exists():
+        released, rest = divmod(embed_dim, _HEAD_DIM)
+        if rest:
+            raise ValueError(
+                f"{folder} does not say how many heads the model has, and its width "
+                f"{embed_dim} is no multiple of the released model's {_HEAD_DIM} a "
+                f'head; write {{"num_heads": N}} into {path}.'
+            )
+        return released
+    heads = read_json(path).get("num_heads")
+    if type(heads) is not int or heads < 1 or embed_dim % heads:
+        raise ValueError(
+            f"{path} names num_heads={heads!r}, which does not divide the model's "
+            f"width {embed_dim}."
+        )
+    return heads
+
+
+def _check_shapes(
+    path: epath.Path, shapes: list[tuple[int, ...]], sizes: Sizes
+) -> None:
+    for number, tensor in enumerate(names.tensors(sizes)):
+        if shapes[number] != tensor.openai_shape:
+            raise ValueError(
+                f"{path}: shape {number} is {list(shapes[number])}; GPT-1's layout has "
+                f"{list(tensor.openai_shape)} there, for {tensor.name}."
+            )
+
+
+def _read_vector(folder: epath.Path) -> np.ndarray:
+    """All shards as one vector."""
+    paths = [folder / shard_file(number) for number in range(NUM_SHARDS)]
+    missing = [path.name for path in paths if not path.exists()]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder} lacks {', '.join(missing)} of its {NUM_SHARDS} shards; copy the "
+            "whole folder again."
+        )
+    return np.concatenate([_read_shard(path) for path in paths])
+
+
+def _read_shard(path: epath.Path) -> np.ndarray:
+    try:
+        file = io.BytesIO(path.read_bytes())
+        array = np.lib.format.read_array(file, allow_pickle=False)
+    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError) as error:
+        raise ValueError(
+            f"{path} is not an array of numbers: {' '.join(str(error).split())} "
+            "Nothing in it was executed; copy the file again."
+        ) from error
+    if array.dtype.kind != "f" or array.ndim != 1:
+        raise ValueError(
+            f"{path} holds {array.dtype} numbers of shape {array.shape}; a shard is a "
+            "flat array of floating-point numbers."
+        )
+    return array.astype(np.float32)

@@ -1,0 +1,225 @@
+"""The conversion job: a model in another format."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+from etils import epath
+
+import gpt1_jax
+from gpt1_jax.config import (
+    ConvertConfig,
+    FinetuneConfig,
+    ModelConfig,
+    make_model_config,
+    read_json,
+)
+from gpt1_jax.data.files import whole_folder, write_whole
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.interop import (
+    hugging_face,
+    hugging_face_tokenizer,
+    openai_shards,
+    tokenizer_files,
+)
+from gpt1_jax.interop.hugging_face import FinetunedHead
+from gpt1_jax.interop.names import Sizes, Weights
+from gpt1_jax.interop.readme import Export, describe
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.checkpoints import find_step, saved_steps
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.trained_run import TrainedRun, open_run, save_params
+from gpt1_jax.tasks.selection import find_task
+
+RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
+
+
+class Source(NamedTuple):
+    """A model to convert."""
+
+    model: ModelConfig
+    params: Params
+    tokenizer: Tokenizer
+    head: FinetunedHead | None
+    origin: str  # for people
+
+
+def run(config: ConvertConfig, workdir: str) -> None:
+    """Writes the model of one folder into a new one, in another format.
+
+    Args:
+      config: what to convert, and to which format.
+      workdir: the folder to make.
+
+    Raises:
+      FileExistsError: if the folder is not empty.
+      FileNotFoundError, ImportError, ValueError: if the source lacks a file, is
+        damaged, or has a part for which the format has no place.
+    """
+    if jax.process_count() > 1:
+        raise ValueError("Converting is the work of one process; start one.")
+    target = run_folder.locate(workdir)
+    run_folder.refuse_used(target)
+    folder = run_folder.locate(config.init_from)
+    kind = find_kind(folder)
+    if kind == RUN:
+        _from_run(config, folder, target)
+    else:
+        if config.step != "newest":
+            raise ValueError(
+                f"config.step={config.step!r}, but {folder} is no run folder and has "
+                "no steps; leave it out."
+            )
+        _write(config, _from_other(config, folder, kind), target)
+    say(f"Wrote {target} ({config.target}), from {folder}.")
+
+
+def find_kind(folder: epath.Path) -> str:
+    """Which format a folder has, by its files."""
+    if (folder / run_folder.CONFIG_FILE).exists():
+        values = read_json(folder / run_folder.CONFIG_FILE)
+        if "job" in values:
+            return RUN
+        if "model_type" in values:
+            return HUGGING_FACE
+    shards = (openai_shards.SHAPES_FILE, openai_shards.shard_file(0))
+    if any((folder / name).exists() for name in shards):
+        return OPENAI
+    raise FileNotFoundError(
+        f"config.init_from={str(folder)!r} holds no model: a run folder has a "
+        f"{run_folder.CONFIG_FILE} with a job, a Hugging Face folder one with a "
+        f"model_type, OpenAI's model/ folder {openai_shards.SHAPES_FILE}."
+    )
+
+
+# --- reading ------------------------------------------------------------------------
+
+
+def _from_other(config: ConvertConfig, folder: epath.Path, kind: str) -> Source:
+    read = openai_shards.read if kind == OPENAI else hugging_face.read
+    sizes, params = read(folder)
+    model = make_model_config({**config.model, **sizes._asdict()})
+    tokenizer = tokenizer_files.read(folder, sizes.vocab_size)
+    return Source(model, params, tokenizer, None, str(folder))
+
+
+def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> None:
+    """Exports one step of a run, or all of them."""
+    if config.target == RUN:
+        raise ValueError(
+            f"{folder} is a run folder already; choose configs/convert.py:huggingface "
+            "or configs/convert.py:openai."
+        )
+    if config.step != "all":
+        run = open_run(config.init_from, find_step(config.step))
+        _write(config, _of_run(run), target)
+        return
+    steps = saved_steps(folder)
+    if not steps:
+        raise FileNotFoundError(f"{folder} holds no checkpoint.")
+    with _whole(target) as partial:
+        for step in steps:
+            run = open_run(config.init_from, step)
+            _write(config, _of_run(run), partial / f"step-{step}")
+
+
+def _of_run(run: TrainedRun) -> Source:
+    origin = f"step {run.step:,} of {run.folder}"
+    if not isinstance(run.config, FinetuneConfig):
+        return Source(run.model, run.params, run.tokenizer, None, origin)
+    task, layer = find_task(run.config), run.params["head"]
+    head = FinetunedHead(layer["kernel"], layer["bias"], task.transform, task.labels)
+    return Source(run.model, run.params["transformer"], run.tokenizer, head, origin)
+
+
+# --- writing ------------------------------------------------------------------------
+
+
+def _write(config: ConvertConfig, source: Source, target: epath.Path) -> None:
+    """Writes one model, whole or not at all."""
+    if config.target == RUN:
+        sizes = Sizes.of(source.model)._asdict()
+        del sizes["vocab_size"]  # set by the tokenizer
+        resolved = dataclasses.replace(config, model={**config.model, **sizes})
+        save_params(str(target), source.params, source.tokenizer, resolved)
+        return
+    write = _write_openai if config.target == OPENAI else _write_hugging_face
+    with _whole(target) as folder:
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(source.params))
+        run_folder.check_room(folder, size, "the exported model")
+        export = write(source, folder)
+        write_whole(folder / "README.md", describe(export))
+
+
+@contextlib.contextmanager
+def _whole(target: epath.Path) -> Iterator[epath.Path]:
+    """The folder to write to, which vanishes on an error unless it is remote."""
+    if "://" in str(target):  # remote folders cannot be renamed
+        target.mkdir(parents=True, exist_ok=True)
+        yield target
+    else:
+        with whole_folder(Path(target)) as folder:
+            yield epath.Path(folder)
+
+
+def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
+    to = hugging_face.find_target(source.model, source.head)
+    hugging_face.write(folder, source.model, source.params, to)
+    hugging_face_tokenizer.save(source.tokenizer, folder, source.model.max_seq_len)
+    tokenizer_files.write(source.tokenizer, folder)
+    notes = []
+    if source.model.softmax_rows == "tokens+positions":
+        notes.append(
+            "The softmax was trained over tokens and positions. The logits of the "
+            "tokens are the same here; those of the positions are left out."
+        )
+    if source.model.embed_dropout_on != "sum" and source.model.embed_dropout > 0:
+        notes.append(
+            f"Embedding dropout acted on {source.model.embed_dropout_on!r}; in "
+            "transformers it acts on the sum. This matters only in training."
+        )
+    if source.head:
+        notes.append(_special_tokens(source))
+    return _export(source, to.architecture, tuple(notes))
+
+
+def _write_openai(source: Source, folder: epath.Path) -> Export:
+    if source.head:
+        raise ValueError(
+            "The head and the special tokens of a fine-tuned model have no place in "
+            "OpenAI's shards; choose a pre-trained run, or "
+            "configs/convert.py:huggingface."
+        )
+    openai_shards.write(folder, Weights(Sizes.of(source.model), source.params))
+    tokenizer_files.write_openai(source.tokenizer, folder)
+    notes = (
+        (f"OpenAI's two BPE files: the tokenizer is {source.tokenizer.kind!r}.",)
+        if source.tokenizer.kind != "gpt1"
+        else ()
+    )
+    return _export(source, "", notes)
+
+
+def _export(source: Source, architecture: str, notes: tuple[str, ...]) -> Export:
+    return Export(
+        Sizes.of(source.model),
+        source.origin,
+        gpt1_jax.__version__,
+        source.tokenizer.kind,
+        architecture,
+        notes,
+    )
+
+
+def _special_tokens(source: Source) -> str:
+    start = source.tokenizer.vocab_size
+    return (
+        f"The tokenizer does not write the special tokens, ids {start} (start), "
+        f"{start + 1} (delimiter) and {start + 2} (extract): put start before the "
+        "input and extract after it, and delimiter between two texts. The head reads "
+        "the state at the extract token."
+    )

@@ -1,0 +1,1 @@
+"""The tokenizer files of a Hugging Face folder."""

@@ -1,0 +1,189 @@
+"""OpenAI's folder: there and back, the released shapes, and every damaged file."""
+
+import json
+import os
+import pickle
+
+import numpy as np
+import pytest
+from etils import epath
+from other_formats import Harm, assert_same_params, made_up_weights
+from tiny_models import PAPER
+
+from gpt1_jax.interop import names, openai_shards
+from gpt1_jax.interop.names import Sizes, Weights
+
+
+@pytest.fixture(scope="module")
+def weights(tiny_model_config):
+    return made_up_weights(tiny_model_config(embed_dim=32, mlp_dim=48))
+
+
+@pytest.fixture
+def folder(weights, tmp_path):
+    openai_shards.write(epath.Path(tmp_path), weights)
+    return epath.Path(tmp_path)
+
+
+def test_there_and_back_is_bit_identical(folder, weights):
+    back = openai_shards.read(folder)
+    assert back.sizes == weights.sizes
+    assert_same_params(back.params, weights.params)
+
+
+def test_the_vector_begins_with_positions_then_tokens(folder, weights):
+    shards = [np.load(folder / f"params_{n}.npy") for n in range(10)]
+    vector, (rows, width) = np.concatenate(shards), weights.params["wpe"].shape
+    np.testing.assert_array_equal(
+        vector[: rows * width].reshape(rows, width), weights.params["wpe"]
+    )
+    tokens = vector[rows * width :][: weights.params["wte"].size]
+    np.testing.assert_array_equal(tokens, weights.params["wte"].ravel())
+    assert len({len(shard) for shard in shards}) <= 2
+
+
+def test_the_released_shapes_are_read(tmp_path):
+    """Random numbers, cut at other places than ours: boundaries carry no meaning."""
+    table = names.tensors(Sizes(**PAPER))
+    shapes = [list(tensor.openai_shape) for tensor in table]
+    (tmp_path / "params_shapes.json").write_text(json.dumps(shapes))
+    vector = np.random.default_rng(0).standard_normal(116_534_784, np.float32)
+    for number, shard in enumerate(np.split(vector, range(7, 70, 7))):
+        np.save(tmp_path / f"params_{number}.npy", shard)
+    found = openai_shards.read(epath.Path(tmp_path))
+    assert found.sizes == Sizes(**PAPER)
+    params, layer = found.params, 31_480_320 + 7_087_872 * 11
+    assert params["wpe"][0, 0] == vector[0] and params["wte"][0, 0] == vector[393_216]
+    fc = params["h_11"]["mlp"]["c_fc"]["kernel"]
+    assert fc.shape == (768, 3072) and fc[0, 0] == vector[layer + 2_363_904]
+    assert params["h_11"]["ln_2"]["bias"][-1] == vector[-1]
+
+
+@pytest.mark.skipif(
+    "GPT1_OPENAI_MODEL" not in os.environ, reason="GPT1_OPENAI_MODEL names no folder"
+)
+def test_the_released_weights_come_back_bit_for_bit(tmp_path):
+    folder = epath.Path(os.environ["GPT1_OPENAI_MODEL"])
+    weights = openai_shards.read(folder)
+    assert weights.sizes == Sizes(**PAPER)
+    assert all(np.isfinite(a).all() for a in names.flatten(weights.params).values())
+    openai_shards.write(epath.Path(tmp_path), weights)
+    assert_same_params(openai_shards.read(epath.Path(tmp_path)).params, weights.params)
+
+
+def test_without_the_number_of_heads_they_are_64_wide(tmp_path, tiny_model_config):
+    model = tiny_model_config(embed_dim=128, num_heads=4)
+    openai_shards.write(epath.Path(tmp_path), made_up_weights(model))
+    assert openai_shards.read(epath.Path(tmp_path)).sizes.num_heads == 4
+    (tmp_path / "gpt1_jax.json").unlink()
+    assert openai_shards.read(epath.Path(tmp_path)).sizes.num_heads == 2
+
+
+def test_other_float_types_become_float32(folder, weights):
+    for path in folder.glob("params_*.npy"):
+        np.save(path, np.load(path).astype(np.float64))
+    assert_same_params(openai_shards.read(folder).params, weights.params)
+
+
+def write_shapes(folder, change):
+    path = folder / "params_shapes.json"
+    path.write_text(json.dumps(change(json.loads(path.read_text()))))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda shapes: shapes[:-1], r"lists 25 shapes.*GPT-1's are"),
+        (lambda shapes: shapes[:2], r"lists 2 shapes"),
+        (lambda shapes: [], r"lists 0 shapes"),
+        (lambda shapes: {}, r"holds {}, not a list of shapes"),
+        (lambda shapes: [[-1]], r"not a list of shapes"),
+        (lambda shapes: [[16], *shapes[1:]], r"lists 26 shapes, which begin"),
+        (
+            lambda shapes: [*shapes[:3], [95], *shapes[4:]],
+            r"shape 3 is \[95\]; GPT-1's layout has \[96\] there, for h_0/attn/c_attn/b",
+        ),
+        (
+            lambda shapes: [shapes[0], [98, 32], *shapes[2:]],
+            r"hold [\d,]+ numbers; params_shapes.json lists",
+        ),
+    ],
+)
+def test_other_shapes_are_refused(folder, change, message):
+    write_shapes(folder, change)
+    with pytest.raises(ValueError, match=message):
+        openai_shards.read(folder)
+
+
+@pytest.mark.parametrize("content", ["[", "[" * 100_000, "\x00"])
+def test_shapes_that_are_not_json_are_refused(folder, content):
+    (folder / "params_shapes.json").write_text(content)
+    with pytest.raises(ValueError, match=r"params_shapes.json cannot be read as JSON"):
+        openai_shards.read(folder)
+
+
+@pytest.mark.parametrize("heads", [0, 3, "2", None])
+def test_heads_that_do_not_divide_the_width_are_refused(folder, heads):
+    (folder / "gpt1_jax.json").write_text(json.dumps({"num_heads": heads}))
+    with pytest.raises(ValueError, match=r"gpt1_jax.json names num_heads="):
+        openai_shards.read(folder)
+
+
+def test_an_unknown_number_of_heads_is_refused(folder):
+    (folder / "gpt1_jax.json").unlink()
+    with pytest.raises(ValueError, match=r"does not say how many heads.*width 32"):
+        openai_shards.read(folder)
+
+
+@pytest.mark.parametrize("name", ["params_shapes.json", "params_3.npy"])
+def test_a_missing_file_is_named(folder, name):
+    (folder / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"lacks {name}"):
+        openai_shards.read(folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda content: b"", r"params_3.npy is not an array of numbers"),
+        (lambda content: content[:-3], r"params_3.npy is not an array of numbers"),
+        (lambda content: b"PK\x03\x04" + content, r"is not an array of numbers"),
+        (lambda content: b"\x00" * 500, r"params_3.npy is not an array of numbers"),
+    ],
+    ids=["empty", "truncated", "zip", "zeros"],
+)
+def test_a_damaged_shard_is_named(folder, spoil, message):
+    path = folder / "params_3.npy"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(ValueError, match=message) as caught:
+        openai_shards.read(folder)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("array", [np.arange(3), np.ones((2, 2))], ids=str)
+def test_a_shard_of_something_else_is_named(folder, array):
+    np.save(folder / "params_3.npy", array)
+    with pytest.raises(ValueError, match=r"params_3.npy holds (int|float)64 numbers of"):
+        openai_shards.read(folder)
+
+
+def test_no_pickle_is_opened(folder, tmp_path):
+    harm = Harm(tmp_path / "harmed")
+    path = folder / "params_3.npy"
+    for write in (
+        lambda: np.save(path, np.array([harm], dtype=object), allow_pickle=True),
+        lambda: path.write_bytes(pickle.dumps(harm)),
+    ):
+        write()
+        with pytest.raises(ValueError, match=r"params_3.npy .* was executed") as caught:
+            openai_shards.read(folder)
+        assert "\n" not in str(caught.value)
+    assert not (tmp_path / "harmed").exists()
+
+
+def test_what_is_not_contiguous_is_written_in_order(tmp_path, weights):
+    turned = names.unflatten(
+        {n: np.asfortranarray(a) for n, a in names.flatten(weights.params).items()}
+    )
+    openai_shards.write(epath.Path(tmp_path), Weights(weights.sizes, turned))
+    assert_same_params(openai_shards.read(epath.Path(tmp_path)).params, weights.params)
