@@ -187,6 +187,9 @@ def _read_sizes(path: epath.Path) -> Sizes:
                 f"{path}: {_SIZES[ours]} is {value!r}, not a positive number."
             )
     sizes = {ours: int(value or 0) for ours, value in found.items()}
+    width, heads = sizes["embed_dim"], sizes["num_heads"]
+    if width % heads:
+        raise ValueError(f"{path}: n_embd={width} is no multiple of n_head={heads}.")
     return Sizes(**sizes, mlp_dim=4 * sizes["embed_dim"])
 
 

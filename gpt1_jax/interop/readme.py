@@ -23,7 +23,7 @@ def describe(export: Export) -> str:
     notes = "".join(f"- {note}\n" for note in (*export.notes, *_ALWAYS))
     return (
         f"# A GPT-1 from gpt1_jax\n\n"
-        f"A language model after Radford et al. (2018), {_shown(export.sizes)}.\n\n"
+        f"A language model after Radford et al. (2018):\n{_shown(export.sizes)}.\n\n"
         f"Exported by gpt1_jax {export.version} from {export.origin}.\n"
         f"Tokenizer: {export.tokenizer}.\n\n"
         f"## Load it\n\n{loading}\n"

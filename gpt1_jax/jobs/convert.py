@@ -104,7 +104,7 @@ def _from_other(config: ConvertConfig, folder: epath.Path, kind: str) -> Source:
     sizes, params = read(folder)
     model = make_model_config({**config.model, **sizes._asdict()})
     tokenizer = tokenizer_files.read(folder, sizes.vocab_size)
-    return Source(model, params, tokenizer, None, str(folder))
+    return Source(model, params, tokenizer, None, config.init_from)
 
 
 def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> None:
@@ -116,7 +116,7 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
         )
     if config.step != "all":
         run = open_run(config.init_from, find_step(config.step))
-        _write(config, _of_run(run), target)
+        _write(config, _of_run(run, config.init_from), target)
         return
     steps = saved_steps(folder)
     if not steps:
@@ -124,11 +124,11 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
     with _whole(target) as partial:
         for step in steps:
             run = open_run(config.init_from, step)
-            _write(config, _of_run(run), partial / f"step-{step}")
+            _write(config, _of_run(run, config.init_from), partial / f"step-{step}")
 
 
-def _of_run(run: TrainedRun) -> Source:
-    origin = f"step {run.step:,} of {run.folder}"
+def _of_run(run: TrainedRun, name: str) -> Source:
+    origin = f"step {run.step:,} of {name}"
     if not isinstance(run.config, FinetuneConfig):
         return Source(run.model, run.params, run.tokenizer, None, origin)
     task, layer = find_task(run.config), run.params["head"]

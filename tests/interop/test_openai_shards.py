@@ -163,7 +163,9 @@ def test_a_damaged_shard_is_named(folder, spoil, message):
 @pytest.mark.parametrize("array", [np.arange(3), np.ones((2, 2))], ids=str)
 def test_a_shard_of_something_else_is_named(folder, array):
     np.save(folder / "params_3.npy", array)
-    with pytest.raises(ValueError, match=r"params_3.npy holds (int|float)64 numbers of"):
+    with pytest.raises(
+        ValueError, match=r"params_3.npy holds (int|float)64 numbers of"
+    ):
         openai_shards.read(folder)
 
 

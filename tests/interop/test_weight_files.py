@@ -105,7 +105,9 @@ def test_an_index_may_not_lead_elsewhere(folder):
 
 
 def test_no_weights_at_all_are_refused(folder):
-    with pytest.raises(FileNotFoundError, match=r"holds no weights: .*model.safetensor"):
+    with pytest.raises(
+        FileNotFoundError, match=r"holds no weights: .*model.safetensor"
+    ):
         weight_files.read(folder)
 
 

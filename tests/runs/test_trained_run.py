@@ -4,11 +4,14 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from etils import epath
 from tiny_run import saved_state
 
 from gpt1_jax.config import FinetuneConfig, PretrainConfig
-from gpt1_jax.runs.checkpoints import BEST
-from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.interop import names
+from gpt1_jax.runs.checkpoints import BEST, saved_steps
+from gpt1_jax.runs.manifest import find_damage
+from gpt1_jax.runs.trained_run import open_run, save_params
 
 
 @pytest.fixture
@@ -62,3 +65,38 @@ def test_another_configuration_file_is_one_error(copied, text):
 def test_what_is_no_run_folder_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is not a run folder.*runs/pretrain"):
         open_run(str(tmp_path))
+
+
+def test_saved_params_make_a_run_folder(pretrained, tmp_path):
+    source, folder = open_run(str(pretrained)), epath.Path(tmp_path / "made")
+    save_params(str(folder), source.params, source.tokenizer, source.config, step=7)
+    made = open_run(str(folder))
+    assert made.step == 7 and saved_steps(folder) == [7]
+    assert made.model == source.model
+    assert made.tokenizer.fingerprint == source.tokenizer.fingerprint
+    for name, array in names.flatten(source.params).items():
+        np.testing.assert_array_equal(names.flatten(made.params)[name], array)
+    assert find_damage(folder / "checkpoints" / "7") == ""
+    found = sorted(path.name for path in folder.iterdir())
+    assert found == ["checkpoints", "config.json", "tokenizer"]
+
+
+def test_saved_params_overwrite_nothing(pretrained, copied):
+    source = open_run(str(pretrained))
+    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
+    with pytest.raises(FileExistsError, match=r"is not empty, and nothing in it"):
+        save_params(str(copied), source.params, source.tokenizer, source.config)
+    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == before
+
+
+def test_params_that_cannot_be_saved_leave_nothing(pretrained, tmp_path, monkeypatch):
+    def fail(*arguments):
+        raise OSError("No space left on device")
+
+    source = open_run(str(pretrained))
+    monkeypatch.setattr("gpt1_jax.runs.trained_run.Checkpoints.save", fail)
+    with pytest.raises(OSError, match=r"No space"):
+        save_params(
+            str(tmp_path / "made"), source.params, source.tokenizer, source.config
+        )
+    assert list(tmp_path.iterdir()) == []

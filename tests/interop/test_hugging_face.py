@@ -1,0 +1,275 @@
+"""Hugging Face folders: there and back, as transformers reads them, and bad ones."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import safetensors.numpy
+from etils import epath
+from other_formats import assert_same_params, made_up_weights
+from tiny_models import all_logits, random_tokens
+
+from gpt1_jax.interop import hugging_face
+from gpt1_jax.interop.hugging_face import FinetunedHead, find_target
+from gpt1_jax.model import heads
+from gpt1_jax.model.heads import Head
+
+TOLERANCE = 1e-5  # of logits, float32
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_config):
+    return tiny_model_config()
+
+
+@pytest.fixture(scope="module")
+def weights(model):
+    return made_up_weights(model)
+
+
+@pytest.fixture
+def folder(model, weights, tmp_path):
+    folder = epath.Path(tmp_path)
+    hugging_face.write(folder, model, weights.params, find_target(model, None))
+    return folder
+
+
+@pytest.fixture
+def transformers():
+    pytest.importorskip("torch")
+    return pytest.importorskip("transformers")
+
+
+def their_model(cls, folder):
+    """Loaded with nothing missing, nothing unexpected."""
+    model, info = cls.from_pretrained(str(folder), output_loading_info=True)
+    assert not any(info.values()), info
+    return model.eval()
+
+
+def change(folder, arrays=lambda arrays: arrays, **config):
+    """Changes arrays and keys of config.json; None takes a key away."""
+    path = folder / "config.json"
+    values = {**json.loads(path.read_text()), **config}
+    kept = {key: value for key, value in values.items() if value is not None}
+    path.write_text(json.dumps(kept))
+    path = folder / "model.safetensors"
+    held = {k: v.copy() for k, v in safetensors.numpy.load(path.read_bytes()).items()}
+    path.write_bytes(safetensors.numpy.save(arrays(held)))
+
+
+# --- there and back -----------------------------------------------------------------
+
+
+def test_there_and_back_is_bit_identical(folder, weights):
+    back = hugging_face.read(folder)
+    assert back.sizes == weights.sizes
+    assert_same_params(back.params, weights.params)
+
+
+def test_the_base_models_names_and_buffers_are_read(folder, weights):
+    def as_in_old_files(held):
+        bare = {name.removeprefix("transformer."): a for name, a in held.items()}
+        mask = np.tril(np.ones((1, 1, 16, 16), np.float32))
+        return {**bare, "h.0.attn.bias": mask, "h.1.attn.bias": mask}
+
+    change(folder, as_in_old_files)
+    assert_same_params(hugging_face.read(folder).params, weights.params)
+
+
+def test_the_tied_output_matrix_is_read_once(folder, weights):
+    tokens = "transformer.tokens_embed.weight"
+    change(folder, lambda held: {**held, "lm_head.weight": held[tokens].copy()})
+    assert_same_params(hugging_face.read(folder).params, weights.params)
+
+
+def test_another_output_matrix_is_refused(folder):
+    tokens = "transformer.tokens_embed.weight"
+    change(folder, lambda held: {**held, "lm_head.weight": held[tokens] + 1})
+    with pytest.raises(ValueError, match=r"lm_head.weight differs from the token"):
+        hugging_face.read(folder)
+
+
+def test_an_old_configuration_names_positions_n_ctx(folder, weights):
+    change(folder, n_positions=None, layer_norm_epsilon=None, afn=None)
+    assert hugging_face.read(folder).sizes == weights.sizes
+
+
+# --- as transformers reads and writes them ------------------------------------------
+
+
+@pytest.mark.parametrize("softmax_rows", ["tokens", "tokens+positions"])
+def test_transformers_computes_the_same_logits(
+    transformers, folder, model, weights, softmax_rows
+):
+    import torch
+
+    theirs = their_model(transformers.AutoModelForCausalLM, folder)
+    tokens = random_tokens()
+    model = dataclasses.replace(model, softmax_rows=softmax_rows)
+    ours = np.asarray(all_logits(model, weights.params, tokens))
+    with torch.no_grad():
+        found = theirs(torch.tensor(np.asarray(tokens))).logits.numpy()
+    np.testing.assert_allclose(ours[..., : model.vocab_size], found, atol=TOLERANCE)
+    assert ours.std() > 0.05
+
+
+def test_a_folder_saved_by_transformers_is_read(
+    transformers, folder, weights, tmp_path
+):
+    theirs = their_model(transformers.AutoModelForCausalLM, folder)
+    theirs.save_pretrained(tmp_path / "whole")
+    theirs.transformer.save_pretrained(tmp_path / "base")
+    theirs.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
+    assert (tmp_path / "parts" / "model.safetensors.index.json").exists()
+    for name in ("whole", "base", "parts"):
+        back = hugging_face.read(epath.Path(tmp_path / name))
+        assert back.sizes == weights.sizes
+        assert_same_params(back.params, weights.params)
+
+
+def test_a_bin_file_of_transformers_is_read(transformers, folder, weights):
+    import torch
+
+    theirs = their_model(transformers.AutoModelForCausalLM, folder)
+    (folder / "model.safetensors").unlink()
+    torch.save(theirs.state_dict(), folder / "pytorch_model.bin")
+    assert_same_params(hugging_face.read(folder).params, weights.params)
+
+
+# --- fine-tuned heads ---------------------------------------------------------------
+
+
+def made_up_head(model, num_outputs, transform, labels=(), bias=True):
+    rng = np.random.default_rng(1)
+    kernel = rng.normal(size=(model.embed_dim, num_outputs)).astype(np.float32)
+    offset = rng.normal(size=num_outputs).astype(np.float32) * bias
+    return FinetunedHead(kernel, offset, transform, labels)
+
+
+def our_outputs(model, weights, head, tokens):
+    per_choice = head.transform == "multiple_choice"
+    num_outputs = tokens.shape[1] if per_choice else head.kernel.shape[1]
+    layer = {"kernel": head.kernel, "bias": head.bias}
+    params = {"transformer": weights.params, "head": layer}
+    task = Head(num_outputs, per_choice, 0.0, extract_token=model.vocab_size - 1)
+    apply = jax.jit(heads.apply, static_argnums=(0, 1))
+    return np.asarray(apply(model, task, params, tokens)[0])
+
+
+def tokens_and_lengths(model, shape):
+    """Random sequences that end with the extract token and zeros."""
+    rng = np.random.default_rng(2)
+    tokens = rng.integers(1, model.vocab_size - 3, (*shape, 16)).astype(np.int32)
+    lengths = rng.integers(8, 17, shape)
+    places = np.arange(16)
+    tokens[places >= lengths[..., None]] = 0
+    tokens[places == lengths[..., None] - 1] = model.vocab_size - 1
+    return tokens, lengths
+
+
+def test_choices_equal_transformers(transformers, model, weights, tmp_path):
+    import torch
+
+    head = made_up_head(model, 1, "multiple_choice", ("choice1", "choice2"))
+    to = find_target(model, head)
+    hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
+    theirs = their_model(transformers.OpenAIGPTDoubleHeadsModel, tmp_path)
+    tokens, lengths = tokens_and_lengths(model, (4, 2))
+    with torch.no_grad():
+        found = theirs(
+            torch.tensor(tokens).long(), mc_token_ids=torch.tensor(lengths - 1)
+        )
+    ours = our_outputs(model, weights, head, tokens)
+    np.testing.assert_allclose(ours, found.mc_logits.numpy(), atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("transform", "labels", "num_outputs"),
+    [
+        ("single", ("bad", "good", "?"), 3),
+        ("pair", ("no", "yes"), 2),
+        ("single", (), 1),
+    ],
+)
+def test_classes_without_bias_equal_transformers(
+    transformers, model, weights, tmp_path, transform, labels, num_outputs
+):
+    import torch
+
+    head = made_up_head(model, num_outputs, transform, labels, bias=False)
+    to = find_target(model, head)
+    hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
+    theirs = their_model(transformers.OpenAIGPTForSequenceClassification, tmp_path)
+    assert tuple(theirs.config.id2label.values()) == (labels or ("LABEL_0",))
+    tokens, _ = tokens_and_lengths(model, (6, 1))
+    with torch.no_grad():
+        found = theirs(torch.tensor(tokens[:, 0]).long()).logits.numpy()
+    ours = our_outputs(model, weights, head, tokens)
+    np.testing.assert_allclose(ours, found, atol=TOLERANCE)
+
+
+def test_a_bias_of_classes_is_refused_by_name(model):
+    head = made_up_head(model, 2, "single", ("no", "yes"))
+    with pytest.raises(
+        ValueError, match=r"bias of the fine-tuned head, \[.* has no pl"
+    ):
+        find_target(model, head)
+
+
+def test_both_orders_of_a_pair_are_refused_by_name(model):
+    head = made_up_head(model, 2, "similarity", ("no", "yes"), bias=False)
+    with pytest.raises(ValueError, match=r"both orders of a pair.*has no place"):
+        find_target(model, head)
+
+
+def test_another_width_of_the_mlp_is_refused_by_name(tiny_model_config):
+    with pytest.raises(ValueError, match=r"mlp_dim=48 has no place.*wide.*:openai"):
+        find_target(tiny_model_config(mlp_dim=48), None)
+
+
+# --- what cannot be read ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "gpt2"}, r"model_type is 'gpt2'; GPT-1 has 'openai-gpt'"),
+        ({"model_type": None}, r"model_type is None"),
+        ({"afn": "relu"}, r"afn is 'relu'; GPT-1 has 'gelu'"),
+        ({"layer_norm_epsilon": 1e-6}, r"layer_norm_epsilon is 1e-06"),
+        ({"tie_word_embeddings": False}, r"tie_word_embeddings is False"),
+        ({"n_layer": "2"}, r"n_layer is '2', not a positive number"),
+        ({"n_head": 0}, r"n_head is 0"),
+        ({"n_head": 5}, r"n_embd=32 is no multiple of n_head=5"),
+        ({"vocab_size": None}, r"vocab_size is None"),
+        ({"n_layer": 3}, r"lack h.2.attn.c_attn.bias, .* and 7 more"),
+        ({"n_layer": 1}, r"have the unknown h.1.attn.c_attn.bias"),
+        ({"n_positions": 8}, r"positions_embed.weight has the shape \(16, 32\); conf"),
+        ({"vocab_size": 98}, r"tokens_embed.weight has the shape \(97, 32\); .*98"),
+    ],
+    ids=str,
+)
+def test_another_configuration_is_refused(folder, config, message):
+    change(folder, **config)
+    with pytest.raises(ValueError, match=message) as caught:
+        hugging_face.read(folder)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_fine_tuned_head_is_refused_by_name(model, weights, tmp_path):
+    head = made_up_head(model, 2, "single", ("no", "yes"), bias=False)
+    to = find_target(model, head)
+    hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
+    with pytest.raises(
+        ValueError, match=r"unknown score.weight; only a whole language"
+    ):
+        hugging_face.read(epath.Path(tmp_path))
+
+
+def test_a_configuration_that_is_not_json_is_refused(folder):
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config.json cannot be read as JSON"):
+        hugging_face.read(folder)

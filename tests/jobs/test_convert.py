@@ -1,0 +1,341 @@
+"""Models in other formats and back; what a converted folder can be used for."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from etils import epath
+from other_formats import Harm, assert_same_params, made_up_weights, write_bpe_files
+from tiny_models import all_logits, random_tokens
+from tiny_run import load_config, run_program, tiny_overrides
+from tiny_tasks import finetune_config, rows, write_lines
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.interop import openai_shards, weight_files
+from gpt1_jax.interop.tokenizer_files import OPENAI_FILES
+from gpt1_jax.jobs import convert, finetune, predict, pretrain
+from gpt1_jax.runs.checkpoints import BEST
+from gpt1_jax.runs.trained_run import open_run
+
+TARGETS = ("huggingface", "openai")
+
+
+@pytest.fixture(scope="module")
+def source(corpus_dir, made_once):
+    """A tiny pre-trained run that transformers can hold, saved at 8 and 12."""
+    sizes = dict(model__mlp_dim=64, model__max_seq_len=40)
+    config = load_config(**tiny_overrides(corpus_dir), **sizes)
+    config = config_lib.load(config.to_dict())
+    return made_once("convertible", lambda folder: pretrain.run(config, str(folder)))
+
+
+@pytest.fixture(scope="module")
+def converted(source, tmp_path_factory):
+    """A run folder that was a Hugging Face folder before."""
+    base = tmp_path_factory.mktemp("converted")
+    run("huggingface", source, base / "exported")
+    run("run", base / "exported", base / "run")
+    return base / "run"
+
+
+def run(preset, init_from, target, **overrides):
+    overrides = {"init_from": str(init_from), **overrides}
+    values = load_config(preset, file="convert", **overrides).to_dict()
+    convert.run(config_lib.load(values), str(target))
+
+
+def contents(folder):
+    """Every file and folder in it, and when it was written."""
+    return {path: path.stat().st_mtime_ns for path in sorted(folder.rglob("*"))}
+
+
+# --- there and back -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_run_comes_back_bit_for_bit(source, tmp_path, target, capsys):
+    before = contents(source)
+    run(target, source, tmp_path / "exported")
+    said = capsys.readouterr().out
+    assert said == f"Wrote {tmp_path / 'exported'} ({target}), from {source}.\n"
+    run("run", tmp_path / "exported", tmp_path / "run")
+    ours, back = open_run(str(source)), open_run(str(tmp_path / "run"))
+    assert_same_params(back.params, ours.params)
+    assert back.tokenizer.fingerprint == ours.tokenizer.fingerprint
+    assert back.model == ours.model and back.config.job == "convert"
+    assert contents(source) == before
+    assert {path.name for path in tmp_path.iterdir()} == {"exported", "run"}
+
+
+def test_from_one_foreign_format_to_the_other(source, tmp_path):
+    run("openai", source, tmp_path / "one")
+    run("huggingface", tmp_path / "one", tmp_path / "two")
+    run("openai", tmp_path / "two", tmp_path / "three")
+    for path in (tmp_path / "one").glob("params_*"):
+        assert path.read_bytes() == (tmp_path / "three" / path.name).read_bytes()
+
+
+def test_openais_folder_becomes_a_run(tmp_path, tiny_model_config):
+    """With GPT-1's own tokenizer, and the softmax of the released code."""
+    pytest.importorskip("spacy")
+    (tmp_path / "model").mkdir()
+    model = tiny_model_config(vocab_size=20, embed_dim=64, num_heads=1, mlp_dim=256)
+    weights = made_up_weights(model)
+    openai_shards.write(epath.Path(tmp_path / "model"), weights)
+    (tmp_path / "model" / "gpt1_jax.json").unlink()
+    write_bpe_files(tmp_path / "model", OPENAI_FILES, vocab_size=20)
+    rows = {"model__softmax_rows": "tokens+positions"}
+    run("run", tmp_path / "model", tmp_path / "run", **rows)
+    found = open_run(str(tmp_path / "run"))
+    assert found.tokenizer.kind == "gpt1" and found.step == 0
+    assert found.model.softmax_rows == "tokens+positions"
+    assert_same_params(found.params, weights.params)
+    run("openai", tmp_path / "run", tmp_path / "back")
+    for name in (*OPENAI_FILES, "params_0.npy", "params_9.npy", "params_shapes.json"):
+        written = (tmp_path / "back" / name).read_bytes()
+        assert written == (tmp_path / "model" / name).read_bytes()
+    run("huggingface", tmp_path / "run", tmp_path / "hugging_face")
+    readme = (tmp_path / "hugging_face" / "README.md").read_text()
+    assert "The softmax was trained over tokens and positions." in readme
+
+
+# --- steps --------------------------------------------------------------------------
+
+
+def held(folder):
+    return weight_files.read(epath.Path(folder))["transformer.tokens_embed.weight"]
+
+
+@pytest.mark.parametrize("step", ["newest", "best", "8", "12"])
+def test_a_step_is_chosen(source, tmp_path, step):
+    run("huggingface", source, tmp_path / "out", step=step)
+    number = {"newest": -1, "best": BEST}.get(step) or int(step)
+    expected = open_run(str(source), number)
+    np.testing.assert_array_equal(held(tmp_path / "out"), expected.params["wte"])
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert f"from step {expected.step} of {source}" in readme
+
+
+def test_all_steps_are_exported(source, tmp_path):
+    run("huggingface", source, tmp_path / "out", step="all")
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"step-8", "step-12"}
+    for step in (8, 12):
+        expected = open_run(str(source), step).params["wte"]
+        np.testing.assert_array_equal(held(tmp_path / f"out/step-{step}"), expected)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ("last", r"config.step='last' must be newest, best"),
+        ("-1", r"config.step='-1' must be"),
+        ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),
+    ],
+)
+def test_a_step_that_is_not_there_is_refused(source, tmp_path, step, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        run("openai", source, tmp_path / "out", step=step)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- as transformers reads it -------------------------------------------------------
+
+
+def test_transformers_computes_the_same_logits(source, tmp_path):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    run("huggingface", source, tmp_path / "out")
+    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "out", output_loading_info=True
+    )
+    assert not any(info.values()), info
+    ours = open_run(str(source))
+    tokens = random_tokens((2, 40), ours.model.vocab_size)
+    with torch.no_grad():
+        found = theirs.eval()(torch.tensor(np.asarray(tokens))).logits.numpy()
+    expected = np.asarray(all_logits(ours.model, ours.params, tokens))
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_choices_are_exported(source, finetune_base, tmp_path):
+    for seed, split in enumerate(("train", "dev")):
+        write_lines(tmp_path / "copa" / f"{split}.jsonl", rows("copa", 16, seed))
+    base = {**finetune_base, "data.dir": str(tmp_path), "init_from": str(source)}
+    config = finetune_config("copa", base, train__num_epochs=1.0)
+    finetune.run(config, str(tmp_path / "run"))
+    run("huggingface", tmp_path / "run", tmp_path / "out", step="best")
+    found = weight_files.read(epath.Path(tmp_path / "out"))
+    trained = open_run(str(tmp_path / "run"), BEST)
+    kernel, bias = (trained.params["head"][name] for name in ("kernel", "bias"))
+    theirs = "multiple_choice_head.summary"
+    np.testing.assert_array_equal(found[f"{theirs}.weight"], kernel.T)
+    np.testing.assert_array_equal(found[f"{theirs}.bias"], bias)
+    tokens = found["transformer.tokens_embed.weight"]
+    np.testing.assert_array_equal(tokens, trained.params["transformer"]["wte"])
+    assert len(tokens) == trained.tokenizer.vocab_size + 3
+    assert "ids 512 (start), 513" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def classifying(source, finetune_base, tmp_path_factory):
+    """A fine-tuned run whose head has a bias."""
+    folder = tmp_path_factory.mktemp("sst2") / "run"
+    base = {**finetune_base, "init_from": str(source)}
+    config = finetune_config("sst2", base, train__num_epochs=1.0)
+    finetune.run(config, str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (
+            "huggingface",
+            r"The bias of the fine-tuned head, .* has no place in transform",
+        ),
+        ("openai", r"The head and the special tokens of a fine-tuned .* have no place"),
+        ("run", r"is a run folder already"),
+    ],
+)
+def test_what_has_no_place_is_named(classifying, tmp_path, target, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        run(target, classifying, tmp_path / "out")
+    assert "\n" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what a converted run can be used for -------------------------------------------
+
+
+def test_fine_tuning_starts_from_a_converted_run(converted, finetune_base, tmp_path):
+    base = {**finetune_base, "init_from": str(converted)}
+    config = finetune_config("sst2", base, train__num_epochs=1.0)
+    finetune.run(config, str(tmp_path / "run"))
+    assert open_run(str(tmp_path / "run"), BEST).params["head"]["bias"].shape == (2,)
+
+
+def test_fine_tuning_does_not_start_from_a_fine_tuned_run(classifying, finetune_base):
+    base = {**finetune_base, "init_from": str(classifying)}
+    with pytest.raises(ValueError, match=r"job 'finetune'; fine-tuning starts from a"):
+        finetune.run(finetune_config("sst2", base), str(classifying / "never"))
+
+
+def test_a_converted_run_has_no_labels(converted):
+    values = load_config("", file="predict", init_from=str(converted), text="a")
+    with pytest.raises(
+        ValueError, match=r"job 'convert'; labels need a fine-tuned one"
+    ):
+        predict.run(config_lib.load(values.to_dict()), "")
+
+
+def test_a_converted_run_is_exported_again(converted, source, tmp_path):
+    run("openai", converted, tmp_path / "again")
+    run("openai", source, tmp_path / "first")
+    for path in (tmp_path / "first").glob("params_*"):
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+# --- bad input ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("preset", ["run", *TARGETS])
+def test_a_folder_in_use_is_not_touched(source, tmp_path, preset):
+    (tmp_path / "config.json").write_text("mine")
+    before = contents(tmp_path)
+    with pytest.raises(FileExistsError, match=r"is not empty, and nothing in it is ov"):
+        run(preset, source, tmp_path)
+    assert contents(tmp_path) == before
+
+
+def test_an_empty_folder_is_used(source, tmp_path):
+    run("openai", source, tmp_path)
+    assert (tmp_path / "params_9.npy").exists()
+
+
+@pytest.mark.parametrize("files", [{}, {"config.json": "{}"}, {"a.npy": ""}], ids=str)
+def test_a_folder_without_a_model_is_refused(tmp_path, files):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(FileNotFoundError, match=r"holds no model: a run folder has a"):
+        run("run", tmp_path, tmp_path / "out")
+
+
+@pytest.fixture
+def exported(source, tmp_path):
+    run("huggingface", source, tmp_path / "exported")
+    return tmp_path / "exported"
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda f: shutil.rmtree(f / "gpt1_jax_tokenizer"), r"holds no tokenizer"),
+        (
+            lambda f: (f / "model.safetensors").write_bytes(b"cut"),
+            r"safetensors is damaged",
+        ),
+        (lambda f: (f / "model.safetensors").unlink(), r"holds no weights"),
+    ],
+    ids=["tokenizer", "truncated", "weights"],
+)
+def test_a_damaged_folder_leaves_nothing_behind(exported, tmp_path, spoil, message):
+    spoil(exported)
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        run("run", exported, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == [exported]
+
+
+def test_a_vocabulary_that_does_not_fit_is_refused(exported, tmp_path):
+    config = json.loads((exported / "config.json").read_text())
+    arrays = weight_files.read(epath.Path(exported))
+    name = "transformer.tokens_embed.weight"
+    smaller = {**arrays, name: arrays[name][:-1]}
+    weight_files.write(epath.Path(exported), smaller)
+    (exported / "config.json").write_text(json.dumps({**config, "vocab_size": 511}))
+    with pytest.raises(ValueError, match=r"has 512 entries; .* 511 rows"):
+        run("run", exported, tmp_path / "out")
+
+
+def test_steps_of_a_folder_without_steps_are_refused(exported, tmp_path):
+    with pytest.raises(ValueError, match=r"config.step='best', but .* no steps"):
+        run("run", exported, tmp_path / "out", step="best")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"init_from": ""}, r"Name what to convert with --config.init_from"),
+        ({"target": "onnx"}, r"config.target='onnx' is not known"),
+        ({"model__dtype": "int8"}, r"config.model.dtype='int8'"),
+        ({"model__attn_dropout": 1.0}, r"config.model.attn_dropout=1.0"),
+    ],
+    ids=str,
+)
+def test_impossible_values_are_refused(overrides, message):
+    values = load_config("run", file="convert", **{"init_from": "a", **overrides})
+    with pytest.raises(ValueError, match=message):
+        config_lib.load(values.to_dict())
+
+
+def test_the_program_converts_and_refuses_in_one_line(exported, tmp_path):
+    flags = [
+        "--config=configs/convert.py:run",
+        f"--config.init_from={exported}",
+        f"--workdir={tmp_path / 'run'}",
+    ]
+    code, output = run_program(*flags)
+    assert code == 0 and output.splitlines()[-1].startswith("Wrote "), output
+    code, output = run_program(*flags)
+    assert code == 1 and len(output.splitlines()) == 2
+    assert "is not empty" in output
+
+
+def test_no_pickle_is_opened(exported, tmp_path):
+    torch = pytest.importorskip("torch")
+    (exported / "model.safetensors").unlink()
+    harm = {"wte": Harm(tmp_path / "harmed")}
+    torch.save(harm, exported / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"holds more than weights"):
+        run("run", exported, tmp_path / "run")
+    assert list(tmp_path.iterdir()) == [exported]
