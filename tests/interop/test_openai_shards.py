@@ -101,7 +101,7 @@ def write_shapes(folder, change):
         (lambda shapes: [[16], *shapes[1:]], r"lists 26 shapes, which begin"),
         (
             lambda shapes: [*shapes[:3], [95], *shapes[4:]],
-            r"shape 3 is \[95\]; GPT-1's layout has \[96\] there, for h_0/attn/c_attn/b",
+            r"shape 3 is \[95\]; GPT-1's layout has \[96\] there, for h_0/attn/c_attn/",
         ),
         (
             lambda shapes: [shapes[0], [98, 32], *shapes[2:]],

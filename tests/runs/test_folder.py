@@ -73,3 +73,13 @@ def test_a_disk_without_files_left_is_full(tmp_path, monkeypatch, usage, needs):
             room()
     else:
         room()
+
+
+def test_a_folder_to_be_made_anew_must_be_empty(tmp_path):
+    folder = epath.Path(tmp_path)
+    run_folder.refuse_used(folder)
+    run_folder.refuse_used(folder / "not there")
+    (folder / "file").write_text("")
+    for used in (folder, folder / "file"):
+        with pytest.raises(FileExistsError, match=r"nothing in it is overwritten"):
+            run_folder.refuse_used(used)
