@@ -165,6 +165,12 @@ class PredictConfig(JobConfig):
         )
 
 
+# Stands in for the sizes that are not known before the source is read.
+_SMALLEST = dict(
+    vocab_size=1, num_layers=1, num_heads=1, embed_dim=1, mlp_dim=1, max_seq_len=2
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class GenerateConfig(JobConfig):
     """The configuration for continuing texts."""
@@ -225,11 +231,6 @@ class ConvertConfig(JobConfig):
         )
         make_model_config({**_SMALLEST, **self.model})
 
-
-# Stands in for the sizes that are not known before the source is read.
-_SMALLEST = dict(
-    vocab_size=1, num_layers=1, num_heads=1, embed_dim=1, mlp_dim=1, max_seq_len=2
-)
 
 # A job is a file in configs/, a file in jobs/ and a line here.
 JOBS: Mapping[str, type[JobConfig]] = {

@@ -65,8 +65,10 @@ def read(folder: epath.Path) -> Weights:
         config.json implies.
     """
     sizes = _read_sizes(folder / CONFIG_FILE)
-    held = _without_tied(folder, _without_prefix(weight_files.read(folder)))
-    table = names.tensors(sizes)
+    held = _without_tied(folder, _without_prefix(folder, weight_files.read(folder)))
+    # However many layers config.json claims, no more are looked for than can be there.
+    likely = sizes._replace(num_layers=min(sizes.num_layers, len(held) + 1))
+    table = names.tensors(likely)
     _check_names(folder, {tensor.hugging_face for tensor in table}, set(held))
     for tensor in table:
         found = held[tensor.hugging_face].shape
@@ -193,9 +195,17 @@ def _read_sizes(path: epath.Path) -> Sizes:
     return Sizes(**sizes, mlp_dim=4 * sizes["embed_dim"])
 
 
-def _without_prefix(held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _without_prefix(
+    folder: epath.Path, held: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
     """Names as in the base model, which has no "transformer."."""
-    return {name.removeprefix(_PREFIX): array for name, array in held.items()}
+    bare = {name.removeprefix(_PREFIX): array for name, array in held.items()}
+    if len(bare) < len(held):
+        raise ValueError(
+            f"The weights in {folder} hold parameters twice, with and without "
+            f"{_PREFIX!r} before their names; it is unclear which are meant."
+        )
+    return bare
 
 
 def _without_tied(

@@ -92,6 +92,13 @@ def test_another_output_matrix_is_refused(folder):
         hugging_face.read(folder)
 
 
+def test_a_parameter_under_two_names_is_refused(folder):
+    tokens = "transformer.tokens_embed.weight"
+    change(folder, lambda held: {**held, "tokens_embed.weight": held[tokens] + 1})
+    with pytest.raises(ValueError, match=r"hold parameters twice"):
+        hugging_face.read(folder)
+
+
 def test_an_old_configuration_names_positions_n_ctx(folder, weights):
     change(folder, n_positions=None, layer_norm_epsilon=None, afn=None)
     assert hugging_face.read(folder).sizes == weights.sizes
@@ -246,6 +253,7 @@ def test_another_width_of_the_mlp_is_refused_by_name(tiny_model_config):
         ({"n_head": 5}, r"n_embd=32 is no multiple of n_head=5"),
         ({"vocab_size": None}, r"vocab_size is None"),
         ({"n_layer": 3}, r"lack h.2.attn.c_attn.bias, .* and 7 more"),
+        ({"n_layer": 10**12}, r"lack h.10.attn.c_attn.bias, .* more"),
         ({"n_layer": 1}, r"have the unknown h.1.attn.c_attn.bias"),
         ({"n_positions": 8}, r"positions_embed.weight has the shape \(16, 32\); conf"),
         ({"vocab_size": 98}, r"tokens_embed.weight has the shape \(97, 32\); .*98"),

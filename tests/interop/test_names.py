@@ -3,7 +3,6 @@
 import jax
 import pytest
 from tiny_models import PAPER, WAYS, flat_params
-from torch_models import torch_names
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.interop import names
@@ -49,6 +48,10 @@ def test_the_order_is_that_of_the_released_shards(table):
 
 
 def test_hugging_face_names_are_those_of_its_model(table):
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    from torch_models import torch_names
+
     ours = {tuple(tensor.name.split("/")): tensor.hugging_face for tensor in table}
     theirs = torch_names(12)
     prefix = "transformer."

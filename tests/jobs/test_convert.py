@@ -248,6 +248,12 @@ def test_a_folder_in_use_is_not_touched(source, tmp_path, preset):
     assert contents(tmp_path) == before
 
 
+def test_several_processes_are_refused(source, tmp_path, monkeypatch):
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    with pytest.raises(ValueError, match=r"Converting is the work of one process"):
+        run("openai", source, tmp_path)
+
+
 def test_an_empty_folder_is_used(source, tmp_path):
     run("openai", source, tmp_path)
     assert (tmp_path / "params_9.npy").exists()
