@@ -1,5 +1,6 @@
 """The README of an exported folder."""
 
+import math
 from typing import NamedTuple
 
 from gpt1_jax.interop import names
@@ -20,6 +21,8 @@ class Export(NamedTuple):
 def describe(export: Export) -> str:
     """Markdown: what it is, where it is from, how to load it, what is not in it."""
     loading = _in_transformers(export) if export.architecture else _as_shards()
+    if export.architecture in ("", _LANGUAGE_MODEL):  # heads are not read back
+        loading += _IN_GPT1_JAX
     notes = "".join(f"- {note}\n" for note in (*export.notes, *_ALWAYS))
     return (
         f"# A GPT-1 from gpt1_jax\n\n"
@@ -27,18 +30,22 @@ def describe(export: Export) -> str:
         f"Exported by gpt1_jax {export.version} from {export.origin}.\n"
         f"Tokenizer: {export.tokenizer}.\n\n"
         f"## Load it\n\n{loading}\n"
-        "In gpt1_jax:\n\n"
-        "    python -m gpt1_jax.main --config=configs/convert.py:run \\\n"
-        "        --config.init_from=THIS_FOLDER --workdir=NEW_RUN_FOLDER\n\n"
         f"## What is not carried\n\n{notes}"
     )
 
 
+_LANGUAGE_MODEL = "OpenAIGPTLMHeadModel"
+_IN_GPT1_JAX = """
+In gpt1_jax:
+
+    python -m gpt1_jax.main --config=configs/convert.py:run \\
+        --config.init_from=THIS_FOLDER --workdir=NEW_RUN_FOLDER
+"""
 _ALWAYS = ("The optimizer's state and the configuration of the run are left out.",)
 
 
 def _shown(sizes: Sizes) -> str:
-    count = sum(_product(tensor.shape) for tensor in names.tensors(sizes))
+    count = sum(math.prod(tensor.shape) for tensor in names.tensors(sizes))
     return (
         f"{count:,} parameters: {sizes.num_layers} layers of width {sizes.embed_dim}, "
         f"{sizes.num_heads} heads, {sizes.max_seq_len} positions, {sizes.vocab_size:,} "
@@ -46,13 +53,9 @@ def _shown(sizes: Sizes) -> str:
     )
 
 
-def _product(shape: tuple[int, ...]) -> int:
-    return shape[0] * (shape[1] if len(shape) > 1 else 1)
-
-
 def _in_transformers(export: Export) -> str:
     name = export.architecture
-    loader = "AutoModelForCausalLM" if name.endswith("LMHeadModel") else name
+    loader = "AutoModelForCausalLM" if name == _LANGUAGE_MODEL else name
     return (
         f"    from transformers import {loader}, AutoTokenizer\n\n"
         f'    model = {loader}.from_pretrained("THIS_FOLDER")\n'

@@ -20,8 +20,10 @@ def test_a_fine_tuned_model_is_loaded_by_its_own_class():
     name = "OpenAIGPTDoubleHeadsModel"
     text = describe(Export(SIZES, "a", "0.2", "gpt1", name))
     assert f"import {name}, AutoTokenizer" in text and "AutoModel" not in text
+    assert "configs/convert.py" not in text  # heads are not read back
 
 
 def test_shards_are_not_for_transformers():
     text = describe(Export(SIZES, "a", "0.2", "gpt1"))
     assert "params_shapes.json" in text and "transformers" not in text
+    assert "configs/convert.py:run \\\n        --config.init_from=THIS_FOLDER" in text
