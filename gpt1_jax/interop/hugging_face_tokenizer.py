@@ -89,11 +89,12 @@ def _sentencepiece(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     result.add_tokens([newline])
     result.decoder = decoders.Sequence(
         [
-            decoders.Replace(model.trainer_spec.unk_piece, _UNKNOWN_SURFACE),
+            decoders.Replace(model.trainer_spec.unk_piece, "\ue000" + _UNKNOWN),
             decoders.Replace(_SPACE, " "),
             decoders.ByteFallback(),
             decoders.Fuse(),
-            decoders.Replace(Regex(r" +(?=\n|\z)"), ""),
+            decoders.Replace(Regex(r" +(?=\n|\z)|(?:\A|(?<=\n)) +"), ""),
+            decoders.Replace("\ue000" + _UNKNOWN.rstrip(), " " + _UNKNOWN.rstrip()),
         ]
     )
     return result
@@ -183,7 +184,7 @@ def _gpt1(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
 
 
 _SPACE = "\u2581"  # SentencePiece's mark of a space
-_UNKNOWN_SURFACE = " \u2047 "  # how SentencePiece prints an unknown piece
+_UNKNOWN = "\u2047 "  # after a space, how SentencePiece prints an unknown piece
 _DELETED = "\x01"  # by SentencePiece's normaliser
 _BUILD = {"sentencepiece": _sentencepiece, "gpt1": _gpt1}
 _LIMITS = {
@@ -191,7 +192,8 @@ _LIMITS = {
         "The ids of `tokenizer.json` equal SentencePiece's on 10,000 lines of novels "
         "(2026-11-22). They can differ where a combining accent follows another "
         "accent, a full-width letter or a compatibility character, and for a line of "
-        "nothing but control characters."
+        "nothing but control characters. Bytes that are no "
+        "UTF-8, which only a model writes, can be decoded to other replacement signs."
     ),
     "gpt1": (
         "`tokenizer.json` replaces ftfy and spaCy with rules that come near both. On "

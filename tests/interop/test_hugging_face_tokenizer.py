@@ -142,6 +142,9 @@ def test_sentencepiece_ids_of_accents_equal_ours(ours, exported, letter, accent)
 @few
 @given(ids=st.lists(st.integers(257, 559), max_size=12))
 def test_sentencepiece_any_ids_decode_as_ours(ours, exported, ids):
+    """Of all pieces but bytes, with bare markers before them, in two lines."""
+    (marker,) = [i for i in range(560) if ours._processor.id_to_piece(i) == "\u2581"]
+    ids = [marker, marker, *ids, ours.newline_id, marker, *ids]
     assert exported.decode(ids) == ours.decode(ids)
 
 
