@@ -14,7 +14,7 @@ from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Generator
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.runs.checkpoints import find_step
+from gpt1_jax.runs.saved_steps import find_step
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 
 

@@ -1,5 +1,6 @@
 """A run in a notebook."""
 
+import re
 import subprocess
 import sys
 
@@ -82,3 +83,14 @@ def test_a_fine_tuned_run_is_a_language_model_too(finetuned):
     assert model.logits(TEXT).shape[1] == model.tokenizer.vocab_size
     assert model.config.vocab_size == model.tokenizer.vocab_size + 3
     assert model.generate(TEXT, max_new_tokens=4)
+
+
+def test_the_lines_of_the_readme_run_as_printed(
+    pretrained, tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "runs/pretrain").mkdir(parents=True)
+    (tmp_path / "runs/pretrain/quickstart").symlink_to(pretrained)
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    exec(code, {})
+    assert "(2, " in capsys.readouterr().out.splitlines()[-1]

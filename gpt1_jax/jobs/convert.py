@@ -30,8 +30,8 @@ from gpt1_jax.interop.names import Sizes, Weights
 from gpt1_jax.interop.readme import Export, describe
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoints import find_step, saved_steps
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.saved_steps import find_step, saved_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, save_params
 from gpt1_jax.tasks.selection import find_task
 
@@ -171,7 +171,7 @@ def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
     hugging_face.write(folder, source.model, source.params, to)
     hugging_face_tokenizer.save(source.tokenizer, folder, source.model.max_seq_len)
     tokenizer_files.write(source.tokenizer, folder)
-    notes = []
+    notes = [f"The tokenizer: {hugging_face_tokenizer.limits(source.tokenizer)}"]
     if source.model.softmax_rows == "tokens+positions":
         notes.append(
             "The softmax was trained over tokens and positions. The logits of the "

@@ -20,11 +20,12 @@ from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report import figures, tables
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
-from gpt1_jax.runs.checkpoints import BEST, Best, read_params
+from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Throughput
+from gpt1_jax.runs.saved_steps import BEST, Best
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches

@@ -13,8 +13,8 @@ from gpt1_jax.data.files import write_whole
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs.checkpoints import find_step
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.saved_steps import find_step
 from gpt1_jax.runs.trained_run import open_run
 from gpt1_jax.tasks.new_text import STANDARD_INPUT, read_prompts
 

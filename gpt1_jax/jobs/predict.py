@@ -10,9 +10,9 @@ from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import Predictor, make_head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
-from gpt1_jax.runs.checkpoints import BEST
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.saved_steps import BEST
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks.batches import Padding
 from gpt1_jax.tasks.new_text import examples_of_lines, read_examples

@@ -25,10 +25,10 @@ from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report import figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
-from gpt1_jax.runs.checkpoints import LOWEST_LOSS
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Throughput
+from gpt1_jax.runs.saved_steps import LOWEST_LOSS
 from gpt1_jax.training import loop, start
 from gpt1_jax.training.fit import (
     Plan,

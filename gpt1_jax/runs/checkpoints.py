@@ -37,38 +37,19 @@ from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.manifest import find_damage, write_manifest
+from gpt1_jax.runs.saved_steps import (
+    BEST,
+    LOWEST_LOSS,
+    NEWEST,
+    Best,
+    best_first,
+    saved_steps,
+)
 from gpt1_jax.runs.shapes import difference
 
 _MEASURED_FILE = "measured.json"
 # Written after the manifest, by orbax or by `Checkpoints.measured`; so not in it.
 _UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", _MEASURED_FILE}
-
-
-class Best(NamedTuple):
-    """The metric that ranks checkpoints."""
-
-    metric: str
-    highest: bool  # whether the highest value is the best, or the lowest
-
-
-LOWEST_LOSS = Best("valid_loss", highest=False)
-NEWEST, BEST = -1, -2  # in place of a step
-
-
-def find_step(step: int | str) -> int:
-    """A step as `read_params` takes it, from "newest", "best" or a number.
-
-    Raises:
-      ValueError: if it is anything else.
-    """
-    named = {"newest": NEWEST, "best": BEST}
-    if str(step).isdigit():
-        return int(step)
-    if step not in named:
-        raise ValueError(
-            f"step={step!r} must be newest, best or the number of a saved step."
-        )
-    return named[str(step)]
 
 
 class Checkpoints:
@@ -255,7 +236,7 @@ class _LatestAndBest(checkpoint_managers.PreservationPolicy):
         """Whether each of the steps is kept."""
         kept = sorted(steps)[-self.config.keep_latest :]
         known = {s: self.scores[s] for s in steps if s in self.scores}
-        kept += _best_first(known, self.best.highest)[: self.config.keep_best]
+        kept += best_first(known, self.best.highest)[: self.config.keep_best]
         return [step in kept for step in steps]
 
 
@@ -265,11 +246,6 @@ class SavedParams(NamedTuple):
     step: int
     params: Any  # nested dict of float32 numpy arrays
     metadata: Mapping[str, Any]
-
-
-def saved_steps(workdir: epath.Path) -> list[int]:
-    """The steps that a run folder holds, in order."""
-    return _saved_steps(workdir / "checkpoints")
 
 
 def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
@@ -317,7 +293,7 @@ def read_state(workdir: epath.Path, step: int, target: Any) -> Any:
 def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
     """The folder of a checkpoint whose files are as they were saved."""
     directory = workdir / "checkpoints"
-    steps = _saved_steps(directory)
+    steps = saved_steps(workdir)
     if not steps:
         raise FileNotFoundError(
             f"{workdir} holds no checkpoint; name the folder of a run that has saved "
@@ -354,14 +330,6 @@ def _saved_shapes(folder: epath.Path) -> Any:
     return _reader().metadata(folder).item_metadata["state"].tree
 
 
-def _saved_steps(directory: epath.Path) -> list[int]:
-    return sorted(
-        int(path.name)
-        for path in (directory.iterdir() if directory.exists() else ())
-        if path.name.isdigit()
-    )
-
-
 def _reader() -> ocp.Checkpointer:
     return ocp.Checkpointer(
         ocp.CompositeCheckpointHandler(
@@ -379,20 +347,14 @@ def _best_step(directory: epath.Path, steps: list[int]) -> int:
     if not scores:
         return steps[-1]
     best, by_step = next(iter(scores.items()))
-    return _best_first(by_step, best.highest)[0]
-
-
-def _best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
-    """Steps by score, best first; of equally good ones, the earliest first."""
-    sign = -1 if highest else 1
-    return sorted(scores, key=lambda step: (sign * scores[step], step))
+    return best_first(by_step, best.highest)[0]
 
 
 def _read_scores(directory: epath.Path, metric: str) -> dict[int, float]:
     """A metric of all saved steps that have it; damage is dealt with later."""
     return {
         step: value
-        for step in _saved_steps(directory)
+        for step in saved_steps(directory.parent)
         for best, value in _measured(directory / str(step)).items()
         if best.metric == metric
     }

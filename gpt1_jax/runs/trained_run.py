@@ -20,8 +20,9 @@ from gpt1_jax.data.files import whole_folder
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoints import NEWEST, Checkpoints, read_params
+from gpt1_jax.runs.checkpoints import Checkpoints, read_params
 from gpt1_jax.runs.identity import Identity
+from gpt1_jax.runs.saved_steps import NEWEST
 from gpt1_jax.runs.shapes import difference
 
 

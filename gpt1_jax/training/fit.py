@@ -20,10 +20,11 @@ from gpt1_jax.parallel.mesh import (
     state_sharding,
     to_global_batch,
 )
-from gpt1_jax.runs.checkpoints import Best, Checkpoints
+from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Records, Throughput
+from gpt1_jax.runs.saved_steps import Best
 from gpt1_jax.runs.shapes import abstract_state
 from gpt1_jax.training import loop
 from gpt1_jax.training.state import TrainState

@@ -9,8 +9,9 @@ from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig, PretrainConfig, load_saved
 from gpt1_jax.model.language_model import init_params
-from gpt1_jax.runs.checkpoints import read_state, saved_steps
+from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.folder import CONFIG_FILE
+from gpt1_jax.runs.saved_steps import saved_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state

@@ -15,7 +15,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.interop import openai_shards, weight_files
 from gpt1_jax.interop.tokenizer_files import OPENAI_FILES
 from gpt1_jax.jobs import convert, finetune, predict, pretrain
-from gpt1_jax.runs.checkpoints import BEST
+from gpt1_jax.runs.saved_steps import BEST
 from gpt1_jax.runs.trained_run import open_run
 
 TARGETS = ("huggingface", "openai")
@@ -128,8 +128,8 @@ def test_all_steps_are_exported(source, tmp_path):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ("last", r"config.step='last' must be newest, best"),
-        ("-1", r"config.step='-1' must be"),
+        ("last", r"step='last' must be newest, best"),
+        ("-1", r"step='-1' must be"),
         ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),
     ],
 )

@@ -26,8 +26,9 @@ from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
-from gpt1_jax.runs.checkpoints import BEST, read_params
+from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.runs.saved_steps import BEST
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.training.signals import EXIT_STOPPED, Stopped
 

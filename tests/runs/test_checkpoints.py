@@ -9,16 +9,8 @@ import pytest
 from etils import epath
 
 from gpt1_jax.config import CheckpointConfig
-from gpt1_jax.runs.checkpoints import (
-    BEST,
-    NEWEST,
-    Best,
-    Checkpoints,
-    find_step,
-    read_params,
-    read_state,
-    saved_steps,
-)
+from gpt1_jax.runs.checkpoints import Checkpoints, read_params, read_state
+from gpt1_jax.runs.saved_steps import BEST, NEWEST, Best, saved_steps
 from gpt1_jax.runs.shapes import abstract_state
 from gpt1_jax.training.state import TrainState
 
@@ -331,26 +323,3 @@ def test_a_disk_that_fills_up_in_a_save_is_one_line(opened, monkeypatch):
         with pytest.raises(OSError, match="is full: the checkpoint of step 2"):
             checkpoints.wait()
     assert int(restore(opened()).step) == 1
-
-
-def test_a_step_is_named_by_word_or_number():
-    assert [find_step(text) for text in ("newest", "best", "0", "1200")] == [
-        NEWEST,
-        BEST,
-        0,
-        1200,
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "last", "-1", "1.5", "1,200", "\u00b2"])
-def test_another_step_is_refused_with_the_way_out(text):
-    with pytest.raises(ValueError, match=r"must be newest, best or the number of"):
-        find_step(text)
-
-
-def test_the_saved_steps_are_in_order(opened, tmp_path):
-    assert saved_steps(epath.Path(tmp_path)) == []
-    checkpoints = opened()
-    save_all(checkpoints, {9: 1.0, 10: 2.0})
-    checkpoints.wait()
-    assert saved_steps(epath.Path(tmp_path)) == [9, 10]

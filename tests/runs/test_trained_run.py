@@ -9,8 +9,8 @@ from tiny_run import saved_state
 
 from gpt1_jax.config import FinetuneConfig, PretrainConfig
 from gpt1_jax.interop import names
-from gpt1_jax.runs.checkpoints import BEST, saved_steps
 from gpt1_jax.runs.manifest import find_damage
+from gpt1_jax.runs.saved_steps import BEST, saved_steps
 from gpt1_jax.runs.trained_run import open_run, save_params
 
 

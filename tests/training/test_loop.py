@@ -7,7 +7,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import pytest
 
-from gpt1_jax.runs.checkpoints import LOWEST_LOSS
+from gpt1_jax.runs.saved_steps import LOWEST_LOSS
 from gpt1_jax.training import loop
 from gpt1_jax.training.signals import Stopped
 

@@ -1,0 +1,34 @@
+"""Which steps a run has saved, and which of them is meant."""
+
+import pytest
+from etils import epath
+
+from gpt1_jax.runs.saved_steps import BEST, NEWEST, best_first, find_step, saved_steps
+
+
+def test_a_step_is_named_by_word_or_number():
+    assert [find_step(text) for text in ("newest", "best", "0", "1200")] == [
+        NEWEST,
+        BEST,
+        0,
+        1200,
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "last", "-1", "1.5", "1,200", "\u00b2"])
+def test_another_step_is_refused_with_the_way_out(text):
+    with pytest.raises(ValueError, match=r"must be newest, best or the number of"):
+        find_step(text)
+
+
+def test_the_saved_steps_are_in_order(tmp_path):
+    assert saved_steps(epath.Path(tmp_path)) == []
+    for name in ("10", "9", "100", "12.orbax-checkpoint-tmp-3"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    assert saved_steps(epath.Path(tmp_path)) == [9, 10, 100]
+
+
+def test_the_best_come_first_and_of_equals_the_earliest():
+    scores = {4: 2.0, 1: 3.0, 3: 2.0, 2: 1.0}
+    assert best_first(scores, highest=False) == [2, 3, 4, 1]
+    assert best_first(scores, highest=True) == [1, 3, 4, 2]
