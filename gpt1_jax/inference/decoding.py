@@ -24,7 +24,8 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Cache
 from gpt1_jax.model.language_model import Params
 
-_SMALLEST = 16  # tokens; sizes of caches and padded prompts double from here
+# Sizes of caches and padded prompts, in tokens: they double, then grow by a step.
+_SMALLEST, _LARGEST_STEP = 16, 128
 _ROUND = 32  # the most tokens drawn between two looks at them
 
 
@@ -315,5 +316,5 @@ def bucket(length: int, longest: int) -> int:
     """The size that a length is padded to: few sizes, so few programs."""
     size = _SMALLEST
     while size < length:
-        size *= 2
+        size += min(size, _LARGEST_STEP)
     return min(size, longest)

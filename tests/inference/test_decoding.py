@@ -140,7 +140,7 @@ def test_few_lengths_are_compiled(model, params, monkeypatch):
     continued(decoder, params, prompts[::-1])
     lengths = {shape for (_, shape), _ in traced if shape > 1}
     assert lengths == {16, 32, 64}
-    assert len(traced) == len(set(traced)) or len(traced) <= 9
+    assert len(traced) <= 3 + 6  # to draw, and to read a prompt into a larger cache
 
 
 def test_preparing_rounds_matrices_alone(model, params):

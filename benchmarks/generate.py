@@ -1,0 +1,214 @@
+"""Generation at the paper's size: this package against transformers.
+
+    python benchmarks/generate.py [--batch=1] [--new_tokens=256] [--output=FILE]
+
+Greedy continuations of random prompts, all of the same length. The peers, eager, are
+transformers' generate for its GPT-1, which has no cache, and for a GPT-2 small of
+random weights, which has one and 7% more parameters. Variants take turns as in
+`train_step.py`: a few untimed tokens, then all tokens timed, reading the prompt
+included. The share of bandwidth is what reading all weights once for each token takes
+of the rate at which all cores sum a large array.
+"""
+
+import argparse
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import harness
+import numpy as np
+from command_line import add_sizes, count, some_of
+from harness import Trainer, Variant
+from recipe import pretrain_config
+
+_DTYPES = {"f32": "float32", "bf16": "bfloat16"}
+_UNTIMED_TOKENS = 8
+_PEERS = ("openai_gpt", "gpt2")
+
+
+def all_variants() -> dict[str, Variant]:
+    """Every variant by its name, float32 before bfloat16."""
+    variants = {}
+    batches = "generate.draw_prompts"
+    for short, dtype in _DTYPES.items():
+        for peer in _PEERS:
+            packages = ("torch", "transformers")
+            build, options = "torch_generate.build", {"architecture": peer}
+            name = f"{peer}_{short}"
+            variants[name] = Variant(build, dtype, options, packages, batches)
+        packages = ("gpt1_jax.inference.decoding",)
+        ours = Variant("generate.build_jax", dtype, {}, packages, batches)
+        variants[f"jax_{short}"] = ours
+    return variants
+
+
+VARIANTS = all_variants()
+
+
+def draw_prompts(flags: argparse.Namespace) -> Iterator[tuple[np.ndarray, int]]:
+    """Prompts [B, tokens], and how many tokens to add: few where nothing is timed.
+
+    The harness draws one to warm up, then in each turn an untimed and a timed one.
+    """
+    rng = np.random.default_rng(0)
+    for number in itertools.count():
+        timed = number > 0 and number % 2 == 0
+        shape = (flags.batch, flags.prompt_tokens)
+        prompts = rng.integers(0, flags.vocab_size, shape, dtype=np.int32)
+        yield prompts, flags.new_tokens if timed else _UNTIMED_TOKENS
+
+
+def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
+    """This package's decoder; a "step" is one batch of continuations."""
+    import jax
+
+    from gpt1_jax.config import SamplingConfig
+    from gpt1_jax.inference import decoding
+    from gpt1_jax.model import language_model
+
+    model = pretrain_config(flags, dtype).model_config(flags.vocab_size)
+    key = jax.random.key(0)
+    params = decoding.prepare(model, language_model.init_params(model, key))
+    greedy = SamplingConfig(
+        max_new_tokens=flags.new_tokens,
+        do_sample=False,
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        min_p=0.0,
+        repetition_penalty=1.0,
+        stop_strings=(),
+    )
+    decode = decoding.Decoder(model, flags.vocab_size, greedy, flags.batch)
+
+    def step(batch: tuple[np.ndarray, int]) -> float:
+        prompts, number = batch
+        seeds = [0] * len(prompts)
+        for piece in decode(params, prompts.tolist(), seeds):
+            if piece.prompt == len(prompts) - 1:
+                number -= len(piece.tokens)
+            if number <= 0:
+                break
+        return float(piece.tokens[-1])
+
+    device = jax.devices()[0]
+    return Trainer(
+        put=lambda batch: batch,
+        step=step,
+        wait=lambda: None,
+        device=device.device_kind,
+        peak_bytes=lambda: (device.memory_stats() or {}).get("peak_bytes_in_use"),
+    )
+
+
+def memory_bandwidth() -> float:
+    """Bytes per second that all cores read from memory together; the best of five."""
+    cores = os.cpu_count() or 1
+    parts = [np.ones(2**28 // 4 // cores, np.float32) for _ in range(cores)]
+
+    def seconds() -> float:
+        start = time.perf_counter()
+        list(pool.map(np.sum, parts))
+        return time.perf_counter() - start
+
+    with ThreadPoolExecutor(cores) as pool:
+        return sum(part.nbytes for part in parts) / min(seconds() for _ in range(5))
+
+
+def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
+    """Adds rates, and how each compares to the peers of its dtype."""
+    from gpt1_jax.model import costs
+
+    bandwidth = memory_bandwidth()
+    model = pretrain_config(flags, "float32").model_config(flags.vocab_size)
+    for short, dtype in _DTYPES.items():
+        group = {name: r for name, r in results.items() if r["dtype"] == dtype}
+        harness.compare(group, lambda name: VARIANTS[name].is_peer)
+        weights = costs.num_params(model) * (4 if short == "f32" else 2)
+        for result in group.values():
+            per_token = result["median_seconds"] / flags.new_tokens
+            result["milliseconds_per_token"] = 1e3 * per_token
+            result["tokens_per_second"] = flags.batch / per_token
+            result["bandwidth_share"] = weights / per_token / bandwidth
+            for peer in _PEERS:
+                other = group.get(f"{peer}_{short}")
+                result[f"speed_vs_{peer}"] = (
+                    other and other["median_seconds"] / result["median_seconds"]
+                )
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """One line for each variant."""
+    header = (
+        "variant",
+        "ms/token",
+        "tokens/s",
+        "speed vs openai-gpt",
+        "speed vs GPT-2",
+        "share of bandwidth",
+        "first call, s",
+        "peak, GiB",
+    )
+
+    def cells(name: str, r: Mapping[str, Any]) -> list[str]:
+        ratios = (r["speed_vs_openai_gpt"], r["speed_vs_gpt2"])
+        return [
+            name,
+            f"{r['milliseconds_per_token']:.1f}",
+            f"{r['tokens_per_second']:,.1f}",
+            *(f"{ratio:.2f}" if ratio else "-" for ratio in ratios),
+            f"{r['bandwidth_share']:.0%}",
+            f"{r['first_step_seconds']:.1f}",
+            f"{r['peak_bytes'] / 2**30:.2f}",
+        ]
+
+    return harness.markdown(header, [cells(*item) for item in results.items()])
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add_sizes(parser)
+    parser.set_defaults(batch=1)
+    parser.add_argument("--prompt_tokens", type=count, default=32)
+    parser.add_argument("--new_tokens", type=count, default=256)
+    parser.add_argument("--rounds", type=count, default=2, help="turns of each variant")
+    names, all_names = some_of(VARIANTS), ",".join(VARIANTS)
+    parser.add_argument("--variants", type=names, default=all_names, help="comma list")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    return parser.parse_args(arguments, argparse.Namespace(steps=1, warmup=1))
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measures, prints the table, writes the JSON file."""
+    flags = parse(arguments)
+    record = harness.describe("generate.py", arguments)
+    missing = harness.missing_packages(
+        package
+        for name in flags.variants
+        if VARIANTS[name].is_peer
+        for package in VARIANTS[name].packages
+    )
+    names = [n for n in flags.variants if not VARIANTS[n].needs_any(missing)]
+    if not names:
+        sys.exit("generate: none of the variants can run here")
+    results = harness.measure({name: VARIANTS[name] for name in names}, flags)
+    summarise(results, flags)
+    print(table(results))
+    doubts = harness.different_devices(results.values())
+    for doubt in doubts:
+        print(f"WARNING: {doubt}", file=sys.stderr)
+    if flags.output:
+        flags.variants = names
+        harness.write_json(flags.output, record, flags, results)
+    if doubts or len(results) < len(names):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

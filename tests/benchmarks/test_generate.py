@@ -1,0 +1,46 @@
+"""The script measures generation; its peers add the tokens asked for."""
+
+import json
+
+import numpy as np
+import pytest
+
+TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=64", "--batch=2")
+SHORT = ("--prompt_tokens=5", "--new_tokens=12", "--rounds=2")
+
+
+def test_only_timed_continuations_are_long():
+    import generate
+
+    flags = generate.parse([*TINY, *SHORT])
+    drawn = generate.draw_prompts(flags)
+    found = [next(drawn) for _ in range(5)]
+    assert [number for _, number in found] == [8, 8, 12, 8, 12]
+    assert all(prompts.shape == (2, 5) for prompts, _ in found)
+
+
+@pytest.mark.parametrize("architecture", ["openai_gpt", "gpt2"])
+def test_peers_generate(architecture):
+    torch = pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    import generate
+    import torch_generate
+
+    flags = generate.parse([*TINY, *SHORT])
+    trainer = torch_generate.build(flags, "float32", architecture=architecture)
+    prompts, number = trainer.put((np.ones((2, 5), np.int32), 4))
+    assert isinstance(prompts, torch.Tensor) and number == 4
+    assert trainer.step((prompts, number)) >= 0
+
+
+def test_the_script_measures_our_generation(run_script, tmp_path):
+    path = tmp_path / "results.json"
+    flags = ("--variants=jax_f32", f"--output={path}")
+    printed = run_script("generate.py", *TINY, *SHORT, *flags)
+    result = json.loads(path.read_text())["results"]["jax_f32"]
+    assert len(result["seconds"]) == 2
+    per_token = result["median_seconds"] / 12
+    assert result["tokens_per_second"] == pytest.approx(2 / per_token)
+    assert result["milliseconds_per_token"] == pytest.approx(1e3 * per_token)
+    assert 0 < result["bandwidth_share"] < 1
+    assert printed.splitlines()[2].startswith("| jax_f32 | ")
