@@ -69,7 +69,9 @@ def assert_goes_on(folder, expected, step):
     assert [record["step"] for record in found] == [r["step"] for r in records]
     for ours, theirs in zip(found, records, strict=True):
         for name, value in theirs.items():
-            if isinstance(value, float):
+            if name == "sample":  # since then drawn with other random numbers
+                assert ours[name]
+            elif isinstance(value, float):
                 assert ours[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
             else:
                 assert ours[name] == value, name

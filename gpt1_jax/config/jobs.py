@@ -208,6 +208,11 @@ class GenerateConfig(JobConfig):
             not self.output or self.output.endswith(".jsonl"),
             f"config.output={self.output!r} must end in .jsonl.",
         )
+        require(
+            bool(self.output) or not self.log_probs,
+            "config.log_probs=True writes them to a file; name it with "
+            "--config.output=FILE.jsonl.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)

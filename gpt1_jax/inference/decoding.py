@@ -26,6 +26,8 @@ from gpt1_jax.model.language_model import Params
 
 # Sizes of caches and padded prompts, in tokens: they double, then grow by a step.
 _SMALLEST, _LARGEST_STEP = 16, 128
+# XLA's CPU backend is slow at bfloat16 products with one or two rows.
+_FEWEST_ROWS = {"bfloat16": 4}
 _ROUND = 32  # the most tokens drawn between two looks at them
 
 
@@ -50,7 +52,7 @@ class Decoder:
       vocab_size: the tokens that may be drawn, from the first; a fine-tuned model has
         special tokens behind them.
       config: how many tokens, and how they are drawn.
-      batch_size: rows computed together.
+      batch_size: rows computed together; in bfloat16 there are at least 4.
       round_size: tokens drawn before they are yielded; 0 for as many as is fast.
       stop: sees all tokens of a continuation so far; None never ends one.
     """
@@ -66,7 +68,9 @@ class Decoder:
     ):
         self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
         self._vocab_size, self._config = vocab_size, config
-        self._batch_size, self._round = batch_size, min(round_size or _ROUND, _ROUND)
+        few = _FEWEST_ROWS.get(model.dtype, 1)
+        self._batch_size = max(batch_size, few)
+        self._round = min(round_size or _ROUND, _ROUND)
         self._stop = stop or (lambda tokens: None)
         self._filters = make_filters(config)
 

@@ -100,6 +100,7 @@ def test_another_dtype_may_be_asked_for(ask):
         ({"prompt": "a", "step": "9"}, "no checkpoint of step 9"),
         ({"prompt": "a", "step": "last"}, "must be newest, best or the number"),
         ({"prompt": "a", "output": "a.txt"}, "must end in .jsonl"),
+        ({"prompt": "a", "log_probs": True}, "name it with --config.output="),
         ({"prompt": "a", "batch_size": 0}, "batch_size=0 must be positive"),
         ({"prompt": "a", "sampling.top_p": 0.0}, "top_p=0.0 must lie in"),
         ({"prompt": "a", "sampling.temperature": 0.0}, "temperature=0.0 must be pos"),

@@ -199,21 +199,28 @@ class OtherBlock(nn.Module):
     wiring: str
 
     @nn.compact
-    def __call__(self, x, layer, *rest):
-        attn = transformer.Attention(self.config, name="attn")
+    def __call__(self, x, layer, context, memory):
+        return self.wired(x, layer, context, memory), memory
+
+    def wired(self, x, *rest):
+        attention = transformer.Attention(self.config, name="attn")
+
+        def attn(x):
+            return attention(x, *rest)[0]
+
         mlp = transformer.MLP(self.config, name="mlp")
         ln_1 = LayerNorm(jnp.float32, name="ln_1")
         ln_2 = LayerNorm(jnp.float32, name="ln_2")
         if self.wiring == "pre":  # GPT-2
-            x = x + attn(ln_1(x), layer, *rest)
+            x = x + attn(ln_1(x))
             return x + mlp(ln_2(x))
         if self.wiring == "mlp_residual":  # the residual passes the first LayerNorm by
-            total = x + attn(x, layer, *rest)
+            total = x + attn(x)
             return ln_2(total + mlp(ln_1(total)))
         if self.wiring == "swapped_norms":
-            n = ln_2(x + attn(x, layer, *rest))
+            n = ln_2(x + attn(x))
             return ln_1(n + mlp(n))
-        attended = attn(x, layer, *rest)
+        attended = attn(x)
         n = ln_1(attended if self.wiring == "no_residual" else x + attended)
         return ln_2(n + mlp(n))
 
