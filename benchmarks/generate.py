@@ -11,6 +11,7 @@ of the rate at which all cores sum a large array.
 """
 
 import argparse
+import dataclasses
 import itertools
 import os
 import sys
@@ -67,23 +68,14 @@ def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
     """This package's decoder; a "step" is one batch of continuations."""
     import jax
 
-    from gpt1_jax.config import SamplingConfig
+    from gpt1_jax.config import DEFAULT_SAMPLING
     from gpt1_jax.inference import decoding
     from gpt1_jax.model import language_model
 
     model = pretrain_config(flags, dtype).model_config(flags.vocab_size)
     key = jax.random.key(0)
     params = decoding.prepare(model, language_model.init_params(model, key))
-    greedy = SamplingConfig(
-        max_new_tokens=flags.new_tokens,
-        do_sample=False,
-        temperature=1.0,
-        top_k=0,
-        top_p=1.0,
-        min_p=0.0,
-        repetition_penalty=1.0,
-        stop_strings=(),
-    )
+    greedy = dataclasses.replace(DEFAULT_SAMPLING, max_new_tokens=flags.new_tokens)
     decode = decoding.Decoder(model, flags.vocab_size, greedy, flags.batch)
 
     def step(batch: tuple[np.ndarray, int]) -> float:

@@ -1,5 +1,6 @@
 """A trained model in a notebook: what `gpt1_jax.load` returns."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.config import DEFAULT_SAMPLING, ModelConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference import decoding
-from gpt1_jax.inference.generation import Generator
+from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.saved_steps import find_step
@@ -51,7 +52,7 @@ class TrainedModel:
         Raises:
           ValueError: if it is longer than the context.
         """
-        ids = self.tokenizer.encode(text) or [self.tokenizer.newline_id]
+        ids = prompt_ids(self.tokenizer, text)
         if len(ids) > self.config.max_seq_len:
             raise ValueError(
                 f"The text has {len(ids)} tokens; this model reads "
@@ -108,32 +109,16 @@ class TrainedModel:
           several texts or continuations, those of a text next to one another.
         """
         number = sampling.pop("num_return_sequences", 1)
-        config = SamplingConfig(**{**_DEFAULTS, **sampling})
+        config = dataclasses.replace(DEFAULT_SAMPLING, **sampling)
         texts = [text] if isinstance(text, str) else list(text)
         generator = Generator(self.config, self.tokenizer, config, batch_size)
-        continuations = generator(
-            self._prepared,
-            [each for each in texts for _ in range(number)],
-            [seed + sample for _ in texts for sample in range(number)],
-        )
+        continuations = generator.several(self._prepared, texts, number, seed)
         found = [each.text for each in continuations]
         return found[0] if isinstance(text, str) and number == 1 else found
 
     @functools.cached_property
     def _prepared(self) -> Params:
         return decoding.prepare(self.config, self.params)
-
-
-_DEFAULTS = dict(
-    max_new_tokens=20,
-    do_sample=False,
-    temperature=1.0,
-    top_k=50,
-    top_p=1.0,
-    min_p=0.0,
-    repetition_penalty=1.0,
-    stop_strings=(),
-)
 
 
 def load(folder: str, step: int | str = "newest") -> TrainedModel:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import SamplingConfig
+from gpt1_jax.config import DEFAULT_SAMPLING
 from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import apply, logits
@@ -118,6 +118,5 @@ def count_params(params):
 
 def sampling_config(**values):
     """Samples eight tokens from the whole vocabulary, unless told otherwise."""
-    unused = dict(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
-    fixed = dict(max_new_tokens=8, do_sample=True, stop_strings=())
-    return SamplingConfig(**{**fixed, **unused, "repetition_penalty": 1.0, **values})
+    usual = dict(max_new_tokens=8, do_sample=True, top_k=0)
+    return dataclasses.replace(DEFAULT_SAMPLING, **{**usual, **values})

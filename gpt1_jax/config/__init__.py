@@ -26,6 +26,7 @@ from gpt1_jax.config.saved import (
     upgrade,
 )
 from gpt1_jax.config.sections import (
+    DEFAULT_SAMPLING,
     DTYPES,
     CheckpointConfig,
     DataConfig,
@@ -42,6 +43,7 @@ from gpt1_jax.config.sections import (
 from gpt1_jax.config.task_sections import CustomTaskConfig, HeadConfig, TaskDataConfig
 
 __all__ = [
+    "DEFAULT_SAMPLING",
     "DTYPES",
     "JOBS",
     "CheckpointConfig",

@@ -293,6 +293,19 @@ class SamplingConfig:
         )
 
 
+# The values that transformers' GenerationConfig has.
+DEFAULT_SAMPLING = SamplingConfig(
+    max_new_tokens=20,
+    do_sample=False,
+    temperature=1.0,
+    top_k=50,
+    top_p=1.0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    stop_strings=(),
+)
+
+
 @dataclasses.dataclass(frozen=True)
 class CheckpointConfig:
     """How often a run is saved and how many saved steps are kept."""

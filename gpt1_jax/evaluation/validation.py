@@ -1,5 +1,6 @@
 """The loss over the whole held-out split, and a sample of generated text."""
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from gpt1_jax.config import EvalConfig, ModelConfig, SamplingConfig
+from gpt1_jax.config import DEFAULT_SAMPLING, EvalConfig, ModelConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.inference.decoding import Decoder
@@ -161,15 +162,12 @@ class TextSampler:
                 f"config.model.max_seq_len={model.max_seq_len} there is no room to "
                 "continue it. Shorten the prompt."
             )
-        sampling = SamplingConfig(
+        sampling = dataclasses.replace(
+            DEFAULT_SAMPLING,
             max_new_tokens=max(1, config.sample_tokens),
             do_sample=True,
             temperature=config.sample_temperature,
             top_k=config.sample_top_k,
-            top_p=1.0,
-            min_p=0.0,
-            repetition_penalty=1.0,
-            stop_strings=(),
         )
         self._decode = Decoder(model, tokenizer.vocab_size, sampling, batch_size=1)
 

@@ -73,6 +73,8 @@ class Decoder:
         self._round = min(round_size or _ROUND, _ROUND)
         self._stop = stop or (lambda tokens: None)
         self._filters = make_filters(config)
+        top_k = config.top_k if config.do_sample else 0
+        self._how = _How(self._model, vocab_size, not config.do_sample, top_k)
 
     def __call__(
         self, params: Params, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
@@ -110,24 +112,21 @@ class Decoder:
             state = self._read(params, state, place, row)
         drawn = 0
         while drawn < self._config.max_new_tokens and not all(r.ended for r in rows):
-            active = [row for row in rows if not row.ended]
-            for row in active:
+            active = [(n, row) for n, row in enumerate(rows) if not row.ended]
+            for place, row in active:
                 if self._room(row, size) == 0:
                     self._slide(row)
-                    state = self._read(params, state, rows.index(row), row)
+                    state = self._read(params, state, place, row)
             steps = min(
                 self._round,
                 self._config.max_new_tokens - drawn,
-                *(self._room(row, size) for row in active),
+                *(self._room(row, size) for _, row in active),
             )
-            greedy = not self._config.do_sample
-            how = _How(self._model, self._vocab_size, greedy, self._top_k())
             state, tokens, log_probs = _draw_tokens(
-                how, params, state, self._filters, drawn, steps
+                self._how, params, state, self._filters, drawn, steps
             )
             tokens, log_probs = np.asarray(tokens), np.asarray(log_probs)
-            for row in active:
-                place = rows.index(row)
+            for place, row in active:
                 new = tokens[place, :steps].tolist()
                 yield self._take(row, new, log_probs[place, :steps].tolist())
             drawn += steps
@@ -173,9 +172,6 @@ class Decoder:
     def _cache_size(self, row: "_Row") -> int:
         longest = len(row.context) - 1 + self._config.max_new_tokens
         return bucket(longest, self._model.max_seq_len)
-
-    def _top_k(self) -> int:
-        return self._config.top_k if self._config.do_sample else 0
 
 
 def prepare(model: ModelConfig, params: Params) -> Params:

@@ -20,6 +20,11 @@ class Continuation(NamedTuple):
     finish_reason: str  # "length" or "stop"
 
 
+def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
+    """The ids of a prompt; of an empty one, a newline."""
+    return tokenizer.encode(prompt) or [tokenizer.newline_id]
+
+
 class Generator:
     """Continues texts.
 
@@ -64,6 +69,17 @@ class Generator:
             self._joined(*each) for each in zip(prompts, pieces, seeds, strict=True)
         ]
 
+    def several(
+        self, params: Params, prompts: Sequence[str], number: int, seed: int
+    ) -> list[Continuation]:
+        """`number` continuations of each prompt, with the seeds from `seed` on."""
+        samples = range(number)
+        return self(
+            params,
+            [prompt for prompt in prompts for _ in samples],
+            [seed + sample for _ in prompts for sample in samples],
+        )
+
     def stream(self, params: Params, prompt: str, seed: int) -> Iterator[str]:
         """The continuation of one prompt, word by word, each with the space behind it.
 
@@ -86,7 +102,7 @@ class Generator:
         return longest + self._config.max_new_tokens - 1 > self._max_seq_len
 
     def _ids(self, prompt: str) -> list[int]:
-        return self._tokenizer.encode(prompt) or [self._tokenizer.newline_id]
+        return prompt_ids(self._tokenizer, prompt)
 
     def _joined(self, prompt: str, pieces: list[Piece], seed: int) -> Continuation:
         tokens = [token for piece in pieces for token in piece.tokens]

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 from etils import epath
@@ -58,7 +57,9 @@ def run(config: GenerateConfig, workdir: str) -> None:
     if streamed:
         _stream(generator, params, prompts[0], config.seed)
         return
-    continuations = _continue(generator, params, prompts, config)
+    continuations = generator.several(
+        params, prompts, config.num_return_sequences, config.seed
+    )
     if config.output:
         records = (_record(each, config.log_probs) for each in continuations)
         lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
@@ -94,18 +95,6 @@ def _stream(generator: Generator, params: Any, prompt: str, seed: int) -> None:
     for words in generator.stream(params, prompt, seed):
         print(words, end="", flush=True)
     print()
-
-
-def _continue(
-    generator: Generator, params: Any, prompts: Sequence[str], config: GenerateConfig
-) -> list[Continuation]:
-    """All continuations of each prompt, in the order of the prompts."""
-    samples = range(config.num_return_sequences)
-    return generator(
-        params,
-        [prompt for prompt in prompts for _ in samples],
-        [config.seed + sample for _ in prompts for sample in samples],
-    )
 
 
 def _record(continuation: Continuation, with_log_probs: bool) -> dict[str, Any]:
