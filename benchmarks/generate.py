@@ -180,26 +180,12 @@ def main(arguments: Sequence[str]) -> None:
     """Measures, prints the table, writes the JSON file."""
     flags = parse(arguments)
     record = harness.describe("generate.py", arguments)
-    missing = harness.missing_packages(
-        package
-        for name in flags.variants
-        if VARIANTS[name].is_peer
-        for package in VARIANTS[name].packages
-    )
-    names = [n for n in flags.variants if not VARIANTS[n].needs_any(missing)]
-    if not names:
-        sys.exit("generate: none of the variants can run here")
+    names = harness.runnable(VARIANTS, flags.variants)
     results = harness.measure({name: VARIANTS[name] for name in names}, flags)
     summarise(results, flags)
     print(table(results))
     doubts = harness.different_devices(results.values())
-    for doubt in doubts:
-        print(f"WARNING: {doubt}", file=sys.stderr)
-    if flags.output:
-        flags.variants = names
-        harness.write_json(flags.output, record, flags, results)
-    if doubts or len(results) < len(names):
-        sys.exit(1)
+    harness.finish(record, flags, names, results, doubts)
 
 
 if __name__ == "__main__":

@@ -188,6 +188,37 @@ def missing_packages(packages: Iterable[str]) -> list[str]:
     return missing
 
 
+def runnable(variants: Mapping[str, Variant], names: Sequence[str]) -> list[str]:
+    """The named variants whose peers are installed; exits if there are none."""
+    missing = missing_packages(
+        package.partition(".")[0]
+        for name in names
+        if variants[name].is_peer
+        for package in variants[name].packages
+    )
+    found = [name for name in names if not variants[name].needs_any(missing)]
+    if not found:
+        sys.exit(f"{Path(sys.argv[0]).stem}: none of the variants can run here")
+    return found
+
+
+def finish(
+    record: Mapping[str, Any],
+    flags: argparse.Namespace,
+    names: Sequence[str],
+    results: Mapping[str, Any],
+    doubts: Sequence[str],
+) -> None:
+    """Writes the JSON file; exits 1 if there are doubts or a variant failed."""
+    for doubt in doubts:
+        print(f"WARNING: {doubt}", file=sys.stderr)
+    if flags.output:
+        flags.variants = names
+        write_json(flags.output, record, flags, results)
+    if doubts or len(results) < len(names):
+        sys.exit(1)
+
+
 def write_json(
     path: Path, record: Mapping[str, Any], flags: argparse.Namespace, results: Any
 ) -> None:

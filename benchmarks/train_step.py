@@ -200,26 +200,12 @@ def main(arguments: Sequence[str]) -> None:
     """Measures, prints the table, writes the JSON file."""
     flags = parse(arguments)
     record = harness.describe("train_step.py", arguments)
-    missing = harness.missing_packages(
-        package.partition(".")[0]
-        for name in flags.variants
-        if VARIANTS[name].is_peer
-        for package in VARIANTS[name].packages
-    )
-    names = [n for n in flags.variants if not VARIANTS[n].needs_any(missing)]
-    if not names:
-        sys.exit("train_step: none of the variants can run here")
+    names = harness.runnable(VARIANTS, flags.variants)
     results = measure_groups(names, flags)
     summarise(results, flags)
     print(table(results))
     doubts = suspicions(results, flags.vocab_size)
-    for doubt in doubts:
-        print(f"WARNING: {doubt}", file=sys.stderr)
-    if flags.output:
-        flags.variants = names
-        harness.write_json(flags.output, record, flags, results)
-    if doubts or len(results) < len(names):
-        sys.exit(1)
+    harness.finish(record, flags, names, results, doubts)
 
 
 if __name__ == "__main__":
