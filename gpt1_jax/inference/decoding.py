@@ -23,11 +23,12 @@ from gpt1_jax.inference.sampling import Filters, apply_filters, draw, make_filte
 from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Cache
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.ops.products import Transposed
 
 # Sizes of caches and padded prompts, in tokens: they double, then grow by a step.
 _SMALLEST, _LARGEST_STEP = 16, 128
-# XLA's CPU backend is slow at bfloat16 products with one or two rows.
-_FEWEST_ROWS = {"bfloat16": 4}
+# XLA's CPU backend is slow at bfloat16 products with one row.
+_FEWEST_ROWS = {"bfloat16": 2}
 _ROUND = 32  # the most tokens drawn between two looks at them
 
 
@@ -52,7 +53,7 @@ class Decoder:
       vocab_size: the tokens that may be drawn, from the first; a fine-tuned model has
         special tokens behind them.
       config: how many tokens, and how they are drawn.
-      batch_size: rows computed together; in bfloat16 there are at least 4.
+      batch_size: rows computed together; in bfloat16 there are at least 2.
       round_size: tokens drawn before they are yielded; 0 for as many as is fast.
       stop: sees all tokens of a continuation so far; None never ends one.
     """
@@ -175,14 +176,17 @@ class Decoder:
 
 
 def prepare(model: ModelConfig, params: Params) -> Params:
-    """Parameters on the device, matrices in the model's dtype, as `Decoder` takes them.
+    """Parameters on the device, stored as `Decoder` takes them.
 
-    Each token reads all matrices once: in bfloat16 that takes half the time.
+    Each token reads all matrices once, which bounds its time: so they are in the
+    model's dtype, and kernels are transposed, like the token embedding.
     """
 
-    def place(path: jax.tree_util.KeyPath, leaf: Any) -> jax.Array:
+    def place(path: jax.tree_util.KeyPath, leaf: Any) -> jax.Array | Transposed:
         name = jax.tree_util.keystr(path[-1:], simple=True)
-        return jnp.asarray(leaf, model.dtype if name in ("kernel", "wte") else None)
+        if name == "kernel":
+            return Transposed(jnp.asarray(leaf, model.dtype).T)
+        return jnp.asarray(leaf, model.dtype if name == "wte" else None)
 
     return jax.tree.map_with_path(place, params)
 
@@ -286,8 +290,9 @@ def _draw_tokens(
 
     def step(number: int, carry: Any) -> Any:
         state, tokens, log_probs = carry
-        newest = state.tokens[:, None]
-        output, cache = language_model.decode(how.model, params, newest, state.cache)
+        # Behind the barrier XLA cannot store all matrices anew before the loop.
+        newest, weights = jax.lax.optimization_barrier((state.tokens[:, None], params))
+        output, cache = language_model.decode(how.model, weights, newest, state.cache)
         scores = language_model.logits(how.model, output)[:, 0, : how.vocab_size]
         filtered = apply_filters(scores, filters, how.top_k, state.seen)
         token = draw(filtered, None if how.greedy else keys(state, number))

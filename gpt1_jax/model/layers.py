@@ -20,10 +20,12 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        kernel = self.param(
-            "kernel", nn.initializers.normal(0.02), (x.shape[-1], self.features)
-        )
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        if self.is_initializing():
+            normal, zeros = nn.initializers.normal(0.02), nn.initializers.zeros
+            self.param("kernel", normal, (x.shape[-1], self.features))
+            self.param("bias", zeros, (self.features,))
+        # Read without `param`, which would refuse a kernel stored transposed.
+        kernel, bias = (self.get_variable("params", x) for x in ("kernel", "bias"))
         return (matmul(x, kernel, self.dtype) + bias).astype(self.dtype)
 
 

@@ -80,7 +80,13 @@ class Memory(NamedTuple):
 
 
 def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
-    """Room for keys and values; `shape` is (N, S, H, K)."""
+    """Room for keys and values; `shape` is (N, S, H, K).
+
+    On a CPU the memory is float32 for bfloat16 values too: XLA would convert all of it
+    for each token.
+    """
+    if jax.default_backend() == "cpu":
+        dtype = "float32"
     num_seqs, size, num_heads, head_dim = shape
     return Memory(
         jnp.zeros((num_seqs, num_heads, head_dim, size), dtype),
@@ -110,12 +116,29 @@ def cached_attention(
         _written(memory.values, value.swapaxes(1, 2), lengths, axis=1),
     )
     seq_len, head_dim = query.shape[1], query.shape[-1]
-    scores = product("NTHK,NHKS->NHTS", query, memory.keys) / math.sqrt(head_dim)
+    scores = _read(query.swapaxes(1, 2), memory.keys) / math.sqrt(head_dim)
     positions = lengths[:, None] + jnp.arange(seq_len)  # [N, T]
     seen = jnp.arange(scores.shape[-1]) <= positions[..., None]  # [N, T, S]
     probs = jax.nn.softmax(jnp.where(seen[:, None], scores, MASKED_SCORE), axis=-1)
-    attended = product("NHTS,NHSK->NTHK", probs.astype(value.dtype), memory.values)
-    return attended.astype(value.dtype), memory
+    attended = _read(probs.astype(value.dtype), memory.values)  # [N, H, T, K]
+    return attended.astype(value.dtype).swapaxes(1, 2), memory
+
+
+def _read(left: jax.Array, memory: jax.Array) -> jax.Array:
+    """[N, H, T, A] x [N, H, A, B] -> [N, H, T, B] float32."""
+
+    def multiplied(left: jax.Array, memory: jax.Array) -> jax.Array:
+        return product("NHTA,NHAB->NHTB", left, memory)
+
+    def summed(left: jax.Array, memory: jax.Array) -> jax.Array:
+        return jnp.sum(left[:, :, 0, :, None] * memory, axis=2)[:, :, None]
+
+    left = left.astype(memory.dtype)
+    num_seqs, _, seq_len, _ = left.shape
+    if num_seqs == 1 or seq_len > 1:
+        return multiplied(left, memory)
+    # XLA's CPU backend multiplies one vector after another, but sums in parallel.
+    return jax.lax.platform_dependent(left, memory, cpu=summed, default=multiplied)
 
 
 def _written(
@@ -130,8 +153,11 @@ def _written(
     """
 
     def write(memory: jax.Array, new: jax.Array, length: jax.Array) -> jax.Array:
+        new = new.astype(memory.dtype)
         return jax.lax.dynamic_update_slice_in_dim(memory, new, length, axis)
 
+    if len(memory) == 1:  # XLA would copy the memory, as it does not for several
+        return write(memory[0], new[0], lengths[0])[None]
     return jax.vmap(write)(memory, new, lengths)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny_models import all_logits, perturbed, sampling_config
@@ -146,6 +147,7 @@ def test_few_lengths_are_compiled(model, params, monkeypatch):
 def test_preparing_rounds_matrices_alone(model, params):
     prepared = decoding.prepare(dataclasses.replace(model, dtype="bfloat16"), params)
     assert prepared["wte"].dtype == "bfloat16" and prepared["wpe"].dtype == "float32"
-    layer = prepared["h_0"]
-    assert layer["mlp"]["c_fc"]["kernel"].dtype == "bfloat16"
-    assert layer["mlp"]["c_fc"]["bias"].dtype == "float32"
+    layer, original = prepared["h_0"]["mlp"]["c_fc"], params["h_0"]["mlp"]["c_fc"]
+    assert layer["bias"].dtype == "float32"
+    rounded = original["kernel"].astype(jnp.bfloat16)
+    np.testing.assert_array_equal(layer["kernel"].rows, rounded.T, strict=True)

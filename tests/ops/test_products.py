@@ -7,6 +7,7 @@ import pytest
 from collectives import collectives
 
 from gpt1_jax.ops.products import (
+    Transposed,
     matmul,
     plain_matmul,
     product,
@@ -71,6 +72,14 @@ def test_matmul_in_float32_equals_the_plain_form():
     np.testing.assert_allclose(value, plain, atol=1e-5)
     for ours, theirs in zip(vjp(weight), plain_vjp(weight), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_transposed_kernel_is_the_same_kernel(dtype):
+    x, kernel, _ = matmul_problem()
+    expected = matmul(x, kernel, jnp.dtype(dtype))
+    actual = matmul(x, Transposed(kernel.T), jnp.dtype(dtype))
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
