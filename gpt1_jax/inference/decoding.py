@@ -260,7 +260,8 @@ def _read_prompt(
     _, read = language_model.decode(model, params, tokens, empty)
 
     def insert(all_rows: jax.Array, row: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(all_rows, row, start.place, 0)
+        first = start.place * len(row)
+        return jax.lax.dynamic_update_slice_in_dim(all_rows, row, first, 0)
 
     layers = jax.tree.map(insert, state.cache.layers, read.layers)
     lengths = state.cache.lengths.at[start.place].set(start.length)

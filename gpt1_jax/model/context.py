@@ -12,7 +12,8 @@ from gpt1_jax.ops.packing import Packing
 class Cache(NamedTuple):
     """What a model keeps of the tokens it has read, so as to read on from there."""
 
-    layers: tuple[Any, ...]  # L, each a tree of arrays [N, ..]
+    # L, each a tree of arrays; along their first axis, one sequence follows another.
+    layers: tuple[Any, ...]
     lengths: jax.Array  # [N] int32, tokens read so far
 
 

@@ -72,11 +72,12 @@ def causal_attention(
 class Memory(NamedTuple):
     """Keys and values of the tokens read so far, with room for more.
 
-    The layout suits reading all of it for each new token.
+    The layout suits reading all of it for each new token. M = N H: all heads of the
+    first sequence, then those of the next.
     """
 
-    keys: jax.Array  # [N, H, K, S]
-    values: jax.Array  # [N, H, S, K]
+    keys: jax.Array  # [M, K, S]
+    values: jax.Array  # [M, S, K]
 
 
 def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
@@ -88,9 +89,10 @@ def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
     if jax.default_backend() == "cpu":
         dtype = "float32"
     num_seqs, size, num_heads, head_dim = shape
+    rows = num_seqs * num_heads
     return Memory(
-        jnp.zeros((num_seqs, num_heads, head_dim, size), dtype),
-        jnp.zeros((num_seqs, num_heads, size, head_dim), dtype),
+        jnp.zeros((rows, head_dim, size), dtype),
+        jnp.zeros((rows, size, head_dim), dtype),
     )
 
 
@@ -111,31 +113,35 @@ def cached_attention(
     Returns:
       [N, T, H, K] in the inputs' dtype, and the memory with the new tokens.
     """
-    memory = Memory(
-        _written(memory.keys, key.transpose(0, 2, 3, 1), lengths, axis=2),
-        _written(memory.values, value.swapaxes(1, 2), lengths, axis=1),
+    num_seqs, seq_len, num_heads, head_dim = query.shape
+    query, key, value = (
+        x.swapaxes(1, 2).reshape(-1, seq_len, head_dim) for x in (query, key, value)
     )
-    seq_len, head_dim = query.shape[1], query.shape[-1]
-    scores = _read(query.swapaxes(1, 2), memory.keys) / math.sqrt(head_dim)
-    positions = lengths[:, None] + jnp.arange(seq_len)  # [N, T]
-    seen = jnp.arange(scores.shape[-1]) <= positions[..., None]  # [N, T, S]
-    probs = jax.nn.softmax(jnp.where(seen[:, None], scores, MASKED_SCORE), axis=-1)
-    attended = _read(probs.astype(value.dtype), memory.values)  # [N, H, T, K]
-    return attended.astype(value.dtype).swapaxes(1, 2), memory
+    lengths = jnp.repeat(lengths, num_heads)
+    memory = Memory(
+        _written(memory.keys, key.swapaxes(1, 2), lengths, axis=1),
+        _written(memory.values, value, lengths, axis=0),
+    )
+    scores = _read(query, memory.keys) / math.sqrt(head_dim)
+    positions = lengths[:, None] + jnp.arange(seq_len)  # [M, T]
+    seen = jnp.arange(scores.shape[-1]) <= positions[..., None]  # [M, T, S]
+    probs = jax.nn.softmax(jnp.where(seen, scores, MASKED_SCORE), axis=-1)
+    attended = _read(probs.astype(value.dtype), memory.values).astype(value.dtype)
+    attended = attended.reshape(num_seqs, num_heads, seq_len, head_dim)
+    return attended.swapaxes(1, 2), memory
 
 
 def _read(left: jax.Array, memory: jax.Array) -> jax.Array:
-    """[N, H, T, A] x [N, H, A, B] -> [N, H, T, B] float32."""
+    """[M, T, A] x [M, A, B] -> [M, T, B] float32."""
 
     def multiplied(left: jax.Array, memory: jax.Array) -> jax.Array:
-        return product("NHTA,NHAB->NHTB", left, memory)
+        return product("MTA,MAB->MTB", left, memory)
 
     def summed(left: jax.Array, memory: jax.Array) -> jax.Array:
-        return jnp.sum(left[:, :, 0, :, None] * memory, axis=2)[:, :, None]
+        return jnp.sum(left[:, 0, :, None] * memory, axis=1)[:, None]
 
     left = left.astype(memory.dtype)
-    num_seqs, _, seq_len, _ = left.shape
-    if num_seqs == 1 or seq_len > 1:
+    if left.shape[1] > 1:
         return multiplied(left, memory)
     # XLA's CPU backend multiplies one vector after another, but sums in parallel.
     return jax.lax.platform_dependent(left, memory, cpu=summed, default=multiplied)
@@ -144,20 +150,18 @@ def _read(left: jax.Array, memory: jax.Array) -> jax.Array:
 def _written(
     memory: jax.Array, new: jax.Array, lengths: jax.Array, axis: int
 ) -> jax.Array:
-    """Each sequence's memory with new entries behind its own length.
+    """Each row's memory with new entries behind its own length.
 
     Args:
-      memory, new: [N, ..].
-      lengths: [N].
-      axis: of the tokens, in the arrays of one sequence.
+      memory, new: [M, ..].
+      lengths: [M].
+      axis: of the tokens, in the arrays of one row.
     """
 
     def write(memory: jax.Array, new: jax.Array, length: jax.Array) -> jax.Array:
         new = new.astype(memory.dtype)
         return jax.lax.dynamic_update_slice_in_dim(memory, new, length, axis)
 
-    if len(memory) == 1:  # XLA would copy the memory, as it does not for several
-        return write(memory[0], new[0], lengths[0])[None]
     return jax.vmap(write)(memory, new, lengths)
 
 

@@ -201,11 +201,10 @@ def test_cached_attention_ignores_what_lies_behind():
     dirty = jax.tree.map(
         lambda x: jnp.full(x.shape, 9.0), empty_memory((2, 9, 3, 4), "float32")
     )
+    rows = jnp.repeat(lengths, 3)[:, None, None]  # three heads
     clean = Memory(
-        jnp.where(jnp.arange(9) < lengths[:, None, None, None], dirty.keys, 0),
-        jnp.where(
-            jnp.arange(9)[:, None] < lengths[:, None, None, None], dirty.values, 0
-        ),
+        jnp.where(jnp.arange(9) < rows, dirty.keys, 0),
+        jnp.where(jnp.arange(9)[:, None] < rows, dirty.values, 0),
     )
     one, other = (
         jax.jit(cached_attention)(query, key, value, memory, lengths)[0]
