@@ -12,6 +12,8 @@ from pathlib import Path
 # for the collectives of eight virtual devices to meet each other in time.
 os.environ.setdefault("NPROC", "16")
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# The two workers fill two cores; PyTorch's threads would spin while they wait for one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Compiling takes most of the time of the tests. Like this XLA takes a fraction of it:
 # it fuses and partitions as ever, but generates code without LLVM's optimisations.
 # `XLA_FLAGS= pytest` compiles as in use.
