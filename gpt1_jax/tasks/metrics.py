@@ -8,10 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy import stats
-from sklearn import metrics as sk
+from etils import epy
 
 from gpt1_jax.tasks.task import Task
+
+with epy.lazy_imports():  # they take a second, and only scoring needs them
+    from scipy import stats
+    from sklearn import metrics as sk
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 Label = int | float | None
