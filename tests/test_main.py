@@ -3,6 +3,7 @@
 import concurrent.futures
 import functools
 import os
+import shutil
 import signal
 import socket
 import time
@@ -33,12 +34,15 @@ def run_long(run_main):
 
 
 @pytest.fixture(scope="module")
-def whole_run(run_long, tmp_path_factory):
+def whole_run(run_long, made_once):
     """The uninterrupted run, in its default folder."""
-    cwd = tmp_path_factory.mktemp("whole")
-    code, output = run_long(cwd=cwd)
-    assert code == 0, output
-    return cwd / "runs/pretrain/quickstart"
+
+    def make(cwd):
+        cwd.mkdir()
+        code, output = run_long(cwd=cwd)
+        assert code == 0, output
+
+    return made_once("long", make) / "runs/pretrain/quickstart"
 
 
 def kill_in_a_save(checkpoints, first_step):
@@ -86,12 +90,14 @@ def assert_close_states(one, two):
         np.testing.assert_allclose(two[name], value, atol=1e-6, err_msg=name)
 
 
-def test_a_run_shows_what_it_does(run_long, whole_run):
+def test_a_run_shows_what_it_does(run_long, whole_run, tmp_path):
     """Here in the folder that is named by job and preset, below the working one."""
-    code, output = run_long(cwd=whole_run.parents[2])
+    folder = tmp_path / "runs/pretrain/quickstart"
+    shutil.copytree(whole_run, folder)
+    code, output = run_long(cwd=tmp_path)
     assert code == 0, output
     assert "Resuming from the checkpoint of step 300" in output
-    assert f"Done: 300 steps, in {whole_run}" in output
+    assert f"Done: 300 steps, in {folder}" in output
 
 
 @pytest.mark.slow

@@ -25,7 +25,7 @@ def tiny_overrides(corpus_dir):
         "model.num_layers": 1,
         "model.num_heads": 2,
         "model.embed_dim": 16,
-        "model.mlp_dim": 32,
+        "model.mlp_dim": 64,  # four times as wide: transformers knows no other
         "model.max_seq_len": 16,
         "tokenizer.vocab_size": 512,
         "data.source": "text",

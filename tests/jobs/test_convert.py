@@ -8,13 +8,13 @@ import pytest
 from etils import epath
 from other_formats import Harm, assert_same_params, made_up_weights, write_bpe_files
 from tiny_models import all_logits, random_tokens
-from tiny_run import load_config, run_program, tiny_overrides
+from tiny_run import load_config, run_program
 from tiny_tasks import finetune_config, rows, write_lines
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.interop import openai_shards, weight_files
 from gpt1_jax.interop.tokenizer_files import OPENAI_FILES
-from gpt1_jax.jobs import convert, finetune, predict, pretrain
+from gpt1_jax.jobs import convert, finetune, predict
 from gpt1_jax.runs.saved_steps import BEST
 from gpt1_jax.runs.trained_run import open_run
 
@@ -22,21 +22,14 @@ TARGETS = ("huggingface", "openai")
 
 
 @pytest.fixture(scope="module")
-def source(corpus_dir, made_once):
-    """A tiny pre-trained run that transformers can hold, saved at 8 and 12."""
-    sizes = dict(model__mlp_dim=64, model__max_seq_len=40)
-    config = load_config(**tiny_overrides(corpus_dir), **sizes)
-    config = config_lib.load(config.to_dict())
-    return made_once("convertible", lambda folder: pretrain.run(config, str(folder)))
-
-
-@pytest.fixture(scope="module")
-def converted(source, tmp_path_factory):
+def converted(pretrained, made_once):
     """A run folder that was a Hugging Face folder before."""
-    base = tmp_path_factory.mktemp("converted")
-    run("huggingface", source, base / "exported")
-    run("run", base / "exported", base / "run")
-    return base / "run"
+
+    def make(folder):
+        run("huggingface", pretrained, folder / "exported")
+        run("run", folder / "exported", folder / "run")
+
+    return made_once("converted", make) / "run"
 
 
 def run(preset, init_from, target, **overrides):
@@ -54,22 +47,22 @@ def contents(folder):
 
 
 @pytest.mark.parametrize("target", TARGETS)
-def test_a_run_comes_back_bit_for_bit(source, tmp_path, target, capsys):
-    before = contents(source)
-    run(target, source, tmp_path / "exported")
+def test_a_run_comes_back_bit_for_bit(pretrained, tmp_path, target, capsys):
+    before = contents(pretrained)
+    run(target, pretrained, tmp_path / "exported")
     said = capsys.readouterr().out
-    assert said == f"Wrote {tmp_path / 'exported'} ({target}), from {source}.\n"
+    assert said == f"Wrote {tmp_path / 'exported'} ({target}), from {pretrained}.\n"
     run("run", tmp_path / "exported", tmp_path / "run")
-    ours, back = open_run(str(source)), open_run(str(tmp_path / "run"))
+    ours, back = open_run(str(pretrained)), open_run(str(tmp_path / "run"))
     assert_same_params(back.params, ours.params)
     assert back.tokenizer.fingerprint == ours.tokenizer.fingerprint
     assert back.model == ours.model and back.config.job == "convert"
-    assert contents(source) == before
+    assert contents(pretrained) == before
     assert {path.name for path in tmp_path.iterdir()} == {"exported", "run"}
 
 
-def test_from_one_foreign_format_to_the_other(source, tmp_path):
-    run("openai", source, tmp_path / "one")
+def test_from_one_foreign_format_to_the_other(pretrained, tmp_path):
+    run("openai", pretrained, tmp_path / "one")
     run("huggingface", tmp_path / "one", tmp_path / "two")
     run("openai", tmp_path / "two", tmp_path / "three")
     for path in (tmp_path / "one").glob("params_*"):
@@ -108,20 +101,20 @@ def held(folder):
 
 
 @pytest.mark.parametrize("step", ["newest", "best", "8", "12"])
-def test_a_step_is_chosen(source, tmp_path, step):
-    run("huggingface", source, tmp_path / "out", step=step)
+def test_a_step_is_chosen(pretrained, tmp_path, step):
+    run("huggingface", pretrained, tmp_path / "out", step=step)
     number = {"newest": -1, "best": BEST}.get(step) or int(step)
-    expected = open_run(str(source), number)
+    expected = open_run(str(pretrained), number)
     np.testing.assert_array_equal(held(tmp_path / "out"), expected.params["wte"])
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert f"from step {expected.step} of {source}" in readme
+    assert f"from step {expected.step} of {pretrained}" in readme
 
 
-def test_all_steps_are_exported(source, tmp_path):
-    run("huggingface", source, tmp_path / "out", step="all")
+def test_all_steps_are_exported(pretrained, tmp_path):
+    run("huggingface", pretrained, tmp_path / "out", step="all")
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"step-8", "step-12"}
     for step in (8, 12):
-        expected = open_run(str(source), step).params["wte"]
+        expected = open_run(str(pretrained), step).params["wte"]
         np.testing.assert_array_equal(held(tmp_path / f"out/step-{step}"), expected)
 
 
@@ -133,24 +126,24 @@ def test_all_steps_are_exported(source, tmp_path):
         ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),
     ],
 )
-def test_a_step_that_is_not_there_is_refused(source, tmp_path, step, message):
+def test_a_step_that_is_not_there_is_refused(pretrained, tmp_path, step, message):
     with pytest.raises((ValueError, FileNotFoundError), match=message):
-        run("openai", source, tmp_path / "out", step=step)
+        run("openai", pretrained, tmp_path / "out", step=step)
     assert list(tmp_path.iterdir()) == []
 
 
 # --- as transformers reads it -------------------------------------------------------
 
 
-def test_transformers_computes_the_same_logits(source, tmp_path):
+def test_transformers_computes_the_same_logits(pretrained, tmp_path):
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    run("huggingface", source, tmp_path / "out")
+    run("huggingface", pretrained, tmp_path / "out")
     theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
         tmp_path / "out", output_loading_info=True
     )
     assert not any(info.values()), info
-    ours = open_run(str(source))
+    ours = open_run(str(pretrained))
     tokens = random_tokens((2, 40), ours.model.vocab_size)
     with torch.no_grad():
         found = theirs.eval()(torch.tensor(np.asarray(tokens))).logits.numpy()
@@ -158,10 +151,10 @@ def test_transformers_computes_the_same_logits(source, tmp_path):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_choices_are_exported(source, finetune_base, tmp_path):
+def test_choices_are_exported(pretrained, finetune_base, tmp_path):
     for seed, split in enumerate(("train", "dev")):
         write_lines(tmp_path / "copa" / f"{split}.jsonl", rows("copa", 16, seed))
-    base = {**finetune_base, "data.dir": str(tmp_path), "init_from": str(source)}
+    base = {**finetune_base, "data.dir": str(tmp_path), "init_from": str(pretrained)}
     config = finetune_config("copa", base, train__num_epochs=1.0)
     finetune.run(config, str(tmp_path / "run"))
     run("huggingface", tmp_path / "run", tmp_path / "out", step="best")
@@ -177,16 +170,6 @@ def test_choices_are_exported(source, finetune_base, tmp_path):
     assert "ids 512 (start), 513" in (tmp_path / "out" / "README.md").read_text()
 
 
-@pytest.fixture(scope="module")
-def classifying(source, finetune_base, tmp_path_factory):
-    """A fine-tuned run whose head has a bias."""
-    folder = tmp_path_factory.mktemp("sst2") / "run"
-    base = {**finetune_base, "init_from": str(source)}
-    config = finetune_config("sst2", base, train__num_epochs=1.0)
-    finetune.run(config, str(folder))
-    return folder
-
-
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -198,9 +181,9 @@ def classifying(source, finetune_base, tmp_path_factory):
         ("run", r"is a run folder already"),
     ],
 )
-def test_what_has_no_place_is_named(classifying, tmp_path, target, message):
+def test_what_has_no_place_is_named(finetuned, tmp_path, target, message):
     with pytest.raises(ValueError, match=message) as caught:
-        run(target, classifying, tmp_path / "out")
+        run(target, finetuned, tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -215,10 +198,12 @@ def test_fine_tuning_starts_from_a_converted_run(converted, finetune_base, tmp_p
     assert open_run(str(tmp_path / "run"), BEST).params["head"]["bias"].shape == (2,)
 
 
-def test_fine_tuning_does_not_start_from_a_fine_tuned_run(classifying, finetune_base):
-    base = {**finetune_base, "init_from": str(classifying)}
+def test_fine_tuning_does_not_start_from_a_fine_tuned_run(
+    finetuned, finetune_base, tmp_path
+):
+    base = {**finetune_base, "init_from": str(finetuned)}
     with pytest.raises(ValueError, match=r"job 'finetune'; fine-tuning starts from a"):
-        finetune.run(finetune_config("sst2", base), str(classifying / "never"))
+        finetune.run(finetune_config("sst2", base), str(tmp_path))
 
 
 def test_a_converted_run_has_no_labels(converted):
@@ -229,9 +214,9 @@ def test_a_converted_run_has_no_labels(converted):
         predict.run(config_lib.load(values.to_dict()), "")
 
 
-def test_a_converted_run_is_exported_again(converted, source, tmp_path):
+def test_a_converted_run_is_exported_again(converted, pretrained, tmp_path):
     run("openai", converted, tmp_path / "again")
-    run("openai", source, tmp_path / "first")
+    run("openai", pretrained, tmp_path / "first")
     for path in (tmp_path / "first").glob("params_*"):
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
 
@@ -240,22 +225,22 @@ def test_a_converted_run_is_exported_again(converted, source, tmp_path):
 
 
 @pytest.mark.parametrize("preset", ["run", *TARGETS])
-def test_a_folder_in_use_is_not_touched(source, tmp_path, preset):
+def test_a_folder_in_use_is_not_touched(pretrained, tmp_path, preset):
     (tmp_path / "config.json").write_text("mine")
     before = contents(tmp_path)
     with pytest.raises(FileExistsError, match=r"is not empty, and nothing in it is ov"):
-        run(preset, source, tmp_path)
+        run(preset, pretrained, tmp_path)
     assert contents(tmp_path) == before
 
 
-def test_several_processes_are_refused(source, tmp_path, monkeypatch):
+def test_several_processes_are_refused(pretrained, tmp_path, monkeypatch):
     monkeypatch.setattr("jax.process_count", lambda: 2)
     with pytest.raises(ValueError, match=r"Converting is the work of one process"):
-        run("openai", source, tmp_path)
+        run("openai", pretrained, tmp_path)
 
 
-def test_an_empty_folder_is_used(source, tmp_path):
-    run("openai", source, tmp_path)
+def test_an_empty_folder_is_used(pretrained, tmp_path):
+    run("openai", pretrained, tmp_path)
     assert (tmp_path / "params_9.npy").exists()
 
 
@@ -268,8 +253,8 @@ def test_a_folder_without_a_model_is_refused(tmp_path, files):
 
 
 @pytest.fixture
-def exported(source, tmp_path):
-    run("huggingface", source, tmp_path / "exported")
+def exported(pretrained, tmp_path):
+    run("huggingface", pretrained, tmp_path / "exported")
     return tmp_path / "exported"
 
 

@@ -319,7 +319,7 @@ def test_a_start_with_another_tokenizer_is_refused(start, pretrained, tmp_path):
     [
         ({"embed_dim": 32}, r"h_0/attn/.* of shape \(48,\).*\(96,\)"),
         ({"num_layers": 2}, "h_1/.* of shape None"),
-        ({"mlp_dim": 64}, "h_0/.*mlp.* of shape"),
+        ({"mlp_dim": 48}, "h_0/.*mlp.* of shape"),
         ({"max_seq_len": 64}, r"wpe of shape \(40, 16\).*\(64, 16\)"),
     ],
     ids=str,

@@ -27,16 +27,17 @@ def ask(capsys):
 
 
 @pytest.fixture(scope="module")
-def choosing(finetune_base, tmp_path_factory):
+def choosing(finetune_base, made_once):
     """A run on COPA: two columns of text, two of choices."""
-    base = tmp_path_factory.mktemp("copa")
-    for seed, split in enumerate(("train", "dev")):
-        write_lines(base / "copa" / f"{split}.jsonl", rows("copa", 16, seed))
-    config = finetune_config(
-        "copa", {**finetune_base, "data.dir": str(base)}, train__num_epochs=1.0
-    )
-    finetune.run(config, str(base / "run"))
-    return base / "run"
+
+    def make(folder):
+        for seed, split in enumerate(("train", "dev")):
+            write_lines(folder / "copa" / f"{split}.jsonl", rows("copa", 16, seed))
+        base = {**finetune_base, "data.dir": str(folder)}
+        config = finetune_config("copa", base, train__num_epochs=1.0)
+        finetune.run(config, str(folder / "run"))
+
+    return made_once("choosing", make) / "run"
 
 
 @pytest.fixture(scope="module")

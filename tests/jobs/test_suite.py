@@ -16,13 +16,10 @@ FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
 
 
 @pytest.fixture(scope="module")
-def several(finetune_base, tmp_path_factory):
+def several(finetune_base, made_once):
     """SST-2 and RTE with two seeds, and WNLI, which has no data."""
-    folder = tmp_path_factory.mktemp("several") / "runs"
-    finetune.run(
-        finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(folder)
-    )
-    return folder
+    config = finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL)
+    return made_once("several", lambda folder: finetune.run(config, str(folder)))
 
 
 @pytest.fixture
@@ -59,12 +56,15 @@ def test_each_run_has_a_folder_and_all_have_a_table(several):
     assert f"({low} to {high})" in table
 
 
-def test_a_task_without_data_is_skipped_and_named(several, capsys, finetune_base):
-    table = (several / "results.md").read_text()
+def test_a_task_without_data_is_skipped_and_named(
+    several, capsys, finetune_base, tmp_path
+):
+    folder = shutil.copytree(several, tmp_path / "runs")
+    table = (folder / "results.md").read_text()
     assert "WNLI: " in table.partition("Skipped:")[2]
     assert "wnli/train.jsonl does not exist" in table
     finetune.run(
-        finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(several)
+        finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL), str(folder)
     )
     assert "Skipping WNLI: " in capsys.readouterr().out
 
@@ -101,10 +101,11 @@ def test_only_runs_without_results_are_run(
     assert (folder / "results.md").read_text() == table
 
 
-def test_results_of_another_configuration_are_refused(several, finetune_base):
+def test_results_of_another_configuration_are_refused(several, finetune_base, tmp_path):
+    folder = shutil.copytree(several, tmp_path / "runs")
     config = finetune_config("sst2", finetune_base, **SEVERAL, head__dropout=0.2)
     with pytest.raises(ValueError, match=r"config.head.dropout is 0.2, saved 0.1"):
-        finetune.run(config, str(several))
+        finetune.run(config, str(folder))
 
 
 def test_checkpoints_of_several_runs_go_unless_kept(several, finetuned):
