@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.ops.layer_norm import layer_norm
-from gpt1_jax.ops.products import matmul
+from gpt1_jax.ops.products import Transposed, matmul
 
 
 class Dense(nn.Module):
@@ -20,12 +20,11 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        if self.is_initializing():
-            normal, zeros = nn.initializers.normal(0.02), nn.initializers.zeros
-            self.param("kernel", normal, (x.shape[-1], self.features))
-            self.param("bias", zeros, (self.features,))
-        # Read without `param`, which would refuse a kernel stored transposed.
-        kernel, bias = (self.get_variable("params", x) for x in ("kernel", "bias"))
+        kernel = self.get_variable("params", "kernel")
+        if not isinstance(kernel, Transposed):  # which has another shape for `param`
+            normal = nn.initializers.normal(0.02)
+            kernel = self.param("kernel", normal, (x.shape[-1], self.features))
+        bias = self.param("bias", nn.initializers.zeros, (self.features,))
         return (matmul(x, kernel, self.dtype) + bias).astype(self.dtype)
 
 

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 from etils import epath
@@ -76,6 +77,5 @@ def mean_loss(model, context, ending):
     """Nats for each token of an ending."""
     start, ids = len(model.encode(context)), model.encode(f"{context} {ending}")
     scores = model.logits(f"{context} {ending}")[start - 1 : -1]
-    log_sums = np.log(np.exp(scores - scores.max(-1, keepdims=True)).sum(-1))
-    chosen = scores[np.arange(len(scores)), ids[start:]] - scores.max(-1)
-    return float(np.mean(log_sums - chosen))
+    log_probs = jax.nn.log_softmax(scores)
+    return -float(np.mean(log_probs[np.arange(len(scores)), ids[start:]]))

@@ -4,8 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax.errors import ScopeParamShapeError
 
 from gpt1_jax.model.layers import Dense, LayerNorm
+from gpt1_jax.ops.products import Transposed
 
 
 def test_dense_is_x_times_kernel_plus_bias():
@@ -16,6 +18,17 @@ def test_dense_is_x_times_kernel_plus_bias():
     params = {"params": {"kernel": kernel, "bias": bias}}
     actual = Dense(7, jnp.float32).apply(params, x)
     np.testing.assert_allclose(actual, x @ kernel + bias, rtol=1e-6, atol=1e-6)
+
+
+def test_dense_takes_a_transposed_kernel_and_no_other_shape():
+    x, kernel, bias = jnp.ones((2, 5)), jnp.arange(35.0).reshape(5, 7), jnp.ones(7)
+    dense = Dense(7, jnp.float32)
+    expected = dense.apply({"params": {"kernel": kernel, "bias": bias}}, x)
+    stored = {"kernel": Transposed(kernel.T), "bias": bias}
+    np.testing.assert_allclose(dense.apply({"params": stored}, x), expected, rtol=1e-6)
+    wider = {"kernel": jnp.ones((5, 8)), "bias": jnp.ones(8)}
+    with pytest.raises(ScopeParamShapeError, match="kernel"):
+        dense.apply({"params": wider}, x)
 
 
 def test_dense_init_is_normal_with_zero_bias():
