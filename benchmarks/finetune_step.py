@@ -204,8 +204,7 @@ def main(arguments: Sequence[str]) -> None:
     """Measures one dtype after the other, prints the table, writes the JSON file."""
     flags = parse(arguments)
     record = harness.describe("finetune_step.py", arguments)
-    missing = harness.missing_packages(harness.PEER_PACKAGES)
-    names = [n for n in flags.variants if not VARIANTS[n].needs_any(missing)]
+    names = harness.runnable(VARIANTS, flags.variants)
     results: dict[str, Any] = {}
     for dtype in ("float32", "bfloat16"):
         group = {n: VARIANTS[n] for n in names if VARIANTS[n].dtype == dtype}
@@ -213,11 +212,7 @@ def main(arguments: Sequence[str]) -> None:
         harness.compare(measured, lambda name: VARIANTS[name].is_peer)
         results.update(measured)
     print(table(results, flags.batch))
-    if flags.output:
-        flags.variants = names
-        harness.write_json(flags.output, record, flags, results)
-    if len(results) < len(names):
-        sys.exit(1)
+    harness.finish(record, flags, names, results, doubts=())
 
 
 if __name__ == "__main__":
