@@ -4,9 +4,9 @@ A prompt is read in one pass; then a compiled loop draws a token, reads it and d
 next. The cost of a token does not depend on its position.
 
 What is drawn for a prompt depends, to the last bit, on the prompt, its seed and the
-number of rows computed together, but not on the other rows: each prompt is read alone,
-padded to a length that depends on nothing else, and only those that need a cache of the
-same size share a batch, which always has the same number of rows.
+number of rows computed together, but not on the other rows: only prompts that need a
+cache of the same size share a batch, and only those padded to the same length are read
+together; the number of rows is always the same, however few are needed.
 """
 
 import dataclasses
@@ -30,6 +30,7 @@ _SMALLEST, _LARGEST_STEP = 16, 128
 # XLA's CPU backend is slow at bfloat16 products with one row.
 _FEWEST_ROWS = {"bfloat16": 2}
 _ROUND = 32  # the most tokens drawn between two looks at them
+_READ_TOGETHER = 256  # tokens of prompts, padding included, unless one has more
 
 
 class Piece(NamedTuple):
@@ -109,15 +110,14 @@ class Decoder:
         penalized = self._filters.repetition_penalty is not None
         seen_size = self._vocab_size if penalized else 0
         state = _start(self._model, self._batch_size, size, seen_size)
-        for place, row in enumerate(rows):
-            state = self._read(params, state, place, row)
+        state = self._read(params, state, list(enumerate(rows)))
         drawn = 0
         while drawn < self._config.max_new_tokens and not all(r.ended for r in rows):
             active = [(n, row) for n, row in enumerate(rows) if not row.ended]
-            for place, row in active:
-                if self._room(row, size) == 0:
-                    self._slide(row)
-                    state = self._read(params, state, place, row)
+            full = [(n, row) for n, row in active if self._room(row, size) == 0]
+            for _, row in full:
+                self._slide(row)
+            state = self._read(params, state, full)
             steps = min(
                 self._round,
                 self._config.max_new_tokens - drawn,
@@ -143,24 +143,48 @@ class Decoder:
         return Piece(row.index, new[:count], log_probs[:count], row.ended)
 
     def _read(
-        self, params: Params, state: "_State", place: int, row: "_Row"
+        self, params: Params, state: "_State", placed: list[tuple[int, "_Row"]]
     ) -> "_State":
-        """Reads a row's context, all but its last token, into the cache."""
-        *known, last = row.context
-        padded = np.zeros((1, bucket(len(known), self._model.max_seq_len)), np.int32)
-        padded[0, : len(known)] = known
-        start = _Start(
-            jnp.int32(place),
-            jnp.int32(len(known)),
-            jnp.int32(last),
-            jnp.uint32(row.seed),
+        """Reads the contexts of rows, all but their last tokens, into the cache.
+
+        Args:
+          params: of the model.
+          state: of the batch.
+          placed: rows, each with its number in the batch.
+        """
+        by_length: dict[int, list[tuple[int, _Row]]] = {}
+        for place, row in placed:
+            length = bucket(len(row.context) - 1, self._model.max_seq_len)
+            by_length.setdefault(length, []).append((place, row))
+        for length, group in sorted(by_length.items()):
+            count = min(self._batch_size, max(1, _READ_TOGETHER // length))
+            for first in range(0, len(group), count):
+                some = group[first : first + count]
+                prompts = self._pad(some, count, length, state.seen is not None)
+                state = _read_prompts(self._model, params, state, prompts)
+        return state
+
+    def _pad(
+        self, placed: list[tuple[int, "_Row"]], count: int, length: int, seen: bool
+    ) -> "_Prompts":
+        """Up to `count` contexts of up to `length` tokens and a last one, as arrays."""
+        prompts = _Prompts(
+            tokens=np.zeros((count, length), np.int32),
+            lengths=np.zeros(count, np.int32),
+            places=np.full(count, self._batch_size, np.int32),
+            newest=np.zeros(count, np.int32),
+            seeds=np.zeros(count, np.uint32),
+            seen=np.zeros((count, self._vocab_size), bool) if seen else None,
         )
-        seen = None
-        if state.seen is not None:
-            marks = np.zeros(self._vocab_size, bool)
-            marks[[*row.prompt, *row.tokens]] = True
-            seen = jnp.asarray(marks)
-        return _read_prompt(self._model, params, state, padded, start, seen)
+        for number, (place, row) in enumerate(placed):
+            *known, prompts.newest[number] = row.context
+            prompts.tokens[number, : len(known)] = known
+            prompts.lengths[number] = len(known)
+            prompts.places[number] = place
+            prompts.seeds[number] = row.seed
+            if prompts.seen is not None:
+                prompts.seen[number, [*row.prompt, *row.tokens]] = True
+        return prompts
 
     def _slide(self, row: "_Row") -> None:
         """Keeps the newest half of the context."""
@@ -215,13 +239,15 @@ class _State(NamedTuple):
     seen: jax.Array | None  # [N, V] bool, for the repetition penalty
 
 
-class _Start(NamedTuple):
-    """Scalars with which a row begins."""
+class _Prompts(NamedTuple):
+    """R contexts to read, padded to T tokens: arrays, NumPy's while being filled."""
 
-    place: jax.Array
-    length: jax.Array
-    token: jax.Array
-    seed: jax.Array
+    tokens: Any  # [R, T] int32
+    lengths: Any  # [R] int32, how many of them are real
+    places: Any  # [R] int32, rows of the batch; what is put behind it is lost
+    newest: Any  # [R] int32, the token that follows
+    seeds: Any  # [R] uint32
+    seen: Any  # [R, V] bool, or None
 
 
 class _How(NamedTuple):
@@ -244,32 +270,33 @@ def _start(model: ModelConfig, num_rows: int, size: int, seen_size: int) -> _Sta
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _read_prompt(
-    model: ModelConfig,
-    params: Params,
-    state: _State,
-    tokens: jax.Array,
-    start: _Start,
-    seen: jax.Array | None,
+def _read_prompts(
+    model: ModelConfig, params: Params, state: _State, prompts: _Prompts
 ) -> _State:
-    """The state with a row that has read a prompt [1, T], of which `length` are real.
+    """The state with rows that have read their prompts.
 
     What the padding leaves in the cache is overwritten before it is seen.
     """
-    empty = language_model.init_cache(model, 1, tokens.shape[1])
-    _, read = language_model.decode(model, params, tokens, empty)
+    num_rows, (num_prompts, length) = len(state.tokens), prompts.tokens.shape
+    empty = language_model.init_cache(model, num_prompts, length)
+    _, read = language_model.decode(model, params, prompts.tokens, empty)
 
-    def insert(all_rows: jax.Array, row: jax.Array) -> jax.Array:
-        first = start.place * len(row)
-        return jax.lax.dynamic_update_slice_in_dim(all_rows, row, first, 0)
+    def insert(all_rows: jax.Array, some: jax.Array) -> jax.Array:
+        """Arrays [N * M, ..] and [R * M, ..], which may be smaller along an axis."""
+        apart = all_rows.reshape(num_rows, -1, *all_rows.shape[1:])
+        some = some.reshape(num_prompts, -1, *some.shape[1:])
+        window = tuple(slice(size) for size in some.shape[1:])
+        apart = apart.at[prompts.places, *window].set(some, mode="drop")
+        return apart.reshape(all_rows.shape)
 
-    layers = jax.tree.map(insert, state.cache.layers, read.layers)
-    lengths = state.cache.lengths.at[start.place].set(start.length)
     return _State(
-        cache=Cache(layers, lengths),
-        tokens=state.tokens.at[start.place].set(start.token),
-        seeds=state.seeds.at[start.place].set(start.seed),
-        seen=None if state.seen is None else state.seen.at[start.place].set(seen),
+        cache=Cache(
+            layers=jax.tree.map(insert, state.cache.layers, read.layers),
+            lengths=insert(state.cache.lengths, prompts.lengths),
+        ),
+        tokens=insert(state.tokens, prompts.newest),
+        seeds=insert(state.seeds, prompts.seeds),
+        seen=None if state.seen is None else insert(state.seen, prompts.seen),
     )
 
 

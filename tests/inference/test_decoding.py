@@ -78,7 +78,11 @@ def test_greedy_tokens_are_the_best_without_a_cache(model, params, prompt):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("how", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
-def test_a_continuation_does_not_depend_on_its_neighbours(model, params, how, dtype):
+def test_a_continuation_does_not_depend_on_its_neighbours(
+    model, params, how, dtype, monkeypatch
+):
+    """Nor on how many prompts are read together: here 4, 2 or 1, by their length."""
+    monkeypatch.setattr(decoding, "_READ_TOGETHER", 64)
     model = dataclasses.replace(model, dtype=dtype)
     prepared = decoding.prepare(model, params)
     decoder = make(model, **how)
