@@ -277,6 +277,6 @@ def _block_dropout(
     if mask is None:
         return lambda x: x
     heads, seq_len = shape[1:3]
-    window = [(part.start, part.stop - part.start) for part in (rows, columns)]
-    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, [(0, heads), *window])
+    window = ((part.start, part.stop - part.start) for part in (rows, columns))
+    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, ((0, heads), *window))
     return lambda x: jnp.where(keep, x * keep_scale(rate), 0)

@@ -8,14 +8,13 @@ before or after a restart. It is never stored: the backward pass recomputes it.
 
 import functools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-Window = Sequence[tuple[int, int]]  # (start, size) along each axis of a row
+Window = tuple[tuple[int, int], ...]  # (start, size) along each axis of a row
 
 
 class Noise(NamedTuple):
@@ -94,6 +93,8 @@ def keep_scale(rate: float) -> np.float32:
     return np.float32(2**16 / (2**16 - _threshold(rate)))  # bfloat16 is too coarse
 
 
+# Inlined, so the program is the same; but equal masks are traced once.
+@functools.partial(jax.jit, static_argnums=(2, 3, 4), inline=True)
 def keep_mask(
     words: jax.Array,
     rows: jax.Array,
@@ -130,7 +131,7 @@ def random_bits(
     Returns:
       [*rows.shape, *row_shape] uint16; [*rows.shape, *sizes] with a window.
     """
-    window = window or [(0, size) for size in row_shape]
+    window = window or tuple((0, size) for size in row_shape)
     starts, sizes = (tuple(pair[i] for pair in window) for i in (0, 1))
     row_size = math.prod(row_shape)
     rows_per_page = min(max(1, 2**32 // row_size), 2**32 - 1)
