@@ -4,9 +4,10 @@ A prompt is read in one pass; then a compiled loop draws a token, reads it and d
 next. The cost of a token does not depend on its position.
 
 What is drawn for a prompt depends, to the last bit, on the prompt, its seed and the
-number of rows computed together, but not on the other rows: only prompts that need a
-cache of the same size share a batch, and only those padded to the same length are read
-together; the number of rows is always the same, however few are needed.
+number of rows computed together, but not on the other rows: only contexts that are
+padded to the same length share a batch, and the number of rows is always the same,
+however few are needed. A row whose context is full leaves its batch; the newest half
+of the context is read anew.
 """
 
 import dataclasses
@@ -89,40 +90,42 @@ class Decoder:
             newest tokens are read.
           seeds: one for each prompt, in [0, 2**32).
         """
-        rows = [
-            _Row(index, list(prompt), seed)
-            for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True))
-        ]
-        by_size: dict[int, list[_Row]] = {}
-        for row in rows:
-            if len(row.context) > self._model.max_seq_len:
-                self._slide(row)
-            by_size.setdefault(self._cache_size(row), []).append(row)
-        for size, group in sorted(by_size.items()):
-            for first in range(0, len(group), self._batch_size):
-                batch = group[first : first + self._batch_size]
-                yield from self._continue(params, batch, size)
+        waiting: dict[int, list[_Row]] = {}  # by the length they are padded to
+        for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
+            self._enqueue(_Row(index, list(prompt), seed), waiting)
+        while waiting:
+            length = min(waiting)
+            group = waiting.pop(length)
+            batch, rest = group[: self._batch_size], group[self._batch_size :]
+            if rest:
+                waiting[length] = rest
+            yield from self._continue(params, batch, length)
+            for row in batch:
+                if not row.ended:
+                    self._enqueue(row, waiting)
+
+    def _enqueue(self, row: "_Row", waiting: dict[int, list["_Row"]]) -> None:
+        """Puts a row where it will be read; a full context keeps its newest half."""
+        if self._room(row) <= 0:
+            row.context = row.context[-(self._model.max_seq_len // 2) :]
+        length = bucket(len(row.context) - 1, self._model.max_seq_len)
+        waiting.setdefault(length, []).append(row)
 
     def _continue(
-        self, params: Params, rows: list["_Row"], size: int
+        self, params: Params, rows: list["_Row"], length: int
     ) -> Iterator[Piece]:
-        """Continues one batch to its end."""
-        penalized = self._filters.repetition_penalty is not None
-        seen_size = self._vocab_size if penalized else 0
-        state = _start(self._model, self._batch_size, size, seen_size)
-        state = self._read(params, state, list(enumerate(rows)))
-        drawn = 0
-        while drawn < self._config.max_new_tokens and not all(r.ended for r in rows):
-            active = [(n, row) for n, row in enumerate(rows) if not row.ended]
-            full = [(n, row) for n, row in active if self._room(row, size) == 0]
-            for _, row in full:
-                self._slide(row)
-            state = self._read(params, state, full)
-            steps = min(
-                self._round,
-                self._config.max_new_tokens - drawn,
-                *(self._room(row, size) for _, row in active),
-            )
+        """Continues one batch until each row has ended or is full."""
+        most = self._config.max_new_tokens
+        state = self._read(params, rows, length)
+        while active := [
+            (n, row)
+            for n, row in enumerate(rows)
+            if not row.ended and self._room(row) > 0
+        ]:
+            drawn = np.zeros(self._batch_size, np.int32)
+            drawn[: len(rows)] = [len(row.tokens) for row in rows]
+            left = (min(most - len(row.tokens), self._room(row)) for _, row in active)
+            steps = min(self._round, *left)
             state, tokens, log_probs = _draw_tokens(
                 self._how, params, state, self._filters, drawn, steps
             )
@@ -130,7 +133,6 @@ class Decoder:
             for place, row in active:
                 new = tokens[place, :steps].tolist()
                 yield self._take(row, new, log_probs[place, :steps].tolist())
-            drawn += steps
 
     def _take(self, row: "_Row", new: list[int], log_probs: list[float]) -> Piece:
         """Adds new tokens to a row, up to where it ends."""
@@ -138,65 +140,53 @@ class Decoder:
         row.context += new
         row.tokens += new
         kept = self._stop(row.tokens)
-        row.ended = kept is not None
+        stopped = kept is not None
+        row.ended = stopped or len(row.tokens) == self._config.max_new_tokens
         count = len(new) if kept is None else max(0, kept - before)
-        return Piece(row.index, new[:count], log_probs[:count], row.ended)
+        return Piece(row.index, new[:count], log_probs[:count], stopped)
 
-    def _read(
-        self, params: Params, state: "_State", placed: list[tuple[int, "_Row"]]
-    ) -> "_State":
-        """Reads the contexts of rows, all but their last tokens, into the cache.
-
-        Args:
-          params: of the model.
-          state: of the batch.
-          placed: rows, each with its number in the batch.
-        """
-        by_length: dict[int, list[tuple[int, _Row]]] = {}
-        for place, row in placed:
-            length = bucket(len(row.context) - 1, self._model.max_seq_len)
-            by_length.setdefault(length, []).append((place, row))
-        for length, group in sorted(by_length.items()):
-            count = min(self._batch_size, max(1, _READ_TOGETHER // length))
-            for first in range(0, len(group), count):
-                some = group[first : first + count]
-                prompts = self._pad(some, count, length, state.seen is not None)
-                state = _read_prompts(self._model, params, state, prompts)
+    def _read(self, params: Params, rows: list["_Row"], length: int) -> "_State":
+        """A batch that has read the contexts of rows, all but their last tokens."""
+        size = self._cache_size(length)
+        penalized = self._filters.repetition_penalty is not None
+        seen_size = self._vocab_size if penalized else 0
+        state = _start(self._model, self._batch_size, length, size, seen_size)
+        count = min(self._batch_size, max(1, _READ_TOGETHER // length))
+        for first in range(0, len(rows), count):
+            prompts = self._pad(rows[first : first + count], first, count, length)
+            state = _read_prompts(self._model, params, state, prompts)
         return state
 
     def _pad(
-        self, placed: list[tuple[int, "_Row"]], count: int, length: int, seen: bool
+        self, rows: list["_Row"], first: int, count: int, length: int
     ) -> "_Prompts":
         """Up to `count` contexts of up to `length` tokens and a last one, as arrays."""
         prompts = _Prompts(
             tokens=np.zeros((count, length), np.int32),
-            lengths=np.zeros(count, np.int32),
+            padding=np.zeros(count, np.int32),
             places=np.full(count, self._batch_size, np.int32),
             newest=np.zeros(count, np.int32),
             seeds=np.zeros(count, np.uint32),
-            seen=np.zeros((count, self._vocab_size), bool) if seen else None,
+            seen=np.zeros((count, self._vocab_size), bool),
         )
-        for number, (place, row) in enumerate(placed):
-            *known, prompts.newest[number] = row.context
-            prompts.tokens[number, : len(known)] = known
-            prompts.lengths[number] = len(known)
-            prompts.places[number] = place
-            prompts.seeds[number] = row.seed
-            if prompts.seen is not None:
-                prompts.seen[number, [*row.prompt, *row.tokens]] = True
+        for n, row in enumerate(rows):
+            *known, prompts.newest[n] = row.context
+            prompts.padding[n] = length - len(known)
+            prompts.tokens[n, length - len(known) :] = known
+            prompts.places[n] = first + n
+            prompts.seeds[n] = row.seed
+            prompts.seen[n, [*row.prompt, *row.tokens]] = True
         return prompts
 
-    def _slide(self, row: "_Row") -> None:
-        """Keeps the newest half of the context."""
-        row.context = row.context[-(self._model.max_seq_len // 2) :]
+    def _room(self, row: "_Row") -> int:
+        """How many tokens can be drawn before a row's context is too long."""
+        return self._model.max_seq_len + 1 - len(row.context)
 
-    def _room(self, row: "_Row", size: int) -> int:
-        """How many tokens fit behind a row's context."""
-        return size + 1 - len(row.context)  # the last token is not in the cache yet
-
-    def _cache_size(self, row: "_Row") -> int:
-        longest = len(row.context) - 1 + self._config.max_new_tokens
-        return bucket(longest, self._model.max_seq_len)
+    def _cache_size(self, length: int) -> int:
+        """Room for contexts padded to `length`, and for all that they may get."""
+        shortest = length // 2 if length > _SMALLEST else 0
+        most = min(self._config.max_new_tokens, self._model.max_seq_len - shortest)
+        return length + -(-most // _ROUND) * _ROUND
 
 
 def prepare(model: ModelConfig, params: Params) -> Params:
@@ -222,7 +212,7 @@ class _Row:
     index: int
     prompt: list[int]
     seed: int
-    context: list[int] = dataclasses.field(init=False)  # read; the last not yet cached
+    context: list[int] = dataclasses.field(init=False)  # what the model reads
     tokens: list[int] = dataclasses.field(default_factory=list)  # drawn
     ended: bool = False
 
@@ -243,11 +233,11 @@ class _Prompts(NamedTuple):
     """R contexts to read, padded to T tokens: arrays, NumPy's while being filled."""
 
     tokens: Any  # [R, T] int32
-    lengths: Any  # [R] int32, how many of them are real
+    padding: Any  # [R] int32, how many of them are not real: the first
     places: Any  # [R] int32, rows of the batch; what is put behind it is lost
     newest: Any  # [R] int32, the token that follows
     seeds: Any  # [R] uint32
-    seen: Any  # [R, V] bool, or None
+    seen: Any  # [R, V] bool
 
 
 class _How(NamedTuple):
@@ -259,10 +249,15 @@ class _How(NamedTuple):
     top_k: int
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
-def _start(model: ModelConfig, num_rows: int, size: int, seen_size: int) -> _State:
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
+def _start(
+    model: ModelConfig, num_rows: int, length: int, size: int, seen_size: int
+) -> _State:
+    """A batch of which `length` tokens each will have been read."""
+    padding = jnp.zeros(num_rows, jnp.int32)
+    cache = language_model.init_cache(model, padding, size)
     return _State(
-        cache=language_model.init_cache(model, num_rows, size),
+        cache=cache._replace(taken=jnp.int32(length)),
         tokens=jnp.zeros(num_rows, jnp.int32),
         seeds=jnp.zeros(num_rows, jnp.uint32),
         seen=jnp.zeros((num_rows, seen_size), bool) if seen_size else None,
@@ -273,12 +268,9 @@ def _start(model: ModelConfig, num_rows: int, size: int, seen_size: int) -> _Sta
 def _read_prompts(
     model: ModelConfig, params: Params, state: _State, prompts: _Prompts
 ) -> _State:
-    """The state with rows that have read their prompts.
-
-    What the padding leaves in the cache is overwritten before it is seen.
-    """
+    """The state with rows that have read their prompts."""
     num_rows, (num_prompts, length) = len(state.tokens), prompts.tokens.shape
-    empty = language_model.init_cache(model, num_prompts, length)
+    empty = language_model.init_cache(model, prompts.padding, length)
     _, read = language_model.decode(model, params, prompts.tokens, empty)
 
     def insert(all_rows: jax.Array, some: jax.Array) -> jax.Array:
@@ -292,7 +284,8 @@ def _read_prompts(
     return _State(
         cache=Cache(
             layers=jax.tree.map(insert, state.cache.layers, read.layers),
-            lengths=insert(state.cache.lengths, prompts.lengths),
+            taken=state.cache.taken,
+            padding=insert(state.cache.padding, prompts.padding),
         ),
         tokens=insert(state.tokens, prompts.newest),
         seeds=insert(state.seeds, prompts.seeds),
@@ -306,10 +299,10 @@ def _draw_tokens(
     params: Params,
     state: _State,
     filters: Filters,
-    first: int,
+    drawn: jax.Array,
     num_steps: int,
 ) -> tuple[_State, jax.Array, jax.Array]:
-    """Draws `num_steps` tokens of each row; `first` numbers them for the random keys.
+    """Draws `num_steps` tokens of each row, behind the [N] already drawn of each.
 
     Returns:
       The state after them, the tokens [N, _ROUND] and their log-probabilities.
@@ -335,10 +328,9 @@ def _draw_tokens(
         )
 
     def keys(state: _State, number: int) -> jax.Array:
-        def key(seed: jax.Array) -> jax.Array:
-            return jax.random.fold_in(jax.random.key(seed), first + number)
-
-        return jax.vmap(key)(state.seeds)
+        return jax.vmap(jax.random.fold_in)(
+            jax.vmap(jax.random.key)(state.seeds), drawn + number
+        )
 
     shape = (num_rows, _ROUND)
     start = state, jnp.zeros(shape, jnp.int32), jnp.zeros(shape, jnp.float32)

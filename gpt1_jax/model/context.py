@@ -10,11 +10,15 @@ from gpt1_jax.ops.packing import Packing
 
 
 class Cache(NamedTuple):
-    """What a model keeps of the tokens it has read, so as to read on from there."""
+    """What a model keeps of the tokens it has read, so as to read on from there.
+
+    All sequences have taken as many places; the shorter ones begin with padding.
+    """
 
     # L, each a tree of arrays; along their first axis, one sequence follows another.
     layers: tuple[Any, ...]
-    lengths: jax.Array  # [N] int32, tokens read so far
+    taken: jax.Array  # int32, places taken so far
+    padding: jax.Array  # [N] int32, places in front that hold no token
 
 
 class Context(NamedTuple):
@@ -27,7 +31,8 @@ class Context(NamedTuple):
     def positions(self, seq_len: int) -> jax.Array | None:
         """Each token's position, [N, T] or packed [S, R]; None if they are 0 to T-1."""
         if self.cache is not None:
-            return self.cache.lengths[:, None] + jnp.arange(seq_len)
+            places = self.cache.taken + jnp.arange(seq_len)
+            return jnp.maximum(places - self.cache.padding[:, None], 0)
         return None if self.packing is None else self.packing.positions
 
     def token_rows(self) -> jax.Array | None:

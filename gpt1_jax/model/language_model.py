@@ -57,15 +57,15 @@ def _run(
     return Transformer(model).apply({"params": params}, tokens, context)
 
 
-def init_cache(model: ModelConfig, num_seqs: int, size: int) -> Cache:
+def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
     """A cache that has read nothing yet.
 
     Args:
       model: sizes and dtype.
-      num_seqs: N, how many sequences.
-      size: the most tokens that each of them may get, at most `max_seq_len`.
+      padding: [N] int32, how many tokens of each sequence will not be real: the first.
+      size: the most tokens that each of them may get, at most `max_seq_len` real ones.
     """
-    return transformer.init_cache(model, num_seqs, size)
+    return transformer.init_cache(model, padding, size)
 
 
 def decode(

@@ -132,8 +132,8 @@ class Attention(nn.Module):
         heads = (*qkv.shape[:2], cfg.num_heads, embed_dim // cfg.num_heads)
         query, key, value = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
         if context.cache is not None and memory is not None:
-            lengths = context.cache.lengths
-            attended, memory = cached_attention(query, key, value, memory, lengths)
+            places = context.cache.taken, context.cache.padding
+            attended, memory = cached_attention(query, key, value, memory, *places)
         else:
             blocked = cfg.attention_impl == "blocked"
             attend = causal_attention if blocked else plain_causal_attention
@@ -231,8 +231,8 @@ def _run_layers(
         for layer, params in enumerate(layers):
             x, memory = run_block(x, params, layer, context.cache.layers[layer])
             memories.append(memory)
-        lengths = context.cache.lengths + x.shape[1]
-        return x, Cache(tuple(memories), lengths)
+        taken = context.cache.taken + x.shape[1]
+        return x, Cache(tuple(memories), taken, context.cache.padding)
     if cfg.layer_loop == "unrolled":
         for layer, params in enumerate(layers):
             x, _ = run(x, params, layer)
@@ -255,9 +255,9 @@ def hidden_states(
     return states
 
 
-def init_cache(cfg: ModelConfig, num_seqs: int, size: int) -> Cache:
-    """An empty cache for `num_seqs` sequences of up to `size` tokens."""
+def init_cache(cfg: ModelConfig, padding: jax.Array, size: int) -> Cache:
+    """An empty cache of `size` places for sequences that begin with [N] padding."""
     head_dim = cfg.embed_dim // cfg.num_heads
-    shape = (num_seqs, size, cfg.num_heads, head_dim)
+    shape = (len(padding), size, cfg.num_heads, head_dim)
     layers = tuple(empty_memory(shape, cfg.dtype) for _ in range(cfg.num_layers))
-    return Cache(layers, jnp.zeros(num_seqs, jnp.int32))
+    return Cache(layers, jnp.int32(0), padding)

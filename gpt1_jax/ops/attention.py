@@ -72,11 +72,10 @@ def causal_attention(
 class Memory(NamedTuple):
     """Keys and values of the tokens read so far, with room for more.
 
-    The layout suits reading all of it for each new token. M = N H: all heads of the
-    first sequence, then those of the next.
+    M = N H: all heads of the first sequence, then those of the next.
     """
 
-    keys: jax.Array  # [M, K, S]
+    keys: jax.Array  # [M, S, K]
     values: jax.Array  # [M, S, K]
 
 
@@ -89,11 +88,8 @@ def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
     if jax.default_backend() == "cpu":
         dtype = "float32"
     num_seqs, size, num_heads, head_dim = shape
-    rows = num_seqs * num_heads
-    return Memory(
-        jnp.zeros((rows, head_dim, size), dtype),
-        jnp.zeros((rows, size, head_dim), dtype),
-    )
+    rows = num_seqs * num_heads, size, head_dim
+    return Memory(jnp.zeros(rows, dtype), jnp.zeros(rows, dtype))
 
 
 def cached_attention(
@@ -101,14 +97,16 @@ def cached_attention(
     key: jax.Array,
     value: jax.Array,
     memory: Memory,
-    lengths: jax.Array,
+    taken: jax.Array,
+    padding: jax.Array,
 ) -> tuple[jax.Array, Memory]:
     """`causal_attention` of new tokens over those in memory and one another.
 
     Args:
       query, key, value: [N, T, H, K], of the new tokens.
       memory: of the tokens before them, with room for T more.
-      lengths: [N] int32, how many tokens each sequence has in memory.
+      taken: int32, how many places of the memory are taken.
+      padding: [N] int32, how many of the first of them hold no token.
 
     Returns:
       [N, T, H, K] in the inputs' dtype, and the memory with the new tokens.
@@ -117,52 +115,37 @@ def cached_attention(
     query, key, value = (
         x.swapaxes(1, 2).reshape(-1, seq_len, head_dim) for x in (query, key, value)
     )
-    lengths = jnp.repeat(lengths, num_heads)
     memory = Memory(
-        _written(memory.keys, key.swapaxes(1, 2), lengths, axis=1),
-        _written(memory.values, value, lengths, axis=0),
+        *(
+            jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), taken, 1)
+            for old, new in zip(memory, (key, value), strict=True)
+        )
     )
-    scores = _read(query, memory.keys) / math.sqrt(head_dim)
-    positions = lengths[:, None] + jnp.arange(seq_len)  # [M, T]
-    seen = jnp.arange(scores.shape[-1]) <= positions[..., None]  # [M, T, S]
-    probs = jax.nn.softmax(jnp.where(seen, scores, MASKED_SCORE), axis=-1)
-    attended = _read(probs.astype(value.dtype), memory.values).astype(value.dtype)
+    query = query.astype(memory.keys.dtype)
+    scores = product("MTK,MSK->MTS", query, memory.keys) / math.sqrt(head_dim)
+    places = jnp.arange(scores.shape[-1])
+    real = places >= jnp.repeat(padding, num_heads)[:, None, None]  # [M, 1, S]
+    seen = places <= taken + jnp.arange(seq_len)[:, None]  # [T, S]
+    probs = jax.nn.softmax(jnp.where(real & seen, scores, MASKED_SCORE), axis=-1)
+    attended = _weighted(probs.astype(value.dtype), memory.values).astype(value.dtype)
     attended = attended.reshape(num_seqs, num_heads, seq_len, head_dim)
     return attended.swapaxes(1, 2), memory
 
 
-def _read(left: jax.Array, memory: jax.Array) -> jax.Array:
-    """[M, T, A] x [M, A, B] -> [M, T, B] float32."""
+def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
+    """Sums of values: [M, T, S] x [M, S, K] -> [M, T, K] float32."""
 
-    def multiplied(left: jax.Array, memory: jax.Array) -> jax.Array:
-        return product("MTA,MAB->MTB", left, memory)
+    def multiplied(probs: jax.Array, values: jax.Array) -> jax.Array:
+        return product("MTS,MSK->MTK", probs, values)
 
-    def summed(left: jax.Array, memory: jax.Array) -> jax.Array:
-        return jnp.sum(left[:, 0, :, None] * memory, axis=1)[:, None]
+    def summed(probs: jax.Array, values: jax.Array) -> jax.Array:
+        return jnp.sum(probs[:, 0, :, None] * values, axis=1)[:, None]
 
-    left = left.astype(memory.dtype)
-    if left.shape[1] > 1:
-        return multiplied(left, memory)
-    # XLA's CPU backend multiplies one vector after another, but sums in parallel.
-    return jax.lax.platform_dependent(left, memory, cpu=summed, default=multiplied)
-
-
-def _written(
-    memory: jax.Array, new: jax.Array, lengths: jax.Array, axis: int
-) -> jax.Array:
-    """Each row's memory with new entries behind its own length.
-
-    Args:
-      memory, new: [M, ..].
-      lengths: [M].
-      axis: of the tokens, in the arrays of one row.
-    """
-
-    def write(memory: jax.Array, new: jax.Array, length: jax.Array) -> jax.Array:
-        new = new.astype(memory.dtype)
-        return jax.lax.dynamic_update_slice_in_dim(memory, new, length, axis)
-
-    return jax.vmap(write)(memory, new, lengths)
+    probs = probs.astype(values.dtype)
+    if probs.shape[1] > 1:
+        return multiplied(probs, values)
+    # For one token, XLA's CPU backend is faster at this than at the product.
+    return jax.lax.platform_dependent(probs, values, cpu=summed, default=multiplied)
 
 
 # What determines a dropout mask: its key as words [2], and the global rows [N].

@@ -349,16 +349,22 @@ def test_next_token_nll_is_minus_the_log_probability_of_the_logits(
 
 
 def test_reading_on_from_a_cache_gives_the_same_logits(tiny_model_config, tiny_params):
+    """Also behind padding, which makes more places than the context has."""
     config, tokens = tiny_model_config(), random_tokens()
     expected = all_logits(config, tiny_params, tokens)
+    padding = np.array([0, 3, 2, 0], np.int32)
+    padded = np.zeros((4, 19), np.int32)
+    for row, first, real in zip(padded, padding, tokens, strict=True):
+        row[first : first + 16] = real
     decode = jax.jit(language_model.decode, static_argnums=0)
-    cache = language_model.init_cache(config, num_seqs=4, size=16)
+    cache = language_model.init_cache(config, jnp.asarray(padding), size=19)
     found = []
-    for part in jnp.split(tokens, [6, 7, 8, 9], axis=1):
+    for part in jnp.split(padded, [6, 7, 8, 9], axis=1):
         output, cache = decode(config, tiny_params, part, cache)
         found.append(language_model.logits(config, output))
-    np.testing.assert_array_equal(cache.lengths, [16] * 4)
-    np.testing.assert_allclose(jnp.concatenate(found, axis=1), expected, atol=1e-5)
+    assert cache.taken == 19
+    for row, first, real in zip(np.hstack(found), padding, expected, strict=True):
+        np.testing.assert_allclose(row[first : first + 16], real, atol=1e-5)
 
 
 def test_hidden_states_are_those_of_each_layer(tiny_model_config, tiny_params):

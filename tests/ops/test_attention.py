@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gpt1_jax.ops.attention import (
-    Memory,
     cached_attention,
     causal_attention,
     empty_memory,
@@ -179,35 +178,33 @@ def test_cached_attention_equals_that_over_the_whole_sequence():
     """Three tokens, then two, then one at a time; the second sequence has one less."""
     query, key, value = random_qkv()
     expected = np.asarray(attend(query, key, value))
+    padding = np.asarray([0, 1])
+    later = [np.stack([x[0], np.roll(x[1], 1, axis=0)]) for x in (query, key, value)]
     memory = empty_memory((2, 9, 3, 4), "float32")
     cached = jax.jit(cached_attention)
     for start, stop in ((0, 3), (3, 5), (5, 6), (6, 7)):
-        lengths = jnp.asarray([start, max(0, start - 1)])
-        starts = np.asarray(lengths)
-        parts = [
-            np.stack([x[n, s : s + stop - start] for n, s in enumerate(starts)])
-            for x in (query, key, value)
-        ]
-        attended, memory = cached(*parts, memory, lengths)
-        for n, s in enumerate(starts):
+        parts = [x[:, start:stop] for x in later]
+        attended, memory = cached(*parts, memory, jnp.int32(start), padding)
+        for n, places in enumerate(padding):
+            first = max(start, places)
             np.testing.assert_allclose(
-                attended[n], expected[n, s : s + stop - start], atol=2e-6
+                attended[n, first - start :],
+                expected[n, first - places : stop - places],
+                atol=2e-6,
             )
 
 
-def test_cached_attention_ignores_what_lies_behind():
+def test_cached_attention_ignores_padding_and_what_lies_behind():
     query, key, value = random_qkv(shape=(2, 1, 3, 4))
-    lengths = jnp.asarray([2, 5])
+    taken, padding = jnp.int32(5), jnp.asarray([2, 0])
     dirty = jax.tree.map(
         lambda x: jnp.full(x.shape, 9.0), empty_memory((2, 9, 3, 4), "float32")
     )
-    rows = jnp.repeat(lengths, 3)[:, None, None]  # three heads
-    clean = Memory(
-        jnp.where(jnp.arange(9) < rows, dirty.keys, 0),
-        jnp.where(jnp.arange(9)[:, None] < rows, dirty.values, 0),
-    )
+    places = jnp.arange(9)
+    real = (places >= jnp.repeat(padding, 3)[:, None]) & (places < taken)
+    clean = jax.tree.map(lambda x: jnp.where(real[..., None], x, 0), dirty)
     one, other = (
-        jax.jit(cached_attention)(query, key, value, memory, lengths)[0]
+        jax.jit(cached_attention)(query, key, value, memory, taken, padding)[0]
         for memory in (dirty, clean)
     )
     np.testing.assert_array_equal(one, other)
