@@ -26,8 +26,8 @@ from gpt1_jax.model.context import Cache
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.ops.products import Transposed
 
-# Sizes of caches and padded prompts, in tokens: they double, then grow by a step.
-_SMALLEST, _LARGEST_STEP = 16, 128
+# Lengths that contexts are padded to: they double, then grow by a step.
+_SMALLEST, _LARGEST_STEP = 32, 128
 # XLA's CPU backend is slow at bfloat16 products with one row.
 _FEWEST_ROWS = {"bfloat16": 2}
 _ROUND = 32  # the most tokens drawn between two looks at them
