@@ -32,9 +32,12 @@ def model(tiny_model_config):
 
 @pytest.fixture(scope="module")
 def params(model):
-    """Large embeddings: probabilities differ from token to token."""
-    params = perturbed(language_model.init_params(model, jax.random.key(0)))
-    return {**params, "wte": 20 * params["wte"]}
+    """Large matrices: what comes next depends on all that was read."""
+    larger = {"kernel": 10, "wte": 5, "wpe": 5}
+    return jax.tree.map_with_path(
+        lambda path, leaf: leaf * larger.get(path[-1].key, 1),
+        perturbed(language_model.init_params(model, jax.random.key(0))),
+    )
 
 
 def continued(decoder, params, prompts, seeds=None):
