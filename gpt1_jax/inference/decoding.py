@@ -153,18 +153,15 @@ class Decoder:
         state = _start(self._model, self._batch_size, length, size, seen_size)
         count = min(self._batch_size, max(1, _READ_TOGETHER // length))
         for first in range(0, len(rows), count):
-            prompts = self._pad(rows[first : first + count], first, count, length)
-            state = _read_prompts(self._model, params, state, prompts)
+            prompts = self._pad(rows[first : first + count], count, length)
+            state = _read_prompts(self._model, params, state, prompts, first)
         return state
 
-    def _pad(
-        self, rows: list["_Row"], first: int, count: int, length: int
-    ) -> "_Prompts":
+    def _pad(self, rows: list["_Row"], count: int, length: int) -> "_Prompts":
         """Up to `count` contexts of up to `length` tokens and a last one, as arrays."""
         prompts = _Prompts(
             tokens=np.zeros((count, length), np.int32),
             padding=np.zeros(count, np.int32),
-            places=np.full(count, self._batch_size, np.int32),
             newest=np.zeros(count, np.int32),
             seeds=np.zeros(count, np.uint32),
             seen=np.zeros((count, self._vocab_size), bool),
@@ -173,7 +170,6 @@ class Decoder:
             *known, prompts.newest[n] = row.context
             prompts.padding[n] = length - len(known)
             prompts.tokens[n, length - len(known) :] = known
-            prompts.places[n] = first + n
             prompts.seeds[n] = row.seed
             prompts.seen[n, [*row.prompt, *row.tokens]] = True
         return prompts
@@ -234,7 +230,6 @@ class _Prompts(NamedTuple):
 
     tokens: Any  # [R, T] int32
     padding: Any  # [R] int32, how many of them are not real: the first
-    places: Any  # [R] int32, rows of the batch; what is put behind it is lost
     newest: Any  # [R] int32, the token that follows
     seeds: Any  # [R] uint32
     seen: Any  # [R, V] bool
@@ -266,19 +261,20 @@ def _start(
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _read_prompts(
-    model: ModelConfig, params: Params, state: _State, prompts: _Prompts
+    model: ModelConfig, params: Params, state: _State, prompts: _Prompts, first: int
 ) -> _State:
-    """The state with rows that have read their prompts."""
+    """The state with rows, from `first` on, that have read their prompts."""
     num_rows, (num_prompts, length) = len(state.tokens), prompts.tokens.shape
     empty = language_model.init_cache(model, prompts.padding, length)
     _, read = language_model.decode(model, params, prompts.tokens, empty)
+    rows = first + jnp.arange(num_prompts)  # what is put behind the last row is lost
 
     def insert(all_rows: jax.Array, some: jax.Array) -> jax.Array:
         """Arrays [N * M, ..] and [R * M, ..], which may be smaller along an axis."""
         apart = all_rows.reshape(num_rows, -1, *all_rows.shape[1:])
         some = some.reshape(num_prompts, -1, *some.shape[1:])
         window = tuple(slice(size) for size in some.shape[1:])
-        apart = apart.at[prompts.places, *window].set(some, mode="drop")
+        apart = apart.at[rows, *window].set(some, mode="drop")
         return apart.reshape(all_rows.shape)
 
     return _State(

@@ -88,7 +88,7 @@ def test_a_continuation_does_not_depend_on_its_neighbours(
     monkeypatch.setattr(decoding, "_READ_TOGETHER", 64)
     model = dataclasses.replace(model, dtype=dtype)
     prepared = decoding.prepare(model, params)
-    decoder = make(model, **how)
+    decoder = make(model, batch_size=3, **how)
     together = continued(decoder, prepared, PROMPTS)
     for seed, prompt in enumerate(PROMPTS):
         (alone,) = continued(decoder, prepared, [prompt], [seed])
