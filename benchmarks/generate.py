@@ -6,8 +6,9 @@ Greedy continuations of random prompts, all of the same length. The peers, eager
 transformers' generate for its GPT-1, which has no cache, and for a GPT-2 small of
 random weights, which has one and 7% more parameters. Variants take turns as in
 `train_step.py`: a few untimed tokens, then all tokens timed, reading the prompt
-included. The share of bandwidth is what reading all weights once for each token takes
-of the rate at which all cores find the maximum of a large array.
+included. The first call draws all tokens too, so that everything is compiled. The share
+of bandwidth is what reading all weights once for each token takes of the rate at which
+all cores find the maximum of a large array.
 """
 
 import argparse
@@ -52,16 +53,16 @@ VARIANTS = all_variants()
 
 
 def draw_prompts(flags: argparse.Namespace) -> Iterator[tuple[np.ndarray, int]]:
-    """Prompts [B, tokens], and how many tokens to add: few where nothing is timed.
+    """Prompts [B, tokens], and how many tokens to add: few in an untimed step.
 
     The harness draws one to warm up, then in each turn an untimed and a timed one.
     """
     rng = np.random.default_rng(0)
     for number in itertools.count():
-        timed = number > 0 and number % 2 == 0
+        whole = number % 2 == 0
         shape = (flags.batch, flags.prompt_tokens)
         prompts = rng.integers(0, flags.vocab_size, shape, dtype=np.int32)
-        yield prompts, flags.new_tokens if timed else _UNTIMED_TOKENS
+        yield prompts, flags.new_tokens if whole else _UNTIMED_TOKENS
 
 
 def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:

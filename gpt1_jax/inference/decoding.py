@@ -1,7 +1,7 @@
 """Tokens from a language model, one after another, with a cache.
 
 A prompt is read in one pass; then a compiled loop draws a token, reads it and draws the
-next. The cost of a token does not depend on its position.
+next. The cache grows in steps; but for reading it, each token costs the same.
 
 What is drawn for a prompt depends, to the last bit, on the prompt, its seed and the
 number of rows computed together, but not on the other rows: only contexts that are
@@ -116,16 +116,22 @@ class Decoder:
     ) -> Iterator[Piece]:
         """Continues one batch until each row has ended or is full."""
         most = self._config.max_new_tokens
-        state = self._read(params, rows, length)
+        size = self._cache_size(length, length)
+        state = self._read(params, rows, length, size)
+        taken = length
         while active := [
             (n, row)
             for n, row in enumerate(rows)
             if not row.ended and self._room(row) > 0
         ]:
+            if taken == size:
+                size = self._cache_size(length, taken)
+                state = _grow(self._model, state, size)
             drawn = np.zeros(self._batch_size, np.int32)
             drawn[: len(rows)] = [len(row.tokens) for row in rows]
             left = (min(most - len(row.tokens), self._room(row)) for _, row in active)
-            steps = min(self._round, *left)
+            steps = min(self._round, size - taken, *left)
+            taken += steps
             state, tokens, log_probs = _draw_tokens(
                 self._how, params, state, self._filters, drawn, steps
             )
@@ -145,9 +151,10 @@ class Decoder:
         count = len(new) if kept is None else max(0, kept - before)
         return Piece(row.index, new[:count], log_probs[:count], stopped)
 
-    def _read(self, params: Params, rows: list["_Row"], length: int) -> "_State":
+    def _read(
+        self, params: Params, rows: list["_Row"], length: int, size: int
+    ) -> "_State":
         """A batch that has read the contexts of rows, all but their last tokens."""
-        size = self._cache_size(length)
         penalized = self._filters.repetition_penalty is not None
         seen_size = self._vocab_size if penalized else 0
         state = _start(self._model, self._batch_size, length, size, seen_size)
@@ -178,11 +185,15 @@ class Decoder:
         """How many tokens can be drawn before a row's context is too long."""
         return self._model.max_seq_len + 1 - len(row.context)
 
-    def _cache_size(self, length: int) -> int:
-        """Room for contexts padded to `length`, and for all that they may get."""
+    def _cache_size(self, length: int, taken: int) -> int:
+        """Room for more places than `taken`, for contexts padded to `length`.
+
+        It grows in steps, as all of it is read for each token, up to the room for all
+        that a context may get.
+        """
         shortest = length // 2 if length > _SMALLEST else 0
         most = min(self._config.max_new_tokens, self._model.max_seq_len - shortest)
-        return length + -(-most // _ROUND) * _ROUND
+        return bucket(taken + 1, length + -(-most // _ROUND) * _ROUND)
 
 
 def prepare(model: ModelConfig, params: Params) -> Params:
@@ -287,6 +298,18 @@ def _read_prompts(
         seeds=insert(state.seeds, prompts.seeds),
         seen=None if state.seen is None else insert(state.seen, prompts.seen),
     )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2))
+def _grow(model: ModelConfig, state: _State, size: int) -> _State:
+    """The state with room for `size` places."""
+    empty = language_model.init_cache(model, state.cache.padding, size)
+
+    def copy(larger: jax.Array, old: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_slice(larger, old, (0,) * old.ndim)
+
+    layers = jax.tree.map(copy, empty.layers, state.cache.layers)
+    return state._replace(cache=state.cache._replace(layers=layers))
 
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)

@@ -84,11 +84,14 @@ def test_greedy_tokens_are_the_best_without_a_cache(model, params, prompt):
 def test_a_continuation_does_not_depend_on_its_neighbours(
     model, params, how, dtype, monkeypatch
 ):
-    """They are read 2 or 1 at a time, by their length; some slide on the way."""
+    """They are read 2 or 1 at a time, by their length; some slide on the way.
+
+    The cache grows after 32 tokens.
+    """
     monkeypatch.setattr(decoding, "_READ_TOGETHER", 64)
     model = dataclasses.replace(model, dtype=dtype)
     prepared = decoding.prepare(model, params)
-    decoder = make(model, batch_size=3, **how)
+    decoder = make(model, batch_size=3, **{**how, "max_new_tokens": 40})
     together = continued(decoder, prepared, PROMPTS)
     for seed, prompt in enumerate(PROMPTS):
         (alone,) = continued(decoder, prepared, [prompt], [seed])
@@ -143,13 +146,15 @@ def test_few_lengths_are_compiled(model, params, monkeypatch):
         return decode(model, params, tokens, cache)
 
     monkeypatch.setattr(language_model, "decode", counted)
-    decoder = make(model, batch_size=3, **GREEDY)
+    decoder = make(model, batch_size=3, **{**GREEDY, "max_new_tokens": 40})
     prompts = [[1] * length for length in range(1, 65)]
     continued(decoder, params, prompts)
     continued(decoder, params, prompts[::-1])
     lengths = {shape for (_, shape), _ in traced if shape > 1}
     assert lengths == {32, 64}
-    assert len(traced) <= 2 + 2  # to read prompts, and to draw
+    sizes = {memory[1] for (_, shape), memory in traced if shape == 1}
+    assert sizes == {64, 96}
+    assert len(traced) == 2 + 2  # to read prompts, and to draw
 
 
 def test_preparing_rounds_matrices_alone(model, params):
