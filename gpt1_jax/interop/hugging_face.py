@@ -1,7 +1,7 @@
 """Folders of Hugging Face's openai-gpt models: config.json and the weights.
 
-What transformers cannot hold exactly is refused by name: another width of the MLP, a
-bias of the classes, pairs in both orders.
+What transformers cannot hold is refused by name: another width of the MLP, pairs in
+both orders. The bias of classes, for which it has no place, is put into their weights.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,11 @@ from gpt1_jax.ops.layer_norm import EPSILON
 
 CONFIG_FILE = "config.json"
 MODEL_TYPE = "openai-gpt"
+CLASSIFIER = "OpenAIGPTForSequenceClassification"
 
 _PREFIX = "transformer."
 _TIED = "lm_head.weight"  # the token embedding again
+_LARGEST_ERROR = 1e-4  # of logits, by rounding
 _PAD = 0  # any id but the extract token, which has to be the last that is not padding
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -99,8 +101,15 @@ def write(folder: epath.Path, model: ModelConfig, params: Params, to: Target) ->
     weight_files.write(folder, {**arrays, **to.arrays})
 
 
-def find_target(model: ModelConfig, head: FinetunedHead | None) -> Target:
+def find_target(
+    model: ModelConfig, params: Params, head: FinetunedHead | None
+) -> Target:
     """The class of transformers that computes what a model does.
+
+    Args:
+      model: the configuration of the language model.
+      params: its parameters.
+      head: of a fine-tuned model.
 
     Raises:
       ValueError: if none does; names the part that has no place.
@@ -122,22 +131,16 @@ def find_target(model: ModelConfig, head: FinetunedHead | None) -> Target:
             },
             {"num_labels": 1},
         )
-    return _classifier(head)
+    last_norm = params[f"h_{model.num_layers - 1}"]["ln_2"]
+    return _classifier(head, last_norm)
 
 
-def _classifier(head: FinetunedHead) -> Target:
+def _classifier(head: FinetunedHead, last_norm: Params) -> Target:
     """One text or pair, read once: `score.weight` at the last token, without bias."""
-    architecture = "OpenAIGPTForSequenceClassification"
     if head.transform == "similarity":
         raise ValueError(
             "This model adds up its states for both orders of a pair; transformers' "
-            f"{architecture} reads one sequence. It has no place there."
-        )
-    if np.any(head.bias):
-        shown = np.array2string(head.bias, precision=4)
-        raise ValueError(
-            f"The bias of the fine-tuned head, {shown}, has no place in transformers' "
-            f"{architecture}, which has none; without it labels would differ."
+            f"{CLASSIFIER} reads one sequence. It has no place there."
         )
     labels = head.labels or tuple(f"LABEL_{i}" for i in range(head.kernel.shape[1]))
     settings = {
@@ -145,7 +148,33 @@ def _classifier(head: FinetunedHead) -> Target:
         "label2id": {label: number for number, label in enumerate(labels)},
         "pad_token_id": _PAD,
     }
-    return Target(architecture, {"score.weight": head.kernel.T}, settings)
+    kernel = _with_bias_inside(head, last_norm)
+    return Target(CLASSIFIER, {"score.weight": kernel.T}, settings)
+
+
+def _with_bias_inside(head: FinetunedHead, last_norm: Params) -> np.ndarray:
+    """[D, K], weights that do to the states what `head` does with its bias.
+
+    A layer norm makes states x = gain * z + shift of a z that sums up to 0. So the sum
+    of x / gain is c = sum(shift / gain), always: weights of bias / (c * gain) add the
+    bias.
+    """
+    if not np.any(head.bias):
+        return head.kernel
+    gain, shift = (np.asarray(last_norm[key], np.float64) for key in ("scale", "bias"))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shares = shift / gain
+        constant = shares.sum()
+        kernel = head.kernel + head.bias / (constant * gain[:, None])
+        terms = np.abs(head.bias).max() * (1 + np.abs(shares)).sum() / abs(constant)
+    if not terms * np.finfo(np.float32).eps < _LARGEST_ERROR:
+        shown = np.array2string(head.bias, precision=4)
+        raise ValueError(
+            f"The bias of the fine-tuned head, {shown}, has no place in transformers' "
+            f"{CLASSIFIER}, and its weights cannot stand in for it: the last layer "
+            f"norm's biases nearly cancel out ({constant:.1g})."
+        )
+    return kernel.astype(np.float32)
 
 
 def _settings(model: ModelConfig, to: Target) -> dict[str, Any]:

@@ -167,7 +167,7 @@ def _whole(target: epath.Path) -> Iterator[epath.Path]:
 
 
 def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
-    to = hugging_face.find_target(source.model, source.head)
+    to = hugging_face.find_target(source.model, source.params, source.head)
     hugging_face.write(folder, source.model, source.params, to)
     hugging_face_tokenizer.save(source.tokenizer, folder, source.model.max_seq_len)
     tokenizer_files.write(source.tokenizer, folder)
@@ -184,6 +184,8 @@ def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
         )
     if source.head:
         notes.append(_special_tokens(source))
+    if to.architecture == hugging_face.CLASSIFIER:
+        notes.append("The head's bias is part of its weights: the class has none.")
     return _export(source, to.architecture, tuple(notes))
 
 

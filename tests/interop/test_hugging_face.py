@@ -32,7 +32,9 @@ def weights(model):
 @pytest.fixture
 def folder(model, weights, tmp_path):
     folder = epath.Path(tmp_path)
-    hugging_face.write(folder, model, weights.params, find_target(model, None))
+    hugging_face.write(
+        folder, model, weights.params, find_target(model, weights.params, None)
+    )
     return folder
 
 
@@ -149,10 +151,11 @@ def test_a_bin_file_of_transformers_is_read(transformers, folder, weights):
 # --- fine-tuned heads ---------------------------------------------------------------
 
 
-def made_up_head(model, num_outputs, transform, labels=(), bias=True):
+def made_up_head(model, num_outputs, transform, labels=(), bias=1.0):
     rng = np.random.default_rng(1)
-    kernel = rng.normal(size=(model.embed_dim, num_outputs)).astype(np.float32)
-    offset = rng.normal(size=num_outputs).astype(np.float32) * bias
+    kernel = 0.1 * rng.normal(size=(model.embed_dim, num_outputs))
+    offset = bias * rng.normal(size=num_outputs)
+    kernel, offset = kernel.astype(np.float32), offset.astype(np.float32)
     return FinetunedHead(kernel, offset, transform, labels)
 
 
@@ -181,7 +184,7 @@ def test_choices_equal_transformers(transformers, model, weights, tmp_path):
     import torch
 
     head = made_up_head(model, 1, "multiple_choice", ("choice1", "choice2"))
-    to = find_target(model, head)
+    to = find_target(model, weights.params, head)
     hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
     theirs = their_model(transformers.OpenAIGPTDoubleHeadsModel, tmp_path)
     tokens, lengths = tokens_and_lengths(model, (4, 2))
@@ -193,6 +196,7 @@ def test_choices_equal_transformers(transformers, model, weights, tmp_path):
     np.testing.assert_allclose(ours, found.mc_logits.numpy(), atol=TOLERANCE)
 
 
+@pytest.mark.parametrize("bias", [0.1, 0.0])
 @pytest.mark.parametrize(
     ("transform", "labels", "num_outputs"),
     [
@@ -201,13 +205,14 @@ def test_choices_equal_transformers(transformers, model, weights, tmp_path):
         ("single", (), 1),
     ],
 )
-def test_classes_without_bias_equal_transformers(
-    transformers, model, weights, tmp_path, transform, labels, num_outputs
+def test_classes_equal_transformers(
+    transformers, model, weights, tmp_path, transform, labels, num_outputs, bias
 ):
+    """Their class has no bias; the weights stand in for it."""
     import torch
 
-    head = made_up_head(model, num_outputs, transform, labels, bias=False)
-    to = find_target(model, head)
+    head = made_up_head(model, num_outputs, transform, labels, bias)
+    to = find_target(model, weights.params, head)
     hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
     theirs = their_model(transformers.OpenAIGPTForSequenceClassification, tmp_path)
     assert tuple(theirs.config.id2label.values()) == (labels or ("LABEL_0",))
@@ -218,23 +223,27 @@ def test_classes_without_bias_equal_transformers(
     np.testing.assert_allclose(ours, found, atol=TOLERANCE)
 
 
-def test_a_bias_of_classes_is_refused_by_name(model):
+def test_a_bias_that_weights_cannot_stand_in_for_is_refused(model, weights):
     head = made_up_head(model, 2, "single", ("no", "yes"))
-    with pytest.raises(
-        ValueError, match=r"bias of the fine-tuned head, \[.* has no pl"
-    ):
-        find_target(model, head)
+    norm = weights.params[f"h_{model.num_layers - 1}"]["ln_2"]
+    for shift in (0.0, 1e-7):
+        norm = {**norm, "bias": np.full(model.embed_dim, shift, np.float32)}
+        params = {**weights.params, f"h_{model.num_layers - 1}": {"ln_2": norm}}
+        with pytest.raises(
+            ValueError, match=r"bias of the fine-tuned head, \[.* cancel out \("
+        ):
+            find_target(model, params, head)
 
 
-def test_both_orders_of_a_pair_are_refused_by_name(model):
-    head = made_up_head(model, 2, "similarity", ("no", "yes"), bias=False)
+def test_both_orders_of_a_pair_are_refused_by_name(model, weights):
+    head = made_up_head(model, 2, "similarity", ("no", "yes"), bias=0.0)
     with pytest.raises(ValueError, match=r"both orders of a pair.*has no place"):
-        find_target(model, head)
+        find_target(model, weights.params, head)
 
 
 def test_another_width_of_the_mlp_is_refused_by_name(tiny_model_config):
     with pytest.raises(ValueError, match=r"mlp_dim=48 has no place.*wide.*:openai"):
-        find_target(tiny_model_config(mlp_dim=48), None)
+        find_target(tiny_model_config(mlp_dim=48), {}, None)
 
 
 # --- what cannot be read ------------------------------------------------------------
@@ -268,8 +277,8 @@ def test_another_configuration_is_refused(folder, config, message):
 
 
 def test_a_fine_tuned_head_is_refused_by_name(model, weights, tmp_path):
-    head = made_up_head(model, 2, "single", ("no", "yes"), bias=False)
-    to = find_target(model, head)
+    head = made_up_head(model, 2, "single", ("no", "yes"), bias=0.0)
+    to = find_target(model, weights.params, head)
     hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
     with pytest.raises(
         ValueError, match=r"unknown score.weight; only a whole language"
