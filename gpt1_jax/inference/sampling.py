@@ -77,11 +77,17 @@ def draw(scores: jax.Array, keys: jax.Array | None) -> jax.Array:
       [N] int32.
     """
     if keys is None:
-        return jnp.argmax(scores, axis=-1).astype(jnp.int32)
+        return _first(scores == scores.max(-1, keepdims=True))
     # A single random number a row: Gumbel noise would take one for each token.
     summed = jnp.cumsum(jax.nn.softmax(scores), axis=-1)
     points = jax.vmap(jax.random.uniform)(keys)[:, None] * summed[:, -1:]
-    return jnp.argmax(summed > points, axis=-1).astype(jnp.int32)
+    return _first(summed > points)
+
+
+def _first(chosen: jax.Array) -> jax.Array:
+    """[N] int32, the first that is chosen in each row; faster on a CPU than argmax."""
+    tokens = jnp.arange(chosen.shape[-1], dtype=jnp.int32)
+    return jnp.where(chosen, tokens, tokens[-1]).min(-1)
 
 
 def _without_below(scores: jax.Array, lowest: jax.Array) -> jax.Array:
