@@ -26,7 +26,7 @@ from gpt1_jax.model.context import Cache
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.ops.products import Transposed
 
-# Lengths that contexts are padded to: they double, then grow by a step.
+# Sizes of padded contexts and of caches: they double, then grow by a step.
 _SMALLEST, _LARGEST_STEP = 32, 128
 # XLA's CPU backend is slow at bfloat16 products with one row.
 _FEWEST_ROWS = {"bfloat16": 2}
