@@ -99,6 +99,10 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             matmul_precision="default",
             compilation_cache_dir="",
         ),
+        mesh=config_dict.create(  # see configs/pretrain.py
+            sharding="replicated",
+            tensor_parallelism=1,
+        ),
         eval=config_dict.create(
             batch_size=64,  # examples
             # Updates in the first epoch after which to evaluate, besides at the end of

@@ -106,6 +106,12 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             matmul_precision="default",  # "highest" keeps TF32 out of float32 runs
             compilation_cache_dir="",  # empty: xla/ in data.cache_dir's default
         ),
+        mesh=config_dict.create(
+            # What is split over the devices beside the batch: "replicated" = nothing;
+            # "optimizer" = its state; "full" = parameters too.
+            sharding="replicated",
+            tensor_parallelism=1,  # devices that share a part of the batch
+        ),
         eval=config_dict.create(
             every_steps=1000,
             batch_size=64,  # sequences

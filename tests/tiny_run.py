@@ -146,14 +146,13 @@ def poison(monkeypatch, bad_steps):
     """Makes the loss of the given steps NaN."""
     update = steps.update
 
-    def poisoned(state, batch, noise, loss_fn, *rest):
+    def poisoned(state, batch, noise, gradients, optimizer):
         bad = jnp.isin(state.step, jnp.asarray(bad_steps))
         factor = jnp.where(bad, jnp.nan, 1.0)
 
-        def bad_loss_fn(*arguments):
-            loss, metrics = loss_fn(*arguments)
-            return loss * factor, metrics
+        def bad_gradients(*arguments):
+            return jax.tree.map(lambda x: x * factor, gradients(*arguments))
 
-        return update(state, batch, noise, bad_loss_fn, *rest)
+        return update(state, batch, noise, bad_gradients, optimizer)
 
     monkeypatch.setattr(steps, "update", poisoned)

@@ -10,6 +10,7 @@ from gpt1_jax.config.sections import (
     DataConfig,
     EvalConfig,
     LogConfig,
+    MeshConfig,
     ModelConfig,
     OptimizerConfig,
     SamplingConfig,
@@ -59,6 +60,7 @@ class PretrainConfig(JobConfig):
     data: DataConfig
     optimizer: OptimizerConfig
     train: TrainConfig
+    mesh: MeshConfig
     eval: EvalConfig
     checkpoint: CheckpointConfig
     log: LogConfig
@@ -109,6 +111,7 @@ class FinetuneConfig(JobConfig):
     head: HeadConfig
     optimizer: OptimizerConfig
     train: TrainConfig
+    mesh: MeshConfig
     eval: FinetuneEvalConfig
     checkpoint: CheckpointConfig
     log: LogConfig

@@ -246,6 +246,24 @@ class TrainConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class MeshConfig:
+    """How the devices share the work and the state."""
+
+    sharding: str = dataclasses.field(metadata=newer("replicated"))
+    tensor_parallelism: int = dataclasses.field(metadata=newer(1))
+
+    def __post_init__(self):
+        one_of("mesh.sharding", self.sharding, ("replicated", "optimizer", "full"))
+        positive("mesh", self, "tensor_parallelism")
+        require(
+            self.sharding == "replicated" or self.tensor_parallelism == 1,
+            f"config.mesh.sharding={self.sharding!r} and config.mesh."
+            f"tensor_parallelism={self.tensor_parallelism}: choose one way to split "
+            "the state; leave the other at 'replicated' or 1.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class EvalConfig:
     """Validation and the text sampled at each evaluation."""
 

@@ -12,7 +12,7 @@ from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel.devices import fetched_late
-from gpt1_jax.parallel.mesh import batch_sharding, replicated, to_global_batch
+from gpt1_jax.parallel.mesh import replicated, rows_by_device, to_global_batch
 from gpt1_jax.parallel.processes import host_rows
 from gpt1_jax.tasks import metrics as task_metrics
 from gpt1_jax.tasks.batches import BatchRows, EncodedExamples, EvalBatches, Padding
@@ -61,9 +61,7 @@ class Predictor:
             return heads.apply(model, head, params, tokens)[0]
 
         self._step = jax.jit(
-            predict_step,
-            in_shardings=(replicated(mesh), batch_sharding(mesh)),
-            out_shardings=replicated(mesh),
+            rows_by_device(mesh, predict_step), out_shardings=replicated(mesh)
         )
 
     def __call__(self, params: Any, examples: EncodedExamples) -> np.ndarray:

@@ -17,16 +17,16 @@ from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.inference.decoding import Decoder
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.devices import fetched_late
-from gpt1_jax.parallel.mesh import batch_sharding, replicated, to_global_batch
+from gpt1_jax.parallel.mesh import replicated, rows_by_device, to_global_batch
 from gpt1_jax.parallel.processes import is_main_process
 
 _PLAIN_PERPLEXITY = 1e6  # above this, powers of ten are easier to read
 
 
-def eval_step(
+def sequence_losses(
     model: ModelConfig, params: Any, tokens: jax.Array, lengths: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """Summed loss of a validation batch, without dropout.
+    """Summed loss of each sequence, without dropout.
 
     Args:
       model: configuration of the language model.
@@ -35,12 +35,12 @@ def eval_step(
       lengths: [B] int32, real tokens in each sequence; the rest does not count.
 
     Returns:
-      The sum of nats over predicted tokens, and their number.
+      [B] nats over its predicted tokens, and [B] their number.
     """
     output = language_model.apply(model, params, tokens)
     nll = language_model.next_token_nll(model, output, tokens)
     counted = jnp.arange(tokens.shape[1]) < lengths[:, None] - 1  # [B, T]
-    return jnp.where(counted, nll, 0.0).sum(), counted.sum()
+    return jnp.where(counted, nll, 0.0).sum(axis=1), counted.sum(axis=1)
 
 
 class Validation:
@@ -62,12 +62,12 @@ class Validation:
     ):
         self._windows, self._mesh = windows, mesh
         self._num_batches = min(max_batches or len(windows), len(windows))
-        everywhere, split = replicated(mesh), batch_sharding(mesh)
-        self._step = jax.jit(
-            functools.partial(eval_step, model),
-            in_shardings=(everywhere, split, split),
-            out_shardings=everywhere,
-        )
+        losses = rows_by_device(mesh, functools.partial(sequence_losses, model))
+
+        def eval_step(*arguments: Any) -> Any:
+            return jax.tree.map(jnp.sum, losses(*arguments))
+
+        self._step = jax.jit(eval_step, out_shardings=replicated(mesh))
 
     def __call__(self, params: Any, stopped: Callable[[], bool]) -> float | None:
         """Nats per token; None if `stopped()` became true before the end."""

@@ -36,7 +36,7 @@ from gpt1_jax.tasks.selection import select_tasks
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import read_outputs
 from gpt1_jax.training import transfer
-from gpt1_jax.training.fit import Plan, accumulation_steps, check_batches, fit
+from gpt1_jax.training.fit import Plan, accumulation_steps, check_sharing, fit
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
 from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
@@ -193,9 +193,9 @@ def _set_up(
     If data is missing, and there are other tasks, says so and returns None.
     """
     task, config = planned.task, planned.config
-    mesh = make_mesh()
-    check_batches(config.train, config.eval.batch_size, mesh)
+    mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     model = transfer.finetuned_model(source, config.model)
+    check_sharing(config.train, config.eval.batch_size, model, mesh)
     padding = Padding.of(config.data, model.max_seq_len)
     try:
         data = loading.load(task, config.data, source.tokenizer, padding.longest)
@@ -214,7 +214,9 @@ def _set_up(
     parts = accumulation_steps(config.train, largest, mesh, examples.num_seqs)
     head = make_head(task, config.head.dropout, source.tokenizer.vocab_size)
     optimizer = make_optimizer(config.optimizer, num_steps)
-    step = make_finetune_step(model, head, optimizer, config.head.aux_lm_weight, parts)
+    step = make_finetune_step(
+        model, head, optimizer, config.head.aux_lm_weight, parts, mesh
+    )
     init = _init(model, head, optimizer, None)
     shapes = jax.eval_shape(init, jax.random.key(0), source.params)
     return Setting(

@@ -20,7 +20,7 @@ from gpt1_jax.evaluation.validation import (
 )
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
-from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report import figures
 from gpt1_jax.runs import folder as run_folder
@@ -33,8 +33,8 @@ from gpt1_jax.training import loop, start
 from gpt1_jax.training.fit import (
     Plan,
     accumulation_steps,
-    check_batches,
     check_memory,
+    check_sharing,
     fit,
 )
 from gpt1_jax.training.optimizer import make_optimizer
@@ -76,10 +76,11 @@ def run(config: PretrainConfig, workdir: str) -> None:
 
 def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> Plan:
     """Prepares the corpus and decides everything about the run."""
-    mesh = make_mesh()
-    check_batches(config.train, config.eval.batch_size, mesh)
+    mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
+    configured = config.model_config(config.tokenizer.vocab_size)
+    check_sharing(config.train, config.eval.batch_size, configured, mesh)
     eval_sequences = config.eval.batch_size // data_parallelism(mesh)
-    check_memory(config.model_config(config.tokenizer.vocab_size), eval_sequences)
+    check_memory(configured, mesh, eval_sequences)
     if config.data.source == "builtin" and config.preset.startswith("paper"):
         say(_BUILTIN_WARNING)
     corpus, tokenizer = corpora.prepare(
@@ -94,7 +95,7 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(config.train, model, mesh)
     shapes = start.state_shapes(model, optimizer)
-    step = make_pretrain_step(model, optimizer, parts)
+    step = make_pretrain_step(model, optimizer, parts, mesh)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
     run_folder.write(folder, config, tokenizer)
     say(_description(config, model, corpus, num_steps, parts, folder))
@@ -178,7 +179,7 @@ def _evaluation(
         metrics: dict[str, Any] = loss_metrics(loss, corpus.valid)
         say(describe_loss(step, metrics))
         if config.eval.sample_tokens:
-            metrics["sample"] = sample(params)
+            metrics["sample"] = sample(gathered(mesh, params))
             say("  | " + metrics["sample"].replace("\n", "\n  | "))
         return metrics
 

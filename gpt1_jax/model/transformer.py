@@ -28,6 +28,7 @@ from gpt1_jax.ops.attention import (
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.packing import pack, unpack
+from gpt1_jax.parallel.mesh import split_units
 
 EMBED_SITE = 0
 ATTN_PROBS, ATTN_OUTPUT, MLP_OUTPUT = 1, 2, 3  # places in a block
@@ -130,7 +131,9 @@ class Attention(nn.Module):
         qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)
         qkv = unpack(qkv, context.packing)  # [N, T, 3 D]
         heads = (*qkv.shape[:2], cfg.num_heads, embed_dim // cfg.num_heads)
-        query, key, value = (part.reshape(heads) for part in jnp.split(qkv, 3, axis=-1))
+        query, key, value = (
+            split_units(part.reshape(heads), 2) for part in jnp.split(qkv, 3, axis=-1)
+        )
         if context.cache is not None and memory is not None:
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
@@ -206,7 +209,7 @@ def embed(
         x = drop(x, EMBED_SITE, rows)
     with_positions = cfg.softmax_rows == "tokens+positions"
     unembedding = jnp.concatenate([wte, wpe]) if with_positions else wte
-    return x.astype(cfg.dtype), unembedding
+    return split_units(x.astype(cfg.dtype), None), split_units(unembedding, 0)
 
 
 def _run_layers(

@@ -166,11 +166,11 @@ def _blocked(
 def _blocked_fwd(query, key, value, mask, dropout_rate):
     """One block of queries after another, each with the keys that it sees."""
     query = _heads_first(query)
-    key_value = _heads_first(jnp.concatenate([key, value], axis=2))  # [N, 2 H, T, K]
+    key_value = _heads_first(jnp.concatenate([key, value]))  # [2 N, H, T, K]
     outputs, log_sums = [], []
     for start, stop in _blocks(query.shape[2]):
         rows, columns = slice(start, stop), slice(0, stop)
-        keys, values = jnp.split(key_value[:, :, columns], 2, axis=1)
+        keys, values = jnp.split(key_value[:, :, columns], 2)
         scores = product("NHTK,NHSK->NHTS", query[:, :, rows], keys)
         scores = _mask_future(scores / math.sqrt(query.shape[-1]), start)
         highest = scores.max(-1, keepdims=True)
@@ -195,27 +195,27 @@ def _blocked_bwd(dropout_rate, residuals, grad):
     so XLA cannot compute Q K^T in the forward pass and keep it.
     """
     query, key_value, output, log_sum, mask = residuals
-    dtype, (_, heads, seq_len, head_dim) = query.dtype, query.shape
+    dtype, (num_seqs, _, seq_len, head_dim) = query.dtype, query.shape
     correction = grad.astype(jnp.float32) * output.astype(jnp.float32)
     correction = correction.sum(-1).swapaxes(1, 2)[..., None]  # [N, H, T, 1]
-    query_grad = jnp.concatenate([query, _heads_first(grad)], axis=1)  # [N, 2 H, T, K]
+    query_grad = jnp.concatenate([query, _heads_first(grad)])  # [2 N, H, T, K]
     d_query = jnp.zeros(query.shape, jnp.float32)
     d_keys, d_values = [], []
     for start, stop in _blocks(seq_len):
         rows, columns = slice(start, seq_len), slice(start, stop)
         both = query_grad[:, :, rows]
         products = product("NHTK,NHSK->NHTS", both, key_value[:, :, columns])
-        scores, d_kept = jnp.split(products, 2, axis=1)
+        scores, d_kept = jnp.split(products, 2)
         scores = _mask_future(scores / math.sqrt(head_dim), 0)
         probs = jnp.exp(scores - log_sum[:, :, rows])
         drop = _block_dropout(mask, query.shape, rows, columns, dropout_rate)
         d_scores = probs * (drop(d_kept) - correction[:, :, rows])
         d_scores = (d_scores / math.sqrt(head_dim)).astype(dtype)
-        queries, grads = jnp.split(both, 2, axis=1)
+        queries, grads = jnp.split(both, 2)
         d_keys.append(transposed_product(d_scores, queries).astype(dtype))
         kept = drop(probs).astype(dtype)
         d_values.append(transposed_product(kept, grads).astype(dtype))
-        keys = key_value[:, :heads, columns]
+        keys = key_value[:num_seqs, :, columns]
         to_query = product("NHTS,NHSK->NHTK", d_scores, keys)
         d_query = d_query.at[:, :, rows].add(to_query)
     d_key, d_value = (jnp.concatenate(parts, axis=2) for parts in (d_keys, d_values))

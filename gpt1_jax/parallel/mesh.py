@@ -1,35 +1,90 @@
 """The device mesh and how arrays lie on it: the only file that names its axes.
 
-Parameters and optimizer state are replicated and batches are split over all devices of
-all processes: data parallelism. One `jax.jit` with these shardings does what `pmap` and
-`pjit` once did.
+A batch is split over the first axis, whose name says what else is:
+
+  data  nothing; parameters and optimizer state are whole on each device.
+  zero  the optimizer state. Each device updates its part of the parameters, and all
+        gather the result (ZeRO, stage 1: Rajbhandari et al. 2020).
+  fsdp  the parameters too. All gather them for each step (ZeRO, stage 3).
+
+A mesh of `data` may have a second axis, `tensor`: its devices share the work on one
+part of the batch, and split heads, MLP units and softmax rows (Shoeybi et al. 2019).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-_DATA_AXIS = "data"
+_BATCH_AXES = {"replicated": "data", "optimizer": "zero", "full": "fsdp"}
+_TENSOR_AXIS = "tensor"
+
+# The dimension of an array that the tensor axis splits, by the end of its path.
+_TENSOR_DIMENSIONS = {
+    "wte": 1,
+    "wpe": 1,
+    "attn/c_attn/kernel": 1,
+    "attn/c_attn/bias": 0,
+    "attn/c_proj/kernel": 0,
+    "mlp/c_fc/kernel": 1,
+    "mlp/c_fc/bias": 0,
+    "mlp/c_proj/kernel": 0,
+}
 
 
-def make_mesh(devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """A mesh of these devices; by default all devices of all processes."""
+def make_mesh(
+    sharding: str = "replicated",
+    tensor_parallelism: int = 1,
+    devices: Sequence[jax.Device] | None = None,
+) -> Mesh:
+    """A mesh of devices.
+
+    Args:
+      sharding: what is split beside the batch: "replicated" nothing, "optimizer" its
+        state, "full" the parameters too.
+      tensor_parallelism: devices that share a part of the batch.
+      devices: by default all devices of all processes.
+
+    Raises:
+      ValueError: if the devices of a process cannot be grouped so.
+    """
     devices = jax.devices() if devices is None else devices
-    return Mesh(np.asarray(devices), (_DATA_AXIS,))
+    if tensor_parallelism == 1:
+        return Mesh(np.asarray(devices), (_BATCH_AXES[sharding],))
+    process = devices[0].process_index
+    together = sum(device.process_index == process for device in devices)
+    if together % tensor_parallelism:
+        raise ValueError(
+            f"config.mesh.tensor_parallelism={tensor_parallelism} does not divide the "
+            f"{together} devices of a process; use a divisor of {together}."
+        )
+    grid = np.asarray(devices).reshape(-1, tensor_parallelism)
+    return Mesh(grid, (_BATCH_AXES["replicated"], _TENSOR_AXIS))
 
 
 def data_parallelism(mesh: Mesh) -> int:
     """The number of parts into which the mesh splits a batch."""
-    return mesh.shape[_DATA_AXIS]
+    return mesh.shape[_batch_axis(mesh)]
+
+
+def tensor_parallelism(mesh: Mesh) -> int:
+    """The number of devices that share each part."""
+    return mesh.size // data_parallelism(mesh)
+
+
+def state_share(mesh: Mesh) -> float:
+    """About how much of parameters, gradients and two moments a device holds.
+
+    Gradients, and gathered parameters, are whole for a part of every step.
+    """
+    parts = 1 if _batch_axis(mesh) == "data" else data_parallelism(mesh)
+    return (2 + 2 / parts) / 4 / tensor_parallelism(mesh)
 
 
 def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
-    """The sharding of each array in a train state, by its parameter's path.
-
-    Today every array is replicated.
+    """The sharding of each array in a train state, by its path.
 
     Args:
       mesh: the device mesh.
@@ -39,22 +94,181 @@ def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
     Returns:
       A `NamedSharding` for each array.
     """
-
-    def sharding(path: jax.tree_util.KeyPath, leaf: jax.ShapeDtypeStruct) -> Any:
-        del path, leaf
-        return NamedSharding(mesh, PartitionSpec())
-
-    return jax.tree.map_with_path(sharding, abstract_state)
+    axis = mesh.axis_names[-1]  # of those there are, the one that may split a state
+    return jax.tree.map(
+        lambda dim: NamedSharding(mesh, _spec(dim, axis)),
+        _split_dimensions(mesh, abstract_state),
+    )
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """For every array of a batch: axis 0 split over the devices."""
-    return NamedSharding(mesh, PartitionSpec(_DATA_AXIS))
+    return NamedSharding(mesh, _spec(0, _batch_axis(mesh)))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
     """For scalars and metrics: the same on every device."""
     return NamedSharding(mesh, PartitionSpec())
+
+
+def gathered(mesh: Mesh, params: Any) -> Any:
+    """Parameters, whole on each device; all processes must call this."""
+    if all(param.is_fully_replicated for param in jax.tree.leaves(params)):
+        return params
+    return jax.jit(lambda x: x, out_shardings=replicated(mesh))(params)
+
+
+def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Each device computes its rows of a batch.
+
+    Args:
+      mesh: the device mesh.
+      function: (params, *arrays) -> arrays; axis 0 of all is that of the batch.
+
+    Returns:
+      The same function, of whole batches; to be jitted.
+    """
+    if mesh.size == 1:
+        return function
+
+    def on_all(params: Any, *arrays: jax.Array) -> Any:
+        dims = _split_by_batch(mesh, params)
+
+        def on_device(params: Any, *rows: jax.Array) -> Any:
+            return function(_gather(mesh, params, dims), *rows)
+
+        rows = batch_sharding(mesh).spec
+        in_specs = _batch_specs(mesh, dims), *(rows for _ in arrays)
+        return _map_batch(mesh, on_device, in_specs, rows)(params, *arrays)
+
+    return on_all
+
+
+def gradients_by_device(
+    mesh: Mesh, gradients: Callable[..., tuple[Any, Any]]
+) -> Callable[..., tuple[Any, Any]]:
+    """Each device computes the gradients of its rows; they are averaged once.
+
+    The compiler would sum each array on its own, and the gradient of the tied
+    embedding twice, from its lookup and from the softmax.
+
+    Args:
+      mesh: the device mesh.
+      gradients: (params, rows, same) -> (losses, gradients), means over the rows;
+        axis 0 of `rows` is that of the batch, and `same` is for all rows.
+
+    Returns:
+      The same function, of whole batches; to be jitted. The gradients lie like the
+      optimizer's state.
+    """
+    if mesh.size == 1:
+        return gradients
+    axis = _batch_axis(mesh)
+
+    def exchange(grad: jax.Array, dim: int) -> jax.Array:
+        if dim < 0:
+            return jax.lax.pmean(grad, axis)
+        total = jax.lax.psum_scatter(grad, axis, scatter_dimension=dim, tiled=True)
+        return total / data_parallelism(mesh)
+
+    def on_all(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
+        dims = _split_by_batch(mesh, params)
+        moment_dims = _split_by_batch(mesh, {"opt_state": params})["opt_state"]
+
+        def on_device(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
+            losses, grads = gradients(_gather(mesh, params, dims), rows, same)
+            grads = jax.tree.map(exchange, grads, moment_dims)
+            return jax.lax.pmean(losses, axis), grads
+
+        whole = PartitionSpec()
+        in_specs = _batch_specs(mesh, dims), batch_sharding(mesh).spec, whole
+        out_specs = whole, _batch_specs(mesh, moment_dims)
+        return _map_batch(mesh, on_device, in_specs, out_specs)(params, rows, same)
+
+    return on_all
+
+
+def split_units(x: jax.Array, dim: int | None) -> jax.Array:
+    """Says how the devices that share a part of the batch share an array.
+
+    Args:
+      x: an array of the model.
+      dim: the dimension that they split; None: each has all of it.
+
+    Returns:
+      `x`. Where there are no such devices, this does nothing.
+    """
+    if _TENSOR_AXIS not in jax.sharding.get_abstract_mesh().axis_names:
+        return x
+    return jax.lax.with_sharding_constraint(
+        x, _spec(-1 if dim is None else dim, _TENSOR_AXIS)
+    )
+
+
+def _batch_axis(mesh: Mesh) -> str:
+    return mesh.axis_names[0]
+
+
+def _map_batch(
+    mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any
+) -> Callable[..., Any]:
+    """`jax.shard_map` over the batch axis; the tensor axis is left to the compiler."""
+    return jax.shard_map(
+        function,
+        mesh=mesh,
+        in_specs=in_specs,
+        out_specs=out_specs,
+        axis_names={_batch_axis(mesh)},
+        check_vma=False,
+    )
+
+
+def _gather(mesh: Mesh, params: Any, dims: Any) -> Any:
+    """Makes a device's parts of the parameters whole; inside `_map_batch`."""
+
+    def gather(part: jax.Array, dim: int) -> jax.Array:
+        if dim < 0:
+            return part
+        return jax.lax.all_gather(part, _batch_axis(mesh), axis=dim, tiled=True)
+
+    return jax.tree.map(gather, params, dims)
+
+
+def _split_by_batch(mesh: Mesh, arrays: Any) -> Any:
+    """The dimension of each array that the batch axis splits, or -1."""
+    if _TENSOR_AXIS in mesh.axis_names:
+        return jax.tree.map(lambda _: -1, arrays)
+    return _split_dimensions(mesh, arrays)
+
+
+def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
+    """The dimension of each array that the mesh splits, or -1.
+
+    The batch axis splits the largest dimension of a matrix that it can. Vectors are a
+    thousandth of the parameters and not worth a message of their own.
+    """
+    axis, parts = _batch_axis(mesh), data_parallelism(mesh)
+
+    def split(path: jax.tree_util.KeyPath, leaf: jax.ShapeDtypeStruct) -> int:
+        name = "/" + jax.tree_util.keystr(path, simple=True, separator="/")
+        if _TENSOR_AXIS in mesh.axis_names:
+            ends = (end for end in _TENSOR_DIMENSIONS if name.endswith(f"/{end}"))
+            return _TENSOR_DIMENSIONS.get(next(ends, ""), -1)
+        if axis == "data" or (axis == "zero" and not name.startswith("/opt_state/")):
+            return -1
+        sizes = [(n, dim) for dim, n in enumerate(leaf.shape) if n % parts == 0]
+        return max(sizes)[1] if sizes and len(leaf.shape) > 1 else -1
+
+    return jax.tree.map_with_path(split, arrays)
+
+
+def _batch_specs(mesh: Mesh, dims: Any) -> Any:
+    return jax.tree.map(lambda dim: _spec(dim, _batch_axis(mesh)), dims)
+
+
+def _spec(dim: int, axis: str) -> PartitionSpec:
+    """Splits dimension `dim` over an axis; none if `dim` is -1."""
+    return PartitionSpec(*(None,) * dim, axis) if dim >= 0 else PartitionSpec()
 
 
 def check_batch_size(key: str, batch_size: int, mesh: Mesh, parts: int = 1) -> None:
@@ -69,14 +283,30 @@ def check_batch_size(key: str, batch_size: int, mesh: Mesh, parts: int = 1) -> N
     Raises:
       ValueError: if they cannot; names the key and the next size that works.
     """
-    unit = data_parallelism(mesh) * parts
+    groups, together = data_parallelism(mesh), tensor_parallelism(mesh)
+    unit = groups * parts
     if batch_size % unit:
         raise ValueError(
-            f"{key}={batch_size} must be a multiple of the {data_parallelism(mesh)} "
-            "devices"
+            f"{key}={batch_size} must be a multiple of the {groups} "
+            + (f"groups of {together} devices" if together > 1 else "devices")
             + (f" times {parts} accumulation steps" if parts > 1 else "")
             + f"; use --{key}={-(-batch_size // unit) * unit}."
         )
+
+
+def check_tensor_parallelism(mesh: Mesh, num_heads: int, mlp_dim: int) -> None:
+    """Refuses a model whose heads or MLP units the devices cannot share evenly.
+
+    Raises:
+      ValueError: if they cannot.
+    """
+    parts = tensor_parallelism(mesh)
+    for key, units in (("num_heads", num_heads), ("mlp_dim", mlp_dim)):
+        if units % parts:
+            raise ValueError(
+                f"config.mesh.tensor_parallelism={parts} must divide config.model."
+                f"{key}={units}; use a divisor of it."
+            )
 
 
 def to_global_batch(local: Any, mesh: Mesh) -> Any:

@@ -16,8 +16,10 @@ from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (
     check_batch_size,
+    check_tensor_parallelism,
     data_parallelism,
     state_sharding,
+    state_share,
     to_global_batch,
 )
 from gpt1_jax.runs.checkpoints import Checkpoints
@@ -157,25 +159,31 @@ def _cadence(plan: Plan) -> loop.Cadence:
     )
 
 
-def check_batches(train: TrainConfig, eval_size: int, mesh: jax.sharding.Mesh) -> None:
-    """Refuses batches that the devices cannot share evenly."""
+def check_sharing(
+    train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
+) -> None:
+    """Refuses batches and models that the devices cannot share evenly."""
+    check_tensor_parallelism(mesh, model.num_heads, model.mlp_dim)
     parts = max(1, train.accumulation_steps)
     check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
     check_batch_size("config.eval.batch_size", eval_size, mesh)
 
 
-def check_memory(model: ModelConfig, eval_sequences: int) -> None:
+def check_memory(
+    model: ModelConfig, mesh: jax.sharding.Mesh, eval_sequences: int
+) -> None:
     """Refuses sizes that no device of this machine can hold.
 
     Args:
       model: configuration of the model to train.
+      mesh: the device mesh.
       eval_sequences: sequences that a device evaluates at a time.
 
     Raises:
       ValueError: if they do not fit; names the estimate and the memory available.
     """
     room = devices.memory_bytes()
-    state = costs.train_state_bytes(model)
+    state = costs.train_state_bytes(model) * state_share(mesh)
     if state > room:
         raise ValueError(
             f"Training this model takes about {state / 1e9:,.1f} GB for parameters, "

@@ -18,7 +18,12 @@ from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
 from gpt1_jax.ops.packing import Packing, make_packing, pack
-from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
+from gpt1_jax.parallel.mesh import (
+    batch_sharding,
+    gradients_by_device,
+    replicated,
+    state_sharding,
+)
 from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import (
@@ -30,10 +35,14 @@ from gpt1_jax.training.state import (
 )
 
 Step = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
+Gradients = Callable[[Any, Any, Noise], tuple[tuple[jax.Array, Metrics], Any]]
 
 
 def make_pretrain_step(
-    model: ModelConfig, optimizer: Optimizer, accumulation_steps: int = 1
+    model: ModelConfig,
+    optimizer: Optimizer,
+    accumulation_steps: int = 1,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Step:
     """Builds the pure function of one pre-training update.
 
@@ -42,6 +51,7 @@ def make_pretrain_step(
       optimizer: turns gradients into updates.
       accumulation_steps: parts a batch is computed in, one after another; the result
         is that of the whole batch.
+      mesh: the devices that share the batch, if there are several.
 
     Returns:
       `pretrain_step(state, tokens [B, T], seed)`. Its metrics are scalars: `loss`
@@ -61,8 +71,9 @@ def make_pretrain_step(
         state: TrainState, batch: jax.Array, seed: jax.Array
     ) -> tuple[TrainState, Metrics]:
         noise = step_noise(seed, state.step, len(batch))
-        return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
+        return update(state, batch, noise, gradients, optimizer)
 
+    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
     return pretrain_step
 
 
@@ -72,6 +83,7 @@ def make_finetune_step(
     optimizer: Optimizer,
     aux_lm_weight: float,
     accumulation_steps: int = 1,
+    mesh: jax.sharding.Mesh | None = None,
 ) -> Step:
     """Builds the pure function of one fine-tuning update.
 
@@ -81,6 +93,7 @@ def make_finetune_step(
       optimizer: turns gradients into updates.
       aux_lm_weight: lambda in L3 = L2 + lambda L1 (eq. 5); 0 leaves L1 out.
       accumulation_steps: parts a batch is computed in, one after another.
+      mesh: the devices that share the batch, if there are several.
 
     Returns:
       `finetune_step(state, batch, seed)`. Its metrics are scalars: `loss` (L3),
@@ -107,8 +120,9 @@ def make_finetune_step(
         state: TrainState, batch: Batch, seed: jax.Array
     ) -> tuple[TrainState, Metrics]:
         noise = step_noise(seed, state.step, len(batch.tokens))
-        return update(state, batch, noise, loss_fn, optimizer, accumulation_steps)
+        return update(state, batch, noise, gradients, optimizer)
 
+    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
     return finetune_step
 
 
@@ -119,18 +133,34 @@ def _packing(batch: Batch) -> Packing | None:
     return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
 
 
+def make_gradients(
+    loss_fn: LossFn, accumulation_steps: int, mesh: jax.sharding.Mesh | None
+) -> Gradients:
+    """Builds (params, batch, noise) -> ((loss, metrics), gradients), means over rows.
+
+    Each device computes those of its part of the batch, in so many steps.
+    """
+
+    def of_rows(params: Any, rows: Any, key: jax.Array) -> Any:
+        batch, row_ids = rows
+        noise = Noise(key, row_ids)
+        return accumulated_gradients(loss_fn, params, batch, noise, accumulation_steps)
+
+    by_device = gradients_by_device(mesh, of_rows) if mesh else of_rows
+    return lambda params, batch, noise: by_device(
+        params, (batch, noise.rows), noise.key
+    )
+
+
 def update(
     state: TrainState,
     batch: Any,
     noise: Noise,
-    loss_fn: LossFn,
+    gradients: Gradients,
     optimizer: Optimizer,
-    accumulation_steps: int,
 ) -> tuple[TrainState, Metrics]:
     """Computes the gradients of a batch and applies their update."""
-    (loss, losses), grads = accumulated_gradients(
-        loss_fn, state.params, batch, noise, accumulation_steps
-    )
+    (loss, losses), grads = gradients(state.params, batch, noise)
     learning_rate = optimizer.learning_rate(state.step - state.nonfinite_steps)
     state, counts = apply_gradients(state, grads, loss, optimizer)
     return state, {"loss": loss, **losses, "learning_rate": learning_rate, **counts}

@@ -6,17 +6,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
 
 from gpt1_jax.parallel.mesh import (
     batch_sharding,
     check_batch_size,
+    check_tensor_parallelism,
     data_parallelism,
+    gathered,
     make_mesh,
     replicated,
+    rows_by_device,
+    split_units,
     state_sharding,
+    state_share,
     to_global_batch,
 )
+
+
+class State(NamedTuple):
+    step: jax.Array
+    params: dict
+    opt_state: dict
 
 
 class Pair(NamedTuple):
@@ -26,12 +36,15 @@ class Pair(NamedTuple):
 
 def test_make_mesh_takes_all_devices_or_those_given():
     assert make_mesh().devices.ravel().tolist() == jax.devices()
-    assert make_mesh(jax.devices()[:2]).devices.ravel().tolist() == jax.devices()[:2]
+    assert (
+        make_mesh(devices=jax.devices()[:2]).devices.ravel().tolist()
+        == jax.devices()[:2]
+    )
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_data_parallelism_is_the_number_of_parts_of_a_batch(devices):
-    mesh = make_mesh(jax.devices()[:devices])
+    mesh = make_mesh(devices=jax.devices()[:devices])
     assert data_parallelism(mesh) == devices
     batch = to_global_batch(np.arange(16), mesh)
     parts = {str(shard.index) for shard in batch.addressable_shards}
@@ -50,22 +63,124 @@ def test_to_global_batch_splits_every_array_of_a_tree():
         np.testing.assert_array_equal(shard.data, rows)
 
 
-def test_state_sharding_has_a_sharding_for_each_array():
-    """Today each array is whole on each device."""
-    mesh = make_mesh()
+def fresh_state():
+    block = {
+        "attn": {"c_attn": {"kernel": jnp.ones((16, 48)), "bias": jnp.zeros(48)}},
+        "ln_1": {"scale": jnp.ones(16)},
+    }
+    params = {"wte": jnp.ones((97, 16)), "h_0": block, "clf": jnp.ones((3, 5))}
+    return State(jnp.int32(0), params, {"mu": params})
 
-    def fresh():
-        params = {"wte": jnp.ones((6, 4)), "h_0": {"bias": jnp.zeros(4)}}
-        return {"params": params, "step": jnp.int32(0)}
 
-    shardings = state_sharding(mesh, jax.eval_shape(fresh))
-    assert jax.tree.structure(shardings) == jax.tree.structure(fresh())
-    assert all(isinstance(s, NamedSharding) for s in jax.tree.leaves(shardings))
-    state = jax.jit(fresh, out_shardings=shardings)()
-    for leaf in jax.tree.leaves(state):
-        assert [shard.data.shape for shard in leaf.addressable_shards] == [
-            leaf.shape
-        ] * 8
+WHOLE = {
+    "step": (),
+    "params/wte": (97, 16),
+    "params/h_0/attn/c_attn/kernel": (16, 48),
+    "params/h_0/attn/c_attn/bias": (48,),
+    "params/h_0/ln_1/scale": (16,),
+    "params/clf": (3, 5),
+    "opt_state/mu/wte": (97, 16),
+    "opt_state/mu/h_0/attn/c_attn/kernel": (16, 48),
+    "opt_state/mu/h_0/attn/c_attn/bias": (48,),
+    "opt_state/mu/h_0/ln_1/scale": (16,),
+    "opt_state/mu/clf": (3, 5),
+}
+MOMENTS_SPLIT = {
+    "opt_state/mu/wte": (97, 2),  # 8 does not divide 97
+    "opt_state/mu/h_0/attn/c_attn/kernel": (16, 6),  # the largest
+}
+ALL_SPLIT = MOMENTS_SPLIT | {
+    name.replace("opt_state/mu", "params"): shape
+    for name, shape in MOMENTS_SPLIT.items()
+}
+TENSOR_SPLIT = {
+    f"{tree}/{name}": shape
+    for tree in ("params", "opt_state/mu")
+    for name, shape in {
+        "wte": (97, 8),
+        "h_0/attn/c_attn/kernel": (16, 24),
+        "h_0/attn/c_attn/bias": (24,),
+    }.items()
+}
+
+
+@pytest.mark.parametrize(
+    ("sharing", "split"),
+    [
+        (("replicated",), {}),
+        (("optimizer",), MOMENTS_SPLIT),
+        (("full",), ALL_SPLIT),
+        (("replicated", 2), TENSOR_SPLIT),
+    ],
+    ids=str,
+)
+def test_state_sharding_says_what_each_device_holds(sharing, split):
+    mesh = make_mesh(*sharing)
+    shardings = state_sharding(mesh, jax.eval_shape(fresh_state))
+    state = jax.jit(fresh_state, out_shardings=shardings)()
+    held = {
+        jax.tree_util.keystr(path, simple=True, separator="/"): {
+            shard.data.shape for shard in leaf.addressable_shards
+        }
+        for path, leaf in jax.tree.leaves_with_path(state)
+    }
+    assert held == {name: {shape} for name, shape in (WHOLE | split).items()}
+    whole = gathered(mesh, state.params)
+    for leaf, expected in zip(
+        *map(jax.tree.leaves, (whole, fresh_state().params)), strict=True
+    ):
+        for shard in leaf.addressable_shards:
+            np.testing.assert_array_equal(shard.data, expected)
+
+
+def test_state_share_counts_what_is_split():
+    assert state_share(make_mesh()) == 1.0
+    assert state_share(make_mesh("full")) == state_share(make_mesh("optimizer"))
+    assert state_share(make_mesh("full")) == (2 + 2 / 8) / 4
+    assert state_share(make_mesh(tensor_parallelism=4)) == 1 / 4
+
+
+@pytest.mark.parametrize("sharing", [("replicated",), ("full",), ("replicated", 2)])
+def test_rows_by_device_computes_each_row_where_it_is(sharing):
+    mesh = make_mesh(*sharing)
+    params = {"wte": jnp.arange(32.0).reshape(2, 16)}
+    params = jax.device_put(params, state_sharding(mesh, params))
+    rows = to_global_batch(np.arange(16), mesh)
+    seen = []
+
+    def looked_up(params, rows):
+        seen.append(rows.shape)
+        return params["wte"][1][rows], -rows
+
+    values, negative = jax.jit(rows_by_device(mesh, looked_up))(params, rows)
+    assert seen == [(16 // data_parallelism(mesh),)]
+    np.testing.assert_array_equal(values, np.arange(16.0) + 16)
+    np.testing.assert_array_equal(negative, -np.arange(16))
+
+
+def test_split_units_says_nothing_where_no_devices_share():
+    x = jnp.ones((2, 4))
+    assert split_units(x, 1) is x
+    in_map = rows_by_device(make_mesh(), lambda _, x: split_units(x, 1))
+    np.testing.assert_array_equal(in_map({}, jnp.ones((8, 4))), jnp.ones((8, 4)))
+
+
+def test_devices_that_cannot_be_grouped_are_refused():
+    message = (
+        r"^config\.mesh\.tensor_parallelism=3 does not divide the 8 devices of a "
+        r"process; use a divisor of 8\.$"
+    )
+    with pytest.raises(ValueError, match=message):
+        make_mesh(tensor_parallelism=3)
+
+
+def test_models_that_devices_cannot_share_are_refused():
+    mesh = make_mesh(tensor_parallelism=4)
+    check_tensor_parallelism(mesh, num_heads=4, mlp_dim=8)
+    with pytest.raises(ValueError, match=r"=4 must divide config\.model\.num_heads=6;"):
+        check_tensor_parallelism(mesh, num_heads=6, mlp_dim=8)
+    with pytest.raises(ValueError, match=r"=4 must divide config\.model\.mlp_dim=10;"):
+        check_tensor_parallelism(mesh, num_heads=4, mlp_dim=10)
 
 
 def test_replicated_is_whole_on_every_device():
@@ -86,3 +201,7 @@ def test_check_batch_size_refuses_what_devices_and_parts_do_not_divide():
     message = r"=24 .* 8 devices times 2 accumulation steps; use .*=32\."
     with pytest.raises(ValueError, match=message):
         check_batch_size("config.train.batch_size", 24, mesh, parts=2)
+    sharing = make_mesh(tensor_parallelism=4)
+    check_batch_size("config.train.batch_size", 2, sharing)
+    with pytest.raises(ValueError, match=r"=3 .* the 2 groups of 4 devices; use .*=4"):
+        check_batch_size("config.train.batch_size", 3, sharing)

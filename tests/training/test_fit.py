@@ -21,7 +21,7 @@ def test_the_batch_is_cut_as_memory_asks(
     needed = costs.train_activation_bytes(model)
     memory = memory_sequences * needed / fit._MEMORY_SHARE
     monkeypatch.setattr(devices, "memory_bytes", lambda: int(memory))
-    mesh = make_mesh(jax.devices()[:1])
+    mesh = make_mesh(devices=jax.devices()[:1])
     chosen = fit.accumulation_steps(tiny_config().train, model, mesh)
     assert chosen == parts
     given = tiny_config(train__accumulation_steps=4)
@@ -30,8 +30,9 @@ def test_the_batch_is_cut_as_memory_asks(
 
 def test_sizes_that_cannot_fit_are_refused_with_the_estimate(tiny_model_config):
     model = tiny_model_config()
-    fit.check_memory(model, 8)
+    mesh = make_mesh()
+    fit.check_memory(model, mesh, 8)
     with pytest.raises(ValueError, match=r"takes about .* GB.*num_layers=1000000"):
-        fit.check_memory(dataclasses.replace(model, num_layers=1_000_000), 8)
+        fit.check_memory(dataclasses.replace(model, num_layers=1_000_000), mesh, 8)
     with pytest.raises(ValueError, match=r"Evaluating 10,000,000 .*eval.batch_size"):
-        fit.check_memory(model, 10_000_000)
+        fit.check_memory(model, mesh, 10_000_000)

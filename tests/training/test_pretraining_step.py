@@ -1,5 +1,7 @@
 """One update of pre-training: its loss, devices, parts and masks."""
 
+from collections import Counter
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,20 +11,33 @@ from collectives import collectives
 from made_up_batches import on_devices
 from tiny_models import usual
 
+from gpt1_jax.config import OptimizerConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.mesh import make_mesh
-from gpt1_jax.training.optimizer import Optimizer, skip_nonfinite
+from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
 SCHEDULE = optax.constant_schedule(0.1)
 SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 SEED = np.uint32(5)
+ADAM = OptimizerConfig(
+    name="released_adam",
+    learning_rate=0.01,
+    b1=0.9,
+    b2=0.999,
+    eps=1e-4,  # with a small one, Adam makes much of how a tiny gradient is rounded
+    weight_decay=0.01,
+    clip_norm=1.0,
+    schedule="constant",
+    warmup_steps=0,
+    warmup_fraction=0.0,
+)
 
 
-def make_step(model, accumulation_steps=1):
+def make_step(model, accumulation_steps=1, mesh=None):
     """An unjitted step with a plain optimizer, and a state before it."""
-    step = make_pretrain_step(model, SGD, accumulation_steps)
+    step = make_pretrain_step(model, SGD, accumulation_steps, mesh)
     params = language_model.init_params(usual(model), jax.random.key(1))
     return step, init_state(params, SGD)
 
@@ -87,21 +102,80 @@ def test_step_lowers_for_accelerators(tiny_model_config, platform):
     ids=str,
 )
 def test_eight_devices_train_as_one_does(tiny, ways, parts):
-    """They exchange gradients and nothing else."""
+    """They exchange losses and gradients once, and nothing else."""
     model = tiny(num_layers=2 if "layer_loop" in ways else 1, **ways)
     tokens = tokens_for(model, 16)
-    step, before = make_step(model, parts)
     results = []
     for devices in (jax.devices(), jax.devices()[:1]):
-        mesh = make_mesh(devices)
+        mesh = make_mesh(devices=devices)
+        step, before = make_step(model, parts, mesh)
         state = on_devices(before, mesh)
         compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
-        assert collectives(compiled) == ({"all-reduce"} if mesh.size > 1 else set())
+        exchanged = [kind for kind, _ in collectives(compiled)]
+        assert exchanged == (["all-reduce"] if mesh.size > 1 else [])
         results.append(losses_of(compiled, state, tokens))
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
     # A CPU without bfloat16 instructions rounds at other places.
     atol = 1e-5 if model.dtype == "bfloat16" else 2e-6
     assert_close_trees(results[0][1].params, results[1][1].params, atol)
+
+
+def train_on(mesh, model):
+    """Losses, state and collectives of some steps of Adam."""
+    optimizer = make_optimizer(ADAM, 100)
+    step = make_pretrain_step(model, optimizer, mesh=mesh)
+    params = language_model.init_params(usual(model), jax.random.key(1))
+    state, tokens = (
+        on_devices(init_state(params, optimizer), mesh),
+        tokens_for(model, 16),
+    )
+    compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
+    return *losses_of(compiled, state, tokens), collectives(compiled)
+
+
+@pytest.fixture(scope="module")
+def on_one_device(tiny):
+    return train_on(make_mesh(devices=jax.devices()[:1]), tiny())
+
+
+MATRICES = 6  # of a model of one layer: embeddings, attention and MLP have two each
+
+
+@pytest.mark.parametrize(
+    ("sharding", "exchanged"),
+    [
+        ("optimizer", {"reduce-scatter": MATRICES, "all-gather": MATRICES}),
+        ("full", {"reduce-scatter": MATRICES, "all-gather": MATRICES}),
+    ],
+)
+def test_devices_that_split_the_state_train_as_one_does(
+    tiny, on_one_device, sharding, exchanged
+):
+    """Each gets its part of a gradient; all get the matrices; vectors are summed."""
+    losses, state, found = train_on(make_mesh(sharding), tiny())
+    np.testing.assert_allclose(losses, on_one_device[0], rtol=1e-6)
+    assert_close_trees(state.params, on_one_device[1].params, 5e-6)
+    kinds = Counter(kind for kind, _ in found)
+    assert kinds == exchanged | {"all-reduce": 1}
+    for kind, shapes in found:
+        assert kind != "all-reduce" or all(len(shape) < 2 for shape in shapes)
+
+
+def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny, on_one_device):
+    """As in Shoeybi et al. 2019: two sums of [n, T, D] a layer, each way."""
+    model = tiny()
+    losses, state, found = train_on(make_mesh(tensor_parallelism=2), model)
+    np.testing.assert_allclose(losses, on_one_device[0], rtol=1e-6)
+    assert_close_trees(state.params, on_one_device[1].params, 5e-6)
+    hidden = (16 // 4, model.max_seq_len, model.embed_dim)
+    sums = [shape for kind, got in found for shape in got if kind == "all-reduce"]
+    assert sums.count(hidden) == 4
+    # Of the softmax: largest score, sum, the label's score and the states' gradient.
+    positions = hidden[0] * hidden[1]
+    softmax = [shape for shape in sums if shape[:1] == (positions,)]
+    assert sorted(softmax) == [(64,), (64,), (64, 1), (64, model.embed_dim)]
+    largest = max(np.prod(shape, dtype=int) for _, got in found for shape in got)
+    assert largest < positions * model.vocab_size, "logits stay where they are"
 
 
 @pytest.mark.parametrize("dropout_on", ["sum", "matrix", "lookups"])
