@@ -3,10 +3,16 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.tasks.batches import Batch, Groups, real_places
+
+needs_tensor_axis = pytest.mark.skipif(
+    jax.__version_info__ < (0, 8), reason="JAX before 0.8 cannot split the model"
+)
+TENSOR_AXIS = pytest.param(("replicated", 2), marks=needs_tensor_axis)
 
 
 def made_up_batch(

@@ -48,11 +48,16 @@ def make_mesh(
       devices: by default all devices of all processes.
 
     Raises:
-      ValueError: if the devices of a process cannot be grouped so.
+      ValueError: if the devices of a process, or JAX, cannot be used so.
     """
     devices = jax.devices() if devices is None else devices
     if tensor_parallelism == 1:
         return Mesh(np.asarray(devices), (_BATCH_AXES[sharding],))
+    if jax.__version_info__ < (0, 8):
+        raise ValueError(
+            f"config.mesh.tensor_parallelism={tensor_parallelism} needs JAX 0.8 or "
+            f"newer, and this is {jax.__version__}; use 1, or upgrade JAX."
+        )
     process = devices[0].process_index
     together = sum(device.process_index == process for device in devices)
     if together % tensor_parallelism:
@@ -198,11 +203,11 @@ def split_units(x: jax.Array, dim: int | None) -> jax.Array:
     Returns:
       `x`. Where there are no such devices, this does nothing.
     """
-    if _TENSOR_AXIS not in jax.sharding.get_abstract_mesh().axis_names:
+    mesh = jax.sharding.get_abstract_mesh()
+    if _TENSOR_AXIS not in mesh.axis_names:
         return x
-    return jax.lax.with_sharding_constraint(
-        x, _spec(-1 if dim is None else dim, _TENSOR_AXIS)
-    )
+    spec = _spec(-1 if dim is None else dim, _TENSOR_AXIS)
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
 
 def _batch_axis(mesh: Mesh) -> str:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from made_up_batches import TENSOR_AXIS, needs_tensor_axis
 
 from gpt1_jax.parallel.mesh import (
     batch_sharding,
@@ -110,7 +111,7 @@ TENSOR_SPLIT = {
         (("replicated",), {}),
         (("optimizer",), MOMENTS_SPLIT),
         (("full",), ALL_SPLIT),
-        (("replicated", 2), TENSOR_SPLIT),
+        pytest.param(("replicated", 2), TENSOR_SPLIT, marks=needs_tensor_axis),
     ],
     ids=str,
 )
@@ -137,10 +138,14 @@ def test_state_share_counts_what_is_split():
     assert state_share(make_mesh()) == 1.0
     assert state_share(make_mesh("full")) == state_share(make_mesh("optimizer"))
     assert state_share(make_mesh("full")) == (2 + 2 / 8) / 4
+
+
+@needs_tensor_axis
+def test_a_tensor_axis_splits_all_of_the_state():
     assert state_share(make_mesh(tensor_parallelism=4)) == 1 / 4
 
 
-@pytest.mark.parametrize("sharing", [("replicated",), ("full",), ("replicated", 2)])
+@pytest.mark.parametrize("sharing", [("replicated",), ("full",), TENSOR_AXIS])
 def test_rows_by_device_computes_each_row_where_it_is(sharing):
     mesh = make_mesh(*sharing)
     params = {"wte": jnp.arange(32.0).reshape(2, 16)}
@@ -165,6 +170,7 @@ def test_split_units_says_nothing_where_no_devices_share():
     np.testing.assert_array_equal(in_map({}, jnp.ones((8, 4))), jnp.ones((8, 4)))
 
 
+@needs_tensor_axis
 def test_devices_that_cannot_be_grouped_are_refused():
     message = (
         r"^config\.mesh\.tensor_parallelism=3 does not divide the 8 devices of a "
@@ -174,6 +180,13 @@ def test_devices_that_cannot_be_grouped_are_refused():
         make_mesh(tensor_parallelism=3)
 
 
+def test_an_old_jax_is_refused_a_tensor_axis(monkeypatch):
+    monkeypatch.setattr(jax, "__version_info__", (0, 7, 2))
+    with pytest.raises(ValueError, match=r"tensor_parallelism=2 needs JAX 0\.8"):
+        make_mesh(tensor_parallelism=2)
+
+
+@needs_tensor_axis
 def test_models_that_devices_cannot_share_are_refused():
     mesh = make_mesh(tensor_parallelism=4)
     check_tensor_parallelism(mesh, num_heads=4, mlp_dim=8)
@@ -201,6 +214,10 @@ def test_check_batch_size_refuses_what_devices_and_parts_do_not_divide():
     message = r"=24 .* 8 devices times 2 accumulation steps; use .*=32\."
     with pytest.raises(ValueError, match=message):
         check_batch_size("config.train.batch_size", 24, mesh, parts=2)
+
+
+@needs_tensor_axis
+def test_check_batch_size_counts_groups_of_devices():
     sharing = make_mesh(tensor_parallelism=4)
     check_batch_size("config.train.batch_size", 2, sharing)
     with pytest.raises(ValueError, match=r"=3 .* the 2 groups of 4 devices; use .*=4"):

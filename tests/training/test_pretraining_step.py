@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from collectives import collectives
-from made_up_batches import on_devices
+from made_up_batches import needs_tensor_axis, on_devices
 from tiny_models import usual
 
 from gpt1_jax.config import OptimizerConfig
@@ -161,6 +161,7 @@ def test_devices_that_split_the_state_train_as_one_does(
         assert kind != "all-reduce" or all(len(shape) < 2 for shape in shapes)
 
 
+@needs_tensor_axis
 def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny, on_one_device):
     """As in Shoeybi et al. 2019: two sums of [n, T, D] a layer, each way."""
     model = tiny()

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 from collectives import collectives
-from made_up_batches import made_up_batch, on_devices, packed
+from made_up_batches import made_up_batch, needs_tensor_axis, on_devices, packed
 from tiny_models import usual
 from tiny_tasks import finetune_config
 
@@ -226,7 +226,7 @@ def test_accumulated_parts_equal_the_whole_batch(tiny, head, parts):
         (PAIRS, 1, ()),
         (CHOICES, 2, ()),
         (PAIRS, 1, ("full",)),
-        (CHOICES, 1, ("replicated", 2)),
+        pytest.param(CHOICES, 1, ("replicated", 2), marks=needs_tensor_axis),
     ],
 )
 def test_eight_devices_train_as_one_does(tiny, head, parts, sharing):
