@@ -1,0 +1,158 @@
+#!/usr/bin/env bash
+# N processes on this machine, joined as the hosts of a pod are:
+#
+#   launch/local.sh 2 python -m gpt1_jax.main --config=configs/pretrain.py:quickstart
+#
+# To see a run of several hosts before renting them, or to give each GPU of a machine
+# its own process. A single process drives all devices of a machine, so training needs
+# this script no more than a TPU, which serves one process only, can bear it.
+#
+# Process 0 prints as if it were alone; the others write to log files, whose last lines
+# are shown when they fail. The first process that fails decides the exit code and leaves
+# the rest a moment to end by themselves. Ctrl-C and SIGTERM save and stop the run; a
+# second one kills it.
+#
+#   --dry-run       print the commands instead of running them
+#   --restarts=R    when the run can resume (restart.sh says when), at most R times
+#                   (default 0)
+#   --grace=S       seconds before the rest are killed after a failure (default 30)
+#   --logs=DIR      where the log files go (default: a new folder in /tmp)
+set -u
+
+usage="Usage: launch/local.sh [--dry-run] [--restarts=R] [--grace=S] [--logs=DIR] \
+N COMMAND..."
+
+fail() {
+  echo "local.sh: error: $1" >&2
+  echo "$usage" >&2
+  exit 2
+}
+
+dry_run=
+restarts=0
+grace=30
+logs=
+processes=
+while (($# > 0)); do
+  case $1 in
+    --dry-run) dry_run=yes ;;
+    --restarts=*) restarts=${1#*=} ;;
+    --grace=*) grace=${1#*=} ;;
+    --logs=*) logs=${1#*=} ;;
+    -*) fail "unknown option $1." ;;
+    *)
+      [[ -n $processes ]] && break
+      processes=$1
+      ;;
+  esac
+  shift
+done
+[[ $processes =~ ^[1-9][0-9]*$ ]] ||
+  fail "the number of processes is '$processes', not 1 or more."
+[[ $restarts =~ ^[0-9]+$ ]] || fail "--restarts=$restarts is not a whole number."
+[[ $grace =~ ^[0-9]+$ ]] || fail "--grace=$grace is not a whole number of seconds."
+(($# > 0)) || fail "no command for the $processes processes."
+
+if [[ -n $dry_run ]]; then
+  port=PORT # a free one
+else
+  port=$(python3 -c \
+    'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])') ||
+    fail "python3 is needed to find a free port."
+  if [[ -z $logs ]]; then
+    logs=$(mktemp -d "${TMPDIR:-/tmp}/gpt1_jax-local.XXXXXX") || exit 2
+  fi
+  mkdir -p "$logs" || exit 2
+  if ((restarts > 0)); then
+    export RESTARTS=$restarts RESTART_DELAY=0 # all old processes are gone by then
+    here=${BASH_SOURCE%/*}
+    exec "$here/restart.sh" "$here/local.sh" --grace="$grace" --logs="$logs" \
+      "$processes" "$@"
+  fi
+fi
+
+pids=()
+
+# Sends a signal to the processes that still run.
+signal_all() {
+  local pid
+  for pid in "${pids[@]}"; do
+    kill "-$1" -- "-$pid" 2>/dev/null # its process group
+  done
+}
+
+signalled=
+
+# shellcheck disable=SC2329 # called by the trap
+stop() {
+  if [[ -n $signalled ]]; then
+    signal_all KILL
+  else
+    signal_all TERM
+  fi
+  signalled=yes
+}
+
+# Prints the exit code of a process that ended badly, and what it wrote.
+report() {
+  echo "local.sh: process $1 of $processes ended with $2." >&2
+  if (($1 > 0 && $2 != 75)); then
+    echo "local.sh: the end of $logs/process-$1.log:" >&2
+    tail -n 20 "$logs/process-$1.log" >&2
+  fi
+}
+
+start() {
+  local index
+  for ((index = 0; index < processes; index++)); do
+    variables=(
+      "JAX_COORDINATOR_ADDRESS=localhost:$port"
+      "JAX_NUM_PROCESSES=$processes"
+      "JAX_PROCESS_ID=$index"
+      "JAX_LOCAL_DEVICE_IDS=$index" # where there are GPUs, one each
+    )
+    if [[ -n $dry_run ]]; then
+      printf '%s ' "${variables[@]}"
+      printf '%q ' "$@"
+      printf '&\n'
+    elif ((index == 0)); then
+      env "${variables[@]}" "$@" </dev/null &
+    else
+      env "${variables[@]}" "$@" </dev/null >"$logs/process-$index.log" 2>&1 &
+    fi
+    [[ -z $dry_run ]] && pids+=($!)
+  done
+}
+
+trap stop TERM INT
+set -m # each process in a group of its own, which Ctrl-C does not reach
+start "$@"
+set +m
+[[ -n $dry_run ]] && exit 0
+((processes > 1)) && echo "local.sh: output of the other processes: $logs" >&2
+
+first_failure=0
+deadline=
+ended=()
+while ((${#ended[@]} < processes)); do
+  for index in "${!pids[@]}"; do
+    if [[ -n ${ended[index]-} ]] || kill -0 "${pids[index]}" 2>/dev/null; then
+      continue
+    fi
+    wait "${pids[index]}"
+    code=$?
+    ended[index]=$code
+    if ((code != 0 && first_failure == 0)); then
+      first_failure=$code
+      deadline=$((SECONDS + grace))
+      report "$index" "$code"
+    fi
+  done
+  if [[ -n $deadline ]] && ((SECONDS >= deadline)); then
+    echo "local.sh: killing what is left $grace seconds later." >&2
+    signal_all KILL
+    deadline=
+  fi
+  sleep 0.2
+done
+exit "$first_failure"
