@@ -78,10 +78,10 @@ def start_run(corpus_dir, tmp_path, *options):
     }
     program = [sys.executable, "-m", "gpt1_jax.main", f"--workdir={tmp_path / 'run'}"]
     program += ["--config=configs/pretrain.py:quickstart", *as_flags(overrides)]
+    command = ["launch/local.sh", "--grace=0", *options, "2"]
     note = f'echo $$ > {tmp_path}/pid-$JAX_PROCESS_ID; exec "$@"'
     return subprocess.Popen(
-        ["launch/local.sh", "--grace=0", *options, "2", "bash", "-c", note, "-"]
-        + program,
+        [*command, "bash", "-c", note, "-", *program],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,

@@ -1,0 +1,156 @@
+"""`launch/tpu.sh`: what gcloud is called with, state by state."""
+
+import tarfile
+
+import pytest
+
+SLICE = {"NAME": "gpt1", "ZONE": "us-central1-a", "TYPE": "v5litepod-16"}
+COMMAND = ["python", "-m", "gpt1_jax.main", "--config.data.train=my texts"]
+TPUS = "gcloud compute tpus"
+DELETE = f"{TPUS} tpu-vm delete gpt1"
+CREATE = (
+    f"{TPUS} tpu-vm create gpt1 --accelerator-type=v5litepod-16 "
+    "--version=v2-alpha-tpuv5-lite"
+)
+
+
+@pytest.fixture
+def gcloud(recorder, tmp_path):
+    """Makes a fake gcloud that knows a slice in each of the given states in turn."""
+
+    def make(*states):
+        for number, state in enumerate(states):
+            (tmp_path / f"state-{number}").write_text(state)
+        recorder.add(
+            "gcloud",
+            f"""
+            case "$*" in
+              *" describe "*)
+                number=$(grep -c ' describe ' {recorder.folder}/calls)
+                file={tmp_path}/state-$((number - 1))
+                if [ -s "$file" ]; then cat "$file"; exit; fi
+                echo "ERROR: NOT_FOUND: it was not found" >&2
+                exit 1 ;;
+              *" scp "*) cp "$5" {tmp_path}/copied.tar.gz ;;
+            esac
+            """,
+        )
+
+    make()
+    return make
+
+
+def without(text, calls):
+    return [call for call in calls if text not in call]
+
+
+def test_up_creates_installs_and_starts_the_same_on_all_hosts(
+    run_script, recorder, gcloud, tmp_path
+):
+    code, _, errors = run_script("tpu.sh", "up", *COMMAND, **SLICE, SPOT="1")
+    assert code == 0, errors
+    describe, create, copy, install, start = recorder.calls()
+    assert " describe gpt1 " in describe
+    assert create == f"{CREATE} --spot --zone=us-central1-a"
+    assert " scp " in copy and "gpt1:gpt1_jax.tar.gz" in copy
+    assert "launch/setup.sh\\ tpu\\,gcp" in install
+    assert "detached.sh\\ start\\ python\\ -m\\ gpt1_jax.main" in start
+    assert all("--worker=all" in call for call in (copy, install, start))
+    with tarfile.open(tmp_path / "copied.tar.gz") as copied:
+        names = copied.getnames()
+    assert {"setup.cfg", "launch/restart.sh", "gpt1_jax/main.py"} <= set(names)
+    assert not [name for name in names if name.startswith((".git/", "runs/"))]
+
+
+def test_what_is_there_is_kept_and_what_was_preempted_is_replaced(
+    run_script, recorder, gcloud
+):
+    gcloud("READY", "PREEMPTED", "CREATING")
+    for code, expected in (0, []), (0, [DELETE, CREATE]), (2, []):
+        before = len(recorder.calls())
+        assert run_script("tpu.sh", "create", **SLICE)[0] == code
+        made = without(" describe ", recorder.calls()[before:])
+        assert [call.split(" --quiet")[0].split(" --zone")[0] for call in made] == (
+            expected
+        )
+
+
+def test_a_queued_slice_is_waited_for(run_script, recorder, gcloud):
+    gcloud("", "PROVISIONING", "ACTIVE")
+    recorder.add("sleep")
+    code, output, errors = run_script("tpu.sh", "create", **SLICE, QUEUED="1")
+    assert code == 0, errors
+    assert "gpt1 is PROVISIONING; waiting" in output
+    create, sleep = without(" describe ", recorder.calls())
+    assert sleep == "sleep 30"
+    assert create.startswith(f"{TPUS} queued-resources create gpt1 --node-id=gpt1 ")
+    assert "--runtime-version=v2-alpha-tpuv5-lite" in create
+
+
+def test_a_queued_slice_is_replaced_after_a_preemption_and_a_failure_ends_the_wait(
+    run_script, recorder, gcloud
+):
+    gcloud("SUSPENDED", "FAILED")
+    code, _, errors = run_script("tpu.sh", "create", **SLICE, QUEUED="1")
+    assert code == 2 and "gpt1 is FAILED" in errors
+    delete, create = without(" describe ", recorder.calls())
+    assert delete.startswith(f"{TPUS} queued-resources delete gpt1 --force")
+    assert " create " in create
+
+
+def test_an_unreachable_gcloud_makes_nothing(run_script, recorder, gcloud):
+    recorder.add("gcloud", "echo 'ERROR: you have no account' >&2; exit 1")
+    code, _, errors = run_script("tpu.sh", "up", *COMMAND, **SLICE)
+    assert code != 0 and "you have no account" in errors
+    assert len(recorder.calls()) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("logs", "--worker=0 --command=tail"),
+        ("stop", "--worker=all --command=bash\\ gpt1_jax/launch/detached.sh\\ stop"),
+        ("status", "--worker=all --command=bash\\ gpt1_jax/launch/detached.sh\\ stat"),
+        ("delete", "tpu-vm delete gpt1 --quiet"),
+    ],
+)
+def test_one_slice_is_followed_stopped_and_deleted(
+    run_script, recorder, gcloud, action, expected
+):
+    gcloud("READY")
+    code, _, errors = run_script("tpu.sh", action, **SLICE, PROJECT="mine")
+    assert code == 0, errors
+    assert expected in recorder.calls()[-1]
+    assert all(" --project=mine" in call for call in recorder.calls())
+
+
+@pytest.mark.parametrize("queued", ["", "1"])
+def test_a_dry_run_prints_the_commands_and_calls_none(
+    run_script, recorder, gcloud, queued
+):
+    code, output, errors = run_script(
+        "tpu.sh", "--dry-run", "up", *COMMAND, **SLICE, QUEUED=queued
+    )
+    assert (code, errors, recorder.calls()) == (0, "", [])
+    verbs = ["describe", "create", "scp", "ssh", "ssh"]
+    commands = [line for line in output.splitlines() if line.startswith("gcloud ")]
+    assert [line.split()[4] for line in commands] == verbs
+    assert "my\\ texts" in commands[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "env", "problem"),
+    [
+        ([], SLICE, "'' is none of up, create"),
+        (["launch"], SLICE, "'launch' is none of up, create"),
+        (["run"], SLICE, "run needs a command"),
+        (["create", "now"], SLICE, "create takes no arguments, not 'now'"),
+        (["create"], {"NAME": "gpt1", "ZONE": "z"}, "NAME, ZONE and TYPE must be set"),
+        (["create"], SLICE | {"TYPE": "h100"}, "no runtime is known for TYPE=h100"),
+        (["create"], SLICE | {"WAIT_HOURS": "1d"}, "'1d' is not a whole number"),
+    ],
+)
+def test_wrong_use_is_one_error(run_script, recorder, gcloud, arguments, env, problem):
+    code, output, errors = run_script("tpu.sh", *arguments, **env)
+    assert (code, output) == (2, "") and problem in errors
+    assert errors.count("\n") == 1 and recorder.calls() == []
