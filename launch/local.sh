@@ -65,7 +65,7 @@ else
   mkdir -p "$logs" || exit 2
   if ((restarts > 0)); then
     export RESTARTS=$restarts RESTART_DELAY=0 # all old processes are gone by then
-    here=${BASH_SOURCE%/*}
+    here=$(dirname "${BASH_SOURCE[0]}")
     exec "$here/restart.sh" "$here/local.sh" --grace="$grace" --logs="$logs" \
       "$processes" "$@"
   fi
@@ -73,11 +73,11 @@ fi
 
 pids=()
 
-# Sends a signal to the processes that still run.
+# Sends a signal to the processes; with "-" to all of their groups.
 signal_all() {
   local pid
-  for pid in "${pids[@]}"; do
-    kill "-$1" -- "-$pid" 2>/dev/null # its process group
+  for pid in ${pids[@]+"${pids[@]}"}; do
+    kill "-$1" -- "${2-}$pid" 2>/dev/null
   done
 }
 
@@ -86,9 +86,9 @@ signalled=
 # shellcheck disable=SC2329 # called by the trap
 stop() {
   if [[ -n $signalled ]]; then
-    signal_all KILL
+    signal_all KILL -
   else
-    signal_all TERM
+    signal_all TERM # their own children, such as readers of data, are needed to save
   fi
   signalled=yes
 }
@@ -150,7 +150,7 @@ while ((${#ended[@]} < processes)); do
   done
   if [[ -n $deadline ]] && ((SECONDS >= deadline)); then
     echo "local.sh: killing what is left $grace seconds later." >&2
-    signal_all KILL
+    signal_all KILL -
     deadline=
   fi
   sleep 0.2

@@ -29,6 +29,7 @@ for number in "$limit" "$delay"; do
     exit 2
   fi
 done
+limit=$((10#$limit)) # decimal, leading zeros or not
 
 stopped=
 interrupted=
@@ -38,7 +39,7 @@ child=
 stop() {
   stopped=yes
   interrupted=yes
-  [[ -n $child ]] && kill -TERM -- "-$child" 2>/dev/null # its process group
+  [[ -n $child ]] && kill -TERM "$child" 2>/dev/null
 }
 trap stop TERM INT
 

@@ -7,6 +7,7 @@ import shlex
 import warnings
 
 import pytest
+import yaml
 from absl import flags as flags_lib
 from ml_collections import config_flags
 from tiny_run import ROOT
@@ -31,6 +32,20 @@ OTHER_COMMANDS = (
     r"pytest",
     r"du -sh ~/\.cache/gpt1_jax/\*",
     r"rm -r ~/\.cache/gpt1_jax(/(corpora|tokenizers|builtin|xla))?",
+    r"pip install 'skypilot\[gcp\]'",
+    r"sky check",
+    r"docker build -f launch/Dockerfile -t IMAGE \.",
+    r"docker push IMAGE",
+    r"kubectl apply -f launch/jobset\.yaml",
+    r"export NAME=\S+ ZONE=\S+ TYPE=\S+ SPOT=1",
+    r"launch/tpu\.sh (logs|status|stop|delete)",
+)
+# What starts the program on several hosts, before or around its own command.
+LAUNCHERS = (
+    r"launch/local\.sh (--\S+ )*\d+ (.*)",
+    r"launch/tpu\.sh (up|run) (.*)",
+    r"sbatch (--\S+ )*launch/slurm\.sbatch (.*)",
+    r'sky jobs launch launch/sky\.yaml (.* )?--env COMMAND="(.*)"',
 )
 
 
@@ -122,6 +137,9 @@ def load_typed(arguments):
 
 def check_command(command):
     """Raises an error if a documented command cannot be right."""
+    for form in LAUNCHERS:
+        if match := re.fullmatch(form, command):
+            command = match[2]
     if command.startswith(PROGRAM):
         load_typed(shlex.split(command.removeprefix(PROGRAM)))
         return
@@ -143,6 +161,15 @@ def declared_extras():
 @pytest.mark.parametrize("command", DOCUMENTED)
 def test_documented_commands_are_accepted(command):
     check_command(command)
+
+
+def test_the_commands_in_the_files_of_launch_are_accepted():
+    launch = ROOT / "launch"
+    task = yaml.safe_load((launch / "sky.yaml").read_text())
+    check_command(task["envs"]["COMMAND"])
+    jobset = yaml.safe_load((launch / "jobset.yaml").read_text())
+    job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"]
+    check_command(shlex.join(job["template"]["spec"]["containers"][0]["command"]))
 
 
 def test_every_job_has_a_documented_command():
@@ -172,6 +199,9 @@ def test_every_job_has_a_documented_command():
         f"{PROGRAM} --workdir=runs/a",
         "pip install -e '.[no_such_extra]'",
         "pip install gpt1",
+        f"launch/local.sh 2 {PROGRAM} --config=configs/pretrain.py:huge",
+        "launch/local.sh 2 train",
+        "launch/tpu.sh up",
         "rm -r ~",
     ],
 )
