@@ -32,7 +32,7 @@
 #   QUEUED=1         wait in the queue of queued resources, at most WAIT_HOURS=24
 #   EXTRAS=tpu,gcp   what to install of setup.cfg's extras
 #   RESTARTS=10      how often each host restarts the command
-set -eu
+set -euo pipefail
 
 fail() {
   echo "tpu.sh: error: $1" >&2
@@ -118,8 +118,12 @@ submit() {
 
 wait_in_queue() {
   local now shown="" deadline=$((SECONDS + WAIT_HOURS * 3600))
-  while now=$(state) && [[ $now != ACTIVE ]]; do
-    [[ $now == FAILED || $now == SUSPENDED ]] && fail "$NAME is $now."
+  while true; do
+    now=$(state) || now=unreachable # for the moment
+    case $now in
+      ACTIVE) return ;;
+      "" | FAILED | SUSPENDED) fail "$NAME is ${now:-gone}." ;;
+    esac
     ((SECONDS < deadline)) || fail "$NAME is still $now after $WAIT_HOURS hours."
     [[ $now == "$shown" ]] || echo "tpu.sh: $NAME is $now; waiting."
     shown=$now
@@ -133,7 +137,7 @@ setup() {
     folder=$(mktemp -d)
     # The files as they are now, without what git ignores.
     (cd "$root" && git ls-files -z --cached --others --exclude-standard |
-      tar -czf "$folder/$archive" --null -T -) || fail "$root is no whole git checkout."
+      tar -czf "$folder/$archive" --null -T -) || fail "cannot pack $root; it must be a git checkout."
   fi
   tpus tpu-vm scp "${folder:+$folder/}$archive" "$NAME:$archive" --worker=all --quiet \
     --strict-host-key-checking=no

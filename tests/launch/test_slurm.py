@@ -46,6 +46,12 @@ def test_what_can_resume_goes_back_into_the_queue(run_script, recorder, end):
     ]
 
 
+def test_the_cores_of_a_task_are_srun_s_as_well(run_script, recorder):
+    recorder.add("srun", 'echo "$SRUN_CPUS_PER_TASK cores"')
+    job = {"SLURM_JOB_ID": "7", "SLURM_CPUS_PER_TASK": "8"}
+    assert run_script("slurm.sbatch", "train", **job)[1] == "8 cores\n"
+
+
 @pytest.mark.parametrize(("end", "restarts"), [(0, 0), (1, 0), (2, 0), (75, 3)])
 def test_success_errors_and_the_last_restart_end_the_job(
     run_script, recorder, end, restarts

@@ -1,8 +1,12 @@
 """`launch/tpu.sh`: what gcloud is called with, state by state."""
 
+import os
+import shutil
+import subprocess
 import tarfile
 
 import pytest
+from tiny_run import ROOT
 
 SLICE = {"NAME": "gpt1", "ZONE": "us-central1-a", "TYPE": "v5litepod-16"}
 COMMAND = ["python", "-m", "gpt1_jax.main", "--config.data.train=my texts"]
@@ -28,6 +32,7 @@ def gcloud(recorder, tmp_path):
               *" describe "*)
                 number=$(grep -c ' describe ' {recorder.folder}/calls)
                 file={tmp_path}/state-$((number - 1))
+                if grep -qs ERROR "$file"; then cat "$file" >&2; exit 1; fi
                 if [ -s "$file" ]; then cat "$file"; exit; fi
                 echo "ERROR: NOT_FOUND: it was not found" >&2
                 exit 1 ;;
@@ -76,13 +81,13 @@ def test_what_is_there_is_kept_and_what_was_preempted_is_replaced(
 
 
 def test_a_queued_slice_is_waited_for(run_script, recorder, gcloud):
-    gcloud("", "PROVISIONING", "ACTIVE")
+    gcloud("", "PROVISIONING", "ERROR: no network", "ACTIVE")
     recorder.add("sleep")
     code, output, errors = run_script("tpu.sh", "create", **SLICE, QUEUED="1")
     assert code == 0, errors
-    assert "gpt1 is PROVISIONING; waiting" in output
-    create, sleep = without(" describe ", recorder.calls())
-    assert sleep == "sleep 30"
+    assert "gpt1 is PROVISIONING; waiting" in output and "unreachable" in output
+    create, *sleeps = without(" describe ", recorder.calls())
+    assert sleeps == ["sleep 30"] * 2
     assert create.startswith(f"{TPUS} queued-resources create gpt1 --node-id=gpt1 ")
     assert "--runtime-version=v2-alpha-tpuv5-lite" in create
 
@@ -96,6 +101,19 @@ def test_a_queued_slice_is_replaced_after_a_preemption_and_a_failure_ends_the_wa
     delete, create = without(" describe ", recorder.calls())
     assert delete.startswith(f"{TPUS} queued-resources delete gpt1 --force")
     assert " create " in create
+
+
+def test_what_is_no_checkout_is_not_sent(recorder, gcloud, tmp_path):
+    (tmp_path / "copy/launch").mkdir(parents=True)
+    shutil.copy(ROOT / "launch/tpu.sh", tmp_path / "copy/launch")
+    done = subprocess.run(
+        ["bash", str(tmp_path / "copy/launch/tpu.sh"), "setup"],
+        env={"PATH": f"{recorder.folder}:{os.environ['PATH']}", **SLICE},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2 and "must be a git checkout" in done.stderr
+    assert recorder.calls() == []
 
 
 def test_an_unreachable_gcloud_makes_nothing(run_script, recorder, gcloud):
