@@ -64,7 +64,7 @@ def test_up_creates_installs_and_starts_the_same_on_all_hosts(
     with tarfile.open(tmp_path / "copied.tar.gz") as copied:
         names = copied.getnames()
     assert {"setup.cfg", "launch/restart.sh", "gpt1_jax/main.py"} <= set(names)
-    assert not [name for name in names if name.startswith((".git/", "runs/"))]
+    assert not [name for name in names if ".git/" in name or "__pycache__" in name]
 
 
 def test_what_is_there_is_kept_and_what_was_preempted_is_replaced(
@@ -81,15 +81,17 @@ def test_what_is_there_is_kept_and_what_was_preempted_is_replaced(
 
 
 def test_a_queued_slice_is_waited_for(run_script, recorder, gcloud):
-    gcloud("", "PROVISIONING", "ERROR: no network", "ACTIVE")
+    gcloud("", "PROVISIONING", "ERROR: no network", "ACTIVE", "ACTIVE", "ACTIVE")
     recorder.add("sleep")
-    code, output, errors = run_script("tpu.sh", "create", **SLICE, QUEUED="1")
+    wanted = {**SLICE, "QUEUED": "1", "SPOT": "1"}
+    code, output, errors = run_script("tpu.sh", "create", **wanted)
     assert code == 0, errors
     assert "gpt1 is PROVISIONING; waiting" in output and "unreachable" in output
     create, *sleeps = without(" describe ", recorder.calls())
     assert sleeps == ["sleep 30"] * 2
     assert create.startswith(f"{TPUS} queued-resources create gpt1 --node-id=gpt1 ")
-    assert "--runtime-version=v2-alpha-tpuv5-lite" in create
+    assert "--runtime-version=v2-alpha-tpuv5-lite --spot" in create
+    assert "gpt1 is there" in run_script("tpu.sh", "create", **wanted)[1]
 
 
 def test_a_queued_slice_is_replaced_after_a_preemption_and_a_failure_ends_the_wait(
