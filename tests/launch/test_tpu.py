@@ -49,8 +49,30 @@ def without(text, calls):
     return [call for call in calls if text not in call]
 
 
+@pytest.fixture
+def set_up(recorder, gcloud, tmp_path):
+    """`set_up()`: runs `setup` of a copy of the script, in a folder with two files."""
+    copy = tmp_path / "copy"
+    for name in ("launch", "runs"):
+        (copy / name).mkdir(parents=True)
+    shutil.copy(ROOT / "launch/tpu.sh", copy / "launch")
+    (copy / "new.py").touch()
+    (copy / "runs/large").touch()
+    (copy / ".gitignore").write_text("/runs/\n")
+
+    def run():
+        return subprocess.run(
+            ["bash", str(copy / "launch/tpu.sh"), "setup"],
+            env={"PATH": f"{recorder.folder}:{os.environ['PATH']}", **SLICE},
+            capture_output=True,
+            text=True,
+        )
+
+    return run
+
+
 def test_up_creates_installs_and_starts_the_same_on_all_hosts(
-    run_script, recorder, gcloud, tmp_path
+    run_script, recorder, gcloud
 ):
     code, _, errors = run_script("tpu.sh", "up", *COMMAND, **SLICE, SPOT="1")
     assert code == 0, errors
@@ -61,10 +83,20 @@ def test_up_creates_installs_and_starts_the_same_on_all_hosts(
     assert "launch/setup.sh\\ tpu\\,gcp" in install
     assert "detached.sh\\ start\\ python\\ -m\\ gpt1_jax.main" in start
     assert all("--worker=all" in call for call in (copy, install, start))
+
+
+def test_the_files_of_the_checkout_are_sent_without_what_git_ignores(set_up, tmp_path):
+    subprocess.run(["git", "init", "-q", tmp_path / "copy"], check=True)
+    done = set_up()
+    assert done.returncode == 0, done.stderr
     with tarfile.open(tmp_path / "copied.tar.gz") as copied:
-        names = copied.getnames()
-    assert {"setup.cfg", "launch/restart.sh", "gpt1_jax/main.py"} <= set(names)
-    assert not [name for name in names if ".git/" in name or "__pycache__" in name]
+        assert set(copied.getnames()) == {".gitignore", "launch/tpu.sh", "new.py"}
+
+
+def test_what_is_no_checkout_is_not_sent(set_up, recorder):
+    done = set_up()
+    assert done.returncode == 2 and "must be a git checkout" in done.stderr
+    assert recorder.calls() == []
 
 
 def test_what_is_there_is_kept_and_what_was_preempted_is_replaced(
@@ -103,19 +135,6 @@ def test_a_queued_slice_is_replaced_after_a_preemption_and_a_failure_ends_the_wa
     delete, create = without(" describe ", recorder.calls())
     assert delete.startswith(f"{TPUS} queued-resources delete gpt1 --force")
     assert " create " in create
-
-
-def test_what_is_no_checkout_is_not_sent(recorder, gcloud, tmp_path):
-    (tmp_path / "copy/launch").mkdir(parents=True)
-    shutil.copy(ROOT / "launch/tpu.sh", tmp_path / "copy/launch")
-    done = subprocess.run(
-        ["bash", str(tmp_path / "copy/launch/tpu.sh"), "setup"],
-        env={"PATH": f"{recorder.folder}:{os.environ['PATH']}", **SLICE},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 2 and "must be a git checkout" in done.stderr
-    assert recorder.calls() == []
 
 
 def test_an_unreachable_gcloud_makes_nothing(run_script, recorder, gcloud):
