@@ -76,13 +76,16 @@ on_host() {
 
 # Prints the state of the slice or queued resource; nothing where there is none.
 state() {
-  local output
-  if output=$(tpus "$group" describe "$NAME" --format="value($state_field)" 2>&1); then
-    echo "$output"
-  elif [[ $output != *NOT_FOUND* ]]; then
-    echo "$output" >&2
-    return 1
+  local errors code=0
+  errors=$(mktemp)
+  tpus "$group" describe "$NAME" --format="value($state_field)" 2>"$errors" || code=$?
+  if grep -q NOT_FOUND "$errors"; then
+    code=0
+  elif ((code != 0)); then
+    cat "$errors" >&2
   fi
+  rm "$errors"
+  return "$code"
 }
 
 # --- subcommands ----------------------------------------------------------------------
@@ -137,7 +140,8 @@ setup() {
     folder=$(mktemp -d)
     # The files as they are now, without what git ignores.
     (cd "$root" && git ls-files -z --cached --others --exclude-standard |
-      tar -czf "$folder/$archive" --null -T -) || fail "cannot pack $root; it must be a git checkout."
+      tar -czf "$folder/$archive" --null -T -) ||
+      fail "cannot pack $root; it must be a git checkout."
   fi
   tpus tpu-vm scp "${folder:+$folder/}$archive" "$NAME:$archive" --worker=all --quiet \
     --strict-host-key-checking=no

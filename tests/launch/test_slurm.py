@@ -59,7 +59,7 @@ def test_success_errors_and_the_last_restart_end_the_job(
     recorder.add("srun", f"exit {end}")
     recorder.add("scontrol")
     job = {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(restarts)}
-    code, _, errors = run_script("slurm.sbatch", "train", MAX_RESTARTS="3", **job)
+    code, _, errors = run_script("slurm.sbatch", "train", RESTARTS="3", **job)
     assert code == end and len(recorder.calls()) == 1
     assert ("after 3 restarts; giving up" in errors) == (restarts == 3)
 
@@ -80,7 +80,7 @@ def test_a_dry_run_prints_options_and_command_and_calls_nothing(run_script, reco
         ([], {}, "nothing is not a command"),
         (["--nodes=2", "train"], {}, "--nodes=2 is not a command"),
         (["train"], {}, "not in a SLURM job"),
-        (["train"], {"MAX_RESTARTS": "many"}, "MAX_RESTARTS=many is not"),
+        (["train"], {"RESTARTS": "many"}, "RESTARTS=many is not"),
     ],
 )
 def test_wrong_use_is_one_error(run_script, recorder, arguments, env, problem):

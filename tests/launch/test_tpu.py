@@ -33,6 +33,7 @@ def gcloud(recorder, tmp_path):
                 number=$(grep -c ' describe ' {recorder.folder}/calls)
                 file={tmp_path}/state-$((number - 1))
                 if grep -qs ERROR "$file"; then cat "$file" >&2; exit 1; fi
+                echo "WARNING: there are newer versions" >&2
                 if [ -s "$file" ]; then cat "$file"; exit; fi
                 echo "ERROR: NOT_FOUND: it was not found" >&2
                 exit 1 ;;
