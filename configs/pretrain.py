@@ -5,6 +5,9 @@
 Presets:
   paper       the paper's recipe, 100 epochs of the corpus (the default).
   paper_1m    the same with 1,000,000 updates (the right end of Figure 2's axis).
+  paper_h200, paper_h100x8, paper_v5e_16, paper_v5e_256
+              the paper's recipe in bfloat16, shared as suits one H200, 8 H100, and TPU
+              v5e slices of 16 and 256 chips (docs/scaling.md).
   small       a 4-layer model for tens of MB of text, on a CPU or one GPU.
   quickstart  a small model, trained in minutes on a laptop CPU.
 
@@ -16,7 +19,13 @@ Any value can be overridden on the command line, after --config:
 import ml_collections
 from ml_collections import config_dict
 
-PRESETS = ("paper", "paper_1m", "small", "quickstart")
+TOPOLOGIES = {  # how their devices share the paper's 64 sequences: config.mesh
+    "paper_h200": dict(),
+    "paper_h100x8": dict(sharding="optimizer"),
+    "paper_v5e_16": dict(sharding="optimizer"),
+    "paper_v5e_256": dict(tensor_parallelism=4),  # a quarter of a sequence each
+}
+PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "small", "quickstart")
 
 
 def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
@@ -136,6 +145,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
     if preset == "paper_1m":
         config.train.num_epochs = 0.0
         config.train.num_steps = 1_000_000
+    if preset in TOPOLOGIES:
+        config.model.dtype = "bfloat16"
+        config.mesh.update(TOPOLOGIES[preset])
     if preset in ("small", "quickstart"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
         config.train.num_epochs = 0.0

@@ -8,7 +8,8 @@ from tiny_run import load_config
 
 from gpt1_jax.config import load
 
-PRESETS = ("paper", "paper_1m", "small", "quickstart")
+TOPOLOGIES = ("paper_h200", "paper_h100x8", "paper_v5e_16", "paper_v5e_256")
+PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "small", "quickstart")
 
 
 def resolve(preset="paper", **overrides):
