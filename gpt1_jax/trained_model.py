@@ -60,6 +60,10 @@ class TrainedModel:
             )
         return ids
 
+    def tokens(self, text: str) -> list[str]:
+        """The tokens of a text, each as text."""
+        return [self.tokenizer.decode([i]) for i in self.encode(text)]
+
     def logits(self, text: str) -> np.ndarray:
         """Scores of every next token, after each token of a text: [T, V] float32."""
         ids = self.encode(text)
@@ -84,6 +88,16 @@ class TrainedModel:
         ids = self.encode(text)
         states = _hidden_states(self.config, self.params, _padded(ids, self.config))
         return np.asarray(states)[:, : len(ids)]
+
+    def attention(self, text: str) -> np.ndarray:
+        """[L, H, T, T] float32: how much each head attends from a token to another.
+
+        Rows are the tokens that attend, columns those attended to; each row sums to
+        one. They are what transformers returns as `attentions`.
+        """
+        ids = self.encode(text)
+        probs = _attention(self.config, self.params, _padded(ids, self.config))
+        return np.asarray(probs)[:, :, : len(ids), : len(ids)]
 
     def generate(
         self,
@@ -141,3 +155,8 @@ def _logits(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
 @functools.partial(jax.jit, static_argnums=0)
 def _hidden_states(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
     return jnp.concatenate(language_model.hidden_states(model, params, tokens))
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _attention(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
+    return jnp.concatenate(language_model.attention(model, params, tokens))

@@ -62,6 +62,19 @@ def test_hidden_states_end_in_the_one_that_is_scored(model):
     np.testing.assert_allclose(scores, model.logits(TEXT), atol=1e-5)
 
 
+def test_tokens_are_those_of_the_text(model):
+    assert "".join(model.tokens(TEXT)) == TEXT.replace(" ", "")
+    assert len(model.tokens(TEXT)) == len(model.tokenizer.encode(TEXT))
+
+
+def test_attention_is_between_the_tokens_of_the_text(model):
+    count = len(model.tokens(TEXT))
+    probs = model.attention(TEXT)
+    assert probs.shape == (1, 2, count, count) and probs.dtype == np.float32
+    np.testing.assert_allclose(probs.sum(-1), 1, atol=1e-5)
+    np.testing.assert_array_equal(probs, np.tril(probs))
+
+
 def test_texts_are_continued(model):
     one = model.generate(TEXT, max_new_tokens=5)
     assert isinstance(one, str) and one

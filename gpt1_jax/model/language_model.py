@@ -87,6 +87,11 @@ def hidden_states(
     return transformer.hidden_states(model, params, tokens)
 
 
+def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax.Array]:
+    """What each layer's heads attend to, [N, H, T, T] float32; rows sum to one."""
+    return transformer.attention(model, params, tokens)
+
+
 def logits(model: ModelConfig, output: Output) -> jax.Array:
     """The scores whose softmax is P(u) (eq. 2): [N, T, rows] float32."""
     operands = (x.astype(model.dtype) for x in output)

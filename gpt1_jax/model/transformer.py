@@ -20,6 +20,7 @@ from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.layers import Dense, LayerNorm
 from gpt1_jax.ops.attention import (
     Memory,
+    attention_probs,
     cached_attention,
     causal_attention,
     empty_memory,
@@ -130,10 +131,7 @@ class Attention(nn.Module):
         dtype, embed_dim = jnp.dtype(cfg.dtype), x.shape[-1]
         qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)
         qkv = unpack(qkv, context.packing)  # [N, T, 3 D]
-        heads = (*qkv.shape[:2], cfg.num_heads, embed_dim // cfg.num_heads)
-        query, key, value = (
-            split_units(part.reshape(heads), 2) for part in jnp.split(qkv, 3, axis=-1)
-        )
+        query, key, value = split_heads(qkv, cfg.num_heads)
         if context.cache is not None and memory is not None:
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
@@ -157,6 +155,13 @@ class MLP(nn.Module):
         dtype = jnp.dtype(self.config.dtype)
         hidden = gelu(Dense(self.config.mlp_dim, dtype, name="c_fc")(x))  # [N, T, F]
         return Dense(x.shape[-1], dtype, name="c_proj")(hidden)
+
+
+def split_heads(qkv: jax.Array, num_heads: int) -> list[jax.Array]:
+    """[N, T, 3 D] to query, key and value, each [N, T, H, K]."""
+    heads = (*qkv.shape[:2], num_heads, qkv.shape[-1] // (3 * num_heads))
+    parts = jnp.split(qkv, 3, axis=-1)
+    return [split_units(part.reshape(heads), 2) for part in parts]
 
 
 def embed(
@@ -256,6 +261,18 @@ def hidden_states(
         x, _ = block.apply(layer_params, x, layer, Context(), None)
         states.append(x)
     return states
+
+
+def attention(
+    cfg: ModelConfig, params: dict[str, Any], tokens: jax.Array
+) -> list[jax.Array]:
+    """The attention probabilities of layers 1 to L, each [N, H, T, T] float32."""
+    project, probs = Dense(3 * cfg.embed_dim, jnp.dtype(cfg.dtype), parent=None), []
+    for layer, state in enumerate(hidden_states(cfg, params, tokens)[:-1]):
+        qkv = project.apply({"params": params[f"h_{layer}"]["attn"]["c_attn"]}, state)
+        query, key, _ = split_heads(qkv, cfg.num_heads)
+        probs.append(attention_probs(query, key))
+    return probs
 
 
 def init_cache(cfg: ModelConfig, padding: jax.Array, size: int) -> Cache:

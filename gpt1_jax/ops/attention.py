@@ -15,6 +15,24 @@ MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released cod
 BLOCK_SIZE = 128  # positions computed together
 
 
+def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
+    """softmax(Q K^T / sqrt(K)) over the keys at or before each query (sec. 3.1).
+
+    Args:
+      query, key: [N, T, H, K].
+
+    Returns:
+      [N, H, T, T] float32; row t is how much each token is attended to from token t.
+    """
+    seq_len, head_dim = query.shape[1], query.shape[-1]
+    scores = jnp.einsum(
+        "NTHK,NSHK->NHTS", query, key, preferred_element_type=jnp.float32
+    ) / math.sqrt(head_dim)
+    causal = jnp.tril(jnp.ones((seq_len, seq_len), bool))
+    scores = jnp.where(causal, scores, MASKED_SCORE)  # [N, H, T, S]
+    return jax.nn.softmax(scores, axis=-1)
+
+
 def plain_causal_attention(
     query: jax.Array,
     key: jax.Array,
@@ -24,14 +42,7 @@ def plain_causal_attention(
     site: int | jax.Array,
 ) -> jax.Array:
     """The formula of `causal_attention`; its autodiff keeps [T, T] arrays."""
-    seq_len, head_dim = query.shape[1], query.shape[-1]
-    scores = jnp.einsum(
-        "NTHK,NSHK->NHTS", query, key, preferred_element_type=jnp.float32
-    ) / math.sqrt(head_dim)
-    causal = jnp.tril(jnp.ones((seq_len, seq_len), bool))
-    scores = jnp.where(causal, scores, MASKED_SCORE)  # [N, H, T, S]
-    probs = jax.nn.softmax(scores, axis=-1)
-    probs = dropout(probs, dropout_rate, noise, site)
+    probs = dropout(attention_probs(query, key), dropout_rate, noise, site)
     return jnp.einsum(
         "NHTS,NSHK->NTHK",
         probs.astype(value.dtype),

@@ -375,3 +375,13 @@ def test_hidden_states_are_those_of_each_layer(tiny_model_config, tiny_params):
         fewer = dataclasses.replace(config, num_layers=layers)
         expected = hidden_states(fewer, tiny_params, tokens)
         np.testing.assert_allclose(state, expected, atol=1e-5)
+
+
+def test_attention_sums_to_one_over_the_past(tiny_model_config, tiny_params):
+    config, tokens = tiny_model_config(dtype="bfloat16"), random_tokens()
+    layers = language_model.attention(config, tiny_params, tokens)
+    assert [layer.shape for layer in layers] == [(4, 2, 16, 16)] * 2
+    for layer in layers:
+        assert layer.dtype == jnp.float32
+        np.testing.assert_allclose(layer.sum(-1), 1, atol=1e-5)
+        np.testing.assert_array_equal(layer, jnp.tril(layer))

@@ -113,6 +113,16 @@ def test_hidden_states_equal_the_torch_model(reduced):
     assert largest_difference(actual, theirs) < TOLERANCE
 
 
+def test_attention_equals_the_torch_model(reduced):
+    config, params, model, tokens, _ = reduced
+    with torch.no_grad():
+        theirs = model(torch.tensor(tokens), output_attentions=True).attentions
+    ours = jax.jit(lambda p: language_model.attention(config, p, tokens))(params)
+    assert len(ours) == len(theirs) == config.num_layers
+    for one, other in zip(ours, theirs, strict=True):
+        assert largest_difference(one, other.numpy()) < TOLERANCE
+
+
 @pytest.mark.slow
 def test_paper_size_equals_the_torch_model(tiny_model_config):
     """116,534,784 parameters: logits, loss and every gradient."""

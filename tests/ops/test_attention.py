@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.ops.attention import (
+    attention_probs,
     cached_attention,
     causal_attention,
     empty_memory,
@@ -42,6 +43,12 @@ def numpy_probs(query, key):
         weights = np.exp(key[n, : t + 1, h] @ query[n, t, h] / np.sqrt(head_dim))
         probs[n, h, t, : t + 1] = weights / weights.sum()
     return probs
+
+
+def test_attention_probs_equal_numpy():
+    query, key, _ = random_qkv()
+    expected = numpy_probs(query, key)
+    np.testing.assert_allclose(attention_probs(query, key), expected, atol=1e-6)
 
 
 @BOTH_FORMS
