@@ -1,5 +1,6 @@
 """Progress of long work: a bar on a terminal, a line now and then elsewhere."""
 
+import os
 import sys
 import time
 
@@ -12,6 +13,14 @@ def say(text: str) -> None:
     """Shows a line without breaking a progress bar."""
     tqdm.tqdm.write(text, file=sys.stdout)
     sys.stdout.flush()
+
+
+def without_bars() -> bool:
+    """Whether standard error is no terminal, or one that cannot move its cursor.
+
+    TERM=dumb says the latter, for example of a notebook's.
+    """
+    return not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"
 
 
 class Progress:
@@ -30,7 +39,7 @@ class Progress:
             unit="B",
             unit_scale=True,
             desc="tokenise",
-            disable=None if active else True,
+            disable=not active or without_bars(),
         )
 
     def __enter__(self) -> "Progress":

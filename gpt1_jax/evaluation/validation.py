@@ -12,6 +12,7 @@ import numpy as np
 import tqdm
 
 from gpt1_jax.config import DEFAULT_SAMPLING, EvalConfig, ModelConfig
+from gpt1_jax.data import progress
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.inference.decoding import Decoder
@@ -76,7 +77,7 @@ class Validation:
             total=self._num_batches,
             unit="batch",
             desc="validate",
-            disable=None if is_main_process() else True,
+            disable=not is_main_process() or progress.without_bars(),
             leave=False,
         ) as bar:
             outputs = (

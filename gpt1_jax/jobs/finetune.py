@@ -9,6 +9,7 @@ import tqdm
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig, read_json
+from gpt1_jax.data import progress
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import DevScores, Predictor, make_head, score
@@ -136,7 +137,10 @@ def _run_all(
     setting: Setting | None = None
     alone = len({planned.task.name for planned in plan}) == 1
     with tqdm.tqdm(
-        total=len(plan), unit="run", desc="suite", disable=None if plan[1:] else True
+        total=len(plan),
+        unit="run",
+        desc="suite",
+        disable=not plan[1:] or progress.without_bars(),
     ) as bar:
         for planned in plan:
             task = planned.task

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tqdm
 from etils import epath
 
+from gpt1_jax.data import progress
 from gpt1_jax.data.files import write_whole
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
@@ -77,7 +78,7 @@ class Records:
             initial=first_step,
             unit="step",
             desc="train",
-            disable=None,  # off if standard error is not a terminal
+            disable=progress.without_bars(),
             dynamic_ncols=True,
             leave=None,  # stays on the screen unless another bar is above it
         )

@@ -30,6 +30,18 @@ def test_progress_prints_a_line_now_and_then(clock, capsys):
     ]
 
 
+@pytest.mark.parametrize(
+    ("terminal", "term", "without"),
+    [(True, "xterm", False), (True, "dumb", True), (False, "xterm", True)],
+)
+def test_bars_need_a_terminal_that_moves_its_cursor(
+    monkeypatch, terminal, term, without
+):
+    monkeypatch.setattr(progress.sys.stderr, "isatty", lambda: terminal, raising=False)
+    monkeypatch.setenv("TERM", term)
+    assert progress.without_bars() is without
+
+
 def test_progress_of_compressed_text_never_counts_below_zero(clock, capsys):
     with Progress(1_000_000, active=True) as shown:
         clock.now += 30.0
