@@ -69,7 +69,7 @@ def test_jax_is_used_by_the_kernel_or_by_programs_never_by_both(name):
 
 @each_notebook
 def test_another_backend_than_the_expected_one_is_an_error(name):
-    (check,) = [source for source in sources(name, "code") if "RuntimeError" in source]
+    (check,) = [source for source in sources(name, "code") if "JAX found" in source]
     check = re.sub(r"^found = !.*", "found = ['cpu']", check)
     with pytest.raises(RuntimeError, match="JAX found cpu, not tpu"):
         exec(check, {"BACKEND": "tpu"})
