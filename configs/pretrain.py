@@ -141,6 +141,14 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             profile_first_step=10,  # where the trace starts, when profile_steps > 0
             profile_steps=0,
         ),
+        distributed=config_dict.create(  # with several processes; may change on resume
+            initialization_seconds=300,  # for all processes to join
+            heartbeat_seconds=100,  # of silence until a process counts as dead
+            shutdown_seconds=300,  # for all processes to leave (jax 0.7: 300 always)
+            # Minutes without a step, evaluation batch or save until even a process
+            # that is alone counts as stuck; it shows where, and exits with 75. 0: never
+            stuck_minutes=30.0,
+        ),
     )
     if preset == "paper_1m":
         config.train.num_epochs = 0.0

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Sequence
 from logging import Formatter
 from typing import NoReturn
@@ -34,12 +35,17 @@ _DISTRIBUTED = flags.DEFINE_enum(
 )
 
 _INTERRUPTED = threading.Event()
+_LOST = (
+    "another process of this run has ended; what it printed says why. Run the same "
+    "command again to resume."
+)
+_USER_ERRORS = (ValueError, OSError, ImportError, ArithmeticError)
 
 
 def main(argv: Sequence[str]) -> None:
     """Runs the job of the configuration; a user error prints one line."""
     if len(argv) > 1:
-        _exit(
+        _refuse(
             f"unexpected arguments {list(argv[1:])}; set values with "
             "--config.section.key=value."
         )
@@ -48,25 +54,56 @@ def main(argv: Sequence[str]) -> None:
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
         workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
-
-        from gpt1_jax.parallel import processes
-        from gpt1_jax.training import signals
-
-        with signals.catch():
-            processes.initialize_processes(_DISTRIBUTED.value)
-            job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
-            try:
-                job.run(config, workdir)
-            except signals.Stopped as stopped:
-                print(f"gpt1_jax: {stopped} Run the same command again to resume.")
-                sys.exit(signals.EXIT_STOPPED)
+        _run(config, workdir)
     except KeyboardInterrupt:
         _INTERRUPTED.set()
-        sys.exit("gpt1_jax: interrupted; no partial files were left behind.")
-    except (ValueError, OSError, ImportError, ArithmeticError) as error:
+        _exit("gpt1_jax: interrupted; no partial files were left behind.")
+    except _USER_ERRORS as error:
         if logging.level_debug():
-            raise
-        _exit(f"{error}\n(--verbosity=1 shows the traceback)")
+            traceback.print_exc()
+        _refuse(f"{error}\n(--verbosity=1 shows the traceback)")
+
+
+def _run(config: config_lib.JobConfig, workdir: str) -> None:
+    """Joins the other processes, if there are any, and does the job."""
+    from gpt1_jax.parallel import processes
+    from gpt1_jax.training import signals
+
+    try:
+        with signals.catch():
+            _join(config)
+            job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
+            job.run(config, workdir)
+    except signals.Stopped as stopped:
+        if processes.is_main_process():
+            print(f"gpt1_jax: {stopped} Run the same command again to resume.")
+        sys.exit(processes.EXIT_AGAIN)
+    except Exception as error:
+        if processes.is_lost(error):
+            _exit(f"gpt1_jax: {_LOST}\n({error})", processes.EXIT_AGAIN)
+        if processes.is_joined() and not isinstance(error, _USER_ERRORS):
+            _exit(traceback.format_exc())
+        raise
+
+
+def _join(config: config_lib.JobConfig) -> None:
+    from gpt1_jax.parallel import processes
+
+    waits = getattr(config, "distributed", None)  # of the jobs for several processes
+    if waits is not None:
+        processes.initialize_processes(
+            _DISTRIBUTED.value,
+            processes.Waits(
+                waits.initialization_seconds,
+                waits.heartbeat_seconds,
+                waits.shutdown_seconds,
+            ),
+        )
+    elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
+        raise ValueError(
+            f"The job {config.job} is the work of one process, but a launcher has "
+            f"started {count}; start one, or use --distributed=off."
+        )
 
 
 def _skip_finalization() -> None:
@@ -85,8 +122,17 @@ def _warn_plainly() -> None:
     handler.setStream(DummyTqdmFile(sys.stderr))
 
 
-def _exit(problem: str) -> NoReturn:
-    sys.exit(f"gpt1_jax: error: {problem}")
+def _refuse(problem: str) -> NoReturn:
+    _exit(f"gpt1_jax: error: {problem}")
+
+
+def _exit(message: str, code: int = 1) -> NoReturn:
+    """Ends the program with a line; of several processes, without awaiting others."""
+    print(message, file=sys.stderr, flush=True)
+    if processes := sys.modules.get("gpt1_jax.parallel.processes"):
+        # The import may have been interrupted.
+        getattr(processes, "leave", lambda code: None)(code)
+    sys.exit(code)
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
@@ -95,14 +141,14 @@ def _parse(argv: Sequence[str]) -> list[str]:
         print(usage.describe(argv))
         sys.exit()
     if not any(argument.startswith("--config") for argument in argv):
-        _exit(f"name a job with --config=configs/NAME.py.\n\n{usage.describe(argv)}")
+        _refuse(f"name a job with --config=configs/NAME.py.\n\n{usage.describe(argv)}")
     try:
         return flags.FLAGS(usage.find_configs(argv))
     except FileNotFoundError as error:
-        _exit(str(error))
+        _refuse(str(error))
     except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
         problem = usage.explain(error, argv)
-        _exit(f"{problem}\n(--help lists jobs; with --config, its keys)")
+        _refuse(f"{problem}\n(--help lists jobs; with --config, its keys)")
 
 
 def run() -> None:

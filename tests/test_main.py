@@ -15,9 +15,9 @@ from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax.jobs import finetune, pretrain
+from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.training.signals import EXIT_STOPPED
 
 # Long enough for a signal to come before the end.
 LONG = {
@@ -128,7 +128,7 @@ def test_a_run_survives_signals_and_kills_in_the_middle_of_a_save(
         else:
             stop = signal_at(f"step {step:6}/300", number)
             code, output = run_long(workdir, meanwhile=stop)
-            assert code == EXIT_STOPPED, output
+            assert code == EXIT_AGAIN, output
             assert "Run the same command again to resume" in output
             expected = step
         assert (f"checkpoint of step {saved}." in output) == bool(saved)
@@ -205,7 +205,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
 )
 def test_bad_input_takes_one_clear_line(run_main, tmp_path, flags, parts):
     code, output = run_main(f"--workdir={tmp_path / 'run'}", *flags)
-    assert code not in (0, EXIT_STOPPED), output
+    assert code not in (0, EXIT_AGAIN), output
     for part in parts:
         assert part in output
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
@@ -235,7 +235,7 @@ def test_unknown_presets_are_refused_with_the_list(run_main, tmp_path):
 def test_bad_input_of_fine_tuning_takes_one_line(pretrained, tmp_path, flags, parts):
     flags = [flag.format(start=pretrained) for flag in flags]
     code, output = run_program(*flags, f"--workdir={tmp_path / 'run'}")
-    assert code not in (0, EXIT_STOPPED)
+    assert code not in (0, EXIT_AGAIN)
     first, second = output.splitlines()
     assert first.startswith("gpt1_jax: error: ") and "--verbosity=1" in second
     for part in parts:

@@ -8,6 +8,7 @@ from gpt1_jax.config.sections import (
     DTYPES,
     CheckpointConfig,
     DataConfig,
+    DistributedConfig,
     EvalConfig,
     LogConfig,
     MeshConfig,
@@ -64,6 +65,7 @@ class PretrainConfig(JobConfig):
     eval: EvalConfig
     checkpoint: CheckpointConfig
     log: LogConfig
+    distributed: DistributedConfig
 
     def __post_init__(self):
         _check_seed("seed", self.seed)
@@ -115,6 +117,7 @@ class FinetuneConfig(JobConfig):
     eval: FinetuneEvalConfig
     checkpoint: CheckpointConfig
     log: LogConfig
+    distributed: DistributedConfig
     suite: SuiteConfig
 
     def __post_init__(self):

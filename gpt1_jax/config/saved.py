@@ -1,8 +1,8 @@
 """Configurations read back from run folders, written by this version or an older one.
 
 A run folder may come from a stranger, so what only the person at the keyboard may
-decide is never taken from it: which folders of this machine are read and written, and
-how many processes run.
+decide is never taken from it: which folders of this machine are read and written, how
+many processes run and how long they wait.
 """
 
 import dataclasses
@@ -25,6 +25,10 @@ _LOCAL = {
     "data.cache_dir": "",
     "data.tfds_data_dir": "",
     "data.num_workers": 0,
+    "distributed.initialization_seconds": 300,
+    "distributed.heartbeat_seconds": 100,
+    "distributed.shutdown_seconds": 300,
+    "distributed.stuck_minutes": 30.0,
 }
 
 
@@ -106,7 +110,7 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
     changed = {
         key: value
         for key, value in newer.items()
-        if key not in held and given.get(key) != value
+        if key not in held and key not in _LOCAL and given.get(key) != value
     }
     if not changed:
         return config, []

@@ -343,6 +343,25 @@ class CheckpointConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DistributedConfig:
+    """How long the processes of a run wait for each other, and for a stuck one."""
+
+    initialization_seconds: int = dataclasses.field(metadata=newer(300))
+    heartbeat_seconds: int = dataclasses.field(metadata=newer(100))
+    shutdown_seconds: int = dataclasses.field(metadata=newer(300))
+    stuck_minutes: float = dataclasses.field(metadata=newer(30.0))
+
+    def __post_init__(self):
+        positive("distributed", self, "initialization_seconds", "shutdown_seconds")
+        require(
+            self.heartbeat_seconds >= 10,
+            f"config.distributed.heartbeat_seconds={self.heartbeat_seconds} must be at "
+            "least 10, or a busy process is taken for a dead one.",
+        )
+        not_negative("distributed", self, "stuck_minutes")
+
+
+@dataclasses.dataclass(frozen=True)
 class LogConfig:
     """Records on disk and the profiler."""
 

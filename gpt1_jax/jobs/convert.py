@@ -60,8 +60,6 @@ def run(config: ConvertConfig, workdir: str) -> None:
       FileNotFoundError, ImportError, ValueError: if the source lacks a file, is
         damaged, or has a part for which the format has no place.
     """
-    if jax.process_count() > 1:
-        raise ValueError("Converting is the work of one process; start one.")
     target = run_folder.locate(workdir)
     run_folder.refuse_used(target)
     folder = run_folder.locate(config.init_from)

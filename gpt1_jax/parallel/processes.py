@@ -1,48 +1,199 @@
-"""The processes of a run: one per host."""
+"""The processes of a run: who is there, how they join, what each of them does.
 
+Who is there is JAX's own question: its cluster environments know TPU pods, SLURM, Open
+MPI and Kubernetes. A process that is alone joins nobody, waits for nobody, and keeps
+all devices of its machine.
+"""
+
+import inspect
 import os
+import socket
+import sys
+import time
+import warnings
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-# Set by the launchers that `jax.distributed.initialize()` can read.
-_CLUSTER_VARIABLES = (
-    "JAX_COORDINATOR_ADDRESS",
-    "SLURM_JOB_ID",
-    "OMPI_COMM_WORLD_SIZE",
-    "TPU_WORKER_HOSTNAMES",
-    "MEGASCALE_COORDINATOR_ADDRESS",
-)
+from gpt1_jax.parallel.watchdog import Watchdog
+
+EXIT_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the same command may be run again
+
+_OWN_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+_ALONE = "--distributed=off runs this process alone."
+# JAX ends the process with a stack trace once its own limit is over; ours comes first.
+_MARGIN_SECONDS = 60
+_LINGER_SECONDS = 3.0
+# What the errors say of a collective or a barrier whose other side is gone.
+_LOST = ("gloo", "nccl", "by peer", "barrier", "coordination service", "unavailable")
 
 
-def initialize_processes(mode: str) -> None:
-    """Joins the processes of a multi-host run; call before any other use of JAX.
+class Waits(NamedTuple):
+    """How long the processes of a run wait for each other, in seconds.
+
+    Attributes:
+      initialization: for all of them to join.
+      heartbeat: for a sign of life of each, from then on.
+      shutdown: for all of them to leave.
+    """
+
+    initialization: int = 300
+    heartbeat: int = 100
+    shutdown: int = 300
+
+
+def initialize_processes(mode: str, waits: Waits) -> None:
+    """Joins the other processes of a run; call before any other use of JAX.
 
     Args:
-      mode: "auto" joins if a launcher has set its environment variables (TPU pod,
-        SLURM, Open MPI, or JAX_COORDINATOR_ADDRESS); "on" always joins; "off" never.
+      mode: "auto" joins if a launcher has started several processes, or if the
+        variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say so;
+        "on" refuses to run where neither is found; "off" never joins.
+      waits: ends the process with one line and exit code 75 when joining takes longer.
+
+    Raises:
+      ValueError: if variables or launcher do not tell who is there.
     """
-    if mode == "on" or (mode == "auto" and _cluster_found()):
-        address = os.environ.get("JAX_COORDINATOR_ADDRESS")
-        if address and "JAX_PROCESS_ID" in os.environ:
-            jax.distributed.initialize(
-                address,
-                int(os.environ["JAX_NUM_PROCESSES"]),
-                int(os.environ["JAX_PROCESS_ID"]),
-            )
-        else:
-            jax.distributed.initialize()
+    if count_processes(mode) > 1:
+        named = _named_processes()
+        address = named.get("coordinator_address", "the address the launcher gave")
+        late = (
+            f"the other processes did not all join at {address} within "
+            f"config.distributed.initialization_seconds={waits.initialization}. Start "
+            "the same command on all of them, let them reach process 0, and run again."
+        )
+        with Watchdog(waits.initialization, late, EXIT_AGAIN):
+            _join(named, waits)
+            jax.process_index()  # they tell each other which devices they have
 
 
-def _cluster_found() -> bool:
-    hosts = os.environ.get("TPU_WORKER_HOSTNAMES", "")
-    found = [name for name in _CLUSTER_VARIABLES if os.environ.get(name)]
-    if found == ["TPU_WORKER_HOSTNAMES"]:
-        return "," in hosts  # a single host, as on Colab, needs no coordinator
-    if found == ["SLURM_JOB_ID"]:
-        return int(os.environ.get("SLURM_NTASKS", "1")) > 1
-    return bool(found)
+def count_processes(mode: str) -> int:
+    """How many processes `initialize_processes` finds; 1 if none but this one.
+
+    Raises:
+      ValueError: as `initialize_processes` does.
+    """
+    if mode == "off":
+        return 1
+    count = _named_processes().get("num_processes") or _count_in_cluster()
+    if count is None and "JAX_COORDINATOR_ADDRESS" in os.environ:
+        raise ValueError(
+            "JAX_COORDINATOR_ADDRESS is set, but neither JAX_NUM_PROCESSES with "
+            f"JAX_PROCESS_ID nor a launcher says who is there; set both. {_ALONE}"
+        )
+    if count is None and mode == "on":
+        raise ValueError(
+            "--distributed=on, but JAX finds no launcher of several processes (TPU "
+            f"pod, SLURM, Open MPI, Kubernetes); set {', '.join(_OWN_VARIABLES)}."
+        )
+    return count or 1
+
+
+def _named_processes() -> dict[str, Any]:
+    """What our variables name, as `jax.distributed.initialize` takes it.
+
+    Empty if they name no process; JAX itself reads an address alone.
+    """
+    address, count, index = (os.environ.get(name, "") for name in _OWN_VARIABLES)
+    if not (count or index):
+        return {}
+    found = " ".join(f"{name}={os.environ.get(name, '')!r}" for name in _OWN_VARIABLES)
+    known = count.isdecimal() and index.isdecimal() and int(index) < int(count)
+    if not (known and address.rpartition(":")[0] and address[-1].isdecimal()):
+        raise ValueError(
+            f"{found} do not name a process; set all three, as HOST:PORT of process 0, "
+            f"the number of processes, and this one's number, counted from 0. {_ALONE}"
+        )
+    return {
+        "coordinator_address": address,
+        "num_processes": int(count),
+        "process_id": int(index),
+    }
+
+
+def _count_in_cluster() -> int | None:
+    """How many processes a launcher started, by JAX's detection; None without one.
+
+    JAX has no public way to ask but `initialize`. That would join a process that is
+    alone too, and leave it one GPU of its machine where a launcher has numbered it.
+    """
+    from jax._src.clusters import ClusterEnv
+
+    try:
+        # Given an address, a number and devices, it neither seeks nor awaits them.
+        _, count, _, _ = ClusterEnv.auto_detect_unset_distributed_params(
+            "given", None, 0, [0], None, None
+        )
+    except OSError as error:  # TPU chips, but no metadata server: not a cloud machine
+        warnings.warn(f"Running alone: JAX asked who is there ({error}).", stacklevel=2)
+        return None
+    except Exception as error:
+        raise ValueError(
+            f"JAX finds a launcher, but not its processes: {error}. {_ALONE}"
+        ) from error
+    return count
+
+
+def _check_port(address: str) -> None:
+    """Refuses a port of this machine that is in use, where JAX would crash."""
+    try:
+        socket.create_server(("", int(address.rpartition(":")[2]))).close()
+    except OSError as error:
+        raise ValueError(
+            f"Process 0 cannot listen at JAX_COORDINATOR_ADDRESS={address!r} "
+            f"({error.strerror}); end what does, or name another port."
+        ) from error
+
+
+def _join(named: dict[str, Any], waits: Waits) -> None:
+    if named.get("process_id") == 0:
+        _check_port(named["coordinator_address"])
+    limits: dict[str, Any] = {
+        "initialization_timeout": waits.initialization + _MARGIN_SECONDS,
+        "heartbeat_timeout_seconds": waits.heartbeat,
+        "shutdown_timeout_seconds": waits.shutdown,  # unknown to JAX 0.7
+    }
+    known = inspect.signature(jax.distributed.initialize).parameters
+    limits = {name: limit for name, limit in limits.items() if name in known}
+    try:
+        jax.distributed.initialize(**named, **limits)
+    except RuntimeError as error:
+        raise ValueError(
+            f"Joining the other processes failed: {error}. {_ALONE}"
+        ) from error
+
+
+def is_joined() -> bool:
+    """Whether this process has joined others."""
+    return jax.distributed.is_initialized()
+
+
+def leave(code: int) -> None:
+    """Ends a process that has failed; does nothing to one that has joined no others.
+
+    On any other way out JAX waits for all processes, of which some may be waiting for
+    this one. The main process goes last: its end is the end of those that are still
+    about to say what is wrong.
+    """
+    if not is_joined():
+        return
+    if is_main_process():
+        time.sleep(_LINGER_SECONDS)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def is_lost(error: Exception) -> bool:
+    """Whether an error is what the end of another process looks like from here."""
+    text = str(error).lower()
+    return (
+        isinstance(error, jax.errors.JaxRuntimeError)
+        and is_joined()
+        and any(sign in text for sign in _LOST)
+    )
 
 
 def is_main_process() -> bool:

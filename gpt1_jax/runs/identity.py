@@ -31,7 +31,7 @@ _FREE_KEYS = {
     "train.max_nonfinite_steps",
     "train.compilation_cache_dir",
 }
-_FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "suite"}
+_FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
 
 
 @dataclasses.dataclass(frozen=True)

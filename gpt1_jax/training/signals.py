@@ -11,8 +11,6 @@ from typing import Any
 import jax
 from jax.experimental import multihost_utils
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: stopped by a signal, run again to resume
-
 # A JAX function in which Python ignores exceptions, KeyboardInterrupt included.
 _GARBAGE_CALLBACK = "_xla_gc_callback"
 _NOTICE = (

@@ -252,12 +252,6 @@ def test_a_folder_in_use_is_not_touched(pretrained, tmp_path, preset):
     assert contents(tmp_path) == before
 
 
-def test_several_processes_are_refused(pretrained, tmp_path, monkeypatch):
-    monkeypatch.setattr("jax.process_count", lambda: 2)
-    with pytest.raises(ValueError, match=r"Converting is the work of one process"):
-        run("openai", pretrained, tmp_path)
-
-
 def test_an_empty_folder_is_used(pretrained, tmp_path):
     run("openai", pretrained, tmp_path)
     assert (tmp_path / "params_9.npy").exists()

@@ -26,11 +26,12 @@ from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
+from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.saved_steps import BEST
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.training.signals import EXIT_STOPPED, Stopped
+from gpt1_jax.training.signals import Stopped
 
 START = {"init_from": "runs/pretrain/tiny"}
 FILES = ("results.json", "predictions/dev.jsonl", "predictions/test.jsonl")
@@ -156,7 +157,7 @@ def test_a_stopped_and_restarted_process_gives_the_same_run(
         env={"JAX_NUM_CPU_DEVICES": "8"},
     )
     code, output = run(meanwhile=signal_at("step      1/12", signal.SIGTERM))
-    assert code == EXIT_STOPPED, output
+    assert code == EXIT_AGAIN, output
     assert "Run the same command again to resume" in output
     stopped_at = steps_saved(tmp_path)[-1]
     assert 1 <= stopped_at < 12

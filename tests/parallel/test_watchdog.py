@@ -1,0 +1,51 @@
+"""A process that gets stuck ends, and says where it was."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from gpt1_jax.parallel.watchdog import Watchdog
+
+STUCK = """
+import time
+from gpt1_jax.parallel.watchdog import Watchdog
+
+def wait_for_ever():
+    time.sleep(60)
+
+with Watchdog(0.8, "stuck here.", 75, traces={traces}) as watchdog:
+    for _ in range(5):
+        watchdog.hear()
+        time.sleep(0.2)
+    print("alive", flush=True)
+    wait_for_ever()
+"""
+
+
+def run_stuck(traces):
+    return subprocess.run(
+        [sys.executable, "-c", STUCK.format(traces=traces)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_silence_ends_the_process_with_a_line_and_its_code():
+    ended = run_stuck(traces=False)
+    assert (ended.returncode, ended.stdout) == (75, "alive\n")
+    assert ended.stderr == "gpt1_jax: stuck here.\n"
+
+
+def test_the_stack_of_every_thread_is_shown_first():
+    ended = run_stuck(traces=True)
+    assert "in wait_for_ever" in ended.stderr and "in _watch" in ended.stderr
+    assert ended.stderr.endswith("gpt1_jax: stuck here.\n")
+
+
+def test_nothing_ends_after_the_block_or_without_a_limit():
+    with Watchdog(0.2, "still watching.", 1), Watchdog(0, "watching nothing.", 1):
+        pass
+    time.sleep(0.4)
