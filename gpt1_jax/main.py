@@ -65,13 +65,13 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _run(config: config_lib.JobConfig, workdir: str) -> None:
-    """Joins the other processes, if there are any, and does the job."""
+    """Does the job, with the other processes if there are any."""
     from gpt1_jax.parallel import processes
     from gpt1_jax.training import signals
 
     try:
         with signals.catch():
-            _join(config)
+            _join(config, workdir)
             job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
             job.run(config, workdir)
     except signals.Stopped as stopped:
@@ -86,8 +86,10 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
         raise
 
 
-def _join(config: config_lib.JobConfig) -> None:
+def _join(config: config_lib.JobConfig, workdir: str) -> None:
+    """Joins the other processes, if there are any; together they check the run."""
     from gpt1_jax.parallel import processes
+    from gpt1_jax.runs import agreement
 
     waits = getattr(config, "distributed", None)  # of the jobs for several processes
     if waits is not None:
@@ -99,6 +101,7 @@ def _join(config: config_lib.JobConfig) -> None:
                 waits.shutdown_seconds,
             ),
         )
+        agreement.check(config, workdir)
     elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
         raise ValueError(
             f"The job {config.job} is the work of one process, but a launcher has "

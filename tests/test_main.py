@@ -5,12 +5,12 @@ import functools
 import os
 import shutil
 import signal
-import socket
 import time
 
 import numpy as np
 import pytest
 from etils import epath
+from joined import addresses
 from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal_at
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
@@ -65,20 +65,12 @@ def kill_in_a_save(checkpoints, first_step):
 
 def in_two_processes(run):
     """`run(*flags, env=..)` twice at once, joined by gloo: codes and outputs."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = free.getsockname()[1]
 
-    def start(index):
-        env = {
-            "JAX_COORDINATOR_ADDRESS": f"localhost:{port}",
-            "JAX_NUM_PROCESSES": "2",
-            "JAX_PROCESS_ID": str(index),
-        }
-        return run("--distributed=on", env=env)
+    def start(variables):
+        return run("--distributed=on", env=variables)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(start, range(2)))
+        results = list(pool.map(start, addresses()))
     assert [code for code, _ in results] == [0, 0], results
     return [output for _, output in results]
 

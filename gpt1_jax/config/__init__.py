@@ -24,6 +24,7 @@ from gpt1_jax.config.saved import (
     load_saved,
     read_json,
     upgrade,
+    without_local,
 )
 from gpt1_jax.config.sections import (
     DEFAULT_SAMPLING,
@@ -77,4 +78,5 @@ __all__ = [
     "make_model_config",
     "read_json",
     "upgrade",
+    "without_local",
 ]

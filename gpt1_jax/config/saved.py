@@ -67,7 +67,7 @@ def load_saved(path: epath.PathLike) -> Any:
     """
     values = read_json(path)
     try:
-        return load(_without_local(upgrade(values)))
+        return load(without_local(upgrade(values)))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not a run's configuration: {error}") from error
 
@@ -133,7 +133,8 @@ def newer_keys(cls: Any, prefix: str = "") -> dict[str, Any]:
     return keys
 
 
-def _without_local(values: Mapping[str, Any]) -> dict[str, Any]:
+def without_local(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration whose keys that only matter to one machine are reset."""
     flat = flatten(values)
     reset = {key: value for key, value in _LOCAL.items() if key in flat}
     return unflatten({**flat, **reset})

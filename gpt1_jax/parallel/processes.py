@@ -208,6 +208,17 @@ def agree(value: bool) -> bool:
     return bool(multihost_utils.broadcast_one_to_all(np.asarray(value)))
 
 
+def gather(text: str) -> list[str]:
+    """The texts of all processes, in their order, on every process."""
+    if jax.process_count() == 1:
+        return [text]
+    own = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.int32(own.size))
+    padded = np.pad(own, (0, sizes.max() + 1 - own.size))
+    rows = multihost_utils.process_allgather(padded)
+    return [bytes(row[:n]).decode() for row, n in zip(rows, sizes, strict=True)]
+
+
 def host_rows(batch_size: int) -> slice:
     """The rows of a global batch that this process loads."""
     size = batch_size // jax.process_count()

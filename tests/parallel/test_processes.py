@@ -3,14 +3,12 @@
 import http.server
 import os
 import socket
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
+from joined import LAUNCHERS, OURS, addresses, free_port, start_script
 
 from gpt1_jax.parallel import processes
 from gpt1_jax.parallel.processes import (
@@ -18,15 +16,13 @@ from gpt1_jax.parallel.processes import (
     Waits,
     agree,
     count_processes,
+    gather,
     host_rows,
     initialize_processes,
     is_lost,
     is_main_process,
 )
 
-ROOT = Path(__file__).parents[2]
-VARIABLES = ("JAX_", "SLURM_", "OMPI_", "TPU_", "MEGASCALE_", "KUBERNETES_", "GCE_")
-OURS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 SLURM = {
     "SLURM_JOB_ID": "7",
     "SLURM_STEP_NODELIST": "node[1-4]",
@@ -40,40 +36,22 @@ import jax
 os.environ.pop("TPU_SKIP_MDS_QUERY", None)  # JAX sets it where it sees no TPU chips
 from gpt1_jax.parallel import processes
 try:
-    processes.initialize_processes("auto", processes.Waits(initialization=%d))
+    processes.initialize_processes("auto", processes.Waits(initialization=int(sys.argv[1])))
 except ValueError as error:
     sys.exit(str(error))
 print("process", jax.process_index(), "of", jax.process_count())
 """
 
 
-def environment(**variables):
-    """This process's environment without any launcher's, and with these variables."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(VARIABLES)}
-    return {**kept, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables}
-
-
 def start_join(wait=20, **variables):
-    return subprocess.Popen(
-        [sys.executable, "-c", JOIN % wait],
-        env=environment(**variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        return str(free.getsockname()[1])
+    return start_script(JOIN, wait, **variables)
 
 
 @pytest.fixture
 def joined(monkeypatch):
     """The arguments of each call of `jax.distributed.initialize`, which joins none."""
     for name in list(os.environ):
-        if name.startswith(VARIABLES):
+        if name.startswith(LAUNCHERS):
             monkeypatch.delenv(name)
     calls = []
 
@@ -210,7 +188,7 @@ def tpu_host():
 
 
 def test_hosts_of_a_tpu_pod_find_each_other_by_their_metadata(tpu_host):
-    port = free_port()
+    port = str(free_port())
     hosts = [
         start_join(JAX_COORDINATOR_PORT=port, **tpu_host(k, workers=2))
         for k in range(2)
@@ -234,10 +212,7 @@ def test_a_tpu_host_that_is_alone_waits_for_nobody(tpu_host):
 
 def test_processes_that_do_not_come_end_the_wait_with_one_line():
     """Process 0 of two that is alone, and process 1 without it."""
-    started = [
-        start_join(2, **dict(zip(OURS, (f"localhost:{port}", "2", k), strict=True)))
-        for k, port in (("0", free_port()), ("1", free_port()))
-    ]
+    started = [start_join(2, **addresses()[index]) for index in range(2)]
     for process in started:
         output = process.communicate(timeout=60)[0]
         assert process.returncode == EXIT_AGAIN, output
@@ -275,6 +250,10 @@ def test_host_rows_split_a_batch_among_the_processes(monkeypatch):
         assert is_main_process() == (index == 0)
         parts.extend(np.arange(12)[host_rows(12)])
     assert parts == list(range(12))
+
+
+def test_a_process_that_is_alone_gathers_its_own_text():
+    assert gather("text") == ["text"]
 
 
 def test_agree_is_the_value_of_the_main_process(monkeypatch):

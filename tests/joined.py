@@ -1,0 +1,39 @@
+"""Helpers of the tests with several processes, joined on this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+LAUNCHERS = ("JAX_", "SLURM_", "OMPI_", "TPU_", "MEGASCALE_", "KUBERNETES_", "GCE_")
+OURS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
+
+
+def free_port():
+    """A port of this machine that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        return free.getsockname()[1]
+
+
+def addresses(count=2):
+    """The variables with which processes join, for each of them."""
+    port = free_port()
+    return [
+        dict(zip(OURS, (f"localhost:{port}", str(count), str(index)), strict=True))
+        for index in range(count)
+    ]
+
+
+def start_script(script, *arguments, **variables):
+    """Starts a Python script without any launcher's variables but these."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(LAUNCHERS)}
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env={**kept, "PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu", **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
