@@ -36,7 +36,8 @@ import jax
 os.environ.pop("TPU_SKIP_MDS_QUERY", None)  # JAX sets it where it sees no TPU chips
 from gpt1_jax.parallel import processes
 try:
-    processes.initialize_processes("auto", processes.Waits(initialization=int(sys.argv[1])))
+    waits = processes.Waits(initialization=int(sys.argv[1]))
+    processes.initialize_processes("auto", waits)
 except ValueError as error:
     sys.exit(str(error))
 print("process", jax.process_index(), "of", jax.process_count())
