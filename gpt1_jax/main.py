@@ -20,6 +20,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
+from gpt1_jax.runs import wall_time
 
 _CONFIG = config_flags.DEFINE_config_file(
     "config", help_string="The job: a file of configs/, with :preset if it takes one."
@@ -75,8 +76,8 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
             job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
             job.run(config, workdir)
     except signals.Stopped as stopped:
-        if processes.is_main_process():
-            print(f"gpt1_jax: {stopped} Run the same command again to resume.")
+        _say(f"gpt1_jax: {stopped} Run the same command again to resume.")
+        _say(wall_time.PROGRAM.summary())
         sys.exit(processes.EXIT_AGAIN)
     except Exception as error:
         if processes.is_lost(error):
@@ -84,6 +85,7 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
         if processes.is_joined() and not isinstance(error, _USER_ERRORS):
             _exit(traceback.format_exc())
         raise
+    _say(wall_time.PROGRAM.summary())
 
 
 def _join(config: config_lib.JobConfig, workdir: str) -> None:
@@ -107,6 +109,14 @@ def _join(config: config_lib.JobConfig, workdir: str) -> None:
             f"The job {config.job} is the work of one process, but a launcher has "
             f"started {count}; start one, or use --distributed=off."
         )
+
+
+def _say(text: str) -> None:
+    """Prints a line, if there is one to print, on the main process."""
+    if text:
+        from gpt1_jax.runs import console
+
+        console.say(text)
 
 
 def _skip_finalization() -> None:

@@ -7,6 +7,7 @@ all devices of its machine.
 
 import inspect
 import os
+import re
 import socket
 import sys
 import time
@@ -188,11 +189,11 @@ def leave(code: int) -> None:
 
 def is_lost(error: Exception) -> bool:
     """Whether an error is what the end of another process looks like from here."""
-    text = str(error).lower()
+    text = str(error)
     return (
-        isinstance(error, jax.errors.JaxRuntimeError)
-        and is_joined()
-        and any(sign in text for sign in _LOST)
+        is_joined()
+        and re.match("[A-Z_]+: ", text) is not None  # a status of XLA, of any class
+        and any(sign in text.lower() for sign in _LOST)
     )
 
 

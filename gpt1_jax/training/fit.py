@@ -10,7 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import CheckpointConfig, LogConfig, ModelConfig, TrainConfig
+from gpt1_jax.config import (
+    CheckpointConfig,
+    DistributedConfig,
+    LogConfig,
+    ModelConfig,
+    TrainConfig,
+)
 from gpt1_jax.data.read_ahead import BatchSource, read_ahead
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
@@ -22,6 +28,8 @@ from gpt1_jax.parallel.mesh import (
     state_share,
     to_global_batch,
 )
+from gpt1_jax.parallel.processes import EXIT_AGAIN
+from gpt1_jax.parallel.watchdog import Watchdog
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
@@ -44,6 +52,8 @@ class TrainingConfig(Protocol):
     def checkpoint(self) -> CheckpointConfig: ...
     @property
     def log(self) -> LogConfig: ...
+    @property
+    def distributed(self) -> DistributedConfig: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +61,7 @@ class Plan:
     """Everything decided about a run before its first step.
 
     Attributes:
-      config: the sections of training, checkpoints and log.
+      config: the sections of training, checkpoints, log and processes.
       folder: the run folder.
       identity: what its checkpoints belong to.
       mesh: the device mesh.
@@ -110,7 +120,7 @@ def fit(plan: Plan) -> None:
             plan.config.log.tensorboard,
         )
         seed = jnp.uint32(plan.seed)
-        with contextlib.closing(records):
+        with contextlib.closing(records), _watchdog(plan) as watchdog:
             run = loop.Run(
                 train_step=lambda state, batch: plan.step(state, batch, seed),
                 batches=_on_devices(plan, first_step),
@@ -119,8 +129,20 @@ def fit(plan: Plan) -> None:
                 checkpoints=checkpoints,
                 records=records,
                 profile_dir=str(plan.folder / "profile"),
+                watchdog=watchdog,
             )
             loop.train(run, state, _cadence(plan))
+
+
+def _watchdog(plan: Plan) -> Watchdog:
+    """Ends a run that no longer moves, as when one process of several hangs."""
+    minutes = plan.config.distributed.stuck_minutes
+    stuck = (
+        "stuck: no step, evaluation batch or save within config.distributed."
+        f"stuck_minutes={minutes}; above is what each thread was doing. Run the same "
+        "command again to resume."
+    )
+    return Watchdog(60 * minutes, stuck, EXIT_AGAIN, traces=True)
 
 
 def _start(plan: Plan, checkpoints: Checkpoints) -> TrainState:

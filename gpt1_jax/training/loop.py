@@ -6,15 +6,18 @@ batch of step n + 1 on the device.
 """
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import jax
 
 from gpt1_jax.parallel.processes import agree
+from gpt1_jax.parallel.watchdog import Watchdog
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.records import Records
+from gpt1_jax.runs.wall_time import PROGRAM
 from gpt1_jax.training import signals
 from gpt1_jax.training.signals import Stopped, StopSignal
 from gpt1_jax.training.state import TrainState
@@ -55,6 +58,7 @@ class Run(NamedTuple):
       evaluate: (params, step, stopped) -> metrics, including the one that ranks
         checkpoints, or None if stopped before the end.
       metadata: what a checkpoint at a step belongs to.
+      watchdog: hears of every step, evaluation batch and save.
     """
 
     train_step: Callable[[TrainState, Any], tuple[TrainState, dict[str, jax.Array]]]
@@ -64,6 +68,7 @@ class Run(NamedTuple):
     checkpoints: Checkpoints
     records: Records
     profile_dir: str
+    watchdog: Watchdog
 
 
 def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
@@ -86,13 +91,14 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
     records = run.records
     profiler = _Profiler(run.profile_dir, cadence)
-    with signals.catch() as stop, stop.deferred(), profiler:
+    with signals.catch() as stop, stop.deferred(), profiler, PROGRAM.training():
         if step and cadence.evaluates(step):
             _catch_up(run, state, stop)
-        batches = _one_ahead(run.batches)
+        batches, train_step = _one_ahead(run.batches), _compiled_first(run.train_step)
         while step < cadence.num_steps:
+            run.watchdog.hear()
             profiler.before(step + 1)
-            state, metrics = run.train_step(state, next(batches))
+            state, metrics = train_step(state, next(batches))
             if pending is not None:
                 _read(pending, step, records, cadence)
             pending, step = metrics, step + 1
@@ -104,27 +110,54 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
             _read(pending, step, records, cadence)
             pending = None
             if saving:  # first, so that a long evaluation cannot lose the state
-                run.checkpoints.save(step, state, run.metadata(step))
+                _save(run, step, state)
             if evaluating:
                 _evaluate(run, state, stop)
             if stopping or stop.received():
-                run.checkpoints.save(step, state, run.metadata(step))
+                _save(run, step, state)
                 _stop(run, step)
             records.publish()
             records.pause_clock()
-    run.checkpoints.wait()
+    with PROGRAM.on("checkpoints"):
+        run.checkpoints.wait()
     return state
 
 
 def _evaluate(run: Run, state: TrainState, stop: StopSignal) -> bool:
     """Evaluates a state and records the result; returns whether it finished."""
     step = int(state.step)
-    metrics = run.evaluate(state.params, step, stop.received)
+
+    def stopped() -> bool:
+        run.watchdog.hear()
+        return stop.received()
+
+    with PROGRAM.on("evaluation"):
+        metrics = run.evaluate(state.params, step, stopped)
     if metrics is None:
         return False
-    run.checkpoints.measured(step, metrics[run.checkpoints.best.metric])
+    with PROGRAM.on("checkpoints"):
+        run.checkpoints.measured(step, metrics[run.checkpoints.best.metric])
     run.records.write({"step": step, **metrics})
     return True
+
+
+def _save(run: Run, step: int, state: TrainState) -> None:
+    run.watchdog.hear()
+    with PROGRAM.on("checkpoints"):
+        run.checkpoints.save(step, state, run.metadata(step))
+
+
+def _compiled_first(step: Callable[..., Any]) -> Callable[..., Any]:
+    """The same step; the time of its first call is not counted as training."""
+    calls = itertools.count()
+
+    def timed(state: TrainState, batch: Any) -> Any:
+        if next(calls):
+            return step(state, batch)
+        with PROGRAM.on("compilation of the step"):
+            return step(state, batch)
+
+    return timed
 
 
 def _due(step: int, every: int, num_steps: int) -> bool:
@@ -176,7 +209,7 @@ def _catch_up(run: Run, state: TrainState, stop: StopSignal) -> None:
     if agree(run.records.recorded(run.checkpoints.best.metric, step)):
         return
     if not _evaluate(run, state, stop):
-        run.checkpoints.save(step, state, run.metadata(step))
+        _save(run, step, state)
         _stop(run, step)
 
 

@@ -32,12 +32,13 @@ class StopSignal:
     In JAX's garbage-collection callback, where most are lost, it is sent once more.
 
     In runs of several processes JAX itself catches SIGTERM, and all processes agree on
-    the step to stop after.
+    the step to stop after; while `deferred`, SIGINT is passed on as SIGTERM.
     """
 
     def __init__(self) -> None:
         self._received: int | None = None
         self._deferring = False
+        self._joint = False
 
     def receive(self, number: int, frame: types.FrameType | None) -> None:
         """The handler of both signals."""
@@ -49,25 +50,27 @@ class StopSignal:
         if again or not self._deferring:
             raise KeyboardInterrupt
         os.write(2, _NOTICE)  # print is not safe in a handler
+        if self._joint:
+            os.kill(os.getpid(), signal.SIGTERM)
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Within this block signals are requests, in a run of one process."""
-        self._deferring = jax.process_count() == 1
+        """Within this block signals are requests."""
+        self._deferring, self._joint = True, jax.process_count() > 1
         try:
             yield
         finally:
-            self._deferring = False
+            self._deferring = self._joint = False
 
     def requested(self, step: int) -> bool:
         """Whether to stop the run after this step; the same on all processes."""
-        if jax.process_count() > 1:
+        if self._joint:
             return multihost_utils.reached_preemption_sync_point(step)
         return self.received()
 
     def received(self) -> bool:
-        """Whether a signal has arrived at this process."""
-        return self._received is not None
+        """Whether to stop even before the next step, which several cannot agree on."""
+        return self._received is not None and not self._joint
 
 
 def _would_be_lost(frame: types.FrameType | None) -> bool:

@@ -232,14 +232,13 @@ def test_a_port_in_use_is_refused(joined, monkeypatch):
 
 
 def test_what_the_end_of_another_process_looks_like(monkeypatch):
-    gone = jax.errors.JaxRuntimeError(
-        "Gloo AllGather failed: Connection closed by peer"
-    )
+    gone = ValueError("UNKNOWN: Gloo AllGather failed: connection closed by peer")
     assert not is_lost(gone), "there is no other"
     monkeypatch.setattr(processes, "is_joined", lambda: True)
     assert is_lost(gone)
+    assert is_lost(jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: Barrier timed out."))
     assert not is_lost(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"))
-    assert not is_lost(ValueError("a file is gone"))
+    assert not is_lost(ValueError("config.data.train names no file of gloo/barrier"))
 
 
 def test_host_rows_split_a_batch_among_the_processes(monkeypatch):

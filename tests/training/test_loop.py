@@ -2,12 +2,15 @@
 
 import os
 import signal
+import time
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import pytest
 
+from gpt1_jax.parallel.watchdog import Watchdog
 from gpt1_jax.runs.saved_steps import LOWEST_LOSS
+from gpt1_jax.runs.wall_time import WallTime
 from gpt1_jax.training import loop
 from gpt1_jax.training.signals import Stopped
 
@@ -74,7 +77,8 @@ def make_run(diary, *, loss=1.0, in_row=0, at=None, asked=None):
                 asked.append(("batch", number))
             yield number
 
-    return loop.Run(train_step, batches(), evaluate, dict, diary, diary, "")
+    watchdog = Watchdog(0, "", 0)
+    return loop.Run(train_step, batches(), evaluate, dict, diary, diary, "", watchdog)
 
 
 def cadence(**overrides):
@@ -185,3 +189,23 @@ def test_cadence_evaluates_and_saves_when_due():
     assert [s for s in range(1, 8) if due.saves(s)] == [4, 7]
     always = due._replace(save_evaluated=True)
     assert [s for s in range(1, 8) if always.saves(s)] == [2, 3, 4, 6, 7]
+
+
+def test_the_watchdog_hears_of_steps_evaluation_batches_and_saves():
+    class Listener(Watchdog):
+        def hear(self):
+            heard.append(len(diary.events))
+
+    heard, diary = [], Diary()
+    run = make_run(diary)._replace(watchdog=Listener(0, "", 0))
+    train(diary, run=run, num_steps=3)
+    assert len(heard) == 3 + 1 + 1
+
+
+def test_the_time_is_divided_among_training_evaluation_and_checkpoints(monkeypatch):
+    monkeypatch.setattr(loop, "PROGRAM", WallTime())
+    diary = Diary()
+    train(diary, run=make_run(diary, at={3: lambda: time.sleep(0.6)}))
+    said = loop.PROGRAM.summary()
+    assert "evaluation 1 s" in said and "checkpoints 0 s" in said
+    assert "compilation of the step 0 s" in said

@@ -4,6 +4,7 @@ import sys
 import threading
 import time
 
+import jax
 import pytest
 
 from gpt1_jax.training.signals import StopSignal, catch
@@ -89,3 +90,18 @@ def test_a_thread_catches_nothing():
     thread.start()
     thread.join()
     assert isinstance(found[0], StopSignal) and not found[0].received()
+
+
+def test_of_several_processes_ctrl_c_is_passed_on_to_all(monkeypatch):
+    """As SIGTERM, with which JAX asks all of them after which step to stop."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    passed_on = []
+    with catch() as stop:
+        # JAX takes SIGTERM over when processes join.
+        signal.signal(signal.SIGTERM, lambda *_: passed_on.append("to JAX"))
+        with stop.deferred():
+            send(signal.SIGINT)
+            assert passed_on == ["to JAX"]
+            assert not stop.received(), "the others would go on alone"
+            with pytest.raises(KeyboardInterrupt):
+                send(signal.SIGINT)

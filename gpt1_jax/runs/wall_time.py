@@ -1,0 +1,55 @@
+"""Where the time of a program goes: how much of it is training."""
+
+import contextlib
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+
+_TRAINING = "training"
+
+
+class WallTime:
+    """Divides the time since it was made among what is done in it."""
+
+    def __init__(self) -> None:
+        self._now, self._since = "the rest", time.monotonic()
+        self._spent: defaultdict[str, float] = defaultdict(float)
+
+    @contextlib.contextmanager
+    def on(self, what: str) -> Iterator[None]:
+        """Counts the time of the block for `what`, and for nothing around the block."""
+        before = self._turn_to(what)
+        try:
+            yield
+        finally:
+            self._turn_to(before)
+
+    def training(self) -> contextlib.AbstractContextManager[None]:
+        """Counts the time of the block as spent in training steps."""
+        return self.on(_TRAINING)
+
+    def _turn_to(self, what: str) -> str:
+        now, before = time.monotonic(), self._now
+        self._spent[before] += now - self._since
+        self._now, self._since = what, now
+        return before
+
+    def summary(self) -> str:
+        """The time so far and its parts in seconds; empty if there was no training."""
+        self._turn_to(self._now)
+        if _TRAINING not in self._spent:
+            return ""
+        total = sum(self._spent.values())
+        share = self._spent[_TRAINING] / total
+        others = {name: each for name, each in self._spent.items() if name != _TRAINING}
+        parts = (
+            f"{name} {others[name]:,.0f} s"
+            for name in sorted(others, key=others.__getitem__, reverse=True)
+        )
+        return (
+            f"Time: {total:,.0f} s, {share:.0%} of it in training steps; "
+            f"{', '.join(parts)}."
+        )
+
+
+PROGRAM = WallTime()  # since its first import; `main` imports it before all else

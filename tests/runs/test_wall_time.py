@@ -1,0 +1,53 @@
+"""How the time of a program is divided."""
+
+import time
+
+import pytest
+
+from gpt1_jax.runs.wall_time import WallTime
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """`clock(seconds)` lets time pass."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def pass_by(seconds):
+        now[0] += seconds
+
+    return pass_by
+
+
+def test_each_moment_counts_once(clock):
+    times = WallTime()
+    clock(7)
+    with times.training():
+        clock(50)
+        with times.on("evaluation"):
+            clock(20)
+            with times.on("checkpoints"):
+                clock(1)
+            clock(10)
+        clock(10)
+    clock(2)
+    assert times.summary() == (
+        "Time: 100 s, 60% of it in training steps; evaluation 30 s, the rest 9 s, "
+        "checkpoints 1 s."
+    )
+
+
+def test_a_failure_ends_its_part_and_later_parts_add_up(clock):
+    times = WallTime()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="broken"), times.training():
+            clock(25)
+            raise ValueError("broken")
+        clock(25)
+    assert times.summary().startswith("Time: 100 s, 50% of it in training steps; the r")
+
+
+def test_without_training_there_is_nothing_to_say(clock):
+    times = WallTime()
+    clock(5)
+    assert times.summary() == ""
