@@ -187,14 +187,14 @@ def leave(code: int) -> None:
     os._exit(code)
 
 
-def is_lost(error: Exception) -> bool:
-    """Whether an error is what the end of another process looks like from here."""
+def is_lost(error: BaseException | None) -> bool:
+    """Whether an error, or what led to it, is how the end of another process looks."""
+    if error is None or not is_joined():
+        return False
     text = str(error)
-    return (
-        is_joined()
-        and re.match("[A-Z_]+: ", text) is not None  # a status of XLA, of any class
-        and any(sign in text.lower() for sign in _LOST)
-    )
+    status = re.match("[A-Z_]+: ", text)  # of XLA, whatever the class of the error
+    lost = status and any(sign in text.lower() for sign in _LOST)
+    return bool(lost) or is_lost(error.__cause__ or error.__context__)
 
 
 def is_main_process() -> bool:

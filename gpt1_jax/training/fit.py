@@ -28,7 +28,7 @@ from gpt1_jax.parallel.mesh import (
     state_share,
     to_global_batch,
 )
-from gpt1_jax.parallel.processes import EXIT_AGAIN
+from gpt1_jax.parallel.processes import EXIT_AGAIN, is_lost
 from gpt1_jax.parallel.watchdog import Watchdog
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
@@ -109,7 +109,7 @@ def fit(plan: Plan) -> None:
       OSError: if the disk is full.
     """
     checkpoints = Checkpoints(plan.folder, plan.config.checkpoint, plan.best)
-    with contextlib.closing(checkpoints):
+    with _closed_after(checkpoints):
         state = _start(plan, checkpoints)
         first_step = int(state.step)
         records = Records(
@@ -132,6 +132,18 @@ def fit(plan: Plan) -> None:
                 watchdog=watchdog,
             )
             loop.train(run, state, _cadence(plan))
+
+
+@contextlib.contextmanager
+def _closed_after(checkpoints: Checkpoints) -> Iterator[None]:
+    """Waits for the save under way, unless another process of the save is gone."""
+    try:
+        yield
+    except BaseException as error:
+        if not is_lost(error):
+            checkpoints.close()
+        raise
+    checkpoints.close()
 
 
 def _watchdog(plan: Plan) -> Watchdog:

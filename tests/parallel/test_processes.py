@@ -237,6 +237,10 @@ def test_what_the_end_of_another_process_looks_like(monkeypatch):
     monkeypatch.setattr(processes, "is_joined", lambda: True)
     assert is_lost(gone)
     assert is_lost(jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: Barrier timed out."))
+    late = TimeoutError("Timed out while waiting for a barrier.")
+    assert not is_lost(late)
+    late.__cause__ = gone
+    assert is_lost(late)
     assert not is_lost(jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"))
     assert not is_lost(ValueError("config.data.train names no file of gloo/barrier"))
 
