@@ -19,6 +19,19 @@ from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
 from gpt1_jax.tasks.table import TASKS
 
+# A program whose batches stop coming, as from a disk that hangs.
+STUCK = """
+import time
+from gpt1_jax import main
+from gpt1_jax.data import windows
+
+def wait_for_the_disk(self, step, read=windows.TrainWindows.__getitem__):
+    time.sleep(600 * (step == 150))
+    return read(self, step)
+
+windows.TrainWindows.__getitem__ = wait_for_the_disk
+main.run()
+"""
 # Long enough for a signal to come before the end.
 LONG = {
     "train.num_steps": 300,
@@ -63,15 +76,22 @@ def kill_in_a_save(checkpoints, first_step):
     return meanwhile
 
 
-def in_two_processes(run):
-    """`run(*flags, env=..)` twice at once, joined by gloo: codes and outputs."""
+def in_two_processes(run, codes=(0, 0), **second):
+    """`run(*flags, env=..)` twice at once, joined by gloo: outputs.
+
+    Args:
+      run: starts one process.
+      codes: which exit codes to expect.
+      second: more arguments for the second process.
+    """
 
     def start(variables):
-        return run("--distributed=on", env=variables)
+        more = second if variables["JAX_PROCESS_ID"] == "1" else {}
+        return run("--distributed=on", env=variables, **more)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(start, addresses()))
-    assert [code for code, _ in results] == [0, 0], results
+    assert [code for code, _ in results] == list(codes), results
     return [output for _, output in results]
 
 
@@ -159,6 +179,51 @@ def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     assert "2 x cpu" in outputs[0] and "step" not in outputs[1]
     states = (saved_state(tmp_path / name, 12) for name in ("alone", "joined"))
     assert_close_states(*states)
+
+
+@pytest.mark.slow
+def test_what_happens_to_one_of_two_processes_ends_both(run_main, tmp_path):
+    """SIGTERM, SIGKILL, no more batches; each run resumes from the one before."""
+    limits = {"initialization_seconds": 60, "heartbeat_seconds": 30}
+    limits |= {"shutdown_seconds": 30, "stuck_minutes": 0.25}
+    overrides = LONG | {f"distributed.{key}": each for key, each in limits.items()}
+    run = functools.partial(run_main, f"--workdir={tmp_path}", *as_flags(overrides))
+    metrics = tmp_path / "metrics.jsonl"
+
+    def signal_after(step, number):
+        """For `meanwhile`: once the main process has recorded a step."""
+
+        def meanwhile(process, line):
+            recorded = f'"step": {step},'
+            while "Gloo" in line and process.poll() is None:
+                time.sleep(0.02)
+                if metrics.exists() and recorded in metrics.read_text():
+                    process.send_signal(number)
+                    break
+
+        return meanwhile
+
+    outputs = in_two_processes(
+        run, (EXIT_AGAIN, EXIT_AGAIN), meanwhile=signal_after(10, signal.SIGTERM)
+    )
+    assert "stopped by a signal; step " in outputs[0] and "Time: " in outputs[0]
+    assert "gpt1_jax" not in outputs[1]
+    stopped = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    assert 10 <= stopped < 100
+
+    outputs = in_two_processes(
+        run,
+        (EXIT_AGAIN, -signal.SIGKILL),
+        meanwhile=signal_after(120, signal.SIGKILL),
+    )
+    assert f"Resuming from the checkpoint of step {stopped}." in outputs[0]
+    assert "gpt1_jax: another process of this run has ended" in outputs[0]
+
+    outputs = in_two_processes(run, (EXIT_AGAIN, EXIT_AGAIN), program=("-c", STUCK))
+    assert "Resuming from the checkpoint of step 100." in outputs[0]
+    for output in outputs:
+        assert "stuck: no step, evaluation batch or save" in output
+    assert "in wait_for_the_disk" in outputs[1]
 
 
 @pytest.mark.slow

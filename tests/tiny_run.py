@@ -56,7 +56,10 @@ def load_config(preset="quickstart", file="pretrain", **overrides):
     return config
 
 
-def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None):
+PROGRAM = ("-m", "gpt1_jax.main")
+
+
+def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None, program=PROGRAM):
     """Runs `python -m gpt1_jax.main` in a process of its own.
 
     Args:
@@ -65,12 +68,13 @@ def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None):
       env: further environment variables.
       stdin: what standard input holds.
       meanwhile: called with the process and each line that it prints.
+      program: what to run instead.
 
     Returns:
       The exit status, and standard output and error together.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "gpt1_jax.main", *flags],
+        [sys.executable, *program, *flags],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         stdin=subprocess.PIPE,
