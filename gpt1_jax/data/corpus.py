@@ -69,7 +69,7 @@ def prepare(
     tell = say if progress else _say_nothing
     cache = Path(data.cache_dir or default_cache_dir()).expanduser()
     _check_writable(cache)
-    with _full_disk_explained(cache), locks.exclusive(cache, say) as doing:
+    with _full_disk_explained(cache), locks.exclusive(cache, tell) as doing:
         doing("looking for documents")
         train, valid = sources.find_documents(data, cache, tell)
         if not valid:

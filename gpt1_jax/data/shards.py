@@ -58,11 +58,12 @@ class Corpus:
     """A prepared corpus: where it is and how much it holds."""
 
     directory: Path
-    fingerprint: str
+    fingerprint: str  # of names, sizes and times of its files, and of the tokenizer
     tokenizer_fingerprint: str
     dtype: str
     train: Split
     valid: Split
+    contents: str = ""  # digest of the checksums of its shards
     warnings: tuple[str, ...] = ()  # about its text, shown whenever it is opened
     verification: "Verification | None" = dataclasses.field(
         default=None, compare=False, repr=False
@@ -91,7 +92,8 @@ def load(directory: Path) -> Corpus:
             for index, tokens in enumerate(record[name].shards):
                 _check_size(shard_path(directory, name, index), tokens * itemsize)
         record["warnings"] = tuple(record.get("warnings", ()))
-        corpus = Corpus(directory, directory.name, **record)
+        contents = _digest(checksums)
+        corpus = Corpus(directory, directory.name, contents=contents, **record)
     except (KeyError, TypeError, AttributeError) as error:
         path = directory / _RECORD_FILE
         raise DamagedCorpus(path, f"lacks what was written ({error})") from error

@@ -21,10 +21,10 @@ from gpt1_jax.evaluation.validation import (
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
-from gpt1_jax.parallel.processes import host_rows, is_main_process
+from gpt1_jax.parallel.processes import gather, host_rows, is_main_process
 from gpt1_jax.report import figures
+from gpt1_jax.runs import agreement, lock
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs import lock
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Throughput
@@ -89,6 +89,7 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
         own_tokenizer=_own_tokenizer(folder, source),
         progress=is_main_process(),
     )
+    agreement.check_same({"the prepared text": corpus.contents})
     model = config.model_config(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
     start.check_end(source, num_steps)
@@ -104,7 +105,12 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     return Plan(
         config=config,
         folder=folder,
-        identity=Identity(config.to_dict(), tokenizer.fingerprint, corpus.fingerprint),
+        identity=Identity(
+            config.to_dict(),
+            tokenizer.fingerprint,
+            # On other hosts the same text may lie in files of another time.
+            gather(corpus.fingerprint)[0],
+        ),
         mesh=mesh,
         seed=config.seed,
         num_steps=num_steps,

@@ -42,15 +42,22 @@ def check(config: JobConfig, workdir: str) -> None:
         "python": platform.python_version(),
     }
     values = flatten(without_local(config.to_dict()))
-    _compare({f"config.{key}": value for key, value in values.items()})
-    _compare({f"the version of {name}": value for name, value in versions.items()})
+    check_same({f"config.{key}": value for key, value in values.items()})
+    check_same({f"the version of {name}": value for name, value in versions.items()})
     folder = run_folder.locate(workdir)
     _check_shared(folder)
-    _compare({"the newest saved step": max(saved_steps(folder), default=None)})
+    check_same({"the newest saved step": max(saved_steps(folder), default=None)})
 
 
-def _compare(facts: Mapping[str, Any]) -> None:
-    """Raises the same ValueError on all processes unless all have the same facts."""
+def check_same(facts: Mapping[str, Any]) -> None:
+    """Refuses processes that know different facts; all of them refuse.
+
+    Args:
+      facts: JSON values by their names; every process calls this with its own.
+
+    Raises:
+      ValueError: naming each difference.
+    """
     first, *others = map(json.loads, gather(json.dumps(facts)))
     differences = [
         f"{key} is {other.get(key)!r} on process {index}, {first.get(key)!r} on "
@@ -64,7 +71,8 @@ def _compare(facts: Mapping[str, Any]) -> None:
         raise ValueError(
             f"The processes of this run differ: {'; '.join(differences[:_LISTED])}"
             + (f"; and {more} more" if more > 0 else "")
-            + ". Start the same command, of the same installation, on every host."
+            + ". Start the same command on every host, with the same installation and "
+            "the same text."
         )
 
 

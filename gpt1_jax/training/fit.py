@@ -30,6 +30,7 @@ from gpt1_jax.parallel.mesh import (
 )
 from gpt1_jax.parallel.processes import EXIT_AGAIN, is_lost
 from gpt1_jax.parallel.watchdog import Watchdog
+from gpt1_jax.runs import agreement
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
@@ -105,9 +106,16 @@ def fit(plan: Plan) -> None:
     Raises:
       Stopped: after a signal, once the state is saved.
       FloatingPointError: if training has broken down.
-      ValueError: if the checkpoints belong to another run, or all are damaged.
+      ValueError: if the checkpoints belong to another run, or all are damaged; or if
+        the processes have prepared different text.
       OSError: if the disk is full.
     """
+    agreement.check_same(
+        {
+            "the tokenizer": plan.identity.tokenizer_fingerprint,
+            "the examples": plan.identity.data_fingerprint,
+        }
+    )
     checkpoints = Checkpoints(plan.folder, plan.config.checkpoint, plan.best)
     with _closed_after(checkpoints):
         state = _start(plan, checkpoints)

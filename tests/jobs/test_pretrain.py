@@ -1,5 +1,6 @@
 """The job of pre-training, from text to a run folder."""
 
+import json
 import shutil
 
 import numpy as np
@@ -17,6 +18,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import language_model
+from gpt1_jax.runs import agreement
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.training.signals import Stopped
 
@@ -166,6 +168,17 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
     with pytest.raises(ValueError, match=r"(tokenizer|corpus) of this run"):
         run()
     np.testing.assert_equal(saved_state(folder, 12), before)
+
+
+def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkeypatch):
+    def gather(text):
+        facts = json.loads(text)
+        return [text, json.dumps({**facts, "the prepared text": "other"})]
+
+    monkeypatch.setattr(agreement, "gather", gather)
+    with pytest.raises(ValueError, match=r"the prepared text is 'other' on process 1"):
+        pretrain.run(tiny_config(), str(tmp_path))
+    assert not (tmp_path / "metrics.jsonl").exists()
 
 
 def test_a_nonfinite_loss_is_skipped_and_counted(tiny_config, tmp_path, monkeypatch):

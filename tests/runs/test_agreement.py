@@ -58,7 +58,7 @@ def test_processes_that_differ_all_say_in_what(tmp_path):
     for one in said:
         assert one["same"] == one["local"] == "agreed"
         assert "config.seed is 0 on process 1, 1 on process 0" in one["config"]
-        assert "the same command" in one["config"]
+        assert "the same installation" in one["config"]
         assert f"folder of process 1, {tmp_path}/run-False on " in one["folder"]
         assert "gs://" in one["folder"]
         assert "Process 0 cannot write to the run folder /proc/run" in one["unwritable"]
@@ -78,7 +78,7 @@ def test_of_many_differences_the_first_are_named(monkeypatch, others):
         return [text, *['{"a": 1}'] * others]
 
     monkeypatch.setattr(agreement, "gather", gather)
-    agreement._compare({"a": 1})
+    agreement.check_same({"a": 1})
     with pytest.raises(ValueError, match=r"a is 1 on process 1, 2 on process 0") as e:
-        agreement._compare({"a": 2})
+        agreement.check_same({"a": 2})
     assert ("and 15 more" in str(e.value)) == (others == 20)
