@@ -160,9 +160,9 @@ def _join(named: dict[str, Any], waits: Waits) -> None:
     limits = {name: limit for name, limit in limits.items() if name in known}
     try:
         jax.distributed.initialize(**named, **limits)
-    except RuntimeError as error:
+    except Exception as error:
         raise ValueError(
-            f"Joining the other processes failed: {error}. {_ALONE}"
+            f"Joining the other processes failed: {error!r}. {_ALONE}"
         ) from error
 
 
