@@ -3,7 +3,6 @@
 import gc
 import hashlib
 import os
-import random
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,7 +27,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 import jax
 import pytest
 from tiny_models import WAYS
-from tiny_run import as_flags, load_config, run_program, tiny_overrides
+from tiny_run import as_flags, load_config, run_program, tiny_overrides, write_texts
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import config as config_lib
@@ -107,18 +106,7 @@ def tiny_model_config() -> Callable[..., ModelConfig]:
 @pytest.fixture(scope="session")
 def corpus_dir(made_once):
     """A folder of ten texts of made-up sentences, and a cache beside it."""
-
-    def make(folder):
-        rng = random.Random(0)
-        words = [
-            "".join(rng.choices("abcdefghij", k=rng.randint(2, 7))) for _ in range(80)
-        ]
-        (folder / "texts").mkdir(parents=True)
-        for number in range(10):
-            lines = (" ".join(rng.choices(words, k=12)) + "." for _ in range(60))
-            (folder / "texts" / f"{number}.txt").write_text("\n".join(lines))
-
-    return made_once("corpus", make)
+    return made_once("corpus", write_texts)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,16 @@ ROOT = Path(__file__).parents[1]
 TIME_KEYS = {"step_seconds", "tokens_per_second", "examples_per_second"}
 
 
+def write_texts(folder):
+    """Ten texts of made-up sentences in a new folder, the same each time."""
+    rng = random.Random(0)
+    words = ["".join(rng.choices("abcdefghij", k=rng.randint(2, 7))) for _ in range(80)]
+    (folder / "texts").mkdir(parents=True)
+    for number in range(10):
+        lines = (" ".join(rng.choices(words, k=12)) + "." for _ in range(60))
+        (folder / "texts" / f"{number}.txt").write_text("\n".join(lines))
+
+
 def tiny_overrides(corpus_dir):
     """Overrides of the quickstart preset: one small layer, 12 steps."""
     return {
@@ -33,7 +44,7 @@ def tiny_overrides(corpus_dir):
         "data.cache_dir": str(corpus_dir / "cache"),
         "train.num_steps": 12,
         "train.batch_size": 8,
-        "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir,
+        "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir or "",
         "optimizer.warmup_steps": 2,
         "eval.every_steps": 4,
         "eval.batch_size": 8,
