@@ -191,15 +191,15 @@ def test_what_happens_to_one_of_two_processes_ends_both(run_main, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
 
     def signal_after(step, number):
-        """For `meanwhile`: once the main process has recorded a step."""
+        """For `meanwhile`: from its first line on, waits for a step on record."""
+        recorded, sent = f'"step": {step},', []
 
         def meanwhile(process, line):
-            recorded = f'"step": {step},'
-            while "Gloo" in line and process.poll() is None:
+            while process.poll() is None and not sent:
                 time.sleep(0.02)
                 if metrics.exists() and recorded in metrics.read_text():
                     process.send_signal(number)
-                    break
+                    sent.append(number)
 
         return meanwhile
 
