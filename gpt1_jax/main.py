@@ -81,7 +81,8 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
         sys.exit(processes.EXIT_AGAIN)
     except Exception as error:
         if processes.is_lost(error):
-            _exit(f"gpt1_jax: {_LOST}\n({error})", processes.EXIT_AGAIN)
+            line = str(error).partition("\n")[0]
+            _exit(f"gpt1_jax: {_LOST}\n({line})", processes.EXIT_AGAIN)
         if processes.is_joined() and not isinstance(error, _USER_ERRORS):
             _exit(traceback.format_exc())
         raise

@@ -110,6 +110,7 @@ def test_a_run_shows_what_it_does(run_long, whole_run, tmp_path):
     assert code == 0, output
     assert "Resuming from the checkpoint of step 300" in output
     assert f"Done: 300 steps, in {folder}" in output
+    assert output.splitlines()[-1].startswith("Time: ")
 
 
 @pytest.mark.slow
@@ -315,7 +316,7 @@ def test_overrides_reach_the_runs(pretrained, tmp_path):
     names = sorted(path.name for path in (tmp_path / "run" / "sst2").iterdir())
     assert names == ["pretrained-seed3", "pretrained-seed5"]
     known = ("step ", "SST-2, seed ", "16 training", "Skipping RTE: ", "| ", "- RTE: ")
-    known += ("Results: ", "Run folder: ")
+    known += ("Results: ", "Run folder: ", "Time: ")
     unknown = [x for x in output.splitlines() if x and not x.startswith(known)]
     assert len(unknown) == 2 and unknown[0].startswith("Ours is measured"), unknown
     assert unknown[1] == "Skipped:"

@@ -136,11 +136,12 @@ def _run_all(
     skipped: dict[str, str] = {}
     setting: Setting | None = None
     alone = len({planned.task.name for planned in plan}) == 1
+    several = plan[1:] and is_main_process()
     with tqdm.tqdm(
         total=len(plan),
         unit="run",
         desc="suite",
-        disable=not plan[1:] or progress.without_bars(),
+        disable=not several or progress.without_bars(),
     ) as bar:
         for planned in plan:
             task = planned.task

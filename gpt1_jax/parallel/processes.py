@@ -51,13 +51,13 @@ def initialize_processes(mode: str, waits: Waits) -> None:
     Args:
       mode: "auto" joins if a launcher has started several processes, or if the
         variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say so;
-        "on" refuses to run where neither is found; "off" never joins.
+        "on" does not ask, but joins or fails; "off" never joins.
       waits: ends the process with one line and exit code 75 when joining takes longer.
 
     Raises:
       ValueError: if variables or launcher do not tell who is there.
     """
-    if count_processes(mode) > 1:
+    if mode == "on" or count_processes(mode) > 1:
         named = _named_processes()
         address = named.get("coordinator_address", "the address the launcher gave")
         late = (
@@ -71,10 +71,13 @@ def initialize_processes(mode: str, waits: Waits) -> None:
 
 
 def count_processes(mode: str) -> int:
-    """How many processes `initialize_processes` finds; 1 if none but this one.
+    """How many processes there are to join, this one included.
+
+    Args:
+      mode: as for `initialize_processes`; "off" does not ask.
 
     Raises:
-      ValueError: as `initialize_processes` does.
+      ValueError: if variables or launcher do not tell who is there.
     """
     if mode == "off":
         return 1
@@ -83,11 +86,6 @@ def count_processes(mode: str) -> int:
         raise ValueError(
             "JAX_COORDINATOR_ADDRESS is set, but neither JAX_NUM_PROCESSES with "
             f"JAX_PROCESS_ID nor a launcher says who is there; set both. {_ALONE}"
-        )
-    if count is None and mode == "on":
-        raise ValueError(
-            "--distributed=on, but JAX finds no launcher of several processes (TPU "
-            f"pod, SLURM, Open MPI, Kubernetes); set {', '.join(_OWN_VARIABLES)}."
         )
     return count or 1
 
@@ -120,21 +118,26 @@ def _count_in_cluster() -> int | None:
     JAX has no public way to ask but `initialize`. That would join a process that is
     alone too, and leave it one GPU of its machine where a launcher has numbered it.
     """
-    from jax._src.clusters import ClusterEnv
-
     try:
+        from jax._src.clusters import ClusterEnv
+
         # Given an address, a number and devices, it neither seeks nor awaits them.
         _, count, _, _ = ClusterEnv.auto_detect_unset_distributed_params(
             "given", None, 0, [0], None, None
         )
+        return count
     except OSError as error:  # TPU chips, but no metadata server: not a cloud machine
-        warnings.warn(f"Running alone: JAX asked who is there ({error}).", stacklevel=2)
-        return None
+        problem = f"no metadata server to ask ({error})"
+    except (ImportError, AttributeError, TypeError) as error:
+        problem = f"a version of JAX that cannot be asked ({error})"
     except Exception as error:
         raise ValueError(
             f"JAX finds a launcher, but not its processes: {error}. {_ALONE}"
         ) from error
-    return count
+    warnings.warn(
+        f"Running alone: {problem}. To join others, use --distributed=on.", stacklevel=2
+    )
+    return None
 
 
 def _check_port(address: str) -> None:
@@ -162,7 +165,8 @@ def _join(named: dict[str, Any], waits: Waits) -> None:
         jax.distributed.initialize(**named, **limits)
     except Exception as error:
         raise ValueError(
-            f"Joining the other processes failed: {error!r}. {_ALONE}"
+            f"Joining the other processes failed: {error!r}. Without a launcher that "
+            f"JAX knows, set {', '.join(_OWN_VARIABLES)}; {_ALONE}"
         ) from error
 
 

@@ -8,8 +8,9 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-import jax
 from jax.experimental import multihost_utils
+
+from gpt1_jax.parallel.processes import is_joined
 
 # A JAX function in which Python ignores exceptions, KeyboardInterrupt included.
 _GARBAGE_CALLBACK = "_xla_gc_callback"
@@ -56,7 +57,7 @@ class StopSignal:
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
         """Within this block signals are requests."""
-        self._deferring, self._joint = True, jax.process_count() > 1
+        self._deferring, self._joint = True, is_joined()
         try:
             yield
         finally:

@@ -95,6 +95,17 @@ def test_an_older_folder_keeps_its_ways_and_says_so():
     assert config_lib.adopt_older(given, values()) == (given, [])
 
 
+def test_how_long_to_wait_is_for_whoever_runs_the_program():
+    """Not for the folder, whether it names the waits or is older than they are."""
+    given = config_lib.load(values(distributed__stuck_minutes=5.0))
+    older = values()
+    del older["distributed"]
+    assert config_lib.adopt_older(given, older) == (given, [])
+    reset = config_lib.without_local(given.to_dict())
+    assert reset["distributed"] == values()["distributed"]
+    assert reset["seed"] == given.seed
+
+
 def test_flatten_and_unflatten_are_inverse():
     tree = {"a": 1, "b": {"c": (1, 2), "d": {"e": None}}}
     assert saved.flatten(tree) == {"a": 1, "b.c": (1, 2), "b.d.e": None}

@@ -38,6 +38,8 @@ def test_the_default_is_the_recipe_of_the_paper():
 @pytest.mark.parametrize(
     ("overrides", "parts"),
     [
+        ({"distributed__heartbeat_seconds": 5}, ["heartbeat_seconds=5", "at least 10"]),
+        ({"distributed__stuck_minutes": -1.0}, ["stuck_minutes=-1.0"]),
         ({"model__embed_dim": 100, "model__num_heads": 12}, ["embed_dim=100", "108"]),
         ({"model__num_layers": 0}, ["num_layers=0", "positive"]),
         ({"model__max_seq_len": 1}, ["max_seq_len=1", "at least 2"]),

@@ -1,5 +1,6 @@
 """Which processes join, what they say when they cannot, which rows are theirs."""
 
+import contextlib
 import http.server
 import os
 import socket
@@ -142,9 +143,26 @@ def test_variables_that_name_no_process_are_refused(
     assert count_processes("off") == 1
 
 
-def test_on_refuses_to_be_alone(joined):
-    with pytest.raises(ValueError, match=r"finds no launcher.*JAX_PROCESS_ID"):
+def test_on_joins_without_asking_or_fails(joined, monkeypatch):
+    monkeypatch.setattr(processes, "_count_in_cluster", lambda: 1)
+    initialize_processes("on", Waits())
+    assert len(joined) == 1
+    monkeypatch.undo()
+    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+    monkeypatch.setattr(processes, "Watchdog", lambda *_: contextlib.nullcontext())
+
+    def initialize(**_):
+        raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(ValueError, match=r"address should be.*set JAX_COORD.*=off"):
         initialize_processes("on", Waits())
+
+
+def test_a_version_of_jax_that_cannot_be_asked_is_told(joined, monkeypatch):
+    monkeypatch.setattr("jax._src.clusters.ClusterEnv", None)
+    with pytest.warns(UserWarning, match=r"Running alone: a version.*--distributed=on"):
+        assert count_processes("auto") == 1
 
 
 def test_a_launcher_that_cannot_be_asked_is_refused(joined, monkeypatch):

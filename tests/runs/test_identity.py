@@ -21,6 +21,7 @@ def test_changed_keys_name_what_makes_another_run():
         model__remat=True,
         model__layer_loop="scan",
         data__num_workers=1,
+        distributed__heartbeat_seconds=30,
     )
     assert not changed_keys(saved, free.to_dict())
     other = paper(optimizer__learning_rate=1e-3, model__num_layers=2, seed=7)
