@@ -76,18 +76,20 @@ def kill_in_a_save(checkpoints, first_step):
     return meanwhile
 
 
-def in_two_processes(run, codes=(0, 0), **second):
+def in_two_processes(run, codes=(0, 0), flags=(), **second):
     """`run(*flags, env=..)` twice at once, joined by gloo: outputs.
 
     Args:
       run: starts one process.
       codes: which exit codes to expect.
-      second: more arguments for the second process.
+      flags: more flags for the second process.
+      second: more arguments for it.
     """
 
     def start(variables):
-        more = second if variables["JAX_PROCESS_ID"] == "1" else {}
-        return run("--distributed=on", env=variables, **more)
+        if variables["JAX_PROCESS_ID"] == "1":
+            return run("--distributed=on", *flags, env=variables, **second)
+        return run("--distributed=on", env=variables)
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         results = list(pool.map(start, addresses()))
@@ -180,6 +182,21 @@ def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     assert "2 x cpu" in outputs[0] and "step" not in outputs[1]
     states = (saved_state(tmp_path / name, 12) for name in ("alone", "joined"))
     assert_close_states(*states)
+
+
+def test_processes_with_different_values_refuse_before_any_work(run_main, tmp_path):
+    run = functools.partial(run_main, f"--workdir={tmp_path / 'run'}")
+    for output in in_two_processes(run, (1, 1), flags=["--config.seed=3"]):
+        assert "gpt1_jax: error: The processes of this run differ: " in output
+        assert "config.seed is 3 on process 1, 0 on process 0" in output
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_job_for_one_process_refuses_to_be_several():
+    flags = ["--config=configs/predict.py", "--config.init_from=x", "--config.text=y"]
+    code, output = run_program(*flags, env=addresses()[0])
+    assert code == 1
+    assert "job predict is the work of one process, but a launcher has sta" in output
 
 
 @pytest.mark.slow
