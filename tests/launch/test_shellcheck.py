@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 from tiny_run import ROOT
 
-SCRIPTS = sorted((*ROOT.glob("launch/*.sh"), *ROOT.glob("launch/*.sbatch")))
+SCRIPTS = sorted(
+    path
+    for pattern in ("launch/*.sh", "launch/*.sbatch", ".ci/*")
+    for path in ROOT.glob(pattern)
+)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
