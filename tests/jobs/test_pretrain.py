@@ -172,8 +172,9 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
 
 def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkeypatch):
     def gather(text):
-        facts = json.loads(text)
-        return [text, json.dumps({**facts, "the prepared text": "other"})]
+        others = json.loads(text)
+        others |= {name: "other" for name in others if name == "the prepared text"}
+        return [text, json.dumps(others)]
 
     monkeypatch.setattr(agreement, "gather", gather)
     with pytest.raises(ValueError, match=r"the prepared text is 'other' on process 1"):
