@@ -8,7 +8,7 @@ import sys
 import pytest
 from tiny_run import ROOT, as_flags, tiny_overrides
 
-from gpt1_jax.training.signals import EXIT_STOPPED
+from gpt1_jax.parallel.processes import EXIT_AGAIN
 
 WHO = 'echo "$JAX_PROCESS_ID of $JAX_NUM_PROCESSES at $JAX_COORDINATOR_ADDRESS"'
 
@@ -116,7 +116,7 @@ def test_a_run_survives_the_death_of_a_process_and_stops_when_asked(
     code, output = finish(
         process, {"step     60/300": kill_one, "step    110/300": stop_all}
     )
-    assert code == EXIT_STOPPED, output
+    assert code == EXIT_AGAIN, output
     assert "process 1 of 2 ended with 137" in output
     assert "Resuming from the checkpoint of step 50." in output
     assert "stopped by a signal" in output

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from tiny_run import ROOT
 
-from gpt1_jax.training.signals import EXIT_STOPPED
+from gpt1_jax.parallel.processes import EXIT_AGAIN
 
 SKY = ROOT / "launch/sky.yaml"
 
@@ -35,7 +35,7 @@ def test_skypilot_reads_it(tmp_path):
 
 def test_a_stopped_run_is_recovered_and_other_restarts_are_limited(task):
     recovery = task["resources"]["job_recovery"]
-    assert EXIT_STOPPED in recovery["recover_on_exit_codes"]
+    assert EXIT_AGAIN in recovery["recover_on_exit_codes"]
     assert 1 not in recovery["recover_on_exit_codes"], "those have no limit"
     assert recovery["max_restarts_on_errors"] > 0
     assert int(task["envs"]["RESTARTS"]) > 0
