@@ -150,7 +150,8 @@ def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
         return product("MTS,MSK->MTK", probs, values)
 
     def summed(probs: jax.Array, values: jax.Array) -> jax.Array:
-        return jnp.sum(probs[:, 0, :, None] * values, axis=1)[:, None]
+        weighted = probs[:, 0, :, None] * values
+        return jnp.sum(weighted, axis=1, dtype=jnp.float32)[:, None]
 
     probs = probs.astype(values.dtype)
     if probs.shape[1] > 1:

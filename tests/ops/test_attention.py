@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.ops.attention import (
+    Memory,
     attention_probs,
     cached_attention,
     causal_attention,
@@ -215,3 +216,19 @@ def test_cached_attention_ignores_padding_and_what_lies_behind():
         for memory in (dirty, clean)
     )
     np.testing.assert_array_equal(one, other)
+
+
+def test_cached_attention_takes_the_bfloat16_memory_of_accelerators():
+    """`empty_memory` makes it there only; values weighted on a CPU are float32 too."""
+    shape, length = (2, 1, 3, 4), 9
+    query, key, value = (x.astype(jnp.bfloat16) for x in random_qkv(shape=shape))
+    attended = {}
+    for dtype in ("float32", "bfloat16"):
+        memory = Memory(*(jnp.ones((6, length, 4), dtype) for _ in range(2)))
+        arguments = memory, jnp.int32(5), jnp.zeros(2, jnp.int32)
+        attended[dtype], longer = jax.jit(cached_attention)(
+            query, key, value, *arguments
+        )
+        assert longer.keys.dtype == dtype
+    expected = np.asarray(attended["float32"], np.float32)
+    np.testing.assert_allclose(attended["bfloat16"], expected, rtol=2e-2)
