@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 PEER_PACKAGES = ("torch", "transformers")
+COMPILER_PACKAGES = ("libtpu", "jax_cuda12_plugin")
 PAUSE_SECONDS = 0.5  # lets the threads of the last variant stop spinning
 
 _trainer: "Trainer"  # of a variant's own process, set by `_warm_up`
@@ -163,7 +164,8 @@ def describe(script: str, arguments: Sequence[str]) -> dict[str, Any]:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    packages = ("gpt1_jax", "jax", "jaxlib", "flax", *PEER_PACKAGES)
+    packages = ("gpt1_jax", "jax", "jaxlib", "flax")
+    packages += PEER_PACKAGES + COMPILER_PACKAGES
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": {

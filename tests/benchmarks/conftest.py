@@ -1,4 +1,4 @@
-"""Lets tests import the modules of `benchmarks/` and run its scripts."""
+"""Lets tests run the scripts of `benchmarks/`."""
 
 import os
 import subprocess
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
 
 
 @pytest.fixture

@@ -1,0 +1,189 @@
+"""Our programs, compiled for accelerators that are not there.
+
+    pip install -e '.[aot]'
+    python benchmarks/compiled.py --target=v5e-16 [--layers=2] [--output=FILE]
+
+The compilers of TPUs and NVIDIA GPUs run on a CPU and say what a program would be: what
+memory a device needs for it, what devices exchange, and whether they wait for it.
+Nothing is run: the only time that is measured is that of compiling.
+"""
+
+import argparse
+import gzip
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import harness
+import hlo
+from command_line import add_sizes, some_of
+from targets import TARGETS, Target, devices_of, in_place_of, prepare
+
+CASES = ("pretrain-replicated", "finetune", "decode")
+
+
+def compile_case(
+    name: str, flags: argparse.Namespace, target: Target
+) -> dict[str, Any]:
+    """What the compiler makes of one program, or how it fails."""
+    import jax
+    from programs import PROGRAMS
+
+    devices = devices_of(target)
+    start = time.perf_counter()
+    with in_place_of(target):
+        program = PROGRAMS[name](flags, devices)
+    lowered = time.perf_counter()
+    result = {
+        "device": devices[0].device_kind,
+        "devices": program.devices,
+        "batch": program.batch,
+        "accumulation_steps": program.parts,
+        "model_flops_per_device": program.flops / program.devices,
+        "lower_seconds": lowered - start,
+    }
+    try:
+        compiled = program.lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        result["error"] = str(error).partition("\n")[0]
+    result["compile_seconds"] = time.perf_counter() - lowered
+    if "error" not in result:
+        result.update(described(compiled, target))
+        if flags.hlo:
+            path = Path(flags.hlo) / f"{flags.target}_{name}.txt.gz"
+            write_hlo(path, compiled.as_text())
+    return result
+
+
+def described(compiled: Any, target: Target) -> dict[str, Any]:
+    """Memory, operations and collectives of a compiled program, on each device."""
+    stats = compiled.memory_analysis()
+    kinds = ("argument", "output", "alias", "temp", "generated_code")
+    memory = {kind: getattr(stats, f"{kind}_size_in_bytes") for kind in kinds}
+    total = sum(memory.values()) - 2 * memory["alias"]
+    room = target.memory_bytes
+    return {
+        "memory_bytes": memory,  # outputs that are aliased take an argument's place
+        "total_bytes": total,
+        "fits": room and total <= room,
+        # A loop's body is counted once here, however often it runs.
+        "xla_flops": (compiled.cost_analysis() or {}).get("flops"),
+        "collectives": [
+            {**collective._asdict(), "times": times}
+            for collective, times in hlo.collectives(compiled.as_text()).items()
+        ],
+    }
+
+
+def write_hlo(path: Path, text: str) -> None:
+    """Keeps an optimized program."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(gzip.compress(text.encode()))
+
+
+def table(results: Mapping[str, Any]) -> str:
+    """One line for each program."""
+    header = (
+        "program",
+        "batch",
+        "compiles in, s",
+        "arguments, GB",
+        "other outputs",
+        "temporary",
+        "code",
+        "total",
+        "fits",
+        "model TFLOP",
+        "collectives a device takes part in",
+    )
+
+    def cells(name: str, r: Mapping[str, Any]) -> list[str]:
+        parts = r["accumulation_steps"]
+        batch = f"{r['batch']}" + (f" in {parts} parts" if parts > 1 else "")
+        if "error" in r:
+            failed = f"fails after {r['compile_seconds']:.0f}"
+            return [name, batch, failed, *["-"] * 7, r["error"]]
+        memory = r["memory_bytes"]
+        sizes = (
+            memory["argument"],
+            memory["output"] - memory["alias"],
+            memory["temp"],
+            memory["generated_code"],
+            r["total_bytes"],
+        )
+        return [
+            name,
+            batch,
+            f"{r['compile_seconds']:.0f}",
+            *(f"{size / 1e9:.2f}" for size in sizes),
+            {True: "yes", False: "**no**", None: "-"}[r["fits"]],
+            f"{r['model_flops_per_device'] / 1e12:.3g}",
+            summary(r["collectives"]),
+        ]
+
+    return harness.markdown(header, [cells(*item) for item in results.items()])
+
+
+def summary(collectives: Sequence[Mapping[str, Any]]) -> str:
+    """Number and size of each kind of collective, and how much of it overlaps."""
+    by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for collective in collectives:
+        size = collective["times"] * collective["bytes"]
+        found = by_kind[collective["kind"]]
+        found[0] += collective["times"]
+        found[1] += size
+        found[2] += size * collective["overlaps"]
+    return (
+        "; ".join(
+            f"{times} {kind}: {size / 1e6:.1f} MB, {hidden / size:.0%} overlapped"
+            for kind, (times, size, hidden) in sorted(by_kind.items())
+        )
+        or "none"
+    )
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").partition("\n")[0],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="targets:\n"
+        + "\n".join(f"  {name:9} {t.meaning}" for name, t in TARGETS.items()),
+    )
+    parser.add_argument("--target", choices=list(TARGETS), required=True)
+    everything = ",".join(CASES)
+    parser.add_argument(
+        "--cases", type=some_of(CASES), default=everything, help="comma list"
+    )
+    add_sizes(parser)
+    parser.set_defaults(batch=None)  # each case has its own
+    parser.add_argument(
+        "--layer_loop", choices=("unrolled", "scan"), default="unrolled"
+    )
+    parser.add_argument("--hlo", help="folder for the optimized programs")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Compiles case after case, prints the table, writes the JSON file."""
+    flags = parse(arguments)
+    target = TARGETS[flags.target]
+    prepare(target)
+    record = harness.describe("compiled.py", arguments)
+    results = {}
+    for name in flags.cases:
+        print(f"{name} for {target.meaning} ..", file=sys.stderr)
+        results[name] = compile_case(name, flags, target)
+    print(table(results))
+    if flags.output:
+        harness.write_json(flags.output, record, flags, results)
+    if any("error" in result for result in results.values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

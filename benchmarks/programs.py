@@ -1,0 +1,145 @@
+"""This package's programs for devices that may not be there: lowered, never run."""
+
+import argparse
+import copy
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, SingleDeviceSharding
+from recipe import load_config, pretrain_config
+
+from gpt1_jax.config import DEFAULT_SAMPLING, ModelConfig, PretrainConfig
+from gpt1_jax.inference import decoding
+from gpt1_jax.model import costs, heads, language_model
+from gpt1_jax.model.heads import Head
+from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.tasks.batches import Batch
+from gpt1_jax.training.fit import accumulation_steps
+from gpt1_jax.training.optimizer import make_optimizer
+from gpt1_jax.training.state import init_state
+from gpt1_jax.training.steps import jit_step, make_finetune_step, make_pretrain_step
+
+_NUM_SPECIALS = 3
+_SEED = jax.ShapeDtypeStruct((), jnp.uint32)
+
+
+class Program(NamedTuple):
+    """A program of ours, lowered for some devices."""
+
+    lowered: jax.stages.Lowered
+    devices: int  # that it runs on
+    batch: int  # sequences, over all of them
+    parts: int  # that a batch is computed in, one after another
+    flops: float  # of one run by `gpt1_jax.model.costs`, over all devices
+
+
+def pretrain(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
+    """The step of `gpt1_jax.jobs.pretrain`."""
+    config, model = _configured(flags, batch=64, devices=len(devices))
+    mesh = make_mesh(devices)
+    optimizer = make_optimizer(config.optimizer, config.train.num_steps)
+    parts = accumulation_steps(config.train, model, mesh)
+
+    def fresh() -> Any:
+        params = language_model.init_params(model, jax.random.key(0))
+        return init_state(params, optimizer)
+
+    batch_size = config.train.batch_size
+    tokens = _int32(batch_size, flags.seq_len)
+    step = make_pretrain_step(model, optimizer, parts)
+    lowered = _lowered(step, mesh, fresh, tokens)
+    return Program(lowered, mesh.size, batch_size, parts, _flops(model, tokens.size))
+
+
+def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
+    """The step of `gpt1_jax.jobs.finetune`, on texts that leave no padding."""
+    config, model = _configured(flags, batch=32, devices=len(devices))
+    model = dataclasses.replace(model, vocab_size=model.vocab_size + _NUM_SPECIALS)
+    task = load_config("finetune", "sst2")
+    head = Head(
+        num_outputs=2,
+        per_choice=False,
+        dropout=task.head.dropout,
+        extract_token=model.vocab_size - 1,
+    )
+    mesh = make_mesh(devices)
+    optimizer = make_optimizer(config.optimizer, config.train.num_steps)
+    parts = accumulation_steps(config.train, model, mesh)
+
+    def fresh() -> Any:
+        params = heads.init_params(model, head, jax.random.key(0))
+        return init_state(params, optimizer)
+
+    batch_size = config.train.batch_size
+    groups = data_parallelism(mesh) * parts
+    batch = Batch(
+        tokens=_int32(batch_size, 1, flags.seq_len),
+        lengths=_int32(batch_size, 1),
+        targets=jax.ShapeDtypeStruct((batch_size, head.num_outputs), jnp.float32),
+        places=_int32(groups, batch_size // groups * flags.seq_len),
+    )
+    aux_lm_weight = task.head.aux_lm_weight
+    step = make_finetune_step(model, head, optimizer, aux_lm_weight, parts)
+    lowered = _lowered(step, mesh, fresh, batch)
+    flops = _flops(model, batch.tokens.size)
+    return Program(lowered, mesh.size, batch_size, parts, flops)
+
+
+def decode(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
+    """The loop that draws tokens, with the largest cache; on one device, as ever."""
+    config, model = _configured(flags, batch=8, devices=1)
+    rows, room = config.train.batch_size, flags.seq_len
+    sampling = dataclasses.replace(DEFAULT_SAMPLING, max_new_tokens=room)
+    decoder = decoding.Decoder(model, flags.vocab_size, sampling, rows)
+    sharding = SingleDeviceSharding(devices[0])
+
+    def fresh() -> Any:
+        params = language_model.init_params(model, jax.random.key(0))
+        start = decoding._start(model, rows, room // 2, room, 0)
+        return decoding.prepare(model, params), start
+
+    def placed(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    params, state = jax.tree.map(placed, jax.eval_shape(fresh))
+    arguments = decoder._how, params, state, decoder._filters
+    traced = decoding._draw_tokens.trace(*arguments, _int32(rows), _int32())
+    flops = _flops(model, rows) / 3  # forward only; of one token for each row
+    return Program(traced.lower(), 1, rows, 1, flops)
+
+
+PROGRAMS: dict[str, Callable[[argparse.Namespace, Sequence[Any]], Program]] = {
+    "pretrain-replicated": pretrain,
+    "finetune": finetune,
+    "decode": decode,
+}
+
+
+def _configured(
+    flags: argparse.Namespace, batch: int, devices: int
+) -> tuple[PretrainConfig, ModelConfig]:
+    """The paper's configuration in bfloat16, with at least a sequence per device."""
+    flags = copy.copy(flags)
+    flags.batch = flags.batch or max(batch, devices)
+    config = pretrain_config(flags, "bfloat16")
+    jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
+    model = config.model_config(flags.vocab_size)
+    return config, dataclasses.replace(model, layer_loop=flags.layer_loop)
+
+
+def _lowered(
+    step: Any, mesh: Mesh, fresh: Callable[[], Any], batch: Any
+) -> jax.stages.Lowered:
+    state = jax.eval_shape(fresh)
+    return jit_step(step, mesh, state).trace(state, batch, _SEED).lower()
+
+
+def _int32(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.int32)
+
+
+def _flops(model: ModelConfig, num_tokens: int) -> float:
+    return num_tokens * costs.train_flops_per_token(model, model.max_seq_len)

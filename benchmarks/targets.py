@@ -1,0 +1,107 @@
+"""Machines to compile for without having them: topologies of TPUs and GPUs."""
+
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+_GPU_DESCRIPTIONS = Path(__file__).with_name("targets")
+
+
+class Target(NamedTuple):
+    """A machine by the compiler's name of it."""
+
+    compiler: str  # "libtpu", "cuda" or "cpu"
+    topology: str  # chips along each axis of their network
+    memory_bytes: int | None  # of a device, by its data sheet; None: not compared
+    meaning: str
+    options: Mapping[str, Any] = {}
+
+
+# Google names TPUs by chips from v5e on, but v5p by TensorCores, two a chip; for JAX
+# both cores of a v5p chip are one device.
+_WITH_MEGACORE = {"chip_config_name": "megachip_tccontrol"}  # as on Cloud TPU hosts
+TARGETS = {
+    "v5e-1": Target(
+        "libtpu", "v5e:1x1", 16 * 10**9, "1 chip", {"chips_per_host_bounds": (1, 1, 1)}
+    ),
+    "v5e-16": Target("libtpu", "v5e:4x4", 16 * 10**9, "16 chips, 4 hosts"),
+    "v5e-256": Target("libtpu", "v5e:16x16", 16 * 10**9, "256 chips, a whole pod"),
+    "v6e-8": Target("libtpu", "v6e:2x4", 32 * 10**9, "8 chips", _WITH_MEGACORE),
+    "v5p-8": Target(
+        "libtpu", "v5p:2x2x1", 95 * 10**9, "8 cores: 4 chips, 1 host", _WITH_MEGACORE
+    ),
+    "h100x8": Target("cuda", "1x1x8", 80 * 10**9, "8 x H100 SXM, 1 host"),
+    "cpu-8": Target("cpu", "8", None, "8 virtual devices: to try this script"),
+}
+_NEEDS = {
+    "libtpu": ("libtpu", "pip install -e '.[aot]'"),
+    "cuda": (
+        "jax_cuda12_plugin",
+        "pip install --no-deps jax-cuda12-plugin==JAX jax-cuda12-pjrt==JAX "
+        "nvidia-cuda-nvcc-cu12 nvidia-nvjitlink-cu12 nvidia-cuda-runtime-cu12, "
+        "where JAX is the version of jax",
+    ),
+}
+_ENVIRONMENT = {
+    "JAX_PLATFORMS": "cpu",
+    "JAX_ENABLE_COMPILATION_CACHE": "false",
+    # libtpu asks nobody who it is, and takes no chip that may be there.
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+
+
+def prepare(target: Target) -> None:
+    """Readies this process, before it imports JAX; exits if the compiler is missing."""
+    module, install = _NEEDS.get(target.compiler, ("jax", ""))
+    if not importlib.util.find_spec(module):
+        sys.exit(f"compiled.py: {target.meaning} needs the package {module}: {install}")
+    os.environ.update(_ENVIRONMENT)
+    if target.compiler == "cpu":
+        import jax
+
+        jax.config.update("jax_num_cpu_devices", int(target.topology))
+
+
+def devices_of(target: Target) -> list[Any]:
+    """The target's devices, which can be compiled for but hold no arrays."""
+    import jax
+    from jax.experimental import topologies
+
+    if target.compiler == "cpu":
+        return jax.devices()
+    if target.compiler == "libtpu":
+        found = topologies.get_topology_desc(
+            target.topology, platform="tpu", **target.options
+        )
+        return found.devices
+    description = (_GPU_DESCRIPTIONS / "h100_sxm.txtpb").read_text()
+    found = topologies.get_topology_desc(
+        "gpu", platform="cuda", target_config=description, topology=target.topology
+    )
+    return found.devices
+
+
+@contextlib.contextmanager
+def in_place_of(target: Target) -> Iterator[None]:
+    """What the package asks of the machine it runs on is answered for the target."""
+    import jax
+
+    from gpt1_jax.parallel import devices
+
+    if target.memory_bytes is None:
+        yield
+        return
+    backend = {"libtpu": "tpu", "cuda": "gpu"}[target.compiler]
+    with (
+        mock.patch.object(jax, "default_backend", lambda: backend),
+        mock.patch.object(devices, "memory_bytes", lambda: target.memory_bytes),
+    ):
+        yield

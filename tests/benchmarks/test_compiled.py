@@ -1,0 +1,93 @@
+"""The script compiles our programs for machines that are not there."""
+
+import importlib.util
+import json
+
+import compiled
+import pytest
+
+TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=32")
+
+
+def parsed(*flags):
+    return compiled.parse(["--target=cpu-8", *TINY, *flags])
+
+
+def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path):
+    path, programs = tmp_path / "results.json", tmp_path / "hlo"
+    flags = ("--cases=pretrain-replicated,decode", f"--hlo={programs}")
+    printed = run_script(
+        "compiled.py", "--target=cpu-8", *TINY, *flags, f"--output={path}"
+    )
+    record = json.loads(path.read_text())
+    pretrain, decode = record["results"].values()
+    assert record["settings"]["target"] == "cpu-8"
+    assert (pretrain["devices"], pretrain["batch"]) == (8, 64)
+    assert (decode["devices"], decode["collectives"]) == (1, [])
+    gradients = sum(c["bytes"] * c["times"] for c in pretrain["collectives"])
+    num_params = 97 * 64 + 32 * 64 + 12 * 64**2 + 13 * 64
+    twice = 97 * 64  # the embedding's gradient may be two: of lookup and softmax
+    assert 4 * num_params <= gradients < 4 * (num_params + twice) + 100
+    assert pretrain["memory_bytes"]["alias"] > 3 * 4 * num_params, "donated"
+    assert printed.splitlines()[2].startswith("| pretrain-replicated | 64 | ")
+    assert len(list(programs.iterdir())) == 2
+
+
+def test_the_script_compiles_for_a_tpu(run_script, tmp_path):
+    if not importlib.util.find_spec("libtpu"):
+        pytest.skip("libtpu is not installed: pip install -e '.[aot]'")
+    path = tmp_path / "results.json"
+    run_script("compiled.py", "--target=v5e-1", *TINY, "--batch=2", f"--output={path}")
+    results = json.loads(path.read_text())["results"]
+    assert list(results) == list(compiled.CASES)
+    for result in results.values():
+        assert result["device"] == "TPU v5 lite" and result["fits"]
+        assert result["memory_bytes"]["generated_code"] > 0
+        assert result["collectives"] == []
+
+
+FITTING = {
+    "batch": 64,
+    "accumulation_steps": 4,
+    "compile_seconds": 61.7,
+    "model_flops_per_device": 2.47e13,
+    "memory_bytes": {
+        "argument": 2 * 10**9,
+        "output": 2 * 10**9,
+        "alias": 2 * 10**9,
+        "temp": 5 * 10**9,
+        "generated_code": 10**8,
+    },
+    "total_bytes": 7_100_000_000,
+    "fits": True,
+    "collectives": [
+        {"kind": "all-reduce", "bytes": 3 * 10**6, "overlaps": True, "times": 10},
+        {"kind": "all-reduce", "bytes": 10**7, "overlaps": False, "times": 1},
+        {"kind": "all-gather", "bytes": 10**6, "overlaps": True, "times": 2},
+    ],
+}
+
+
+def test_the_table_sums_up_memory_and_collectives():
+    line = compiled.table({"pretrain": FITTING}).splitlines()[2]
+    assert line == (
+        "| pretrain | 64 in 4 parts | 62 | 2.00 | 0.00 | 5.00 | 0.10 | 7.10 | yes | "
+        "24.7 | 2 all-gather: 2.0 MB, 100% overlapped; "
+        "11 all-reduce: 40.0 MB, 75% overlapped |"
+    )
+
+
+def test_a_program_that_does_not_compile_has_its_error_in_the_table():
+    kept = ("batch", "accumulation_steps", "compile_seconds", "model_flops_per_device")
+    failed = {name: FITTING[name] for name in kept} | {"error": "out of memory"}
+    header, _, line = compiled.table({"pretrain": failed}).splitlines()
+    assert line.count("|") == header.count("|")
+    assert "fails after 62" in line and line.endswith("| out of memory |")
+
+
+def test_unknown_targets_and_cases_are_refused(capsys):
+    for flag in ("--target=v5e-3", "--cases=train"):
+        with pytest.raises(SystemExit):
+            parsed(flag)
+        error = capsys.readouterr().err
+        assert flag.partition("=")[2] in error and "choose from" in error

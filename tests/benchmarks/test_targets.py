@@ -1,0 +1,52 @@
+"""Machines to compile for: who stands in for them, and what they need."""
+
+import argparse
+import importlib.util
+
+import jax
+import pytest
+import targets
+from recipe import pretrain_config
+from targets import TARGETS
+
+from gpt1_jax.parallel import devices
+from gpt1_jax.parallel.mesh import make_mesh
+from gpt1_jax.training.fit import accumulation_steps
+
+
+@pytest.mark.parametrize("name, package", [("v5e-1", "libtpu"), ("h100x8", "cuda12")])
+def test_a_missing_compiler_is_named_with_the_way_out(monkeypatch, name, package):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=rf"{package}.*: pip install"):
+        targets.prepare(TARGETS[name])
+
+
+def test_the_package_is_told_the_targets_backend_and_memory():
+    here = jax.default_backend(), devices.memory_bytes()
+    with targets.in_place_of(TARGETS["v6e-8"]):
+        assert jax.default_backend() == "tpu"
+        assert devices.memory_bytes() == 32 * 10**9
+    assert (jax.default_backend(), devices.memory_bytes()) == here
+
+
+def test_a_batch_has_as_many_parts_as_on_the_target():
+    config = pretrain_config(paper_flags(batch=64), "bfloat16")
+    model = config.model_config(40478)
+    parts = {}
+    for name in ("v5e-1", "v6e-8"):
+        with targets.in_place_of(TARGETS[name]):
+            mesh = make_mesh(jax.devices()[:1])
+            parts[name] = accumulation_steps(config.train, model, mesh)
+    assert parts == {"v5e-1": 4, "v6e-8": 2}
+
+
+def paper_flags(**values):
+    sizes = dict(layers=12, embed_dim=768, seq_len=512, vocab_size=40478)
+    return argparse.Namespace(**{**sizes, **values})
+
+
+def test_virtual_devices_answer_for_themselves():
+    here = devices.memory_bytes()
+    with targets.in_place_of(TARGETS["cpu-8"]):
+        assert devices.memory_bytes() == here
+    assert targets.devices_of(TARGETS["cpu-8"]) == jax.devices()
