@@ -34,8 +34,11 @@ def compile_case(
 
     devices = devices_of(target)
     start = time.perf_counter()
-    with in_place_of(target):
-        program = PROGRAMS[name](flags, devices)
+    try:
+        with in_place_of(target):
+            program = PROGRAMS[name](flags, devices)
+    except ValueError as error:  # a batch that cannot be split
+        sys.exit(f"compiled.py: {error}")
     lowered = time.perf_counter()
     result = {
         "device": devices[0].device_kind,
@@ -48,7 +51,9 @@ def compile_case(
     try:
         compiled = program.lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        result["error"] = str(error).partition("\n")[0]
+        message = str(error).partition("\n")[0]
+        fits = False if "RESOURCE_EXHAUSTED" in message else None
+        result.update(error=message, fits=fits)
     result["compile_seconds"] = time.perf_counter() - lowered
     if "error" not in result:
         result.update(described(compiled, target))
@@ -102,10 +107,11 @@ def table(results: Mapping[str, Any]) -> str:
 
     def cells(name: str, r: Mapping[str, Any]) -> list[str]:
         parts = r["accumulation_steps"]
+        fits = {True: "yes", False: "**no**", None: "-"}[r["fits"]]
         batch = f"{r['batch']}" + (f" in {parts} parts" if parts > 1 else "")
         if "error" in r:
             failed = f"fails after {r['compile_seconds']:.0f}"
-            return [name, batch, failed, *["-"] * 7, r["error"]]
+            return [name, batch, failed, *["-"] * 5, fits, "-", r["error"]]
         memory = r["memory_bytes"]
         sizes = (
             memory["argument"],
@@ -119,7 +125,7 @@ def table(results: Mapping[str, Any]) -> str:
             batch,
             f"{r['compile_seconds']:.0f}",
             *(f"{size / 1e9:.2f}" for size in sizes),
-            {True: "yes", False: "**no**", None: "-"}[r["fits"]],
+            fits,
             f"{r['model_flops_per_device'] / 1e12:.3g}",
             summary(r["collectives"]),
         ]
@@ -132,17 +138,15 @@ def summary(collectives: Sequence[Mapping[str, Any]]) -> str:
     by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for collective in collectives:
         size = collective["times"] * collective["bytes"]
-        found = by_kind[collective["kind"]]
-        found[0] += collective["times"]
-        found[1] += size
-        found[2] += size * collective["overlaps"]
-    return (
-        "; ".join(
-            f"{times} {kind}: {size / 1e6:.1f} MB, {hidden / size:.0%} overlapped"
-            for kind, (times, size, hidden) in sorted(by_kind.items())
-        )
-        or "none"
-    )
+        sums = by_kind[collective["kind"]]
+        sums[0] += collective["times"]
+        sums[1] += size
+        sums[2] += size * collective["overlaps"]
+    found = [
+        f"{times} {kind}: {size / 1e6:.1f} MB, {hidden / max(size, 1):.0%} overlap"
+        for kind, (times, size, hidden) in sorted(by_kind.items())
+    ]
+    return "; ".join(found) or "none"
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -15,7 +15,7 @@ from gpt1_jax.config import DEFAULT_SAMPLING, ModelConfig, PretrainConfig
 from gpt1_jax.inference import decoding
 from gpt1_jax.model import costs, heads, language_model
 from gpt1_jax.model.heads import Head
-from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
+from gpt1_jax.parallel.mesh import check_batch_size, data_parallelism, make_mesh
 from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.fit import accumulation_steps
 from gpt1_jax.training.optimizer import make_optimizer
@@ -40,6 +40,7 @@ def pretrain(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
     """The step of `gpt1_jax.jobs.pretrain`."""
     config, model = _configured(flags, batch=64, devices=len(devices))
     mesh = make_mesh(devices)
+    check_batch_size("batch", config.train.batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     parts = accumulation_steps(config.train, model, mesh)
 
@@ -66,6 +67,7 @@ def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
         extract_token=model.vocab_size - 1,
     )
     mesh = make_mesh(devices)
+    check_batch_size("batch", config.train.batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     parts = accumulation_steps(config.train, model, mesh)
 

@@ -33,14 +33,15 @@ def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path)
     assert len(list(programs.iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_the_script_compiles_for_a_tpu(run_script, tmp_path):
     if not importlib.util.find_spec("libtpu"):
         pytest.skip("libtpu is not installed: pip install -e '.[aot]'")
     path = tmp_path / "results.json"
-    run_script("compiled.py", "--target=v5e-1", *TINY, "--batch=2", f"--output={path}")
-    results = json.loads(path.read_text())["results"]
-    assert list(results) == list(compiled.CASES)
-    for result in results.values():
+    cases = "--cases=pretrain-replicated,decode"
+    flags = ("--target=v5e-1", *TINY, cases, "--batch=2", f"--output={path}")
+    run_script("compiled.py", *flags)
+    for result in json.loads(path.read_text())["results"].values():
         assert result["device"] == "TPU v5 lite" and result["fits"]
         assert result["memory_bytes"]["generated_code"] > 0
         assert result["collectives"] == []
@@ -72,17 +73,19 @@ def test_the_table_sums_up_memory_and_collectives():
     line = compiled.table({"pretrain": FITTING}).splitlines()[2]
     assert line == (
         "| pretrain | 64 in 4 parts | 62 | 2.00 | 0.00 | 5.00 | 0.10 | 7.10 | yes | "
-        "24.7 | 2 all-gather: 2.0 MB, 100% overlapped; "
-        "11 all-reduce: 40.0 MB, 75% overlapped |"
+        "24.7 | 2 all-gather: 2.0 MB, 100% overlap; "
+        "11 all-reduce: 40.0 MB, 75% overlap |"
     )
 
 
 def test_a_program_that_does_not_compile_has_its_error_in_the_table():
     kept = ("batch", "accumulation_steps", "compile_seconds", "model_flops_per_device")
-    failed = {name: FITTING[name] for name in kept} | {"error": "out of memory"}
+    error = {"error": "out of memory", "fits": False}
+    failed = {name: FITTING[name] for name in kept} | error
     header, _, line = compiled.table({"pretrain": failed}).splitlines()
     assert line.count("|") == header.count("|")
-    assert "fails after 62" in line and line.endswith("| out of memory |")
+    assert "fails after 62" in line
+    assert line.endswith("| **no** | - | out of memory |")
 
 
 def test_unknown_targets_and_cases_are_refused(capsys):
