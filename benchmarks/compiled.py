@@ -22,7 +22,15 @@ import hlo
 from command_line import add_sizes, some_of
 from targets import TARGETS, Target, devices_of, in_place_of, prepare
 
-CASES = ("pretrain-replicated", "finetune", "decode")
+ALONE = ("pretrain-replicated", "finetune", "decode")  # what one chip can run
+CASES = (
+    "pretrain-replicated",
+    "pretrain-optimizer",  # config.mesh.sharding
+    "pretrain-full",
+    "pretrain-tensor",  # config.mesh.tensor_parallelism=2
+    "finetune",
+    "decode",
+)
 
 
 def compile_case(
@@ -158,10 +166,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         + "\n".join(f"  {name:9} {t.meaning}" for name, t in TARGETS.items()),
     )
     parser.add_argument("--target", choices=list(TARGETS), required=True)
-    everything = ",".join(CASES)
-    parser.add_argument(
-        "--cases", type=some_of(CASES), default=everything, help="comma list"
-    )
+    text = f"comma list of {', '.join(CASES)}; default: what the target can run"
+    parser.add_argument("--cases", type=some_of(CASES), help=text)
     add_sizes(parser)
     parser.set_defaults(batch=None)  # each case has its own
     parser.add_argument(
@@ -169,7 +175,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--hlo", help="folder for the optimized programs")
     parser.add_argument("--output", type=Path, help="JSON file to write")
-    return parser.parse_args(arguments)
+    flags = parser.parse_args(arguments)
+    several = TARGETS[flags.target].num_chips > 1
+    flags.cases = flags.cases or list(CASES if several else ALONE)
+    return flags
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -27,13 +27,14 @@ _INSTRUCTION = re.compile(
 _CALLED = re.compile(
     r"(?:calls|to_apply|body|\w+_computations?)=(?:\{([^}]*)\}|(%?[\w.\-]+))"
 )
-_SHAPE = re.compile(r"\b(?:(pred)|[a-z]+(\d+)\w*)\[([\d,]*)\]")
+_ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 class Collective(NamedTuple):
     """An operation in which devices exchange data."""
 
     kind: str  # "all-reduce", "all-gather", ..
+    shapes: tuple[tuple[int, ...], ...]  # of the arrays that a device gets
     bytes: int  # of its operands or its results on one device, whichever are larger
     overlaps: bool  # whether the device does other work between its start and its end
 
@@ -139,9 +140,11 @@ class _Program:
             fused = self._computations.get(name, [])
             for inner in fused:
                 if found := self._collective(inner, fused):
+                    if not name.startswith("all-reduce-scatter"):
+                        return found
                     # TPU: an all-reduce of which each device keeps a part.
-                    scatters = name.startswith("all-reduce-scatter")
-                    return found._replace(kind="reduce-scatter") if scatters else found
+                    shapes = tuple(shape for shape, _ in _arrays(instruction.type))
+                    return found._replace(kind="reduce-scatter", shapes=shapes)
         return None
 
     def _inside(self, instruction: _Instruction) -> Iterator[_Instruction]:
@@ -169,19 +172,25 @@ class _Program:
 
 def _described(instruction: _Instruction, siblings: list[_Instruction]) -> Collective:
     """What an instruction of one of the kinds exchanges."""
-    types = {sibling.name: sibling.type for sibling in siblings}
-    operands = sum(_num_bytes(types.get(name, "")) for name in instruction.operands)
-    results = _num_bytes(instruction.type)
-    if instruction.op in ("all-gather-start", "collective-permute-start"):
-        results -= operands  # the type names both
     kind = instruction.op.removesuffix("-start")
-    return Collective(kind, max(operands, results), overlaps=False)
+    results = _arrays(instruction.type)
+    if instruction.op in ("all-gather-start", "collective-permute-start"):
+        num = len(instruction.operands)
+        results = results[num : 2 * num]  # behind the operands
+    types = {sibling.name: sibling.type for sibling in siblings}
+    operands = [
+        array for name in instruction.operands for array in _arrays(types.get(name, ""))
+    ]
+    num_bytes = (sum(size for _, size in arrays) for arrays in (operands, results))
+    shapes = tuple(shape for shape, _ in results)
+    return Collective(kind, shapes, max(num_bytes), overlaps=False)
 
 
-def _num_bytes(type_text: str) -> int:
-    """The size of an array or a tuple of arrays; at least a byte an element."""
-    total = 0
-    for is_bool, bits, sizes in _SHAPE.findall(type_text):
-        width = 1 if is_bool else max(8, int(bits)) // 8
-        total += width * math.prod(int(size) for size in sizes.split(",") if size)
-    return total
+def _arrays(type_text: str) -> list[tuple[tuple[int, ...], int]]:
+    """Shape and bytes, at least one an element, of an array or each of a tuple."""
+    found = []
+    for _, bits, sizes in _ARRAY.findall(type_text):
+        shape = tuple(int(size) for size in sizes.split(",") if size)
+        width = max(8, int(bits or 8)) // 8  # "pred" has no bits
+        found.append((shape, width * math.prod(shape)))
+    return found

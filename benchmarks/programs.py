@@ -3,6 +3,7 @@
 import argparse
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,12 +16,23 @@ from gpt1_jax.config import DEFAULT_SAMPLING, ModelConfig, PretrainConfig
 from gpt1_jax.inference import decoding
 from gpt1_jax.model import costs, heads, language_model
 from gpt1_jax.model.heads import Head
-from gpt1_jax.parallel.mesh import check_batch_size, data_parallelism, make_mesh
+from gpt1_jax.parallel.mesh import (
+    check_batch_size,
+    check_tensor_parallelism,
+    data_parallelism,
+    make_mesh,
+)
 from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.fit import accumulation_steps
 from gpt1_jax.training.optimizer import make_optimizer
-from gpt1_jax.training.state import init_state
-from gpt1_jax.training.steps import jit_step, make_finetune_step, make_pretrain_step
+from gpt1_jax.training.start import state_shapes
+from gpt1_jax.training.state import TrainState, init_state
+from gpt1_jax.training.steps import (
+    Step,
+    jit_step,
+    make_finetune_step,
+    make_pretrain_step,
+)
 
 _NUM_SPECIALS = 3
 _SEED = jax.ShapeDtypeStruct((), jnp.uint32)
@@ -36,22 +48,23 @@ class Program(NamedTuple):
     flops: float  # of one run by `gpt1_jax.model.costs`, over all devices
 
 
-def pretrain(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
-    """The step of `gpt1_jax.jobs.pretrain`."""
+def pretrain(
+    flags: argparse.Namespace,
+    devices: Sequence[Any],
+    sharding: str = "replicated",
+    tensor_parallelism: int = 1,
+) -> Program:
+    """The step of `gpt1_jax.jobs.pretrain`, as `config.mesh` splits it."""
     config, model = _configured(flags, batch=64, devices=len(devices))
-    mesh = make_mesh(devices)
-    check_batch_size("batch", config.train.batch_size, mesh)
+    mesh = make_mesh(sharding, tensor_parallelism, devices)
+    check_tensor_parallelism(mesh, model.num_heads, model.mlp_dim)
+    batch_size = config.train.batch_size
+    check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     parts = accumulation_steps(config.train, model, mesh)
-
-    def fresh() -> Any:
-        params = language_model.init_params(model, jax.random.key(0))
-        return init_state(params, optimizer)
-
-    batch_size = config.train.batch_size
+    step = make_pretrain_step(model, optimizer, parts, mesh)
     tokens = _int32(batch_size, flags.seq_len)
-    step = make_pretrain_step(model, optimizer, parts)
-    lowered = _lowered(step, mesh, fresh, tokens)
+    lowered = _lowered(step, mesh, state_shapes(model, optimizer), tokens)
     return Program(lowered, mesh.size, batch_size, parts, _flops(model, tokens.size))
 
 
@@ -66,8 +79,9 @@ def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
         dropout=task.head.dropout,
         extract_token=model.vocab_size - 1,
     )
-    mesh = make_mesh(devices)
-    check_batch_size("batch", config.train.batch_size, mesh)
+    mesh = make_mesh(devices=devices)
+    batch_size = config.train.batch_size
+    check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     parts = accumulation_steps(config.train, model, mesh)
 
@@ -75,7 +89,6 @@ def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
         params = heads.init_params(model, head, jax.random.key(0))
         return init_state(params, optimizer)
 
-    batch_size = config.train.batch_size
     groups = data_parallelism(mesh) * parts
     batch = Batch(
         tokens=_int32(batch_size, 1, flags.seq_len),
@@ -84,8 +97,8 @@ def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
         places=_int32(groups, batch_size // groups * flags.seq_len),
     )
     aux_lm_weight = task.head.aux_lm_weight
-    step = make_finetune_step(model, head, optimizer, aux_lm_weight, parts)
-    lowered = _lowered(step, mesh, fresh, batch)
+    step = make_finetune_step(model, head, optimizer, aux_lm_weight, parts, mesh)
+    lowered = _lowered(step, mesh, jax.eval_shape(fresh), batch)
     flops = _flops(model, batch.tokens.size)
     return Program(lowered, mesh.size, batch_size, parts, flops)
 
@@ -115,6 +128,9 @@ def decode(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
 
 PROGRAMS: dict[str, Callable[[argparse.Namespace, Sequence[Any]], Program]] = {
     "pretrain-replicated": pretrain,
+    "pretrain-optimizer": functools.partial(pretrain, sharding="optimizer"),
+    "pretrain-full": functools.partial(pretrain, sharding="full"),
+    "pretrain-tensor": functools.partial(pretrain, tensor_parallelism=2),
     "finetune": finetune,
     "decode": decode,
 }
@@ -133,9 +149,8 @@ def _configured(
 
 
 def _lowered(
-    step: Any, mesh: Mesh, fresh: Callable[[], Any], batch: Any
+    step: Step, mesh: Mesh, state: TrainState, batch: Any
 ) -> jax.stages.Lowered:
-    state = jax.eval_shape(fresh)
     return jit_step(step, mesh, state).trace(state, batch, _SEED).lower()
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,11 @@ class Target(NamedTuple):
     memory_bytes: int | None  # of a device, by its data sheet; None: not compared
     meaning: str
     options: Mapping[str, Any] = {}
+
+    @property
+    def num_chips(self) -> int:
+        sizes = self.topology.rpartition(":")[2].split("x")
+        return math.prod(int(size) for size in sizes)
 
 
 # Google names TPUs by chips from v5e on, but v5p by TensorCores, two a chip; for JAX

@@ -89,8 +89,8 @@ ENTRY %main (x: f32[8], y: f32[8], z: f32[64]) -> f32[64] {
 
 def test_collectives_of_a_tpu_overlap_where_products_are_fused_into_them():
     assert collectives(ON_A_TPU) == {
-        Collective("all-gather", 16 * 256 * 4, overlaps=True): 3,
-        Collective("reduce-scatter", 16 * 256 * 2, overlaps=False): 1,
+        Collective("all-gather", ((16, 256),), 16 * 256 * 4, overlaps=True): 3,
+        Collective("reduce-scatter", ((2, 256),), 16 * 256 * 2, overlaps=False): 1,
     }
 
 
@@ -98,13 +98,15 @@ def test_collectives_of_a_tpu_without_work_until_their_end_do_not_overlap():
     product = "%y = f32[2,256]{1,0} fusion(%x, %x), kind=kOutput, calls=%product"
     assert product in ON_A_TPU
     found = collectives(ON_A_TPU.replace(product, "%y = f32[2,256]{1,0} copy(%x)"))
-    assert found[Collective("all-gather", 16 * 256 * 4, overlaps=False)] == 3
+    assert (
+        found[Collective("all-gather", ((16, 256),), 16 * 256 * 4, overlaps=False)] == 3
+    )
 
 
 def test_collectives_of_a_gpu_overlap_with_what_is_between_start_and_done():
     assert collectives(ON_A_GPU) == {
-        Collective("reduce-scatter", 64 * 4, overlaps=False): 1,
-        Collective("all-gather", 64 * 4, overlaps=True): 1,
+        Collective("reduce-scatter", ((8,),), 64 * 4, overlaps=False): 1,
+        Collective("all-gather", ((64,),), 64 * 4, overlaps=True): 1,
     }
 
 
@@ -136,4 +138,6 @@ def test_collectives_add_up_a_gradient_once():
     )
     shapes = jnp.ones((24, 40)), jnp.ones((16, 24))
     text = compiled.lower(*shapes).compile().as_text()
-    assert collectives(text) == {Collective("all-reduce", 24 * 40 * 4, False): 1}
+    [found] = collectives(text).elements()
+    assert (found.kind, found.bytes) == ("all-reduce", 24 * 40 * 4)
+    assert sorted(found.shapes[0]) == [24, 40]

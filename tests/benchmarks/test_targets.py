@@ -35,7 +35,7 @@ def test_a_batch_has_as_many_parts_as_on_the_target():
     parts = {}
     for name in ("v5e-1", "v6e-8"):
         with targets.in_place_of(TARGETS[name]):
-            mesh = make_mesh(jax.devices()[:1])
+            mesh = make_mesh(devices=jax.devices()[:1])
             parts[name] = accumulation_steps(config.train, model, mesh)
     assert parts == {"v5e-1": 4, "v6e-8": 2}
 
