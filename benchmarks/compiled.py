@@ -191,9 +191,9 @@ def main(arguments: Sequence[str]) -> None:
     for name in flags.cases:
         print(f"{name} for {target.meaning} ..", file=sys.stderr)
         results[name] = compile_case(name, flags, target)
+        if flags.output:  # each time: a compiler takes minutes, and may crash
+            harness.write_json(flags.output, record, flags, results)
     print(table(results))
-    if flags.output:
-        harness.write_json(flags.output, record, flags, results)
     if any("error" in result for result in results.values()):
         sys.exit(1)
 
