@@ -50,6 +50,7 @@ FITTING = {
     "batch": 64,
     "accumulation_steps": 4,
     "compile_seconds": 61.7,
+    "compile_cpu_seconds": 100.2,
     "model_flops_per_device": 2.47e13,
     "memory_bytes": {
         "argument": 2 * 10**9,
@@ -71,19 +72,17 @@ FITTING = {
 def test_the_table_sums_up_memory_and_collectives():
     line = compiled.table({"pretrain": FITTING}).splitlines()[2]
     assert line == (
-        "| pretrain | 64 in 4 parts | 62 | 2.00 | 0.00 | 5.00 | 0.10 | 7.10 | yes | "
-        "24.7 | 2 all-gather: 2.0 MB, 100% overlap; "
+        "| pretrain | 64 in 4 parts | 62 | 100 | 2.00 | 0.00 | 5.00 | 0.10 | 7.10 "
+        "| yes | 24.7 | 2 all-gather: 2.0 MB, 100% overlap; "
         "11 all-reduce: 40.0 MB, 75% overlap |"
     )
 
 
 def test_a_program_that_does_not_compile_has_its_error_in_the_table():
-    kept = ("batch", "accumulation_steps", "compile_seconds", "model_flops_per_device")
-    error = {"error": "out of memory", "fits": False}
-    failed = {name: FITTING[name] for name in kept} | error
+    failed = {**FITTING, "error": "out of memory", "fits": False}
+    del failed["memory_bytes"], failed["total_bytes"], failed["collectives"]
     header, _, line = compiled.table({"pretrain": failed}).splitlines()
     assert line.count("|") == header.count("|")
-    assert "fails after 62" in line
     assert line.endswith("| **no** | - | out of memory |")
 
 
