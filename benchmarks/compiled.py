@@ -92,7 +92,13 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
         # A loop's body is counted once here, however often it runs.
         "xla_flops": (compiled.cost_analysis() or {}).get("flops"),
         "collectives": [
-            {**collective._asdict(), "times": times}
+            {
+                "kind": collective.kind,
+                "arrays": len(collective.shapes),
+                "bytes": collective.bytes,
+                "overlaps": collective.overlaps,
+                "times": times,
+            }
             for collective, times in hlo.collectives(compiled.as_text()).items()
         ],
     }
