@@ -174,9 +174,9 @@ def _described(instruction: _Instruction, siblings: list[_Instruction]) -> Colle
     """What an instruction of one of the kinds exchanges."""
     kind = instruction.op.removesuffix("-start")
     results = _arrays(instruction.type)
-    if instruction.op in ("all-gather-start", "collective-permute-start"):
-        num = len(instruction.operands)
-        results = results[num : 2 * num]  # behind the operands
+    num = len(instruction.operands)
+    if kind != instruction.op and len(results) > num:
+        results = results[num : 2 * num]  # most starts name their operands before
     types = {sibling.name: sibling.type for sibling in siblings}
     operands = [
         array for name in instruction.operands for array in _arrays(types.get(name, ""))

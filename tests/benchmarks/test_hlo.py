@@ -76,6 +76,10 @@ ON_A_GPU = """
 }
 
 ENTRY %main (x: f32[8], y: f32[8], z: f32[64]) -> f32[64] {
+  %first = (f32[64]{0}, f32[8]{0}) reduce-scatter-start(%z), channel_id=3
+  %last = f32[8]{0} reduce-scatter-done(%first)
+  %sum = f32[64]{0} all-reduce-start(%z), channel_id=4, to_apply=%add
+  %total = f32[64]{0} all-reduce-done(%sum)
   %x = f32[8]{0} parameter(0)
   %y = f32[8]{0} parameter(1)
   %z = f32[64]{0} parameter(2)
@@ -105,7 +109,8 @@ def test_collectives_of_a_tpu_without_work_until_their_end_do_not_overlap():
 
 def test_collectives_of_a_gpu_overlap_with_what_is_between_start_and_done():
     assert collectives(ON_A_GPU) == {
-        Collective("reduce-scatter", ((8,),), 64 * 4, overlaps=False): 1,
+        Collective("reduce-scatter", ((8,),), 64 * 4, overlaps=False): 2,
+        Collective("all-reduce", ((64,),), 64 * 4, overlaps=False): 1,
         Collective("all-gather", ((64,),), 64 * 4, overlaps=True): 1,
     }
 
