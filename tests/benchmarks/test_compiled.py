@@ -13,6 +13,7 @@ def parsed(*flags):
     return compiled.parse(["--target=cpu-8", *TINY, *flags])
 
 
+@pytest.mark.slow
 def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path):
     path, programs = tmp_path / "results.json", tmp_path / "hlo"
     flags = ("--cases=pretrain-replicated,decode", f"--hlo={programs}")
