@@ -22,7 +22,7 @@ from ml_collections import config_dict
 TOPOLOGIES = {  # how their devices share the paper's 64 sequences: config.mesh
     "paper_h200": dict(),
     "paper_h100x8": dict(sharding="optimizer"),
-    "paper_v5e_16": dict(sharding="optimizer"),
+    "paper_v5e_16": dict(),
     "paper_v5e_256": dict(tensor_parallelism=4),  # a quarter of a sequence each
 }
 PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "small", "quickstart")

@@ -175,6 +175,12 @@ def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny, on_one_d
     positions = hidden[0] * hidden[1]
     softmax = [shape for shape in sums if shape[:1] == (positions,)]
     assert sorted(softmax) == [(64,), (64,), (64, 1), (64, model.embed_dim)]
+    kinds = Counter(kind for kind, _ in found)
+    # Embeddings are gathered by the columns that each holds, and the output matrix is
+    # turned from columns to rows. The parts of queries, keys and values lie side by
+    # side in one kernel, as released, so those that fall to another device move there.
+    assert (kinds["all-gather"], kinds["collective-permute"]) == (2, 2)
+    assert kinds["all-to-all"] == 2 + 4
     largest = max(np.prod(shape, dtype=int) for _, got in found for shape in got)
     assert largest < positions * model.vocab_size, "logits stay where they are"
 
