@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import os
+import signal
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ os.environ.setdefault(
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
 )
+# Shells have jobs in the background ignore Ctrl-C, and their children inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # For the processes that tests start as well.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
