@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 # Before JAX is imported. A CPU with few cores would otherwise have too few threads
@@ -17,11 +18,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Compiling takes most of the time of the tests. Like this XLA takes a fraction of it:
 # it fuses and partitions as ever, but generates code without LLVM's optimisations.
 # `XLA_FLAGS= pytest` compiles as in use.
-os.environ.setdefault(
-    "XLA_FLAGS",
+_FAST = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
-    "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1",
+    "--xla_cpu_parallel_codegen_split_count=1"
 )
+if int(metadata.version("jaxlib").split(".")[1]) < 11:  # later ones do not know it
+    _FAST += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", _FAST)
 # Shells have jobs in the background ignore Ctrl-C, and their children inherit it.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # For the processes that tests start as well.
