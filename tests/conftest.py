@@ -18,15 +18,14 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Compiling takes most of the time of the tests. Like this XLA takes a fraction of it:
 # it fuses and partitions as ever, but generates code without LLVM's optimisations.
 # `XLA_FLAGS= pytest` compiles as in use.
-_FAST = (
+os.environ.setdefault(
+    "XLA_FLAGS",
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1"
+    # Unknown to later ones, which end the program over it.
+    + " --xla_cpu_use_fusion_emitters=false"
+    * (int(metadata.version("jaxlib").split(".")[1]) < 11),
 )
-if int(metadata.version("jaxlib").split(".")[1]) < 11:  # later ones do not know it
-    _FAST += " --xla_cpu_use_fusion_emitters=false"
-os.environ.setdefault("XLA_FLAGS", _FAST)
-# Shells have jobs in the background ignore Ctrl-C, and their children inherit it.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 # For the processes that tests start as well.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
@@ -46,6 +45,8 @@ jax.config.update("jax_num_cpu_devices", 8)
 
 def pytest_configure(config: pytest.Config) -> None:
     """Keeps compiled programs in one folder, for both workers and for reruns."""
+    # Shells have jobs in the background ignore Ctrl-C, and their children inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
     # The name of a program leaves out how `row_major` splits its argument.
     digest = hashlib.sha256(Path(products.__file__).read_bytes()).hexdigest()
