@@ -15,6 +15,7 @@ from gpt1_jax.model import transformer
 from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.transformer import Transformer
 from gpt1_jax.ops import losses
+from gpt1_jax.ops.products import einsum
 
 Params = dict[str, Any]  # nested, of float32 arrays
 
@@ -95,7 +96,7 @@ def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax
 def logits(model: ModelConfig, output: Output) -> jax.Array:
     """The scores whose softmax is P(u) (eq. 2): [N, T, rows] float32."""
     operands = (x.astype(model.dtype) for x in output)
-    return jnp.einsum("NTD,VD->NTV", *operands, preferred_element_type=jnp.float32)
+    return einsum("NTD,VD->NTV", *operands)
 
 
 def next_token_loss(

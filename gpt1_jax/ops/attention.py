@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.ops.dropout import Noise, dropout, keep_mask, keep_scale, site_words
-from gpt1_jax.ops.products import product, row_major, transposed_product
+from gpt1_jax.ops.products import einsum, product, row_major, transposed_product
 
 MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released code)
 BLOCK_SIZE = 128  # positions computed together
@@ -25,9 +25,7 @@ def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
       [N, H, T, T] float32; row t is how much each token is attended to from token t.
     """
     seq_len, head_dim = query.shape[1], query.shape[-1]
-    scores = jnp.einsum(
-        "NTHK,NSHK->NHTS", query, key, preferred_element_type=jnp.float32
-    ) / math.sqrt(head_dim)
+    scores = einsum("NTHK,NSHK->NHTS", query, key) / math.sqrt(head_dim)
     causal = jnp.tril(jnp.ones((seq_len, seq_len), bool))
     scores = jnp.where(causal, scores, MASKED_SCORE)  # [N, H, T, S]
     return jax.nn.softmax(scores, axis=-1)
@@ -43,12 +41,8 @@ def plain_causal_attention(
 ) -> jax.Array:
     """The formula of `causal_attention`; its autodiff keeps [T, T] arrays."""
     probs = dropout(attention_probs(query, key), dropout_rate, noise, site)
-    return jnp.einsum(
-        "NHTS,NSHK->NTHK",
-        probs.astype(value.dtype),
-        value,
-        preferred_element_type=jnp.float32,
-    ).astype(value.dtype)
+    attended = einsum("NHTS,NSHK->NTHK", probs.astype(value.dtype), value)
+    return attended.astype(value.dtype)
 
 
 def causal_attention(

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.ops.products import product, transposed_product
+from gpt1_jax.ops.products import einsum, product, transposed_product
 
 ROW_MULTIPLE = 128  # matrix units compute this many softmax rows at a time
 
@@ -22,7 +22,7 @@ def plain_next_token_nll(
 ) -> jax.Array:
     """The formula of `next_token_nll`; its autodiff keeps the logits."""
     operands = hidden.astype(dtype), unembedding.astype(dtype)
-    scores = jnp.einsum("NTD,VD->NTV", *operands, preferred_element_type=jnp.float32)
+    scores = einsum("NTD,VD->NTV", *operands)
     labels = jnp.roll(tokens, -1, axis=1)[..., None]
     nll = -jnp.take_along_axis(jax.nn.log_softmax(scores), labels, axis=-1)
     return nll[..., 0].at[:, -1].set(0.0)

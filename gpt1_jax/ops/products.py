@@ -9,11 +9,17 @@ from jax.experimental.custom_partitioning import custom_partitioning
 from jax.experimental.layout import Layout, with_layout_constraint
 
 
+def einsum(equation: str, left: jax.Array, right: jax.Array) -> jax.Array:
+    """`jnp.einsum` with float32 sums and result."""
+    if jax.__version_info__ < (0, 9) and jax.default_backend() == "cpu":
+        # XLA's CPU backend had no such product of bfloat16; copies are exact.
+        left, right = left.astype(jnp.float32), right.astype(jnp.float32)
+    return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
+
+
 def plain_matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array:
     """The formula of `matmul`; its autodiff multiplies float32 gradients."""
-    return jnp.dot(
-        x.astype(dtype), kernel.astype(dtype), preferred_element_type=jnp.float32
-    )
+    return einsum("...i,io->...o", x.astype(dtype), kernel.astype(dtype))
 
 
 class Transposed(NamedTuple):
@@ -61,7 +67,7 @@ def product(equation: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """
 
     def unrounded(left: jax.Array, right: jax.Array) -> jax.Array:
-        return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
+        return einsum(equation, left, right)
 
     def rounded(left: jax.Array, right: jax.Array) -> jax.Array:
         return jnp.einsum(equation, left, right).astype(jnp.float32)
@@ -77,14 +83,10 @@ def transposed_product(left: jax.Array, right: jax.Array) -> jax.Array:
 
     def copied(left: jax.Array, right: jax.Array) -> jax.Array:
         left = row_major(left.swapaxes(-1, -2))
-        return jnp.einsum(
-            "...in,...no->...io", left, right, preferred_element_type=jnp.float32
-        )
+        return einsum("...in,...no->...io", left, right)
 
     def direct(left: jax.Array, right: jax.Array) -> jax.Array:
-        return jnp.einsum(
-            "...ni,...no->...io", left, right, preferred_element_type=jnp.float32
-        )
+        return einsum("...ni,...no->...io", left, right)
 
     # XLA's CPU backend is slow when it sums over the rows of both operands: copying
     # the transpose pays, except for a pair of float32 matrices.

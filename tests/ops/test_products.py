@@ -1,5 +1,7 @@
 """Products: what is rounded and what is not, and how their operands are stored."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ from collectives import collectives
 
 from gpt1_jax.ops.products import (
     Transposed,
+    einsum,
     matmul,
     plain_matmul,
     product,
@@ -141,3 +144,15 @@ def test_wait_for_gradient_changes_no_value():
     (same, same_grad) = jax.jit(wait_for_gradient)(residuals, grad)
     np.testing.assert_array_equal(same["x"], residuals["x"])
     np.testing.assert_array_equal(same_grad, grad)
+
+
+def test_einsum_is_the_same_where_a_cpu_lacks_the_product(monkeypatch):
+    """Of bfloat16 into float32, before JAX 0.9."""
+    left, right = jax.random.normal(jax.random.key(0), (2, 8, 64), jnp.bfloat16)
+    expected = einsum("ab,cb->ac", left, right)
+    monkeypatch.setattr(jax, "__version_info__", (0, 7, 2))
+    program = jax.make_jaxpr(functools.partial(einsum, "ab,cb->ac"))(left, right)
+    assert "preferred_element_type=float32" in str(program)
+    assert "convert_element_type[new_dtype=float32" in str(program)
+    actual = einsum("ab,cb->ac", left, right)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
