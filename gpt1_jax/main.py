@@ -134,6 +134,8 @@ def _warn_plainly() -> None:
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(Formatter("%(levelname)s: %(message)s"))
     handler.setStream(DummyTqdmFile(sys.stderr))
+    # About workers that are processes, with an old JAX; ours are threads.
+    handler.addFilter(lambda record: "Grain multiprocess" not in record.getMessage())
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -63,7 +63,8 @@ class Corpus:
     dtype: str
     train: Split
     valid: Split
-    contents: str = ""  # digest of the checksums of its shards
+    # Digest of the checksums of its shards, which earlier versions did not write.
+    contents: str = dataclasses.field(default="", compare=False)
     warnings: tuple[str, ...] = ()  # about its text, shown whenever it is opened
     verification: "Verification | None" = dataclasses.field(
         default=None, compare=False, repr=False
@@ -92,7 +93,7 @@ def load(directory: Path) -> Corpus:
             for index, tokens in enumerate(record[name].shards):
                 _check_size(shard_path(directory, name, index), tokens * itemsize)
         record["warnings"] = tuple(record.get("warnings", ()))
-        contents = _digest(checksums)
+        contents = _digest(checksums) if checksums else ""
         corpus = Corpus(directory, directory.name, contents=contents, **record)
     except (KeyError, TypeError, AttributeError) as error:
         path = directory / _RECORD_FILE
