@@ -117,7 +117,7 @@ def build_jax(
     )
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     mesh = make_mesh()
-    step = make_finetune_step(model, head, optimizer, aux_lm_weight)
+    step = make_finetune_step(model, head, optimizer, aux_lm_weight, mesh=mesh)
 
     def fresh() -> Any:
         params = heads.init_params(model, head, jax.random.key(config.seed))

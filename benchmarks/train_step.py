@@ -86,7 +86,7 @@ def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trai
 
     shapes = jax.eval_shape(fresh)
     state = jax.jit(fresh, out_shardings=state_sharding(mesh, shapes))()
-    step = jit_step(make_pretrain_step(model, optimizer), mesh, shapes)
+    step = jit_step(make_pretrain_step(model, optimizer, mesh=mesh), mesh, shapes)
 
     def update(tokens: jax.Array) -> jax.Array:
         nonlocal state
