@@ -1,12 +1,13 @@
 """Helpers of the tests with several processes, joined on this machine."""
 
+import concurrent.futures
 import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tiny_run import ROOT
+
 LAUNCHERS = ("JAX_", "SLURM_", "OMPI_", "TPU_", "MEGASCALE_", "KUBERNETES_", "GCE_")
 OURS = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 
@@ -25,6 +26,12 @@ def addresses(count=2):
         dict(zip(OURS, (f"localhost:{port}", str(count), str(index)), strict=True))
         for index in range(count)
     ]
+
+
+def together(run, count=2):
+    """`run(variables)` for each of several processes at once; what each returned."""
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        return list(pool.map(run, addresses(count)))
 
 
 def start_script(script, *arguments, **variables):

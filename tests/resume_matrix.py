@@ -7,14 +7,13 @@ and parameters end up from those of an uninterrupted run on one device. The test
 few of these.
 """
 
-import concurrent.futures
 import itertools
 import shutil
 import tempfile
 from pathlib import Path
 
 import numpy as np
-from joined import addresses
+from joined import together
 from tiny_run import (
     as_flags,
     metrics_without_times,
@@ -57,9 +56,7 @@ def train(folder, cell, overrides):
             env={"JAX_NUM_CPU_DEVICES": str(devices), "NPROC": "16", **variables},
         )
 
-    with concurrent.futures.ThreadPoolExecutor(processes) as pool:
-        joining = addresses(processes) if processes > 1 else [{}]
-        results = list(pool.map(start, joining))
+    results = together(start, processes)
     if any(code for code, _ in results):
         raise RuntimeError(f"{cell}: {results}")
     return results[0][1]

@@ -1,6 +1,5 @@
 """The program as its user runs it: a process of its own, signals and all."""
 
-import concurrent.futures
 import functools
 import os
 import shutil
@@ -10,7 +9,7 @@ import time
 import numpy as np
 import pytest
 from etils import epath
-from joined import addresses
+from joined import addresses, together
 from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal_at
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
@@ -91,8 +90,7 @@ def in_two_processes(run, codes=(0, 0), flags=(), **second):
             return run("--distributed=on", *flags, env=variables, **second)
         return run("--distributed=on", env=variables)
 
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(start, addresses()))
+    results = together(start)
     assert [code for code, _ in results] == list(codes), results
     return [output for _, output in results]
 
