@@ -120,12 +120,10 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             profile_first_step=10,
             profile_steps=0,
         ),
-        distributed=config_dict.create(  # with several processes; may change on resume
-            initialization_seconds=300,  # for all processes to join
-            heartbeat_seconds=100,  # of silence until a process counts as dead
-            shutdown_seconds=300,  # for all processes to leave (jax 0.7: 300 always)
-            # Minutes without a step, evaluation batch or save until even a process
-            # that is alone counts as stuck; it shows where, and exits with 75. 0: never
+        distributed=config_dict.create(  # see configs/pretrain.py
+            initialization_seconds=300,
+            heartbeat_seconds=100,
+            shutdown_seconds=300,
             stuck_minutes=30.0,
         ),
         suite=config_dict.create(  # runs over several tasks or seeds
