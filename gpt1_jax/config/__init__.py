@@ -7,17 +7,9 @@ unknown key, or a value that cannot work, raises a `ValueError` that names the k
 value and a way out.
 """
 
-from gpt1_jax.config.jobs import (
-    JOBS,
-    ConvertConfig,
-    FinetuneConfig,
-    GenerateConfig,
-    JobConfig,
-    PredictConfig,
-    PretrainConfig,
-    load,
-    make_model_config,
-)
+from gpt1_jax.config.job import JobConfig, make_model_config
+from gpt1_jax.config.jobs import JOBS, load
+from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
 from gpt1_jax.config.saved import (
     adopt_older,
     flatten,
@@ -44,6 +36,7 @@ from gpt1_jax.config.sections import (
     default_cache_dir,
 )
 from gpt1_jax.config.task_sections import CustomTaskConfig, HeadConfig, TaskDataConfig
+from gpt1_jax.config.training_jobs import FinetuneConfig, PretrainConfig
 
 __all__ = [
     "DEFAULT_SAMPLING",

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from gpt1_jax.config.jobs import JOBS, JobConfig, load
+from gpt1_jax.config.job import JobConfig
+from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.sections import ModelConfig, require
 
 Config = TypeVar("Config", bound=JobConfig)

@@ -1,0 +1,86 @@
+"""What every job's configuration has, and how it is made from plain values."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+from gpt1_jax.config.sections import ModelConfig, require
+
+
+@dataclasses.dataclass(frozen=True)
+class JobConfig:
+    """What every job's configuration has."""
+
+    job: str
+    preset: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved configuration as plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
+    """The model's section and the vocabulary size as one typed view."""
+    return make_section("model", ModelConfig, values)
+
+
+def check_seed(key: str, seed: int) -> None:
+    """Refuses a seed that JAX and NumPy do not take."""
+    require(
+        0 <= seed < 2**32,
+        f"config.{key}={seed} must be a whole number in [0, 2**32).",
+    )
+
+
+def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
+    """Builds one section; a wrong set of keys or a wrong type is a ValueError."""
+    key = f"config.{name}" if name else "config"
+    require(
+        isinstance(values, Mapping), f"{key}={values!r:.40} must be a section of keys."
+    )
+    fields: dict[str, Any] = {
+        field.name: field.type for field in dataclasses.fields(cls)
+    }
+    unknown = sorted(set(values) - set(fields))
+    missing = sorted(set(fields) - set(values))
+    require(
+        not unknown, f"{key} has unknown keys {unknown}; it takes {sorted(fields)}."
+    )
+    require(not missing, f"{key} lacks the keys {missing}.")
+    return cls(
+        **{
+            field: make_section(field, kind, values[field])
+            if dataclasses.is_dataclass(kind)
+            else _typed(f"{key}.{field}", kind, values[field])
+            for field, kind in fields.items()
+        }
+    )
+
+
+_KINDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+}
+
+
+def _typed(key: str, kind: Any, value: Any) -> Any:
+    """The value if it has its field's type; otherwise a ValueError."""
+    if get_origin(kind) is tuple:
+        parts, listed = get_args(kind), isinstance(value, list | tuple)
+        if parts[-1] is Ellipsis:
+            parts = parts[:1] * (len(value) if listed else 1)
+        require(
+            listed and len(value) == len(parts),
+            f"{key}={value!r:.80} must be a tuple of {len(parts)}.",
+        )
+        pairs = enumerate(zip(parts, value, strict=True))
+        return tuple(_typed(f"{key}[{i}]", *pair) for i, pair in pairs)
+    if kind is str and key.endswith("]") and type(value) in (int, float):
+        return str(value)  # a name that looks like a number
+    if kind in _KINDS:
+        accepted: Any = int | float if kind is float else kind
+        fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
+        require(fits, f"{key}={value!r:.80} must be {_KINDS[kind]}.")
+    return value

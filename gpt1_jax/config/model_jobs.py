@@ -1,0 +1,107 @@
+"""The typed configurations of the jobs that use a trained model."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gpt1_jax.config.job import JobConfig, check_seed, make_model_config
+from gpt1_jax.config.sections import DTYPES, SamplingConfig, one_of, require
+
+
+@dataclasses.dataclass(frozen=True)
+class PredictConfig(JobConfig):
+    """The configuration for labelling new text."""
+
+    init_from: str
+    text: str
+    input: str
+    output: str
+    batch_size: int
+
+    def __post_init__(self):
+        require(
+            bool(self.init_from),
+            "Name a finished fine-tuned run with "
+            "--config.init_from=runs/finetune/TASK.",
+        )
+        require(
+            bool(self.text) != bool(self.input),
+            f"config.text={self.text!r} and config.input={self.input!r}: set one of "
+            "them, to a text or to a file of examples, one per line.",
+        )
+        require(
+            self.batch_size > 0,
+            f"config.batch_size={self.batch_size} must be positive.",
+        )
+
+
+# Stands in for the sizes that are not known before the source is read.
+_SMALLEST = dict(
+    vocab_size=1, num_layers=1, num_heads=1, embed_dim=1, mlp_dim=1, max_seq_len=2
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class GenerateConfig(JobConfig):
+    """The configuration for continuing texts."""
+
+    init_from: str
+    step: str
+    prompt: str
+    input: str
+    output: str
+    num_return_sequences: int
+    seed: int
+    batch_size: int
+    dtype: str
+    log_probs: bool
+    compilation_cache_dir: str
+    sampling: SamplingConfig
+
+    def __post_init__(self):
+        require(
+            bool(self.init_from),
+            "Name a run to generate from with --config.init_from=runs/pretrain/NAME.",
+        )
+        require(
+            not (self.prompt and self.input),
+            f"config.prompt={self.prompt!r} and config.input={self.input!r}: set one "
+            "of them, to a text or to a file of prompts.",
+        )
+        for name in ("num_return_sequences", "batch_size"):
+            value = getattr(self, name)
+            require(value > 0, f"config.{name}={value} must be positive.")
+        check_seed("seed", self.seed)
+        check_seed("seed", self.seed + self.num_return_sequences - 1)
+        one_of("dtype", self.dtype, ("", *DTYPES))
+        require(
+            not self.output or self.output.endswith(".jsonl"),
+            f"config.output={self.output!r} must end in .jsonl.",
+        )
+        require(
+            bool(self.output) or not self.log_probs,
+            "config.log_probs=True writes them to a file; name it with "
+            "--config.output=FILE.jsonl.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ConvertConfig(JobConfig):
+    """The configuration for converting a model to another format.
+
+    `model` holds what is not a size; in a run folder that was made, the sizes too.
+    """
+
+    target: str
+    init_from: str
+    step: str
+    model: Mapping[str, Any]
+
+    def __post_init__(self):
+        one_of("target", self.target, ("run", "huggingface", "openai"))
+        require(
+            bool(self.init_from),
+            "Name what to convert with --config.init_from=DIR: a run folder, OpenAI's "
+            "model/ folder or a Hugging Face folder.",
+        )
+        make_model_config({**_SMALLEST, **self.model})

@@ -1,0 +1,130 @@
+"""The typed configurations of the jobs that train."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gpt1_jax.config.job import JobConfig, check_seed, make_model_config
+from gpt1_jax.config.sections import (
+    CheckpointConfig,
+    DataConfig,
+    DistributedConfig,
+    EvalConfig,
+    LogConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainConfig,
+    newer,
+    require,
+)
+from gpt1_jax.config.task_sections import (
+    CUSTOM_TASK,
+    CustomTaskConfig,
+    FinetuneEvalConfig,
+    HeadConfig,
+    SuiteConfig,
+    TaskDataConfig,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig(JobConfig):
+    """The configuration of a pre-training run.
+
+    `model` stays a plain mapping until the tokenizer has given the vocabulary
+    size; `model_config` then makes the typed view. With `init_from`, sizes and
+    vocabulary are those of that run (`gpt1_jax.training.start`).
+    """
+
+    seed: int
+    init_from: str = dataclasses.field(metadata=newer(""))
+    init_step: int = dataclasses.field(metadata=newer(-1))
+    init_optimizer: bool = dataclasses.field(metadata=newer(False))
+    model: Mapping[str, Any]
+    tokenizer: TokenizerConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+    eval: EvalConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+    distributed: DistributedConfig
+
+    def __post_init__(self):
+        check_seed("seed", self.seed)
+        self.model_config(self.tokenizer.vocab_size)
+        require(
+            bool(self.init_from) or (self.init_step == -1 and not self.init_optimizer),
+            f"config.init_step={self.init_step} and config.init_optimizer="
+            f"{self.init_optimizer} are about a run to start from; name its folder "
+            "with --config.init_from=FOLDER.",
+        )
+        require(
+            not (self.init_from and self.tokenizer.path),
+            f"config.init_from={self.init_from!r} and config.tokenizer.path="
+            f"{self.tokenizer.path!r}: a run that starts from another one uses its "
+            "tokenizer; leave out one of them.",
+        )
+        num_steps, warmup = self.train.num_steps, self.optimizer.warmup_steps
+        require(
+            not 0 < num_steps <= warmup,
+            f"config.train.num_steps={num_steps} ends within "
+            f"config.optimizer.warmup_steps={warmup}; add "
+            f"--config.optimizer.warmup_steps={num_steps // 10}.",
+        )
+
+    def model_config(self, vocab_size: int) -> ModelConfig:
+        """The model for a tokenizer of `vocab_size` entries."""
+        return make_model_config({"vocab_size": vocab_size, **self.model})
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneConfig(JobConfig):
+    """The configuration of fine-tuning: a run for each task, seed and start.
+
+    `model` holds what may differ from the pre-trained run; the sizes are that run's.
+    """
+
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    init_from: str
+    init_step: int
+    transfer_layers: str
+    model: Mapping[str, Any]
+    custom: CustomTaskConfig
+    data: TaskDataConfig
+    head: HeadConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+    eval: FinetuneEvalConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+    distributed: DistributedConfig
+    suite: SuiteConfig
+
+    def __post_init__(self):
+        require(bool(self.seeds), "config.seeds is empty; name one or more.")
+        for seed in self.seeds:
+            check_seed("seeds", seed)
+        require(bool(self.tasks), "config.tasks is empty; name one or more.")
+        require(
+            bool(self.init_from),
+            "Fine-tuning starts from a pre-trained run, whose tokenizer and sizes it "
+            "takes even when its weights are left out; name its folder with "
+            "--config.init_from=runs/pretrain/quickstart.",
+        )
+        require(
+            self.transfer_layers in ("all", "none") or self.transfer_layers.isdigit(),
+            f"config.transfer_layers={self.transfer_layers!r} must be all, none or a "
+            "number of layers; 0 transfers the embeddings alone.",
+        )
+        require(
+            (self.tasks == (CUSTOM_TASK,)) == (self.data.source == "files"),
+            f"config.tasks={self.tasks} does not go with config.data.source="
+            f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
+            "read from source='files', and the paper's tasks from the others.",
+        )

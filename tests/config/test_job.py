@@ -1,0 +1,45 @@
+"""Plain values become a typed configuration, or are refused by name."""
+
+import pytest
+from tiny_run import load_config
+
+from gpt1_jax.config import load
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("train.batch_size", "8", "a whole number"),
+        ("train.batch_size", 8.0, "a whole number"),
+        ("train.batch_size", True, "a whole number"),
+        ("optimizer.learning_rate", "fast", "a number"),
+        ("optimizer.learning_rate", True, "a number"),
+        ("log.tensorboard", 1, "True or False"),
+        ("data.train", 3, "text"),
+        ("model.num_layers", None, "a whole number"),
+        ("seed", [0], "a whole number"),
+        ("train", 3, "a section of keys"),
+    ],
+)
+def test_values_of_another_type_are_refused_by_name(key, value, wanted):
+    values = load_config("paper").to_dict()
+    *sections, name = key.split(".")
+    place = values
+    for section in sections:
+        place = place[section]
+    place[name] = value
+    with pytest.raises(ValueError) as error:
+        load(values)
+    assert f"config.{key}=" in str(error.value) and wanted in str(error.value)
+
+
+def test_unknown_and_missing_keys_are_refused():
+    values = load_config("paper").to_dict()
+    for section in ("model", "train"):
+        wrong = {**values, section: {**values[section], "layers": 3}}
+        with pytest.raises(ValueError, match=rf"config\.{section}.*'layers'"):
+            load(wrong)
+    with pytest.raises(ValueError, match=r"lacks the keys \['seed'\]"):
+        load({k: v for k, v in values.items() if k != "seed"})
+    with pytest.raises(ValueError, match="unknown keys"):
+        load({**values, "sed": 1})

@@ -1,0 +1,99 @@
+"""Fine-tuning's configuration: the paper's values, and those that are refused."""
+
+import json
+import sys
+
+import pytest
+from absl import flags as flags_lib
+from ml_collections import config_flags
+from tiny_run import load_config
+
+from gpt1_jax.config import load
+
+
+def resolve(preset, *flags, **overrides):
+    """The configuration as the command line makes it, `flags` included."""
+    values = flags_lib.FlagValues()
+    config = load_config(preset, file="finetune")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["main", *(f"--config.{flag}" for flag in flags)])
+        config_flags.DEFINE_config_dict("config", config, flag_values=values)
+        values(sys.argv)
+    values.config.update_from_flattened_dict(
+        {key.replace("__", "."): value for key, value in overrides.items()}
+    )
+    return load(values.config.to_dict())
+
+
+@pytest.mark.parametrize("preset", ["sst2", "all", "custom", "sst2+rte", ""])
+def test_every_fine_tuning_is_valid(preset):
+    config = resolve(preset, init_from="run")
+    assert config.tasks == tuple((preset or "sst2").split("+"))
+    assert config.data.source == ("files" if preset == "custom" else "tfds")
+    assert json.loads(json.dumps(config.to_dict()))
+
+
+def test_the_default_fine_tuning_is_that_of_the_paper():
+    config = resolve("sst2", init_from="run")
+    optimizer, train = config.optimizer, config.train
+    assert (optimizer.learning_rate, optimizer.schedule) == (6.25e-5, "linear")
+    assert (optimizer.warmup_steps, optimizer.warmup_fraction) == (0, 0.002)
+    assert (optimizer.b1, optimizer.b2, optimizer.eps) == (0.9, 0.999, 1e-8)
+    assert (optimizer.weight_decay, optimizer.clip_norm) == (0.01, 1.0)
+    assert (train.batch_size, train.num_epochs) == (32, 3.0)
+    assert (config.head.dropout, config.head.aux_lm_weight) == (0.1, 0.5)
+    assert config.eval.first_epoch_steps == (1000, 2000, 4000, 8000, 16000, 32000)
+    assert config.transfer_layers == "all"
+    pretraining = load(load_config("paper").to_dict()).model
+    assert {k: pretraining[k] for k in config.model} == dict(config.model)
+
+
+@pytest.mark.parametrize(
+    ("flag", "seeds"),
+    [
+        ("seeds=(0,1)", (0, 1)),
+        ("seeds=(0, 1, 2)", (0, 1, 2)),
+        ("seeds=0,1", (0, 1)),
+        ("seeds=[0,1]", (0, 1)),
+        ("seeds=3", (3,)),
+    ],
+)
+def test_seeds_may_be_written_with_and_without_brackets(flag, seeds):
+    assert resolve("sst2", flag, init_from="run").seeds == seeds
+
+
+@pytest.mark.parametrize(
+    ("preset", "overrides", "parts"),
+    [
+        ("sst2", {"init_from": ""}, ["--config.init_from=runs/pretrain/quickstart"]),
+        ("sst2", {"seeds": ()}, ["config.seeds is empty"]),
+        (
+            "sst2",
+            {"seeds": ("range(3)",)},
+            ["config.seeds[0]='range(3)'", "whole number"],
+        ),
+        ("sst2", {"seeds": (-1,)}, ["seeds=-1"]),
+        ("sst2", {"tasks": ()}, ["config.tasks is empty"]),
+        ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),
+        ("sst2", {"data__source": "files"}, ["'files'", "finetune.py:custom"]),
+        ("custom", {"data__source": "tfds"}, ["'custom'", "source='files'"]),
+        ("sst2", {"data__source": "jsonl"}, ["'jsonl'", "--config.data.dir=DIR"]),
+        ("sst2", {"data__source": "web"}, ["'web'", "official"]),
+        ("sst2", {"data__max_seq_len": -1}, ["max_seq_len=-1"]),
+        ("sst2", {"data__seq_len_buckets": (64, 32)}, ["seq_len_buckets=(64, 32)"]),
+        ("sst2", {"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'"]),
+        ("custom", {"custom__score_range": (1.0,)}, ["score_range=(1.0,)", "of 2"]),
+        ("custom", {"custom__head": "x"}, ["custom.head='x'", "similarity"]),
+        ("sst2", {"head__dropout": 1.0}, ["head.dropout=1.0"]),
+        ("sst2", {"head__score_loss": "x"}, ["score_loss='x'", "regression"]),
+        ("sst2", {"head__aux_lm_weight": -0.5}, ["aux_lm_weight=-0.5"]),
+        ("sst2", {"eval__batch_size": 0}, ["eval.batch_size=0"]),
+        ("sst2", {"train__num_steps": 5}, ["num_epochs=3.0", "num_steps=5"]),
+    ],
+    ids=str,
+)
+def test_impossible_fine_tunings_are_refused_by_name(preset, overrides, parts):
+    with pytest.raises(ValueError) as error:
+        resolve(preset, **{"init_from": "run", **overrides})
+    for part in parts:
+        assert part in str(error.value)
