@@ -1,0 +1,171 @@
+"""The words of a text, the tokens that spell them, and windows of tokens to read.
+
+A word is what white space separates, punctuation included. Words are encoded one by
+one: no token of either tokenizer reaches across white space, so the ids of a line are
+those of its words, one after another. Only the repair of garbled text by GPT-1's own
+tokenizer looks at more than a word.
+"""
+
+import collections
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from gpt1_jax.data.text import clean
+from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
+
+_WORD = re.compile(r"\S+")
+_SHOWN = 40  # characters of a word in a message
+
+
+class Word(NamedTuple):
+    """A word of a text."""
+
+    text: str  # as it stands there
+    start: int  # offset of its first character in the text
+    end: int  # offset behind its last character
+    line: int  # from 0
+    ids: tuple[int, ...]  # its tokens, the last of which ends the word
+
+
+class Span(NamedTuple):
+    """Where the tokens of a word are in a window: from `first` to before `stop`."""
+
+    word: Word
+    first: int
+    stop: int
+
+
+class Window(NamedTuple):
+    """Tokens that a model reads at once, and the words that they are read for."""
+
+    ids: list[int]
+    num_context: int  # how many of the first are there to be read before the words
+    spans: list[Span]
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What is read before a word.
+
+    Attributes:
+      max_seq_len: the most tokens in a window.
+      newline_id: begins a text, as it does a paragraph in training: there is no start
+        token.
+      overlap: tokens at the end of a full window that the next one reads again.
+      num_words: words read before each word, which then has a window of its own; 0
+        reads as many as fit.
+      across_lines: whether earlier lines are context, or each line is a text.
+      after_newline: whether a text begins with a newline. If not, its first word is
+        itself context.
+
+    Raises:
+      ValueError: if the overlap is not from 1 to `max_seq_len` - 1.
+    """
+
+    max_seq_len: int
+    newline_id: int
+    overlap: int
+    num_words: int = 0
+    across_lines: bool = True
+    after_newline: bool = True
+
+    def __post_init__(self):
+        if not 1 <= self.overlap < self.max_seq_len:
+            raise ValueError(
+                f"overlap={self.overlap} does not go with windows of "
+                f"{self.max_seq_len} tokens; choose 1 to {self.max_seq_len - 1}."
+            )
+
+
+def split_words(tokenizer: Tokenizer, text: str) -> Iterator[Word]:
+    """The words of a text, in order."""
+    start = 0
+    for number, line in enumerate(text.split(NEWLINE)):
+        for match in _WORD.finditer(line):
+            ids = tuple(tokenizer.encode(clean(match[0])))
+            begin, end = start + match.start(), start + match.end()
+            yield Word(match[0], begin, end, number, ids)
+        start += len(line) + len(NEWLINE)
+
+
+def windows(words: Iterable[Word], context: Context) -> Iterator[Window]:
+    """Windows in which each word has one span; the other tokens are its context.
+
+    A newline stands between words of different lines, however many lie between them.
+
+    Raises:
+      ValueError: if a word has more tokens than fit.
+    """
+    read = _one_each if context.num_words else _strided
+    if context.across_lines:
+        yield from read(words, context)
+    else:
+        for _, line in itertools.groupby(words, key=lambda word: word.line):
+            yield from read(line, context)
+
+
+def _strided(words: Iterable[Word], context: Context) -> Iterator[Window]:
+    """Windows as full as whole words make them."""
+    window = Window([], 0, [])
+    for piece in _pieces(words, context):
+        if len(window.ids) + len(piece.ids) > context.max_seq_len:
+            if window.spans:
+                yield window
+            room = context.max_seq_len - len(piece.ids)
+            ids = window.ids[-min(context.overlap, room) :]
+            window = Window(ids, len(ids), [])
+        window = _with(window, piece)
+    if window.spans:
+        yield window
+
+
+def _one_each(words: Iterable[Word], context: Context) -> Iterator[Window]:
+    """A window for each word: those before it, and the word."""
+    before: collections.deque[_Piece] = collections.deque(maxlen=context.num_words)
+    for piece in _pieces(words, context):
+        first, *others = [*before, piece]
+        # In the middle of a text, no newline before the first word that is read.
+        ids = list(first.ids if first.begins_text else first.word.ids)
+        for each in others:
+            ids += each.ids
+        ids = ids[-context.max_seq_len :]
+        stop, size = len(ids), len(piece.word.ids)
+        yield Window(ids, stop - size, [Span(piece.word, stop - size, stop)])
+        before.append(piece)
+
+
+class _Piece(NamedTuple):
+    """A word with the newline before it, if there is one."""
+
+    word: Word
+    ids: tuple[int, ...]
+    begins_text: bool
+
+
+def _pieces(words: Iterable[Word], context: Context) -> Iterator[_Piece]:
+    """The words of one text."""
+    previous: Word | None = None
+    for word in words:
+        starts_line = previous is None or word.line != previous.line
+        newline = starts_line and (previous is not None or context.after_newline)
+        ids = (context.newline_id, *word.ids) if newline else word.ids
+        if len(ids) >= context.max_seq_len:
+            raise ValueError(
+                f"The word {word.text[:_SHOWN]!r} in line {word.line + 1} has "
+                f"{len(word.ids)} tokens; this model reads {context.max_seq_len} at a "
+                "time, some before the word. Leave it out."
+            )
+        yield _Piece(word, ids, begins_text=previous is None)
+        previous = word
+
+
+def _with(window: Window, piece: _Piece) -> Window:
+    """The window with one more word; what begins it is context."""
+    ids = [*window.ids, *piece.ids]
+    span = Span(piece.word, len(ids) - len(piece.word.ids), len(ids))
+    # At first that is the newline that begins a text, or else the first word.
+    num_context = window.num_context if window.ids else span.first or span.stop
+    return Window(ids, num_context, [*window.spans, span])

@@ -1,0 +1,138 @@
+"""Words keep their places; windows hold each word once, after its context."""
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from made_up_tokenizer import Numbers
+
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.inference.words import Context, split_words, windows
+
+NEWLINE = Numbers.newline_id
+LINES = "the old house stood there\nnobody's house , it was said.\nthe end"
+
+
+class Spelled(Numbers):
+    """Reads the word "3.1.4" as three tokens."""
+
+    def encode(self, text):
+        return [int(part) for part in text.split(".")]
+
+
+def words(text):
+    return list(split_words(Spelled(), text))
+
+
+def context(**values):
+    return Context(**{"max_seq_len": 6, "newline_id": NEWLINE, "overlap": 2, **values})
+
+
+def read(text, **values):
+    """(context ids, {word: ids}) of each window."""
+    return [
+        (
+            window.ids[: window.num_context],
+            {
+                span.word.text: window.ids[span.first : span.stop]
+                for span in window.spans
+            },
+        )
+        for window in windows(words(text), context(**values))
+    ]
+
+
+def test_words_are_what_white_space_separates():
+    text = "\n  1\t2.3 \n\n4\u00a05\n"
+    found = words(text)
+    assert [word.text for word in found] == ["1", "2.3", "4", "5"]
+    assert [text[word.start : word.end] for word in found] == ["1", "2.3", "4", "5"]
+    assert [word.line for word in found] == [1, 1, 3, 3]
+    assert [word.ids for word in found] == [(1,), (2, 3), (4,), (5,)]
+    assert words(" \n ") == []
+
+
+@pytest.fixture(scope="module")
+def sentencepiece():
+    return SentencePieceTokenizer.train([LINES] * 20, vocab_size=340)
+
+
+@hypothesis.given(st.lists(st.sampled_from([*LINES.split(), "Zoë", "x-1"]), max_size=9))
+def test_the_tokens_of_words_are_those_of_their_line(sentencepiece, chosen):
+    line = " ".join(chosen)
+    found = [token for w in split_words(sentencepiece, line) for token in w.ids]
+    assert found == sentencepiece.encode(line)
+
+
+def test_a_text_that_fits_is_one_window_after_a_newline():
+    assert read("1 2.3\n\n4") == [([0], {"1": [1], "2.3": [2, 3], "4": [4]})]
+    window = next(windows(words("1 2.3\n\n4"), context()))
+    assert window.ids == [0, 1, 2, 3, 0, 4]
+
+
+def test_full_windows_overlap():
+    assert read("1 2 3 4 5 6 7 8 9") == [
+        ([0], {"1": [1], "2": [2], "3": [3], "4": [4], "5": [5]}),
+        ([4, 5], {"6": [6], "7": [7], "8": [8], "9": [9]}),
+    ]
+
+
+def test_a_long_word_leaves_less_room_for_the_overlap():
+    found = read("1 2 3 4 5 6.7.8.9.10", overlap=4)
+    assert found[1] == ([5], {"6.7.8.9.10": [6, 7, 8, 9, 10]})
+
+
+def test_lines_may_be_texts():
+    assert read("1 2\n3", across_lines=False) == [
+        ([0], {"1": [1], "2": [2]}),
+        ([0], {"3": [3]}),
+    ]
+
+
+def test_the_first_word_may_be_context():
+    assert read("1.2 3\n4", after_newline=False) == [
+        ([1, 2], {"1.2": [1, 2], "3": [3], "4": [4]})
+    ]
+
+
+def test_each_word_may_have_a_few_before_it():
+    assert read("1 2.3 4\n5 6", num_words=2) == [
+        ([0], {"1": [1]}),
+        ([0, 1], {"2.3": [2, 3]}),
+        ([0, 1, 2, 3], {"4": [4]}),
+        ([2, 3, 4, 0], {"5": [5]}),
+        ([4, 0, 5], {"6": [6]}),
+    ]
+    cut = read("1.2.3 4.5.6 7.8", num_words=2)
+    assert cut[-1] == ([3, 4, 5, 6], {"7.8": [7, 8]})
+
+
+def test_a_word_longer_than_the_context_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"'1\.2\.3\.4\.5\.6' in line 2 has 6 .* 6 at"):
+        read("1\n1.2.3.4.5.6")
+
+
+@pytest.mark.parametrize("overlap", [0, 6])
+def test_an_overlap_leaves_room_for_words(overlap):
+    with pytest.raises(ValueError, match=rf"overlap={overlap} .* 1 to 5"):
+        context(overlap=overlap)
+
+
+numbers = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+texts = st.lists(st.lists(numbers, min_size=1, max_size=6), max_size=4)
+
+
+@hypothesis.given(
+    texts, st.integers(1, 5), st.integers(0, 3), st.booleans(), st.booleans()
+)
+def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_newline):
+    lines = [[".".join(map(str, word)) for word in line] for line in text]
+    given = words("\n".join(" ".join(line) for line in lines))
+    how = dict(num_words=num_words, across_lines=across_lines)
+    found = list(
+        windows(given, context(overlap=overlap, after_newline=after_newline, **how))
+    )
+    assert [span.word for window in found for span in window.spans] == given
+    for window in found:
+        assert 1 <= len(window.ids) <= 6
+        for span in window.spans:
+            assert tuple(window.ids[span.first : span.stop]) == span.word.ids
