@@ -102,6 +102,11 @@ def test_each_word_may_have_a_few_before_it():
         ([2, 3, 4, 0], {"5": [5]}),
         ([4, 0, 5], {"6": [6]}),
     ]
+    # In the middle of a text, the newline before the first word that is read is not.
+    assert read("1\n2 3", num_words=1)[1:] == [
+        ([0, 1, 0], {"2": [2]}),
+        ([2], {"3": [3]}),
+    ]
     cut = read("1.2.3 4.5.6 7.8", num_words=2)
     assert cut[-1] == ([3, 4, 5, 6], {"7.8": [7, 8]})
 
