@@ -8,6 +8,7 @@ Dropout acts at 1 + 3 L sites, 37 for GPT-1: on the embedding and, in each block
 the attention probabilities, the attention output and the MLP output.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -81,8 +82,8 @@ class Transformer(nn.Module):
             layers = [self.param(name, init_block) for name in names]
         else:  # `param` would trace the initialisation again, to compare shapes
             layers = [self.get_variable("params", name) for name in names]
-        x, cache = _run_layers(cfg, block, layers, x, context)
-        return x, unembedding, cache
+        states, cache = _run_layers(cfg, block, layers, x, context)
+        return states[-1], unembedding, cache
 
 
 class Block(nn.Module):
@@ -219,11 +220,11 @@ def embed(
 
 def _run_layers(
     cfg: ModelConfig, block: Block, layers: list[Any], x: jax.Array, context: Context
-) -> tuple[jax.Array, Cache | None]:
+) -> tuple[list[jax.Array], Cache | None]:
     """h_l = block(h_{l-1}) for l = 1..L, unrolled or as a scan; with a cache, unrolled.
 
     Returns:
-      h_L, and the cache with these tokens, if there is one.
+      h_0 to h_L, of a scan only h_L; and the cache with these tokens, if there is one.
     """
 
     def run_block(
@@ -231,36 +232,33 @@ def _run_layers(
     ) -> tuple[jax.Array, Memory | None]:
         return block.apply({"params": params}, x, layer, context, memory)
 
+    cache = context.cache
     run: Callable[..., tuple[jax.Array, Memory | None]] = (
-        jax.checkpoint(run_block) if cfg.remat else run_block
+        jax.checkpoint(run_block) if cfg.remat and cache is None else run_block
     )
-    if context.cache is not None:
-        memories = []
-        for layer, params in enumerate(layers):
-            x, memory = run_block(x, params, layer, context.cache.layers[layer])
-            memories.append(memory)
-        taken = context.cache.taken + x.shape[1]
-        return x, Cache(tuple(memories), taken, context.cache.padding)
-    if cfg.layer_loop == "unrolled":
-        for layer, params in enumerate(layers):
-            x, _ = run(x, params, layer)
-        return x, None
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
-    numbers = jnp.arange(len(layers))
-    return jax.lax.scan(lambda x, p: run(x, *p), x, (stacked, numbers))[0], None
+    if cache is None and cfg.layer_loop == "scan":
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
+        numbers = jnp.arange(len(layers))
+        return [jax.lax.scan(lambda x, p: run(x, *p), x, (stacked, numbers))[0]], None
+    states, memories = [x], []
+    for layer, params in enumerate(layers):
+        memory = None if cache is None else cache.layers[layer]
+        x, memory = run(x, params, layer, memory)
+        states.append(x)
+        memories.append(memory)
+    if cache is None:
+        return states, None
+    return states, Cache(tuple(memories), cache.taken + x.shape[1], cache.padding)
 
 
 def hidden_states(
     cfg: ModelConfig, params: dict[str, Any], tokens: jax.Array
 ) -> list[jax.Array]:
     """h_0 to h_L (eq. 2), each [N, T, D]."""
+    cfg = dataclasses.replace(cfg, layer_loop="unrolled", remat=False)
     x, _ = embed(cfg, params["wte"], params["wpe"], tokens, Context())
-    block, states = Block(cfg, parent=None), [x]
-    for layer in range(cfg.num_layers):
-        layer_params = {"params": params[f"h_{layer}"]}
-        x, _ = block.apply(layer_params, x, layer, Context(), None)
-        states.append(x)
-    return states
+    layers = [params[f"h_{layer}"] for layer in range(cfg.num_layers)]
+    return _run_layers(cfg, Block(cfg, parent=None), layers, x, Context())[0]
 
 
 def attention(
