@@ -27,12 +27,30 @@ def write_json(path: epath.PathLike, value: Any) -> None:
 @contextlib.contextmanager
 def whole_folder(directory: Path) -> Iterator[Path]:
     """A folder that takes the name `directory` once it is whole, or vanishes."""
-    partial = directory.with_name(f"{directory.name}.partial")
+    with _scratch(directory) as partial:
+        yield partial
+        partial.rename(directory)
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A path to write a file to, which becomes `path` once it is whole, or vanishes.
+
+    Whatever else is written beside it vanishes too.
+    """
+    with _scratch(path) as folder:
+        yield folder / path.name
+        (folder / path.name).replace(path)
+
+
+@contextlib.contextmanager
+def _scratch(path: Path) -> Iterator[Path]:
+    """A new folder beside `path`, removed in the end if it is still there."""
+    partial = path.with_name(f"{path.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
     partial.mkdir(parents=True)
     try:
         yield partial
-        partial.rename(directory)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -1,8 +1,20 @@
 """What a model costs: parameters, memory and floating-point operations."""
 
+import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.model.language_model import Params
+
+_COMPONENTS = {
+    "wte": "token embedding, also the output",
+    "wpe": "position embedding",
+    "attn": "attention",
+    "mlp": "MLP",
+    "ln_1": "LayerNorm",
+    "ln_2": "LayerNorm",
+    "head": "head",
+}
 
 
 def num_params(model: ModelConfig) -> int:
@@ -13,6 +25,19 @@ def num_params(model: ModelConfig) -> int:
     layer_norms = 4 * d
     embeddings = (model.vocab_size + model.max_seq_len) * d
     return embeddings + model.num_layers * (attention + mlp + layer_norms)
+
+
+def component_sizes(params: Params) -> dict[str, int]:
+    """Parameters of each kind, summed over the layers; no kind without any.
+
+    Args:
+      params: a language model's or a fine-tuned model's.
+    """
+    sizes = dict.fromkeys(_COMPONENTS.values(), 0)
+    for path, leaf in jax.tree.leaves_with_path(params):
+        (kind,) = (key.key for key in path if key.key in _COMPONENTS)
+        sizes[_COMPONENTS[kind]] += leaf.size
+    return {name: size for name, size in sizes.items() if size}
 
 
 def train_state_bytes(model: ModelConfig) -> int:

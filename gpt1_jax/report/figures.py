@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from etils import epath
 
+from gpt1_jax.model.costs import component_sizes
+from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
 _DPI = 120
 _WIDTH = 11.0  # inches; what is wider is shrunk by the notebook
+_LABEL = 40  # characters of a sentence
+_ROW, _NARROWEST = 110, 3  # characters of a row of words, and of its shortest word
+_CHARACTER = 0.093  # inches
 _NUMBERED_CELLS = 15  # heat maps of at most so many columns have numbers in their cells
 
 
@@ -130,21 +135,149 @@ def layer_similarity(states: np.ndarray) -> "Figure":
       states: [L + 1, T, D], as `model.hidden_states` gives them. Each cell is the mean
         over the tokens of the cosine between a token's states in two layers.
     """
-    units = states / np.linalg.norm(states, axis=-1, keepdims=True)
+    units = _units(states)
     cosines = np.einsum("itd,jtd->ij", units, units) / states.shape[1]
     names = ["embedding", *(f"layer {i}" for i in range(1, len(states)))]
-    figure = _figure(0.55 * len(names) + 2.6, 0.55 * len(names) + 1.6)
+    return _cosine_map(cosines, names, names, lowest=-1.0)
+
+
+def sentence_similarity(states: np.ndarray, sentences: Sequence[str]) -> "Figure":
+    """Draws the cosine similarity of sentences.
+
+    Args:
+      states: [M, D], one of each sentence in some layer. All of a model's states share
+        a direction, so colours begin at the lowest of the cosines.
+      sentences: M texts; long ones are cut.
+    """
+    units = _units(states)
+    cosines = units @ units.T
+    numbers = [str(number) for number in range(1, len(sentences) + 1)]
+    names = [
+        f"{textwrap.shorten(sentence, _LABEL, placeholder=' …')}  {number}"
+        for sentence, number in zip(sentences, numbers, strict=True)
+    ]
+    return _cosine_map(cosines, names, numbers, lowest=float(cosines.min()))
+
+
+def surprisal_of_words(words: Sequence[str], bits: Sequence[float]) -> "Figure":
+    """Draws how surprising each word of a text is, as bars above the words.
+
+    Args:
+      words: at least one.
+      bits: -log2 P of each, given those before it.
+    """
+    rows = _wrapped(words)
+    room = max(sum(_room(words[i]) for i in row) for row in rows)
+    figure = _figure(0.9 + _CHARACTER * room, 0.5 + 1.5 * len(rows))
+    grid = figure.subplots(len(rows), 1, squeeze=False, sharey=True)
+    for axes, row in zip(grid.flat, rows, strict=True):
+        widths = np.asarray([_room(words[i]) for i in row])
+        middles = np.cumsum(widths) - widths / 2
+        heights = [bits[i] for i in row]
+        bars = axes.bar(middles, heights, widths - 1, color="tab:blue", alpha=0.8)
+        axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=7, color="0.35")
+        shown = [_visible(words[i]) for i in row]
+        axes.set_xticks(middles, shown, fontsize=9, parse_math=False)
+        axes.tick_params(axis="x", length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.3)
+        axes.set(axisbelow=True, xlim=(0, room), ylim=(0, 1.15 * max(*bits, 1)))
+    figure.supylabel("surprisal, bits", fontsize=10)
+    return figure
+
+
+def parameters_by_component(params: Params) -> "Figure":
+    """Draws how the parameters of a model are shared out.
+
+    Args:
+      params: a language model's, such as `model.params`, or a fine-tuned model's, such
+        as `model.run.params`.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    sizes = component_sizes(params)
+    total = sum(sizes.values())
+    figure = _figure(7, 0.9 + 0.4 * len(sizes))
     axes = figure.subplots()
-    picture = axes.imshow(cosines, vmin=-1, vmax=1, cmap="RdBu_r")
-    axes.set_xticks(range(len(names)), names, rotation=90)
-    axes.set_yticks(range(len(names)), names)
-    if len(names) <= _NUMBERED_CELLS:
+    bars = axes.barh(range(len(sizes)), list(sizes.values()))
+    shown = [f"{size:,} ({size / total:.1%})" for size in sizes.values()]
+    axes.bar_label(bars, shown, padding=3, fontsize=9)
+    axes.set_yticks(range(len(sizes)), list(sizes))
+    axes.invert_yaxis()
+    axes.margins(x=0.35)
+    axes.set_xlabel("parameters")
+    axes.set_title(f"{total:,} parameters", fontsize=10)
+    axes.xaxis.set_major_formatter(EngFormatter())
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def tokens_per_word(counts: Sequence[int]) -> "Figure":
+    """Draws how many tokens the words of a text take.
+
+    Args:
+      counts: tokens of each word.
+    """
+    numbers, words = np.unique(np.asarray(counts), return_counts=True)
+    figure = _figure(7, 3.6)
+    axes = figure.subplots()
+    bars = axes.bar(numbers, words / len(counts))
+    axes.bar_label(bars, [f"{n / len(counts):.1%}" for n in words], fontsize=8)
+    axes.set_xticks(range(int(numbers.min()), int(numbers.max()) + 1))
+    axes.margins(y=0.12)
+    axes.set(xlabel="tokens of a word", ylabel="share of the words")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_title(
+        f"{len(counts):,} words, {np.mean(counts):.2f} tokens each", fontsize=10
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _units(states: np.ndarray) -> np.ndarray:
+    return states / np.linalg.norm(states, axis=-1, keepdims=True)
+
+
+def _cosine_map(
+    cosines: np.ndarray, rows: Sequence[str], columns: Sequence[str], lowest: float
+) -> "Figure":
+    """A square heat map of named rows and columns, with numbers unless many."""
+    side = 0.55 * len(rows)
+    beside, below = (0.075 * max(map(len, names)) for names in (rows, columns))
+    figure = _figure(side + beside + 1.6, side + below + 0.6)
+    axes = figure.subplots()
+    colors = "RdBu_r" if lowest == -1 else "Blues"
+    picture = axes.imshow(cosines, vmin=lowest, vmax=1, cmap=colors)
+    rotation = 90 if below > 0.5 else 0
+    axes.set_xticks(range(len(rows)), columns, rotation=rotation, parse_math=False)
+    axes.set_yticks(range(len(rows)), rows, parse_math=False)
+    if len(rows) <= _NUMBERED_CELLS:
         for (row, column), cosine in np.ndenumerate(cosines):
-            color = "white" if abs(cosine) > 0.6 else "black"
+            red, green, blue, _ = picture.to_rgba(cosine)
+            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+            color = "white" if dark else "black"
             style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
             axes.text(column, row, f"{cosine:.2f}", color=color, **style)
     figure.colorbar(picture, ax=axes, shrink=0.8, label="cosine similarity")
     return figure
+
+
+def _wrapped(words: Sequence[str]) -> list[list[int]]:
+    """The numbers of words, in rows as wide as a picture."""
+    rows: list[list[int]] = [[]]
+    taken = 0
+    for number, word in enumerate(words):
+        taken += _room(word)
+        if rows[-1] and taken > _ROW:
+            rows.append([])
+            taken = _room(word)
+        rows[-1].append(number)
+    return rows
+
+
+def _room(word: str) -> int:
+    """Characters that a word takes in a row, with the space behind it."""
+    return max(len(_visible(word)), _NARROWEST) + 1
 
 
 def _figure(width: float, height: float) -> "Figure":

@@ -5,7 +5,13 @@ import json
 
 import pytest
 
-from gpt1_jax.data.files import sha256, whole_folder, write_json, write_whole
+from gpt1_jax.data.files import (
+    sha256,
+    whole_file,
+    whole_folder,
+    write_json,
+    write_whole,
+)
 
 
 def test_write_whole_replaces_a_file_and_leaves_nothing_else(tmp_path):
@@ -49,6 +55,25 @@ def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
     with whole_folder(tmp_path / "folder"):
         pass
     assert not list((tmp_path / "folder").iterdir())
+
+
+def test_whole_file_appears_when_it_is_whole_and_alone(tmp_path):
+    with whole_file(tmp_path / "a") as partial:
+        partial.write_text("new")
+        partial.with_name("scratch").touch()
+        assert not (tmp_path / "a").exists()
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "new"
+
+
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_whole_file_keeps_the_old_one_when_it_fails(tmp_path, error):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(error), whole_file(tmp_path / "a") as partial:
+        partial.write_text("half")
+        raise error
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
 
 
 def test_sha256_is_of_all_bytes(tmp_path):
