@@ -12,6 +12,7 @@ import numpy as np
 from gpt1_jax.config import DEFAULT_SAMPLING, ModelConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference import decoding
+from gpt1_jax.inference.features import Reader, Reading, attention_maps
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
@@ -86,8 +87,9 @@ class TrainedModel:
         They are those that transformers returns by the same name.
         """
         ids = self.encode(text)
-        states = _hidden_states(self.config, self.params, _padded(ids, self.config))
-        return np.asarray(states)[:, : len(ids)]
+        read = Reader(self.config, self.params, range(self.config.num_layers + 1))
+        (states,) = read([Reading(ids, [(i, i + 1) for i in range(len(ids))])])
+        return states
 
     def attention(self, text: str) -> np.ndarray:
         """[L, H, T, T] float32: how much each head attends from a token to another.
@@ -95,9 +97,7 @@ class TrainedModel:
         Rows are the tokens that attend, columns those attended to; each row sums to
         one. They are what transformers returns as `attentions`.
         """
-        ids = self.encode(text)
-        probs = _attention(self.config, self.params, _padded(ids, self.config))
-        return np.asarray(probs)[:, :, : len(ids), : len(ids)]
+        return attention_maps(self.config, self.params, self.encode(text))
 
     def generate(
         self,
@@ -150,13 +150,3 @@ def _padded(ids: list[int], model: ModelConfig) -> jax.Array:
 def _logits(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
     output = language_model.apply(model, params, tokens)
     return language_model.logits(model, output)[0]
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _hidden_states(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
-    return jnp.concatenate(language_model.hidden_states(model, params, tokens))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _attention(model: ModelConfig, params: Params, tokens: jax.Array) -> jax.Array:
-    return jnp.concatenate(language_model.attention(model, params, tokens))

@@ -7,6 +7,7 @@ unknown key, or a value that cannot work, raises a `ValueError` that names the k
 value and a way out.
 """
 
+from gpt1_jax.config.analysis_jobs import FeaturesConfig
 from gpt1_jax.config.job import JobConfig, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
@@ -48,6 +49,7 @@ __all__ = [
     "DataConfig",
     "DistributedConfig",
     "EvalConfig",
+    "FeaturesConfig",
     "FinetuneConfig",
     "GenerateConfig",
     "HeadConfig",

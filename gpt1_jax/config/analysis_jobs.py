@@ -21,3 +21,78 @@ class AnalysisConfig(JobConfig):
             "Name the run to look into with --config.init_from=runs/pretrain/NAME.",
         )
         one_of("dtype", self.dtype, ("", *DTYPES))
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturesConfig(AnalysisConfig):
+    """The configuration for hidden states of words and lines."""
+
+    input: str
+    lines_column: str
+    words_column: str
+    text_column: str
+    layers: tuple[int, ...]
+    rows: str
+    context: str
+    context_words: int
+    overlap: int
+    attention: bool
+    output: str
+    output_dtype: str
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            bool(self.input),
+            "Name the text with --config.input=FILE: .txt, .jsonl, .csv or .tsv.",
+        )
+        self._check_columns()
+        require(
+            len(set(self.layers)) == len(self.layers),
+            f"config.layers={self.layers} names a layer twice.",
+        )
+        one_of("rows", self.rows, ("words", "last", "mean", "extract"))
+        one_of("context", self.context, ("line", "text"))
+        for name, lowest in (("context_words", 0), ("overlap", -1)):
+            value = getattr(self, name)
+            require(
+                value >= lowest, f"config.{name}={value} must be at least {lowest}."
+            )
+        words = self.rows == "words"
+        require(
+            words or (self.context == "line" and not self.context_words),
+            f"config.rows={self.rows!r} reads a line by itself; leave config.context "
+            "at 'line' and config.context_words at 0.",
+        )
+        require(
+            not (words and self.attention),
+            "config.attention=True keeps maps of whole lines: set --config.rows=last, "
+            "mean or extract.",
+        )
+        require(
+            self.output.endswith((".npz", ".h5")) and "://" not in self.output,
+            f"config.output={self.output!r} must be a local file that ends in .npz or "
+            ".h5.",
+        )
+        one_of("output_dtype", self.output_dtype, ("float32", "float16"))
+
+    def _check_columns(self) -> None:
+        """Refuses a table without the column to read, and a column of no table."""
+        table = self.input.lower().endswith((".csv", ".tsv", ".jsonl"))
+        named = bool(self.lines_column) + bool(self.words_column)
+        require(
+            named == table,
+            f"config.input={self.input!r} goes with lines_column={self.lines_column!r} "
+            f"and words_column={self.words_column!r}: of a .csv, .tsv or .jsonl file "
+            "name one of the two, of plain text none.",
+        )
+        require(
+            self.rows == "words" or not self.words_column,
+            f"config.rows={self.rows!r} needs lines, but config.words_column="
+            f"{self.words_column!r} has words.",
+        )
+        require(
+            bool(self.words_column) or not self.text_column,
+            f"config.text_column={self.text_column!r} tells the texts of a column of "
+            "words apart; name that with --config.words_column=NAME.",
+        )

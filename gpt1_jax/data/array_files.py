@@ -21,12 +21,17 @@ SUFFIXES = (".npz", ".h5")
 Rows = np.ndarray | list[str]
 _CHUNK_BYTES = 1 << 18  # of HDF5: what is read and written together
 _COPY_BYTES = 1 << 22
+_HELD_BYTES = 1 << 22  # of all arrays, before they are written
+_TEXT_BYTES = 100  # about what a text in a list takes
 
 
 class ArrayWriter(abc.ABC):
     """A file of arrays, open for writing."""
 
-    @abc.abstractmethod
+    def __init__(self) -> None:
+        self._held: dict[str, list[Rows]] = {}
+        self._held_bytes = 0
+
     def append(self, name: str, rows: Rows) -> None:
         """Adds rows to the array of a name, which the first rows make.
 
@@ -34,6 +39,26 @@ class ArrayWriter(abc.ABC):
           name: of the array.
           rows: [number, ..], like those before but for the number; or texts.
         """
+        self._held.setdefault(name, []).append(rows)
+        if isinstance(rows, np.ndarray):
+            self._held_bytes += rows.nbytes
+        else:
+            self._held_bytes += _TEXT_BYTES * len(rows)
+        if self._held_bytes >= _HELD_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes the rows that are still held: many at once is faster."""
+        for name, parts in self._held.items():
+            if isinstance(parts[0], list):
+                self._write(name, [row for part in parts for row in part])
+            else:
+                self._write(name, np.concatenate(parts))
+        self._held.clear()
+        self._held_bytes = 0
+
+    @abc.abstractmethod
+    def _write(self, name: str, rows: Rows) -> None: ...
 
 
 @contextlib.contextmanager
@@ -45,14 +70,18 @@ def open_arrays(path: Path, attributes: Mapping[str, Any]) -> Iterator[ArrayWrit
       attributes: numbers, texts and lists of them: in .h5 attributes of the file, in
         .npz a text of that name, in JSON.
     """
+    writer: _NpzWriter | _Hdf5Writer
     with whole_file(path) as partial:
         if path.suffix == ".h5":
             with _h5py().File(partial, "w") as file:
                 file.attrs.update(attributes)
-                yield _Hdf5Writer(file)
+                writer = _Hdf5Writer(file)
+                yield writer
+                writer.flush()
         else:
             writer = _NpzWriter(partial.parent)
             yield writer
+            writer.flush()
             writer.pack(partial, attributes)
 
 
@@ -70,11 +99,12 @@ class _NpzWriter(ArrayWriter):
     """Keeps each array in a file of its own until its size is known."""
 
     def __init__(self, folder: Path):
+        super().__init__()
         self._folder = folder
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, np.dtype] = {}
 
-    def append(self, name: str, rows: Rows) -> None:
+    def _write(self, name: str, rows: Rows) -> None:
         with self._raw(name).open("ab") as file:
             if isinstance(rows, np.ndarray):
                 dtype, shape = rows.dtype, rows.shape[1:]
@@ -126,9 +156,10 @@ class _Hdf5Writer(ArrayWriter):
     """Appends to resizable datasets."""
 
     def __init__(self, file: Any):
+        super().__init__()
         self._file = file
 
-    def append(self, name: str, rows: Rows) -> None:
+    def _write(self, name: str, rows: Rows) -> None:
         if name not in self._file:
             self._create(name, rows)
         dataset = self._file[name]

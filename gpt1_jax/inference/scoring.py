@@ -91,11 +91,7 @@ class Scorer:
         return _Size(context, self._padded(longest), len(group.rows))
 
     def _padded(self, length: int) -> int:
-        """The length that a sequence is padded to: few lengths, so few programs."""
-        size = _SMALLEST
-        while size < length:  # 8, 12, 16, 24, 32, ..
-            size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
-        return min(size, self._model.max_seq_len)
+        return padded_length(length, self._model.max_seq_len)
 
     def _score(
         self, params: Params, groups: list["_Group"], size: "_Size", num_groups: int
@@ -126,6 +122,14 @@ class Scorer:
             stop = start + len(row.tokens) - row.first
             yield row.pair, TokenScores(*(each[start:stop] for each in found))
             start = stop
+
+
+def padded_length(length: int, longest: int) -> int:
+    """The length that a sequence is padded to: few lengths, so few programs."""
+    size = _SMALLEST
+    while size < length:  # 8, 12, 16, 24, 32, ..
+        size = size * 3 // 2 if size & (size - 1) == 0 else size * 4 // 3
+    return min(size, longest)
 
 
 class _Row(NamedTuple):

@@ -1,0 +1,213 @@
+"""The features job: hidden states of words and lines, and attention maps."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+from gpt1_jax import __version__
+from gpt1_jax.config import FeaturesConfig, FinetuneConfig, compilation_cache
+from gpt1_jax.data.array_files import ArrayWriter, check_library, open_arrays
+from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.text import clean
+from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
+from gpt1_jax.inference import words as words_lib
+from gpt1_jax.inference.features import Reader, Reading, attention_maps
+from gpt1_jax.inference.words import Context, Span, Window, Word, split_words
+from gpt1_jax.parallel import devices
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.saved_steps import find_step
+from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.tasks.new_text import Line, read_cells, read_lines
+
+
+def run(config: FeaturesConfig, workdir: str) -> None:
+    """Writes the hidden states of each word or line of a text.
+
+    Args:
+      config: the model, the text, and which states to write where.
+      workdir: not used; the features go to `config.output`.
+
+    Raises:
+      FileNotFoundError, ValueError: if there is no such run, layer, file or column, or
+        the text does not fit the model.
+    """
+    del workdir
+    output = Path(config.output).expanduser()
+    check_library(output)
+    trained = open_run(config.init_from, find_step(config.step))
+    _check_extract(config, trained)
+    devices.configure("highest", compilation_cache(config.compilation_cache_dir))
+    layers = config.layers or tuple(range(trained.model.num_layers + 1))
+    features = _Features(config, trained, layers)
+    with open_arrays(output, _attributes(config, trained, layers)) as file:
+        count = features.write(file)
+    named = ", ".join(map(str, layers))
+    say(
+        f"{count:,} rows of {trained.model.embed_dim} numbers for each of the layers "
+        f"{named}, in {output}."
+    )
+
+
+class _Features:
+    """Writes what a configuration asks for."""
+
+    def __init__(
+        self, config: FeaturesConfig, trained: TrainedRun, layers: tuple[int, ...]
+    ):
+        dtype = config.dtype or trained.model.dtype
+        self._config, self._trained, self._layers = config, trained, layers
+        self._model = dataclasses.replace(trained.model, dtype=dtype)
+        self._params = jax.tree.map(jnp.asarray, trained.language_model)
+        mean = config.rows == "mean"
+        self._read = Reader(self._model, self._params, layers, mean)
+
+    def write(self, file: ArrayWriter) -> int:
+        """Adds all rows to a file; returns how many there are."""
+        count = 0
+        windows, again = itertools.tee(_windows(self._config, self._trained))
+        readings = (Reading(w.ids, [span[1:] for span in w.spans]) for w in again)
+        with tqdm.tqdm(unit=" rows", disable=without_bars()) as bar:
+            for window, states in zip(windows, self._read(readings), strict=True):
+                self._append(file, window, states)
+                if self._config.attention:
+                    maps = attention_maps(self._model, self._params, window.ids)
+                    file.append(f"attention_{count}", maps)
+                    file.append(f"tokens_{count}", np.asarray(window.ids, np.int32))
+                count += len(window.spans)
+                bar.update(len(window.spans))
+        if not count:
+            raise ValueError(f"{self._config.input} holds no text.")
+        return count
+
+    def _append(self, file: ArrayWriter, window: Window, states: np.ndarray) -> None:
+        config, found = self._config, [span.word for span in window.spans]
+        for layer, rows in zip(self._layers, states, strict=True):
+            file.append(f"layer_{layer}", _narrowed(rows, config.output_dtype, layer))
+        name = "word" if config.rows == "words" else "text"
+        file.append(name, [word.text for word in found])
+        file.append("line", np.asarray([word.line for word in found], np.int64))
+        if not config.words_column and not config.lines_column:
+            for name in ("start", "end"):
+                offsets = [getattr(word, name) for word in found]
+                file.append(name, np.asarray(offsets, np.int64))
+
+
+def _check_extract(config: FeaturesConfig, trained: TrainedRun) -> None:
+    if config.rows == "extract" and not isinstance(trained.config, FinetuneConfig):
+        raise ValueError(
+            f"config.rows='extract' needs a fine-tuned run, but {trained.folder} is "
+            f"one of the job {trained.config.job!r}, which has no extract token; use "
+            "--config.rows=last."
+        )
+
+
+def _attributes(
+    config: FeaturesConfig, trained: TrainedRun, layers: tuple[int, ...]
+) -> dict[str, Any]:
+    """What a file says of itself."""
+    return {
+        "model": str(trained.folder),
+        "step": trained.step,
+        "num_layers": trained.model.num_layers,
+        "layers": list(layers),
+        "input": config.input,
+        "rows": config.rows,
+        "context": config.context,
+        "context_words": config.context_words,
+        "overlap": _overlap(config, trained),
+        "max_seq_len": trained.model.max_seq_len,
+        "dtype": config.dtype or trained.model.dtype,
+        "tokenizer": trained.tokenizer.fingerprint,
+        "gpt1_jax": __version__,
+    }
+
+
+def _overlap(config: FeaturesConfig, trained: TrainedRun) -> int:
+    half = trained.model.max_seq_len // 2
+    return half if config.overlap == -1 else config.overlap
+
+
+def _windows(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Window]:
+    """What to read, and the words or lines whose rows are asked for."""
+    if config.rows != "words":
+        for line in _lines(config):
+            yield _line_window(config, trained, line)
+        return
+    context = Context(
+        trained.model.max_seq_len,
+        trained.tokenizer.newline_id,
+        overlap=_overlap(config, trained),
+        num_words=config.context_words,
+        across_lines=config.context == "text",
+        after_newline=False,
+    )
+    yield from words_lib.windows(_words(config, trained.tokenizer), context)
+
+
+def _line_window(config: FeaturesConfig, trained: TrainedRun, line: Line) -> Window:
+    ids = trained.tokenizer.encode(clean(line.text))
+    if config.rows == "extract":
+        special = special_tokens(trained.tokenizer.vocab_size)
+        ids = [special.start, *ids, special.extract]
+    if len(ids) > trained.model.max_seq_len:
+        raise ValueError(
+            f"{config.input}, line {line.number + 1}: {len(ids)} tokens, and the model "
+            f"reads {trained.model.max_seq_len}. Break the line in two."
+        )
+    end = line.start + len(line.text)
+    word = Word(line.text, line.start, end, line.number, tuple(ids))
+    return Window(ids, 0, [Span(word, 0, len(ids))])
+
+
+def _lines(config: FeaturesConfig) -> Iterator[Line]:
+    if not config.lines_column:
+        yield from read_lines(config.input)
+        return
+    for number, (text,) in enumerate(read_cells(config.input, [config.lines_column])):
+        yield Line(number, 0, text)
+
+
+def _words(config: FeaturesConfig, tokenizer: Tokenizer) -> Iterator[Word]:
+    found = _given_words if config.words_column else _split_lines
+    for word in found(config, tokenizer):
+        if not word.ids:
+            raise ValueError(
+                f"{config.input}: nothing is left of the word {word.text!r:.40} (line "
+                f"{word.line + 1}) without its invisible characters; leave it out."
+            )
+        yield word
+
+
+def _split_lines(config: FeaturesConfig, tokenizer: Tokenizer) -> Iterator[Word]:
+    for line in _lines(config):
+        for word in split_words(tokenizer, line.text):
+            start, end = line.start + word.start, line.start + word.end
+            yield word._replace(start=start, end=end, line=line.number)
+
+
+def _given_words(config: FeaturesConfig, tokenizer: Tokenizer) -> Iterator[Word]:
+    """The words of a table, on one line for each text."""
+    columns = [name for name in (config.words_column, config.text_column) if name]
+    line, previous = -1, None
+    for text, *of_text in read_cells(config.input, columns):
+        if of_text != previous:
+            line, previous = line + 1, of_text
+        yield Word(text, 0, len(text), line, tuple(tokenizer.encode(clean(text))))
+
+
+def _narrowed(rows: np.ndarray, dtype: str, layer: int) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        narrow = rows.astype(dtype)
+    if np.isinf(narrow).any() and np.isfinite(rows).all():
+        raise ValueError(
+            f"A state of layer {layer} is too large for float16 "
+            f"({np.abs(rows).max():.3g}); use --config.output_dtype=float32."
+        )
+    return narrow
