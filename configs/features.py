@@ -21,8 +21,7 @@ def get_config() -> ml_collections.ConfigDict:
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
         step="newest",  # "best", or the number of a saved step
-        # Plain text, a line or paragraph a line; or a table, .csv, .tsv or .jsonl.
-        input="",
+        input="",  # a .txt file, or a table: .csv, .tsv or .jsonl
         lines_column="",  # of a table: each row has a line, or
         words_column="",  # each row has a word, which is a row of features
         text_column="",  # with words: where its value changes, a new text begins
@@ -31,13 +30,13 @@ def get_config() -> ml_collections.ConfigDict:
         # its last token; "mean", the mean over its tokens; "extract", what the head of
         # a fine-tuned model reads.
         rows="words",
-        # What words are read with: the "line" they stand in (given words: their text),
-        # or all the "text" before them, line ends included.
+        # What is read before a word: "line", the words before it in its line (given
+        # words: in their text), or "text", all words before it, line ends included.
         context="line",
         context_words=0,  # words read before each word; 0: all that fit
-        # Tokens of one window that the next one reads again, where a text is longer
-        # than the context; -1: half of the context.
-        overlap=-1,
+        # Where a text is longer than the model's context: tokens of a window that the
+        # next one reads again; 0: half of the context.
+        overlap=0,
         attention=False,  # also keep the attention maps of each line
         output="",  # an .npz or .h5 file
         output_dtype="float32",  # or "float16", half the size

@@ -14,6 +14,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, Reading, attention_maps
 from gpt1_jax.inference.generation import Generator, prompt_ids
+from gpt1_jax.inference.words import Context, split_words, windows
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.saved_steps import find_step
@@ -90,6 +91,32 @@ class TrainedModel:
         read = Reader(self.config, self.params, range(self.config.num_layers + 1))
         (states,) = read([Reading(ids, [(i, i + 1) for i in range(len(ids))])])
         return states
+
+    def features(self, text: str, layer: int, context_words: int = 0) -> np.ndarray:
+        """[words, D] float32: a layer's state at the end of each of `text.split()`.
+
+        Args:
+          text: may be longer than the context, and may have several lines.
+          layer: 0 is the embedding; then 1 to the number of layers.
+          context_words: words read before each word; 0: all that fit, in windows that
+            overlap by half.
+
+        Raises:
+          ValueError: if there is no such layer or no word, or a word is too long.
+        """
+        context = Context(
+            self.config.max_seq_len,
+            self.tokenizer.newline_id,
+            overlap=self.config.max_seq_len // 2,
+            num_words=context_words,
+            after_newline=False,
+        )
+        read = Reader(self.config, self.params, [layer])
+        parts = read.of_words(windows(split_words(self.tokenizer, text), context))
+        rows = [states[0] for _, states in parts]
+        if not rows:
+            raise ValueError(f"The text {text!r:.40} has no word.")
+        return np.concatenate(rows)
 
     def attention(self, text: str) -> np.ndarray:
         """[L, H, T, T] float32: how much each head attends from a token to another.

@@ -1,5 +1,6 @@
 """A run in a notebook."""
 
+import dataclasses
 import re
 import subprocess
 import sys
@@ -60,6 +61,29 @@ def test_hidden_states_end_in_the_one_that_is_scored(model):
     assert states.shape == (2, len(model.tokenizer.encode(TEXT)), 16)
     scores = states[-1] @ np.asarray(model.params["wte"]).T
     np.testing.assert_allclose(scores, model.logits(TEXT), atol=1e-5)
+
+
+def test_states_are_float32_whatever_the_model_computes_in(pretrained):
+    model = gpt1_jax.load(str(pretrained))
+    exact = model.hidden_states(TEXT)
+    model.config = dataclasses.replace(model.config, dtype="bfloat16")
+    rough = model.hidden_states(TEXT)
+    assert exact.dtype == rough.dtype == np.float32
+    assert 1e-6 < np.abs(exact - rough).max() < 0.2
+
+
+def test_features_are_the_states_at_word_ends(model):
+    ends = np.cumsum([len(model.encode(word)) for word in TEXT.split()]) - 1
+    states = model.hidden_states(TEXT)
+    np.testing.assert_allclose(model.features(TEXT, 1), states[1, ends], atol=1e-5)
+    alone = model.hidden_states("the abcd")[0, -1]
+    few = model.features(TEXT, 0, context_words=1)
+    assert few.shape == (6, 16)
+    np.testing.assert_allclose(few[1], alone, atol=1e-5)
+    assert len(model.features("ab cd\n\n" * 60, 1)) == 120
+    for text, layer, message in (("\n ", 1, "has no word"), ("a", 2, "no layer 2")):
+        with pytest.raises(ValueError, match=message):
+            model.features(text, layer)
 
 
 def test_tokens_are_those_of_the_text(model):

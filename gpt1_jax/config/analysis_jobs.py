@@ -44,7 +44,7 @@ class FeaturesConfig(AnalysisConfig):
         super().__post_init__()
         require(
             bool(self.input),
-            "Name the text with --config.input=FILE: .txt, .jsonl, .csv or .tsv.",
+            "Name a text or a table of words or lines with --config.input=FILE.",
         )
         self._check_columns()
         require(
@@ -53,11 +53,9 @@ class FeaturesConfig(AnalysisConfig):
         )
         one_of("rows", self.rows, ("words", "last", "mean", "extract"))
         one_of("context", self.context, ("line", "text"))
-        for name, lowest in (("context_words", 0), ("overlap", -1)):
+        for name in ("context_words", "overlap"):
             value = getattr(self, name)
-            require(
-                value >= lowest, f"config.{name}={value} must be at least {lowest}."
-            )
+            require(value >= 0, f"config.{name}={value} must not be negative.")
         words = self.rows == "words"
         require(
             words or (self.context == "line" and not self.context_words),
@@ -79,12 +77,17 @@ class FeaturesConfig(AnalysisConfig):
     def _check_columns(self) -> None:
         """Refuses a table without the column to read, and a column of no table."""
         table = self.input.lower().endswith((".csv", ".tsv", ".jsonl"))
+        require(
+            table or self.input.lower().endswith(".txt"),
+            f"config.input={self.input!r} must be a text, .txt, or a table: .csv, .tsv "
+            "or .jsonl.",
+        )
         named = bool(self.lines_column) + bool(self.words_column)
         require(
             named == table,
-            f"config.input={self.input!r} goes with lines_column={self.lines_column!r} "
-            f"and words_column={self.words_column!r}: of a .csv, .tsv or .jsonl file "
-            "name one of the two, of plain text none.",
+            f"config.input={self.input!r} does not go with config.lines_column="
+            f"{self.lines_column!r} and config.words_column={self.words_column!r}: of "
+            "a table name one of the two, of a .txt file none.",
         )
         require(
             self.rows == "words" or not self.words_column,

@@ -6,6 +6,7 @@ the text.
 """
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.inference.scoring import BATCH_TOKENS, padded_length
+from gpt1_jax.inference.words import Window
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
@@ -62,6 +64,14 @@ class Reader:
         self._params, self._batch_tokens = params, batch_tokens
         held = _HELD_NUMBERS // (len(layers) * model.embed_dim)
         self._held_tokens = min(max(held, batch_tokens), _HELD_BATCHES * batch_tokens)
+
+    def of_words(
+        self, windows: Iterable[Window]
+    ) -> Iterator[tuple[Window, np.ndarray]]:
+        """Each window with the states of its words, [layers, words, D] float32."""
+        windows, again = itertools.tee(windows)
+        readings = (Reading(w.ids, [span[1:] for span in w.spans]) for w in again)
+        yield from zip(windows, self(readings), strict=True)
 
     def __call__(self, readings: Iterable[Reading]) -> Iterator[np.ndarray]:
         """The states of each reading, in order: [layers, rows, D] float32.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +16,15 @@ from gpt1_jax.config import FeaturesConfig, FinetuneConfig, compilation_cache
 from gpt1_jax.data.array_files import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.text import clean
-from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
+from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.inference import words as words_lib
-from gpt1_jax.inference.features import Reader, Reading, attention_maps
+from gpt1_jax.inference.features import Reader, attention_maps
 from gpt1_jax.inference.words import Context, Span, Window, Word, split_words
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.saved_steps import find_step
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
-from gpt1_jax.tasks.new_text import Line, read_cells, read_lines
+from gpt1_jax.tasks.word_files import Line, read_lines, read_words
 
 
 def run(config: FeaturesConfig, workdir: str) -> None:
@@ -46,8 +46,14 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     devices.configure("highest", compilation_cache(config.compilation_cache_dir))
     layers = config.layers or tuple(range(trained.model.num_layers + 1))
     features = _Features(config, trained, layers)
-    with open_arrays(output, _attributes(config, trained, layers)) as file:
-        count = features.write(file)
+    # Read once more before: so whatever is wrong with the text is said at once.
+    count = sum(len(window.spans) for window in _windows(config, trained))
+    with (
+        open_arrays(output, _attributes(config, trained, layers)) as file,
+        tqdm.tqdm(total=count, unit=" rows", disable=without_bars()) as bar,
+    ):
+        for num_rows in features.write(file):
+            bar.update(num_rows)
     named = ", ".join(map(str, layers))
     say(
         f"{count:,} rows of {trained.model.embed_dim} numbers for each of the layers "
@@ -68,23 +74,18 @@ class _Features:
         mean = config.rows == "mean"
         self._read = Reader(self._model, self._params, layers, mean)
 
-    def write(self, file: ArrayWriter) -> int:
-        """Adds all rows to a file; returns how many there are."""
+    def write(self, file: ArrayWriter) -> Iterator[int]:
+        """Adds all rows to a file; yields how many, each time."""
         count = 0
-        windows, again = itertools.tee(_windows(self._config, self._trained))
-        readings = (Reading(w.ids, [span[1:] for span in w.spans]) for w in again)
-        with tqdm.tqdm(unit=" rows", disable=without_bars()) as bar:
-            for window, states in zip(windows, self._read(readings), strict=True):
-                self._append(file, window, states)
-                if self._config.attention:
-                    maps = attention_maps(self._model, self._params, window.ids)
-                    file.append(f"attention_{count}", maps)
-                    file.append(f"tokens_{count}", np.asarray(window.ids, np.int32))
-                count += len(window.spans)
-                bar.update(len(window.spans))
-        if not count:
-            raise ValueError(f"{self._config.input} holds no text.")
-        return count
+        windows = _windows(self._config, self._trained)
+        for window, states in self._read.of_words(windows):
+            self._append(file, window, states)
+            if self._config.attention:
+                maps = attention_maps(self._model, self._params, window.ids)
+                file.append(f"attention_{count}", maps)
+                file.append(f"tokens_{count}", np.asarray(window.ids, np.int32))
+            count += len(window.spans)
+            yield len(window.spans)
 
     def _append(self, file: ArrayWriter, window: Window, states: np.ndarray) -> None:
         config, found = self._config, [span.word for span in window.spans]
@@ -92,7 +93,7 @@ class _Features:
             file.append(f"layer_{layer}", _narrowed(rows, config.output_dtype, layer))
         name = "word" if config.rows == "words" else "text"
         file.append(name, [word.text for word in found])
-        file.append("line", np.asarray([word.line for word in found], np.int64))
+        file.append("line", np.asarray([word.line + 1 for word in found], np.int64))
         if not config.words_column and not config.lines_column:
             for name in ("start", "end"):
                 offsets = [getattr(word, name) for word in found]
@@ -130,8 +131,7 @@ def _attributes(
 
 
 def _overlap(config: FeaturesConfig, trained: TrainedRun) -> int:
-    half = trained.model.max_seq_len // 2
-    return half if config.overlap == -1 else config.overlap
+    return config.overlap or trained.model.max_seq_len // 2
 
 
 def _windows(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Window]:
@@ -148,58 +148,83 @@ def _windows(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Window]:
         across_lines=config.context == "text",
         after_newline=False,
     )
-    yield from words_lib.windows(_words(config, trained.tokenizer), context)
+    yield from words_lib.windows(_words(config, trained), context)
 
 
 def _line_window(config: FeaturesConfig, trained: TrainedRun, line: Line) -> Window:
-    ids = trained.tokenizer.encode(clean(line.text))
+    ids = _encode(trained, line.where, line.text)
     if config.rows == "extract":
         special = special_tokens(trained.tokenizer.vocab_size)
-        ids = [special.start, *ids, special.extract]
+        ids = (special.start, *ids, special.extract)
     if len(ids) > trained.model.max_seq_len:
         raise ValueError(
-            f"{config.input}, line {line.number + 1}: {len(ids)} tokens, and the model "
-            f"reads {trained.model.max_seq_len}. Break the line in two."
+            f"{line.where}: the line has {len(ids)} tokens; this model reads "
+            f"{trained.model.max_seq_len}. Break it in two."
         )
     end = line.start + len(line.text)
-    word = Word(line.text, line.start, end, line.number, tuple(ids))
-    return Window(ids, 0, [Span(word, 0, len(ids))])
+    word = Word(line.text, line.start, end, line.number - 1, ids)
+    return Window(list(ids), 0, [Span(word, 0, len(ids))])
+
+
+def _words(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Word]:
+    """The words of the text, each shorter than the context."""
+    for where, word in _placed_words(config, trained):
+        if 1 + len(word.ids) >= trained.model.max_seq_len:
+            raise ValueError(
+                f"{where}: the word {word.text[:40]!r} has {len(word.ids)} tokens; "
+                f"this model reads {trained.model.max_seq_len} at a time, some before "
+                "the word. Leave it out."
+            )
+        yield word
+
+
+def _placed_words(
+    config: FeaturesConfig, trained: TrainedRun
+) -> Iterator[tuple[str, Word]]:
+    """Words, each with its place for messages."""
+    if config.words_column:
+        yield from _given_words(config, trained)
+        return
+    for line in _lines(config):
+        for word in split_words(trained.tokenizer, line.text):
+            start, end = line.start + word.start, line.start + word.end
+            _check_visible(line.where, word.text, word.ids)
+            number = line.number - 1
+            yield line.where, word._replace(start=start, end=end, line=number)
+
+
+def _given_words(
+    config: FeaturesConfig, trained: TrainedRun
+) -> Iterator[tuple[str, Word]]:
+    """The words of a table; those of one text count as a line."""
+    rows = read_words(config.input, config.words_column, config.text_column)
+    texts = itertools.groupby(rows, key=lambda row: row.text)
+    for number, (_, of_text) in enumerate(texts):
+        for row in of_text:
+            ids = _encode(trained, row.where, " ".join(row.word.split()))
+            yield row.where, Word(row.word, 0, len(row.word), number, ids)
 
 
 def _lines(config: FeaturesConfig) -> Iterator[Line]:
     if not config.lines_column:
         yield from read_lines(config.input)
         return
-    for number, (text,) in enumerate(read_cells(config.input, [config.lines_column])):
-        yield Line(number, 0, text)
+    for number, row in enumerate(read_words(config.input, config.lines_column), 1):
+        yield Line(row.where, number, 0, " ".join(row.word.split()))
 
 
-def _words(config: FeaturesConfig, tokenizer: Tokenizer) -> Iterator[Word]:
-    found = _given_words if config.words_column else _split_lines
-    for word in found(config, tokenizer):
-        if not word.ids:
-            raise ValueError(
-                f"{config.input}: nothing is left of the word {word.text!r:.40} (line "
-                f"{word.line + 1}) without its invisible characters; leave it out."
-            )
-        yield word
+def _encode(trained: TrainedRun, where: str, text: str) -> tuple[int, ...]:
+    ids = tuple(trained.tokenizer.encode(clean(text)))
+    _check_visible(where, text, ids)
+    return ids
 
 
-def _split_lines(config: FeaturesConfig, tokenizer: Tokenizer) -> Iterator[Word]:
-    for line in _lines(config):
-        for word in split_words(tokenizer, line.text):
-            start, end = line.start + word.start, line.start + word.end
-            yield word._replace(start=start, end=end, line=line.number)
-
-
-def _given_words(config: FeaturesConfig, tokenizer: Tokenizer) -> Iterator[Word]:
-    """The words of a table, on one line for each text."""
-    columns = [name for name in (config.words_column, config.text_column) if name]
-    line, previous = -1, None
-    for text, *of_text in read_cells(config.input, columns):
-        if of_text != previous:
-            line, previous = line + 1, of_text
-        yield Word(text, 0, len(text), line, tuple(tokenizer.encode(clean(text))))
+def _check_visible(where: str, text: str, ids: Sequence[int]) -> None:
+    if not ids:
+        raise ValueError(
+            f"{where}: nothing is left of {text[:40]!r} without its invisible "
+            "characters; leave it out."
+        )
 
 
 def _narrowed(rows: np.ndarray, dtype: str, layer: int) -> np.ndarray:

@@ -4,8 +4,8 @@ import contextlib
 import dataclasses
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from etils import epath
 
@@ -14,14 +14,6 @@ from gpt1_jax.tasks.task import Example, Record, Table, Task
 
 STANDARD_INPUT = "-"
 _JSON_SUFFIXES = (".json", ".ndjson")  # besides .jsonl
-
-
-class Line(NamedTuple):
-    """A line of a text."""
-
-    number: int  # from 0
-    start: int  # offset of its first character in the text
-    text: str  # without its end
 
 
 def read_examples(task: Task, source: str) -> list[Example]:
@@ -83,55 +75,6 @@ def read_prompts(source: str) -> list[str]:
     if not prompts:
         raise ValueError(f"{name} holds no prompt.")
     return prompts
-
-
-def read_lines(source: str) -> Iterator[Line]:
-    """The lines of plain text that are not blank, as a stream.
-
-    Args:
-      source: a file of any name, or "-" for standard input.
-
-    Raises:
-      FileNotFoundError: if the file cannot be read.
-      ValueError: naming the line that is not UTF-8.
-    """
-    start = 0
-    with _opened(source) as file:
-        for number, line in enumerate(text_lines(file, source)):
-            check_encodable(line, f"{source}:{number + 1}")
-            if line.strip():
-                yield Line(number, start, line.rstrip("\r\n"))
-            start += len(line)
-
-
-def read_cells(source: str, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """The texts in some columns of a table, row for row, as a stream.
-
-    Args:
-      source: a .csv or .tsv file with a header, or JSON lines.
-      columns: their names.
-
-    Raises:
-      FileNotFoundError: if the file cannot be read.
-      ValueError: naming the line that lacks a column, or has no text in the first.
-    """
-    with _opened(source) as file:
-        file, format_name = _format(source, file)
-        for where, row in read_rows(file, source, Table("", format=format_name)):
-            for column in columns:
-                if column not in row:
-                    raise ValueError(
-                        f"{where}: there is no column {column!r}; the columns are "
-                        f"{', '.join(map(str, row))}."
-                    )
-            first = row[columns[0]]
-            if not isinstance(first, str) or not first.strip():
-                raise ValueError(
-                    f"{where}: the column {columns[0]!r} holds {first!r:.40}; each row "
-                    "must have a text there."
-                )
-            check_encodable(first, where)
-            yield first, *(str(row[column]) for column in columns[1:])
 
 
 def examples_of_lines(task: Task, lines: Iterable[str], name: str) -> list[Example]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpt1_jax.config.analysis_jobs import AnalysisConfig
+from gpt1_jax.config.analysis_jobs import AnalysisConfig, FeaturesConfig
 
 VALID = dict(
     job="surprisal",
@@ -25,3 +25,69 @@ def test_impossible_values_are_refused_by_name(overrides, problem):
     AnalysisConfig(**VALID)
     with pytest.raises(ValueError, match=problem):
         AnalysisConfig(**{**VALID, **overrides})
+
+
+FEATURES = dict(
+    VALID,
+    job="features",
+    input="a.txt",
+    lines_column="",
+    words_column="",
+    text_column="",
+    layers=(),
+    rows="words",
+    context="line",
+    context_words=0,
+    overlap=0,
+    attention=False,
+    output="out.npz",
+    output_dtype="float32",
+)
+TABLE = {"input": "a.csv", "words_column": "word"}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {**TABLE, "text_column": "item", "context_words": 5, "layers": (9,)},
+        {"input": "a.jsonl", "lines_column": "text", "output": "out.h5"},
+        {"rows": "mean", "attention": True},
+        {"rows": "words", "context": "text", "overlap": 64},
+    ],
+    ids=str,
+)
+def test_settings_of_features_go_together(overrides):
+    FeaturesConfig(**{**FEATURES, **overrides})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"init_from": ""}, "--config.init_from=runs/pretrain/NAME"),
+        ({"input": ""}, "--config.input=FILE"),
+        ({"input": "a.csv"}, "config.words_column='': of a table name one"),
+        ({"input": "a.doc"}, "config.input='a.doc' must be a text, .txt, or a table"),
+        (
+            {"words_column": "word"},
+            "'a.txt' does not go .* of a .txt file none",
+        ),
+        ({**TABLE, "lines_column": "text"}, "name one of the two"),
+        ({**TABLE, "rows": "last"}, "config.rows='last' needs lines"),
+        ({"text_column": "item"}, "config.text_column='item' tells the texts"),
+        ({"layers": (1, 1)}, r"config.layers=\(1, 1\) names a layer twice"),
+        ({"rows": "first"}, "config.rows='first'.*words, last, mean"),
+        ({"context": "page"}, "config.context='page'.*line"),
+        ({"context_words": -1}, "config.context_words=-1 must not be negative"),
+        ({"overlap": -1}, "config.overlap=-1 must not be negative"),
+        ({"rows": "mean", "context": "text"}, "config.rows='mean' reads a line"),
+        ({"rows": "last", "context_words": 5}, "config.rows='last' reads a line"),
+        ({"attention": True}, "config.attention=True keeps maps of whole lines"),
+        ({"output": "out.txt"}, "config.output='out.txt' must be .* .npz or .h5"),
+        ({"output": "gs://b/out.npz"}, "must be a local file"),
+        ({"output_dtype": "float64"}, "config.output_dtype='float64'"),
+    ],
+    ids=str,
+)
+def test_settings_of_features_that_cannot_work_are_refused(overrides, problem):
+    with pytest.raises(ValueError, match=problem):
+        FeaturesConfig(**{**FEATURES, **overrides})

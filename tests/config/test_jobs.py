@@ -16,6 +16,7 @@ FIRST = {
     "predict": {"init_from": "run", "text": "a"},
     "generate": {"init_from": "run"},
     "convert": {"init_from": "run"},
+    "features": {"init_from": "run", "input": "a.txt", "output": "a.npz"},
 }
 
 

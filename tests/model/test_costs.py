@@ -5,6 +5,7 @@ import pytest
 from tiny_models import PAPER, count_params
 
 from gpt1_jax.model.costs import (
+    component_sizes,
     num_params,
     train_activation_bytes,
     train_flops_per_token,
@@ -24,6 +25,23 @@ def test_params_at_paper_size_number_116534784(tiny_model_config):
     for leaf, decays in zip(jax.tree.leaves(params), decayed, strict=True):
         sizes[decays] += leaf.size
     assert sizes == {True: 116_414_976, False: 119_808}
+
+
+def test_components_of_the_papers_model(tiny_model_config):
+    config = tiny_model_config(**PAPER)
+    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    sizes = component_sizes(params)
+    assert sizes == {
+        "token embedding, also the output": 40_478 * 768,
+        "position embedding": 512 * 768,
+        "attention": 12 * (4 * 768**2 + 4 * 768),
+        "MLP": 12 * (2 * 768 * 3072 + 3072 + 768),
+        "LayerNorm": 12 * 4 * 768,
+    }
+    assert sum(sizes.values()) == num_params(config)
+    head = {"kernel": params["wpe"], "bias": params["h_0"]["ln_1"]["bias"]}
+    tuned = component_sizes({"transformer": params, "head": head})
+    assert tuned == {**sizes, "head": 513 * 768}
 
 
 def test_train_flops_per_token_at_paper_size(tiny_model_config):

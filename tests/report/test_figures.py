@@ -84,3 +84,74 @@ def test_layer_similarity_is_the_mean_cosine_of_the_tokens():
     np.testing.assert_allclose(axes.images[0].get_array(), [[1, 0.5], [0.5, 1]])
     assert texts(axes.texts) == ["1.00", "0.50", "0.50", "1.00"]
     assert texts(axes.get_xticklabels()) == ["embedding", "layer 1"]
+
+
+def test_sentence_similarity_is_the_cosine_of_the_sentences():
+    states = np.asarray([[1, 0], [3, 4], [0, -2]], np.float32)
+    sentences = ["$x$ costs $1", "word " * 30, "short"]
+    figure = figures.sentence_similarity(states, sentences)
+    assert png(figure).startswith(b"\x89PNG")
+    axes = figure.axes[0]
+    expected = [[1, 0.6, 0], [0.6, 1, -0.8], [0, -0.8, 1]]
+    np.testing.assert_allclose(axes.images[0].get_array(), expected, atol=1e-6)
+    labels = texts(axes.get_yticklabels())
+    assert labels[0] == "$x$ costs $1  1" and labels[2] == "short  3"
+    assert labels[1].endswith("word …  2") and len(labels[1]) < 45
+    assert texts(axes.get_xticklabels()) == ["1", "2", "3"]
+    assert axes.images[0].get_clim() == pytest.approx((-0.8, 1))
+
+
+def test_numbers_in_cells_can_be_read_on_their_colors():
+    figure = figures.layer_similarity(np.eye(2, dtype=np.float32)[:, None])
+    assert [text.get_color() for text in figure.axes[0].texts] == [
+        "white",
+        "black",
+        "black",
+        "white",
+    ]
+
+
+def test_surprisal_stands_above_its_words():
+    words, bits = ["The", "$5", "“cat”"], [3.0, 12.5, 0.0]
+    figure = figures.surprisal_of_words(words, bits)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert texts(axes.get_xticklabels()) == words
+    assert [bar.get_height() for bar in axes.patches] == bits
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
+    assert axes.get_xticks().tolist() == pytest.approx(middles)
+
+
+def test_surprisal_of_a_long_sentence_takes_several_rows_of_one_scale():
+    words = [f"word{i}" for i in range(40)]
+    figure = figures.surprisal_of_words(words, list(range(40)))
+    png(figure)
+    rows = [texts(axes.get_xticklabels()) for axes in figure.axes]
+    assert len(rows) == 3 and [word for row in rows for word in row] == words
+    assert len({(axes.get_ylim(), axes.get_xlim()) for axes in figure.axes}) == 1
+    assert figure.get_figwidth() < 13
+
+
+def test_a_word_wider_than_a_row_has_one_of_its_own():
+    figure = figures.surprisal_of_words(["a", "b" * 150, "c"], [1, 2, 3])
+    assert [len(axes.patches) for axes in figure.axes] == [1, 1, 1]
+
+
+def test_parameters_by_component_have_a_bar_each():
+    block = {"attn": np.ones(5), "ln_1": np.ones(2), "mlp": np.ones(10)}
+    params = {"wte": np.ones((6, 4)), "wpe": np.ones(9), "h_0": block}
+    figure = figures.parameters_by_component(params)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == [24, 9, 5, 10, 2]
+    assert axes.get_title() == "50 parameters"
+    assert texts(axes.texts)[0] == "24 (48.0%)"
+
+
+def test_tokens_per_word_are_shares_of_the_words():
+    figure = figures.tokens_per_word([1, 1, 1, 2, 4, 1, 1, 1])
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    heights = {bar.get_x() + 0.4: bar.get_height() for bar in axes.patches}
+    assert heights == pytest.approx({1: 0.75, 2: 0.125, 4: 0.125})
+    assert axes.get_title() == "8 words, 1.50 tokens each"

@@ -1,0 +1,141 @@
+"""Text to score word by word, as people keep it: lines, or a column of words.
+
+A file is read row by row, as often as it is asked for: what the model reads again at
+another step never has to stay in memory.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from etils import epath
+
+from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
+from gpt1_jax.tasks.task import Table, shown
+
+LINES = ".txt"
+
+
+class Line(NamedTuple):
+    """A line that holds a word."""
+
+    where: str  # file:line, for messages
+    number: int  # from 1, blank lines counted
+    start: int  # characters of the text before it
+    text: str  # without its end
+
+
+class Row(NamedTuple):
+    """A row of a table whose words are given."""
+
+    where: str
+    word: str  # or several, in one cell
+    text: str  # equal in neighbours that belong to one text
+    cells: Mapping[str, Any]
+
+
+def check_source(source: str, words_column: str) -> None:
+    """Refuses a file whose ending does not say how to read it.
+
+    Raises:
+      ValueError: naming the endings, or the key that is missing or too much.
+    """
+    suffix = epath.Path(source).suffix.lower()
+    if suffix != LINES and suffix not in FORMATS:
+        raise ValueError(
+            f"config.input={source!r} must end in {LINES} (text) or in "
+            f"{', '.join(FORMATS)} (a column of words)."
+        )
+    if suffix == LINES and words_column:
+        raise ValueError(
+            f"config.words_column={words_column!r} names a column, but "
+            f"config.input={source!r} is plain text, which has none."
+        )
+    if suffix != LINES and not words_column:
+        raise ValueError(
+            f"config.input={source!r} is a table: name its column of words with "
+            "--config.words_column=NAME."
+        )
+
+
+def read_lines(source: str) -> Iterator[Line]:
+    """The lines of a text file that hold a word; blank ones between them are skipped.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      ValueError: naming a line that is not UTF-8; or if there is no word at all.
+    """
+    with _opened(source) as file:
+        yield from lines_of(text_lines(file, source), source)
+
+
+def lines_of(lines: Iterator[str], name: str) -> Iterator[Line]:
+    """The lines that hold a word.
+
+    Args:
+      lines: with or without their ends.
+      name: the source's name, for messages.
+
+    Raises:
+      ValueError: naming a line with half of a character; or if there is no word.
+    """
+    start, empty = 0, True
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            empty, where = False, f"{name}:{number}"
+            check_encodable(line, where)
+            yield Line(where, number, start, line.rstrip("\r\n"))
+        start += len(line)
+    if empty:
+        raise ValueError(f"{name} holds no word.")
+
+
+def read_words(source: str, words_column: str, text_column: str = "") -> Iterator[Row]:
+    """The rows of a table, each with a word.
+
+    Args:
+      source: a `.csv` or `.tsv` file with a header, or a `.jsonl` file.
+      words_column: the column of words.
+      text_column: a column whose value changes where a new text begins; "" if all rows
+        are one text.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      ValueError: naming a row that cannot be read, lacks a column, has others than the
+        first, or holds no word; or if there is no row.
+    """
+    names: list[str] = []
+    with _opened(source) as file:
+        table = Table("", format=FORMATS[epath.Path(source).suffix.lower()])
+        for where, cells in read_rows(file, source, table):
+            names = names or list(cells)
+            for column in filter(None, (words_column, text_column)):
+                if column not in cells:
+                    raise ValueError(
+                        f"{where}: there is no column {column!r}; the columns are "
+                        f"{', '.join(map(str, cells))}."
+                    )
+            if list(cells) != names:
+                raise ValueError(
+                    f"{where}: the row's columns are {', '.join(cells)}, those of the "
+                    f"first {', '.join(names)}; give all rows the same."
+                )
+            word = cells[words_column]
+            if not isinstance(word, str) or not word.strip():
+                raise ValueError(
+                    f"{where}: the column {words_column!r} holds {shown(word)}, not a "
+                    "word; remove the row, or write its word."
+                )
+            check_encodable(word, where)
+            text = str(cells[text_column]) if text_column else ""
+            yield Row(where, word, text, cells)
+    if not names:
+        raise ValueError(f"{source} holds no row of words.")
+
+
+def _opened(source: str) -> Any:
+    try:
+        return epath.Path(source).expanduser().open("rb")
+    except OSError as error:
+        raise FileNotFoundError(
+            f"{source} cannot be read ({error.strerror}); name another file."
+        ) from error

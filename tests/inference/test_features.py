@@ -1,0 +1,112 @@
+"""Hidden states as a stream: each row is the one that a hand-made call gives."""
+
+import jax
+import numpy as np
+import pytest
+from tiny_models import perturbed
+
+from gpt1_jax.inference import features
+from gpt1_jax.inference.features import Reader, Reading, attention_maps
+from gpt1_jax.model import language_model
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_config):
+    return tiny_model_config(max_seq_len=48)
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    return perturbed(language_model.init_params(model, jax.random.key(0)))
+
+
+def random_readings(count, lengths=(1, 5, 11, 30, 48), seed=0):
+    """Readings of these lengths, each with a few spans."""
+    rng = np.random.default_rng(seed)
+    for length in rng.choice(lengths, count).tolist():
+        ends = sorted(rng.choice(length, min(length, 3), replace=False) + 1)
+        spans = [(int(rng.integers(0, end)), int(end)) for end in ends]
+        yield Reading(rng.integers(0, 97, length).tolist(), spans)
+
+
+all_states = jax.jit(language_model.hidden_states, static_argnums=0)
+
+
+def by_hand(model, params, reading, layer):
+    """The states of all tokens of a reading, alone and not padded."""
+    return np.asarray(all_states(model, params, np.asarray([reading.ids]))[layer][0])
+
+
+@pytest.mark.parametrize("mean", [False, True])
+@pytest.mark.parametrize("layers", [(0, 1, 2), (2, 0)])
+def test_rows_are_those_of_calls_by_hand(model, params, layers, mean):
+    readings = list(random_readings(12))
+    found = list(Reader(model, params, layers, mean, batch_tokens=64)(readings))
+    assert len(found) == 12
+    for reading, states in zip(readings, found, strict=True):
+        assert states.shape == (len(layers), len(reading.spans), 32)
+        assert states.dtype == np.float32
+        for layer, rows in zip(layers, states, strict=True):
+            expected = by_hand(model, params, reading, layer)
+            for (first, stop), row in zip(reading.spans, rows, strict=True):
+                of_span = expected[first:stop]
+                wanted = of_span.mean(axis=0) if mean else of_span[-1]
+                np.testing.assert_allclose(row, wanted, atol=1e-5)
+
+
+def test_states_do_not_depend_on_how_many_are_computed_together(model, params):
+    readings = list(random_readings(30))
+    one, other = (
+        list(Reader(model, params, (2,), batch_tokens=size)(readings))
+        for size in (1, 1024)
+    )
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
+def test_a_bounded_number_of_readings_is_held(model, params, monkeypatch):
+    """However long the text: few are read ahead of the states that have gone."""
+    monkeypatch.setattr(features, "_HELD_NUMBERS", 1)
+    drawn = []
+    source = random_readings(300, lengths=range(1, 9))
+    counted = (drawn.append(None) or reading for reading in source)
+    states = Reader(model, params, (1,), batch_tokens=64)(counted)
+    ahead = max(len(drawn) - done for done, _ in enumerate(states))
+    assert 8 <= ahead <= 65
+
+
+def test_many_states_of_many_layers_are_held_in_smaller_numbers(model, params):
+    few = Reader(model, params, (1,), batch_tokens=64)
+    assert few._held_tokens == 8 * 64
+    wide = Reader(model, params, range(3), batch_tokens=10**7)
+    assert wide._held_tokens == 10**7
+
+
+def test_few_programs_are_compiled(model, params):
+    before = features._read_states._cache_size()
+    reader = Reader(model, params, (1, 2), batch_tokens=96)
+    for seed in range(3):
+        list(reader(random_readings(40, range(1, 49), seed)))
+    # 6 lengths, 8 to 48, each with one row, up to half as many as tokens, or all.
+    assert features._read_states._cache_size() - before <= 12
+
+
+def test_an_unknown_layer_is_refused(model, params):
+    for layer in (3, -1):
+        with pytest.raises(ValueError, match=rf"no layer {layer}: .* 0 .* to 2\."):
+            Reader(model, params, (0, layer))
+
+
+def test_attention_maps_are_those_of_the_text_alone(model, params):
+    ids = list(range(11))
+    probs = attention_maps(model, params, ids)
+    alone = jax.jit(language_model.attention, static_argnums=0)
+    expected = alone(model, params, np.asarray([ids]))
+    assert probs.shape == (2, 2, 11, 11)
+    np.testing.assert_allclose(probs, np.concatenate(expected), atol=1e-6)
+
+
+def test_bfloat16_states_come_as_float32(tiny_model_config, params):
+    model = tiny_model_config(max_seq_len=48, dtype="bfloat16")
+    (states,) = Reader(model, params, (1,))([Reading([1, 2, 3], [(0, 3)])])
+    assert states.dtype == np.float32
