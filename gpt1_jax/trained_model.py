@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,16 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import DEFAULT_SAMPLING, ModelConfig
+from gpt1_jax.config import DEFAULT_READING, DEFAULT_SAMPLING, ModelConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, Reading, attention_maps
 from gpt1_jax.inference.generation import Generator, prompt_ids
+from gpt1_jax.inference.surprisal import WordScorer, WordSurprisal, place_words
 from gpt1_jax.inference.words import Context, split_words, windows
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.saved_steps import find_step
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.tasks.word_files import lines_of
 
 
 class TrainedModel:
@@ -156,6 +159,39 @@ class TrainedModel:
         continuations = generator.several(self._prepared, texts, number, seed)
         found = [each.text for each in continuations]
         return found[0] if isinstance(text, str) and number == 1 else found
+
+    def surprisal(self, text: str, **reading: Any) -> list[WordSurprisal]:
+        """How surprising each word of a text is: `pandas.DataFrame` takes the list.
+
+        Args:
+          text: words, separated by white space; each line is read on its own.
+          **reading: the fields of `gpt1_jax.config.ReadingConfig`: `context="line"`,
+            "text" reads all lines as one; `context_words=0` before each word, 0 for all
+            that fit; `overlap=0` tokens of windows, 0 for half of the context;
+            `first_word="scored"` or "unscored"; `punctuation="with_word"` or "apart".
+
+        Returns:
+          For each word its place in the text, its tokens, surprisal in nats and bits,
+          rank and the entropy before it, computed in float32.
+
+        Raises:
+          ValueError: if there is no word, or one that is longer than the context.
+        """
+        config = dataclasses.replace(DEFAULT_READING, **reading)
+        lines = lines_of(io.StringIO(text, newline="\n"), "the text")
+        placed = place_words(
+            self.tokenizer,
+            ((line.number, line.start, line.text) for line in lines),
+            apart=config.punctuation == "apart",
+        )
+        places, words = zip(*placed, strict=True)
+        model = dataclasses.replace(self.config, dtype="float32")
+        score = WordScorer(model, self.tokenizer, config)
+        found = score(self.params, words)
+        return [
+            WordSurprisal(**place._asdict(), **surprisal._asdict())
+            for place, surprisal in zip(places, found, strict=True)
+        ]
 
     @functools.cached_property
     def _prepared(self) -> Params:

@@ -7,7 +7,12 @@ unknown key, or a value that cannot work, raises a `ValueError` that names the k
 value and a way out.
 """
 
-from gpt1_jax.config.analysis_jobs import FeaturesConfig
+from gpt1_jax.config.analysis_jobs import (
+    DEFAULT_READING,
+    FeaturesConfig,
+    ReadingConfig,
+    SurprisalConfig,
+)
 from gpt1_jax.config.job import JobConfig, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
@@ -40,6 +45,7 @@ from gpt1_jax.config.task_sections import CustomTaskConfig, HeadConfig, TaskData
 from gpt1_jax.config.training_jobs import FinetuneConfig, PretrainConfig
 
 __all__ = [
+    "DEFAULT_READING",
     "DEFAULT_SAMPLING",
     "DTYPES",
     "JOBS",
@@ -60,7 +66,9 @@ __all__ = [
     "OptimizerConfig",
     "PredictConfig",
     "PretrainConfig",
+    "ReadingConfig",
     "SamplingConfig",
+    "SurprisalConfig",
     "TaskDataConfig",
     "TokenizerConfig",
     "TrainConfig",

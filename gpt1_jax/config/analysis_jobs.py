@@ -99,3 +99,73 @@ class FeaturesConfig(AnalysisConfig):
             f"config.text_column={self.text_column!r} tells the texts of a column of "
             "words apart; name that with --config.words_column=NAME.",
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingConfig:
+    """What is read before a word of a text to score it, and what a word is."""
+
+    context: str
+    context_words: int
+    overlap: int
+    first_word: str
+    punctuation: str
+
+    def __post_init__(self):
+        one_of("context", self.context, ("line", "text"))
+        one_of("first_word", self.first_word, ("scored", "unscored"))
+        one_of("punctuation", self.punctuation, ("with_word", "apart"))
+        for name in ("context_words", "overlap"):
+            value = getattr(self, name)
+            require(value >= 0, f"config.{name}={value} must not be negative.")
+
+
+DEFAULT_READING = ReadingConfig(
+    context="line",
+    context_words=0,
+    overlap=0,
+    first_word="scored",
+    punctuation="with_word",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class SurprisalConfig(ReadingConfig, AnalysisConfig):
+    """The configuration for the surprisal of words."""
+
+    text: str
+    input: str
+    words_column: str
+    text_column: str
+    output: str
+    plot: str
+
+    def __post_init__(self):
+        AnalysisConfig.__post_init__(self)
+        ReadingConfig.__post_init__(self)
+        require(
+            bool(self.text) != bool(self.input),
+            f"config.text={self.text!r:.80} and config.input={self.input!r}: set one "
+            "of them, to a text or to a file.",
+        )
+        for name, needs in (("words_column", "input"), ("text_column", "words_column")):
+            require(
+                bool(getattr(self, needs)) or not getattr(self, name),
+                f"config.{name}={getattr(self, name)!r} does nothing without "
+                f"config.{needs}; set that too.",
+            )
+        require(
+            not self.words_column or self.punctuation == "with_word",
+            "config.punctuation='apart' would make several rows of a word, and "
+            "words that are given stay one row each: leave it at with_word.",
+        )
+        for name, endings in (("output", (".csv", ".npz")), ("plot", (".png",))):
+            path = getattr(self, name)
+            require(
+                not path or path.endswith(endings),
+                f"config.{name}={path!r} must end in {' or '.join(endings)}.",
+            )
+        require(
+            not self.output or self.output != self.input,
+            f"config.output={self.output!r} would replace config.input; name another.",
+        )

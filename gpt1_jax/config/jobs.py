@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpt1_jax.config.analysis_jobs import FeaturesConfig
+from gpt1_jax.config.analysis_jobs import FeaturesConfig, SurprisalConfig
 from gpt1_jax.config.job import JobConfig, make_section
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
 from gpt1_jax.config.sections import one_of
@@ -17,6 +17,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "generate": GenerateConfig,
     "convert": ConvertConfig,
     "features": FeaturesConfig,
+    "surprisal": SurprisalConfig,
 }
 
 

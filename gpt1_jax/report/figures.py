@@ -186,6 +186,48 @@ def surprisal_of_words(words: Sequence[str], bits: Sequence[float]) -> "Figure":
     return figure
 
 
+def surprisal_by_step(
+    words: Sequence[str],
+    bits: Sequence[Sequence[float]],
+    steps: Sequence[int],
+    means: Sequence[float],
+) -> "Figure":
+    """Draws how surprising words are at several steps of training.
+
+    Args:
+      words: N, drawn as rows.
+      bits: [S][N], -log2 P of each word at each step.
+      steps: S, drawn as columns.
+      means: [S], of a whole text, drawn above.
+    """
+    figure = _figure(max(5.0, 2.6 + 0.42 * len(steps)), 2.6 + 0.2 * len(words))
+    heights = [1.4, 0.2 * len(words)]
+    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+    columns = range(len(steps))
+    above.plot(columns, means, marker="o", color="tab:blue")
+    for column, mean in zip(columns, means, strict=True):
+        above.annotate(
+            f"{mean:.2f}",
+            (column, mean),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7,
+        )
+    above.margins(y=0.35)
+    above.set_ylabel("mean of the text,\nbits", fontsize=9)
+    above.grid(alpha=0.3)
+    picture = axes.imshow(np.transpose(bits), vmin=0, cmap="viridis", aspect="auto")
+    if len(steps) <= _NUMBERED_CELLS:
+        _number_cells(axes, picture, np.transpose(bits), "{:.1f}")
+    shown = [_visible(word) for word in words]
+    axes.set_yticks(range(len(words)), shown, fontsize=8, parse_math=False)
+    axes.set_xticks(columns, [f"{step:,}" for step in steps], rotation=90, fontsize=8)
+    axes.set_xlabel("step of training")
+    figure.colorbar(picture, ax=axes, label="surprisal, bits")
+    return figure
+
+
 def parameters_by_component(params: Params) -> "Figure":
     """Draws how the parameters of a model are shared out.
 
@@ -252,14 +294,19 @@ def _cosine_map(
     axes.set_xticks(range(len(rows)), columns, rotation=rotation, parse_math=False)
     axes.set_yticks(range(len(rows)), rows, parse_math=False)
     if len(rows) <= _NUMBERED_CELLS:
-        for (row, column), cosine in np.ndenumerate(cosines):
-            red, green, blue, _ = picture.to_rgba(cosine)
-            dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-            color = "white" if dark else "black"
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
-            axes.text(column, row, f"{cosine:.2f}", color=color, **style)
+        _number_cells(axes, picture, cosines, "{:.2f}")
     figure.colorbar(picture, ax=axes, shrink=0.8, label="cosine similarity")
     return figure
+
+
+def _number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None:
+    """Writes the value of each cell of a heat map into it."""
+    for (row, column), value in np.ndenumerate(values):
+        red, green, blue, _ = picture.to_rgba(value)
+        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+        color = "white" if dark else "black"
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+        axes.text(column, row, form.format(value), color=color, **style)
 
 
 def _wrapped(words: Sequence[str]) -> list[list[int]]:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from etils import epath
 
 NEWEST, BEST = -1, -2  # in place of a step
+ALL = "all"  # in a configuration: each saved step
 
 
 class Best(NamedTuple):
@@ -49,3 +50,15 @@ def find_step(step: int | str) -> int:
             "example --config.step=1200."
         )
     return named[str(step)]
+
+
+def find_steps(folder: epath.Path, step: str) -> list[int]:
+    """The steps that are meant, as `read_params` takes them; "all" is each kept one.
+
+    Args:
+      folder: the run folder; `open_run` refuses one without any saved step.
+      step: "all", or what `find_step` takes.
+    """
+    if step != ALL:
+        return [find_step(step)]
+    return saved_steps(folder) or [NEWEST]

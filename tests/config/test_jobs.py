@@ -17,6 +17,7 @@ FIRST = {
     "generate": {"init_from": "run"},
     "convert": {"init_from": "run"},
     "features": {"init_from": "run", "input": "a.txt", "output": "a.npz"},
+    "surprisal": {"init_from": "run", "text": "a"},
 }
 
 
