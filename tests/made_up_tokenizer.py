@@ -1,4 +1,9 @@
-"""A tokenizer whose ids are written in the text."""
+"""A tokenizer whose ids are written in the text, and a small one of GPT-1's kind."""
+
+import json
+import string
+
+import pytest
 
 from gpt1_jax.data.tokenizers import Tokenizer
 
@@ -18,3 +23,17 @@ class Numbers(Tokenizer):
 
     def _contents(self):
         raise NotImplementedError
+
+
+def small_gpt1_tokenizer():
+    """GPT-1's own tokenizer with letters, punctuation and a few merges."""
+    pytest.importorskip("spacy", reason="spaCy is not installed")
+    from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer
+
+    merges = [("d", "o</w>"), ("n", "'"), ("n'", "t</w>"), ("m", "r"), ("mr", ".</w>")]
+    letters = string.ascii_lowercase + string.punctuation
+    symbols = ["<unk>", *letters, *(f"{letter}</w>" for letter in letters)]
+    symbols += [*map("".join, merges), "\n</w>"]
+    lines = ["#version: 0.2", *map(" ".join, merges), ""]
+    numbered = {symbol: number for number, symbol in enumerate(symbols)}
+    return GPT1Tokenizer(json.dumps(numbered), "\n".join(lines))

@@ -99,6 +99,32 @@ def test_attention_is_between_the_tokens_of_the_text(model):
     np.testing.assert_array_equal(probs, np.tril(probs))
 
 
+def test_surprisal_of_words_is_that_of_their_tokens(model):
+    text = f"{TEXT}!\nEnd."
+    found = model.surprisal(text)
+    assert [each.word for each in found] == text.split()
+    assert [text[each.start : each.end] for each in found] == text.split()
+    assert [(each.line, each.sentence) for each in found] == [(1, 1)] * 6 + [(2, 2)]
+    ids = [model.tokenizer.newline_id, *model.tokenizer.encode("End.")]
+    scores = all_logits(model.config, model.params, np.asarray([ids]))[0, :, :512]
+    log_probs = np.asarray(jax.nn.log_softmax(scores))[range(len(ids) - 1), ids[1:]]
+    assert found[-1].nats == pytest.approx(-log_probs.sum(), abs=1e-4)
+    columns = dict(zip(found[0]._fields, zip(*found, strict=True), strict=True))
+    assert len(columns["bits"]) == 7 and columns["bits"][0] > 0
+
+
+def test_surprisal_takes_the_ways_of_reading_by_name(model):
+    apart = model.surprisal("abcd, efgh", punctuation="apart", first_word="unscored")
+    assert [each.word for each in apart] == ["abcd", ",", "efgh"]
+    assert np.isnan(apart[0].nats) and apart[1].nats > 0
+    with pytest.raises(ValueError, match=r"config.context='page' is not known"):
+        model.surprisal("a", context="page")
+    with pytest.raises(ValueError, match="the text holds no word"):
+        model.surprisal(" \n")
+    with pytest.raises(ValueError, match="in line 2 has 81 tokens; this model"):
+        model.surprisal("a\n" + "ab" * 41)
+
+
 def test_texts_are_continued(model):
     one = model.generate(TEXT, max_new_tokens=5)
     assert isinstance(one, str) and one

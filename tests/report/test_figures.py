@@ -155,3 +155,23 @@ def test_tokens_per_word_are_shares_of_the_words():
     heights = {bar.get_x() + 0.4: bar.get_height() for bar in axes.patches}
     assert heights == pytest.approx({1: 0.75, 2: 0.125, 4: 0.125})
     assert axes.get_title() == "8 words, 1.50 tokens each"
+
+
+def test_surprisal_by_step_has_a_column_for_each_step():
+    figure = figures.surprisal_by_step(
+        ["$a$", "b"], [[4.0, 12.25], [3.0, 10.0]], steps=[500, 1000], means=[8.0, 7.5]
+    )
+    assert png(figure).startswith(b"\x89PNG")
+    above, below, *_ = figure.axes
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), [8.0, 7.5])
+    assert texts(above.texts) == ["8.00", "7.50"]
+    np.testing.assert_array_equal(below.images[0].get_array(), [[4, 3], [12.25, 10]])
+    assert texts(below.texts) == ["4.0", "3.0", "12.2", "10.0"]
+    assert texts(below.get_yticklabels()) == ["$a$", "b"]
+    assert texts(below.get_xticklabels()) == ["500", "1,000"]
+
+
+def test_surprisal_at_many_steps_has_no_numbers():
+    steps = range(1, 21)
+    figure = figures.surprisal_by_step(["a"], [[1.0]] * 20, steps, [1.0] * 20)
+    assert png(figure) and not texts(figure.axes[1].texts)

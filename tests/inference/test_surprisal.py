@@ -1,0 +1,325 @@
+"""Surprisal: exact by the chain rule, whatever the windows; where words stand."""
+
+import dataclasses
+import math
+import unicodedata
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_up_tokenizer import Numbers, small_gpt1_tokenizer
+from tiny_models import PAPER, WAYS, all_logits, perturbed
+
+from gpt1_jax.config import DEFAULT_READING, make_model_config
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.inference import surprisal
+from gpt1_jax.inference.surprisal import WordScorer, place_words
+from gpt1_jax.inference.words import Word, split_words
+from gpt1_jax.model import language_model
+
+VOCAB_SIZE = 12
+SIZES = dict(num_layers=2, num_heads=2, embed_dim=16, mlp_dim=32, max_seq_len=24)
+NEWLINE = Numbers.newline_id
+
+
+class Dotted(Numbers):
+    """Reads the word "3.1.4" as three tokens, and "-" as none."""
+
+    vocab_size = VOCAB_SIZE
+
+    def encode(self, text):
+        return [int(part) for part in text.split(".") if part != "-"]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model_config({**PAPER, **WAYS, **SIZES, "vocab_size": VOCAB_SIZE})
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    params = perturbed(language_model.init_params(model, jax.random.key(0)))
+    return jax.tree.map(lambda leaf: 4 * leaf, params)  # far from uniform
+
+
+@pytest.fixture(scope="module")
+def score(model, params):
+    """`score(text or words, **reading)`: their surprisal."""
+
+    def run(text, **reading):
+        words = split_words(Dotted(), text) if isinstance(text, str) else text
+        reading = dataclasses.replace(DEFAULT_READING, **reading)
+        return list(WordScorer(model, Dotted(), reading)(params, words))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def by_hand(model, params):
+    """`by_hand(ids)`: log-probabilities [T, V] of each next token, float64."""
+
+    def run(ids):
+        padded = np.zeros((1, model.max_seq_len), np.int32)
+        padded[0, : len(ids)] = ids
+        scores = np.asarray(all_logits(model, params, padded))[0].astype(np.float64)
+        return scores - np.log(np.exp(scores).sum(-1, keepdims=True))
+
+    return run
+
+
+def nats(found):
+    return [each.nats for each in found]
+
+
+def text_of(number, seed=0):
+    """A text of words of one to three tokens, none of them the newline."""
+    rng = np.random.default_rng(seed)
+    words = (rng.integers(1, VOCAB_SIZE, rng.integers(1, 4)) for _ in range(number))
+    return " ".join(".".join(map(str, word)) for word in words)
+
+
+# --- exactness ------------------------------------------------------------------
+
+
+def test_a_word_is_the_chain_rule_over_its_tokens(score, by_hand):
+    found = score("3 1.4.1 5")
+    after = by_hand([NEWLINE, 3, 1, 4, 1, 5])
+    expected = [
+        -after[0, 3],
+        -after[1, 1] - after[2, 4] - after[3, 1],
+        -after[4, 5],
+    ]
+    np.testing.assert_allclose(nats(found), expected, atol=1e-5)
+    bits = [each.bits for each in found]
+    np.testing.assert_allclose(bits, np.array(expected) / math.log(2), atol=1e-5)
+    assert [each.tokens for each in found] == [("3",), ("1", "4", "1"), ("5",)]
+    assert [each.num_tokens for each in found] == [1, 3, 1]
+    first = after[[0, 1, 4], [3, 1, 5]]
+    ranks = 1 + (after[[0, 1, 4]] > first[:, None]).sum(-1)
+    assert [each.rank for each in found] == ranks.tolist()
+    entropies = -(np.exp(after) * after).sum(-1)[[0, 1, 4]]
+    np.testing.assert_allclose([e.entropy_nats for e in found], entropies, atol=1e-5)
+
+
+def test_the_probabilities_of_all_continuations_sum_to_one(score):
+    """Every word of one or two tokens, and every beginning of a longer one."""
+    ends = [token for token in range(VOCAB_SIZE) if token % 3]  # a word; others go on
+    goes_on = [token for token in range(VOCAB_SIZE) if token % 3 == 0]
+    words = [(token,) for token in ends]
+    words += [(one, two) for one in goes_on for two in ends]
+    longer = [(one, two) for one in goes_on for two in goes_on]
+    complete = [*words, *[(*two, three) for two in longer for three in range(12)]]
+    assert len(complete) == 8 + 32 + 192
+    context = Word("", 0, 0, 0, (7, 2, 9))
+    given = [
+        word._replace(line=line)
+        for line, ids in enumerate(complete)
+        for word in (context, Word("", 0, 0, 0, ids))
+    ]
+    of_words = nats(score(given))[1::2]
+    assert sum(math.exp(-each) for each in of_words) == pytest.approx(1, abs=1e-5)
+    assert sum(math.exp(-each) for each in of_words[: len(words)]) < 0.99
+
+
+def test_as_likely_as_transformers_says(pretrained, tmp_path):
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    from tiny_run import load_config
+
+    import gpt1_jax
+    from gpt1_jax import config as config_lib
+    from gpt1_jax.jobs import convert
+
+    values = load_config("huggingface", file="convert", init_from=str(pretrained))
+    convert.run(config_lib.load(values.to_dict()), str(tmp_path / "exported"))
+    theirs = transformers.OpenAIGPTLMHeadModel.from_pretrained(tmp_path / "exported")
+    ours = gpt1_jax.load(str(pretrained))
+    text = "the abcd of efgh and a hij bcd"
+    ids = [ours.tokenizer.newline_id, *ours.tokenizer.encode(text)]
+    with torch.no_grad():
+        log_probs = theirs.eval()(torch.tensor([ids])).logits[0].log_softmax(-1)
+    expected = -log_probs[range(len(ids) - 1), ids[1:]].double().numpy()
+    found = ours.surprisal(text)
+    assert sum(each.num_tokens for each in found) == len(ids) - 1
+    places = np.cumsum([0, *(each.num_tokens for each in found)])
+    for each, first, stop in zip(found, places[:-1], places[1:], strict=True):
+        assert each.nats == pytest.approx(expected[first:stop].sum(), abs=1e-4)
+
+
+@pytest.fixture(scope="module")
+def sentencepiece():
+    lines = ["the old house stood there, nobody's house, it was said."]
+    return SentencePieceTokenizer.train(lines * 20, vocab_size=340)
+
+
+def is_one_word(text):
+    """Normalised, some characters hold a space: U+00B8, a spacing cedilla."""
+    return not any(map(str.isspace, unicodedata.normalize("NFKC", text)))
+
+
+characters = st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1)
+
+
+@settings(deadline=None)
+@given(characters.filter(is_one_word), characters.filter(is_one_word))
+def test_no_word_begins_as_another_ends(sentencepiece, one, two):
+    """So words of a SentencePiece tokenizer lose nothing at their border."""
+    first, longer = sentencepiece.encode(one), sentencepiece.encode(one + two)
+    assert longer == first or longer[: len(first)] != first
+
+
+def test_gpt1s_own_tokenizer_ends_words_before_punctuation():
+    """What its tokens end are spaCy's words: nothing says whether a space follows."""
+    encode = small_gpt1_tokenizer().encode
+    assert encode("do!")[: len(encode("do"))] == encode("do")
+    assert encode("don't")[: len(encode("do"))] == encode("do")
+    assert encode("dog")[: len(encode("do"))] != encode("do")
+
+
+# --- windows --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overlap", [1, 5, 23])
+def test_a_text_that_fits_is_the_same_with_any_overlap(score, overlap):
+    text = text_of(10)
+    assert nats(score(text, overlap=overlap)) == nats(score(text))
+
+
+def test_windows_of_a_longer_text_are_as_computed_by_hand(score, by_hand):
+    text = " ".join(str(number % 11 + 1) for number in range(40))
+    ids = [NEWLINE, *map(int, text.split())]
+    expected = []
+    first, scored = 0, 1
+    while scored < len(ids):
+        window = ids[first : first + 24]
+        after = by_hand(window)
+        for place in range(scored - first, len(window)):
+            expected.append(-after[place - 1, window[place]])
+        scored = first + len(window)
+        first = scored - 7
+    np.testing.assert_allclose(nats(score(text, overlap=7)), expected, atol=1e-5)
+    assert nats(score(text)) == nats(score(text, overlap=12))
+
+
+def test_lines_are_read_alone_or_as_one_text(score, by_hand):
+    alone = nats(score("3 1\n4 1"))
+    assert alone == nats(score("3 1")) + nats(score("4 1"))
+    after = by_hand([NEWLINE, 3, 1, NEWLINE, 4, 1])
+    expected = [-after[0, 3], -after[1, 1], -after[3, 4], -after[4, 1]]
+    together = nats(score("3 1\n\n4 1", context="text"))
+    np.testing.assert_allclose(together, expected, atol=1e-5)
+
+
+def test_a_context_of_words(score, by_hand):
+    found = nats(score("3 1.4 1 5", context_words=2))
+    last = by_hand([1, 4, 1, 5])
+    assert found[3] == pytest.approx(-last[2, 5], abs=1e-5)
+    np.testing.assert_allclose(found[:2], nats(score("3 1.4")), atol=1e-5)
+
+
+@pytest.mark.parametrize("context_words", [0, 2])
+def test_the_first_word_may_stay_unscored(score, by_hand, context_words):
+    how = dict(first_word="unscored", context_words=context_words)
+    first, second, third, fourth = score("3.1 4\n1 5", **how)
+    for one in (first, third):
+        values = (one.nats, one.bits, one.rank, one.entropy_nats)
+        assert all(map(math.isnan, values))
+    assert (first.tokens, first.num_tokens) == (("3", "1"), 2)
+    assert second.nats == pytest.approx(-by_hand([3, 1, 4])[1, 4], abs=1e-5)
+    assert fourth.nats == pytest.approx(-by_hand([1, 5])[0, 5], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        {},
+        {"first_word": "unscored"},
+        {"context_words": 1},
+        {"context_words": 1, "first_word": "unscored"},
+    ],
+)
+@pytest.mark.parametrize("text", ["-", "- -", "- 3 - 4", "3 -", "-\n3 4\n-"])
+def test_a_word_without_tokens_has_no_surprisal(score, text, reading):
+    found = score(text, **reading)
+    assert len(found) == len(text.split())
+    for word, each in zip(text.split(), found, strict=True):
+        if word == "-":
+            assert (each.tokens, each.num_tokens, each.nats, each.bits) == ((), 0, 0, 0)
+            assert math.isnan(each.rank) and math.isnan(each.entropy_nats)
+        else:
+            assert each.num_tokens == 1 and not each.nats <= 0
+
+
+def test_words_are_read_as_they_are_needed(score, monkeypatch, model, params):
+    monkeypatch.setattr(surprisal, "_CHUNK_TOKENS", 48)
+    text = text_of(400)
+    taken = []
+
+    def words():
+        for word in split_words(Dotted(), text):
+            taken.append(word)
+            yield word
+
+    found = WordScorer(model, Dotted(), DEFAULT_READING)(params, words())
+    first = next(found)
+    assert len(taken) < 60
+    np.testing.assert_allclose(nats([first, *found]), nats(score(text)), atol=1e-5)
+    assert len(taken) == 400
+
+
+# --- places ---------------------------------------------------------------------
+
+
+def places(tokenizer, text, apart=False):
+    lines = []
+    start = 0
+    for number, line in enumerate(text.split("\n"), 1):
+        lines.append((number, start, line))
+        start += len(line) + 1
+    return list(place_words(tokenizer, lines, apart))
+
+
+def test_words_know_where_they_stand(sentencepiece):
+    text = 'So it was. "Was it?" he said.\n  It WAS\n\nMr. Old said'
+    found = places(sentencepiece, text)
+    assert [(p.line, p.sentence, p.position) for p, _ in found] == [
+        *[(1, 1, 1), (1, 1, 2), (1, 1, 3)],
+        *[(1, 2, 1), (1, 2, 2), (1, 2, 3), (1, 2, 4)],
+        *[(2, 3, 1), (2, 3, 2)],
+        *[(4, 4, 1), (4, 4, 2), (4, 4, 3)],
+    ]
+    assert [text[p.start : p.end] for p, _ in found] == text.split()
+    assert [p.word for p, _ in found] == text.split()
+    assert [word.line for _, word in found] == [p.line - 1 for p, _ in found]
+    assert [list(word.ids) for _, word in found] == [
+        sentencepiece.encode(word.lower()) for word in text.split()
+    ]
+
+
+def test_punctuation_may_stand_apart(sentencepiece):
+    text = '"It was," he said.'
+    found = [place for place, _ in places(sentencepiece, text, apart=True)]
+    assert [p.word for p in found] == ['"', "It", "was", ',"', "he", "said", "."]
+    assert [text[p.start : p.end] for p in found] == [p.word for p in found]
+    assert [p.position for p in found] == [1, 2, 3, 4, 5, 6, 7]
+
+
+# --- GPT-1's own tokenizer ------------------------------------------------------
+
+
+def test_words_of_gpt1s_own_tokenizer_are_sums_too(model):
+    gpt1_tokenizer = small_gpt1_tokenizer()
+    vocab_size = gpt1_tokenizer.vocab_size
+    model = dataclasses.replace(model, vocab_size=vocab_size)
+    params = language_model.init_params(model, jax.random.key(0))
+    words = list(split_words(gpt1_tokenizer, "Don't do THAT, low!"))
+    found = list(WordScorer(model, gpt1_tokenizer, DEFAULT_READING)(params, words))
+    assert found[0].tokens == ("do", "n't")
+    ids = [gpt1_tokenizer.newline_id, *(i for word in words for i in word.ids)]
+    assert ids[1:] == gpt1_tokenizer.encode("Don't do THAT, low!")
+    log_probs = jax.nn.log_softmax(all_logits(model, params, np.array([ids])))[0]
+    each = -np.asarray(log_probs)[range(len(ids) - 1), ids[1:]]
+    assert found[0].nats == pytest.approx(each[:2].sum(), abs=1e-5)
+    assert sum(nats(found)) == pytest.approx(each.sum(), abs=1e-4)
