@@ -7,6 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
+from gpt1_jax.data import array_files
 from gpt1_jax.data.array_files import check_library, open_arrays
 
 ATTRIBUTES = {"step": 3, "model": "runs/é", "layers": [1, 2]}
@@ -44,12 +45,14 @@ def read(path):
         }
 
 
-def test_arrays_grow_and_are_read_back(path):
+@pytest.mark.parametrize("held_bytes", [1, 1 << 22])
+def test_arrays_grow_and_are_read_back(path, monkeypatch, held_bytes):
+    monkeypatch.setattr(array_files, "_HELD_BYTES", held_bytes)
     rng = np.random.default_rng(0)
     states = rng.random((5, 3)).astype(np.float16)
     maps = rng.random((2, 4, 4)).astype(np.float32)
     with open_arrays(path, ATTRIBUTES) as file:
-        for part in (slice(0, 2), slice(2, 2), slice(2, 5)):
+        for part in (slice(0, 4), slice(4, 4), slice(4, 5)):
             file.append("states", states[part])
             file.append("line", np.arange(5, dtype=np.int64)[part])
             file.append("word", WORDS[part])

@@ -20,11 +20,12 @@ def params(model):
     return perturbed(language_model.init_params(model, jax.random.key(0)))
 
 
-def random_readings(count, lengths=(1, 5, 11, 30, 48), seed=0):
-    """Readings of these lengths, each with a few spans."""
+def random_readings(count, lengths=(1, 5, 11, 30, 48), seed=0, most=3):
+    """Readings of these lengths, each with at most so many spans."""
     rng = np.random.default_rng(seed)
     for length in rng.choice(lengths, count).tolist():
-        ends = sorted(rng.choice(length, min(length, 3), replace=False) + 1)
+        number = rng.integers(1, min(length, most) + 1)
+        ends = sorted(rng.choice(length, number, replace=False) + 1)
         spans = [(int(rng.integers(0, end)), int(end)) for end in ends]
         yield Reading(rng.integers(0, 97, length).tolist(), spans)
 
@@ -86,7 +87,7 @@ def test_few_programs_are_compiled(model, params):
     before = features._read_states._cache_size()
     reader = Reader(model, params, (1, 2), batch_tokens=96)
     for seed in range(3):
-        list(reader(random_readings(40, range(1, 49), seed)))
+        list(reader(random_readings(40, range(1, 49), seed, most=48)))
     # 6 lengths, 8 to 48, each with one row, up to half as many as tokens, or all.
     assert features._read_states._cache_size() - before <= 12
 
