@@ -8,6 +8,8 @@ Presets:
   paper_h200, paper_h100x8, paper_v5e_16, paper_v5e_256
               the paper's recipe in bfloat16, shared as suits one H200, 8 H100, and TPU
               v5e slices of 16 and 256 chips (docs/scaling.md).
+  babylm      the paper's layers on 10 or 100 million words of your text, 10 epochs,
+              with checkpoints kept as the BabyLM challenge asks (docs/babylm.md).
   small       a 4-layer model for tens of MB of text, on a CPU or one GPU.
   quickstart  a small model, trained in minutes on a laptop CPU.
 
@@ -25,7 +27,7 @@ TOPOLOGIES = {  # how their devices share the paper's 64 sequences: config.mesh
     "paper_v5e_16": dict(),
     "paper_v5e_256": dict(tensor_parallelism=4),  # a quarter of a sequence each
 }
-PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "small", "quickstart")
+PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "babylm", "small", "quickstart")
 
 
 def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
@@ -134,6 +136,11 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             every_steps=1000,
             keep_latest=2,
             keep_best=1,  # by validation loss
+            # After how much training text one more is kept, for good: "1M,2.5M", or
+            # "1M:10M:+1M" for each million up to ten, or "1M:1000M:*10" for powers of
+            # ten, or several with commas. Words are separated by white space.
+            keep_at_words="",
+            keep_at_tokens="",  # instead of words
         ),
         log=config_dict.create(
             every_steps=50,
@@ -156,6 +163,12 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
     if preset in TOPOLOGIES:
         config.model.dtype = "bfloat16"
         config.mesh.update(TOPOLOGIES[preset])
+    if preset == "babylm":
+        config.tokenizer.vocab_size = 16_384
+        config.train.update(num_epochs=10.0, batch_size=16)
+        config.optimizer.update(warmup_steps=0, warmup_fraction=0.05)
+        config.eval.max_batches = 32  # a million tokens; the challenge's text has more
+        config.checkpoint.keep_at_words = "1M:10M:+1M,20M:100M:+10M,200M:1000M:+100M"
     if preset in ("small", "quickstart"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
         config.train.num_epochs = 0.0

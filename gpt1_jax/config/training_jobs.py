@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt1_jax.config.job import JobConfig, check_seed, make_model_config
+from gpt1_jax.config.keep_at import PretrainCheckpointConfig
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -49,7 +50,7 @@ class PretrainConfig(JobConfig):
     train: TrainConfig
     mesh: MeshConfig
     eval: EvalConfig
-    checkpoint: CheckpointConfig
+    checkpoint: PretrainCheckpointConfig
     log: LogConfig
     distributed: DistributedConfig
 

@@ -31,6 +31,7 @@ from gpt1_jax.interop.readme import Export, describe
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.kept_steps import kept_steps
 from gpt1_jax.runs.saved_steps import find_step, saved_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, save_params
 from gpt1_jax.tasks.selection import find_task
@@ -106,23 +107,45 @@ def _from_other(config: ConvertConfig, folder: epath.Path, kind: str) -> Source:
 
 
 def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> None:
-    """Exports one step of a run, or all of them."""
+    """Exports one step of a run, or several, each into a folder of its own."""
     if config.target == RUN:
         raise ValueError(
             f"{folder} is a run folder already; choose configs/convert.py:huggingface "
             "or configs/convert.py:openai."
         )
-    if config.step != "all":
+    if config.step not in _SEVERAL:
         run = open_run(config.init_from, find_step(config.step))
         _write(config, _of_run(run, config.init_from), target)
         return
+    names = _SEVERAL[config.step](folder)
+    with _whole(target) as partial:
+        for step, name in names.items():
+            run = open_run(config.init_from, step)
+            _write(config, _of_run(run, config.init_from), partial / name)
+
+
+def _all_steps(folder: epath.Path) -> dict[int, str]:
+    """All saved steps and the names of their folders."""
     steps = saved_steps(folder)
     if not steps:
         raise FileNotFoundError(f"{folder} holds no checkpoint.")
-    with _whole(target) as partial:
-        for step in steps:
-            run = open_run(config.init_from, step)
-            _write(config, _of_run(run, config.init_from), partial / f"step-{step}")
+    return {step: f"step-{step}" for step in steps}
+
+
+def _kept_steps(folder: epath.Path) -> dict[int, str]:
+    """The steps kept for good; after words, their folders have BabyLM's names."""
+    kept = kept_steps(folder)
+    if not kept:
+        raise FileNotFoundError(
+            f"{folder} holds no checkpoint that was kept by config.checkpoint."
+            f"keep_at_words or keep_at_tokens; its saved steps are "
+            f"{saved_steps(folder)}."
+        )
+    ends = {"words": "", "tokens": "_tokens"}
+    return {s: f"chck_{target.short}{ends[target.unit]}" for s, target in kept.items()}
+
+
+_SEVERAL = {"all": _all_steps, "kept": _kept_steps}
 
 
 def _of_run(run: TrainedRun, name: str) -> Source:

@@ -23,12 +23,14 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
 from gpt1_jax.parallel.processes import gather, host_rows, is_main_process
 from gpt1_jax.report import figures
-from gpt1_jax.runs import agreement, lock
+from gpt1_jax.runs import agreement, kept_steps, lock
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
+from gpt1_jax.runs.kept_steps import TextRead
 from gpt1_jax.runs.records import Throughput
-from gpt1_jax.runs.saved_steps import LOWEST_LOSS
+from gpt1_jax.runs.saved_steps import LOWEST_LOSS, saved_steps
+from gpt1_jax.runs.shapes import num_bytes
 from gpt1_jax.training import loop, start
 from gpt1_jax.training.fit import (
     Plan,
@@ -42,8 +44,8 @@ from gpt1_jax.training.start import Source
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
 _BUILTIN_WARNING = """\
-WARNING: this is the paper's recipe on the built-in corpus, the documentation found on
-this machine: fine for a first try, too small for GPT-1. Name a corpus with
+WARNING: this recipe is for a corpus of yours. The built-in one, the documentation found
+on this machine, is fine for a first try and too small for GPT-1. Name a corpus with
   --config.data.source=text --config.data.train='books/train/*.txt'
   or --config.data.source=tfds --config.data.train=lm1b:train
 and see configs/pretrain.py:quickstart for a run that takes minutes."""
@@ -81,7 +83,9 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     check_sharing(config.train, config.eval.batch_size, configured, mesh)
     eval_sequences = config.eval.batch_size // data_parallelism(mesh)
     check_memory(configured, mesh, eval_sequences)
-    if config.data.source == "builtin" and config.preset.startswith("paper"):
+    if config.data.source == "builtin" and config.preset.startswith(
+        ("paper", "babylm")
+    ):
         say(_BUILTIN_WARNING)
     corpus, tokenizer = corpora.prepare(
         config.data,
@@ -93,6 +97,8 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     model = config.model_config(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
     start.check_end(source, num_steps)
+    text = TextRead(config.train.batch_size * model.max_seq_len, corpus.train)
+    kept = kept_steps.place(config.checkpoint.targets(), text, num_steps)
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(config.train, model, mesh)
     shapes = start.state_shapes(model, optimizer)
@@ -102,15 +108,11 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     say(_description(config, model, corpus, num_steps, parts, folder))
     if source:
         say(start.describe(source, num_steps))
+    kept_steps.announce(kept, folder, _first_step(folder, source), num_bytes(shapes))
     return Plan(
         config=config,
         folder=folder,
-        identity=Identity(
-            config.to_dict(),
-            tokenizer.fingerprint,
-            # On other hosts the same text may lie in files of another time.
-            gather(corpus.fingerprint)[0],
-        ),
+        identity=_identity(config, tokenizer, corpus),
         mesh=mesh,
         seed=config.seed,
         num_steps=num_steps,
@@ -130,13 +132,27 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
         evaluate_every=config.eval.every_steps,
         best=LOWEST_LOSS,
         throughput=_throughput(config, model),
+        kept=kept,
     )
+
+
+def _identity(config: PretrainConfig, tokenizer: Tokenizer, corpus: Corpus) -> Identity:
+    """What the run's checkpoints belong to."""
+    # On other hosts the same text may lie in files of another time.
+    data = gather(corpus.fingerprint)[0]
+    return Identity(config.to_dict(), tokenizer.fingerprint, data)
 
 
 def _own_tokenizer(folder: epath.Path, source: Source | None) -> epath.Path | None:
     """The saved tokenizer that the run must use; None: the configured one."""
     own = run_folder.own_tokenizer(folder)
     return source.run.folder / "tokenizer" if source and not own else own
+
+
+def _first_step(folder: epath.Path, source: Source | None) -> int:
+    """The step that the run goes on from."""
+    taken_over = source.run.step if source and source.state else 0
+    return max(saved_steps(folder), default=taken_over)
 
 
 def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:

@@ -22,7 +22,7 @@ included, so a process killed in the middle of a save leaves earlier checkpoints
 import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -31,25 +31,27 @@ import orbax.checkpoint as ocp
 from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
-from gpt1_jax.config import CheckpointConfig, read_json
-from gpt1_jax.data.files import write_json
+from gpt1_jax.config import CheckpointConfig
 from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs import measured
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes, no_room
+from gpt1_jax.runs.kept_steps import kept_at
 from gpt1_jax.runs.manifest import find_damage, write_manifest
+from gpt1_jax.runs.measured import MEASURED_FILE
 from gpt1_jax.runs.saved_steps import (
     BEST,
     LOWEST_LOSS,
     NEWEST,
     Best,
     best_first,
+    read_metadata,
     saved_steps,
 )
-from gpt1_jax.runs.shapes import difference
+from gpt1_jax.runs.shapes import difference, num_bytes
 
-_MEASURED_FILE = "measured.json"
 # Written after the manifest, by orbax or by `Checkpoints.measured`; so not in it.
-_UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", _MEASURED_FILE}
+_UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", MEASURED_FILE}
 
 
 class Checkpoints:
@@ -70,7 +72,8 @@ class Checkpoints:
         self._saving: int | None = None
         self._state_bytes = 0
         self._scores: dict[int, float] = {}  # of the steps on disk
-        self._policy = _LatestAndBest(config, best, self._scores)
+        self._kept: set[int] = set()  # for good
+        self._policy = _LatestAndBest(config, best, self._scores, self._kept)
         self._options = ocp.CheckpointManagerOptions(
             preservation_policy=self._policy,
             cleanup_tmp_directories=True,
@@ -79,7 +82,8 @@ class Checkpoints:
             ),
         )
         self._manager = ocp.CheckpointManager(self._directory, options=self._options)
-        self._scores.update(_read_scores(self._directory, best.metric))
+        self._scores.update(measured.read_scores(workdir, best.metric))
+        self._kept.update(_kept_for_good(workdir))
 
     def latest_step(self) -> int | None:
         """The newest step saved or being saved."""
@@ -91,7 +95,8 @@ class Checkpoints:
         Args:
           step: the state's step; if it is the latest saved, nothing is done.
           state: the state to save; may be donated afterwards.
-          metadata: JSON values that say what the state belongs to.
+          metadata: JSON values that say what the state belongs to, and whether it is
+            kept for good (`kept_steps`).
 
         Raises:
           OSError: if the disk has no room for it, or had none for the save before.
@@ -99,10 +104,12 @@ class Checkpoints:
         self.wait()
         if step == self._manager.latest_step():
             return
-        self._state_bytes = sum(x.nbytes for x in jax.tree.leaves(state))
+        self._state_bytes = num_bytes(state)
         check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
         self._saving = step
         self._scores.pop(step, None)
+        if kept_at(metadata):
+            self._kept.add(step)
         saved = self._manager.save(
             step,
             args=ocp.args.Composite(
@@ -128,8 +135,7 @@ class Checkpoints:
             return
         self._scores[step] = score
         if is_main_process():
-            record = {**self.best._asdict(), "value": score}
-            write_json(self._directory / str(step) / _MEASURED_FILE, record)
+            measured.write(self._directory / str(step), self.best, score)
         steps = sorted(self._manager.all_steps())
         for each, kept in zip(steps, self._policy.keeps(steps), strict=True):
             if not kept:
@@ -213,6 +219,7 @@ class Checkpoints:
             self._damaged.mkdir(parents=True, exist_ok=True)
             (self._directory / str(step)).rename(target)
         self._scores.pop(step, None)
+        self._kept.discard(step)
         self._manager.reload()
 
 
@@ -233,7 +240,7 @@ def _one_copy(state: Any) -> Any:
 
 @dataclasses.dataclass
 class _LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """Which steps to keep; of equally good ones, the earliest.
+    """Which steps to keep beside those kept for good; of equals, the earliest.
 
     Orbax itself forgets the scores it was given when the run ends.
     """
@@ -241,6 +248,7 @@ class _LatestAndBest(checkpoint_managers.PreservationPolicy):
     config: CheckpointConfig
     best: Best
     scores: Mapping[int, float]
+    for_good: Collection[int]
 
     def should_preserve(
         self, checkpoints: Sequence[Any], *, context: Any
@@ -253,7 +261,7 @@ class _LatestAndBest(checkpoint_managers.PreservationPolicy):
         kept = sorted(steps)[-self.config.keep_latest :]
         known = {s: self.scores[s] for s in steps if s in self.scores}
         kept += best_first(known, self.best.highest)[: self.config.keep_best]
-        return [step in kept for step in steps]
+        return [step in kept or step in self.for_good for step in steps]
 
 
 class SavedParams(NamedTuple):
@@ -317,7 +325,7 @@ def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
             "--config.suite.keep_checkpoints=True."
         )
     if step == BEST:
-        step = _best_step(directory, steps)
+        step = measured.best_step(workdir)
     chosen = steps[-1] if step == NEWEST else step
     if chosen not in steps:
         raise FileNotFoundError(
@@ -354,41 +362,11 @@ def _reader() -> ocp.Checkpointer:
     )
 
 
-def _best_step(directory: epath.Path, steps: list[int]) -> int:
-    """The step with the best score; the newest if none was measured."""
-    scores: dict[Best, dict[int, float]] = {}
-    for step in steps:
-        for best, value in _measured(directory / str(step)).items():
-            scores.setdefault(best, {})[step] = value
-    if not scores:
-        return steps[-1]
-    best, by_step = next(iter(scores.items()))
-    return best_first(by_step, best.highest)[0]
-
-
-def _read_scores(directory: epath.Path, metric: str) -> dict[int, float]:
-    """A metric of all saved steps that have it; damage is dealt with later."""
-    return {
-        step: value
-        for step in saved_steps(directory.parent)
-        for best, value in _measured(directory / str(step)).items()
-        if best.metric == metric
-    }
-
-
-def _measured(folder: epath.Path) -> dict[Best, float]:
-    """What was measured for one checkpoint; empty if that cannot be read."""
-    try:
-        if (folder / _MEASURED_FILE).exists():
-            record = read_json(folder / _MEASURED_FILE)
-            best = Best(record["metric"], record["highest"])
-            return {best: float(record["value"])}
-        # Versions before 0.2 kept it in the metadata, without the direction.
-        items = ocp.args.Composite(metadata=ocp.args.JsonRestore())
-        metrics = _reader().restore(folder, args=items).metadata["metrics"]
-        return {
-            Best(name, highest=name != LOWEST_LOSS.metric): float(value)
-            for name, value in metrics.items()
-        }
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return {}
+def _kept_for_good(workdir: epath.Path) -> Iterator[int]:
+    """The saved steps that are kept for good, or are too damaged to tell."""
+    for step in saved_steps(workdir):
+        try:
+            if kept_at(read_metadata(workdir, step)):
+                yield step
+        except ValueError:
+            yield step

@@ -1,9 +1,11 @@
 """The saved steps of a run: which there are, the best, and the one asked for."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epath
+
+from gpt1_jax.config import read_json
 
 NEWEST, BEST = -1, -2  # in place of a step
 ALL = "all"  # in a configuration: each saved step
@@ -27,6 +29,16 @@ def saved_steps(workdir: epath.Path) -> list[int]:
         for path in (checkpoints.iterdir() if checkpoints.exists() else ())
         if path.name.isdigit()
     )
+
+
+def read_metadata(workdir: epath.Path, step: int) -> dict[str, Any]:
+    """What was saved beside the state of a step: what it belongs to, how far it is.
+
+    Raises:
+      ValueError: if it cannot be read.
+    """
+    # Where orbax puts a JSON item of that name.
+    return read_json(workdir / "checkpoints" / str(step) / "metadata" / "metadata")
 
 
 def best_first(scores: Mapping[int, float], highest: bool) -> list[int]:

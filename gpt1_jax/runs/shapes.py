@@ -17,6 +17,11 @@ def abstract_state(state: Any, sharding: Any) -> Any:
     )
 
 
+def num_bytes(state: Any) -> int:
+    """The size of a state: arrays, or their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
+
+
 def difference(found: Any, wanted: Any) -> str | None:
     """The first array, by name, that is not as wanted; None if all are.
 

@@ -34,6 +34,7 @@ from gpt1_jax.runs import agreement
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
+from gpt1_jax.runs.kept_steps import KeptSteps
 from gpt1_jax.runs.records import Records, Throughput
 from gpt1_jax.runs.saved_steps import Best
 from gpt1_jax.runs.shapes import abstract_state
@@ -77,6 +78,8 @@ class Plan:
       evaluate_every: updates between evaluations.
       evaluate_also: further updates to evaluate after.
       save_evaluated: whether every evaluated state is saved.
+      kept: the steps that are kept for good, and how much text is read by a step; None
+        where the text is not counted.
       best: the metric that ranks checkpoints.
       throughput: what a step processes.
     """
@@ -98,6 +101,12 @@ class Plan:
     throughput: Throughput
     evaluate_also: tuple[int, ...] = ()
     save_evaluated: bool = False
+    kept: KeptSteps | None = None
+
+    def metadata(self, step: int) -> dict[str, Any]:
+        """What is saved beside the state of a step."""
+        read = self.kept.metadata(step) if self.kept else {}
+        return {**self.identity.metadata(step), **read}
 
 
 def fit(plan: Plan) -> None:
@@ -133,7 +142,7 @@ def fit(plan: Plan) -> None:
                 train_step=lambda state, batch: plan.step(state, batch, seed),
                 batches=_on_devices(plan, first_step),
                 evaluate=plan.evaluate,
-                metadata=plan.identity.metadata,
+                metadata=plan.metadata,
                 checkpoints=checkpoints,
                 records=records,
                 profile_dir=str(plan.folder / "profile"),
@@ -198,6 +207,7 @@ def _cadence(plan: Plan) -> loop.Cadence:
         profile_steps=config.log.profile_steps,
         eval_also=plan.evaluate_also,
         save_evaluated=plan.save_evaluated,
+        save_also=plan.kept.targets if plan.kept else (),
     )
 
 

@@ -7,7 +7,7 @@ batch of step n + 1 on the device.
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import jax
@@ -38,6 +38,7 @@ class Cadence(NamedTuple):
     profile_steps: int
     eval_also: tuple[int, ...] = ()
     save_evaluated: bool = False  # whether every evaluated state is saved
+    save_also: Collection[int] = ()
 
     def evaluates(self, step: int) -> bool:
         """Whether the state after this step is evaluated."""
@@ -46,7 +47,8 @@ class Cadence(NamedTuple):
     def saves(self, step: int) -> bool:
         """Whether the state after this step is saved."""
         evaluated = self.save_evaluated and self.evaluates(step)
-        return evaluated or _due(step, self.checkpoint_every, self.num_steps)
+        due = _due(step, self.checkpoint_every, self.num_steps)
+        return evaluated or due or step in self.save_also
 
 
 class Run(NamedTuple):

@@ -12,12 +12,15 @@ from tiny_run import load_config, run_program
 from tiny_tasks import finetune_config, rows, write_lines
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.data.files import write_json
+from gpt1_jax.evaluation.validation import sequence_losses
 from gpt1_jax.interop import openai_shards, weight_files
 from gpt1_jax.interop.tokenizer_files import OPENAI_FILES
 from gpt1_jax.jobs import convert, finetune, predict
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
-from gpt1_jax.runs.saved_steps import BEST
+from gpt1_jax.runs.manifest import write_manifest
+from gpt1_jax.runs.saved_steps import BEST, read_metadata
 from gpt1_jax.runs.trained_run import open_run
 
 TARGETS = ("huggingface", "openai")
@@ -120,9 +123,59 @@ def test_all_steps_are_exported(pretrained, tmp_path):
         np.testing.assert_array_equal(held(tmp_path / f"out/step-{step}"), expected)
 
 
+@pytest.fixture(scope="module")
+def kept(pretrained, made_once):
+    """A copy of the run, whose two steps say that they were kept for good."""
+
+    def make(folder):
+        shutil.copytree(pretrained, folder)
+        for step, amount in ((8, 1_500_000), (12, 10_000_000)):
+            checkpoint = epath.Path(folder) / f"checkpoints/{step}"
+            metadata = read_metadata(epath.Path(folder), step)
+            metadata["kept_at"] = {"amount": amount, "unit": "words"}
+            write_json(checkpoint / "metadata" / "metadata", metadata)
+            write_manifest(checkpoint, leave_out={"measured.json"})
+
+    return made_once("kept", make)
+
+
+def test_kept_steps_are_exported_under_the_names_of_the_challenge(kept, tmp_path):
+    run("huggingface", kept, tmp_path / "out", step="kept")
+    names = {"chck_1.5M": 8, "chck_10M": 12}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == set(names)
+    for name, step in names.items():
+        expected = open_run(str(kept), step).params["wte"]
+        np.testing.assert_array_equal(held(tmp_path / "out" / name), expected)
+
+
+def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
+    """As the challenge does it: a loss by `AutoModelForCausalLM`, and offsets."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    run("huggingface", kept, tmp_path / "out", step="kept")
+    text = "Abc def, ghi."
+    for name, step in (("chck_1.5M", 8), ("chck_10M", 12)):
+        folder = tmp_path / "out" / name
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+        read = tokenizer(text, return_offsets_mapping=True)
+        starts, ends = zip(*read["offset_mapping"], strict=True)
+        assert starts[0] == 0 and ends[-1] == len(text)
+        assert all(a <= b for a, b in zip(ends, starts[1:], strict=False))
+        ours = open_run(str(kept), step)
+        assert read["input_ids"] == ours.tokenizer.encode(text)
+        ids = torch.tensor([read["input_ids"]])
+        with torch.no_grad():
+            loss = model(input_ids=ids, labels=ids).loss.item()
+        lengths = np.array([ids.shape[1]])
+        nll, counted = sequence_losses(ours.model, ours.params, ids.numpy(), lengths)
+        assert loss == pytest.approx(float(nll[0] / counted[0]), abs=1e-4)
+
+
 @pytest.mark.parametrize(
     ("step", "message"),
     [
+        ("kept", r"no checkpoint that was kept by .*keep_at_words .* \[8, 12\]"),
         ("last", r"step='last' must be newest, best"),
         ("-1", r"step='-1' must be"),
         ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),

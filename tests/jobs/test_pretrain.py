@@ -5,6 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
+from etils import epath
 from tiny_run import (
     assert_same_run,
     load_config,
@@ -12,14 +13,19 @@ from tiny_run import (
     poison,
     saved_state,
     stop_after,
+    tiny_overrides,
 )
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.config import Target
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import language_model
 from gpt1_jax.runs import agreement
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.kept_steps import kept_steps
 from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.runs.saved_steps import read_metadata, saved_steps
 from gpt1_jax.training.signals import Stopped
 
 
@@ -127,6 +133,99 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
         assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] <= last_step
     pretrain.run(config, str(tmp_path))
     assert_same_run(whole_run, tmp_path, 12)
+
+
+KEEP_AT = {"checkpoint__keep_at_tokens": "384:2k:+256"}  # 128 a step: 3, 5, 7, ...
+
+
+def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
+    tiny_config, whole_run, tmp_path, monkeypatch, capsys
+):
+    """Also across stops, one at a step to keep; with the latest two and the best."""
+    config = tiny_config(**KEEP_AT, checkpoint__keep_best=0)
+    for last_step in (5, 6):
+        with monkeypatch.context() as patch:
+            stop_after(patch, last_step)
+            with pytest.raises(Stopped):
+                pretrain.run(config, str(tmp_path))
+    pretrain.run(config, str(tmp_path))
+    assert_same_run(whole_run, tmp_path, 12)
+    folder = epath.Path(tmp_path)
+    assert saved_steps(folder) == [3, 5, 7, 9, 11, 12]
+    names = {step: str(target) for step, target in kept_steps(folder).items()}
+    assert names == {3: "384 tokens", 5: "640 tokens", 7: "896 tokens"} | {
+        9: "1.152k tokens",
+        11: "1.408k tokens",
+    }
+    text_read = read_metadata(folder, 12)["text_read"]
+    corpus, _ = corpora.prepare(config.data, config.tokenizer, progress=False)
+    words = 12 * 128 * corpus.train.words / corpus.train.tokens
+    assert text_read == {"tokens": 12 * 128, "words": round(words)}
+    said = capsys.readouterr().out
+    assert "Not kept: 1.664k to 1.92k tokens; the whole run reads 1,536." in said
+    assert "Keeping for good: 5 checkpoints at 384 to 1.408k tokens, 0.7 MB." in said
+    assert "Keeping for good: 3 checkpoints at 896 to 1.408k tokens, 0.4 MB." in said
+
+
+def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, capsys):
+    def run(stop, **checkpoint):
+        with monkeypatch.context() as patch:
+            stop_after(patch, stop)
+            pretrain.run(tiny_config(**checkpoint), str(tmp_path))
+
+    with pytest.raises(Stopped):
+        run(6, **KEEP_AT)
+    with pytest.raises(Stopped):
+        run(10, checkpoint__keep_at_tokens="256,1k")
+    assert "Not kept: 256 tokens, which step 6 is past." in capsys.readouterr().out
+    run(0)
+    assert saved_steps(epath.Path(tmp_path)) == [3, 5, 8, 10, 12]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"checkpoint__keep_at_words": "1:100:+1"},
+            r"1 words and 2 words both fall on",
+        ),
+        ({"model__embed_dim": 32, **KEEP_AT}, r"keeping 5 checkpoints .* needs 1.5 MB"),
+    ],
+    ids=["one step", "room"],
+)
+def test_what_cannot_be_kept_is_refused_before_any_step(
+    tiny_config, tmp_path, monkeypatch, overrides, message
+):
+    room = shutil._ntuple_diskusage(10**9, 10**9, 10**6)
+    monkeypatch.setattr(run_folder, "_ROOM", 0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
+    monkeypatch.setattr(pretrain, "fit", lambda plan: pytest.fail("it started"))
+    with pytest.raises((ValueError, OSError), match=message):
+        pretrain.run(tiny_config(**overrides), str(tmp_path))
+
+
+def test_a_run_that_goes_on_counts_the_text_of_both(
+    tiny_config, whole_run, tmp_path, capsys
+):
+    longer = {**KEEP_AT, "init_from": str(whole_run), "train__num_steps": 14}
+    pretrain.run(tiny_config(**longer, init_optimizer=True), str(tmp_path))
+    said = capsys.readouterr().out
+    assert "Not kept: 384 to 1.408k tokens, which step 12 is past." in said
+    kept = kept_steps(epath.Path(tmp_path))
+    assert kept == {13: Target(13 * 128, "tokens")}
+
+
+def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
+    """Shortened to 12 steps, and its words to hundreds for each million."""
+    tiny = {**tiny_overrides(corpus_dir), "train.num_epochs": 0.0}
+    del tiny["optimizer.warmup_steps"]
+    config = load_config("babylm", **tiny)
+    config.optimizer.warmup_fraction = 0.1
+    words = config.checkpoint.keep_at_words
+    config.checkpoint.keep_at_words = words.replace("M", "00")
+    pretrain.run(config_lib.load(config.to_dict()), str(tmp_path))
+    kept = kept_steps(epath.Path(tmp_path))
+    assert [target.amount for target in kept.values()] == list(range(100, 1001, 100))
 
 
 def test_running_a_finished_run_again_changes_nothing(tiny_config, whole_run, tmp_path):

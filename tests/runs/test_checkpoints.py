@@ -10,7 +10,13 @@ from etils import epath
 
 from gpt1_jax.config import CheckpointConfig
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params, read_state
-from gpt1_jax.runs.saved_steps import BEST, NEWEST, Best, saved_steps
+from gpt1_jax.runs.saved_steps import (
+    BEST,
+    NEWEST,
+    Best,
+    read_metadata,
+    saved_steps,
+)
 from gpt1_jax.runs.shapes import abstract_state
 from gpt1_jax.training.state import TrainState
 
@@ -294,6 +300,46 @@ def test_the_direction_of_the_metric_is_read_not_guessed(tmp_path):
     save_all(checkpoints, {1: 0.9, 2: 0.1, 3: 0.5})
     checkpoints.close()
     assert read_params(epath.Path(tmp_path), BEST).step == 2
+
+
+KEPT = {"kept_at": {"amount": 1000, "unit": "words"}}
+
+
+def save_some_for_good(checkpoints, losses, for_good):
+    for step, loss in losses.items():
+        checkpoints.save(step, state_at(step), KEPT if step in for_good else {})
+        checkpoints.measured(step, loss)
+    checkpoints.wait()
+
+
+def test_what_is_kept_for_good_stays_beside_the_latest_and_the_best(opened, tmp_path):
+    """After a restart too, which is told of none of them."""
+    checkpoints = opened()
+    save_some_for_good(checkpoints, {1: 5.0, 2: 1.0, 3: 4.0, 4: 3.0, 5: 2.0}, {1, 3})
+    checkpoints.close()
+    assert saved_steps(epath.Path(tmp_path)) == [1, 2, 3, 4, 5]
+    checkpoints = opened()
+    save_some_for_good(checkpoints, {6: 6.0, 7: 0.5, 8: 7.0, 9: 8.0}, {7})
+    assert saved_steps(epath.Path(tmp_path)) == [1, 3, 7, 8, 9]
+    assert read_params(epath.Path(tmp_path), BEST).step == 7
+    assert read_metadata(epath.Path(tmp_path), 3) == KEPT
+
+
+def test_what_cannot_be_read_is_not_deleted_as_if_it_were_not_kept(opened, tmp_path):
+    save_some_for_good(opened(), {1: 1.0, 2: 2.0}, {1})
+    (tmp_path / "checkpoints/1/metadata/metadata").write_text("{")
+    (tmp_path / "checkpoints/1/measured.json").unlink()
+    save_some_for_good(opened(), {3: 0.5, 4: 0.6, 5: 0.7}, {})
+    assert saved_steps(epath.Path(tmp_path)) == [1, 3, 4, 5]
+
+
+def test_a_damaged_step_that_was_kept_is_kept_again(opened, tmp_path, capsys):
+    save_some_for_good(opened(), {1: 1.0, 2: 0.5}, {2})
+    (tmp_path / "checkpoints/2/manifest.json").unlink()
+    checkpoints = opened()
+    assert int(restore(checkpoints).step) == 1
+    save_some_for_good(checkpoints, {2: 0.5, 3: 0.4, 4: 0.3, 5: 0.2}, {2})
+    assert saved_steps(epath.Path(tmp_path)) == [2, 4, 5]
 
 
 def test_a_full_disk_is_one_line_and_harms_nothing(opened, monkeypatch):

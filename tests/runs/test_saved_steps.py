@@ -9,6 +9,7 @@ from gpt1_jax.runs.saved_steps import (
     best_first,
     find_step,
     find_steps,
+    read_metadata,
     saved_steps,
 )
 
@@ -48,3 +49,9 @@ def test_the_best_come_first_and_of_equals_the_earliest():
     scores = {4: 2.0, 1: 3.0, 3: 2.0, 2: 1.0}
     assert best_first(scores, highest=False) == [2, 3, 4, 1]
     assert best_first(scores, highest=True) == [1, 3, 4, 2]
+
+
+def test_metadata_that_cannot_be_read_is_one_line(tmp_path):
+    """`test_checkpoints` reads what orbax wrote."""
+    with pytest.raises(ValueError, match=r"checkpoints/3/metadata/metadata cannot"):
+        read_metadata(epath.Path(tmp_path), 3)

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.runs.shapes import abstract_state, difference
+from gpt1_jax.runs.shapes import abstract_state, difference, num_bytes
 from gpt1_jax.training.state import TrainState
 
 
@@ -27,3 +27,12 @@ def test_abstract_state_is_placed():
     placed = abstract_state({"w": jnp.ones((2, 3))}, {"w": sharding})["w"]
     assert (placed.shape, placed.dtype) == ((2, 3), jnp.float32)
     assert placed.sharding == sharding
+
+
+def test_the_size_of_a_state_is_known_from_its_shapes():
+    state = {
+        "w": jnp.ones((2, 3)),
+        "step": jnp.int32(0),
+        "half": jnp.ones(5, "bfloat16"),
+    }
+    assert num_bytes(state) == num_bytes(jax.eval_shape(lambda: state)) == 24 + 4 + 10

@@ -189,6 +189,9 @@ def test_cadence_evaluates_and_saves_when_due():
     assert [s for s in range(1, 8) if due.saves(s)] == [4, 7]
     always = due._replace(save_evaluated=True)
     assert [s for s in range(1, 8) if always.saves(s)] == [2, 3, 4, 6, 7]
+    also = due._replace(save_also={1: "a", 4: "b"})
+    assert [s for s in range(1, 8) if also.saves(s)] == [1, 4, 7]
+    assert [s for s in range(1, 8) if also.evaluates(s)] == [2, 3, 6, 7]
 
 
 def test_the_watchdog_hears_of_steps_evaluation_batches_and_saves():

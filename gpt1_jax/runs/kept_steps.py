@@ -1,0 +1,161 @@
+"""The steps that a pre-training run keeps for good, by how much text it has read."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+from etils import epath
+
+from gpt1_jax.config import Target
+from gpt1_jax.data.shards import Split
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import check_room, megabytes
+from gpt1_jax.runs.saved_steps import read_metadata, saved_steps
+
+_NEAR = 0.05  # the share that the end of a run may lack of what it stands for
+
+
+@dataclasses.dataclass(frozen=True)
+class TextRead:
+    """How much training text a run has read after each step.
+
+    Every step counts, from step 0 on: with `config.init_optimizer` also those that the
+    other run has taken, as if they had read the text of this one.
+
+    Attributes:
+      tokens_per_step: of a batch over all devices.
+      train: counts of the training split; its words per token are taken to be the same
+        in every batch.
+    """
+
+    tokens_per_step: int
+    train: Split
+
+    def per_step(self, unit: str) -> Fraction:
+        """Words or tokens that one step reads."""
+        words_per_token = Fraction(max(1, self.train.words), self.train.tokens)
+        per_token = words_per_token if unit == "words" else Fraction(1)
+        return self.tokens_per_step * per_token
+
+    def after(self, step: int) -> dict[str, int]:
+        """Tokens and words read after a step."""
+        return {unit: round(step * self.per_step(unit)) for unit in ("tokens", "words")}
+
+    def nearest_step(self, target: Target) -> int:
+        """The step, 1 at least, after which the text read is nearest to a target."""
+        return max(
+            1, math.floor(target.amount / self.per_step(target.unit) + Fraction(1, 2))
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class KeptSteps:
+    """Which steps of a run are kept for good, and what each stands for.
+
+    Attributes:
+      text: how much of it each step reads.
+      targets: the kept steps in order, and their targets.
+      beyond: targets that the run does not reach.
+      num_steps: updates in the whole run.
+    """
+
+    text: TextRead
+    targets: Mapping[int, Target]
+    beyond: tuple[Target, ...]
+    num_steps: int
+
+    def metadata(self, step: int) -> dict[str, Any]:
+        """What a checkpoint says of the text read, and of why it is kept."""
+        target = self.targets.get(step)
+        kept = {"kept_at": target._asdict()} if target else {}
+        return {"text_read": self.text.after(step), **kept}
+
+
+def place(targets: Sequence[Target], text: TextRead, num_steps: int) -> KeptSteps:
+    """Finds the step of each target.
+
+    The end of the run stands for the first target beyond it, if at most 5% are missing:
+    ten epochs of "10 million words" are seldom 100 million to the word.
+
+    Args:
+      targets: amounts of text, in order.
+      text: how much of it each step reads.
+      num_steps: updates in the whole run.
+
+    Raises:
+      ValueError: if two targets fall on one step.
+    """
+    kept: dict[int, Target] = {}
+    beyond = []
+    for target in targets:
+        step = text.nearest_step(target)
+        if step > num_steps:
+            beyond.append(target)
+        elif step in kept:
+            raise ValueError(
+                f"config.checkpoint.keep_at_{target.unit}: {kept[step]} and {target} "
+                f"both fall on step {step:,}, as a step reads "
+                f"{float(text.per_step(target.unit)):,.0f} {target.unit}; space them "
+                "wider, or lower config.train.batch_size."
+            )
+        else:
+            kept[step] = target
+    if beyond and num_steps not in kept:
+        end = text.after(num_steps)[beyond[0].unit]
+        if end >= (1 - _NEAR) * beyond[0].amount:
+            kept[num_steps] = beyond.pop(0)
+    return KeptSteps(text, kept, tuple(beyond), num_steps)
+
+
+def announce(
+    kept: KeptSteps, folder: epath.Path, first_step: int, state_bytes: int
+) -> None:
+    """Says what will be kept for good, and refuses a disk that cannot hold it.
+
+    Args:
+      kept: the steps to keep.
+      folder: the run folder.
+      first_step: the step that the run goes on from.
+      state_bytes: of one checkpoint.
+
+    Raises:
+      OSError: if the disk lacks room for all that are still to come.
+    """
+    if kept.beyond:
+        end = kept.text.after(kept.num_steps)[kept.beyond[0].unit]
+        say(f"Not kept: {_shown(kept.beyond)}; the whole run reads {end:,}.")
+    saved = kept_steps(folder)
+    passed = [t for s, t in kept.targets.items() if s <= first_step and s not in saved]
+    if passed:
+        say(f"Not kept: {_shown(passed)}, which step {first_step:,} is past.")
+    coming = [t for s, t in kept.targets.items() if s > first_step]
+    if coming:
+        plural = "s" if len(coming) > 1 else ""
+        what = f"{len(coming)} checkpoint{plural} at {_shown(coming)}"
+        check_room(folder, len(coming) * state_bytes, f"keeping {what}")
+        say(f"Keeping for good: {what}, {megabytes(len(coming) * state_bytes)}.")
+
+
+def _shown(targets: Sequence[Target]) -> str:
+    """The first and the last: "1M to 100M words"."""
+    first, last = targets[0], targets[-1]
+    return str(first) if first == last else f"{first.short} to {last}"
+
+
+def kept_at(metadata: Mapping[str, Any]) -> Target | None:
+    """The target for which a saved step is kept for good; None if it is not."""
+    return Target(**metadata["kept_at"]) if "kept_at" in metadata else None
+
+
+def kept_steps(folder: epath.Path) -> dict[int, Target]:
+    """The saved steps of a run that are kept for good, and their targets.
+
+    Raises:
+      ValueError: if what was saved beside a step cannot be read.
+    """
+    targets = {
+        step: kept_at(read_metadata(folder, step)) for step in saved_steps(folder)
+    }
+    return {step: target for step, target in targets.items() if target}
