@@ -16,6 +16,7 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
+from gpt1_jax.runs.saved_steps import saved_steps
 from gpt1_jax.tasks.table import TASKS
 
 # A program whose batches stop coming, as from a disk that hangs.
@@ -176,8 +177,10 @@ def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     """One device in each; the one has several."""
     pretrain.run(tiny_config(), str(tmp_path / "alone"))
     joined = f"--workdir={tmp_path / 'joined'}"
-    outputs = in_two_processes(functools.partial(run_main, joined))
+    keep = "--config.checkpoint.keep_at_tokens=384,640"
+    outputs = in_two_processes(functools.partial(run_main, joined, keep))
     assert "2 x cpu" in outputs[0] and "step" not in outputs[1]
+    assert saved_steps(epath.Path(tmp_path / "joined")) == [3, 5, 8, 12]
     states = (saved_state(tmp_path / name, 12) for name in ("alone", "joined"))
     assert_close_states(*states)
 
@@ -286,7 +289,7 @@ def test_bad_input_takes_one_clear_line(run_main, tmp_path, flags, parts):
 
 def test_unknown_presets_are_refused_with_the_list(run_main, tmp_path):
     code, output = run_main(f"--workdir={tmp_path}", preset="huge")
-    assert code != 0 and "paper, paper_1m, " in output and "small, quick" in output
+    assert code != 0 and "paper, paper_1m, " in output and "babylm, small" in output
 
 
 @pytest.mark.parametrize(

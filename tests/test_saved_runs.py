@@ -13,6 +13,7 @@ from tiny_tasks import read_lines
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import finetune, predict, pretrain
+from gpt1_jax.runs.kept_steps import kept_steps
 from gpt1_jax.runs.trained_run import open_run
 
 SAVED = Path(__file__).parent / "saved_runs"
@@ -130,3 +131,4 @@ def test_it_opens(saved, name):
     run = open_run(name)
     assert run.config.job == name
     assert run.model.num_layers == 1 and run.step in (4, 8)
+    assert kept_steps(run.folder) == {}  # nothing says how much text was read

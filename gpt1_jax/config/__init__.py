@@ -15,7 +15,7 @@ from gpt1_jax.config.analysis_jobs import (
 )
 from gpt1_jax.config.job import JobConfig, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
-from gpt1_jax.config.keep_at import PretrainCheckpointConfig, Target
+from gpt1_jax.config.keep_at import Target
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
 from gpt1_jax.config.saved import (
     adopt_older,
@@ -66,7 +66,6 @@ __all__ = [
     "ModelConfig",
     "OptimizerConfig",
     "PredictConfig",
-    "PretrainCheckpointConfig",
     "PretrainConfig",
     "ReadingConfig",
     "SamplingConfig",

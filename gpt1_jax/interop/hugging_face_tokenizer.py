@@ -6,7 +6,7 @@ puts BERT's normaliser and words in place of these rules, and ids differ silentl
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tokenizers
@@ -20,7 +20,10 @@ from gpt1_jax.interop import hugging_face_words
 
 
 def save(
-    tokenizer: Tokenizer, folder: str | os.PathLike[str], max_seq_len: int
+    tokenizer: Tokenizer,
+    folder: str | os.PathLike[str],
+    max_seq_len: int,
+    newline_as: Sequence[str] = (),
 ) -> None:
     """Writes what `transformers.AutoTokenizer.from_pretrained(folder)` reads.
 
@@ -30,14 +33,17 @@ def save(
       tokenizer: of either kind.
       folder: where `tokenizer.json` and `tokenizer_config.json` are written.
       max_seq_len: positions of the model, in tokens.
+      newline_as: special tokens that the newline stands for, such as "pad_token". Ids
+        stay as they are, but `decode(..., skip_special_tokens=True)` loses newlines.
 
     Raises:
       ValueError: if the tokenizer cannot be written as rules of that library.
     """
-    rules = _BUILD[_known_kind(tokenizer)](tokenizer).to_str(pretty=True)
+    rules = _BUILD[_known_kind(tokenizer)](tokenizer)
+    newline = rules.id_to_token(tokenizer.newline_id)
     target = epath.Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    write_whole(target / "tokenizer.json", rules)
+    write_whole(target / "tokenizer.json", rules.to_str(pretty=True))
     # No unk_token: transformers would make "<unk>" in a text the unknown token.
     write_json(
         target / "tokenizer_config.json",
@@ -46,6 +52,7 @@ def save(
             "model_max_length": max_seq_len,
             "model_input_names": ["input_ids", "attention_mask"],
             "clean_up_tokenization_spaces": False,
+            **dict.fromkeys(newline_as, newline),
         },
     )
 

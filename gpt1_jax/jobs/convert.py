@@ -37,6 +37,9 @@ from gpt1_jax.runs.trained_run import TrainedRun, open_run, save_params
 from gpt1_jax.tasks.selection import find_task
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
+# BabyLM's evaluation pads sentences, and begins a word without context with a start
+# token. GPT-1 has neither; its texts begin after a newline.
+_BABYLM_TOKENS = ("bos_token", "pad_token")
 
 
 class Source(NamedTuple):
@@ -47,6 +50,7 @@ class Source(NamedTuple):
     tokenizer: Tokenizer
     head: FinetunedHead | None
     origin: str  # for people
+    newline_as: tuple[str, ...] = ()  # special tokens that the newline stands for
 
 
 def run(config: ConvertConfig, workdir: str) -> None:
@@ -118,10 +122,11 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
         _write(config, _of_run(run, config.init_from), target)
         return
     names = _SEVERAL[config.step](folder)
+    newline_as = _BABYLM_TOKENS if config.step == "kept" else ()
     with _whole(target) as partial:
         for step, name in names.items():
-            run = open_run(config.init_from, step)
-            _write(config, _of_run(run, config.init_from), partial / name)
+            source = _of_run(open_run(config.init_from, step), config.init_from)
+            _write(config, source._replace(newline_as=newline_as), partial / name)
 
 
 def _all_steps(folder: epath.Path) -> dict[int, str]:
@@ -190,9 +195,16 @@ def _whole(target: epath.Path) -> Iterator[epath.Path]:
 def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
     to = hugging_face.find_target(source.model, source.params, source.head)
     hugging_face.write(folder, source.model, source.params, to)
-    hugging_face_tokenizer.save(source.tokenizer, folder, source.model.max_seq_len)
+    hugging_face_tokenizer.save(
+        source.tokenizer, folder, source.model.max_seq_len, source.newline_as
+    )
     tokenizer_files.write(source.tokenizer, folder)
     notes = [f"The tokenizer: {hugging_face_tokenizer.limits(source.tokenizer)}"]
+    if source.newline_as:
+        notes.append(
+            f"The newline stands for {' and '.join(source.newline_as)}, so "
+            "`skip_special_tokens=True` leaves newlines out."
+        )
     if source.model.softmax_rows == "tokens+positions":
         notes.append(
             "The softmax was trained over tokens and positions. The logits of the "

@@ -83,9 +83,8 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     check_sharing(config.train, config.eval.batch_size, configured, mesh)
     eval_sequences = config.eval.batch_size // data_parallelism(mesh)
     check_memory(configured, mesh, eval_sequences)
-    if config.data.source == "builtin" and config.preset.startswith(
-        ("paper", "babylm")
-    ):
+    needs_corpus = config.preset.startswith(("paper", "babylm"))
+    if needs_corpus and config.data.source == "builtin":
         say(_BUILTIN_WARNING)
     corpus, tokenizer = corpora.prepare(
         config.data,

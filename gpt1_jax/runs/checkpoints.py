@@ -3,7 +3,8 @@
 This is the only file that imports orbax. A checkpoint is one folder per step under
 `checkpoints/`: the train state, a metadata record (configuration, tokenizer, corpus,
 data position) and `manifest.json`, the SHA-256 of every file. `measured.json` joins
-them once the state has been evaluated.
+them once the state has been evaluated. The latest steps stay, the best, and those whose
+metadata says that they are kept for good.
 
 Resume policy, in order:
  1. No checkpoint: the run starts at step 0.

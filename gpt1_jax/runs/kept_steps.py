@@ -145,8 +145,21 @@ def _shown(targets: Sequence[Target]) -> str:
 
 
 def kept_at(metadata: Mapping[str, Any]) -> Target | None:
-    """The target for which a saved step is kept for good; None if it is not."""
-    return Target(**metadata["kept_at"]) if "kept_at" in metadata else None
+    """The target for which a saved step is kept for good; None if it is not.
+
+    Raises:
+      ValueError: if it is no amount of words or tokens.
+    """
+    match metadata.get("kept_at"):
+        case None:
+            return None
+        case {"amount": int(amount), "unit": "words" | "tokens" as unit} if amount > 0:
+            return Target(amount, unit)
+        case other:
+            raise ValueError(
+                f"A checkpoint says kept_at={other!r:.80}, which is no amount of words "
+                "or tokens; it was not written by this program."
+            )
 
 
 def kept_steps(folder: epath.Path) -> dict[int, Target]:

@@ -219,6 +219,32 @@ def test_auto_tokenizer_reads_the_folder(ours, tmp_path):
     assert encoded["offset_mapping"][-1][1] == len("The fox\njumps")
 
 
+ROLES = ("bos_token", "pad_token")
+
+
+def assert_newline_stands_for_special_tokens(tokenizer, folder, texts):
+    transformers = pytest.importorskip("transformers")
+    hugging_face_tokenizer.save(tokenizer, folder, 77, ROLES)
+    (folder / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
+    loaded = transformers.AutoTokenizer.from_pretrained(folder)
+    assert loaded.bos_token_id == loaded.pad_token_id == tokenizer.newline_id
+    assert loaded.eos_token_id is None and len(loaded) == tokenizer.vocab_size
+    for text in texts:
+        ids = tokenizer.encode(text)
+        assert loaded(text)["input_ids"] == ids
+        assert loaded.decode(ids) == tokenizer.decode(ids)
+    word = loaded(loaded.bos_token + "the", return_offsets_mapping=True)
+    assert word["input_ids"] == [tokenizer.newline_id, *tokenizer.encode("the")]
+    start = len(loaded.bos_token)
+    assert word["offset_mapping"][1:] == [(start, start + 3)]
+    padded = loaded(["the", "the the"], padding=True)
+    assert padded["attention_mask"][0] == [1, 0]
+
+
+def test_the_newline_can_stand_for_special_tokens(ours, tmp_path):
+    assert_newline_stands_for_special_tokens(ours, tmp_path, TEXTS)
+
+
 # GPT-1's own tokenizer, with a vocabulary of letters. Its rules of words have a file
 # of their own: test_hugging_face_words.py.
 
@@ -267,6 +293,10 @@ def test_gpt1_auto_tokenizer_reads_the_folder(small_gpt1, tmp_path):
     text = "The dog. Don't bark"
     offsets = loaded(text, return_offsets_mapping=True)["offset_mapping"]
     assert "".join(text[start:end] for start, end in offsets) == "Thedog.Don'tbark"
+
+
+def test_the_newline_of_gpt1_can_stand_for_special_tokens(small_gpt1, tmp_path):
+    assert_newline_stands_for_special_tokens(small_gpt1, tmp_path, GPT1_TEXTS)
 
 
 def test_gpt1_limits_name_the_measured_share(small_gpt1):

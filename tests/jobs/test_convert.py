@@ -149,7 +149,7 @@ def test_kept_steps_are_exported_under_the_names_of_the_challenge(kept, tmp_path
 
 
 def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
-    """As the challenge does it: a loss by `AutoModelForCausalLM`, and offsets."""
+    """As the challenge does: `AutoModelForCausalLM`, offsets, a token for padding."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
     run("huggingface", kept, tmp_path / "out", step="kept")
@@ -164,6 +164,7 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
         assert all(a <= b for a, b in zip(ends, starts[1:], strict=False))
         ours = open_run(str(kept), step)
         assert read["input_ids"] == ours.tokenizer.encode(text)
+        assert tokenizer.bos_token_id == tokenizer.pad_token_id is not None
         ids = torch.tensor([read["input_ids"]])
         with torch.no_grad():
             loss = model(input_ids=ids, labels=ids).loss.item()

@@ -103,6 +103,26 @@ def test_the_kept_steps_of_a_folder_are_those_that_say_so(tmp_path):
     assert found == dict(zip((2, 10), tokens(400, 2000), strict=True))
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "../x",
+        7,
+        {"amount": "1", "unit": "words"},
+        {"amount": 0, "unit": "words"},
+        {"amount": 1, "unit": "../x"},
+        {"amount": 1},
+    ],
+)
+def test_what_is_no_amount_of_text_is_refused(tmp_path, value):
+    """It would name a folder."""
+    save(tmp_path, {3: {"kept_at": value}})
+    with pytest.raises(
+        ValueError, match=r"says kept_at=.*, which is no amount of words"
+    ):
+        kept_steps.kept_steps(epath.Path(tmp_path))
+
+
 def test_a_run_says_what_it_will_keep(tmp_path, capsys):
     kept = place(words(150, 300, 1500, 3000, 6000, 9000), TEXT, 20)
     folder = epath.Path(tmp_path)
