@@ -45,9 +45,8 @@ class TextRead:
 
     def nearest_step(self, target: Target) -> int:
         """The step, 1 at least, after which the text read is nearest to a target."""
-        return max(
-            1, math.floor(target.amount / self.per_step(target.unit) + Fraction(1, 2))
-        )
+        steps = target.amount / self.per_step(target.unit)
+        return max(1, math.floor(steps + Fraction(1, 2)))
 
 
 @dataclasses.dataclass(frozen=True)

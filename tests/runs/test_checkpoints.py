@@ -333,13 +333,16 @@ def test_what_cannot_be_read_is_not_deleted_as_if_it_were_not_kept(opened, tmp_p
     assert saved_steps(epath.Path(tmp_path)) == [1, 3, 4, 5]
 
 
-def test_a_damaged_step_that_was_kept_is_kept_again(opened, tmp_path, capsys):
+@pytest.mark.parametrize(("again", "left"), [({2}, [2, 4, 5]), (set(), [4, 5])])
+def test_a_damaged_step_is_kept_again_if_that_is_still_wanted(
+    opened, tmp_path, again, left
+):
     save_some_for_good(opened(), {1: 1.0, 2: 0.5}, {2})
     (tmp_path / "checkpoints/2/manifest.json").unlink()
     checkpoints = opened()
     assert int(restore(checkpoints).step) == 1
-    save_some_for_good(checkpoints, {2: 0.5, 3: 0.4, 4: 0.3, 5: 0.2}, {2})
-    assert saved_steps(epath.Path(tmp_path)) == [2, 4, 5]
+    save_some_for_good(checkpoints, {2: 0.5, 3: 0.4, 4: 0.3, 5: 0.2}, again)
+    assert saved_steps(epath.Path(tmp_path)) == left
 
 
 def test_a_full_disk_is_one_line_and_harms_nothing(opened, monkeypatch):
