@@ -167,7 +167,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         config.tokenizer.vocab_size = 16_384
         config.train.update(num_epochs=10.0, batch_size=16)
         config.optimizer.update(warmup_steps=0, warmup_fraction=0.05)
-        config.eval.max_batches = 32  # a million tokens; the challenge's text has more
+        config.eval.max_batches = 32  # about a million tokens
         config.checkpoint.keep_at_words = "1M:10M:+1M,20M:100M:+10M,200M:1000M:+100M"
     if preset in ("small", "quickstart"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
