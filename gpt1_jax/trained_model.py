@@ -12,11 +12,11 @@ import numpy as np
 
 from gpt1_jax.config import DEFAULT_READING, DEFAULT_SAMPLING, ModelConfig
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.words import Context, split_words, windows
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, Reading, attention_maps
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.surprisal import WordScorer, WordSurprisal, place_words
-from gpt1_jax.inference.words import Context, split_words, windows
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.saved_steps import find_step

@@ -121,7 +121,7 @@ def test_surprisal_takes_the_ways_of_reading_by_name(model):
         model.surprisal("a", context="page")
     with pytest.raises(ValueError, match="the text holds no word"):
         model.surprisal(" \n")
-    with pytest.raises(ValueError, match="in line 2 has 81 tokens; this model"):
+    with pytest.raises(ValueError, match=r"line 2: .* has 81 tokens; this model"):
         model.surprisal("a\n" + "ab" * 41)
 
 

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.data.words import Window
 from gpt1_jax.inference.scoring import BATCH_TOKENS, padded_length
-from gpt1_jax.inference.words import Window
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices

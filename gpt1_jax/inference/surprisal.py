@@ -15,11 +15,10 @@ from typing import NamedTuple
 import jax
 
 from gpt1_jax.config import ModelConfig, ReadingConfig
+from gpt1_jax.data.punctuation import punctuation_apart
+from gpt1_jax.data.sentences import sentence_starts
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.inference.punctuation import punctuation_apart
-from gpt1_jax.inference.scoring import BATCH_TOKENS, Pair, Scorer, TokenScores
-from gpt1_jax.inference.sentences import sentence_starts
-from gpt1_jax.inference.words import (
+from gpt1_jax.data.words import (
     Context,
     Span,
     Window,
@@ -27,6 +26,7 @@ from gpt1_jax.inference.words import (
     split_words,
     windows,
 )
+from gpt1_jax.inference.scoring import BATCH_TOKENS, Pair, Scorer, TokenScores
 from gpt1_jax.model.language_model import Params
 
 _WORD_END = "▁"  # shown for a token that is nothing but the end of a word

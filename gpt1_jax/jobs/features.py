@@ -1,7 +1,6 @@
 """The features job: hidden states of words and lines, and attention maps."""
 
 import dataclasses
-import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,18 @@ import tqdm
 
 from gpt1_jax import __version__
 from gpt1_jax.config import FeaturesConfig, FinetuneConfig, compilation_cache
+from gpt1_jax.data import words as words_lib
 from gpt1_jax.data.array_files import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.text import clean
-from gpt1_jax.data.tokenizers import special_tokens
-from gpt1_jax.inference import words as words_lib
+from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
+from gpt1_jax.data.words import Context, Span, Window, Word, check_fits, split_words
 from gpt1_jax.inference.features import Reader, attention_maps
-from gpt1_jax.inference.words import Context, Span, Window, Word, split_words
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.saved_steps import find_step
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
-from gpt1_jax.tasks.word_files import Line, read_lines, read_words
+from gpt1_jax.tasks.word_files import Line, encode_words, read_lines, read_words
 
 
 def run(config: FeaturesConfig, workdir: str) -> None:
@@ -168,41 +167,25 @@ def _line_window(config: FeaturesConfig, trained: TrainedRun, line: Line) -> Win
 
 def _words(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Word]:
     """The words of the text, each shorter than the context."""
-    for where, word in _placed_words(config, trained):
-        if 1 + len(word.ids) >= trained.model.max_seq_len:
-            raise ValueError(
-                f"{where}: the word {word.text[:40]!r} has {len(word.ids)} tokens; "
-                f"this model reads {trained.model.max_seq_len} at a time, some before "
-                "the word. Leave it out."
-            )
+    for where, word in _placed_words(config, trained.tokenizer):
+        _check_visible(where, word.text, word.ids)
+        check_fits(word, trained.model.max_seq_len, where)
         yield word
 
 
 def _placed_words(
-    config: FeaturesConfig, trained: TrainedRun
+    config: FeaturesConfig, tokenizer: Tokenizer
 ) -> Iterator[tuple[str, Word]]:
     """Words, each with its place for messages."""
     if config.words_column:
-        yield from _given_words(config, trained)
+        columns = config.words_column, config.text_column
+        for where, word, _ in encode_words(tokenizer, config.input, *columns):
+            yield where, word
         return
     for line in _lines(config):
-        for word in split_words(trained.tokenizer, line.text):
+        for word in split_words(tokenizer, line.text):
             start, end = line.start + word.start, line.start + word.end
-            _check_visible(line.where, word.text, word.ids)
-            number = line.number - 1
-            yield line.where, word._replace(start=start, end=end, line=number)
-
-
-def _given_words(
-    config: FeaturesConfig, trained: TrainedRun
-) -> Iterator[tuple[str, Word]]:
-    """The words of a table; those of one text count as a line."""
-    rows = read_words(config.input, config.words_column, config.text_column)
-    texts = itertools.groupby(rows, key=lambda row: row.text)
-    for number, (_, of_text) in enumerate(texts):
-        for row in of_text:
-            ids = _encode(trained, row.where, " ".join(row.word.split()))
-            yield row.where, Word(row.word, 0, len(row.word), number, ids)
+            yield line.where, word._replace(start=start, end=end, line=line.number - 1)
 
 
 def _lines(config: FeaturesConfig) -> Iterator[Line]:

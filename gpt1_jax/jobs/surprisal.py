@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,15 +16,14 @@ import tqdm
 from gpt1_jax.config import SurprisalConfig, compilation_cache
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
-from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.words import check_fits
 from gpt1_jax.inference.surprisal import (
     Surprisal,
     WordScorer,
     WordSurprisal,
     place_words,
 )
-from gpt1_jax.inference.words import Word
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures
 from gpt1_jax.runs import folder as run_folder
@@ -32,18 +31,11 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.saved_steps import find_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks import word_files
+from gpt1_jax.tasks.word_files import GivenWord
 
 _STEP = "step"  # the column that is added in front
 _TOGETHER = 1000  # rows that are written together
 _DRAWN = 30  # words of the picture
-
-
-class _Item(NamedTuple):
-    """A word to score."""
-
-    where: str  # for messages
-    word: Word
-    columns: dict[str, Any]  # that it has without the model
 
 
 def run(config: SurprisalConfig, workdir: str) -> None:
@@ -109,37 +101,23 @@ def _check_words(config: SurprisalConfig, trained: TrainedRun) -> int:
     Raises:
       ValueError: naming the line of a word that is longer than the context.
     """
-    count, context = 0, trained.model.max_seq_len
+    count = 0
     for item in _items(config, trained.tokenizer):
+        check_fits(item.word, trained.model.max_seq_len, item.where)
         count += 1
-        if 1 + len(item.word.ids) >= context:
-            raise ValueError(
-                f"{item.where}: the word {item.word.text[:40]!r} has "
-                f"{len(item.word.ids)} tokens; this model reads {context} at a time, "
-                "some before the word. Leave it out."
-            )
     return count
 
 
-def _items(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[_Item]:
-    """The words of the text, in order."""
+def _items(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[GivenWord]:
+    """The words of the text, in order, with the columns that they have already."""
     if config.words_column:
-        yield from _given_words(config, tokenizer)
+        columns = config.words_column, config.text_column
+        yield from word_files.encode_words(tokenizer, config.input, *columns)
         return
     apart = config.punctuation == "apart"
     lines = ((line.number, line.start, line.text) for line in _lines(config))
     for place, word in place_words(tokenizer, lines, apart):
-        yield _Item(f"{_name(config)}:{place.line}", word, place._asdict())
-
-
-def _given_words(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[_Item]:
-    """The words of a table; those of one text count as a line."""
-    texts = itertools.groupby(_table_rows(config), key=lambda row: row.text)
-    for number, (_, rows) in enumerate(texts):
-        for where, text, _, cells in rows:
-            ids = tuple(tokenizer.encode(clean(" ".join(text.split()))))
-            word = Word(text, 0, len(text), number, ids)
-            yield _Item(where, word, dict(cells))
+        yield GivenWord(f"{_name(config)}:{place.line}", word, place._asdict())
 
 
 def _lines(config: SurprisalConfig) -> Iterator[word_files.Line]:
@@ -172,7 +150,7 @@ def _rows(
     found = score(params, (item.word for item in same))
     for item, surprisal in zip(items, found, strict=True):
         summary.add(item.word.text, surprisal)
-        yield {_STEP: trained.step, **item.columns, **surprisal._asdict()}
+        yield {_STEP: trained.step, **item.cells, **surprisal._asdict()}
 
 
 class _Summary:

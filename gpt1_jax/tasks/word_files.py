@@ -4,11 +4,15 @@ A file is read row by row, as often as it is asked for: what the model reads aga
 another step never has to stay in memory.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from etils import epath
 
+from gpt1_jax.data.text import clean
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.words import Word
 from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
 from gpt1_jax.tasks.task import Table, shown
 
@@ -25,11 +29,19 @@ class Line(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row of a table whose words are given."""
+    """A row of a table whose words or lines are given."""
 
     where: str
     word: str  # or several, in one cell
     text: str  # equal in neighbours that belong to one text
+    cells: Mapping[str, Any]
+
+
+class GivenWord(NamedTuple):
+    """A word of a table, with its tokens; its line is the number of its text."""
+
+    where: str
+    word: Word
     cells: Mapping[str, Any]
 
 
@@ -130,6 +142,18 @@ def read_words(source: str, words_column: str, text_column: str = "") -> Iterato
             yield Row(where, word, text, cells)
     if not names:
         raise ValueError(f"{source} holds no row of words.")
+
+
+def encode_words(
+    tokenizer: Tokenizer, source: str, words_column: str, text_column: str
+) -> Iterator[GivenWord]:
+    """The words of a table, as `read_words` reads them, with their tokens."""
+    rows = read_words(source, words_column, text_column)
+    for number, (_, text) in enumerate(itertools.groupby(rows, lambda row: row.text)):
+        for row in text:
+            ids = tokenizer.encode(clean(" ".join(row.word.split())))
+            word = Word(row.word, 0, len(row.word), number, tuple(ids))
+            yield GivenWord(row.where, word, row.cells)
 
 
 def _opened(source: str) -> Any:

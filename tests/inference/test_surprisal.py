@@ -14,9 +14,9 @@ from tiny_models import PAPER, WAYS, all_logits, perturbed
 
 from gpt1_jax.config import DEFAULT_READING, make_model_config
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.data.words import Word, split_words
 from gpt1_jax.inference import surprisal
 from gpt1_jax.inference.surprisal import WordScorer, place_words
-from gpt1_jax.inference.words import Word, split_words
 from gpt1_jax.model import language_model
 
 VOCAB_SIZE = 12

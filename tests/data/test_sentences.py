@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.inference.sentences import sentence_starts
+from gpt1_jax.data.sentences import sentence_starts
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from made_up_tokenizer import Numbers
 
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.inference.words import Context, split_words, windows
+from gpt1_jax.data.words import Context, split_words, windows
 
 NEWLINE = Numbers.newline_id
 LINES = "the old house stood there\nnobody's house , it was said.\nthe end"
@@ -56,6 +56,7 @@ def sentencepiece():
     return SentencePieceTokenizer.train([LINES] * 20, vocab_size=340)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.sampled_from([*LINES.split(), "Zoë", "x-1"]), max_size=9))
 def test_the_tokens_of_words_are_those_of_their_line(sentencepiece, chosen):
     line = " ".join(chosen)
@@ -77,8 +78,8 @@ def test_full_windows_overlap():
 
 
 def test_a_long_word_leaves_less_room_for_the_overlap():
-    found = read("1 2 3 4 5 6.7.8.9.10", overlap=4)
-    assert found[1] == ([5], {"6.7.8.9.10": [6, 7, 8, 9, 10]})
+    found = read("1 2 3 4 5 6.7.8.9", overlap=4)
+    assert found[1] == ([4, 5], {"6.7.8.9": [6, 7, 8, 9]})
 
 
 def test_lines_may_be_texts():
@@ -112,8 +113,8 @@ def test_each_word_may_have_a_few_before_it():
 
 
 def test_a_word_longer_than_the_context_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"'1\.2\.3\.4\.5\.6' in line 2 has 6 .* 6 at"):
-        read("1\n1.2.3.4.5.6")
+    with pytest.raises(ValueError, match=r"line 2: .* '1\.2\.3\.4\.5' has 5 .* 6 at"):
+        read("1\n1.2.3.4.5")
 
 
 @pytest.mark.parametrize("overlap", [0, 6])
@@ -126,6 +127,7 @@ numbers = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 texts = st.lists(st.lists(numbers, min_size=1, max_size=6), max_size=4)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(
     texts, st.integers(1, 5), st.integers(0, 3), st.booleans(), st.booleans()
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.inference.words import Word
+from gpt1_jax.data.words import Word
 
 
 def punctuation_apart(tokenizer: Tokenizer, word: Word) -> Iterator[Word]:

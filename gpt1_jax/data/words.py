@@ -91,6 +91,25 @@ def split_words(tokenizer: Tokenizer, text: str) -> Iterator[Word]:
         start += len(line) + len(NEWLINE)
 
 
+def check_fits(word: Word, max_seq_len: int, where: str) -> None:
+    """Refuses a word that leaves no room for what is read before it.
+
+    Args:
+      word: the word.
+      max_seq_len: the most tokens in a window.
+      where: its place, for the message.
+
+    Raises:
+      ValueError: naming the word.
+    """
+    if 1 + len(word.ids) >= max_seq_len:
+        raise ValueError(
+            f"{where}: the word {word.text[:_SHOWN]!r} has {len(word.ids)} tokens; "
+            f"this model reads {max_seq_len} at a time, some before the word. Leave it "
+            "out."
+        )
+
+
 def windows(words: Iterable[Word], context: Context) -> Iterator[Window]:
     """Windows in which each word has one span; the other tokens are its context.
 
@@ -152,12 +171,7 @@ def _pieces(words: Iterable[Word], context: Context) -> Iterator[_Piece]:
         starts_line = previous is None or word.line != previous.line
         newline = starts_line and (previous is not None or context.after_newline)
         ids = (context.newline_id, *word.ids) if newline else word.ids
-        if len(ids) >= context.max_seq_len:
-            raise ValueError(
-                f"The word {word.text[:_SHOWN]!r} in line {word.line + 1} has "
-                f"{len(word.ids)} tokens; this model reads {context.max_seq_len} at a "
-                "time, some before the word. Leave it out."
-            )
+        check_fits(word, context.max_seq_len, f"line {word.line + 1}")
         yield _Piece(word, ids, begins_text=previous is None)
         previous = word
 

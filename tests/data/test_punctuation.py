@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from made_up_tokenizer import small_gpt1_tokenizer
 
 from gpt1_jax.data import tokenizers
+from gpt1_jax.data.punctuation import punctuation_apart
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.inference.punctuation import punctuation_apart
-from gpt1_jax.inference.words import split_words
+from gpt1_jax.data.words import split_words
 
 PARTS = [
     ("word", ["word"]),
