@@ -78,7 +78,7 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
     except signals.Stopped as stopped:
         _say(f"gpt1_jax: {stopped} Run the same command again to resume.")
         _say(wall_time.PROGRAM.summary())
-        sys.exit(processes.EXIT_AGAIN)
+        _leave(processes.EXIT_AGAIN)
     except Exception as error:
         if processes.is_lost(error):
             line = str(error).partition("\n")[0]
@@ -143,8 +143,13 @@ def _refuse(problem: str) -> NoReturn:
 
 
 def _exit(message: str, code: int = 1) -> NoReturn:
-    """Ends the program with a line; of several processes, without awaiting others."""
+    """Ends the program with a line."""
     print(message, file=sys.stderr, flush=True)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the program; of several processes, without awaiting others."""
     if processes := sys.modules.get("gpt1_jax.parallel.processes"):
         # The import may have been interrupted.
         getattr(processes, "leave", lambda code: None)(code)

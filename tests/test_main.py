@@ -210,20 +210,20 @@ def test_what_happens_to_one_of_two_processes_ends_both(run_main, tmp_path):
     metrics = tmp_path / "metrics.jsonl"
 
     def signal_after(step, number):
-        """For `meanwhile`: from its first line on, waits for a step on record."""
-        recorded, sent = f'"step": {step},', []
+        """For `beside`: sends a signal once a step is on record."""
+        recorded = f'"step": {step},'
 
-        def meanwhile(process, line):
-            while process.poll() is None and not sent:
+        def beside(process):
+            while not (metrics.exists() and recorded in metrics.read_text()):
                 time.sleep(0.02)
-                if metrics.exists() and recorded in metrics.read_text():
-                    process.send_signal(number)
-                    sent.append(number)
+                if process.poll() is not None:
+                    return
+            process.send_signal(number)
 
-        return meanwhile
+        return beside
 
     outputs = in_two_processes(
-        run, (EXIT_AGAIN, EXIT_AGAIN), meanwhile=signal_after(10, signal.SIGTERM)
+        run, (EXIT_AGAIN, EXIT_AGAIN), beside=signal_after(10, signal.SIGTERM)
     )
     assert "stopped by a signal; step " in outputs[0] and "Time: " in outputs[0]
     assert "gpt1_jax" not in outputs[1]
@@ -233,7 +233,7 @@ def test_what_happens_to_one_of_two_processes_ends_both(run_main, tmp_path):
     outputs = in_two_processes(
         run,
         (EXIT_AGAIN, -signal.SIGKILL),
-        meanwhile=signal_after(120, signal.SIGKILL),
+        beside=signal_after(120, signal.SIGKILL),
     )
     assert f"Resuming from the checkpoint of step {stopped}." in outputs[0]
     assert "gpt1_jax: another process of this run has ended" in outputs[0]

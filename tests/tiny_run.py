@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import jax
@@ -70,7 +71,9 @@ def load_config(preset="quickstart", file="pretrain", **overrides):
 PROGRAM = ("-m", "gpt1_jax.main")
 
 
-def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None, program=PROGRAM):
+def run_program(
+    *flags, cwd=ROOT, env=None, stdin="", meanwhile=None, beside=None, program=PROGRAM
+):
     """Runs `python -m gpt1_jax.main` in a process of its own.
 
     Args:
@@ -79,6 +82,7 @@ def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None, program=PR
       env: further environment variables.
       stdin: what standard input holds.
       meanwhile: called with the process and each line that it prints.
+      beside: called with the process in a thread of its own.
       program: what to run instead.
 
     Returns:
@@ -93,6 +97,8 @@ def run_program(*flags, cwd=ROOT, env=None, stdin="", meanwhile=None, program=PR
         stderr=subprocess.STDOUT,
         text=True,
     )
+    if beside:
+        threading.Thread(target=beside, args=(process,), daemon=True).start()
     with process:
         process.stdin.write(stdin)
         process.stdin.close()

@@ -205,8 +205,12 @@ def test_bfloat16_multiplies_in_bfloat16_and_normalises_in_float32(
         inputs = tuple(str(v.aval.dtype) for v in equation.invars)
         outputs = tuple(str(v.aval.dtype) for v in equation.outvars)
         seen.setdefault(name, set()).add((inputs, outputs))
-    # An accelerator's products write bfloat16, a CPU's float32.
-    assert {inputs for inputs, _ in seen["dot_general"]} == {("bfloat16", "bfloat16")}
+    # An accelerator's products write bfloat16, a CPU's float32; before JAX 0.9 a CPU's
+    # also take float32 copies.
+    products = {("bfloat16", "bfloat16")}
+    if jax.__version_info__ < (0, 9):
+        products.add(("float32", "float32"))
+    assert {inputs for inputs, _ in seen["dot_general"]} == products
     for name in ("exp", "rsqrt", "tanh", "reduce_sum", "reduce_max"):
         assert seen[name] == {(("float32",), ("float32",))}, name
 
