@@ -68,10 +68,15 @@ class Scorer:
         for size, some in itertools.groupby(groups, self._size):
             waiting = list(some)
             most = max(1, self._batch_tokens // (size.context + size.rows * size.row))
-            for start in range(0, len(waiting), most):
-                batch = waiting[start : start + most]
-                size_of_batch = _power_of_two(len(batch), most)
-                scores.update(self._score(params, batch, size, size_of_batch))
+            starts = range(0, len(waiting), most)
+            batches = [waiting[start : start + most] for start in starts]
+            # One program for all, even if the last batch has few groups.
+            shape = _Shape(
+                _power_of_two(len(batches[0]), most),
+                1 << max(0, max(map(_num_chunks, batches)) - 1).bit_length(),
+            )
+            for batch in batches:
+                scores.update(self._score(params, batch, size, shape))
         return [scores[index] for index in range(len(pairs))]
 
     def _check(self, pairs: Sequence[Pair]) -> None:
@@ -94,23 +99,22 @@ class Scorer:
         return padded_length(length, self._model.max_seq_len)
 
     def _score(
-        self, params: Params, groups: list["_Group"], size: "_Size", num_groups: int
+        self, params: Params, groups: list["_Group"], size: "_Size", shape: "_Shape"
     ) -> Iterator[tuple[int, TokenScores]]:
         """The scores of the pairs of a few groups, with the pairs' numbers."""
         rows = [row for group in groups for row in group.rows]
-        tokens = np.zeros((num_groups * size.rows, size.row), np.int32)
+        tokens = np.zeros((shape.groups * size.rows, size.row), np.int32)
         for number, row in enumerate(rows):
             tokens[number, : len(row.tokens)] = row.tokens
         contexts = None
         if size.context:
-            contexts = _padded_in_front([g.context for g in groups], size, num_groups)
+            contexts = _padded_in_front([g.context for g in groups], size, shape.groups)
         places = [
             number * size.row + place
             for number, row in enumerate(rows)
             for place in range(row.first, len(row.tokens))
         ]
-        num_chunks = _power_of_two(-(-len(places) // _CHUNK), tokens.size)
-        where = np.ones(num_chunks * _CHUNK, np.int32)
+        where = np.ones(shape.chunks * _CHUNK, np.int32)
         where[: len(places)] = places
         found = jax.device_get(
             _score_tokens(
@@ -155,6 +159,13 @@ class _Size(NamedTuple):
     rows: int
 
 
+class _Shape(NamedTuple):
+    """What batches of one size are filled up to."""
+
+    groups: int
+    chunks: int  # of scored tokens
+
+
 class _Contexts(NamedTuple):
     """Contexts that rows share, padded in front: arrays, NumPy's outside of a jit."""
 
@@ -179,6 +190,12 @@ def _group(pairs: Sequence[Pair]) -> Iterator[_Group]:
                 for index in indices[start : start + most]
             ]
             yield _Group(shared, rows)
+
+
+def _num_chunks(groups: Sequence[_Group]) -> int:
+    """Chunks that hold the scored tokens of a batch."""
+    rows = [row for group in groups for row in group.rows]
+    return -(-sum(len(row.tokens) - row.first for row in rows) // _CHUNK)
 
 
 def _padded_in_front(
