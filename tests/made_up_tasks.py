@@ -270,7 +270,7 @@ def prepare_tfds(task: Task, splits: dict[str, list[MadeUp]], folder: Path) -> N
             rows = rows or [_tfds_row(task, i, m) for i, m in enumerate(examples)]
             datasets.setdefault(name, {})[part] = rows
     for name, parts in datasets.items():
-        _prepare(name, parts, folder)
+        prepare_dataset(name, parts, folder)
 
 
 def _tfds_row(task: Task, index: int, made: MadeUp) -> dict:
@@ -283,7 +283,8 @@ def _tfds_row(task: Task, index: int, made: MadeUp) -> dict:
     return {**row, task.label: label}
 
 
-def _prepare(name: str, parts: dict[str, list[dict]], folder: Path) -> None:
+def prepare_dataset(name: str, parts: dict[str, list[dict]], folder: Path) -> None:
+    """Has the builder of a dataset prepare the rows of its splits."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core.features import feature
     from tensorflow_datasets.text import super_glue

@@ -1,4 +1,4 @@
-"""A tokenizer whose ids are written in the text, and a small one of GPT-1's kind."""
+"""Tokenizers whose ids can be seen in the text, and a small one of GPT-1's kind."""
 
 import json
 import string
@@ -37,3 +37,24 @@ def small_gpt1_tokenizer():
     lines = ["#version: 0.2", *map(" ".join, merges), ""]
     numbered = {symbol: number for number, symbol in enumerate(symbols)}
     return GPT1Tokenizer(json.dumps(numbered), "\n".join(lines))
+
+
+class Characters(Tokenizer):
+    """A character is a token; that of a word's last one is another."""
+
+    kind, vocab_size, newline_id = "characters", 256, ord("\n")
+    fingerprint = "characters"
+
+    def encode(self, text):
+        ids = []
+        for number, line in enumerate(text.split("\n")):
+            ids += [self.newline_id] * (number > 0)
+            for word in line.split():
+                ids += [*map(ord, word[:-1]), ord(word[-1]) + 128]
+        return ids
+
+    def decode(self, ids):
+        return "".join(chr(i % 128) + " " * (i >= 128) for i in ids)
+
+    def _contents(self):
+        raise NotImplementedError

@@ -57,6 +57,8 @@ def rows(task, count, seed, labelled=True):
             choices = [sentence(rng, SIGNS[i == label], 3) for i in (0, 1)]
             row = {"premise": sentence(rng, other), "question": "cause"}
             row |= dict(zip(("choice1", "choice2"), choices, strict=True))
+        elif task in ZERO_SHOT_ROWS:
+            row = ZERO_SHOT_ROWS[task](rng, sign, other, label)
         else:
             row = {"sentence1": sentence(rng, sign, 4)}
             row["sentence2"] = sentence(rng, SIGNS[0], 4)
@@ -64,6 +66,38 @@ def rows(task, count, seed, labelled=True):
             row["label"] = 5.0 * label if task == "stsb" else label
         made.append({**row, "idx": k})
     return made
+
+
+def _race(rng, sign, other, label):
+    options = [sentence(rng, SIGNS[i == label], 2) for i in range(4)]
+    row = {"article": sentence(rng, sign), "question": "bad?", "options": options}
+    return {**row, "answer": "ABCD"[label], "example_id": "high/1.txt"}
+
+
+def _story_cloze(rng, sign, other, label):
+    endings = [sentence(rng, SIGNS[i == label], 3) for i in (0, 1)]
+    return {"context": sentence(rng, sign), "endings": endings}
+
+
+def _dpr(rng, sign, other, label):
+    text = f"{SIGNS[0]} hid {SIGNS[1]} as it fed {sentence(rng, sign, 2)}."
+    return {"sentence": text, "pronoun": "it", "candidates": list(SIGNS)}
+
+
+def _wsc273(rng, sign, other, label):
+    begin = f"{SIGNS[0]} hid {SIGNS[1]} as "
+    text = f"{begin}it fed {sentence(rng, sign, 2)}."
+    place = {"pronoun_start": len(begin), "pronoun_end": len(begin) + 2}
+    options = {"option1": SIGNS[0], "option2": SIGNS[1]}
+    return {"text": text, "pronoun_text": "it", **place, **options}
+
+
+ZERO_SHOT_ROWS = {
+    "race": _race,
+    "story_cloze": _story_cloze,
+    "dpr": _dpr,
+    "wsc273": _wsc273,
+}  # columns of tasks by name, but for the label
 
 
 def write_lines(path, rows):

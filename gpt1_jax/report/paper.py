@@ -42,3 +42,23 @@ PAPER: Mapping[str, Sequence[Row]] = {
     "copa": [Row("COPA", 78.6, None, None)],
 }
 PAPER_GLUE = 72.8  # Table 4
+
+
+class Reference(NamedTuple):
+    """What Figure 2 (right) measures zero-shot scores by. Values are points."""
+
+    chance: float
+    best: float  # published before GPT-1
+
+
+# The paper does not print the constants of its figure. These are what it cites or what
+# was the best published; not all are of a single model, as the figure's are said to be.
+ZERO_SHOT: Mapping[str, Reference] = {
+    "cola": Reference(0.0, 35.0),  # Table 4: single-task BiLSTM with ELMo, attention
+    "sst2": Reference(50.0, 93.2),  # Table 4: sparse byte mLSTM
+    "race": Reference(25.0, 53.3),  # Table 3: BiAttention MRU, an ensemble of nine
+    "dpr": Reference(50.0, 76.4),  # Peng et al. 2015, test split of 564
+    "story_cloze": Reference(50.0, 77.6),  # Table 3: hidden coherence model
+    "copa": Reference(50.0, 71.2),  # announcement of GPT-1
+    "wsc273": Reference(50.0, 63.7),  # Trinh and Le 2018, an ensemble
+}

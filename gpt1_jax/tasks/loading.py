@@ -56,7 +56,7 @@ def load(
             directory=config.dir,
             paths=config.paths(),
         )
-        return _some(examples, limit)
+        return some(examples, limit)
 
     def encode(examples: list[Example]) -> Split:
         encoded = encode_examples(task, examples, tokenizer, max_seq_len)
@@ -87,7 +87,7 @@ def describe_cuts(data: TaskData, max_seq_len: int) -> str:
     return f"{listed} examples were cut to fit {max_seq_len} tokens."
 
 
-def _some(examples: list[Example], limit: int) -> list[Example]:
+def some(examples: list[Example], limit: int) -> list[Example]:
     """At most `limit` of the examples, at random but always the same; 0 for all."""
     if not 0 < limit < len(examples):
         return examples

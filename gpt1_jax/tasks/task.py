@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
@@ -106,6 +106,7 @@ class Task:
       may_be_empty: whether a text may be empty, as some are in the published data.
       dev_split: (dev examples, seed) if no training split is published: the dev split
         is divided as `sklearn.model_selection.train_test_split` does.
+      prepare: what is done to a record before it is checked.
       glue: subset of the test split -> file of a GLUE submission.
       glue_takes_names: whether that file holds labels by name rather than number.
     """
@@ -130,6 +131,7 @@ class Task:
     drop_unlabelled: bool = False
     may_be_empty: bool = False
     dev_split: tuple[int, int] | None = None
+    prepare: Callable[[Record], Record] = lambda record: record
     glue: Mapping[str, GlueFile] = dataclasses.field(default_factory=dict)
     glue_takes_names: bool = False
 
@@ -147,6 +149,7 @@ class Task:
           ValueError: naming the place and the column that is missing, empty or out
             of range.
         """
+        record = self.prepare(record)
         label = self._label(record)
         if label is None and self.drop_unlabelled:
             return None
