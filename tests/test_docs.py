@@ -14,6 +14,7 @@ from tiny_run import ROOT
 
 import gpt1_jax.main
 from gpt1_jax import config as config_lib
+from gpt1_jax.tasks import zero_shot
 from gpt1_jax.tasks.selection import select_tasks
 
 README = ROOT / "README.md"
@@ -132,6 +133,8 @@ def load_typed(arguments):
     needs_files = config.job == "finetune" and config.data.source == "files"
     if config.job == "finetune" and not needs_files:
         select_tasks(config)
+    if config.job == "zero_shot":
+        zero_shot.select(config.tasks)
     return config
 
 
@@ -196,6 +199,7 @@ def test_every_job_has_a_documented_command():
         f"{PROGRAM} --config=configs/finetune.py:sst3 --config.init_from=run",
         f"{PROGRAM} --config=configs/finetune.py:sst2",
         f"{PROGRAM} --config=configs/predict.py --config.init_from=run",
+        f"{PROGRAM} --config=configs/zero_shot.py:sst3 --config.init_from=run",
         f"{PROGRAM} --workdir=runs/a",
         "pip install -e '.[no_such_extra]'",
         "pip install gpt1",

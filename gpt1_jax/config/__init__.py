@@ -12,6 +12,7 @@ from gpt1_jax.config.analysis_jobs import (
     FeaturesConfig,
     ReadingConfig,
     SurprisalConfig,
+    ZeroShotConfig,
 )
 from gpt1_jax.config.job import JobConfig, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
@@ -42,7 +43,12 @@ from gpt1_jax.config.sections import (
     compilation_cache,
     default_cache_dir,
 )
-from gpt1_jax.config.task_sections import CustomTaskConfig, HeadConfig, TaskDataConfig
+from gpt1_jax.config.task_sections import (
+    CustomTaskConfig,
+    HeadConfig,
+    TaskDataConfig,
+    ZeroShotDataConfig,
+)
 from gpt1_jax.config.training_jobs import FinetuneConfig, PretrainConfig
 
 __all__ = [
@@ -74,6 +80,8 @@ __all__ = [
     "TaskDataConfig",
     "TokenizerConfig",
     "TrainConfig",
+    "ZeroShotConfig",
+    "ZeroShotDataConfig",
     "adopt_older",
     "compilation_cache",
     "default_cache_dir",

@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from gpt1_jax.config.job import JobConfig
+from gpt1_jax.config.job import JobConfig, check_seed
 from gpt1_jax.config.sections import DTYPES, one_of, require
+from gpt1_jax.config.task_sections import ZeroShotDataConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,4 +169,23 @@ class SurprisalConfig(ReadingConfig, AnalysisConfig):
         require(
             not self.output or self.output != self.input,
             f"config.output={self.output!r} would replace config.input; name another.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroShotConfig(AnalysisConfig):
+    """The configuration for tasks that the model was not trained on."""
+
+    tasks: tuple[str, ...]
+    seed: int
+    data: ZeroShotDataConfig
+    batch_tokens: int
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(bool(self.tasks), "config.tasks is empty; name one or more.")
+        check_seed("seed", self.seed)
+        require(
+            self.batch_tokens > 0,
+            f"config.batch_tokens={self.batch_tokens} must be positive.",
         )

@@ -3,7 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gpt1_jax.config.analysis_jobs import FeaturesConfig, SurprisalConfig
+from gpt1_jax.config.analysis_jobs import (
+    FeaturesConfig,
+    SurprisalConfig,
+    ZeroShotConfig,
+)
 from gpt1_jax.config.job import JobConfig, make_section
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
 from gpt1_jax.config.sections import one_of
@@ -15,6 +19,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "finetune": FinetuneConfig,
     "predict": PredictConfig,
     "generate": GenerateConfig,
+    "zero_shot": ZeroShotConfig,
     "convert": ConvertConfig,
     "features": FeaturesConfig,
     "surprisal": SurprisalConfig,

@@ -25,7 +25,7 @@ class TaskDataConfig:
     packed_sizes: int = dataclasses.field(metadata=newer(0))
 
     def __post_init__(self):
-        one_of("data.source", self.source, ("tfds", "jsonl", "official", "files"))
+        _check_source(self.source, self.dir, ("tfds", "jsonl", "official", "files"))
         not_negative(
             "data",
             self,
@@ -34,11 +34,6 @@ class TaskDataConfig:
             "max_test_examples",
             "max_seq_len",
             "packed_sizes",
-        )
-        require(
-            self.source in ("tfds", "files") or bool(self.dir),
-            f"config.data.source={self.source!r} reads files below a folder; name it "
-            "with --config.data.dir=DIR.",
         )
         buckets = self.seq_len_buckets
         require(
@@ -55,6 +50,28 @@ class TaskDataConfig:
         """The files of a custom task by split."""
         named = {"train": self.train, "dev": self.dev, "test": self.test}
         return {split: path for split, path in named.items() if path}
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroShotDataConfig:
+    """Where the examples of zero-shot tasks come from."""
+
+    source: str
+    dir: str
+    max_examples: int
+
+    def __post_init__(self):
+        _check_source(self.source, self.dir, ("tfds", "jsonl", "official"))
+        not_negative("data", self, "max_examples")
+
+
+def _check_source(source: str, folder: str, sources: tuple[str, ...]) -> None:
+    one_of("data.source", source, sources)
+    require(
+        source in ("tfds", "files") or bool(folder),
+        f"config.data.source={source!r} reads files below a folder; name it with "
+        "--config.data.dir=DIR.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

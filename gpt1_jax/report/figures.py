@@ -15,6 +15,7 @@ from etils import epath
 
 from gpt1_jax.model.costs import component_sizes
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.report.zero_shot import Curve
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ _WIDTH = 11.0  # inches; what is wider is shrunk by the notebook
 _LABEL = 40  # characters of a sentence
 _ROW, _NARROWEST = 110, 3  # characters of a row of words, and of its shortest word
 _CHARACTER = 0.093  # inches
+_ASIDE = 0.008  # between points of one step, as a part of the axis
+_LABELLED_STEPS = 8  # so many steps or fewer are the ticks of their axis
 _NUMBERED_CELLS = 15  # heat maps of at most so many columns have numbers in their cells
 
 
@@ -59,9 +62,13 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
     axes.set(xlabel="step", ylabel=f"loss, {unit}")
     axes.grid(alpha=0.3)
     axes.legend()
+    return save(figure, folder / "plots" / "loss.png")
+
+
+def save(figure: "Figure", path: epath.Path) -> epath.Path:
+    """Writes a figure as PNG, local or to gs://, and returns its path."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
-    path = folder / "plots" / "loss.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(picture.getvalue())
     return path
@@ -325,6 +332,45 @@ def _wrapped(words: Sequence[str]) -> list[list[int]]:
 def _room(word: str) -> int:
     """Characters that a word takes in a row, with the space behind it."""
     return max(len(_visible(word)), _NARROWEST) + 1
+
+
+def zero_shot_scores(curves: Sequence[Curve]) -> "Figure":
+    """Draws relative zero-shot scores (Figure 2, right), with standard errors.
+
+    Args:
+      curves: a line of each task over the logarithm of the steps; where there is one
+        step only, a point of each.
+    """
+    steps = curves[0].steps
+    label = "relative score ± standard error\n(0: chance, 1: best published before)"
+    line: dict[str, Any] = {"marker": "o", "markersize": 5, "capsize": 3}
+    if steps[1:]:
+        figure = _figure(8, 4.6)
+        axes = figure.subplots()
+        for number, (title, _, scores, errors) in enumerate(curves):
+            # Side by side, so that error bars do not hide one another.
+            aside = (number - (len(curves) - 1) / 2) * _ASIDE
+            places = [step * (steps[-1] / steps[0]) ** aside for step in steps]
+            axes.errorbar(places, scores, errors, label=title, **line)
+        axes.set(xscale="log", xlabel="updates", ylabel=label)
+        if len(steps) <= _LABELLED_STEPS:
+            axes.set_xticks(steps, [f"{step:,}" for step in steps])
+            axes.set_xticks([], minor=True)
+        axes.axhline(0, color="0.4", linewidth=1)
+        figure.legend(loc="outside right upper")
+    else:
+        figure = _figure(7, 0.45 * len(curves) + 1.4)
+        axes = figure.subplots()
+        for number, curve in enumerate(curves):
+            error: dict[str, Any] = {"xerr": curve.standard_errors}
+            axes.errorbar(curve.scores, [number], color="tab:blue", **error, **line)
+        axes.set_yticks(range(len(curves)), [curve.title for curve in curves])
+        axes.invert_yaxis()
+        axes.axvline(0, color="0.4", linewidth=1)
+        axes.set_xlabel(label)
+        axes.set_title(f"zero-shot, step {steps[0]:,}", fontsize=10)
+    axes.grid(alpha=0.3)
+    return figure
 
 
 def _figure(width: float, height: float) -> "Figure":

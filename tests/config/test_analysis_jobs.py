@@ -1,7 +1,9 @@
 """What the configurations of the jobs that look inside a model share."""
 
 import pytest
+from tiny_run import load_config
 
+from gpt1_jax.config import load
 from gpt1_jax.config.analysis_jobs import AnalysisConfig, FeaturesConfig
 
 VALID = dict(
@@ -91,3 +93,22 @@ def test_settings_of_features_go_together(overrides):
 def test_settings_of_features_that_cannot_work_are_refused(overrides, problem):
     with pytest.raises(ValueError, match=problem):
         FeaturesConfig(**{**FEATURES, **overrides})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"tasks": ()}, "config.tasks is empty"),
+        ({"seed": -1}, "config.seed=-1"),
+        ({"batch_tokens": 0}, "config.batch_tokens=0"),
+        ({"data.source": "files"}, "config.data.source='files'.*official"),
+        ({"data.source": "jsonl"}, "--config.data.dir=DIR"),
+        ({"data.max_examples": -1}, "config.data.max_examples=-1"),
+    ],
+)
+def test_impossible_zero_shot_values_are_refused(overrides, problem):
+    values = load_config("sst2+copa:train", file="zero_shot", init_from="run")
+    assert load(values.to_dict()).tasks == ("sst2", "copa:train")
+    values.update_from_flattened_dict(overrides)
+    with pytest.raises(ValueError, match=problem):
+        load(values.to_dict())

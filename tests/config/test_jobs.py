@@ -18,6 +18,7 @@ FIRST = {
     "convert": {"init_from": "run"},
     "features": {"init_from": "run", "input": "a.txt", "output": "a.npz"},
     "surprisal": {"init_from": "run", "text": "a"},
+    "zero_shot": {"init_from": "run"},
 }
 
 

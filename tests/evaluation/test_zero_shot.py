@@ -1,0 +1,152 @@
+"""Zero-shot scores: by hand from a model's logits, and of models made to be right."""
+
+import jax
+import numpy as np
+import pytest
+from made_up_tokenizer import Characters
+from tiny_models import all_logits, perturbed
+from tiny_tasks import write_lines, write_task
+
+from gpt1_jax.config import ZeroShotDataConfig
+from gpt1_jax.evaluation.zero_shot import evaluate, prepare
+from gpt1_jax.inference.scoring import Scorer, TokenScores
+from gpt1_jax.model import language_model
+from gpt1_jax.tasks.rows import MissingData
+from gpt1_jax.tasks.zero_shot import ZERO_SHOT, select
+
+TOKENIZER = Characters()
+COUNTS = {"cola": 8, "sst2": 6, "race": 3, "dpr": 4}
+COUNTS |= {"story_cloze": 3, "copa": 3, "wsc273": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Made-up examples of all tasks."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for task, count in COUNTS.items():
+        split = "dev" if ZERO_SHOT[task].splits[0] == "dev" else "test"
+        write_task(folder, task, **{"train": 10, "dev": 0, split: count},
+                   labelled_test=True)  # fmt: skip
+    return folder
+
+
+def prepared(folder, *names, max_examples=0):
+    data = ZeroShotDataConfig("jsonl", str(folder), max_examples)
+    return [prepare(question, data, TOKENIZER, 96) for question in select(names)]
+
+
+def scorer_of(preference):
+    """A made-up model: the log-probability of each token of a text it is asked for."""
+
+    def score(params, pairs):
+        found = []
+        for context, continuation in pairs:
+            read = TOKENIZER.decode(context)
+            value = preference(read, TOKENIZER.decode(continuation))
+            log_probs = np.full(len(continuation), value, np.float32)
+            found.append(TokenScores(log_probs, log_probs, log_probs))
+        return found
+
+    return score
+
+
+def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
+    """Each heuristic from the logits of whole sequences, one at a time."""
+    model = tiny_model_config(
+        vocab_size=TOKENIZER.vocab_size + 3, num_layers=1, max_seq_len=96
+    )
+    params = perturbed(language_model.init_params(model, jax.random.key(1)))
+    params = jax.tree.map(lambda leaf: 4 * leaf, params)  # far from uniform
+    tasks = prepared(folder, "cola", "sst2", "race", "dpr", "copa")
+
+    def plain(answer):
+        ids = [*answer.context, *answer.continuation]
+        padded = np.zeros((1, 96), np.int32)
+        padded[0, : len(ids)] = ids
+        logits = np.asarray(all_logits(model, params, padded), np.float64)[0, :, :256]
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        places = range(len(answer.context), len(ids))
+        return [log_probs[place - 1, ids[place]] for place in places]
+
+    scorer = Scorer(model, TOKENIZER.vocab_size)
+    for task, outcome in zip(
+        tasks, evaluate(tasks, scorer, params, seed=0), strict=True
+    ):
+        name, found = task.way.task.name, outcome.scores
+        values = [plain(answer) for answer in task.asked.encoded.answers]
+        labels = [example.label for example in task.asked.examples]
+        assert found["n"] == len(labels) == COUNTS[name]
+        if name == "cola":
+            means = np.array([np.mean(each) for each in values])
+            predictions = (means >= found["threshold"] - 1e-5).astype(int)
+            train = [np.mean(plain(a)) for a in task.threshold_on.encoded.answers]
+            gaps = np.abs(np.array(train) - found["threshold"])
+            assert gaps.min() < 1e-5
+        else:
+            combine = np.sum if name == "sst2" else np.mean
+            rows = np.reshape([combine(each) for each in values], (len(labels), -1))
+            predictions = rows.argmax(axis=1)
+            assert found["accuracy"] == np.mean(predictions == labels)
+        np.testing.assert_array_equal(outcome.predictions, predictions)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_model_that_prefers_right_answers_is_right(folder, right):
+    """It likes "jjjj" where the label is 1, and dislikes "aaaa"."""
+    (task,) = prepared(folder, "cola")
+
+    def preference(read, scored):
+        return (-1.0 if "jjjj" in scored else -2.0) * (1 if right else -1)
+
+    (outcome,) = evaluate([task], scorer_of(preference), None, seed=0)
+    scores = outcome.scores
+    assert scores["auc"] == float(right)
+    if right:
+        assert scores["matthews"] == 1.0 and scores["threshold"] == -1.0
+        assert scores["standard_error"] == scores["auc_standard_error"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "preference"),
+    [
+        ("sst2", lambda read, text: ("jjjj" in read) == ("positive" in text)),
+        ("race", lambda read, text: "jjjj" in text),
+        ("copa", lambda read, text: "jjjj" in text),
+        ("story_cloze", lambda read, text: "jjjj" in text),
+    ],
+)
+def test_right_answers_win(folder, name, preference):
+    (outcome,) = evaluate(prepared(folder, name), scorer_of(preference), None, seed=0)
+    assert outcome.scores["accuracy"] == 1.0
+    assert outcome.scores["split"] == "dev" and outcome.scores["num_cut"] == 0
+
+
+def test_of_answers_that_are_equally_likely_the_first_wins(folder):
+    tasks = prepared(folder, "sst2", "copa")
+    for outcome in evaluate(tasks, scorer_of(lambda a, b: -1.0), None, seed=0):
+        assert not outcome.predictions.any()
+
+
+def test_a_subset_of_the_examples(folder):
+    (task,) = prepared(folder, "cola", max_examples=5)
+    assert len(task.asked.examples) == len(task.threshold_on.examples) == 5
+    assert task.asked.encoded.num_answers == 1
+
+
+def test_cola_needs_its_training_split(tmp_path):
+    write_task(tmp_path, "cola", train=0)
+    with pytest.raises(MissingData, match=r"no train data of CoLA"):
+        prepared(tmp_path, "cola")
+
+
+def test_subsets_are_scored_apart(tmp_path):
+    row = {"article": "a b", "question": "c?", "options": list("abcd"), "answer": "A"}
+    ids = ("middle/1.txt", "high/1.txt", "high/2.txt")
+    made = [{**row, "example_id": name} for name in ids]
+    made[1]["answer"] = "B"
+    write_lines(tmp_path / "race" / "dev.jsonl", made)
+    tasks = prepared(tmp_path, "race")
+    (outcome,) = evaluate(tasks, scorer_of(lambda a, b: -1.0), None, seed=0)
+    subsets = outcome.scores["subsets"]
+    assert subsets["middle"] == {"n": 1, "accuracy": 1.0}
+    assert subsets["high"] == {"n": 2, "accuracy": 0.5}
