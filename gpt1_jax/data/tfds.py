@@ -138,9 +138,14 @@ def _prepare(name: str, data_dir: str, words: _Words) -> Any:
     except (OSError, AssertionError, tfds.download.DownloadError) as error:
         raise words.not_prepared(error, manual.strip().rstrip(".")) from error
     except ImportError as error:
-        if "tensorflow" not in str(error):
+        if "tensorflow" in str(error):
+            raise words.not_prepared("that needs TensorFlow", elsewhere) from error
+        cause = error.__cause__
+        if not isinstance(cause, ImportError):
             raise
-        raise words.not_prepared("that needs TensorFlow", elsewhere) from error
+        way_out = f"Install it with pip install {cause.name}"
+        problem = f"that needs the package {cause.name}"  # which TFDS leaves out
+        raise words.not_prepared(problem, way_out) from error
 
 
 def _size(builder: Any) -> str:

@@ -15,6 +15,7 @@ from gpt1_jax.tasks.rows import MissingData, questions
 from gpt1_jax.tasks.task import NO_LABEL, Record, Task
 
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
+_WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
 
 
 def dataset_records(task: Task, split: str, directory: str) -> Iterator[Record]:
@@ -31,7 +32,7 @@ def dataset_records(task: Task, split: str, directory: str) -> Iterator[Record]:
     """
     for subset, spec in task.tfds[split].items():
         try:
-            rows = _rows(spec, directory)
+            rows = _rows(spec, directory, _OTHERWISE if task.files else _WITHOUT_FILES)
         except FileNotFoundError:
             if subset not in task.optional:
                 raise
@@ -47,9 +48,9 @@ def dataset_records(task: Task, split: str, directory: str) -> Iterator[Record]:
             yield Record(row, where, subset)
 
 
-def _rows(spec: str, directory: str) -> Sequence[Any]:
+def _rows(spec: str, directory: str, otherwise: str) -> Sequence[Any]:
     try:
-        return open_dataset(spec, directory, where=spec, otherwise=_OTHERWISE).rows
+        return open_dataset(spec, directory, where=spec, otherwise=otherwise).rows
     except NotPrepared as error:
         raise MissingData(str(error)) from error
 

@@ -124,9 +124,9 @@ def _cut(
         kept = "question and answer" if passage else "the scored text"
         whole = longest if passage else longest - shortest
         raise ValueError(
-            f"{kept} take {whole} tokens, which stay whole; with {newlines} newlines "
-            f"that is more than the {max_seq_len} that this model reads. Leave the "
-            "task out, or choose a model with a larger max_seq_len."
+            f"there are {whole} tokens of {kept}, which stay whole; with the newlines "
+            f"before them that is more than the {max_seq_len} that this model reads. "
+            "Leave the task out, or choose a model with a larger max_seq_len."
         )
     if passage:
         return passage[:-excess], lines

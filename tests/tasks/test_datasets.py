@@ -10,6 +10,7 @@ from gpt1_jax.data import tfds as opener
 from gpt1_jax.tasks import datasets
 from gpt1_jax.tasks.splits import MissingData, load_split
 from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.winograd import WINOGRAD
 
 
 def load(task, split, directory):
@@ -72,3 +73,14 @@ def test_tfds_dataset_whose_hosts_do_not_answer_is_missing(tmp_path, monkeypatch
     assert str(tmp_path) in str(raised.value)
     assert "set the source to 'official'" in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_tfds_dataset_that_needs_another_package_says_which(tmp_path, monkeypatch):
+    def prepare(self, **kwargs):
+        reason = ModuleNotFoundError("No module named 'bs4'", name="bs4")
+        raise ModuleNotFoundError("Failed importing bs4") from reason
+
+    monkeypatch.setattr(opener, "_unreachable", lambda urls: "")
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", prepare)
+    with pytest.raises(MissingData, match=r"pip install bs4.*source to 'jsonl'"):
+        load(WINOGRAD["wsc273"], "test", tmp_path)

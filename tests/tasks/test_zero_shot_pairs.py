@@ -70,9 +70,9 @@ def test_without_a_passage_the_context_loses_its_beginning():
             "race",
             example("one", "why?", choices=("a", "bbb", "c", "d")),
             7,
-            "question and answer take 7 tokens",
+            "7 tokens of question and answer, which",
         ),
-        ("cola", example("three words here"), 14, "the scored text take"),
+        ("cola", example("three words here"), 14, "14 tokens of the scored text"),
         ("dpr", example("a ", "", choices=("b", "c")), 14, "nothing to score"),
     ],
 )
