@@ -26,6 +26,11 @@ def test_sentences_of_prose(sentences):
     assert sentence_starts("".join(sentences)) == lengths
 
 
+def test_white_space_beyond_ascii_separates_words():
+    """Left as it is, it makes sentencex 1.0.32 panic."""
+    assert sentence_starts("A\u2028. B\u3000. So.") == sentence_starts("A . B . So.")
+
+
 def test_a_blank_line_has_no_sentence():
     assert sentence_starts(" \t ") == sentence_starts("") == []
 
