@@ -16,12 +16,14 @@ from gpt1_jax.data.words import Context, split_words, windows
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, Reading, attention_maps
 from gpt1_jax.inference.generation import Generator, prompt_ids
+from gpt1_jax.inference.scoring import Pair, Scorer
 from gpt1_jax.inference.surprisal import WordScorer, WordSurprisal, place_words
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.saved_steps import find_step
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks.word_files import lines_of
+from gpt1_jax.tasks.zero_shot_pairs import encode_line
 
 
 class TrainedModel:
@@ -84,6 +86,22 @@ class TrainedModel:
             (self.tokenizer.decode([int(i)]), float(probs[i] / probs.sum()))
             for i in best
         ]
+
+    def log_probs(self, text: str, context: str = "") -> np.ndarray:
+        """[T] float32: log P of each token of a text after a context, in nats.
+
+        Args:
+          text: what is scored, such as " positive".
+          context: what is read before it, on the same line; before both, a newline.
+
+        Raises:
+          ValueError: if they are longer than the model's context.
+        """
+        line = encode_line(context, text, self.tokenizer.encode)
+        read = [self.tokenizer.newline_id, *line.context]
+        model = dataclasses.replace(self.config, dtype="float32")
+        score = Scorer(model, self.tokenizer.vocab_size)
+        return score(self.params, [Pair(read, line.continuation)])[0].log_probs
 
     def hidden_states(self, text: str) -> np.ndarray:
         """[L + 1, T, D] float32: the embedding of each token, then each layer's state.

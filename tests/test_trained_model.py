@@ -99,6 +99,21 @@ def test_attention_is_between_the_tokens_of_the_text(model):
     np.testing.assert_array_equal(probs, np.tril(probs))
 
 
+def test_log_probs_are_those_of_the_text_after_the_context(model):
+    newline, encode = model.tokenizer.newline_id, model.tokenizer.encode
+    log_probs = model.log_probs(" cd ab", context="ab ab.")
+    ids = [newline, *encode("ab ab. cd ab")]
+    scores = all_logits(model.config, model.params, np.asarray([ids]))[0, :, :512]
+    expected = np.asarray(jax.nn.log_softmax(scores))[range(len(ids) - 1), ids[1:]]
+    count = len(encode("cd ab"))
+    assert log_probs.shape == (count,)
+    np.testing.assert_allclose(log_probs, expected[-count:], atol=1e-5)
+    alone = model.log_probs("ab ab. cd ab")
+    np.testing.assert_allclose(alone, expected, atol=1e-5)
+    with pytest.raises(ValueError, match="this model reads"):
+        model.log_probs("ab " * 200)
+
+
 def test_surprisal_of_words_is_that_of_their_tokens(model):
     text = f"{TEXT}!\nEnd."
     found = model.surprisal(text)

@@ -6,8 +6,7 @@ are computed together, and logits only where they are asked for.
 
 import dataclasses
 import functools
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -64,12 +63,10 @@ class Scorer:
         """
         self._check(pairs)
         scores: dict[int, TokenScores] = {}
-        groups = sorted(_group(pairs), key=self._size)
-        for size, some in itertools.groupby(groups, self._size):
-            waiting = list(some)
-            most = max(1, self._batch_tokens // (size.context + size.rows * size.row))
-            starts = range(0, len(waiting), most)
-            batches = [waiting[start : start + most] for start in starts]
+        for size, groups in self._by_size(_group(pairs)).items():
+            most = self._groups_together(size)
+            starts = range(0, len(groups), most)
+            batches = [groups[start : start + most] for start in starts]
             # One program for all, even if the last batch has few groups.
             shape = _Shape(
                 _power_of_two(len(batches[0]), most),
@@ -89,6 +86,24 @@ class Scorer:
                     f"{len(pair.continuation)}: the context needs one at least, and "
                     f"this model reads {longest} in all."
                 )
+
+    def _by_size(self, groups: Iterable["_Group"]) -> dict["_Size", list["_Group"]]:
+        """Groups by the size they are padded to.
+
+        If they are too few for a batch, they join others of a larger size: computing
+        with more padding takes less time than compiling one more program.
+        """
+        found: dict[_Size, list[_Group]] = {}
+        for group in groups:
+            found.setdefault(self._size(group), []).append(group)
+        for size in sorted(found):
+            larger = [other for other in found if size.fits(other)]
+            if larger and len(found[size]) < self._groups_together(size):
+                found[min(larger, key=_Size.tokens)] += found.pop(size)
+        return found
+
+    def _groups_together(self, size: "_Size") -> int:
+        return max(1, self._batch_tokens // size.tokens())
 
     def _size(self, group: "_Group") -> "_Size":
         longest = max(len(row.tokens) for row in group.rows)
@@ -157,6 +172,15 @@ class _Size(NamedTuple):
     context: int
     row: int
     rows: int
+
+    def tokens(self) -> int:
+        return self.context + self.rows * self.row
+
+    def fits(self, other: "_Size") -> bool:
+        """Whether groups of this size can be padded to another one."""
+        same = (self.rows, self.context > 0) == (other.rows, other.context > 0)
+        room = self.context <= other.context and self.row <= other.row
+        return same and room and self != other
 
 
 class _Shape(NamedTuple):

@@ -68,7 +68,7 @@ def encode_answers(
         columns = dict(zip(way.task.text, example.text, strict=True))
         passage = encode(way.passage.format(**columns))
         lines = [
-            _encode_line(
+            encode_line(
                 way.context.format(answer=answer, **columns),
                 way.scored.format(answer=answer, **columns),
                 encode,
@@ -85,11 +85,16 @@ def encode_answers(
     return EncodedAnswers(answers, len(answers) // len(examples), num_cut)
 
 
-def _encode_line(context: str, scored: str, encode: Encode) -> Answer:
+def encode_line(context: str, scored: str, encode: Encode) -> Answer:
     """A line, divided where the tokens of its end begin.
 
     It is encoded whole, since what follows a word decides how it is spelled: with or
     without a mark of its end. A token that reaches across counts as read.
+
+    Args:
+      context: the beginning of the line, which is read; may be empty.
+      scored: its end.
+      encode: text to ids.
     """
     ids, end = encode(context + scored), encode(scored)
     pairs = zip(reversed(ids), reversed(end), strict=False)

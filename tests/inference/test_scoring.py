@@ -75,8 +75,9 @@ def test_contexts_are_shared(model, params, monkeypatch):
     monkeypatch.setattr(scoring, "_read", counted)
     jax.clear_caches()
     check(model, params, given)
-    # 39 and 44 tokens are padded to 48, 59 to 64; a context's last is read with rows.
-    assert sorted(read) == [((1, 64), (3, 12)), ((2, 48), (6, 12))]
+    # Of three contexts of up to 59 tokens, each read once, and one to fill up; the last
+    # token of a context is read with the rows.
+    assert read == [((4, 64), (12, 12))]
 
 
 def test_many_continuations_share_in_parts(model, params):
@@ -91,6 +92,21 @@ def test_few_programs_serve_many_lengths(model, params):
         lengths = np.random.default_rng(seed).integers(1, 20, (40, 2)).tolist()
         scorer(params, pairs(*lengths, seed=seed))
     assert scoring._score_tokens._cache_size() <= 12
+
+
+def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
+    read = []
+    plainly = scoring._score_tokens
+
+    def counted(model, vocab_size, params, contexts, tokens, where):
+        read.append(tokens.shape)
+        return plainly(model, vocab_size, params, contexts, tokens, where)
+
+    monkeypatch.setattr(scoring, "_score_tokens", counted)
+    scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
+    given = pairs(*[(3, 5)] * 9, (1, 10), (1, 13), *[(2, 30)] * 2)
+    check(model, params, given, scorer)
+    assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
 
 
 @pytest.mark.parametrize("lengths", [(0, 3), (90, 7)])
