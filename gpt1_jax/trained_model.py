@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import DEFAULT_READING, DEFAULT_SAMPLING, ModelConfig
+from gpt1_jax.config import DEFAULT_SAMPLING, DEFAULT_WORDS, ModelConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Context, split_words, windows
 from gpt1_jax.inference import decoding
@@ -183,7 +183,7 @@ class TrainedModel:
 
         Args:
           text: words, separated by white space; each line is read on its own.
-          **reading: the fields of `gpt1_jax.config.ReadingConfig`: `context="line"`,
+          **reading: the fields of `gpt1_jax.config.WordsConfig`: `context="line"`,
             "text" reads all lines as one; `context_words=0` before each word, 0 for all
             that fit; `overlap=0` tokens of windows, 0 for half of the context;
             `first_word="scored"` or "unscored"; `punctuation="with_word"` or "apart".
@@ -195,7 +195,7 @@ class TrainedModel:
         Raises:
           ValueError: if there is no word, or one that is longer than the context.
         """
-        config = dataclasses.replace(DEFAULT_READING, **reading)
+        config = dataclasses.replace(DEFAULT_WORDS, **reading)
         lines = lines_of(io.StringIO(text, newline="\n"), "the text")
         placed = place_words(
             self.tokenizer,

@@ -8,10 +8,10 @@ value and a way out.
 """
 
 from gpt1_jax.config.analysis_jobs import (
-    DEFAULT_READING,
+    DEFAULT_WORDS,
     FeaturesConfig,
-    ReadingConfig,
     SurprisalConfig,
+    WordsConfig,
     ZeroShotConfig,
 )
 from gpt1_jax.config.job import JobConfig, make_model_config
@@ -52,8 +52,8 @@ from gpt1_jax.config.task_sections import (
 from gpt1_jax.config.training_jobs import FinetuneConfig, PretrainConfig
 
 __all__ = [
-    "DEFAULT_READING",
     "DEFAULT_SAMPLING",
+    "DEFAULT_WORDS",
     "DTYPES",
     "JOBS",
     "CheckpointConfig",
@@ -73,13 +73,13 @@ __all__ = [
     "OptimizerConfig",
     "PredictConfig",
     "PretrainConfig",
-    "ReadingConfig",
     "SamplingConfig",
     "SurprisalConfig",
     "Target",
     "TaskDataConfig",
     "TokenizerConfig",
     "TrainConfig",
+    "WordsConfig",
     "ZeroShotConfig",
     "ZeroShotDataConfig",
     "adopt_older",

@@ -25,7 +25,22 @@ class AnalysisConfig(JobConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class FeaturesConfig(AnalysisConfig):
+class ReadingConfig:
+    """What is read before a word of a text."""
+
+    context: str
+    context_words: int
+    overlap: int
+
+    def __post_init__(self):
+        one_of("context", self.context, ("line", "text"))
+        for name in ("context_words", "overlap"):
+            value = getattr(self, name)
+            require(value >= 0, f"config.{name}={value} must not be negative.")
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturesConfig(ReadingConfig, AnalysisConfig):
     """The configuration for hidden states of words and lines."""
 
     input: str
@@ -34,15 +49,13 @@ class FeaturesConfig(AnalysisConfig):
     text_column: str
     layers: tuple[int, ...]
     rows: str
-    context: str
-    context_words: int
-    overlap: int
     attention: bool
     output: str
     output_dtype: str
 
     def __post_init__(self):
-        super().__post_init__()
+        AnalysisConfig.__post_init__(self)
+        ReadingConfig.__post_init__(self)
         require(
             bool(self.input),
             "Name a text or a table of words or lines with --config.input=FILE.",
@@ -53,10 +66,6 @@ class FeaturesConfig(AnalysisConfig):
             f"config.layers={self.layers} names a layer twice.",
         )
         one_of("rows", self.rows, ("words", "last", "mean", "extract"))
-        one_of("context", self.context, ("line", "text"))
-        for name in ("context_words", "overlap"):
-            value = getattr(self, name)
-            require(value >= 0, f"config.{name}={value} must not be negative.")
         words = self.rows == "words"
         require(
             words or (self.context == "line" and not self.context_words),
@@ -103,25 +112,19 @@ class FeaturesConfig(AnalysisConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadingConfig:
-    """What is read before a word of a text to score it, and what a word is."""
+class WordsConfig(ReadingConfig):
+    """Also which words are scored, and what a word is."""
 
-    context: str
-    context_words: int
-    overlap: int
     first_word: str
     punctuation: str
 
     def __post_init__(self):
-        one_of("context", self.context, ("line", "text"))
+        super().__post_init__()
         one_of("first_word", self.first_word, ("scored", "unscored"))
         one_of("punctuation", self.punctuation, ("with_word", "apart"))
-        for name in ("context_words", "overlap"):
-            value = getattr(self, name)
-            require(value >= 0, f"config.{name}={value} must not be negative.")
 
 
-DEFAULT_READING = ReadingConfig(
+DEFAULT_WORDS = WordsConfig(
     context="line",
     context_words=0,
     overlap=0,
@@ -131,7 +134,7 @@ DEFAULT_READING = ReadingConfig(
 
 
 @dataclasses.dataclass(frozen=True)
-class SurprisalConfig(ReadingConfig, AnalysisConfig):
+class SurprisalConfig(WordsConfig, AnalysisConfig):
     """The configuration for the surprisal of words."""
 
     text: str
@@ -143,7 +146,7 @@ class SurprisalConfig(ReadingConfig, AnalysisConfig):
 
     def __post_init__(self):
         AnalysisConfig.__post_init__(self)
-        ReadingConfig.__post_init__(self)
+        WordsConfig.__post_init__(self)
         require(
             bool(self.text) != bool(self.input),
             f"config.text={self.text!r:.80} and config.input={self.input!r}: set one "

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import jax
 
-from gpt1_jax.config import ModelConfig, ReadingConfig
+from gpt1_jax.config import ModelConfig, WordsConfig
 from gpt1_jax.data.punctuation import punctuation_apart
 from gpt1_jax.data.sentences import sentence_starts
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -84,9 +84,7 @@ class WordScorer:
       ValueError: if the overlap does not fit the model's context.
     """
 
-    def __init__(
-        self, model: ModelConfig, tokenizer: Tokenizer, reading: ReadingConfig
-    ):
+    def __init__(self, model: ModelConfig, tokenizer: Tokenizer, reading: WordsConfig):
         self._score = Scorer(model, tokenizer.vocab_size)
         self._token_text = functools.lru_cache(maxsize=None)(
             lambda token: tokenizer.decode([token]) or _WORD_END

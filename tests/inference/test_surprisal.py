@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 from tiny_models import PAPER, WAYS, all_logits, perturbed
 
-from gpt1_jax.config import DEFAULT_READING, make_model_config
+from gpt1_jax.config import DEFAULT_WORDS, make_model_config
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.words import Word, split_words
 from gpt1_jax.inference import surprisal
@@ -50,7 +50,7 @@ def score(model, params):
 
     def run(text, **reading):
         words = split_words(Dotted(), text) if isinstance(text, str) else text
-        reading = dataclasses.replace(DEFAULT_READING, **reading)
+        reading = dataclasses.replace(DEFAULT_WORDS, **reading)
         return list(WordScorer(model, Dotted(), reading)(params, words))
 
     return run
@@ -262,7 +262,7 @@ def test_words_are_read_as_they_are_needed(score, monkeypatch, model, params):
             taken.append(word)
             yield word
 
-    found = WordScorer(model, Dotted(), DEFAULT_READING)(params, words())
+    found = WordScorer(model, Dotted(), DEFAULT_WORDS)(params, words())
     first = next(found)
     assert len(taken) < 60
     np.testing.assert_allclose(nats([first, *found]), nats(score(text)), atol=1e-5)
@@ -315,7 +315,7 @@ def test_words_of_gpt1s_own_tokenizer_are_sums_too(model):
     model = dataclasses.replace(model, vocab_size=vocab_size)
     params = language_model.init_params(model, jax.random.key(0))
     words = list(split_words(gpt1_tokenizer, "Don't do THAT, low!"))
-    found = list(WordScorer(model, gpt1_tokenizer, DEFAULT_READING)(params, words))
+    found = list(WordScorer(model, gpt1_tokenizer, DEFAULT_WORDS)(params, words))
     assert found[0].tokens == ("do", "n't")
     ids = [gpt1_tokenizer.newline_id, *(i for word in words for i in word.ids)]
     assert ids[1:] == gpt1_tokenizer.encode("Don't do THAT, low!")
