@@ -253,7 +253,7 @@ def parameters_by_component(params: Params) -> "Figure":
     axes.bar_label(bars, shown, padding=3, fontsize=9)
     axes.set_yticks(range(len(sizes)), list(sizes))
     axes.invert_yaxis()
-    axes.margins(x=0.35)
+    axes.margins(x=0.45)
     axes.set_xlabel("parameters")
     axes.set_title(f"{total:,} parameters", fontsize=10)
     axes.xaxis.set_major_formatter(EngFormatter())
