@@ -101,6 +101,7 @@ class _NpzWriter(ArrayWriter):
     def __init__(self, folder: Path):
         super().__init__()
         self._folder = folder
+        self._numbers: dict[str, int] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._dtypes: dict[str, np.dtype] = {}
 
@@ -149,7 +150,9 @@ class _NpzWriter(ArrayWriter):
         self._raw(name).unlink()  # the archive takes its room on the disk
 
     def _raw(self, name: str) -> Path:
-        return self._folder / f"{name}.rows"
+        """The file of an array, by its number: names may hold any character."""
+        number = self._numbers.setdefault(name, len(self._numbers))
+        return self._folder / f"{number}.rows"
 
 
 class _Hdf5Writer(ArrayWriter):

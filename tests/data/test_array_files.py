@@ -98,6 +98,15 @@ def test_memory_does_not_grow_with_the_file(path):
     assert many < few + 10 * rows.nbytes
 
 
+def test_an_array_may_have_any_name(tmp_path):
+    path = tmp_path / "out.npz"
+    with open_arrays(path, {}) as file:
+        for name in ("words/second", "../words"):
+            file.append(name, np.arange(2))
+    assert read(path)[1].keys() == {"words/second", "../words"}
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_without_h5py_there_is_another_format(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "h5py", None)
     check_library(tmp_path / "out.npz")
