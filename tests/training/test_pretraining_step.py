@@ -170,7 +170,8 @@ def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny, on_one_d
     assert_close_trees(state.params, on_one_device[1].params, 5e-6)
     hidden = (16 // 4, model.max_seq_len, model.embed_dim)
     sums = [shape for kind, got in found for shape in got if kind == "all-reduce"]
-    assert sums.count(hidden) == 4
+    # The XLA of JAX 0.12 also sums what was looked up in the embedding.
+    assert sums.count(hidden) == 4 + (jax.__version_info__ >= (0, 12))
     # Of the softmax: largest score, sum, the label's score and the states' gradient.
     positions = hidden[0] * hidden[1]
     softmax = [shape for shape in sums if shape[:1] == (positions,)]
