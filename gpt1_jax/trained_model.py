@@ -10,7 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import DEFAULT_SAMPLING, DEFAULT_WORDS, ModelConfig
+from gpt1_jax.config import (
+    DEFAULT_SAMPLING,
+    DEFAULT_WORDS,
+    ModelConfig,
+    ReadingConfig,
+)
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Context, split_words, windows
 from gpt1_jax.inference import decoding
@@ -125,11 +130,10 @@ class TrainedModel:
         Raises:
           ValueError: if there is no such layer or no word, or a word is too long.
         """
-        context = Context(
+        context = Context.of(
+            ReadingConfig("text", context_words, overlap=0),
             self.config.max_seq_len,
             self.tokenizer.newline_id,
-            overlap=self.config.max_seq_len // 2,
-            num_words=context_words,
             after_newline=False,
         )
         read = Reader(self.config, self.params, [layer])

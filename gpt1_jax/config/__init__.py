@@ -10,6 +10,7 @@ value and a way out.
 from gpt1_jax.config.analysis_jobs import (
     DEFAULT_WORDS,
     FeaturesConfig,
+    ReadingConfig,
     SurprisalConfig,
     WordsConfig,
     ZeroShotConfig,
@@ -73,6 +74,7 @@ __all__ = [
     "OptimizerConfig",
     "PredictConfig",
     "PretrainConfig",
+    "ReadingConfig",
     "SamplingConfig",
     "SurprisalConfig",
     "Target",

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from gpt1_jax.config import ReadingConfig
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
 
@@ -78,6 +79,20 @@ class Context:
                 f"overlap={self.overlap} does not go with windows of "
                 f"{self.max_seq_len} tokens; choose 1 to {self.max_seq_len - 1}."
             )
+
+    @classmethod
+    def of(
+        cls, reading: ReadingConfig, max_seq_len: int, newline_id: int, **more: bool
+    ) -> "Context":
+        """As configured; windows overlap by half if nothing else is said."""
+        return cls(
+            max_seq_len,
+            newline_id,
+            overlap=reading.overlap or max_seq_len // 2,
+            num_words=reading.context_words,
+            across_lines=reading.context == "text",
+            **more,
+        )
 
 
 def split_words(tokenizer: Tokenizer, text: str) -> Iterator[Word]:

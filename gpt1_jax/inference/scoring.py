@@ -69,8 +69,8 @@ class Scorer:
             batches = [groups[start : start + most] for start in starts]
             # One program for all, even if the last batch has few groups.
             shape = _Shape(
-                _power_of_two(len(batches[0]), most),
-                1 << max(0, max(map(_num_chunks, batches)) - 1).bit_length(),
+                min(_power_of_two(len(batches[0])), most),
+                _power_of_two(max(map(_num_chunks, batches))),
             )
             for batch in batches:
                 scores.update(self._score(params, batch, size, shape))
@@ -233,9 +233,9 @@ def _padded_in_front(
     return _Contexts(tokens, padding)
 
 
-def _power_of_two(number: int, most: int) -> int:
-    """The next power of two, or `most` if that is less."""
-    return min(1 << max(0, number - 1).bit_length(), most)
+def _power_of_two(number: int) -> int:
+    """The lowest power of two that is not less."""
+    return 1 << max(0, number - 1).bit_length()
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))

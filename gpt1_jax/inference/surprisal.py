@@ -89,12 +89,10 @@ class WordScorer:
         self._token_text = functools.lru_cache(maxsize=None)(
             lambda token: tokenizer.decode([token]) or _WORD_END
         )
-        self._context = Context(
+        self._context = Context.of(
+            reading,
             model.max_seq_len,
             tokenizer.newline_id,
-            overlap=reading.overlap or model.max_seq_len // 2,
-            num_words=reading.context_words,
-            across_lines=reading.context == "text",
             after_newline=reading.first_word == "scored",
         )
 

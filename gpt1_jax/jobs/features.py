@@ -121,7 +121,7 @@ def _attributes(
         "rows": config.rows,
         "context": config.context,
         "context_words": config.context_words,
-        "overlap": _overlap(config, trained),
+        "overlap": _context(config, trained).overlap,
         "max_seq_len": trained.model.max_seq_len,
         "dtype": config.dtype or trained.model.dtype,
         "tokenizer": trained.tokenizer.fingerprint,
@@ -129,8 +129,9 @@ def _attributes(
     }
 
 
-def _overlap(config: FeaturesConfig, trained: TrainedRun) -> int:
-    return config.overlap or trained.model.max_seq_len // 2
+def _context(config: FeaturesConfig, trained: TrainedRun) -> Context:
+    newline = trained.tokenizer.newline_id
+    return Context.of(config, trained.model.max_seq_len, newline, after_newline=False)
 
 
 def _windows(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Window]:
@@ -139,14 +140,7 @@ def _windows(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Window]:
         for line in _lines(config):
             yield _line_window(config, trained, line)
         return
-    context = Context(
-        trained.model.max_seq_len,
-        trained.tokenizer.newline_id,
-        overlap=_overlap(config, trained),
-        num_words=config.context_words,
-        across_lines=config.context == "text",
-        after_newline=False,
-    )
+    context = _context(config, trained)
     yield from words_lib.windows(_words(config, trained), context)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import tqdm
+from etils import epath
 
 from gpt1_jax.config import SurprisalConfig, compilation_cache
 from gpt1_jax.data.progress import without_bars
@@ -71,7 +72,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
             say(summary.sentence(unit))
         say(f"Wrote {config.output}")
     if config.plot:
-        _draw(Path(config.plot).expanduser(), summaries)
+        _draw(epath.Path(config.plot).expanduser(), summaries)
         say(f"Wrote {config.plot}")
 
 
@@ -222,7 +223,7 @@ class _Printed(TableWriter):
             print("\t".join(map(cell, row.values())))
 
 
-def _draw(path: Path, summaries: Sequence[_Summary]) -> None:
+def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
     """Saves a picture of the first words, with the means of several steps."""
     first, *more = summaries
     if not first.words:
@@ -236,5 +237,4 @@ def _draw(path: Path, summaries: Sequence[_Summary]) -> None:
         )
     else:
         figure = figures.surprisal_of_words(first.words, first.bits)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    figures.save(figure, path)

@@ -119,8 +119,7 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
         body.extend(group)
     body.append(["**Average**", "", "", *(_average(lines, title) for title in titles)])
     header = ["task", "metric", "n (dev)", *titles]
-    rule = ["---"] * 2 + ["---:"] * (len(titles) + 1)
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *body])
+    text = markdown(header, body, num_texts=2)
     note = _NOTE if in_paper else _NOTE_WITHOUT_PAPER
     notes = [note, *_glue_notes(results), *_skipped_notes(skipped or {})]
     return "\n\n".join([text, *notes]) + "\n"
@@ -176,6 +175,12 @@ def _count(starts: Starts, row: Row) -> str:
     runs = [run for start in STARTS for run in starts.get(start, ())]
     counts = sorted({part["n"] for part in _parts(runs, "dev", row.subset)})
     return " to ".join(f"{n:,}" for n in dict.fromkeys(counts[:1] + counts[-1:])) or "-"
+
+
+def markdown(header: Sequence[str], body: Sequence[list[str]], num_texts: int) -> str:
+    """A Markdown table; its first `num_texts` columns are text, the others numbers."""
+    rule = ["---"] * num_texts + ["---:"] * (len(header) - num_texts)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *body])
 
 
 def _rows(results: Results) -> Iterator[tuple[str, Row]]:

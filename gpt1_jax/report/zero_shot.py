@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
+from gpt1_jax.report.tables import markdown
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 Scores = Mapping[str, Any]
@@ -84,10 +85,8 @@ def results_table(checkpoints: Checkpoints) -> str:
     steps = [f"step {checkpoint['step']:,}" for checkpoint in checkpoints]
     header = ["task", "metric", "split", "n", "chance", "best before", *steps]
     header += ["standard errors above chance", "relative score"]
-    rule = ["---"] * 3 + ["---:"] * (len(header) - 3)
     body = [row for task in checkpoints[0]["tasks"] for row in _rows(task, checkpoints)]
-    lines = (f"| {' | '.join(cells)} |" for cells in [header, rule, *body])
-    return "\n".join(lines) + f"\n\n{_NOTE}\n"
+    return f"{markdown(header, body, num_texts=3)}\n\n{_NOTE}\n"
 
 
 def _rows(task: str, checkpoints: Checkpoints) -> Iterator[list[str]]:
