@@ -9,6 +9,17 @@ import pytest
 from tiny_run import ROOT
 
 
+# The variables of the scripts, which would act on them from outside.
+_VARIABLES = """NAME ZONE TYPE PROJECT VERSION SPOT QUEUED WAIT_HOURS EXTRAS RESTARTS
+RESTART_DELAY SLURM_CPUS_PER_TASK SLURM_JOB_ID SLURM_RESTART_COUNT""".split()
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch):
+    for name in _VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
 @dataclasses.dataclass(frozen=True)
 class Recorder:
     """A folder of fake executables, first on PATH, and the calls that they noted."""
