@@ -16,7 +16,7 @@ from harness import Case
 from recipe import pretrain_config
 
 from gpt1_jax.model import language_model
-from gpt1_jax.model.transformer import ATTN_PROBS
+from gpt1_jax.model.sites import ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
 from gpt1_jax.ops.dropout import Noise, dropout, step_noise
 from gpt1_jax.ops.losses import next_token_loss, plain_next_token_nll

@@ -57,7 +57,7 @@ def pretrain(
     """The step of `gpt1_jax.jobs.pretrain`, as `config.mesh` splits it."""
     config, model = _configured(flags, batch=64, devices=len(devices))
     mesh = make_mesh(sharding, tensor_parallelism, devices)
-    check_tensor_parallelism(mesh, model.num_heads, model.mlp_dim)
+    check_tensor_parallelism(mesh, language_model.shared_units(model))
     batch_size = config.train.batch_size
     check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)

@@ -49,10 +49,15 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         # up to train.num_steps, which counts the steps already taken.
         init_optimizer=False,
         model=config_dict.create(  # sec. 4.1, "Model specifications"
+            # "transformer", or "lstm": the paper's baseline (sec. 5), one layer that
+            # has no use for num_layers, num_heads, mlp_dim, attn_dropout,
+            # attention_impl, layer_loop and remat.
+            kind="transformer",
             num_layers=12,
             num_heads=12,
             embed_dim=768,
             mlp_dim=3072,
+            lstm_units=2048,  # sec. 5; only of the LSTM
             max_seq_len=512,  # tokens; also the number of learned positions
             embed_dropout=0.1,
             attn_dropout=0.1,
@@ -171,6 +176,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         config.checkpoint.keep_at_words = "1M:10M:+1M,20M:100M:+10M,200M:1000M:+100M"
     if preset in ("small", "quickstart"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
+        config.model.lstm_units = 680  # to embed_dim about as in the paper
         config.train.num_epochs = 0.0
         config.optimizer.learning_rate = 1e-3
         config.tokenizer.vocab_size = 8192

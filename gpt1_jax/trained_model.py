@@ -55,7 +55,7 @@ class TrainedModel:
         cfg = self.config
         return (
             f"<{type(self).__name__} {self.run.folder}, step {self.run.step:,}: "
-            f"{cfg.num_layers} layers, {cfg.embed_dim} wide, {cfg.vocab_size:,} tokens>"
+            f"{cfg.layers}, {cfg.embed_dim} wide, {cfg.vocab_size:,} tokens>"
         )
 
     def encode(self, text: str) -> list[int]:
@@ -114,7 +114,7 @@ class TrainedModel:
         They are those that transformers returns by the same name.
         """
         ids = self.encode(text)
-        read = Reader(self.config, self.params, range(self.config.num_layers + 1))
+        read = Reader(self.config, self.params, range(self.config.depth + 1))
         (states,) = read([Reading(ids, [(i, i + 1) for i in range(len(ids))])])
         return states
 
@@ -148,6 +148,9 @@ class TrainedModel:
 
         Rows are the tokens that attend, columns those attended to; each row sums to
         one. They are what transformers returns as `attentions`.
+
+        Raises:
+          ValueError: if the model is an LSTM, which has none.
         """
         return attention_maps(self.config, self.params, self.encode(text))
 

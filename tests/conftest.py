@@ -98,10 +98,12 @@ def tiny_model_config() -> Callable[..., ModelConfig]:
     def make(**overrides) -> ModelConfig:
         values = dict(
             vocab_size=97,
+            kind="transformer",
             num_layers=2,
             num_heads=2,
             embed_dim=32,
             mlp_dim=128,
+            lstm_units=24,
             max_seq_len=16,
             **WAYS,
         )

@@ -15,10 +15,12 @@ from gpt1_jax.model.language_model import apply, logits
 
 PAPER = dict(  # sec. 4.1
     vocab_size=40478,
+    kind="transformer",
     num_layers=12,
     num_heads=12,
     embed_dim=768,
     mlp_dim=3072,
+    lstm_units=2048,
     max_seq_len=512,
 )
 WAYS = dict(  # of running a model; its parameters do not depend on them

@@ -19,6 +19,7 @@ from gpt1_jax.config.job import JobConfig, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.keep_at import Target
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
+from gpt1_jax.config.model_section import ModelConfig
 from gpt1_jax.config.saved import (
     adopt_older,
     flatten,
@@ -36,7 +37,6 @@ from gpt1_jax.config.sections import (
     EvalConfig,
     LogConfig,
     MeshConfig,
-    ModelConfig,
     OptimizerConfig,
     SamplingConfig,
     TokenizerConfig,

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, get_args, get_origin
 
-from gpt1_jax.config.sections import ModelConfig, require
+from gpt1_jax.config.model_section import ModelConfig
+from gpt1_jax.config.sections import require
 
 
 @dataclasses.dataclass(frozen=True)

@@ -37,7 +37,14 @@ class PredictConfig(JobConfig):
 
 # Stands in for the sizes that are not known before the source is read.
 _SMALLEST = dict(
-    vocab_size=1, num_layers=1, num_heads=1, embed_dim=1, mlp_dim=1, max_seq_len=2
+    vocab_size=1,
+    kind="transformer",
+    num_layers=1,
+    num_heads=1,
+    embed_dim=1,
+    mlp_dim=1,
+    lstm_units=1,
+    max_seq_len=2,
 )
 
 

@@ -14,7 +14,8 @@ from etils import epath
 
 from gpt1_jax.config.job import JobConfig
 from gpt1_jax.config.jobs import JOBS, load
-from gpt1_jax.config.sections import ModelConfig, require
+from gpt1_jax.config.model_section import ModelConfig
+from gpt1_jax.config.sections import require
 
 Config = TypeVar("Config", bound=JobConfig)
 

@@ -45,63 +45,6 @@ def not_negative(section: str, values: Any, *names: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """The Transformer decoder (sec. 4.1); `configs/pretrain.py` documents each key.
-
-    `vocab_size` is not a key of `config.model`: the tokenizer decides it.
-    """
-
-    vocab_size: int
-    num_layers: int
-    num_heads: int
-    embed_dim: int
-    mlp_dim: int
-    max_seq_len: int
-    embed_dropout: float
-    attn_dropout: float
-    resid_dropout: float
-    embed_dropout_on: str
-    attention_impl: str
-    softmax_rows: str
-    loss_chunk: int
-    dtype: str
-    layer_loop: str
-    remat: bool
-
-    def __post_init__(self):
-        positive("model", self, "num_layers", "num_heads", "embed_dim", "mlp_dim")
-        require(
-            self.max_seq_len >= 2,
-            f"config.model.max_seq_len={self.max_seq_len} must be at least 2: a "
-            "sequence needs a token to predict and one to predict it from.",
-        )
-        require(
-            self.embed_dim % self.num_heads == 0,
-            f"config.model.embed_dim={self.embed_dim} must be a multiple of "
-            f"config.model.num_heads={self.num_heads}; use "
-            f"--config.model.embed_dim={-(-self.embed_dim // self.num_heads)}"
-            f"*{self.num_heads}="
-            f"{-(-self.embed_dim // self.num_heads) * self.num_heads}.",
-        )
-        for name in ("embed_dropout", "attn_dropout", "resid_dropout"):
-            rate = getattr(self, name)
-            require(
-                0.0 <= rate < 1.0,
-                f"config.model.{name}={rate} must lie in [0, 1); the paper uses 0.1.",
-            )
-        one_of(
-            "model.embed_dropout_on",
-            self.embed_dropout_on,
-            ("sum", "matrix", "lookups"),
-        )
-        not_negative("model", self, "loss_chunk")
-        one_of("model.attention_impl", self.attention_impl, ("blocked", "plain"))
-        one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
-        one_of("model.dtype", self.dtype, DTYPES)
-        one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))
-
-
-@dataclasses.dataclass(frozen=True)
 class TokenizerConfig:
     """Which tokenizer turns text into ids."""
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from gpt1_jax.config.job import JobConfig, check_seed, make_model_config
 from gpt1_jax.config.keep_at import PretrainCheckpointConfig
+from gpt1_jax.config.model_section import ModelConfig
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DataConfig,
@@ -13,7 +14,6 @@ from gpt1_jax.config.sections import (
     EvalConfig,
     LogConfig,
     MeshConfig,
-    ModelConfig,
     OptimizerConfig,
     TokenizerConfig,
     TrainConfig,

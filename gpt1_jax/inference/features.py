@@ -55,10 +55,10 @@ class Reader:
         batch_tokens: int = BATCH_TOKENS,
     ):
         for layer in layers:
-            if not 0 <= layer <= model.num_layers:
+            if not 0 <= layer <= model.depth:
                 raise ValueError(
                     f"There is no layer {layer}: the model has the layers 0 (the "
-                    f"embedding) to {model.num_layers}."
+                    f"embedding) to {model.depth}."
                 )
         self._how = _How(model, tuple(layers), mean)
         self._params, self._batch_tokens = params, batch_tokens

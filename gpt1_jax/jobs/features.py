@@ -19,6 +19,7 @@ from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
 from gpt1_jax.data.words import Context, Span, Window, Word, check_fits, split_words
 from gpt1_jax.inference.features import Reader, attention_maps
+from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.saved_steps import find_step
@@ -42,8 +43,10 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     check_library(output)
     trained = open_run(config.init_from, find_step(config.step))
     _check_extract(config, trained)
+    if config.attention:
+        language_model.check_attention(trained.model)
     devices.configure("highest", compilation_cache(config.compilation_cache_dir))
-    layers = config.layers or tuple(range(trained.model.num_layers + 1))
+    layers = config.layers or tuple(range(trained.model.depth + 1))
     features = _Features(config, trained, layers)
     # Read once more before: so whatever is wrong with the text is said at once.
     count = sum(len(window.spans) for window in _windows(config, trained))
@@ -115,7 +118,7 @@ def _attributes(
     return {
         "model": str(trained.folder),
         "step": trained.step,
-        "num_layers": trained.model.num_layers,
+        "num_layers": trained.model.depth,
         "layers": list(layers),
         "input": config.input,
         "rows": config.rows,

@@ -295,7 +295,7 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
     config, task, data = planned.config, planned.task, setting.data
     model, mesh = setting.model, setting.mesh
     seed, batch_size = config.seeds[0], config.train.batch_size
-    layers = transfer.num_transferred(config.transfer_layers, model.num_layers)
+    layers = transfer.num_transferred(config.transfer_layers, model.depth)
     early = (
         step
         for step in config.eval.first_epoch_steps

@@ -227,7 +227,7 @@ def _description(
     epochs = num_steps * tokens_per_step / corpus.train.tokens
     in_parts = f", each in {parts} parts" if parts > 1 else ""
     return (
-        f"Model: {model.num_layers} layers, {model.embed_dim} wide, "
+        f"Model: {model.layers}, {model.embed_dim} wide, "
         f"{costs.num_params(model):,} parameters, {model.dtype}\n"
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
         f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"

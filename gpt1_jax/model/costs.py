@@ -11,6 +11,7 @@ _COMPONENTS = {
     "wpe": "position embedding",
     "attn": "attention",
     "mlp": "MLP",
+    "lstm": "LSTM",
     "ln_1": "LayerNorm",
     "ln_2": "LayerNorm",
     "head": "head",
@@ -18,8 +19,14 @@ _COMPONENTS = {
 
 
 def num_params(model: ModelConfig) -> int:
-    """Number of parameters: 116,534,784 at the paper's size and vocabulary."""
-    d, f = model.embed_dim, model.mlp_dim
+    """Number of parameters, at the paper's size and vocabulary.
+
+    They are 116,534,784 of the Transformer and 55,737,600 of the LSTM.
+    """
+    d, f, u = model.embed_dim, model.mlp_dim, model.lstm_units
+    if model.kind == "lstm":
+        lstm, projection = 4 * u * (d + u + 1), (u + 1) * d
+        return model.vocab_size * d + lstm + projection
     attention = 4 * d * d + 4 * d
     mlp = 2 * d * f + f + d
     layer_norms = 4 * d
@@ -49,7 +56,8 @@ def eval_activation_bytes(model: ModelConfig) -> int:
     """Rough memory to evaluate one sequence: its logits and two layers' arrays."""
     t = model.max_seq_len
     logits = (model.loss_chunk or t) * model.vocab_size * 4
-    return logits + 4 * t * (model.embed_dim + model.mlp_dim)
+    inner = 5 * model.lstm_units if model.kind == "lstm" else model.mlp_dim
+    return logits + 4 * t * (model.embed_dim + inner)
 
 
 def train_activation_bytes(model: ModelConfig) -> int:
@@ -61,19 +69,33 @@ def train_activation_bytes(model: ModelConfig) -> int:
     compiler's own figure is 4.9e8.
     """
     t, d = model.max_seq_len, model.embed_dim
+    logits = 3 * (model.loss_chunk or t) * model.vocab_size * 4
+    if model.kind == "lstm":
+        return logits + t * _lstm_bytes(model)
     layer = 16 * t * d * jnp.dtype(model.dtype).itemsize
     if model.attention_impl == "plain":
         layer += 2 * model.num_heads * t * t * 4
     layers = layer if model.remat else model.num_layers * layer
-    return layers + 3 * (model.loss_chunk or t) * model.vocab_size * 4
+    return layers + logits
+
+
+def _lstm_bytes(model: ModelConfig) -> int:
+    """What training keeps for a token: embedding, gates, their gradients, states."""
+    d, u = model.embed_dim, model.lstm_units
+    rounded = 4 * d + 3 * 4 * u + 3 * u
+    return rounded * jnp.dtype(model.dtype).itemsize + 4 * u
 
 
 def train_flops_per_token(model: ModelConfig, seq_len: int) -> float:
     """Floating-point operations to train on one token; a multiply-add counts as 2.
 
-    The matrix products of the blocks, of attention over the full square and of the
-    logits, times 3 for forward and backward: 7.53e8 at the paper's size.
+    The matrix products of the layers, of attention over the full square and of the
+    logits, times 3 for forward and backward: 7.53e8 at the paper's size, and 3.34e8 of
+    the LSTM.
     """
-    d, f = model.embed_dim, model.mlp_dim
+    d, f, u = model.embed_dim, model.mlp_dim, model.lstm_units
+    logits = 2 * d * model.vocab_size
+    if model.kind == "lstm":
+        return 3.0 * (2 * (4 * u * (d + u) + u * d) + logits)
     block = 2 * (4 * d * d + 2 * d * f) + 4 * seq_len * d
-    return 3.0 * (model.num_layers * block + 2 * d * model.vocab_size)
+    return 3.0 * (model.num_layers * block + logits)

@@ -17,7 +17,7 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
-from gpt1_jax.model.transformer import ATTN_PROBS, block_site
+from gpt1_jax.model.sites import ATTN_PROBS, block_site
 from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.packing import Packing
 
@@ -76,7 +76,7 @@ def apply(
     pooled = pooled.reshape(num_examples, num_seqs, -1).astype(jnp.float32)
     if context.noise is not None:
         # One mask per example, shared by its choices (released code).
-        site = block_site(model.num_layers, ATTN_PROBS)  # the first after the blocks
+        site = block_site(model.depth, ATTN_PROBS)  # the first after the blocks
         ones = jnp.ones_like(pooled[:, 0])
         pooled = pooled * dropout(ones, head.dropout, context.noise, site)[:, None]
     if not head.per_choice:

@@ -11,13 +11,18 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.model import transformer
+from gpt1_jax.model import lstm, transformer
 from gpt1_jax.model.context import Cache, Context
+from gpt1_jax.model.lstm import LSTM
 from gpt1_jax.model.transformer import Transformer
 from gpt1_jax.ops import losses
 from gpt1_jax.ops.products import einsum
 
 Params = dict[str, Any]  # nested, of float32 arrays
+
+# The values of config.model.kind.
+_MODULES: dict[str, Any] = {"transformer": Transformer, "lstm": LSTM}
+_FUNCTIONS: dict[str, Any] = {"transformer": transformer, "lstm": lstm}
 
 
 class Output(NamedTuple):
@@ -31,7 +36,7 @@ class Output(NamedTuple):
 def init_params(model: ModelConfig, key: jax.Array) -> Params:
     """Fresh parameters: matrices N(0, 0.02^2), biases 0, gains 1 (sec. 4.1)."""
     tokens = jnp.zeros((1, model.max_seq_len), jnp.int32)
-    return Transformer(model).init(key, tokens)["params"]
+    return _MODULES[model.kind](model).init(key, tokens)["params"]
 
 
 def apply(
@@ -55,7 +60,7 @@ def apply(
 def _run(
     model: ModelConfig, params: Params, tokens: jax.Array, context: Context
 ) -> Any:
-    return Transformer(model).apply({"params": params}, tokens, context)
+    return _MODULES[model.kind](model).apply({"params": params}, tokens, context)
 
 
 def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
@@ -66,7 +71,7 @@ def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
       padding: [N] int32, how many tokens of each sequence will not be real: the first.
       size: the most tokens that each of them may get, at most `max_seq_len` real ones.
     """
-    return transformer.init_cache(model, padding, size)
+    return _FUNCTIONS[model.kind].init_cache(model, padding, size)
 
 
 def decode(
@@ -81,15 +86,40 @@ def decode(
     return Output(hidden, unembedding), longer
 
 
+def shared_units(model: ModelConfig) -> dict[str, int]:
+    """What tensor parallelism splits, by configuration key; empty: it cannot."""
+    if model.kind != "transformer":
+        return {}  # the gates of a unit are a product apart, at each position
+    return {"num_heads": model.num_heads, "mlp_dim": model.mlp_dim}
+
+
 def hidden_states(
     model: ModelConfig, params: Params, tokens: jax.Array
 ) -> list[jax.Array]:
     """The state of each token [N, T, D] before the first layer and after each."""
-    return transformer.hidden_states(model, params, tokens)
+    return _FUNCTIONS[model.kind].hidden_states(model, params, tokens)
+
+
+def check_attention(model: ModelConfig) -> None:
+    """Refuses a model without attention.
+
+    Raises:
+      ValueError: naming its kind.
+    """
+    if model.kind != "transformer":
+        raise ValueError(
+            f"This model has no attention maps: its config.model.kind={model.kind!r}. "
+            "Only a Transformer attends; hidden states there are of both."
+        )
 
 
 def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax.Array]:
-    """What each layer's heads attend to, [N, H, T, T] float32; rows sum to one."""
+    """What each layer's heads attend to, [N, H, T, T] float32; rows sum to one.
+
+    Raises:
+      ValueError: if the model has no attention.
+    """
+    check_attention(model)
     return transformer.attention(model, params, tokens)
 
 

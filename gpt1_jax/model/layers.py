@@ -3,6 +3,7 @@
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax.typing import Initializer
 
 from gpt1_jax.ops.layer_norm import layer_norm
 from gpt1_jax.ops.products import Transposed, matmul
@@ -12,11 +13,12 @@ class Dense(nn.Module):
     """An affine map of the last axis: x W + b ("conv1d" of the released code).
 
     Operands are rounded to `dtype`, sums are float32. Initially W [in, out] is
-    N(0, 0.02^2) and b = 0 (sec. 4.1).
+    N(0, 0.02^2) and b = 0 (sec. 4.1), unless it says otherwise.
     """
 
     features: int
     dtype: jnp.dtype
+    bias_init: Initializer = nn.initializers.zeros
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
@@ -24,7 +26,7 @@ class Dense(nn.Module):
         if not isinstance(kernel, Transposed):  # which has another shape for `param`
             normal = nn.initializers.normal(0.02)
             kernel = self.param("kernel", normal, (x.shape[-1], self.features))
-        bias = self.param("bias", nn.initializers.zeros, (self.features,))
+        bias = self.param("bias", self.bias_init, (self.features,))
         return (matmul(x, kernel, self.dtype) + bias).astype(self.dtype)
 
 

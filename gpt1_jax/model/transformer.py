@@ -18,7 +18,9 @@ import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.model.context import Cache, Context
+from gpt1_jax.model.embedding import embed
 from gpt1_jax.model.layers import Dense, LayerNorm
+from gpt1_jax.model.sites import ATTN_OUTPUT, ATTN_PROBS, MLP_OUTPUT, block_site
 from gpt1_jax.ops.attention import (
     Memory,
     attention_probs,
@@ -31,15 +33,6 @@ from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.parallel.mesh import split_units
-
-EMBED_SITE = 0
-ATTN_PROBS, ATTN_OUTPUT, MLP_OUTPUT = 1, 2, 3  # places in a block
-EMBED_POSITION_SITE = 2**32 - 1  # only for embed_dropout_on="lookups"
-
-
-def block_site(layer: int | jax.Array, place: int) -> int | jax.Array:
-    """The dropout site of one place in one layer; `layer` may be traced."""
-    return 3 * layer + place
 
 
 class Transformer(nn.Module):
@@ -163,59 +156,6 @@ def split_heads(qkv: jax.Array, num_heads: int) -> list[jax.Array]:
     heads = (*qkv.shape[:2], num_heads, qkv.shape[-1] // (3 * num_heads))
     parts = jnp.split(qkv, 3, axis=-1)
     return [split_units(part.reshape(heads), 2) for part in parts]
-
-
-def embed(
-    cfg: ModelConfig,
-    wte: jax.Array,
-    wpe: jax.Array,
-    tokens: jax.Array,
-    context: Context,
-) -> tuple[jax.Array, jax.Array]:
-    """h_0 = U W_e + W_p (eq. 2) and the output matrix, with embedding dropout.
-
-    Args:
-      cfg: the model's configuration.
-      wte, wpe: [V, D] and [max_seq_len, D].
-      tokens: [N, T].
-      context: dropout and packing, or a cache.
-
-    Returns:
-      h_0 [N, T, D], or [S, R, D] if packed; and the softmax rows [rows, D]: V tokens,
-      then `max_seq_len` positions if configured.
-
-    Raises:
-      ValueError: if T exceeds `max_seq_len`.
-    """
-    seq_len = tokens.shape[-1]
-    if seq_len > cfg.max_seq_len:
-        raise ValueError(
-            f"tokens has {seq_len} positions but the model has max_seq_len="
-            f"{cfg.max_seq_len}; shorten the sequences or raise max_seq_len."
-        )
-
-    def drop(x: jax.Array, site: int, rows: jax.Array | None) -> jax.Array:
-        return dropout(x, cfg.embed_dropout, context.noise, site, rows=rows)
-
-    packing, rows = context.packing, context.token_rows()
-    if cfg.embed_dropout_on == "matrix":
-        # Released code: one mask on the matrix that lookup and softmax share.
-        row_ids = jnp.arange(cfg.vocab_size + cfg.max_seq_len, dtype=jnp.uint32)
-        wte = drop(wte, EMBED_SITE, row_ids[: cfg.vocab_size])
-        wpe = drop(wpe, EMBED_SITE, row_ids[cfg.vocab_size :])
-    token_vectors = wte[pack(tokens, packing)]  # [N, T, D] or [S, R, D]
-    positions = context.positions(seq_len)
-    position_vectors = wpe[:seq_len] if positions is None else wpe[positions]
-    if cfg.embed_dropout_on == "lookups":
-        token_vectors = drop(token_vectors, EMBED_SITE, rows)
-        position_vectors = jnp.broadcast_to(position_vectors, token_vectors.shape)
-        position_vectors = drop(position_vectors, EMBED_POSITION_SITE, rows)
-    x = token_vectors + position_vectors
-    if cfg.embed_dropout_on == "sum":
-        x = drop(x, EMBED_SITE, rows)
-    with_positions = cfg.softmax_rows == "tokens+positions"
-    unembedding = jnp.concatenate([wte, wpe]) if with_positions else wte
-    return split_units(x.astype(cfg.dtype), None), split_units(unembedding, 0)
 
 
 def _run_layers(

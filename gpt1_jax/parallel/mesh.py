@@ -11,7 +11,7 @@ A mesh of `data` may have a second axis, `tensor`: its devices share the work on
 part of the batch, and split heads, MLP units and softmax rows (Shoeybi et al. 2019).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -299,14 +299,25 @@ def check_batch_size(key: str, batch_size: int, mesh: Mesh, parts: int = 1) -> N
         )
 
 
-def check_tensor_parallelism(mesh: Mesh, num_heads: int, mlp_dim: int) -> None:
-    """Refuses a model whose heads or MLP units the devices cannot share evenly.
+def check_tensor_parallelism(mesh: Mesh, shared_units: Mapping[str, int]) -> None:
+    """Refuses a model that the devices cannot share evenly.
+
+    Args:
+      mesh: the device mesh.
+      shared_units: how many heads and MLP units there are, by configuration key; empty
+        if a model has none to share.
 
     Raises:
       ValueError: if they cannot.
     """
     parts = tensor_parallelism(mesh)
-    for key, units in (("num_heads", num_heads), ("mlp_dim", mlp_dim)):
+    if parts > 1 and not shared_units:
+        raise ValueError(
+            f"config.mesh.tensor_parallelism={parts} splits a Transformer's heads and "
+            "MLP units, and an LSTM has none; use 1, with config.mesh.sharding='full' "
+            "if memory is short."
+        )
+    for key, units in shared_units.items():
         if units % parts:
             raise ValueError(
                 f"config.mesh.tensor_parallelism={parts} must divide config.model."

@@ -18,7 +18,7 @@ from gpt1_jax.config import (
     TrainConfig,
 )
 from gpt1_jax.data.read_ahead import BatchSource, read_ahead
-from gpt1_jax.model import costs
+from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (
     check_batch_size,
@@ -215,7 +215,7 @@ def check_sharing(
     train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
 ) -> None:
     """Refuses batches and models that the devices cannot share evenly."""
-    check_tensor_parallelism(mesh, model.num_heads, model.mlp_dim)
+    check_tensor_parallelism(mesh, language_model.shared_units(model))
     parts = max(1, train.accumulation_steps)
     check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
     check_batch_size("config.eval.batch_size", eval_size, mesh)
@@ -237,10 +237,11 @@ def check_memory(
     room = devices.memory_bytes()
     state = costs.train_state_bytes(model) * state_share(mesh)
     if state > room:
+        main_size = f"{model.main_size}={getattr(model, model.main_size)}"
         raise ValueError(
             f"Training this model takes about {state / 1e9:,.1f} GB for parameters, "
             f"gradients and optimizer alone; the device has {room / 1e9:,.1f} GB. "
-            f"Lower config.model.num_layers={model.num_layers} or "
+            f"Lower config.model.{main_size} or "
             f"config.model.embed_dim={model.embed_dim}."
         )
     evaluation = eval_sequences * costs.eval_activation_bytes(model)

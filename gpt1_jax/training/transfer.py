@@ -14,7 +14,15 @@ from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.trained_run import TrainedRun
 
-SIZES = ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len")
+SIZES = (
+    "kind",
+    "num_layers",
+    "num_heads",
+    "embed_dim",
+    "mlp_dim",
+    "lstm_units",
+    "max_seq_len",
+)
 
 
 def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
@@ -24,7 +32,8 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
       ValueError: if the run was itself fine-tuned, or its model has too few layers or
         positions for the configuration.
     """
-    model = dataclasses.asdict(finetuned_model(source, config.model))
+    resolved = finetuned_model(source, config.model)
+    model = dataclasses.asdict(resolved)
     del model["vocab_size"]  # set by the tokenizer and special tokens
     longest = model["max_seq_len"]
     if config.data.max_seq_len > longest:
@@ -32,7 +41,7 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
             f"config.data.max_seq_len={config.data.max_seq_len}, but the pre-trained "
             f"model takes {longest} tokens at most; lower it, or leave it at 0."
         )
-    num_transferred(config.transfer_layers, model["num_layers"])
+    num_transferred(config.transfer_layers, resolved.depth)
     return dataclasses.replace(config, model=model)
 
 
@@ -86,18 +95,17 @@ def start_params(
       model: configuration of the fine-tuned language model.
       head: the task's head.
       pretrained: parameters of the pre-trained language model.
-      transfer_layers: how many layers, from the first, to copy along with the token
-        and position embeddings; 0 copies only the embeddings, None nothing.
+      transfer_layers: how many layers, from the first, to copy along with the
+        embeddings; 0 copies only the embeddings, None nothing.
       key: random key for everything not copied, including the special tokens and the
         head.
     """
     params = heads.init_params(model, head, key)
     if transfer_layers is None:
         return params
-    decoder = dict(params["transformer"])
-    specials = decoder["wte"][-NUM_SPECIAL_TOKENS:]
-    decoder["wte"] = jnp.concatenate([jnp.asarray(pretrained["wte"]), specials])
-    decoder["wpe"] = jnp.asarray(pretrained["wpe"])
-    for layer in range(transfer_layers):
-        decoder[f"h_{layer}"] = jax.tree.map(jnp.asarray, pretrained[f"h_{layer}"])
-    return {**params, "transformer": decoder}
+    left_out = {f"h_{layer}" for layer in range(transfer_layers, model.depth)}
+    copied = {name: x for name, x in pretrained.items() if name not in left_out}
+    copied = jax.tree.map(jnp.asarray, copied)
+    specials = params["transformer"]["wte"][-NUM_SPECIAL_TOKENS:]
+    copied["wte"] = jnp.concatenate([copied["wte"], specials])
+    return {**params, "transformer": {**params["transformer"], **copied}}

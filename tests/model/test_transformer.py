@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from tiny_models import all_logits, hidden_states, observe, random_tokens
 
-from gpt1_jax.model import layers, transformer
+from gpt1_jax.model import embedding, layers, transformer
 from gpt1_jax.model.context import Context
+from gpt1_jax.model.embedding import embed
 from gpt1_jax.model.language_model import apply, init_params, logits
-from gpt1_jax.model.transformer import EMBED_POSITION_SITE, embed
+from gpt1_jax.model.sites import EMBED_POSITION_SITE
 from gpt1_jax.ops import attention
 from gpt1_jax.ops.dropout import step_noise
 
@@ -129,6 +130,7 @@ def record_dropout(monkeypatch, config, tokens):
             calls.append((site, rate, x.shape))
         return x
 
+    monkeypatch.setattr(embedding, "dropout", spy)
     monkeypatch.setattr(transformer, "dropout", spy)
     monkeypatch.setattr(attention, "dropout", spy)
     params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))

@@ -189,11 +189,14 @@ def test_an_old_jax_is_refused_a_tensor_axis(monkeypatch):
 @needs_tensor_axis
 def test_models_that_devices_cannot_share_are_refused():
     mesh = make_mesh(tensor_parallelism=4)
-    check_tensor_parallelism(mesh, num_heads=4, mlp_dim=8)
+    check_tensor_parallelism(mesh, {"num_heads": 4, "mlp_dim": 8})
     with pytest.raises(ValueError, match=r"=4 must divide config\.model\.num_heads=6;"):
-        check_tensor_parallelism(mesh, num_heads=6, mlp_dim=8)
+        check_tensor_parallelism(mesh, {"num_heads": 6, "mlp_dim": 8})
     with pytest.raises(ValueError, match=r"=4 must divide config\.model\.mlp_dim=10;"):
-        check_tensor_parallelism(mesh, num_heads=4, mlp_dim=10)
+        check_tensor_parallelism(mesh, {"num_heads": 4, "mlp_dim": 10})
+    with pytest.raises(ValueError, match=r"=4 splits .* an LSTM has none; use 1"):
+        check_tensor_parallelism(mesh, {})
+    check_tensor_parallelism(make_mesh(), {})
 
 
 def test_replicated_is_whole_on_every_device():
