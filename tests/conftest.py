@@ -31,7 +31,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax
 import pytest
-from tiny_models import WAYS
+from tiny_models import KIND, WAYS
 from tiny_run import as_flags, load_config, run_program, tiny_overrides, write_texts
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
@@ -98,13 +98,12 @@ def tiny_model_config() -> Callable[..., ModelConfig]:
     def make(**overrides) -> ModelConfig:
         values = dict(
             vocab_size=97,
-            kind="transformer",
             num_layers=2,
             num_heads=2,
             embed_dim=32,
             mlp_dim=128,
-            lstm_units=24,
             max_seq_len=16,
+            **KIND,
             **WAYS,
         )
         return ModelConfig(**{**values, **overrides})
@@ -147,6 +146,17 @@ def pretrained(corpus_dir, made_once):
     config = load_config(**tiny_overrides(corpus_dir), model__max_seq_len=40)
     config = config_lib.load(config.to_dict())
     return made_once("pretrained", lambda folder: pretrain.run(config, str(folder)))
+
+
+@pytest.fixture(scope="session")
+def pretrained_lstm(corpus_dir, made_once):
+    """The folder of a tiny pre-trained LSTM, otherwise as `pretrained`."""
+    from gpt1_jax.jobs import pretrain
+
+    lstm = {"model.kind": "lstm", "model.lstm_units": 24, "model.max_seq_len": 40}
+    config = load_config(**{**tiny_overrides(corpus_dir), **lstm})
+    config = config_lib.load(config.to_dict())
+    return made_once("lstm", lambda folder: pretrain.run(config, str(folder)))
 
 
 @pytest.fixture(scope="session")

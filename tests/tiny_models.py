@@ -15,14 +15,13 @@ from gpt1_jax.model.language_model import apply, logits
 
 PAPER = dict(  # sec. 4.1
     vocab_size=40478,
-    kind="transformer",
     num_layers=12,
     num_heads=12,
     embed_dim=768,
     mlp_dim=3072,
-    lstm_units=2048,
     max_seq_len=512,
 )
+KIND = dict(kind="transformer", lstm_units=24)
 WAYS = dict(  # of running a model; its parameters do not depend on them
     embed_dropout=0.1,
     attn_dropout=0.1,

@@ -10,7 +10,7 @@ from gpt1_jax.model.language_model import Params
 
 
 class Sizes(NamedTuple):
-    """The sizes of a model, as `ModelConfig` names them."""
+    """The sizes of a Transformer, as `ModelConfig` names them."""
 
     vocab_size: int
     num_layers: int
@@ -23,6 +23,12 @@ class Sizes(NamedTuple):
     def of(cls, model: ModelConfig) -> "Sizes":
         """The sizes in a configuration."""
         return cls(*(getattr(model, name) for name in cls._fields))
+
+    def section(self) -> dict[str, Any]:
+        """What `config.model` says of them: the sizes, and those of no LSTM."""
+        sizes = self._asdict()
+        del sizes["vocab_size"]  # the tokenizer decides it
+        return {**sizes, "kind": "transformer", "lstm_units": 2048}
 
 
 class Weights(NamedTuple):

@@ -14,6 +14,7 @@ from gpt1_jax.config import (
     ConvertConfig,
     FinetuneConfig,
     ModelConfig,
+    load_saved,
     make_model_config,
     read_json,
 )
@@ -105,7 +106,8 @@ def find_kind(folder: epath.Path) -> str:
 def _from_other(config: ConvertConfig, folder: epath.Path, kind: str) -> Source:
     read = openai_shards.read if kind == OPENAI else hugging_face.read
     sizes, params = read(folder)
-    model = make_model_config({**config.model, **sizes._asdict()})
+    values = {**config.model, **sizes.section(), "vocab_size": sizes.vocab_size}
+    model = make_model_config(values)
     tokenizer = tokenizer_files.read(folder, sizes.vocab_size)
     return Source(model, params, tokenizer, None, config.init_from)
 
@@ -116,6 +118,13 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
         raise ValueError(
             f"{folder} is a run folder already; choose configs/convert.py:huggingface "
             "or configs/convert.py:openai."
+        )
+    kind = load_saved(folder / run_folder.CONFIG_FILE).model["kind"]
+    if kind != "transformer":
+        raise ValueError(
+            f"{folder} holds a model of config.model.kind={kind!r}, for which neither "
+            "OpenAI's shards nor transformers' OpenAI-GPT classes have a place; "
+            "gpt1_jax.load(FOLDER).params has its parameters."
         )
     if config.step not in _SEVERAL:
         run = open_run(config.init_from, find_step(config.step))
@@ -168,8 +177,7 @@ def _of_run(run: TrainedRun, name: str) -> Source:
 def _write(config: ConvertConfig, source: Source, target: epath.Path) -> None:
     """Writes one model, whole or not at all."""
     if config.target == RUN:
-        sizes = Sizes.of(source.model)._asdict()
-        del sizes["vocab_size"]  # set by the tokenizer
+        sizes = Sizes.of(source.model).section()
         resolved = dataclasses.replace(config, model={**config.model, **sizes})
         save_params(str(target), source.params, source.tokenizer, resolved)
         return

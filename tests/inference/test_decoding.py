@@ -30,8 +30,21 @@ def model(tiny_model_config):
     return tiny_model_config(max_seq_len=64)
 
 
+@pytest.fixture(scope="module", params=["transformer", "lstm"])
+def either(request, model, params):
+    """A model of either kind, and its parameters."""
+    if request.param == "transformer":
+        return model, params
+    model = dataclasses.replace(model, kind="lstm")
+    return model, large_params(model)
+
+
 @pytest.fixture(scope="module")
 def params(model):
+    return large_params(model)
+
+
+def large_params(model):
     """Large matrices: what comes next depends on all that was read."""
     larger = {"kernel": 10, "wte": 5, "wpe": 5}
     return jax.tree.map_with_path(
@@ -70,8 +83,9 @@ def expected_greedy(model, params, prompt, count):
 
 
 @pytest.mark.parametrize("prompt", PROMPTS[:4], ids=len)
-def test_greedy_tokens_are_the_best_without_a_cache(model, params, prompt):
+def test_greedy_tokens_are_the_best_without_a_cache(either, prompt):
     """Also for a context that slides at once, or on the way."""
+    model, params = either
     decoder = make(model, **{**GREEDY, "max_new_tokens": 50})
     ((tokens, log_probs),) = continued(decoder, params, [prompt])
     expected, expected_log_probs = expected_greedy(model, params, prompt, 50)
@@ -82,13 +96,14 @@ def test_greedy_tokens_are_the_best_without_a_cache(model, params, prompt):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("how", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
 def test_a_continuation_does_not_depend_on_its_neighbours(
-    model, params, how, dtype, monkeypatch
+    either, how, dtype, monkeypatch
 ):
     """They are read 2 or 1 at a time, by their length; some slide on the way.
 
     The cache grows after 32 tokens.
     """
     monkeypatch.setattr(decoding, "_READ_TOGETHER", 64)
+    model, params = either
     model = dataclasses.replace(model, dtype=dtype)
     prepared = decoding.prepare(model, params)
     decoder = make(model, batch_size=3, **{**how, "max_new_tokens": 40})

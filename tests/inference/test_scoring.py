@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from tiny_models import PAPER, WAYS, all_logits, perturbed
+from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
 from gpt1_jax.config import make_model_config
 from gpt1_jax.inference import scoring
@@ -14,10 +14,11 @@ VOCAB_SIZE = 97
 SIZES = dict(num_layers=2, num_heads=2, embed_dim=16, mlp_dim=32, max_seq_len=96)
 
 
-@pytest.fixture(scope="module")
-def model():
+@pytest.fixture(scope="module", params=["transformer", "lstm"])
+def model(request):
     special = VOCAB_SIZE + 3  # as a fine-tuned model has
-    return make_model_config({**PAPER, **WAYS, **SIZES, "vocab_size": special})
+    chosen = {"vocab_size": special, "kind": request.param}
+    return make_model_config({**PAPER, **KIND, **WAYS, **SIZES, **chosen})
 
 
 @pytest.fixture(scope="module")

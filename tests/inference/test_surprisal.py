@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
-from tiny_models import PAPER, WAYS, all_logits, perturbed
+from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
 from gpt1_jax.config import DEFAULT_WORDS, make_model_config
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -35,7 +35,9 @@ class Dotted(Numbers):
 
 @pytest.fixture(scope="module")
 def model():
-    return make_model_config({**PAPER, **WAYS, **SIZES, "vocab_size": VOCAB_SIZE})
+    return make_model_config(
+        {**PAPER, **KIND, **WAYS, **SIZES, "vocab_size": VOCAB_SIZE}
+    )
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import jax
 import pytest
-from tiny_models import PAPER, WAYS, flat_params
+from tiny_models import KIND, PAPER, WAYS, flat_params
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.interop import names
@@ -16,7 +16,7 @@ def table():
 
 
 def test_the_table_holds_the_model_parameter_by_parameter(table):
-    model = ModelConfig(**PAPER, **WAYS)
+    model = ModelConfig(**PAPER, **KIND, **WAYS)
     shapes = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     found = {name: leaf.shape for name, leaf in flat_params(shapes).items()}
     assert {tensor.name: tensor.shape for tensor in table} == found

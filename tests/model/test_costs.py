@@ -1,11 +1,14 @@
 """Parameters, operations and memory of a model at the paper's size."""
 
+import dataclasses
+
 import jax
 import pytest
-from tiny_models import PAPER, count_params
+from tiny_models import PAPER, count_params, flat_params
 
 from gpt1_jax.model.costs import (
     component_sizes,
+    eval_activation_bytes,
     num_params,
     train_activation_bytes,
     train_flops_per_token,
@@ -73,3 +76,45 @@ def test_train_flops_per_token_of_a_hand_computed_model(tiny_model_config):
 def test_train_activation_bytes_at_paper_size(tiny_model_config, ways, expected):
     model = tiny_model_config(**PAPER, **ways)
     assert train_activation_bytes(model) == expected
+
+
+# The LSTM in the Transformer's place
+
+
+@pytest.fixture(scope="module")
+def lstm(tiny_model_config):
+    return tiny_model_config(**PAPER, kind="lstm", lstm_units=2048)
+
+
+def test_params_of_the_lstm_at_paper_size_number_55737600(lstm):
+    params = jax.eval_shape(lambda: init_params(lstm, jax.random.key(0)))
+    assert count_params(params) == num_params(lstm) == 55_737_600
+    assert component_sizes(params) == {
+        "token embedding, also the output": 40_478 * 768,
+        "LSTM": 4 * 2048 * (768 + 2048 + 1) + 2048 * 768 + 768,
+    }
+    matrices = {
+        name for name, decays in flat_params(decay_mask(params)).items() if decays
+    }
+    assert matrices == {
+        "wte",
+        *(f"h_0/lstm/{name}/kernel" for name in ("c_input", "c_hidden", "c_proj")),
+    }
+
+
+def test_train_flops_per_token_of_the_lstm(lstm):
+    """Each matrix is used once a token, whatever the context."""
+    weights = 768 * 8192 + 2048 * 8192 + 2048 * 768 + 768 * 40478
+    for seq_len in (16, 512):
+        assert train_flops_per_token(lstm, seq_len) == 3 * 2 * weights
+
+
+def test_activation_bytes_of_the_lstm_do_not_depend_on_the_transformers_sizes(lstm):
+    """The gates, what goes into them and their gradients are most of them."""
+    gates = 3 * 512 * 8192 * 4
+    logits = 3 * 512 * 40478 * 4
+    found = train_activation_bytes(lstm)
+    assert gates + logits < found < 1.6 * gates + logits
+    other = dataclasses.replace(lstm, num_layers=99, mlp_dim=1, remat=True)
+    assert train_activation_bytes(other) == found
+    assert eval_activation_bytes(other) == eval_activation_bytes(lstm)

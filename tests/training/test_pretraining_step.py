@@ -1,5 +1,6 @@
 """One update of pre-training: its loss, devices, parts and masks."""
 
+import functools
 from collections import Counter
 
 import jax
@@ -98,6 +99,8 @@ def test_step_lowers_for_accelerators(tiny_model_config, platform):
         {"dtype": "bfloat16"},
         {"attention_impl": "plain", "dtype": "bfloat16"},
         {"layer_loop": "scan", "remat": True, "loss_chunk": 5},
+        {"kind": "lstm"},
+        {"kind": "lstm", "dtype": "bfloat16"},
     ],
     ids=str,
 )
@@ -135,28 +138,30 @@ def train_on(mesh, model):
 
 @pytest.fixture(scope="module")
 def on_one_device(tiny):
-    return train_on(make_mesh(devices=jax.devices()[:1]), tiny())
+    """`on_one_device(kind)`: what training a tiny model of that kind comes to."""
+    mesh = make_mesh(devices=jax.devices()[:1])
+    return functools.cache(lambda kind: train_on(mesh, tiny(kind=kind)))
 
 
-MATRICES = 6  # of a model of one layer: embeddings, attention and MLP have two each
+MATRICES = {  # of a model of one layer
+    "transformer": 6,  # embeddings, attention and MLP have two each
+    "lstm": 4,  # the embedding, and what its layer multiplies by
+}
 
 
-@pytest.mark.parametrize(
-    ("sharding", "exchanged"),
-    [
-        ("optimizer", {"reduce-scatter": MATRICES, "all-gather": MATRICES}),
-        ("full", {"reduce-scatter": MATRICES, "all-gather": MATRICES}),
-    ],
-)
+@pytest.mark.parametrize("kind", MATRICES)
+@pytest.mark.parametrize("sharding", ["optimizer", "full"])
 def test_devices_that_split_the_state_train_as_one_does(
-    tiny, on_one_device, sharding, exchanged
+    tiny, on_one_device, sharding, kind
 ):
     """Each gets its part of a gradient; all get the matrices; vectors are summed."""
-    losses, state, found = train_on(make_mesh(sharding), tiny())
-    np.testing.assert_allclose(losses, on_one_device[0], rtol=1e-6)
-    assert_close_trees(state.params, on_one_device[1].params, 5e-6)
-    kinds = Counter(kind for kind, _ in found)
-    assert kinds == exchanged | {"all-reduce": 1}
+    losses, state, found = train_on(make_mesh(sharding), tiny(kind=kind))
+    np.testing.assert_allclose(losses, on_one_device(kind)[0], rtol=1e-6)
+    assert_close_trees(state.params, on_one_device(kind)[1].params, 5e-6)
+    kinds = Counter(each for each, _ in found)
+    matrices = MATRICES[kind]
+    exchanged = {"reduce-scatter": matrices, "all-gather": matrices, "all-reduce": 1}
+    assert kinds == exchanged
     for kind, shapes in found:
         assert kind != "all-reduce" or all(len(shape) < 2 for shape in shapes)
 
@@ -166,8 +171,9 @@ def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny, on_one_d
     """As in Shoeybi et al. 2019: two sums of [n, T, D] a layer, each way."""
     model = tiny()
     losses, state, found = train_on(make_mesh(tensor_parallelism=2), model)
-    np.testing.assert_allclose(losses, on_one_device[0], rtol=1e-6)
-    assert_close_trees(state.params, on_one_device[1].params, 5e-6)
+    expected, state_of_one, _ = on_one_device("transformer")
+    np.testing.assert_allclose(losses, expected, rtol=1e-6)
+    assert_close_trees(state.params, state_of_one.params, 5e-6)
     hidden = (16 // 4, model.max_seq_len, model.embed_dim)
     sums = [shape for kind, got in found for shape in got if kind == "all-reduce"]
     # The XLA of JAX 0.12 also sums what was looked up in the embedding.

@@ -132,6 +132,7 @@ MODELS = {
     "scan": {"layer_loop": "scan", "remat": True},
     "plain attention": {"attention_impl": "plain"},
     "matrix": {"embed_dropout_on": "matrix", "softmax_rows": "tokens+positions"},
+    "LSTM": {"kind": "lstm"},
     "lookups": {"embed_dropout_on": "lookups", "loss_chunk": 5},
 }
 

@@ -1,5 +1,7 @@
 """The parameters that fine-tuning starts from: what is copied, what is fresh."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,6 +73,29 @@ def test_start_params_copy_embeddings_and_the_first_layers(model, pretrained, la
             assert_fresh(decoder[name])
 
 
+@pytest.mark.parametrize("layers", [1, 0, None])
+def test_start_params_of_an_lstm(tiny_model_config, layers):
+    """It has a layer, and no positions."""
+    model = tiny_model_config(kind="lstm", embed_dim=256)
+    smaller = dataclasses.replace(model, vocab_size=VOCAB_SIZE)
+    fresh = language_model.init_params(smaller, jax.random.key(0))
+    pretrained = jax.tree.map(lambda p: np.asarray(p) + 1, fresh)
+    start = start_params(model, HEAD, pretrained, layers, jax.random.key(0))
+    decoder = start["transformer"]
+    assert decoder.keys() == {"wte", "h_0"}
+    assert_fresh({"specials": decoder["wte"][VOCAB_SIZE:], "head": start["head"]})
+    words = {"wte": decoder["wte"][:VOCAB_SIZE]}
+    kernels = {"kernel": decoder["h_0"]["lstm"]["c_hidden"]["kernel"]}
+    if layers is None:
+        assert_fresh(words)
+    else:
+        assert_copied(words, {"wte": pretrained["wte"]})
+    if layers:
+        assert_copied(decoder["h_0"], pretrained["h_0"])
+    else:
+        assert_fresh(kernels)
+
+
 def test_start_params_are_like_fresh_ones(model, pretrained):
     """In names, shapes and types: the optimizer and checkpoints see no difference."""
     expected = jax.eval_shape(lambda: heads.init_params(model, HEAD, jax.random.key(0)))
@@ -108,7 +133,7 @@ def test_key_draws_all_that_is_not_copied(model, pretrained):
     [("all", 3), ("none", None), ("0", 0), ("1", 1), ("3", 3)],
 )
 def test_num_transferred_counts_layers(model, transfer_layers, number):
-    assert transfer.num_transferred(transfer_layers, model.num_layers) == number
+    assert transfer.num_transferred(transfer_layers, model.depth) == number
 
 
 def test_more_layers_than_there_are_cannot_be_transferred(model):

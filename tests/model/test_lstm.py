@@ -1,0 +1,258 @@
+"""The LSTM: PyTorch's, its parameters, dropout, padding, cache and states."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+from made_up_batches import made_up_batch, packed
+from tiny_models import (
+    PAPER,
+    all_logits,
+    count_params,
+    flat_params,
+    forward,
+    hidden_states,
+    observe,
+    perturbed,
+    random_tokens,
+)
+
+from gpt1_jax.model import embedding, language_model, lstm
+from gpt1_jax.model.context import Context
+from gpt1_jax.model.language_model import apply, init_params
+from gpt1_jax.ops.dropout import step_noise
+from gpt1_jax.ops.packing import make_packing, unpack
+
+DROPOUT = dict(embed_dropout=0.2, resid_dropout=0.4)
+
+
+@pytest.fixture(scope="module")
+def config(tiny_model_config):
+    """Sizes that no Transformer has: they do not matter."""
+    return tiny_model_config(kind="lstm", num_layers=3, num_heads=5, mlp_dim=7)
+
+
+@pytest.fixture(scope="module")
+def params(config):
+    """Matrices large enough for the gates to open and shut."""
+    return jax.tree.map_with_path(
+        lambda path, leaf: leaf * {"kernel": 10, "wte": 10}.get(path[-1].key, 1),
+        perturbed(init_params(config, jax.random.key(0))),
+    )
+
+
+# Parameters
+
+
+def test_param_tree_at_paper_size(tiny_model_config):
+    config = tiny_model_config(**PAPER, kind="lstm", lstm_units=2048)
+    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    flat = flat_params(params)
+    assert {name: leaf.shape for name, leaf in flat.items()} == {
+        "wte": (40478, 768),
+        "h_0/lstm/c_input/kernel": (768, 8192),
+        "h_0/lstm/c_input/bias": (8192,),
+        "h_0/lstm/c_hidden/kernel": (2048, 8192),
+        "h_0/lstm/c_proj/kernel": (2048, 768),
+        "h_0/lstm/c_proj/bias": (768,),
+    }
+    assert {leaf.dtype for leaf in flat.values()} == {jnp.dtype("float32")}
+    assert type(params["h_0"]["lstm"]["c_input"]) is dict
+    lstm_alone = 4 * 2048 * (768 + 2048 + 1)
+    assert count_params(params) == 40478 * 768 + lstm_alone + 2048 * 768 + 768
+
+
+def test_init_params_opens_the_forget_gate(config):
+    """N(0, 0.02^2), biases 0 but for the second quarter of the gates'."""
+    config = dataclasses.replace(config, embed_dim=64, lstm_units=64)
+    params = flat_params(init_params(config, jax.random.key(0)))
+    gates = np.asarray(params.pop("h_0/lstm/c_input/bias")).reshape(4, 64)
+    np.testing.assert_array_equal(gates, [[0] * 64, [1] * 64, [0] * 64, [0] * 64])
+    for name, leaf in params.items():
+        values = np.asarray(leaf)
+        if name.endswith("bias"):
+            assert (values == 0).all(), name
+        else:
+            sigmas = 5 / np.sqrt(2 * values.size)
+            assert values.std() == pytest.approx(0.02, rel=sigmas), name
+
+
+# Values
+
+
+class TorchModel(torch.nn.Module):
+    """Embedding, `nn.LSTM` with one bias, projection and tied softmax."""
+
+    def __init__(self, params):
+        super().__init__()
+        arrays = {
+            name: torch.tensor(np.asarray(leaf))
+            for name, leaf in flat_params(params).items()
+        }
+        (vocab_size, width) = arrays["wte"].shape
+        num_units = len(arrays["h_0/lstm/c_hidden/kernel"])
+        self.embedding = torch.nn.Embedding(vocab_size, width)
+        self.lstm = torch.nn.LSTM(width, num_units, batch_first=True)
+        self.projection = torch.nn.Linear(num_units, width)
+        with torch.no_grad():
+            self.embedding.weight.copy_(arrays["wte"])
+            self.lstm.weight_ih_l0.copy_(arrays["h_0/lstm/c_input/kernel"].T)
+            self.lstm.weight_hh_l0.copy_(arrays["h_0/lstm/c_hidden/kernel"].T)
+            self.lstm.bias_ih_l0.copy_(arrays["h_0/lstm/c_input/bias"])
+            self.lstm.bias_hh_l0.zero_()
+            self.projection.weight.copy_(arrays["h_0/lstm/c_proj/kernel"].T)
+            self.projection.bias.copy_(arrays["h_0/lstm/c_proj/bias"])
+
+    def forward(self, tokens):
+        outputs, _ = self.lstm(self.embedding(tokens))
+        return self.projection(outputs) @ self.embedding.weight.T
+
+    def gradients(self):
+        """By the names of our parameters."""
+        return {
+            "wte": self.embedding.weight.grad,
+            "h_0/lstm/c_input/kernel": self.lstm.weight_ih_l0.grad.T,
+            "h_0/lstm/c_input/bias": self.lstm.bias_ih_l0.grad,
+            "h_0/lstm/c_hidden/kernel": self.lstm.weight_hh_l0.grad.T,
+            "h_0/lstm/c_proj/kernel": self.projection.weight.grad.T,
+            "h_0/lstm/c_proj/bias": self.projection.bias.grad,
+        }
+
+
+def test_logits_and_gradients_are_pytorchs(config, params):
+    tokens = random_tokens()
+    theirs, read = TorchModel(params), torch.tensor(np.asarray(tokens))
+    scores = theirs(read)
+    loss = torch.nn.functional.cross_entropy(
+        scores[:, :-1].reshape(-1, 97), read[:, 1:].reshape(-1).long()
+    )
+    loss.backward()
+    ours = observe(config, params, tokens)
+    assert float(np.abs(ours.logits).max()) > 0.5, "too small to tell"
+    np.testing.assert_allclose(ours.logits, scores.detach(), atol=1e-5)
+    assert float(ours.loss) == pytest.approx(float(loss), abs=1e-6)
+    gradients = flat_params(ours.gradient)
+    assert gradients.keys() == theirs.gradients().keys()
+    for name, expected in theirs.gradients().items():
+        np.testing.assert_allclose(gradients[name], expected, atol=1e-5, err_msg=name)
+
+
+def test_the_future_and_the_neighbours_are_not_seen(config, params):
+    """And all of the past is."""
+    tokens = random_tokens()
+    before = all_logits(config, params, tokens)
+    later = all_logits(config, params, tokens.at[:, 9:].set(0))
+    np.testing.assert_array_equal(before[:, :9], later[:, :9])
+    first = all_logits(config, params, tokens.at[:, 0].set((tokens[:, 0] + 1) % 97))
+    assert np.abs(before - first).max(-1).min() > 1e-6
+    others = all_logits(config, params, tokens.at[1:].set(0))
+    np.testing.assert_array_equal(before[0], others[0])
+
+
+def test_too_long_sequences_are_refused(config, params):
+    with pytest.raises(ValueError, match=r"17 positions .* max_seq_len=16"):
+        apply(config, params, random_tokens((1, 17)))
+
+
+def test_bfloat16_stays_close_to_float32(config, params):
+    tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
+    exact, rough = (
+        observe(dataclasses.replace(config, dtype=dtype), params, tokens, noise)
+        for dtype in ("float32", "bfloat16")
+    )
+    assert (exact.hidden.dtype, rough.hidden.dtype) == ("float32", "bfloat16")
+    assert {g.dtype for g in jax.tree.leaves(rough.gradient)} == {jnp.dtype("float32")}
+    error = np.linalg.norm(rough.logits - exact.logits) / np.linalg.norm(exact.logits)
+    assert 1e-4 < error < 0.02
+    gradient = flat_params(rough.gradient)
+    for name, leaf in flat_params(exact.gradient).items():
+        error = np.linalg.norm(gradient[name] - leaf)
+        assert error < 0.05 * np.linalg.norm(leaf), name
+
+
+# Dropout
+
+
+def test_dropout_acts_on_the_embedding_and_on_the_output(monkeypatch, config):
+    calls = []
+
+    def spy(x, rate, noise, site, **kwargs):
+        if noise is not None:  # Flax also shapes the parameters, without noise
+            calls.append((site, rate, x.shape))
+        return x
+
+    for module in (embedding, lstm):
+        monkeypatch.setattr(module, "dropout", spy)
+    config = dataclasses.replace(config, **DROPOUT)
+    tokens, noise = random_tokens((4, 8)), step_noise(0, jnp.int32(0), 4)
+    params = jax.eval_shape(lambda: init_params(config, jax.random.key(0)))
+    jax.eval_shape(lambda p: apply(config, p, tokens, Context(noise)), params)
+    assert calls == [(0, 0.2, (4, 8, 32)), (1, 0.4, (4, 8, 24))]
+
+
+def test_zero_rates_equal_no_noise(config, params):
+    rates, tokens = dict(embed_dropout=0.0, resid_dropout=0.0), random_tokens()
+    noise = step_noise(0, jnp.int32(0), 4)
+    clean = hidden_states(config, params, tokens)
+    without = dataclasses.replace(config, **rates)
+    found = hidden_states(without, params, tokens, noise)
+    np.testing.assert_array_equal(found, clean)
+    assert np.abs(hidden_states(config, params, tokens, noise) - clean).max() > 0.01
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_packing_changes_no_state(config, params, dropout):
+    """Padded behind or packed, the masks are those of the padded batch."""
+    batch = made_up_batch(config, (6, 1, 12), 2)
+    tokens, lengths = batch.tokens[:, 0], jnp.asarray(batch.lengths[:, 0])
+    noise = step_noise(0, jnp.int32(3), 6) if dropout else None
+    packing = make_packing(jnp.asarray(packed(batch, 2).places), lengths, 12)
+    padded = apply(config, params, jnp.asarray(tokens), Context(noise))
+    output = apply(config, params, jnp.asarray(tokens), Context(noise, packing))
+    assert output.hidden.shape[:2] == packing.places.shape
+    real = np.arange(12) < np.asarray(lengths)[:, None]
+    whole = unpack(output.hidden, packing)
+    np.testing.assert_allclose(whole[real], padded.hidden[real], atol=1e-6)
+
+
+# Cache and states
+
+
+def test_reading_on_from_a_cache_gives_the_same_logits(config, params):
+    """Behind padding too; and what is kept does not grow."""
+    tokens = random_tokens()
+    _, expected = forward(config, params, tokens)
+    padding = np.array([0, 3, 2, 0], np.int32)
+    padded = np.zeros((4, 19), np.int32)
+    for row, first, real in zip(padded, padding, tokens, strict=True):
+        row[first : first + 16] = real
+    decode = jax.jit(language_model.decode, static_argnums=0)
+    caches = [
+        language_model.init_cache(config, jnp.asarray(padding), size=size)
+        for size in (19, 1)
+    ]
+    cache, other = (jax.tree.map(jnp.shape, cache.layers) for cache in caches)
+    assert cache == other == (((4, 24), (4, 24)),)
+    cache, found = caches[0], []
+    for part in jnp.split(padded, [1, 2, 8, 9], axis=1):
+        output, cache = decode(config, params, part, cache)
+        found.append(language_model.logits(config, output))
+    assert cache.taken == 19
+    for row, first, real in zip(np.hstack(found), padding, expected, strict=True):
+        np.testing.assert_allclose(row[first : first + 16], real, atol=1e-5)
+
+
+def test_hidden_states_are_the_embedding_and_the_last(config, params):
+    tokens = random_tokens()
+    first, last = language_model.hidden_states(config, params, tokens)
+    np.testing.assert_array_equal(first, params["wte"][tokens])
+    expected = hidden_states(config, params, tokens)
+    np.testing.assert_allclose(last, expected, atol=1e-6)
+
+
+def test_attention_is_refused(config, params):
+    with pytest.raises(ValueError, match=r"no attention maps: .*kind='lstm'"):
+        language_model.attention(config, params, random_tokens())

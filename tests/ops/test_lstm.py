@@ -1,0 +1,151 @@
+"""The recurrence: PyTorch's, its own backward pass, padding in front, states."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+from gpt1_jax.ops.lstm import lstm, plain_lstm, zero_state
+from gpt1_jax.ops.products import Transposed
+
+N, T, U = 3, 7, 6
+FLOAT32 = jnp.dtype("float32")
+
+
+def arrays(seed=0, seq_len=T):
+    """The gates' inputs, the recurrent matrix and a gradient of the outputs."""
+    rng = np.random.default_rng(seed)
+    shapes = (N, seq_len, 4 * U), (U, 4 * U), (N, seq_len, U)
+    return [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+def plain(inputs, recurrent, dtype):
+    return plain_lstm(inputs, recurrent, zero_state(len(inputs), U, dtype))[0]
+
+
+@functools.partial(jax.jit, static_argnums=(0, 4))
+def with_gradients(function, inputs, recurrent, grad, dtype=FLOAT32):
+    outputs, pullback = jax.vjp(lambda *x: function(*x, dtype), inputs, recurrent)
+    return outputs, *pullback(grad.astype(outputs.dtype))
+
+
+@pytest.mark.parametrize("function", [lstm, plain], ids=["fast", "plain"])
+def test_outputs_and_gradients_are_pytorchs(function):
+    """Its input matrix picks out the gates' inputs, and one of its biases is zero."""
+    inputs, recurrent, grad = arrays()
+    bias = np.linspace(-1, 1, 4 * U, dtype=np.float32)
+    theirs = torch.nn.LSTM(4 * U, U, batch_first=True)
+    with torch.no_grad():
+        theirs.weight_ih_l0.copy_(torch.eye(4 * U))
+        theirs.weight_hh_l0.copy_(torch.tensor(recurrent.T))
+        theirs.bias_ih_l0.copy_(torch.tensor(bias))
+        theirs.bias_hh_l0.zero_()
+    read = torch.tensor(inputs, requires_grad=True)
+    expected, _ = theirs(read)
+    expected.backward(torch.tensor(grad))
+    outputs, d_inputs, d_recurrent = with_gradients(
+        function, inputs + bias, recurrent, grad
+    )
+    for ours, its in (
+        (outputs, expected.detach()),
+        (d_inputs, read.grad),
+        (d_recurrent, theirs.weight_hh_l0.grad.T),
+        (d_inputs.sum((0, 1)), theirs.bias_ih_l0.grad),
+    ):
+        np.testing.assert_allclose(ours, its, atol=1e-5)
+
+
+@pytest.mark.parametrize("seq_len", [1, 2, T])
+def test_the_fast_form_is_the_plain_one(seq_len):
+    given = arrays(1, seq_len)
+    results = zip(
+        with_gradients(lstm, *given), with_gradients(plain, *given), strict=True
+    )
+    for fast, expected in results:
+        assert fast.dtype == expected.dtype == jnp.float32
+        np.testing.assert_allclose(fast, expected, atol=1e-5)
+
+
+def test_bfloat16_rounds_products_and_not_the_cell():
+    """Close to float32, as is the plain form; and the cell state keeps its digits."""
+    given = arrays(2, seq_len=40)
+    exact = with_gradients(lstm, *given)
+    for function in (lstm, plain):
+        rough = with_gradients(function, *given, jnp.dtype("bfloat16"))
+        assert [x.dtype for x in rough] == ["bfloat16", "float32", "float32"]
+        for one, other in zip(rough, exact, strict=True):
+            error = np.linalg.norm(np.asarray(one, np.float32) - other)
+            assert 1e-4 < error / np.linalg.norm(other) < 0.03
+    # A forget gate of 1 and an input of a thousandth: bfloat16 would stop at 0.25.
+    inputs = np.zeros((1, 400, 4), np.float32)
+    inputs[..., :] = 30, 30, np.arctanh(1e-3), 30
+    start = zero_state(1, 1, jnp.dtype("bfloat16"))
+    _, state = plain_lstm(inputs, np.zeros((1, 4), np.float32), start)
+    assert state.cell.dtype == jnp.float32
+    assert float(state.cell[0, 0]) == pytest.approx(0.4, rel=1e-4)
+
+
+@pytest.mark.parametrize("function", [lstm, plain], ids=["fast", "plain"])
+def test_no_output_sees_a_later_input(function):
+    """d h_t / d inputs_s is zero if and only if s > t."""
+    inputs, recurrent, weights = arrays(3)
+
+    def score(inputs, t):
+        outputs = function(inputs, recurrent, FLOAT32)
+        return jnp.sum(jnp.take(outputs * weights, t, axis=1))
+
+    gradients = jax.jit(jax.vmap(jax.grad(score), in_axes=(None, 0)))
+    reached = np.abs(gradients(inputs, jnp.arange(T))).max((1, 3)) > 0  # [t, s]
+    np.testing.assert_array_equal(reached, np.tril(np.ones((T, T), bool)))
+
+
+def test_the_state_goes_on_where_it_stopped():
+    inputs, recurrent, _ = arrays(4)
+    start = zero_state(N, U, FLOAT32)
+    whole, last = plain_lstm(inputs, recurrent, start)
+    first, state = plain_lstm(inputs[:, :3], recurrent, start)
+    second, state = plain_lstm(inputs[:, 3:], recurrent, state)
+    np.testing.assert_allclose(np.hstack([first, second]), whole, atol=1e-6)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), state, last)
+    np.testing.assert_array_equal(last.hidden, whole[:, -1])
+
+
+def test_padding_in_front_leaves_the_state_as_it_is():
+    inputs, recurrent, _ = arrays(5)
+    padding = np.array([0, 3, T], np.int32)
+    start = zero_state(N, U, FLOAT32)
+    outputs, last = plain_lstm(inputs, recurrent, start, padding)
+    for row, first in enumerate(padding):
+        expected, state = plain_lstm(
+            inputs[row : row + 1, first:], recurrent, zero_state(1, U, FLOAT32)
+        )
+        np.testing.assert_array_equal(outputs[row, :first], 0)
+        np.testing.assert_allclose(outputs[row, first:], expected[0], atol=1e-6)
+        np.testing.assert_allclose(last.cell[row], state.cell[0], atol=1e-6)
+
+
+def test_a_transposed_matrix_says_the_same():
+    inputs, recurrent, _ = arrays(6)
+    start = zero_state(N, U, FLOAT32)
+    expected, _ = plain_lstm(inputs, recurrent, start)
+    found, _ = plain_lstm(inputs, Transposed(jnp.asarray(recurrent.T)), start)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_backward_scan_multiplies_once_a_position():
+    """The gradient of the matrix is one product after it, not a sum kept in it."""
+    given = arrays(7)
+    jaxpr = jax.make_jaxpr(lambda *x: with_gradients(lstm, *x))(*given)
+    (call,) = jaxpr.eqns
+    forward, backward = (
+        eqn.params["jaxpr"].jaxpr
+        for eqn in call.params["jaxpr"].eqns
+        if eqn.primitive.name == "scan"
+    )
+    for scan in (forward, backward):
+        assert str(scan).count("dot_general") in (1, 2)  # one for each platform
+        carried = [v.aval.shape for v in scan.invars if v.aval.shape == (U, 4 * U)]
+        assert len(carried) <= 1

@@ -1,0 +1,183 @@
+"""The LSTM is a model like the other: every job opens its folder."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny_models import all_logits
+from tiny_run import (
+    as_flags,
+    assert_same_run,
+    load_config,
+    run_program,
+    stop_after,
+    tiny_overrides,
+)
+from tiny_tasks import finetune_config, write_task
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.jobs import convert, features, finetune, predict, pretrain, zero_shot
+from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.training.signals import Stopped
+
+TEXT = "the abcd of efgh and a"
+SIZES = {"model.max_seq_len": 40, "model.lstm_units": 24}
+
+
+@pytest.fixture(scope="module")
+def model(pretrained_lstm):
+    return gpt1_jax.load(str(pretrained_lstm))
+
+
+def job(name, preset="", **overrides):
+    return config_lib.load(load_config(preset, file=name, **overrides).to_dict())
+
+
+def test_it_resumes_bit_for_bit(tiny_config, pretrained_lstm, tmp_path, monkeypatch):
+    config = tiny_config(model__kind="lstm", **SIZES)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(Stopped, match="step 5 is saved"):
+            pretrain.run(config, str(tmp_path))
+    pretrain.run(config, str(tmp_path))
+    assert_same_run(pretrained_lstm, tmp_path, 12)
+
+
+def test_its_kind_may_not_change_on_resume(tiny_config, pretrained_lstm):
+    with pytest.raises(ValueError, match=r"model\.kind is 'transformer', saved 'lstm'"):
+        pretrain.run(tiny_config(**SIZES), str(pretrained_lstm))
+
+
+def test_a_run_that_starts_from_it_is_an_lstm_too(
+    tiny_config, pretrained_lstm, tmp_path
+):
+    config = tiny_config(init_from=str(pretrained_lstm), train__num_steps=3)
+    pretrain.run(config, str(tmp_path))
+    found = open_run(str(tmp_path))
+    assert (found.model.kind, found.model.lstm_units) == ("lstm", 24)
+
+
+def test_it_says_what_it_is(model):
+    assert "LSTM layer of 24 units, 16 wide, 512 tokens" in repr(model)
+
+
+def test_it_is_read_in_a_notebook(model):
+    ids = model.tokenizer.encode(TEXT)
+    expected = all_logits(model.config, model.params, np.asarray([ids]))[0]
+    np.testing.assert_allclose(model.logits(TEXT), expected, atol=1e-5)
+    states = model.hidden_states(TEXT)
+    assert states.shape == (2, len(ids), 16)
+    np.testing.assert_array_equal(states[0], model.params["wte"][np.asarray(ids)])
+    scores = states[-1] @ np.asarray(model.params["wte"]).T
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    assert model.features(TEXT, 1).shape == (6, 16)
+    words = model.surprisal(TEXT)
+    assert len(words) == 6
+    assert model.generate(TEXT, max_new_tokens=5)
+    with pytest.raises(ValueError, match="no attention maps"):
+        model.attention(TEXT)
+
+
+def test_attention_maps_are_refused_before_anything_is_written(
+    pretrained_lstm, tmp_path
+):
+    (tmp_path / "text.txt").write_text(TEXT)
+    config = job(
+        "features",
+        init_from=str(pretrained_lstm),
+        input=str(tmp_path / "text.txt"),
+        output=str(tmp_path / "features.npz"),
+    )
+    features.run(config, "")
+    with np.load(tmp_path / "features.npz") as found:
+        assert {"layer_0", "layer_1"} <= set(found) and "layer_2" not in found
+    (tmp_path / "features.npz").unlink()
+    config = config_lib.load({**config.to_dict(), "attention": True})
+    with pytest.raises(ValueError, match="no attention maps"):
+        features.run(config, "")
+    assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]
+
+
+@pytest.mark.parametrize("target", ["huggingface", "openai"])
+@pytest.mark.parametrize("step", ["newest", "all"])
+def test_no_other_format_has_a_place_for_it(pretrained_lstm, tmp_path, target, step):
+    config = job("convert", target, init_from=str(pretrained_lstm), step=step)
+    with pytest.raises(ValueError, match=r"kind='lstm', for which neither OpenAI's"):
+        convert.run(config, str(tmp_path / "made"))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture(scope="module")
+def finetuned_lstm(finetune_base, pretrained_lstm, made_once):
+    base = {**finetune_base, "init_from": str(pretrained_lstm)}
+    config = finetune_config("sst2", base)
+    return made_once("tuned_lstm", lambda folder: finetune.run(config, str(folder)))
+
+
+def test_it_is_fine_tuned_and_predicts(finetuned_lstm, tmp_path):
+    """With packing, the auxiliary loss and its own checkpoints."""
+    trained = open_run(str(finetuned_lstm))
+    assert (trained.model.kind, trained.model.depth) == ("lstm", 1)
+    result = json.loads((finetuned_lstm / "results.json").read_text())
+    assert result["dev"]["accuracy"] > 60, result
+    (tmp_path / "in.jsonl").write_text('{"sentence": "bcd aaaa hi"}\n')
+    out = tmp_path / "out.jsonl"
+    predict.run(
+        job(
+            "predict",
+            init_from=str(finetuned_lstm),
+            input=str(tmp_path / "in.jsonl"),
+            output=str(out),
+        ),
+        "",
+    )
+    assert len(out.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("transfer_layers", "message"), [("0", ""), ("none", ""), ("2", "has 1 layers")]
+)
+def test_layers_are_transferred_as_far_as_there_are_any(
+    finetune_base, pretrained_lstm, tmp_path, transfer_layers, message
+):
+    base = {**finetune_base, "init_from": str(pretrained_lstm)}
+    config = finetune_config(
+        "sst2", base, transfer_layers=transfer_layers, train__num_epochs=1
+    )
+    if message:
+        with pytest.raises(ValueError, match=message):
+            finetune.run(config, str(tmp_path))
+    else:
+        finetune.run(config, str(tmp_path))
+        assert (tmp_path / "results.json").exists()
+
+
+def test_zero_shot_reads_it(pretrained_lstm, tmp_path):
+    write_task(tmp_path / "tasks", "sst2", test=0)
+    config = job(
+        "zero_shot",
+        init_from=str(pretrained_lstm),
+        tasks=("sst2",),
+        data__source="jsonl",
+        data__dir=str(tmp_path / "tasks"),
+    )
+    zero_shot.run(config, str(tmp_path / "out"))
+    assert "sst2" in (tmp_path / "out" / "results.json").read_text()
+
+
+def test_the_devices_of_a_group_cannot_share_it(tiny_config, tmp_path):
+    config = tiny_config(model__kind="lstm", mesh__tensor_parallelism=2)
+    with pytest.raises(ValueError, match=r"tensor_parallelism=2 splits .* use 1"):
+        pretrain.run(config, str(tmp_path))
+
+
+def test_the_program_says_what_it_trains(corpus_dir, tmp_path):
+    flags = {**tiny_overrides(corpus_dir), "train.num_steps": 3, "model.kind": "lstm"}
+    code, printed = run_program(
+        "--config=configs/pretrain.py:quickstart",
+        f"--workdir={tmp_path / 'run'}",
+        *as_flags(flags),
+    )
+    assert code == 0, printed
+    assert "Model: LSTM layer of 680 units, 16 wide" in printed
