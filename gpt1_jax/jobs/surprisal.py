@@ -26,7 +26,7 @@ from gpt1_jax.inference.surprisal import (
     place_words,
 )
 from gpt1_jax.parallel import devices
-from gpt1_jax.report import figures
+from gpt1_jax.report import figures, text_figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.saved_steps import find_steps
@@ -229,12 +229,12 @@ def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
     if not first.words:
         raise ValueError("No word has a surprisal that could be drawn.")
     if more:
-        figure = figures.surprisal_by_step(
+        figure = text_figures.surprisal_by_step(
             first.words,
             [summary.bits for summary in summaries],
             [summary.step for summary in summaries],
             [summary.mean for summary in summaries],
         )
     else:
-        figure = figures.surprisal_of_words(first.words, first.bits)
+        figure = text_figures.surprisal_of_words(first.words, first.bits)
     figures.save(figure, path)

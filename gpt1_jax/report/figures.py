@@ -1,34 +1,25 @@
-"""Pictures for people; the only file that imports matplotlib.
+"""What all figures share, and the loss of a run.
 
-What is drawn from arrays returns a matplotlib `Figure`, which a notebook shows with
-`%matplotlib inline` and `figure.savefig(path)` saves.
+Whatever is drawn returns a matplotlib `Figure`, which a notebook shows with
+`%matplotlib inline` and `figure.savefig(path)` saves. Text and background have the
+colours of the matplotlib style in use; guides are mid-grey, which shows on any.
 """
 
 import io
-import math
-import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from etils import epath
 
-from gpt1_jax.model.costs import component_sizes
-from gpt1_jax.model.language_model import Params
-from gpt1_jax.report.zero_shot import Curve
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+GUIDE = "0.5"  # the grey of lines and numbers beside what is shown
+NUMBERED_CELLS = 15  # heat maps of at most so many columns have numbers in their cells
+
 _DPI = 120
-_WIDTH = 11.0  # inches; what is wider is shrunk by the notebook
-_LABEL = 40  # characters of a sentence
-_ROW, _NARROWEST = 110, 3  # characters of a row of words, and of its shortest word
-_CHARACTER = 0.093  # inches
-_ASIDE = 0.008  # between points of one step, as a part of the axis
-_LABELLED_STEPS = 8  # so many steps or fewer are the ticks of their axis
-_NUMBERED_CELLS = 15  # heat maps of at most so many columns have numbers in their cells
 
 
 def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
@@ -43,7 +34,7 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
       The path of the picture, `plots/loss.png`.
     """
     records = read_metrics(folder / METRICS_FILE)
-    figure = _figure(7, 4.2)
+    figure = new_figure(7, 4.2)
     axes = figure.subplots()
     for name, label, style in (
         (train, "training", {"color": "tab:blue", "linewidth": 1.0, "alpha": 0.6}),
@@ -74,239 +65,19 @@ def save(figure: "Figure", path: epath.Path) -> epath.Path:
     return path
 
 
-def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Figure":
-    """Draws the likeliest next tokens as bars, the likeliest on top.
+def new_figure(width: float, height: float) -> "Figure":
+    """An empty figure, in inches; without pyplot, which would choose a backend."""
+    from matplotlib.figure import Figure
 
-    Args:
-      predictions: tokens and their probabilities, as `model.next_tokens` gives them.
-      title: such as the text that they follow.
-    """
-    words = [_visible(word) for word, _ in predictions]
-    figure = _figure(7, 0.9 + 0.3 * len(words))
-    axes = figure.subplots()
-    bars = axes.barh(range(len(words)), [share for _, share in predictions])
-    axes.bar_label(bars, fmt="%.3f", padding=3, fontsize=9)
-    axes.set_yticks(range(len(words)), words, parse_math=False)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-    axes.set_xlabel("probability")
-    axes.set_title(textwrap.fill(title, 80), fontsize=10, parse_math=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
+    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
-def attention_maps(
-    probs: np.ndarray, tokens: Sequence[str], titles: Sequence[str] = ()
-) -> "Figure":
-    """Draws attention maps, each a square of the same tokens; grey is the future.
-
-    Args:
-      probs: [M, T, T]: the rows of each map are the tokens that attend, its columns
-        those attended to. `model.attention(text)[layer]` has one map for each head.
-      tokens: T texts, as `model.tokens` gives them.
-      titles: M, one above each map; by default "head 1" to "head M".
-    """
-    from matplotlib import colormaps
-
-    words = [_visible(token) for token in tokens]
-    titles = titles or [f"head {i}" for i in range(1, len(probs) + 1)]
-    side = max(2.0, (0.17 if len(probs) > 1 else 0.3) * len(words))  # inches
-    columns = max(1, min(len(probs), 4, int(_WIDTH // side)))
-    rows = math.ceil(len(probs) / columns)
-    figure = _figure(columns * side + 1.6, rows * (side + 0.3) + 0.9)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
-    colors = colormaps["Blues"].with_extremes(bad="0.94")
-    future = np.triu(np.ones(probs.shape[1:], bool), 1)
-    lowest = grid.flat[max(0, len(probs) - columns) : len(probs)]
-    for axes, title, weights in zip(grid.flat, titles, probs, strict=False):
-        weights = np.ma.masked_where(future, weights)
-        picture = axes.imshow(weights, vmin=0, vmax=1, cmap=colors)
-        axes.set_title(title, fontsize=10)
-        labels: dict[str, Any] = {"fontsize": 8, "parse_math": False}
-        axes.set_xticks(range(len(words)), words, rotation=90, **labels)
-        axes.set_yticks(range(len(words)), words, **labels)
-        axes.tick_params(labelbottom=axes in lowest)
-    for axes in grid.flat[len(probs) :]:
-        axes.axis("off")
-    figure.supxlabel("attended to", fontsize=9)
-    figure.supylabel("attending from", fontsize=9)
-    bar: dict[str, Any] = {"shrink": 0.8 / rows, "anchor": (0, 1)}
-    figure.colorbar(picture, ax=grid, label="probability", **bar)
-    return figure
+def visible(token: str) -> str:
+    """A token as a label, in quotes if nothing would be seen of it."""
+    return token if token.strip() and token.isprintable() else repr(token)
 
 
-def layer_similarity(states: np.ndarray) -> "Figure":
-    """Draws the cosine similarity of a text's states in different layers.
-
-    Args:
-      states: [L + 1, T, D], as `model.hidden_states` gives them. Each cell is the mean
-        over the tokens of the cosine between a token's states in two layers.
-    """
-    units = _units(states)
-    cosines = np.einsum("itd,jtd->ij", units, units) / states.shape[1]
-    names = ["embedding", *(f"layer {i}" for i in range(1, len(states)))]
-    return _cosine_map(cosines, names, names, lowest=-1.0)
-
-
-def sentence_similarity(states: np.ndarray, sentences: Sequence[str]) -> "Figure":
-    """Draws the cosine similarity of sentences.
-
-    Args:
-      states: [M, D], one of each sentence in some layer. All of a model's states share
-        a direction, so colours begin at the lowest of the cosines.
-      sentences: M texts; long ones are cut.
-    """
-    units = _units(states)
-    cosines = units @ units.T
-    numbers = [str(number) for number in range(1, len(sentences) + 1)]
-    names = [
-        f"{textwrap.shorten(sentence, _LABEL, placeholder=' …')}  {number}"
-        for sentence, number in zip(sentences, numbers, strict=True)
-    ]
-    return _cosine_map(cosines, names, numbers, lowest=float(cosines.min()))
-
-
-def surprisal_of_words(words: Sequence[str], bits: Sequence[float]) -> "Figure":
-    """Draws how surprising each word of a text is, as bars above the words.
-
-    Args:
-      words: at least one.
-      bits: -log2 P of each, given those before it.
-    """
-    rows = _wrapped(words)
-    room = max(sum(_room(words[i]) for i in row) for row in rows)
-    figure = _figure(0.9 + _CHARACTER * room, 0.5 + 1.5 * len(rows))
-    grid = figure.subplots(len(rows), 1, squeeze=False, sharey=True)
-    for axes, row in zip(grid.flat, rows, strict=True):
-        widths = np.asarray([_room(words[i]) for i in row])
-        middles = np.cumsum(widths) - widths / 2
-        heights = [bits[i] for i in row]
-        bars = axes.bar(middles, heights, widths - 1, color="tab:blue", alpha=0.8)
-        axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=7, color="0.35")
-        shown = [_visible(words[i]) for i in row]
-        axes.set_xticks(middles, shown, fontsize=9, parse_math=False)
-        axes.tick_params(axis="x", length=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.3)
-        axes.set(axisbelow=True, xlim=(0, room), ylim=(0, 1.15 * max(*bits, 1)))
-    figure.supylabel("surprisal, bits", fontsize=10)
-    return figure
-
-
-def surprisal_by_step(
-    words: Sequence[str],
-    bits: Sequence[Sequence[float]],
-    steps: Sequence[int],
-    means: Sequence[float],
-) -> "Figure":
-    """Draws how surprising words are at several steps of training.
-
-    Args:
-      words: N, drawn as rows.
-      bits: [S][N], -log2 P of each word at each step.
-      steps: S, drawn as columns.
-      means: [S], of a whole text, drawn above.
-    """
-    figure = _figure(max(5.0, 2.6 + 0.42 * len(steps)), 2.6 + 0.2 * len(words))
-    heights = [1.4, 0.2 * len(words)]
-    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=heights)
-    columns = range(len(steps))
-    above.plot(columns, means, marker="o", color="tab:blue")
-    for column, mean in zip(columns, means, strict=True):
-        above.annotate(
-            f"{mean:.2f}",
-            (column, mean),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=7,
-        )
-    above.margins(y=0.35)
-    above.set_ylabel("mean of the text,\nbits", fontsize=9)
-    above.grid(alpha=0.3)
-    picture = axes.imshow(np.transpose(bits), vmin=0, cmap="viridis", aspect="auto")
-    if len(steps) <= _NUMBERED_CELLS:
-        _number_cells(axes, picture, np.transpose(bits), "{:.1f}")
-    shown = [_visible(word) for word in words]
-    axes.set_yticks(range(len(words)), shown, fontsize=8, parse_math=False)
-    axes.set_xticks(columns, [f"{step:,}" for step in steps], rotation=90, fontsize=8)
-    axes.set_xlabel("step of training")
-    figure.colorbar(picture, ax=axes, label="surprisal, bits")
-    return figure
-
-
-def parameters_by_component(params: Params) -> "Figure":
-    """Draws how the parameters of a model are shared out.
-
-    Args:
-      params: a language model's, such as `model.params`, or a fine-tuned model's, such
-        as `model.run.params`.
-    """
-    from matplotlib.ticker import EngFormatter
-
-    sizes = component_sizes(params)
-    total = sum(sizes.values())
-    figure = _figure(7, 0.9 + 0.4 * len(sizes))
-    axes = figure.subplots()
-    bars = axes.barh(range(len(sizes)), list(sizes.values()))
-    shown = [f"{size:,} ({size / total:.1%})" for size in sizes.values()]
-    axes.bar_label(bars, shown, padding=3, fontsize=9)
-    axes.set_yticks(range(len(sizes)), list(sizes))
-    axes.invert_yaxis()
-    axes.margins(x=0.45)
-    axes.set_xlabel("parameters")
-    axes.set_title(f"{total:,} parameters", fontsize=10)
-    axes.xaxis.set_major_formatter(EngFormatter())
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def tokens_per_word(counts: Sequence[int]) -> "Figure":
-    """Draws how many tokens the words of a text take.
-
-    Args:
-      counts: tokens of each word.
-    """
-    numbers, words = np.unique(np.asarray(counts), return_counts=True)
-    figure = _figure(7, 3.6)
-    axes = figure.subplots()
-    bars = axes.bar(numbers, words / len(counts))
-    axes.bar_label(bars, [f"{n / len(counts):.1%}" for n in words], fontsize=8)
-    axes.set_xticks(range(int(numbers.min()), int(numbers.max()) + 1))
-    axes.margins(y=0.12)
-    axes.set(xlabel="tokens of a word", ylabel="share of the words")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    axes.set_title(
-        f"{len(counts):,} words, {np.mean(counts):.2f} tokens each", fontsize=10
-    )
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def _units(states: np.ndarray) -> np.ndarray:
-    return states / np.linalg.norm(states, axis=-1, keepdims=True)
-
-
-def _cosine_map(
-    cosines: np.ndarray, rows: Sequence[str], columns: Sequence[str], lowest: float
-) -> "Figure":
-    """A square heat map of named rows and columns, with numbers unless many."""
-    side = 0.55 * len(rows)
-    beside, below = (0.075 * max(map(len, names)) for names in (rows, columns))
-    figure = _figure(side + beside + 1.6, side + below + 0.6)
-    axes = figure.subplots()
-    colors = "RdBu_r" if lowest == -1 else "Blues"
-    picture = axes.imshow(cosines, vmin=lowest, vmax=1, cmap=colors)
-    rotation = 90 if below > 0.5 else 0
-    axes.set_xticks(range(len(rows)), columns, rotation=rotation, parse_math=False)
-    axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    if len(rows) <= _NUMBERED_CELLS:
-        _number_cells(axes, picture, cosines, "{:.2f}")
-    figure.colorbar(picture, ax=axes, shrink=0.8, label="cosine similarity")
-    return figure
-
-
-def _number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None:
+def number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None:
     """Writes the value of each cell of a heat map into it."""
     for (row, column), value in np.ndenumerate(values):
         red, green, blue, _ = picture.to_rgba(value)
@@ -314,72 +85,3 @@ def _number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> Non
         color = "white" if dark else "black"
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
         axes.text(column, row, form.format(value), color=color, **style)
-
-
-def _wrapped(words: Sequence[str]) -> list[list[int]]:
-    """The numbers of words, in rows as wide as a picture."""
-    rows: list[list[int]] = [[]]
-    taken = 0
-    for number, word in enumerate(words):
-        taken += _room(word)
-        if rows[-1] and taken > _ROW:
-            rows.append([])
-            taken = _room(word)
-        rows[-1].append(number)
-    return rows
-
-
-def _room(word: str) -> int:
-    """Characters that a word takes in a row, with the space behind it."""
-    return max(len(_visible(word)), _NARROWEST) + 1
-
-
-def zero_shot_scores(curves: Sequence[Curve]) -> "Figure":
-    """Draws relative zero-shot scores (Figure 2, right), with standard errors.
-
-    Args:
-      curves: a line of each task over the logarithm of the steps; where there is one
-        step only, a point of each.
-    """
-    steps = curves[0].steps
-    label = "relative score ± standard error\n(0: chance, 1: best published before)"
-    line: dict[str, Any] = {"marker": "o", "markersize": 5, "capsize": 3}
-    if steps[1:]:
-        figure = _figure(8, 4.6)
-        axes = figure.subplots()
-        for number, (title, _, scores, errors) in enumerate(curves):
-            # Side by side, so that error bars do not hide one another.
-            aside = (number - (len(curves) - 1) / 2) * _ASIDE
-            places = [step * (steps[-1] / steps[0]) ** aside for step in steps]
-            axes.errorbar(places, scores, errors, label=title, **line)
-        axes.set(xscale="log", xlabel="updates", ylabel=label)
-        if len(steps) <= _LABELLED_STEPS:
-            axes.set_xticks(steps, [f"{step:,}" for step in steps])
-            axes.set_xticks([], minor=True)
-        axes.axhline(0, color="0.4", linewidth=1)
-        figure.legend(loc="outside right upper")
-    else:
-        figure = _figure(7, 0.45 * len(curves) + 1.4)
-        axes = figure.subplots()
-        for number, curve in enumerate(curves):
-            error: dict[str, Any] = {"xerr": curve.standard_errors}
-            axes.errorbar(curve.scores, [number], color="tab:blue", **error, **line)
-        axes.set_yticks(range(len(curves)), [curve.title for curve in curves])
-        axes.invert_yaxis()
-        axes.axvline(0, color="0.4", linewidth=1)
-        axes.set_xlabel(label)
-        axes.set_title(f"zero-shot, step {steps[0]:,}", fontsize=10)
-    axes.grid(alpha=0.3)
-    return figure
-
-
-def _figure(width: float, height: float) -> "Figure":
-    """An empty figure, in inches; without pyplot, which would choose a backend."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
-
-
-def _visible(token: str) -> str:
-    """A token as a label, in quotes if nothing would be seen of it."""
-    return token if token.strip() and token.isprintable() else repr(token)
