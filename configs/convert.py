@@ -29,7 +29,7 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
         target=preset,  # the format to write
         init_from="",  # the folder to convert
         # Of a run folder: "newest", "best", a saved step, or "all" that are saved, each
-        # in a folder of its own, step-N; "kept": those that checkpoint.keep_at_words
+        # in a folder of its own, step-N; "kept": those that checkpoint.keep_at_..
         # kept, in folders chck_1M, chck_2M, ...
         step="newest",
         # What a run folder says beside the sizes; configs/pretrain.py explains it.

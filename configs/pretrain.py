@@ -4,7 +4,8 @@
 
 Presets:
   paper       the paper's recipe, 100 epochs of the corpus (the default).
-  paper_1m    the same with 1,000,000 updates (the right end of Figure 2's axis).
+  paper_1m    the same with 1,000,000 updates (the right end of Figure 2's axis), and
+              checkpoints kept at 1k, 2k, 5k, 10k, .. of them.
   paper_h200, paper_h100x8, paper_v5e_16, paper_v5e_256
               the paper's recipe in bfloat16, shared as suits one H200, 8 H100, and TPU
               v5e slices of 16 and 256 chips (docs/scaling.md).
@@ -146,6 +147,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # ten, or several with commas. Words are separated by white space.
             keep_at_words="",
             keep_at_tokens="",  # instead of words
+            # Instead of either: after how many updates. "1k:1M:*10,2k:1M:*10,5k:1M:*10"
+            # is 1k, 2k, 5k, 10k, .. up to 1M, as spaced as Figure 2 (right) is.
+            keep_at_steps="",
         ),
         log=config_dict.create(
             every_steps=50,
@@ -165,6 +169,8 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
     if preset == "paper_1m":
         config.train.num_epochs = 0.0
         config.train.num_steps = 1_000_000
+        # 1k, 2k, 5k, 10k, .. 1M: ten checkpoints, 14 GB.
+        config.checkpoint.keep_at_steps = "1k:1M:*10,2k:1M:*10,5k:1M:*10"
     if preset in TOPOLOGIES:
         config.model.dtype = "bfloat16"
         config.mesh.update(TOPOLOGIES[preset])

@@ -20,7 +20,9 @@ def get_config() -> ml_collections.ConfigDict:
         job="surprisal",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        step="newest",  # "best", the number of a saved step, or "all": each in turn
+        # "best", the number of a saved step, "all": each in turn, or "kept": those that
+        # checkpoint.keep_at_.. kept.
+        step="newest",
         text="",  # a text, or
         input="",  # a .txt file, or a table of words: .csv, .tsv or .jsonl
         words_column="",  # of a table: each row has a word, and keeps its columns

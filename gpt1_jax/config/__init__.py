@@ -17,6 +17,7 @@ from gpt1_jax.config.analysis_jobs import (
 )
 from gpt1_jax.config.job import JobConfig, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
+from gpt1_jax.config.keep_at import UNITS as KEEP_AT_UNITS
 from gpt1_jax.config.keep_at import Target
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
 from gpt1_jax.config.model_section import ModelConfig
@@ -57,6 +58,7 @@ __all__ = [
     "DEFAULT_WORDS",
     "DTYPES",
     "JOBS",
+    "KEEP_AT_UNITS",
     "CheckpointConfig",
     "ConvertConfig",
     "CustomTaskConfig",

@@ -1,4 +1,4 @@
-"""Amounts of text after which a pre-training run keeps a checkpoint for good."""
+"""Amounts of training after which a pre-training run keeps a checkpoint for good."""
 
 import dataclasses
 import itertools
@@ -15,12 +15,14 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?[kMB]?"
 _PART = re.compile(rf"({_NUMBER})(?::({_NUMBER}):([+*])({_NUMBER}))?")
 _MOST = 1000  # counts
 
+UNITS = ("words", "tokens", "steps")
+
 
 class Target(NamedTuple):
-    """An amount of training text."""
+    """An amount of training."""
 
     amount: int
-    unit: str  # "words" or "tokens"
+    unit: str  # one of `UNITS`
 
     @property
     def short(self) -> str:
@@ -35,27 +37,37 @@ class Target(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PretrainCheckpointConfig(CheckpointConfig):
-    """Also after how much text a checkpoint is kept for good."""
+    """Also after how much training a checkpoint is kept for good."""
 
     keep_at_words: str = dataclasses.field(metadata=newer(""))
     keep_at_tokens: str = dataclasses.field(metadata=newer(""))
+    keep_at_steps: str = dataclasses.field(metadata=newer(""))
 
     def __post_init__(self):
         super().__post_init__()
+        named = " and ".join(f"{key}={text!r}" for key, _, text in self._keep_at())
         require(
-            not (self.keep_at_words and self.keep_at_tokens),
-            f"config.checkpoint.keep_at_words={self.keep_at_words!r} and "
-            f"config.checkpoint.keep_at_tokens={self.keep_at_tokens!r}: set one of "
-            "them and leave the other empty.",
+            len(self._keep_at()) <= 1,
+            f"{named}: set one of them and leave the others empty.",
         )
         self.targets()
 
     def targets(self) -> tuple[Target, ...]:
-        """The amounts of text, in order."""
-        unit = "tokens" if self.keep_at_tokens else "words"
-        text = self.keep_at_tokens or self.keep_at_words
-        amounts = parse(f"config.checkpoint.keep_at_{unit}", text)
-        return tuple(Target(amount, unit) for amount in amounts)
+        """The amounts of training, in order."""
+        return tuple(
+            Target(amount, unit)
+            for key, unit, text in self._keep_at()
+            for amount in parse(key, text)
+        )
+
+    def _keep_at(self) -> list[tuple[str, str, str]]:
+        """The keys that are set, each with its unit and its text."""
+        texts = {unit: getattr(self, f"keep_at_{unit}") for unit in UNITS}
+        return [
+            (f"config.checkpoint.keep_at_{unit}", unit, text)
+            for unit, text in texts.items()
+            if text
+        ]
 
 
 def parse(key: str, text: str) -> tuple[int, ...]:

@@ -32,7 +32,7 @@ from gpt1_jax.interop.readme import Export, describe
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.kept_steps import kept_steps
+from gpt1_jax.runs.kept_steps import ALL, KEPT, find_kept_steps
 from gpt1_jax.runs.saved_steps import find_step, saved_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, save_params
 from gpt1_jax.tasks.selection import find_task
@@ -131,7 +131,7 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
         _write(config, _of_run(run, config.init_from), target)
         return
     names = _SEVERAL[config.step](folder)
-    newline_as = _BABYLM_TOKENS if config.step == "kept" else ()
+    newline_as = _BABYLM_TOKENS if config.step == KEPT else ()
     with _whole(target) as partial:
         for step, name in names.items():
             source = _of_run(open_run(config.init_from, step), config.init_from)
@@ -148,18 +148,12 @@ def _all_steps(folder: epath.Path) -> dict[int, str]:
 
 def _kept_steps(folder: epath.Path) -> dict[int, str]:
     """The steps kept for good; after words, their folders have BabyLM's names."""
-    kept = kept_steps(folder)
-    if not kept:
-        raise FileNotFoundError(
-            f"{folder} holds no checkpoint that was kept by config.checkpoint."
-            f"keep_at_words or keep_at_tokens; its saved steps are "
-            f"{saved_steps(folder)}."
-        )
-    ends = {"words": "", "tokens": "_tokens"}
+    kept = find_kept_steps(folder)
+    ends = {"words": "", "tokens": "_tokens", "steps": "_steps"}
     return {s: f"chck_{target.short}{ends[target.unit]}" for s, target in kept.items()}
 
 
-_SEVERAL = {"all": _all_steps, "kept": _kept_steps}
+_SEVERAL = {ALL: _all_steps, KEPT: _kept_steps}
 
 
 def _of_run(run: TrainedRun, name: str) -> Source:

@@ -29,7 +29,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, text_figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.saved_steps import find_steps
+from gpt1_jax.runs.kept_steps import find_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks import word_files
 from gpt1_jax.tasks.word_files import GivenWord

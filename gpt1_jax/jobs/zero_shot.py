@@ -18,7 +18,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, zero_shot, zero_shot_figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.saved_steps import find_steps
+from gpt1_jax.runs.kept_steps import find_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.zero_shot import Question, select

@@ -1,4 +1,4 @@
-"""The steps that a pre-training run keeps for good, by how much text it has read."""
+"""The steps that a pre-training run keeps for good, and the steps a job asks for."""
 
 import dataclasses
 import math
@@ -8,11 +8,13 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.config import Target
+from gpt1_jax.config import KEEP_AT_UNITS, Target
 from gpt1_jax.data.shards import Split
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
-from gpt1_jax.runs.saved_steps import read_metadata, saved_steps
+from gpt1_jax.runs.saved_steps import NEWEST, find_step, read_metadata, saved_steps
+
+ALL, KEPT = "all", "kept"  # in a configuration: each saved step, or those for good
 
 _NEAR = 0.05  # the share that the end of a run may lack of what it stands for
 
@@ -34,14 +36,20 @@ class TextRead:
     train: Split
 
     def per_step(self, unit: str) -> Fraction:
-        """Words or tokens that one step reads."""
+        """Words or tokens that one step reads; of "steps", the step itself."""
+        if unit == "steps":
+            return Fraction(1)
         words_per_token = Fraction(max(1, self.train.words), self.train.tokens)
         per_token = words_per_token if unit == "words" else Fraction(1)
         return self.tokens_per_step * per_token
 
     def after(self, step: int) -> dict[str, int]:
         """Tokens and words read after a step."""
-        return {unit: round(step * self.per_step(unit)) for unit in ("tokens", "words")}
+        return {unit: self.amount(step, unit) for unit in ("tokens", "words")}
+
+    def amount(self, step: int, unit: str) -> int:
+        """Tokens or words read after a step, or steps taken."""
+        return round(step * self.per_step(unit))
 
     def nearest_step(self, target: Target) -> int:
         """The step, 1 at least, after which the text read is nearest to a target."""
@@ -75,11 +83,11 @@ class KeptSteps:
 def place(targets: Sequence[Target], text: TextRead, num_steps: int) -> KeptSteps:
     """Finds the step of each target.
 
-    The end of the run stands for the first target beyond it, if at most 5% are missing:
-    ten epochs of "10 million words" are seldom 100 million to the word.
+    The end of the run stands for the first target beyond it, if at most 5% of the text
+    are missing: ten epochs of "10 million words" are seldom 100 million to the word.
 
     Args:
-      targets: amounts of text, in order.
+      targets: amounts of training, in order.
       text: how much of it each step reads.
       num_steps: updates in the whole run.
 
@@ -101,8 +109,8 @@ def place(targets: Sequence[Target], text: TextRead, num_steps: int) -> KeptStep
             )
         else:
             kept[step] = target
-    if beyond and num_steps not in kept:
-        end = text.after(num_steps)[beyond[0].unit]
+    if beyond and num_steps not in kept and beyond[0].unit != "steps":
+        end = text.amount(num_steps, beyond[0].unit)
         if end >= (1 - _NEAR) * beyond[0].amount:
             kept[num_steps] = beyond.pop(0)
     return KeptSteps(text, kept, tuple(beyond), num_steps)
@@ -123,8 +131,10 @@ def announce(
       OSError: if the disk lacks room for all that are still to come.
     """
     if kept.beyond:
-        end = kept.text.after(kept.num_steps)[kept.beyond[0].unit]
-        say(f"Not kept: {_shown(kept.beyond)}; the whole run reads {end:,}.")
+        unit = kept.beyond[0].unit
+        end = kept.text.amount(kept.num_steps, unit)
+        has = "has" if unit == "steps" else "reads"
+        say(f"Not kept: {_shown(kept.beyond)}; the whole run {has} {end:,}.")
     saved = kept_steps(folder)
     passed = [t for s, t in kept.targets.items() if s <= first_step and s not in saved]
     if passed:
@@ -147,17 +157,19 @@ def kept_at(metadata: Mapping[str, Any]) -> Target | None:
     """The target for which a saved step is kept for good; None if it is not.
 
     Raises:
-      ValueError: if it is no amount of words or tokens.
+      ValueError: if it is no amount of words, tokens or steps.
     """
     match metadata.get("kept_at"):
         case None:
             return None
-        case {"amount": int(amount), "unit": "words" | "tokens" as unit} if amount > 0:
+        case {"amount": int(amount), "unit": unit} if (
+            amount > 0 and unit in KEEP_AT_UNITS
+        ):
             return Target(amount, unit)
         case other:
             raise ValueError(
-                f"A checkpoint says kept_at={other!r:.80}, which is no amount of words "
-                "or tokens; it was not written by this program."
+                f"A checkpoint says kept_at={other!r:.80}, which is no amount of "
+                "words, tokens or steps; it was not written by this program."
             )
 
 
@@ -171,3 +183,38 @@ def kept_steps(folder: epath.Path) -> dict[int, Target]:
         step: kept_at(read_metadata(folder, step)) for step in saved_steps(folder)
     }
     return {step: target for step, target in targets.items() if target}
+
+
+def find_kept_steps(folder: epath.Path) -> dict[int, Target]:
+    """As `kept_steps`, where there must be one.
+
+    Raises:
+      FileNotFoundError: if no step is kept for good.
+    """
+    kept = kept_steps(folder)
+    if not kept:
+        raise FileNotFoundError(
+            f"{folder} holds no checkpoint that was kept by config.checkpoint."
+            f"keep_at_words, keep_at_tokens or keep_at_steps; its saved steps are "
+            f"{saved_steps(folder)}."
+        )
+    return kept
+
+
+def find_steps(folder: epath.Path, step: str) -> list[int]:
+    """The steps that are meant, as `read_params` takes them.
+
+    Args:
+      folder: the run folder; `open_run` refuses one without any saved step.
+      step: "all" for each saved step, "kept" for those kept for good, or what
+        `find_step` takes.
+
+    Raises:
+      FileNotFoundError: if no step is kept for good.
+    """
+    if step not in (ALL, KEPT):
+        return [find_step(step)]
+    steps = saved_steps(folder)
+    if step == KEPT and steps:
+        return list(find_kept_steps(folder))
+    return steps or [NEWEST]

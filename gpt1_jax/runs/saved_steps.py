@@ -8,7 +8,6 @@ from etils import epath
 from gpt1_jax.config import read_json
 
 NEWEST, BEST = -1, -2  # in place of a step
-ALL = "all"  # in a configuration: each saved step
 
 
 class Best(NamedTuple):
@@ -62,15 +61,3 @@ def find_step(step: int | str) -> int:
             "example --config.step=1200."
         )
     return named[str(step)]
-
-
-def find_steps(folder: epath.Path, step: str) -> list[int]:
-    """The steps that are meant, as `read_params` takes them; "all" is each kept one.
-
-    Args:
-      folder: the run folder; `open_run` refuses one without any saved step.
-      step: "all", or what `find_step` takes.
-    """
-    if step != ALL:
-        return [find_step(step)]
-    return saved_steps(folder) or [NEWEST]

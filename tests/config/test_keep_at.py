@@ -67,6 +67,11 @@ def test_too_many_are_refused_at_once(text):
             {"keep_at_words": "1M", "keep_at_tokens": "2M"},
             r"keep_at_words='1M' and config.checkpoint.keep_at_tokens='2M': set one",
         ),
+        (
+            {"keep_at_tokens": "1M", "keep_at_steps": "2k"},
+            r"keep_at_tokens='1M' and config.checkpoint.keep_at_steps='2k': set one",
+        ),
+        ({"keep_at_steps": "1M:"}, r"config.checkpoint.keep_at_steps='1M:': '1M:'"),
     ],
 )
 def test_a_configuration_is_checked_when_it_is_loaded(overrides, message):
@@ -79,9 +84,18 @@ def test_a_configuration_is_checked_when_it_is_loaded(overrides, message):
 def test_targets_have_the_unit_that_is_set():
     config = load_config("paper")
     assert config_lib.load(config.to_dict()).checkpoint.targets() == ()
-    config.checkpoint.keep_at_tokens = "2k"
-    targets = config_lib.load(config.to_dict()).checkpoint.targets()
-    assert targets == (Target(2000, "tokens"),)
+    for unit in ("words", "tokens", "steps"):
+        config.checkpoint[f"keep_at_{unit}"] = "2k"
+        targets = config_lib.load(config.to_dict()).checkpoint.targets()
+        assert targets == (Target(2000, unit),)
+        config.checkpoint[f"keep_at_{unit}"] = ""
+
+
+def test_a_million_updates_are_kept_as_figure_2_spaces_them():
+    config = config_lib.load(load_config("paper_1m").to_dict())
+    *most, end = config.checkpoint.targets()
+    spaced = [Target(m * 10**k, "steps") for k in (3, 4, 5) for m in (1, 2, 5)]
+    assert most == spaced and end == Target(config.train.num_steps, "steps")
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,19 @@ def test_kept_steps_are_exported_under_the_names_of_the_challenge(kept, tmp_path
         np.testing.assert_array_equal(held(tmp_path / "out" / name), expected)
 
 
+def test_the_name_of_a_kept_step_tells_its_unit(kept, tmp_path):
+    folder = epath.Path(shutil.copytree(kept, tmp_path / "run"))
+    for step, unit in ((8, "tokens"), (12, "steps")):
+        metadata = read_metadata(folder, step)
+        metadata["kept_at"] = {"amount": 2000, "unit": unit}
+        checkpoint = folder / f"checkpoints/{step}"
+        write_json(checkpoint / "metadata" / "metadata", metadata)
+        write_manifest(checkpoint, leave_out={"measured.json"})
+    run("huggingface", folder, tmp_path / "out", step="kept")
+    names = {path.name for path in (tmp_path / "out").iterdir()}
+    assert names == {"chck_2k_tokens", "chck_2k_steps"}
+
+
 def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
     """As the challenge does: `AutoModelForCausalLM`, offsets, a token for padding."""
     torch = pytest.importorskip("torch")
@@ -176,7 +189,7 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ("kept", r"no checkpoint that was kept by .*keep_at_words .* \[8, 12\]"),
+        ("kept", r"no checkpoint that was kept by .*keep_at_words, .* \[8, 12\]"),
         ("last", r"step='last' must be newest, best"),
         ("-1", r"step='-1' must be"),
         ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),

@@ -9,7 +9,8 @@ from gpt1_jax.config import Target
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.shards import Split
 from gpt1_jax.runs import kept_steps
-from gpt1_jax.runs.kept_steps import TextRead, kept_at, place
+from gpt1_jax.runs.kept_steps import TextRead, find_steps, kept_at, place
+from gpt1_jax.runs.saved_steps import BEST, NEWEST
 
 # 200 tokens a step, and three words in four tokens: 150 words a step.
 TEXT = TextRead(200, Split(1, tokens=4000, words=3000, bytes=20_000, shards=(4000,)))
@@ -17,6 +18,10 @@ TEXT = TextRead(200, Split(1, tokens=4000, words=3000, bytes=20_000, shards=(400
 
 def words(*amounts):
     return tuple(Target(amount, "words") for amount in amounts)
+
+
+def steps(*amounts):
+    return tuple(Target(amount, "steps") for amount in amounts)
 
 
 def tokens(*amounts):
@@ -41,6 +46,7 @@ def save(folder, metadata):
         (Target(1575, "words"), 11),  # half way: the later
         (Target(1500, "tokens"), 8),  # 7.5
         (Target(2000, "tokens"), 10),
+        (Target(7, "steps"), 7),
     ],
 )
 def test_a_target_has_the_step_that_is_nearest(target, step):
@@ -73,6 +79,12 @@ def test_the_end_stands_for_a_target_that_it_nearly_reaches():
     assert taken.beyond == words(3100)
 
 
+def test_the_end_stands_for_no_other_number_of_steps():
+    kept = place(steps(5, 20, 21), TEXT, num_steps=20)
+    assert kept.targets == dict(zip((5, 20), steps(5, 20), strict=True))
+    assert place(steps(21), TEXT, num_steps=20).targets == {}
+
+
 def test_two_targets_on_one_step_are_refused():
     with pytest.raises(ValueError) as error:
         place(words(300, 1440, 1500), TEXT, num_steps=20)
@@ -101,6 +113,30 @@ def test_the_kept_steps_of_a_folder_are_those_that_say_so(tmp_path):
     save(tmp_path, {**steps, 1: {}})  # of an older version
     found = kept_steps.kept_steps(epath.Path(tmp_path))
     assert found == dict(zip((2, 10), tokens(400, 2000), strict=True))
+
+
+@pytest.mark.parametrize("make", [words, tokens, steps])
+def test_what_is_saved_of_a_target_is_read_back(make):
+    (target,) = make(4)
+    assert kept_at({"kept_at": target._asdict()}) == target
+
+
+def test_all_steps_or_those_kept_may_be_meant(tmp_path):
+    folder = epath.Path(tmp_path)
+    assert find_steps(folder, "all") == find_steps(folder, "kept") == [NEWEST]
+    kept = place(steps(4, 10), TEXT, 20)
+    save(tmp_path, {step: kept.metadata(step) for step in (10, 4, 9)})
+    assert find_steps(folder, "all") == [4, 9, 10]
+    assert find_steps(folder, "kept") == [4, 10]
+    assert find_steps(folder, "best") == [BEST] and find_steps(folder, "10") == [10]
+
+
+def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
+    save(tmp_path, {3: {}, 12: {}})
+    with pytest.raises(FileNotFoundError) as error:
+        find_steps(epath.Path(tmp_path), "kept")
+    assert str(error.value).startswith(f"{tmp_path} holds no checkpoint that was kept")
+    assert "keep_at_steps; its saved steps are [3, 12]" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -139,6 +175,9 @@ def test_a_run_says_what_it_will_keep(tmp_path, capsys):
     ]
     kept_steps.announce(place((), TEXT, 20), folder, 0, 10**6)
     assert capsys.readouterr().out == ""
+    kept_steps.announce(place(steps(21), TEXT, 20), folder, 0, 10**6)
+    said = "Not kept: 21 steps; the whole run has 20.\n"
+    assert capsys.readouterr().out == said
 
 
 def test_a_disk_without_room_for_all_is_refused_before(tmp_path, monkeypatch):

@@ -8,7 +8,6 @@ from gpt1_jax.runs.saved_steps import (
     NEWEST,
     best_first,
     find_step,
-    find_steps,
     read_metadata,
     saved_steps,
 )
@@ -34,15 +33,6 @@ def test_the_saved_steps_are_in_order(tmp_path):
     for name in ("10", "9", "100", "12.orbax-checkpoint-tmp-3"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
     assert saved_steps(epath.Path(tmp_path)) == [9, 10, 100]
-
-
-def test_all_saved_steps_may_be_meant(tmp_path):
-    folder = epath.Path(tmp_path)
-    assert find_steps(folder, "all") == [NEWEST]
-    for name in ("10", "9"):
-        (tmp_path / "checkpoints" / name).mkdir(parents=True)
-    assert find_steps(folder, "all") == [9, 10]
-    assert find_steps(folder, "best") == [BEST] and find_steps(folder, "10") == [10]
 
 
 def test_the_best_come_first_and_of_equals_the_earliest():
