@@ -1,7 +1,8 @@
 """Tasks answered without training on them (sec. 5; Figure 2, right).
 
     python -m gpt1_jax.main --config=configs/zero_shot.py \
-        --config.init_from=runs/pretrain/quickstart [--config.step=all]
+        --config.init_from=runs/pretrain/quickstart [--config.step=all] \
+        [--config.baseline_init_from=runs/pretrain/lstm]
 
 TASKS, after a colon, is one of the tasks below, several of them joined by "+", or
 `all`; NAME:SPLIT takes another split of a task, as in zero_shot.py:sst2+copa:train
@@ -20,7 +21,11 @@ def get_config(tasks: str = "all") -> ml_collections.ConfigDict:
         preset=tasks,  # names the default folder: runs/zero_shot/TASKS
         tasks=tuple(tasks.split("+")),
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        step="newest",  # "best", the number of a saved step, or "all" that are kept
+        # Another run, drawn dashed, as the paper draws its LSTM; empty: none.
+        baseline_init_from="",
+        # Of both: "newest", "best", the number of a saved step, "all" that are saved,
+        # or "kept": those that checkpoint.keep_at_steps (or _words, _tokens) kept.
+        step="newest",
         seed=0,  # of the resamples that give standard errors
         data=config_dict.create(
             # "tfds"; "jsonl": DIR/TASK/SPLIT.jsonl; "official": the files as their

@@ -3,7 +3,7 @@
 import dataclasses
 
 from gpt1_jax.config.job import JobConfig, check_seed
-from gpt1_jax.config.sections import DTYPES, one_of, require
+from gpt1_jax.config.sections import DTYPES, newer, one_of, require
 from gpt1_jax.config.task_sections import ZeroShotDataConfig
 
 
@@ -179,6 +179,7 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
 class ZeroShotConfig(AnalysisConfig):
     """The configuration for tasks that the model was not trained on."""
 
+    baseline_init_from: str = dataclasses.field(metadata=newer(""))
     tasks: tuple[str, ...]
     seed: int
     data: ZeroShotDataConfig
@@ -186,6 +187,11 @@ class ZeroShotConfig(AnalysisConfig):
 
     def __post_init__(self):
         super().__post_init__()
+        require(
+            self.baseline_init_from != self.init_from,
+            f"config.baseline_init_from={self.baseline_init_from!r} is the run of "
+            "config.init_from too; name another one, or none.",
+        )
         require(bool(self.tasks), "config.tasks is empty; name one or more.")
         check_seed("seed", self.seed)
         require(

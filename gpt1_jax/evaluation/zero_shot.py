@@ -1,7 +1,6 @@
 """Scores of tasks that a model was not trained on (sec. 5; Figure 2, right)."""
 
-import itertools
-from collections.abc import Sequence
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +41,7 @@ class Prepared(NamedTuple):
     way: ZeroShot
     asked: Asked
     threshold_on: Asked | None  # where to choose the threshold, if there is one
+    fingerprint: str  # tells these examples, read by this tokenizer, from any others
 
 
 class Outcome(NamedTuple):
@@ -72,46 +72,46 @@ def prepare(
         return Asked(split, examples, encoded)
 
     threshold_on = ask((way.threshold_split,)) if way.threshold_split else None
-    return Prepared(way, ask(question.splits), threshold_on)
+    asked = ask(question.splits)
+    return Prepared(way, asked, threshold_on, _fingerprint(asked, threshold_on))
 
 
-def evaluate(
-    tasks: Sequence[Prepared], score: Scorer, params: Params, seed: int
-) -> list[Outcome]:
-    """Answers the examples of tasks and scores the answers.
+def _fingerprint(*parts: Asked | None) -> str:
+    """The SHA-256, in hexadecimal, of labels and of the answers' token ids."""
+    digest = hashlib.sha256()
+    for part in parts:
+        if part is not None:
+            digest.update(f"{part.split} {part.labels.tolist()}".encode())
+            for context, continuation in part.encoded.answers:
+                ids = [len(context), *context, len(continuation), *continuation]
+                digest.update(np.asarray(ids, np.int32).tobytes())
+    return digest.hexdigest()
 
-    All are read in one go, so that tasks share what is compiled.
+
+def evaluate(task: Prepared, score: Scorer, params: Params, seed: int) -> Outcome:
+    """Answers the examples of a task and scores the answers.
 
     Args:
-      tasks: one or more.
+      task: the task and its examples.
       score: the model.
       params: its parameters.
       seed: of the resamples from which standard errors are estimated.
 
     Returns:
-      An outcome for each task. Its scores are what `gpt1_jax.tasks.metrics.evaluate`
-      returns, with "standard_error" of the task's first metric, "split" and "num_cut",
-      the examples that were cut. With a threshold there are "threshold", in nats, "auc"
-      and "auc_standard_error" too.
+      Predictions and scores. Scores are what `gpt1_jax.tasks.metrics.evaluate` returns,
+      with "standard_error" of the task's first metric, "split" and "num_cut", the
+      examples that were cut. With a threshold there are "threshold", in nats, "auc" and
+      "auc_standard_error" too.
     """
-    asked = [each for task in tasks for each in (task.threshold_on, task.asked) if each]
-    pairs = [Pair(*answer) for each in asked for answer in each.encoded.answers]
-    log_probs = iter([each.log_probs for each in score(params, pairs)])
-
-    def values(task: Prepared, part: Asked) -> np.ndarray:
-        count = len(part.encoded.answers)
-        some = list(itertools.islice(log_probs, count))
-        return part.encoded.compare(some, mean=task.way.mean)
-
-    return [
-        _outcome(
-            task,
-            values(task, task.threshold_on) if task.threshold_on else None,
-            values(task, task.asked),
-            seed,
-        )
-        for task in tasks
-    ]
+    parts = [part for part in (task.threshold_on, task.asked) if part]
+    pairs = [Pair(*answer) for part in parts for answer in part.encoded.answers]
+    log_probs = [each.log_probs for each in score(params, pairs)]
+    count = len(pairs) - len(task.asked.encoded.answers)
+    values = task.asked.encoded.compare(log_probs[count:], mean=task.way.mean)
+    if task.threshold_on is None:
+        return _outcome(task, None, values, seed)
+    train = task.threshold_on.encoded.compare(log_probs[:count], mean=task.way.mean)
+    return _outcome(task, train, values, seed)
 
 
 def _outcome(

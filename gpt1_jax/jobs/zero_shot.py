@@ -1,69 +1,143 @@
-"""The zero-shot job: what a language model knows of tasks it was not trained on."""
+"""The zero-shot job: what language models know of tasks they were not trained on."""
 
 import dataclasses
 import importlib.metadata
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import tqdm
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import FinetuneConfig, ZeroShotConfig, compilation_cache
+from gpt1_jax.config import FinetuneConfig, ZeroShotConfig, compilation_cache, read_json
 from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.data.progress import without_bars
 from gpt1_jax.evaluation.submission import write_predictions
-from gpt1_jax.evaluation.zero_shot import Outcome, Prepared, evaluate, prepare
+from gpt1_jax.evaluation.zero_shot import Prepared, evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, zero_shot, zero_shot_figures
 from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs import lock, manifest
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.kept_steps import find_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.zero_shot import Question, select
+from gpt1_jax.training import signals
+from gpt1_jax.training.signals import Stopped, StopSignal
 
 _VERSIONS = ("jax", "numpy", "scikit-learn", "scipy")
 
 
+class Source(NamedTuple):
+    """A run that is asked, and the tasks as its tokenizer reads them."""
+
+    name: str  # of its folders: "run" or "baseline"
+    init_from: str
+    run: TrainedRun  # at the first of the steps
+    steps: list[int]
+    tasks: list[Prepared]
+
+
+class Piece(NamedTuple):
+    """What is scored at a time: one task at one step of one run."""
+
+    source: Source
+    step: int
+    task: Prepared
+
+    @property
+    def name(self) -> str:
+        """The path of its files, below a folder and without suffix."""
+        return f"{self.source.name}/{self.step}/{self.task.way.task.name}"
+
+    def origin(self) -> dict[str, str]:
+        """What its scores are of: the fingerprints of parameters and examples."""
+        checkpoint = self.source.run.folder / "checkpoints" / str(self.step)
+        return {
+            "checkpoint": manifest.fingerprint(checkpoint),
+            "examples": self.task.fingerprint,
+        }
+
+
 def run(config: ZeroShotConfig, workdir: str) -> None:
-    """Scores one checkpoint of a run, or all kept ones, on tasks it was not trained on.
+    """Scores steps of a run, and of a baseline, on tasks they were not trained on.
+
+    What is scored is kept, piece by piece; the same command goes on from there.
 
     Args:
-      config: the run, its steps and the tasks.
-      workdir: the folder to make: results.json, a table, predictions and a plot.
+      config: the runs, their steps and the tasks.
+      workdir: the folder to make: results.json, a table, scores, predictions, a plot.
 
     Raises:
-      FileExistsError: if the folder is not empty.
-      FileNotFoundError, ValueError: if there is no such run, step, task or data, or a
-        text does not fit into the model's context.
+      FileExistsError: if the folder holds something else.
+      FileNotFoundError, ValueError: if there is no such run, step, task or data, a
+        text does not fit into the model's context, or the folder holds scores of
+        another configuration, of other checkpoints or of other examples.
+      Stopped: after a signal, once the scores at hand are saved.
     """
     questions = select(config.tasks)
     folder = run_folder.locate(workdir)
-    run_folder.refuse_used(folder)
-    steps = find_steps(run_folder.locate(config.init_from), config.step)
-    source = open_run(config.init_from, steps[0])
+    if (folder / run_folder.CONFIG_FILE).exists():
+        config = run_folder.begin(folder, config)
+    else:
+        run_folder.refuse_used(folder)
+    sources = _sources(config, questions)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
-    if isinstance(source.config, FinetuneConfig):
-        say(f"{source.folder} is fine-tuned; its language model answers, not its head.")
-    tasks = _prepare_all(config, questions, source)
-    model = dataclasses.replace(source.model, dtype=config.dtype or source.model.dtype)
-    score = Scorer(model, source.tokenizer.vocab_size, config.batch_tokens)
-    outcomes: dict[int, list[Outcome]] = {}
-    checkpoints = []
-    for step in steps:
-        trained = source if step == steps[0] else open_run(config.init_from, step)
-        params = jax.tree.map(jnp.asarray, trained.language_model)
-        outcomes[trained.step] = evaluate(tasks, score, params, config.seed)
-        found: dict[str, Any] = {}
-        for task, (_, scores) in zip(tasks, outcomes[trained.step], strict=True):
-            name = task.way.task.name
-            found[name] = {**scores, **zero_shot.against(name, scores)}
-            say(f"step {trained.step:>7,}  {zero_shot.describe(name, found[name])}")
-        checkpoints.append({"step": trained.step, "tasks": found})
-    # Only now, so that a run that is stopped leaves no folder to refuse the next.
-    _write_predictions(folder / "predictions", tasks, outcomes)
-    _write(folder, config, checkpoints)
+    pieces = [
+        Piece(source, step, task)
+        for source in sources
+        for step in source.steps
+        for task in source.tasks
+    ]
+    missing = [piece for piece in pieces if not _is_scored(folder, piece)]
+    with lock.owned(folder):
+        config = run_folder.begin(folder, config)
+        write_json(folder / run_folder.CONFIG_FILE, config.to_dict())
+        with signals.catch() as stop, stop.deferred():
+            _score(config, folder, missing, len(pieces), stop)
+        _write(folder, config, [_collect(folder, source) for source in sources])
+
+
+# --- what is asked --------------------------------------------------------------
+
+
+def _sources(config: ZeroShotConfig, questions: list[Question]) -> list[Source]:
+    """The run and, if there is one, the baseline; opened before anything is read."""
+    named = {"run": config.init_from, "baseline": config.baseline_init_from}
+    opened = {}
+    for name, init_from in named.items():
+        if init_from:
+            first, *others = find_steps(run_folder.locate(init_from), config.step)
+            trained = open_run(init_from, first)
+            if isinstance(trained.config, FinetuneConfig):
+                say(
+                    f"{trained.folder} is fine-tuned; its language model answers, not "
+                    "its head."
+                )
+            opened[name] = trained, [trained.step, *others]
+    sources: list[Source] = []
+    for name, (trained, steps) in opened.items():
+        if sources and _read_alike(sources[0].run, trained):
+            tasks = sources[0].tasks
+        else:
+            tasks = _prepare_all(config, questions, trained)
+            # Whatever is missing is missing for the baseline too, and said once.
+            at_hand = [task.way for task in tasks]
+            questions = [each for each in questions if each.way in at_hand]
+        sources.append(Source(name, named[name], trained, steps, tasks))
+    return sources
+
+
+def _read_alike(one: TrainedRun, other: TrainedRun) -> bool:
+    """Whether texts become the same tokens for two runs."""
+    return (
+        one.tokenizer.fingerprint == other.tokenizer.fingerprint
+        and one.model.max_seq_len == other.model.max_seq_len
+    )
 
 
 def _prepare_all(
@@ -96,23 +170,122 @@ def _prepare_all(
     return prepared
 
 
-def _write_predictions(
-    folder: epath.Path, tasks: list[Prepared], outcomes: dict[int, list[Outcome]]
+# --- piece by piece -------------------------------------------------------------
+
+
+def _scores_file(folder: epath.Path, piece: Piece) -> epath.Path:
+    return folder / run_folder.SCORES_FOLDER / f"{piece.name}.json"
+
+
+def _is_scored(folder: epath.Path, piece: Piece) -> bool:
+    """Whether the scores of a piece are at hand.
+
+    Raises:
+      ValueError: if they are of another checkpoint or of other examples.
+    """
+    path = _scores_file(folder, piece)
+    if not path.exists():
+        return False
+    saved = read_json(path)
+    for key, fingerprint in piece.origin().items():
+        if saved.get(key) != fingerprint:
+            what = {"checkpoint": "checkpoint", "examples": "set of examples"}[key]
+            raise ValueError(
+                f"{path} holds scores of another {what} than the one there now; delete "
+                "it to have that scored, or name another --workdir."
+            )
+    return True
+
+
+def _score(
+    config: ZeroShotConfig,
+    folder: epath.Path,
+    missing: list[Piece],
+    num_pieces: int,
+    stop: StopSignal,
 ) -> None:
-    """Writes the answers of each step to each task."""
-    for step, by_task in outcomes.items():
-        for (way, asked, _), outcome in zip(tasks, by_task, strict=True):
-            path = folder / str(step) / f"{way.task.name}.jsonl"
-            write_predictions(path, way.task, asked.examples, outcome.predictions)
+    """Scores what is missing; each piece is saved before the next begins."""
+    done = num_pieces - len(missing)
+    if done:
+        say(f"{done} of {num_pieces} scores are at hand, in {folder}.")
+    with tqdm.tqdm(
+        total=num_pieces,
+        initial=done,
+        unit="score",
+        desc="zero-shot",
+        disable=without_bars(),
+    ) as bar:
+        for piece, score, params in _with_models(config, missing):
+            if stop.received():
+                raise Stopped(
+                    f"stopped by a signal; {done} of {num_pieces} scores are saved."
+                )
+            task, examples = piece.task.way.task, piece.task.asked.examples
+            predictions, scores = evaluate(piece.task, score, params, config.seed)
+            path = folder / "predictions" / f"{piece.name}.jsonl"
+            write_predictions(path, task, examples, predictions)
+            # Last: where there are scores, nothing else of the piece is missing.
+            path = _scores_file(folder, piece)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, {**piece.origin(), "scores": scores})
+            of = f"{piece.source.name:<8}  " if config.baseline_init_from else ""
+            line = zero_shot.describe(task.name, scores)
+            say(f"{of}step {piece.step:>7,}  {line}")
+            done += 1
+            bar.update()
+
+
+def _with_models(
+    config: ZeroShotConfig, pieces: list[Piece]
+) -> Iterator[tuple[Piece, Scorer, Any]]:
+    """Pieces with the model and parameters to score them, opened once for each step."""
+    opened = None
+    for piece in pieces:
+        source = piece.source
+        if opened != (source.name, piece.step):
+            opened = source.name, piece.step
+            trained = source.run
+            if piece.step != trained.step:
+                trained = open_run(source.init_from, piece.step)
+            dtype = config.dtype or trained.model.dtype
+            model = dataclasses.replace(trained.model, dtype=dtype)
+            score = Scorer(model, trained.tokenizer.vocab_size, config.batch_tokens)
+            params = jax.tree.map(jnp.asarray, trained.language_model)
+        yield piece, score, params
+
+
+# --- what is written of all -----------------------------------------------------
+
+
+def _collect(folder: epath.Path, source: Source) -> dict[str, Any]:
+    """All scores of a run, as results.json has them."""
+    checkpoints = []
+    for step in source.steps:
+        tasks = {}
+        for task in source.tasks:
+            name, piece = task.way.task.name, Piece(source, step, task)
+            scores = read_json(_scores_file(folder, piece))["scores"]
+            tasks[name] = {**scores, **zero_shot.against(name, scores)}
+        checkpoints.append({"step": step, "tasks": tasks})
+    return {
+        "init_from": source.init_from,
+        "kind": find_kind(source.run.config.model),
+        "checkpoints": checkpoints,
+    }
+
+
+def find_kind(model: Mapping[str, Any]) -> str:
+    """What kind of model a run's configuration describes."""
+    return model.get("kind", "transformer")  # there was no other before the key
 
 
 def _write(
-    folder: epath.Path, config: ZeroShotConfig, checkpoints: list[dict[str, Any]]
+    folder: epath.Path, config: ZeroShotConfig, runs: list[dict[str, Any]]
 ) -> None:
     """Writes the table, the plot and, last, all that is known of the scores."""
-    table = zero_shot.results_table(checkpoints)
+    table = zero_shot.results_table(runs)
     write_whole(folder / "results.md", table)
-    figure = zero_shot_figures.relative_scores(zero_shot.curves(checkpoints))
+    figure = zero_shot_figures.relative_scores(zero_shot.curves(runs))
     plot = figures.save(figure, folder / "plots" / "zero_shot.png")
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     write_json(
@@ -120,7 +293,7 @@ def _write(
         {
             "config": config.to_dict(),
             "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
-            "checkpoints": checkpoints,
+            "runs": runs,
         },
     )
     say(table)

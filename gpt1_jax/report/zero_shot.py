@@ -1,11 +1,13 @@
 """Zero-shot scores beside chance and the best published before, as table and curves.
 
-`Checkpoints` are what the job writes: `[{"step": .., "tasks": {task: scores}}, ..]`,
-where scores are what `gpt1_jax.evaluation.zero_shot.evaluate` returns, with what
-`against` adds. All are fractions; the table multiplies by 100.
+`Runs` are what the job writes, first the run itself, then the baseline if there is one:
+`[{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks": ..}, ..]}, ..]`.
+Tasks are `{task: scores}`; scores are what `gpt1_jax.evaluation.zero_shot.evaluate`
+returns, with what `against` adds. All are fractions; the table multiplies by 100.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
@@ -14,7 +16,9 @@ from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 Scores = Mapping[str, Any]
 Checkpoints = Sequence[Mapping[str, Any]]
+Runs = Sequence[Mapping[str, Any]]
 
+_KINDS = {"transformer": "Transformer", "lstm": "LSTM"}
 _NOTE = (
     "All values are x 100. A score stands with its standard error: binomial for an "
     "accuracy, bootstrapped for others, and without the uncertainty of a threshold "
@@ -27,7 +31,9 @@ _NOTE = (
 class Curve(NamedTuple):
     """A line of Figure 2 (right); fractions, 0 at chance and 1 at the best before."""
 
-    title: str
+    title: str  # of the task
+    run: str  # such as "Transformer"
+    is_baseline: bool
     steps: list[int]
     scores: list[float]
     standard_errors: list[float]
@@ -55,38 +61,62 @@ def metric_of(task: str) -> str:
 
 def describe(task: str, scores: Scores) -> str:
     """A line on one score."""
-    metric = metric_of(task)
+    metric, chance = metric_of(task), against(task, scores)["chance"]
     value = _with_error(scores[metric], scores["standard_error"])
     return (
         f"{ZERO_SHOT[task].task.title:<11} {metric} {value}, chance "
-        f"{100 * scores['chance']:.0f} ({scores['n']:,} of {scores['split']})"
+        f"{100 * chance:.0f} ({scores['n']:,} of {scores['split']})"
     )
 
 
-def curves(checkpoints: Checkpoints) -> list[Curve]:
-    """The relative scores of each task over the steps."""
-    steps = [checkpoint["step"] for checkpoint in checkpoints]
+def curves(runs: Runs) -> list[Curve]:
+    """The relative scores of each task over the steps of each run."""
     found = []
-    for task in checkpoints[0]["tasks"]:
-        scores = [checkpoint["tasks"][task] for checkpoint in checkpoints]
-        found.append(
-            Curve(
-                ZERO_SHOT[task].task.title,
-                steps,
-                [each["relative"] for each in scores],
-                [each["relative_standard_error"] for each in scores],
+    for number, (run, name) in enumerate(zip(runs, _names(runs), strict=True)):
+        checkpoints = run["checkpoints"]
+        for task in checkpoints[0]["tasks"]:
+            scores = [checkpoint["tasks"][task] for checkpoint in checkpoints]
+            found.append(
+                Curve(
+                    ZERO_SHOT[task].task.title,
+                    name,
+                    number > 0,
+                    [checkpoint["step"] for checkpoint in checkpoints],
+                    [each["relative"] for each in scores],
+                    [each["relative_standard_error"] for each in scores],
+                )
             )
-        )
     return found
 
 
-def results_table(checkpoints: Checkpoints) -> str:
-    """The scores of each step, as Markdown; the last columns are the last step's."""
+def _names(runs: Runs) -> list[str]:
+    """What tells the runs apart: their kinds or, of one kind, their folders."""
+    kinds = [_KINDS.get(run["kind"], str(run["kind"])) for run in runs]
+    paths = [str(run["init_from"]) for run in runs]
+    folders = [PurePosixPath(path).name for path in paths]
+    for told in (kinds, folders):
+        if len(set(told)) == len(runs):
+            return told
+    return paths
+
+
+def results_table(runs: Runs) -> str:
+    """The scores of each step of each run, as Markdown: a table for each run."""
+    tables = [_table(run["checkpoints"]) for run in runs]
+    if runs[1:]:
+        ways = ("solid", "dashed")
+        headed = zip(_names(runs), ways, tables, strict=True)
+        tables = [f"**{name}** ({way})\n\n{table}" for name, way, table in headed]
+    return "\n\n".join([*tables, _NOTE]) + "\n"
+
+
+def _table(checkpoints: Checkpoints) -> str:
+    """The scores of each step; the last columns are the last step's."""
     steps = [f"step {checkpoint['step']:,}" for checkpoint in checkpoints]
     header = ["task", "metric", "split", "n", "chance", "best before", *steps]
     header += ["standard errors above chance", "relative score"]
     body = [row for task in checkpoints[0]["tasks"] for row in _rows(task, checkpoints)]
-    return f"{markdown(header, body, num_texts=3)}\n\n{_NOTE}\n"
+    return markdown(header, body, num_texts=3)
 
 
 def _rows(task: str, checkpoints: Checkpoints) -> Iterator[list[str]]:

@@ -15,7 +15,8 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import refuse_changes
 
 CONFIG_FILE = "config.json"
-RESULTS_FILE = "results.json"  # of a finished fine-tuned run
+RESULTS_FILE = "results.json"  # of what is finished
+SCORES_FOLDER = "scores"  # of zero-shot tasks, piece by piece
 
 _ROOM = 1 << 20  # bytes
 _MAX_FILES = 50  # in a checkpoint, which has some 30
@@ -29,9 +30,9 @@ def locate(workdir: str) -> epath.Path:
 
 
 def has_begun(folder: epath.Path) -> bool:
-    """Whether the folder holds checkpoints or results."""
-    checkpoints = folder / "checkpoints"
-    saved = checkpoints.exists() and any(checkpoints.iterdir())
+    """Whether the folder holds checkpoints, scores or results."""
+    parts = (folder / "checkpoints", folder / SCORES_FOLDER)
+    saved = any(part.exists() and any(part.iterdir()) for part in parts)
     return saved or (folder / RESULTS_FILE).exists()
 
 
@@ -61,7 +62,7 @@ def begin(folder: epath.Path, config: Config) -> Config:
 
     Raises:
       PermissionError: if nothing can be written there.
-      ValueError: if it holds checkpoints or results from another configuration.
+      ValueError: if it holds checkpoints, scores or results of another configuration.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,8 @@ _FREE_KEYS = {
     "data.num_workers",
     "train.max_nonfinite_steps",
     "train.compilation_cache_dir",
+    "compilation_cache_dir",
+    "batch_tokens",
 }
 _FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
 
@@ -78,7 +80,7 @@ def refuse_changes(
     """
     if saved.get("job") != current["job"]:
         raise ValueError(
-            f"The checkpoints in {where} belong to a run of the job "
+            f"What is saved in {where} belongs to a run of the job "
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
     changes = changed_keys(saved, current)
@@ -89,7 +91,7 @@ def refuse_changes(
         )
         longer = _LENGTH_KEYS & changes.keys() and "init_optimizer" in current
         raise ValueError(
-            f"The checkpoints in {where} belong to another configuration: {listed}. "
+            f"What is saved in {where} belongs to another configuration: {listed}. "
             + _WAY_OUT
             + (_FURTHER if longer else "")
         )

@@ -44,5 +44,11 @@ def find_damage(folder: epath.Path) -> str:
     return ""
 
 
+def fingerprint(folder: epath.Path) -> str:
+    """Tells a checkpoint from any other; empty if it has no manifest."""
+    path = folder / MANIFEST_FILE
+    return sha256(path) if path.exists() else ""
+
+
 def _files(folder: epath.Path) -> list[epath.Path]:
     return sorted(parent / name for parent, _, names in folder.walk() for name in names)

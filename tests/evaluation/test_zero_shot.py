@@ -12,7 +12,8 @@ from gpt1_jax.evaluation.zero_shot import evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer, TokenScores
 from gpt1_jax.model import language_model
 from gpt1_jax.tasks.rows import MissingData
-from gpt1_jax.tasks.zero_shot import ZERO_SHOT, select
+from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.zero_shot import ZERO_SHOT, Question, ZeroShot, select
 
 TOKENIZER = Characters()
 COUNTS = {"cola": 8, "sst2": 6, "race": 3, "dpr": 4}
@@ -69,9 +70,8 @@ def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
         return [log_probs[place - 1, ids[place]] for place in places]
 
     scorer = Scorer(model, TOKENIZER.vocab_size)
-    for task, outcome in zip(
-        tasks, evaluate(tasks, scorer, params, seed=0), strict=True
-    ):
+    for task in tasks:
+        outcome = evaluate(task, scorer, params, seed=0)
         name, found = task.way.task.name, outcome.scores
         values = [plain(answer) for answer in task.asked.encoded.answers]
         labels = [example.label for example in task.asked.examples]
@@ -98,7 +98,7 @@ def test_a_model_that_prefers_right_answers_is_right(folder, right):
     def preference(read, scored):
         return (-1.0 if "jjjj" in scored else -2.0) * (1 if right else -1)
 
-    (outcome,) = evaluate([task], scorer_of(preference), None, seed=0)
+    outcome = evaluate(task, scorer_of(preference), None, seed=0)
     scores = outcome.scores
     assert scores["auc"] == float(right)
     if right:
@@ -116,14 +116,15 @@ def test_a_model_that_prefers_right_answers_is_right(folder, right):
     ],
 )
 def test_right_answers_win(folder, name, preference):
-    (outcome,) = evaluate(prepared(folder, name), scorer_of(preference), None, seed=0)
+    (task,) = prepared(folder, name)
+    outcome = evaluate(task, scorer_of(preference), None, seed=0)
     assert outcome.scores["accuracy"] == 1.0
     assert outcome.scores["split"] == "dev" and outcome.scores["num_cut"] == 0
 
 
 def test_of_answers_that_are_equally_likely_the_first_wins(folder):
-    tasks = prepared(folder, "sst2", "copa")
-    for outcome in evaluate(tasks, scorer_of(lambda a, b: -1.0), None, seed=0):
+    for task in prepared(folder, "sst2", "copa"):
+        outcome = evaluate(task, scorer_of(lambda a, b: -1.0), None, seed=0)
         assert not outcome.predictions.any()
 
 
@@ -145,8 +146,39 @@ def test_subsets_are_scored_apart(tmp_path):
     made = [{**row, "example_id": name} for name in ids]
     made[1]["answer"] = "B"
     write_lines(tmp_path / "race" / "dev.jsonl", made)
-    tasks = prepared(tmp_path, "race")
-    (outcome,) = evaluate(tasks, scorer_of(lambda a, b: -1.0), None, seed=0)
+    (task,) = prepared(tmp_path, "race")
+    outcome = evaluate(task, scorer_of(lambda a, b: -1.0), None, seed=0)
     subsets = outcome.scores["subsets"]
     assert subsets["middle"] == {"n": 1, "accuracy": 1.0}
     assert subsets["high"] == {"n": 2, "accuracy": 0.5}
+
+
+@pytest.mark.parametrize("changed", ["train", "dev"])
+def test_the_fingerprint_tells_examples_from_any_others(folder, tmp_path, changed):
+    def read():
+        (task,) = prepared(tmp_path, "cola")
+        return task.fingerprint
+
+    for split in ("train", "dev"):
+        (tmp_path / "cola").mkdir(exist_ok=True)
+        text = (folder / "cola" / f"{split}.jsonl").read_text()
+        (tmp_path / "cola" / f"{split}.jsonl").write_text(text)
+    before = read()
+    assert read() == before
+    path = tmp_path / "cola" / f"{changed}.jsonl"
+    text = path.read_text()
+    path.write_text(text.replace('"label": 1', '"label": 0', 1))
+    other_label = read()
+    path.write_text(text.replace("jjjj", "jjjk", 1))
+    assert len({before, other_label, read()}) == 3
+
+
+def test_the_fingerprint_tells_context_from_what_is_scored(tmp_path):
+    row = {"sentence": "a b", "label": 0}
+    found = set()
+    for context, scored in (("a b", " c d"), ("a b c", " d"), ("", "a b c d")):
+        way = ZeroShot(TASKS["sst2"], context=context, scored=scored)
+        write_lines(tmp_path / "sst2" / "dev.jsonl", [row])
+        data = ZeroShotDataConfig("jsonl", str(tmp_path), 0)
+        found.add(prepare(Question(way, ("dev",)), data, TOKENIZER, 96).fingerprint)
+    assert len(found) == 3

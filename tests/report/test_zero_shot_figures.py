@@ -1,27 +1,146 @@
 """Figure 2 (right), as drawn."""
 
+import matplotlib.style
+import numpy as np
 import pytest
 from drawn import png, texts
+from matplotlib.colors import to_rgba
 
-from gpt1_jax.report import zero_shot_figures
 from gpt1_jax.report.zero_shot import Curve
+from gpt1_jax.report.zero_shot_figures import relative_scores
+
+TEN = [m * 10**k for k in (3, 4, 5) for m in (1, 2, 5)] + [10**6]
+TITLES = ("CoLA", "SST-2", "RACE")
 
 
-@pytest.mark.parametrize("steps", [[3000], [100, 1000, 10000]])
-def test_zero_shot_scores_have_a_line_for_each_task(steps):
-    count = len(steps)
-    curves = [
-        Curve(title, steps, [0.1 * k] * count, [0.05] * count)
-        for k, title in enumerate(("CoLA", "SST-2"))
+def curves(steps, name="Transformer", is_baseline=False):
+    """A curve of each task: 0.1, 0.2, ... at the first step, rising by 0.01."""
+    return [
+        Curve(
+            title,
+            name,
+            is_baseline,
+            list(steps),
+            [0.1 * (k + 1) + 0.01 * n for n in range(len(steps))],
+            [0.05] * len(steps),
+        )
+        for k, title in enumerate(TITLES)
     ]
-    figure = zero_shot_figures.relative_scores(curves)
+
+
+def lines(figure):
+    """The data line of each curve, in order."""
+    return [container.lines[0] for container in figure.axes[0].containers]
+
+
+def legends(figure):
+    return [texts(legend.get_texts()) for legend in figure.legends]
+
+
+def test_each_task_has_a_line_with_its_scores_and_errors():
+    figure = relative_scores(curves([100, 1000, 10000]))
     assert png(figure).startswith(b"\x89PNG")
     (axes,) = figure.axes
-    assert len(axes.containers) == 2
-    if count == 1:
-        assert texts(axes.get_yticklabels()) == ["CoLA", "SST-2"]
-        assert axes.yaxis_inverted() and "3,000" in axes.get_title()
-    else:
-        assert axes.get_xscale() == "log"
-        assert texts(axes.get_xticklabels()) == ["100", "1,000", "10,000"]
-        assert texts(figure.legends[0].get_texts()) == ["CoLA", "SST-2"]
+    for number, container in enumerate(axes.containers):
+        line, _, (bars,) = container.lines
+        first = 0.1 * (number + 1)
+        expected = [first, first + 0.01, first + 0.02]
+        np.testing.assert_allclose(line.get_ydata().astype(float), expected)
+        tops = [segment[:, 1] for segment in bars.get_segments()]
+        np.testing.assert_allclose(tops[0], [first - 0.05, first + 0.05])
+    assert axes.get_xscale() == "log" and axes.get_xlabel() == "updates"
+    assert texts(axes.get_xticklabels()) == ["100", "1,000", "10,000"]
+    assert legends(figure) == [list(TITLES)]
+
+
+def test_the_baseline_is_dashed_in_the_colours_of_the_tasks():
+    both = curves(TEN) + curves(TEN[::3], "LSTM", is_baseline=True)
+    figure = relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    ours, theirs = lines(figure)[:3], lines(figure)[3:]
+    assert {line.get_linestyle() for line in ours} == {"-"}
+    assert {line.get_linestyle() for line in theirs} == {"--"}
+    assert [line.get_color() for line in ours] == [line.get_color() for line in theirs]
+    assert [line.get_marker() for line in ours] == [
+        each.get_marker() for each in theirs
+    ]
+    assert len({line.get_color() for line in ours}) == 3
+    assert len({line.get_marker() for line in ours}) == 3
+    assert {line.get_markerfacecolor() for line in theirs} == {"none"}
+    assert [len(line.get_xdata()) for line in (ours[0], theirs[0])] == [10, 4]
+
+
+def test_legends_name_tasks_by_colour_and_runs_by_line():
+    both = curves(TEN) + curves(TEN, "LSTM", is_baseline=True)
+    figure = relative_scores(both)
+    assert legends(figure) == [list(TITLES), ["Transformer", "LSTM"]]
+    by_task, by_run = (legend.get_lines() for legend in figure.legends)
+    drawn = [line.get_color() for line in lines(figure)[:3]]
+    assert [line.get_color() for line in by_task] == drawn
+    assert [line.get_linestyle() for line in by_run] == ["-", "--"]
+    assert len({line.get_color() for line in by_run}) == 1
+
+
+@pytest.mark.parametrize("steps", [TEN, [3000, 3600, 3800]])
+def test_points_of_a_step_stand_side_by_side_nearer_than_the_next_step(steps):
+    both = curves(steps) + curves(steps, "LSTM", is_baseline=True)
+    drawn = lines(relative_scores(both))
+    places = np.log([line.get_xdata().astype(float) for line in drawn])
+    assert (np.diff(places, axis=0) > 0).all()
+    assert (places[-1, :-1] < places[0, 1:]).all()
+    np.testing.assert_allclose(places.mean(axis=0), np.log(steps))
+
+
+def test_many_steps_are_not_all_labelled():
+    figure = relative_scores(curves(TEN))
+    png(figure)
+    assert "2,000" not in texts(figure.axes[0].get_xticklabels())
+
+
+def test_one_step_is_a_row_of_points():
+    figure = relative_scores(curves([3000]))
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert texts(axes.get_yticklabels()) == list(TITLES) and axes.yaxis_inverted()
+    assert [line.get_xdata()[0] for line in lines(figure)] == [0.1, 0.2, 0.1 * 3]
+    assert [line.get_ydata()[0] for line in lines(figure)] == [0, 1, 2]
+    segments = axes.containers[0].lines[2][0].get_segments()
+    np.testing.assert_allclose(segments[0][:, 0], [0.05, 0.15])
+    assert axes.get_title() == "zero-shot, step 3,000" and not figure.legends
+
+
+def test_one_step_of_two_runs_is_two_points_a_row():
+    both = curves([3000]) + curves([2000], "LSTM", is_baseline=True)
+    figure = relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    rows = [line.get_ydata()[0] for line in lines(figure)]
+    assert rows == pytest.approx([-0.15, 0.85, 1.85, 0.15, 1.15, 2.15])
+    hollow = [line.get_markerfacecolor() == "none" for line in lines(figure)]
+    assert hollow == [False] * 3 + [True] * 3
+    bars = [container.lines[2][0] for container in figure.axes[0].containers]
+    dashed = [bar.get_linestyle()[0][1] is not None for bar in bars]
+    assert dashed == hollow
+    assert legends(figure) == [["Transformer", "LSTM"]]
+    assert figure.axes[0].get_title() == "zero-shot, step 3,000 and step 2,000"
+
+
+def test_step_0_of_a_converted_run_is_a_level():
+    both = curves([10, 100]) + curves([0], "of $OpenAI$", is_baseline=True)
+    figure = relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    levels = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in levels] == [0.1, 0.2, 0.1 * 3]
+    assert len(axes.containers) == 3
+    assert texts(axes.get_xticklabels()) == ["10", "100"]
+
+
+def test_text_has_the_colour_of_the_style():
+    with matplotlib.style.context("dark_background"):
+        both = curves(TEN) + curves(TEN, "LSTM", is_baseline=True)
+        figure = relative_scores(both)
+        (axes,) = figure.axes
+        shown = [axes.xaxis.label, *figure.legends[1].get_texts()]
+        assert {to_rgba(text.get_color()) for text in shown} == {to_rgba("white")}
+        assert to_rgba(figure.get_facecolor()) == to_rgba("black")
+        assert to_rgba(axes.lines[0].get_color()) == to_rgba("0.5")  # chance

@@ -33,6 +33,18 @@ def test_a_folder_of_another_job_is_refused_in_one_line(begun):
     assert re.search(r"name another --workdir\.$", str(error.value))
 
 
+def test_scores_begin_a_run_as_checkpoints_do(tmp_path):
+    folder = epath.Path(tmp_path)
+    write_json(folder / "config.json", paper().to_dict())
+    (folder / "scores").mkdir()
+    assert not run_folder.has_begun(folder)
+    run_folder.begin(folder, paper(seed=1))
+    (folder / "scores" / "run").mkdir()
+    assert run_folder.has_begun(folder)
+    with pytest.raises(ValueError, match=r"config.seed is 1, saved 0"):
+        run_folder.begin(folder, paper(seed=1))
+
+
 def test_a_run_of_an_older_version_keeps_its_ways(begun, capsys):
     """A key that the folder lacks gets the value that does what the run did."""
     saved = json.loads((begun / "config.json").read_text())

@@ -3,7 +3,12 @@ import json
 import pytest
 from etils import epath
 
-from gpt1_jax.runs.manifest import MANIFEST_FILE, find_damage, write_manifest
+from gpt1_jax.runs.manifest import (
+    MANIFEST_FILE,
+    find_damage,
+    fingerprint,
+    write_manifest,
+)
 
 
 @pytest.fixture
@@ -47,3 +52,14 @@ def test_a_manifest_without_files_is_damage(folder, text):
 def test_a_manifest_of_another_kind_is_damage(folder, text):
     (folder / MANIFEST_FILE).write_text(text)
     assert find_damage(folder) == f"{MANIFEST_FILE} cannot be read"
+
+
+def test_the_fingerprint_changes_with_what_was_saved(folder, tmp_path):
+    before = fingerprint(folder)
+    write_manifest(folder, leave_out={"later"})
+    assert fingerprint(folder) == before != ""
+    (folder / "record").write_text("[]")
+    write_manifest(folder, leave_out={"later"})
+    assert fingerprint(folder) != before
+    (folder / MANIFEST_FILE).unlink()
+    assert fingerprint(folder) == ""
