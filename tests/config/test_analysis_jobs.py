@@ -3,7 +3,7 @@
 import pytest
 from tiny_run import load_config
 
-from gpt1_jax.config import load
+from gpt1_jax.config import load, upgrade
 from gpt1_jax.config.analysis_jobs import AnalysisConfig, FeaturesConfig
 
 VALID = dict(
@@ -98,6 +98,9 @@ def test_settings_of_features_that_cannot_work_are_refused(overrides, problem):
 @pytest.mark.parametrize(
     ("overrides", "problem"),
     [
+        ({"init_from": ""}, "--config.init_from=runs/pretrain/NAME"),
+        ({"dtype": "float16"}, "config.dtype='float16'"),
+        ({"baseline_init_from": "run"}, "baseline_init_from='run' is the run of"),
         ({"tasks": ()}, "config.tasks is empty"),
         ({"seed": -1}, "config.seed=-1"),
         ({"batch_tokens": 0}, "config.batch_tokens=0"),
@@ -108,7 +111,16 @@ def test_settings_of_features_that_cannot_work_are_refused(overrides, problem):
 )
 def test_impossible_zero_shot_values_are_refused(overrides, problem):
     values = load_config("sst2+copa:train", file="zero_shot", init_from="run")
-    assert load(values.to_dict()).tasks == ("sst2", "copa:train")
+    config = load({**values.to_dict(), "baseline_init_from": "other"})
+    assert config.tasks == ("sst2", "copa:train")
+    assert load(values.to_dict()).baseline_init_from == ""
     values.update_from_flattened_dict(overrides)
     with pytest.raises(ValueError, match=problem):
         load(values.to_dict())
+
+
+def test_a_zero_shot_run_without_a_baseline_had_none():
+    """What a folder says that was written before there was the key."""
+    values = load_config("sst2", file="zero_shot", init_from="run").to_dict()
+    del values["baseline_init_from"]
+    assert load(upgrade(values)).baseline_init_from == ""
