@@ -3,10 +3,16 @@
     python -m gpt1_jax.main --config=configs/finetune.py:TASK \
         --config.init_from=runs/pretrain/quickstart [--config.seeds=0,1,2]
 
-Several values are separated by commas: 0,1,2 or title,body. TASK is one of the
+Several values are separated by commas: 0,1,2 or cola,rte. TASK is one of the
 tasks below, several of them joined by "+", `all`, or `custom`:
 
     snli mnli qnli sci_tail rte race story_cloze copa mrpc qqp stsb cola sst2 wnli
+
+or one of the paper's analyses, which compare variants of a run (docs/analyses.md):
+
+    ablations       Table 5: no pre-training, no auxiliary objective, an LSTM
+    layer_transfer  Figure 2, left: how many layers are transferred
+    aux_lm_weight   the auxiliary objective's weight at several training-set sizes
 
 A task of your own needs no code, only files with a header or JSON lines:
 
@@ -18,14 +24,21 @@ A task of your own needs no code, only files with a header or JSON lines:
 import ml_collections
 from ml_collections import config_dict
 
+_COMPARISONS = {  # the tasks of each analysis
+    "ablations": "cola+sst2+mrpc+stsb+qqp+mnli+qnli+rte",  # the columns of Table 5
+    "layer_transfer": "race+mnli",
+    "aux_lm_weight": "mrpc+rte+qqp+mnli",  # two small ones and two large ones
+}
+
 
 def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
-    """The configuration of fine-tuning on one task, several or all."""
+    """The configuration of fine-tuning on one task, several or all, or an analysis."""
     custom = tasks == "custom"
+    compare = tasks if tasks in _COMPARISONS else ""
     config = config_dict.create(
         job="finetune",
         preset=tasks,  # names the default folder: runs/finetune/TASK
-        tasks=tuple(tasks.split("+")),
+        tasks=tuple(_COMPARISONS.get(tasks, tasks).split("+")),
         seeds=(0,),  # for head and special tokens, data order, dropout masks
         init_from="",  # the folder of a pre-trained run
         init_step=-1,  # which of its saved steps; -1: the newest
@@ -108,6 +121,9 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             # Updates in the first epoch after which to evaluate, besides at the end of
             # every epoch (released code).
             first_epoch_steps=(1000, 2000, 4000, 8000, 16000, 32000),
+            # Training examples to score at the end (Figure 2, left, dashed), a random
+            # subset; 0: none.
+            train_examples=2000 if compare == "layer_transfer" else 0,
         ),
         checkpoint=config_dict.create(
             every_steps=1000,  # and after every evaluation
@@ -126,8 +142,15 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             shutdown_seconds=300,
             stuck_minutes=30.0,
         ),
-        suite=config_dict.create(  # runs over several tasks or seeds
-            from_scratch=False,  # True: repeat each run without pre-training
+        suite=config_dict.create(  # runs over several tasks, seeds or variants
+            # What is compared on each task: "" nothing, "scratch" the run with one
+            # without pre-training, or one of the analyses above.
+            compare=compare,
+            # ablations: the folder of a pre-trained LSTM, of which `init_step` names
+            # the step as well; empty: left out.
+            lstm_init_from="",
+            aux_lm_weights=(0.0, 0.25, 0.5, 1.0),  # aux_lm_weight: lambdas
+            train_sizes=(1000, 4000, 16000, 0),  # aux_lm_weight: examples; 0: all
             keep_checkpoints=False,  # False: keep only predictions and scores
         ),
     )

@@ -19,8 +19,9 @@ from gpt1_jax.config.sections import require
 
 Config = TypeVar("Config", bound=JobConfig)
 
-# Removed keys, each with the one value that still has a meaning.
-_REMOVED = {"model.dropout_impl": "hash"}
+# Removed keys, each with the values that still have a meaning, or never had any for
+# the one run that a folder holds.
+_REMOVED = {"model.dropout_impl": ("hash",), "suite.from_scratch": (False, True)}
 # Decided by whoever runs the program, whatever a folder says.
 _LOCAL = {
     "train.compilation_cache_dir": "",
@@ -87,10 +88,10 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     )
     flat = flatten(values)
     for key, kept in _REMOVED.items():
-        value = flat.pop(key, kept)
+        value = flat.pop(key, kept[0])
         require(
-            value == kept,
-            f"config.{key}={value!r} no longer exists; only {kept!r} does. Use the "
+            value in kept,
+            f"config.{key}={value!r} no longer exists; only {kept[0]!r} does. Use the "
             "version of gpt1_jax that wrote it.",
         )
     return unflatten({**newer_keys(JOBS[str(job)]), **flat})

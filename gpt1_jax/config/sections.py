@@ -26,7 +26,8 @@ def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuses a value that is not one of the choices."""
     require(
         value in choices,
-        f"config.{key}={value!r} is not known; choose one of {', '.join(choices)}.",
+        f"config.{key}={value!r} is not known; choose one of "
+        f"{', '.join(choice or repr(choice) for choice in choices)}.",
     )
 
 

@@ -96,7 +96,7 @@ class CustomTaskConfig:
             ("", "classification", "similarity", "multiple_choice"),
         )
         for name in ("text", "choices", "labels", "metrics"):
-            names = _names(f"custom.{name}", getattr(self, name))
+            names = _different(f"custom.{name}", getattr(self, name))
             object.__setattr__(self, name, names)
         score_range = self.score_range
         require(
@@ -106,11 +106,15 @@ class CustomTaskConfig:
         )
 
 
-def _names(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
+def split_names(values: tuple[str, ...]) -> tuple[str, ...]:
     """The separate names; a flag gives `a,b` as one text."""
-    names = values
-    if len(values) == 1:
-        names = tuple(name.strip() for name in values[0].split(","))
+    if len(values) != 1:
+        return values
+    return tuple(name.strip() for name in values[0].split(","))
+
+
+def _different(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    names = split_names(values)
     require(
         all(names) and len(set(names)) == len(names),
         f"config.{key}={names} must be different names, none of them empty.",
@@ -137,18 +141,42 @@ class HeadConfig:
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneEvalConfig:
-    """When to evaluate, besides at the end of each epoch."""
+    """When to evaluate, besides at the end of each epoch, and on what at the end."""
 
     batch_size: int
     first_epoch_steps: tuple[int, ...]
+    train_examples: int = dataclasses.field(metadata=newer(0))
 
     def __post_init__(self):
         positive("eval", self, "batch_size")
+        not_negative("eval", self, "train_examples")
+
+
+COMPARISONS = ("", "scratch", "ablations", "layer_transfer", "aux_lm_weight")
 
 
 @dataclasses.dataclass(frozen=True)
 class SuiteConfig:
-    """Runs over several tasks and seeds."""
+    """Runs over several tasks, seeds and variants (`gpt1_jax.config.comparisons`)."""
 
-    from_scratch: bool
+    compare: str = dataclasses.field(metadata=newer(""))
+    lstm_init_from: str = dataclasses.field(metadata=newer(""))
+    aux_lm_weights: tuple[float, ...] = dataclasses.field(metadata=newer(()))
+    train_sizes: tuple[int, ...] = dataclasses.field(metadata=newer(()))
     keep_checkpoints: bool
+
+    def __post_init__(self):
+        one_of("suite.compare", self.compare, COMPARISONS)
+        for name in ("aux_lm_weights", "train_sizes"):
+            values = getattr(self, name)
+            require(
+                all(0 <= value < math.inf for value in values)
+                and len(set(values)) == len(values),
+                f"config.suite.{name}={values} must be different numbers, none of "
+                "them below 0.",
+            )
+            require(
+                bool(values) or self.compare != "aux_lm_weight",
+                f"config.suite.{name} is empty, but config.suite.compare="
+                "'aux_lm_weight' compares its values; name one or more.",
+            )

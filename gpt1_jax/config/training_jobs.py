@@ -27,6 +27,7 @@ from gpt1_jax.config.task_sections import (
     HeadConfig,
     SuiteConfig,
     TaskDataConfig,
+    split_names,
 )
 
 
@@ -84,7 +85,7 @@ class PretrainConfig(JobConfig):
 
 @dataclasses.dataclass(frozen=True)
 class FinetuneConfig(JobConfig):
-    """The configuration of fine-tuning: a run for each task, seed and start.
+    """The configuration of fine-tuning: a run for each task, variant and seed.
 
     `model` holds what may differ from the pre-trained run; the sizes are that run's.
     """
@@ -108,6 +109,7 @@ class FinetuneConfig(JobConfig):
     suite: SuiteConfig
 
     def __post_init__(self):
+        object.__setattr__(self, "tasks", split_names(self.tasks))
         require(bool(self.seeds), "config.seeds is empty; name one or more.")
         for seed in self.seeds:
             check_seed("seeds", seed)
@@ -129,3 +131,26 @@ class FinetuneConfig(JobConfig):
             f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
             "read from source='files', and the paper's tasks from the others.",
         )
+        _check_comparison(self)
+
+
+def _check_comparison(config: FinetuneConfig) -> None:
+    """Refuses values that the comparison asked for would overrule."""
+    compare = config.suite.compare
+    require(
+        compare in ("", "scratch") or config.transfer_layers == "all",
+        f"config.transfer_layers={config.transfer_layers!r}, but the runs of "
+        f"config.suite.compare={compare!r} start from all layers unless a variant says "
+        "otherwise; leave it at 'all'.",
+    )
+    require(
+        compare != "ablations" or config.head.aux_lm_weight > 0,
+        "config.head.aux_lm_weight=0, but config.suite.compare='ablations' compares "
+        "runs with and without the auxiliary objective; leave it above 0.",
+    )
+    require(
+        compare != "aux_lm_weight" or config.data.max_train_examples == 0,
+        f"config.data.max_train_examples={config.data.max_train_examples}, but "
+        "config.suite.compare='aux_lm_weight' takes the sizes in "
+        "config.suite.train_sizes; leave it at 0.",
+    )

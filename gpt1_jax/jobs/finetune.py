@@ -1,15 +1,13 @@
-"""The fine-tuning job: every task, start and seed requested, and their table."""
+"""The fine-tuning job: every task, variant and seed requested, and their table."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 import jax
-import tqdm
 from etils import epath
 
-from gpt1_jax.config import FinetuneConfig, ModelConfig, read_json
-from gpt1_jax.data import progress
+from gpt1_jax.config import FinetuneConfig, ModelConfig, comparisons
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import DevScores, Predictor, make_head, score
@@ -18,15 +16,17 @@ from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
-from gpt1_jax.report import figures, tables
+from gpt1_jax.report import figures, suite_figures, tables
+from gpt1_jax.report.comparisons import ablations_table
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs import lock
+from gpt1_jax.runs import lock, suite
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.saved_steps import BEST, Best
+from gpt1_jax.runs.suite import Planned, Result
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches
@@ -34,8 +34,8 @@ from gpt1_jax.tasks.loading import Split, TaskData
 from gpt1_jax.tasks.metrics import majority_baseline
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import select_tasks
-from gpt1_jax.tasks.task import Task
-from gpt1_jax.tasks.transforms import read_outputs
+from gpt1_jax.tasks.task import Example
+from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 from gpt1_jax.training import transfer
 from gpt1_jax.training.fit import Plan, accumulation_steps, check_sharing, fit
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
@@ -45,22 +45,11 @@ from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up with both
 
 
-class Planned(NamedTuple):
-    """One run of the suite."""
-
-    task: Task
-    start: str  # "pretrained" or "scratch"
-    config: FinetuneConfig  # with one task and one seed
-    folder: epath.Path
-
-
-Result = tuple[Planned, Mapping[str, Any]]  # a run and its results.json
-
-
 @dataclasses.dataclass(frozen=True)
 class Setting:
-    """What the runs of one task share, whatever their start and seed."""
+    """What runs share that differ in seed and transferred layers alone."""
 
+    config: FinetuneConfig  # as `_shared` gives it
     data: TaskData
     model: ModelConfig
     head: Head
@@ -77,7 +66,7 @@ class Setting:
 def run(config: FinetuneConfig, workdir: str) -> None:
     """Fine-tunes on all tasks requested; finished runs are not repeated.
 
-    A single run uses `workdir` itself; several use TASK/START-seedN below it.
+    A single run uses `workdir` itself; several use TASK/VARIANT-seedN below it.
 
     Args:
       config: the job's configuration.
@@ -91,103 +80,90 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
     tasks, config = select_tasks(config)
     source = open_run(config.init_from, config.init_step)
-    config = transfer.resolve(config, source)
+    variants = comparisons.variants(config, source.model.num_layers)
+    variants, sources = transfer.open_sources(variants, source)
+    if note := comparisons.left_out(config):
+        say(note)
     folder = run_folder.locate(workdir)
-    plan = list(_planned(config, tasks, folder))
+    plan = suite.plan(variants, tasks, config.seeds, folder)
     with lock.owned(folder):
-        results, skipped = _run_all(plan, source)
-        table = tables.results_table(_by_task(results), skipped)
+        results, skipped = _run_all(plan, sources)
+        text = _summary(config.suite.compare, results, skipped)
         if is_main_process():
-            write_whole(folder / "results.md", table)
+            write_whole(folder / "results.md", text)
             if plan[1:]:
-                write_json(folder / ALL_RESULTS_FILE, _by_task(results))
+                write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
                 _pack_glue(folder, results)
-    say(table)
+                for plot in suite_figures.draw(
+                    config.suite.compare, suite.finished(results), folder
+                ):
+                    say(f"Plot: {plot}")
+    say(text)
     say(f"Results: {folder / 'results.md'}")
 
 
-def _planned(
-    config: FinetuneConfig, tasks: list[Task], folder: epath.Path
-) -> Iterator[Planned]:
-    own = "scratch" if config.transfer_layers == "none" else "pretrained"
-    starts = {own: config.transfer_layers}
-    if config.suite.from_scratch:
-        starts["scratch"] = "none"
-    seeds = list(dict.fromkeys(config.seeds))
-    several = len(tasks) * len(starts) * len(seeds) > 1
-    for task in tasks:
-        for start, transfer_layers in starts.items():
-            for seed in seeds:
-                one = dataclasses.replace(
-                    config,
-                    tasks=(task.name,),
-                    seeds=(seed,),
-                    transfer_layers=transfer_layers,
-                )
-                below = folder / task.name / f"{start}-seed{seed}"
-                yield Planned(task, start, one, below if several else folder)
-
-
 def _run_all(
-    plan: list[Planned], source: TrainedRun
+    plan: list[Planned], sources: Mapping[str, TrainedRun]
 ) -> tuple[list[Result], dict[str, str]]:
     """Carries out all runs; returns their results and why tasks were skipped."""
+    finished = {planned.folder: suite.read_result(planned) for planned in plan}
     results: list[Result] = []
     skipped: dict[str, str] = {}
     setting: Setting | None = None
     alone = len({planned.task.name for planned in plan}) == 1
-    several = plan[1:] and is_main_process()
-    with tqdm.tqdm(
-        total=len(plan),
-        unit="run",
-        desc="suite",
-        disable=not several or progress.without_bars(),
-    ) as bar:
+    with suite.progress_bar(finished.values()) as bar:
         for planned in plan:
-            task = planned.task
-            result = _finished(planned)
-            if result is None and task.name not in skipped:
-                if setting is None or setting.data.task is not task:
+            result = finished[planned.folder]
+            if result is None and _has_work(planned, results, skipped):
+                source = sources[planned.config.init_from]
+                if setting is None or setting.config != _shared(planned.config):
+                    setting = None  # makes room
                     setting = _set_up(planned, source, skipped, alone=alone)
                 if setting is not None:
                     result = _run_one(planned, source, setting, keep=len(plan) == 1)
+                    bar.update()
             if result is not None:
                 results.append((planned, result))
-            bar.update()
+            else:
+                bar.total -= 1
+                bar.refresh()
     return results, skipped
 
 
-def _by_task(results: list[Result]) -> dict[str, dict[str, list[Any]]]:
-    """Results by task and start, as the tables take them."""
-    by_task: dict[str, dict[str, list[Any]]] = {}
-    for planned, result in results:
-        by_start = by_task.setdefault(planned.task.name, {})
-        by_start.setdefault(planned.start, []).append(result)
-    return by_task
+def _has_work(planned: Planned, results: list[Result], skipped: dict[str, str]) -> bool:
+    """Whether a run can be done, and tells something new."""
+    if planned.task.name in skipped:
+        return False
+    repeated = suite.find_repeated(planned, results)
+    if repeated is not None:
+        say(
+            f"{planned.task.title} has no more than "
+            f"{planned.config.data.max_train_examples:,} training examples, so that "
+            f"{planned.folder.name} would repeat {repeated.folder.name}: left out."
+        )
+    return repeated is None
+
+
+def _shared(config: FinetuneConfig) -> FinetuneConfig:
+    """The configuration without what runs of one setting may differ in."""
+    return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
+
+
+def _summary(compare: str, results: list[Result], skipped: Mapping[str, str]) -> str:
+    """The tables of `results.md`."""
+    text = tables.results_table(suite.by_task(results), skipped)
+    if compare == "ablations":
+        return f"{ablations_table(suite.finished(results))}\n{text}"
+    return text
 
 
 def _pack_glue(folder: epath.Path, results: list[Result]) -> None:
     """Writes a zip for the leaderboard, of each task's run with the best dev score."""
-    best: dict[str, Result] = {}
-    for planned, result in results:
-        task = planned.task
-        if not (planned.folder / "glue").exists():
-            continue
-        score = result["dev"][task.metrics[0]]
-        if task.name not in best or score > best[task.name][1]["dev"][task.metrics[0]]:
-            best[task.name] = (planned, result)
-    if best:
-        folders = [planned.folder / "glue" for planned, _ in best.values()]
+    submitted = [each for each in results if (each[0].folder / "glue").exists()]
+    if submitted:
+        folders = [planned.folder / "glue" for planned in suite.best(submitted)]
         submission.write_glue_zip(folders, folder / "glue.zip")
         say(f"For the GLUE leaderboard: {folder / 'glue.zip'}")
-
-
-def _finished(planned: Planned) -> Mapping[str, Any] | None:
-    """The results of a run, if it has finished."""
-    if not (planned.folder / RESULTS_FILE).exists():
-        return None
-    run_folder.begin(planned.folder, planned.config)
-    return read_json(planned.folder / RESULTS_FILE)
 
 
 def _set_up(
@@ -225,6 +201,7 @@ def _set_up(
     init = _init(model, head, optimizer, None)
     shapes = jax.eval_shape(init, jax.random.key(0), source.params)
     return Setting(
+        config=_shared(config),
         data=data,
         model=model,
         head=head,
@@ -363,7 +340,7 @@ def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[st
     subsets = [example.subset for example in data.dev.examples]
     result: dict[str, Any] = {
         "task": task.name,
-        "start": planned.start,
+        "start": planned.variant,
         "seed": config.seeds[0],
         "init_from": config.init_from,
         "init_step": source.step,
@@ -375,7 +352,23 @@ def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[st
         if split is not None:
             logits = setting.predict(best.params, split.encoded)
             result[name] = _report(planned, name, split, logits)
+    if number := config.eval.train_examples:
+        examples = loading.some(data.train.examples, number)
+        result["train"] = _train_scores(examples, best.params, source, setting)
     return result
+
+
+def _train_scores(
+    examples: list[Example], params: Params, source: TrainedRun, setting: Setting
+) -> dict[str, Any]:
+    """Scores training examples as they are scored in development: without dropout."""
+    task, padding = (
+        setting.data.task,
+        Padding.of(setting.config.data, setting.model.max_seq_len),
+    )
+    encoded = encode_examples(task, examples, source.tokenizer, padding.longest)
+    predictions, _ = read_outputs(task, setting.predict(params, encoded))
+    return score(task, Split(examples, encoded), predictions)
 
 
 def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """The paper's results and ours beside them, as a Markdown table.
 
-`Results` are `{task: {"pretrained" or "scratch": [one run's results.json, ..]}}`. In
-a run, "dev" is what `gpt1_jax.tasks.metrics.evaluate` returns and "majority" what
-`majority_baseline` returns. The paper's numbers are points, the results are fractions.
+`Results` are `{task: {variant: [one run's results.json, ..]}}`, where the variant is
+"pretrained", "scratch" or one of `gpt1_jax.config.comparisons`. In a run, "dev" is what
+`gpt1_jax.tasks.metrics.evaluate` returns and "majority" what `majority_baseline`
+returns. The paper's numbers are points, the results are fractions.
 """
 
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpt1_jax.report.paper import PAPER, PAPER_GLUE, Row
 from gpt1_jax.tasks.metrics import METRICS
@@ -15,7 +16,6 @@ from gpt1_jax.tasks.metrics import METRICS
 Starts = Mapping[str, Sequence[Mapping[str, Any]]]
 Results = Mapping[str, Starts]
 STARTS = ("pretrained", "scratch")
-
 
 _TABLES = {
     2: "Table 2: natural language inference",
@@ -30,6 +30,11 @@ _NOTE = (
     "leaves tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
     "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
     "over the lines with a value of ours; their number is in brackets."
+)
+_NOTE_ON_VARIANTS = (
+    "Measured on the dev split, on training examples where they were scored, and on "
+    "the test split where its labels are at hand. All values are x 100; for several "
+    "runs, the median, then the lowest to highest."
 )
 _NOTE_WITHOUT_PAPER = (
     "Measured on the dev split, and on the test split where its labels are at hand. "
@@ -90,14 +95,14 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
     """Our results beside the paper's (Tables 2 to 5), as Markdown.
 
     A task that the paper does not have gets a line with its first metric in "dev".
+    Variants other than those of `STARTS` get a line each, and tasks are columns.
 
     Args:
       results: as the module describes.
       skipped: tasks that were asked for but not run, with the reasons.
-
-    Raises:
-      ValueError: if results are under a key that is not in `STARTS`.
     """
+    if {variant for variants in results.values() for variant in variants} - {*STARTS}:
+        return _variants_table(results, skipped or {})
     rows = list(_rows(results))
     lines = [(row, _columns(results[task], row)) for task, row in rows]
     in_paper = not rows or any(task in PAPER for task, _ in rows)
@@ -157,7 +162,7 @@ def _columns(starts: Starts, row: Row) -> dict[str, list[float]]:
 def _shown(title: str, values: Sequence[float]) -> str:
     if title == _MAJORITY and values:
         return f"{statistics.median(values):.1f}"
-    return _spread(values)
+    return spread(values)
 
 
 def _average(lines: Sequence[tuple[Row, dict[str, list[float]]]], title: str) -> str:
@@ -183,14 +188,66 @@ def markdown(header: Sequence[str], body: Sequence[list[str]], num_texts: int) -
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *body])
 
 
+def _variants_table(results: Results, skipped: Mapping[str, str]) -> str:
+    """A line for each variant, a column for each score of each task."""
+    variants = dict.fromkeys(name for found in results.values() for name in found)
+    columns = list(_variant_columns(results))
+    body = [
+        [variant, *(spread(column.values.get(variant, ())) for column in columns)]
+        for variant in variants
+    ]
+    body.append(["majority baseline", *(column.majority for column in columns)])
+    header = ["variant", *(column.title for column in columns)]
+    text = markdown(header, body, num_texts=1)
+    return "\n\n".join([text, _NOTE_ON_VARIANTS, *_skipped_notes(skipped)]) + "\n"
+
+
+class _Scores(NamedTuple):
+    """A column of the table of variants."""
+
+    title: str
+    values: Mapping[str, Sequence[float]]  # by variant
+    majority: str
+
+
+def _variant_columns(results: Results) -> Iterator[_Scores]:
+    """The columns that have any value."""
+    for task, row in _rows(results):
+        variants = results[task]
+        every = [run for runs in variants.values() for run in runs]
+        # Training examples are scored as a whole, beside the line that stands for all.
+        splits = {"dev": row.subset, "train": "", "test": row.subset}
+        if row != headline(task, every):
+            del splits["train"]
+        for split, subset in splits.items():
+            values = {
+                variant: _values(runs, row.metric, subset, split)
+                for variant, runs in variants.items()
+            }
+            if any(values.values()):
+                majority = _values(every, row.metric, subset, "majority")
+                yield _Scores(
+                    f"{row.title}, {row.metric} ({split})",
+                    values,
+                    _shown(_MAJORITY, majority if split == "dev" else ()),
+                )
+
+
+def headline(task: str, runs: Sequence[Mapping[str, Any]]) -> Row:
+    """The one line of a task that stands for it in a figure.
+
+    That is the whole of its split, and MNLI's matched half, as in Figure 2 (left).
+
+    Args:
+      task: its name; one that the paper does not have is shown by its first metric.
+      runs: one or more of its results.
+    """
+    rows = [row for name, row in _rows({task: {"": runs}}) if name == task]
+    return next((row for row in rows if not row.subset), rows[0])
+
+
 def _rows(results: Results) -> Iterator[tuple[str, Row]]:
     """The lines: the paper's in its order, then the others."""
-    for task, starts in results.items():
-        unknown = sorted(starts.keys() - set(STARTS))
-        if unknown:
-            raise ValueError(
-                f"The results of {task} are under {unknown}, not {list(STARTS)}."
-            )
     done = {task for task, starts in results.items() if any(starts.values())}
     for task, rows in PAPER.items():
         yield from ((task, row) for row in rows if task in done)
@@ -219,7 +276,8 @@ def _values(
     return [100 * p[metric] for p in _parts(runs, key, subset) if metric in p]
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """The median of some points and, of several, the lowest and highest; or "-"."""
     if not values:
         return "-"
     summary = summarise(values)

@@ -109,13 +109,18 @@ def changed_keys(
     Returns:
       `{key: (saved value, current value)}`, empty when the run may resume.
     """
-    before, now = (
-        flatten(json.loads(json.dumps(each))) for each in (upgrade(saved), current)
-    )
+    before, now = (fixed_values(each) for each in (upgrade(saved), current))
     return {
         key: (before.get(key), now.get(key))
         for key in sorted(before.keys() | now.keys())
-        if key not in _FREE_KEYS
-        and key.split(".")[0] not in _FREE_SECTIONS
-        and before.get(key) != now.get(key)
+        if before.get(key) != now.get(key)
+    }
+
+
+def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a run's configuration, by flat key, that make it the run it is."""
+    return {
+        key: value
+        for key, value in flatten(json.loads(json.dumps(config))).items()
+        if key not in _FREE_KEYS and key.split(".")[0] not in _FREE_SECTIONS
     }

@@ -7,12 +7,20 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.config import FinetuneConfig, ModelConfig, make_model_config
+from gpt1_jax.config import (
+    FinetuneConfig,
+    ModelConfig,
+    comparisons,
+    make_model_config,
+)
+from gpt1_jax.config.comparisons import Variants
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.runs.trained_run import TrainedRun
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.finished import model_kind
+from gpt1_jax.runs.trained_run import TrainedRun, open_run
 
 SIZES = (
     "kind",
@@ -43,6 +51,40 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
         )
     num_transferred(config.transfer_layers, resolved.depth)
     return dataclasses.replace(config, model=model)
+
+
+def open_sources(
+    variants: Variants, source: TrainedRun
+) -> tuple[Variants, Mapping[str, TrainedRun]]:
+    """The run that each variant starts from, opened once.
+
+    Args:
+      variants: configurations by name; the first starts from `source`.
+      source: a run that is open already.
+
+    Returns:
+      The variants, resolved, and the runs by `config.init_from`.
+
+    Raises:
+      ValueError: as `resolve`, or if a variant's model is not of the kind that the
+        comparison is about.
+    """
+    sources: dict[str, TrainedRun] = {}
+    resolved: dict[str, FinetuneConfig] = {}
+    for name, variant in variants.items():
+        start = variant.init_from
+        if start not in sources:
+            opened = open_run(start, variant.init_step) if sources else source
+            sources[start] = opened
+            if opened.tokenizer.fingerprint != source.tokenizer.fingerprint:
+                say(
+                    f"{name} starts from {opened.folder}, whose tokenizer is not that "
+                    f"of {source.folder}; each model keeps its own."
+                )
+        kind = model_kind(sources[start].config.model)
+        comparisons.check_kind(name, variant, kind)
+        resolved[name] = resolve(variant, sources[start])
+    return resolved, sources
 
 
 def finetuned_model(source: TrainedRun, overrides: Mapping[str, Any]) -> ModelConfig:

@@ -1,0 +1,133 @@
+"""The runs of a fine-tuning suite: which there are, where, and which have finished."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tqdm
+from etils import epath
+
+from gpt1_jax.config import FinetuneConfig, read_json
+from gpt1_jax.config.comparisons import Variants
+from gpt1_jax.data import progress
+from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.tasks.task import Task
+
+
+class Planned(NamedTuple):
+    """One run of the suite."""
+
+    task: Task
+    variant: str
+    config: FinetuneConfig  # with one task and one seed
+    folder: epath.Path
+
+
+Result = tuple[Planned, Mapping[str, Any]]  # a run and its results.json
+
+
+def plan(
+    variants: Variants,
+    tasks: Sequence[Task],
+    seeds: Sequence[int],
+    folder: epath.Path,
+) -> list[Planned]:
+    """All runs, in their order: by task, variant and seed.
+
+    Args:
+      variants: configurations by name, of all tasks and seeds.
+      tasks: the tasks.
+      seeds: the seeds; one that is named twice is run once.
+      folder: that of a single run; several use TASK/VARIANT-seedN below it.
+    """
+    seeds = list(dict.fromkeys(seeds))
+    several = len(tasks) * len(variants) * len(seeds) > 1
+    return [
+        Planned(
+            task,
+            variant,
+            dataclasses.replace(config, tasks=(task.name,), seeds=(seed,)),
+            folder / task.name / f"{variant}-seed{seed}" if several else folder,
+        )
+        for task in tasks
+        for variant, config in variants.items()
+        for seed in seeds
+    ]
+
+
+def read_result(planned: Planned) -> Mapping[str, Any] | None:
+    """The results of a run, if it has finished.
+
+    Raises:
+      ValueError: if the folder holds those of another configuration.
+    """
+    if not (planned.folder / RESULTS_FILE).exists():
+        return None
+    run_folder.begin(planned.folder, planned.config)
+    return read_json(planned.folder / RESULTS_FILE)
+
+
+def find_repeated(planned: Planned, results: Sequence[Result]) -> Planned | None:
+    """The finished run that `planned` would repeat, or None.
+
+    A task may have no more examples than a run asks for, so that one that asked for
+    even more has already trained on the same.
+    """
+    size = planned.config.data.max_train_examples
+    if not size:
+        return None
+    for other, result in results:
+        asked = other.config.data.max_train_examples
+        more = asked == 0 or asked > size
+        all_seen = more and result["train_examples"] <= size
+        if all_seen and _with_size(other, size) == planned.config:
+            return other
+    return None
+
+
+def _with_size(planned: Planned, size: int) -> FinetuneConfig:
+    data = dataclasses.replace(planned.config.data, max_train_examples=size)
+    return dataclasses.replace(planned.config, data=data)
+
+
+def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
+    """A bar over all runs, given the results of those that have finished.
+
+    The time left is reckoned from the runs that are done now.
+    """
+    shown = len(results) > 1 and is_main_process() and not progress.without_bars()
+    return tqdm.tqdm(
+        total=len(results),
+        initial=sum(result is not None for result in results),
+        smoothing=0,
+        unit="run",
+        desc="suite",
+        disable=not shown,
+    )
+
+
+def by_task(results: Sequence[Result]) -> dict[str, dict[str, list[Any]]]:
+    """Results by task and variant, as `gpt1_jax.report.tables` takes them."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for planned, result in results:
+        variants = found.setdefault(planned.task.name, {})
+        variants.setdefault(planned.variant, []).append(result)
+    return found
+
+
+def finished(results: Sequence[Result]) -> list[Finished]:
+    """Results as they would be read back from the runs' folders."""
+    return [Finished(planned.folder, planned.config, r) for planned, r in results]
+
+
+def best(results: Sequence[Result]) -> list[Planned]:
+    """The run of each task with the best dev score, the first of several."""
+    found: dict[str, tuple[float, Planned]] = {}
+    for planned, result in results:
+        name, score = planned.task.name, result["dev"][planned.task.metrics[0]]
+        if name not in found or score > found[name][0]:
+            found[name] = (score, planned)
+    return [planned for _, planned in found.values()]
