@@ -69,6 +69,8 @@ def ablations_table(finished: Sequence[Finished]) -> str:
         average = _mean([statistics.median(ours[i]) for i in both])
         body.append([paper.title, "ours, dev", average, *map(spread, ours)])
         average = _mean([paper.scores[i] for i in both])
+        if len(both) == len(TABLE_5_COLUMNS):
+            average = f"{paper.average} ({len(both)})"
         shown = [f"{score:.1f}" for score in paper.scores]
         body.append(["", "paper, test", average, *shown])
     titles = [f"{column.title}, {column.metric}" for column in TABLE_5_COLUMNS]

@@ -1,6 +1,6 @@
 """Finished fine-tuned runs, read back from their folders."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -38,9 +38,15 @@ def find(folder: epath.Path) -> list[Finished]:
     Raises:
       ValueError: if a file of one is damaged.
     """
-    folders = sorted(path.parent for path in folder.rglob(RESULTS_FILE))
-    found = (read(each) for each in folders)
+    found = (read(each) for each in _with_those_below(folder))
     return [run for run in found if run is not None]
+
+
+def _with_those_below(folder: epath.Path) -> Iterator[epath.Path]:
+    yield folder
+    for each in sorted(folder.iterdir() if folder.exists() else ()):
+        if each.is_dir() and each.name != "checkpoints":  # has many files, and no run
+            yield from _with_those_below(each)
 
 
 def model_kind(model: Mapping[str, Any]) -> str:

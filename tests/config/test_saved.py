@@ -53,6 +53,17 @@ def test_a_key_that_is_gone_is_dropped_if_its_way_is_still_there(loaded):
         loaded(written)
 
 
+@pytest.mark.parametrize("from_scratch", [True, False])
+def test_a_run_of_an_older_suite_opens_whatever_else_the_suite_ran(
+    loaded, from_scratch
+):
+    written = values("finetune", init_from="run")
+    written["suite"] = {"from_scratch": from_scratch, "keep_checkpoints": False}
+    suite = loaded(written).suite
+    assert (suite.compare, suite.lstm_init_from) == ("", "")
+    assert (suite.aux_lm_weights, suite.train_sizes) == ((), ())
+
+
 @pytest.mark.parametrize(
     ("key", "planted", "found"),
     [

@@ -62,6 +62,35 @@ def test_seeds_may_be_written_with_and_without_brackets(flag, seeds):
     assert resolve("sst2", flag, init_from="run").seeds == seeds
 
 
+@pytest.mark.parametrize("flag", ["cola,rte", "cola, rte", "('cola', 'rte')"])
+def test_tasks_may_be_written_with_and_without_brackets(flag):
+    assert resolve("ablations", f"tasks={flag}", init_from="run").tasks == (
+        "cola",
+        "rte",
+    )
+
+
+@pytest.mark.parametrize(
+    ("preset", "tasks", "train_examples"),
+    [
+        ("ablations", "cola sst2 mrpc stsb qqp mnli qnli rte", 0),
+        ("layer_transfer", "race mnli", 2000),
+        ("aux_lm_weight", "mrpc rte qqp mnli", 0),
+    ],
+)
+def test_analyses_have_their_tasks_and_any_key_can_be_set(
+    preset, tasks, train_examples
+):
+    config = resolve(preset, init_from="run")
+    assert config.suite.compare == config.preset == preset
+    assert config.tasks == tuple(tasks.split())
+    assert config.eval.train_examples == train_examples
+    flags = ["suite.train_sizes=50,0", "suite.aux_lm_weights=0,1", "seeds=4"]
+    other = resolve(preset, *flags, init_from="run")
+    assert (other.suite.train_sizes, other.seeds) == ((50, 0), (4,))
+    assert other.suite.aux_lm_weights == (0, 1)
+
+
 @pytest.mark.parametrize(
     ("preset", "overrides", "parts"),
     [
@@ -88,6 +117,31 @@ def test_seeds_may_be_written_with_and_without_brackets(flag, seeds):
         ("sst2", {"head__score_loss": "x"}, ["score_loss='x'", "regression"]),
         ("sst2", {"head__aux_lm_weight": -0.5}, ["aux_lm_weight=-0.5"]),
         ("sst2", {"eval__batch_size": 0}, ["eval.batch_size=0"]),
+        ("sst2", {"eval__train_examples": -1}, ["eval.train_examples=-1"]),
+        ("sst2", {"suite__compare": "x"}, ["suite.compare='x'", "'', scratch, abl"]),
+        (
+            "aux_lm_weight",
+            {"suite__aux_lm_weights": (0.5, -0.1)},
+            ["aux_lm_weights=(0.5, -0.1)", "below 0"],
+        ),
+        ("sst2", {"suite__aux_lm_weights": (1, 1.0)}, ["(1, 1.0)", "different"]),
+        ("sst2", {"suite__train_sizes": (-5,)}, ["train_sizes=(-5,)", "below 0"]),
+        (
+            "aux_lm_weight",
+            {"suite__train_sizes": ()},
+            ["train_sizes is empty", "'aux_lm_weight'"],
+        ),
+        (
+            "layer_transfer",
+            {"transfer_layers": "3"},
+            ["transfer_layers='3'", "'layer_transfer'"],
+        ),
+        ("ablations", {"head__aux_lm_weight": 0.0}, ["aux_lm_weight=0", "above 0"]),
+        (
+            "aux_lm_weight",
+            {"data__max_train_examples": 9},
+            ["max_train_examples=9", "config.suite.train_sizes"],
+        ),
         ("sst2", {"train__num_steps": 5}, ["num_epochs=3.0", "num_steps=5"]),
     ],
     ids=str,

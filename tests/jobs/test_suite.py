@@ -119,7 +119,7 @@ def test_each_run_from_scratch_too_and_checkpoints_kept_if_asked(
     config = finetune_config(
         "sst2",
         finetune_base,
-        suite__from_scratch=True,
+        suite__compare="scratch",
         suite__keep_checkpoints=True,
         train__num_epochs=1.0,
     )

@@ -1,7 +1,7 @@
 import pytest
 
 from gpt1_jax.report.paper import PAPER_GLUE
-from gpt1_jax.report.tables import glue_score, results_table, summarise
+from gpt1_jax.report.tables import glue_score, headline, results_table, summarise
 from gpt1_jax.tasks.table import TASKS
 
 # GPT-1 on the GLUE leaderboard, in points: the first metrics are the paper's.
@@ -230,6 +230,66 @@ def test_table_says_which_splits_are_compared():
     assert parsed(text)["**Average**"]["pretrained"] == "-"
 
 
-def test_unknown_start_is_refused():
-    with pytest.raises(ValueError, match=r"results of rte are under \['tuned'\]"):
-        results_table({"rte": {"tuned": []}})
+def variants_of(text):
+    """The table of variants: a dictionary for each line, by its first cell."""
+    header, _, *rows = [line[2:-2] for line in text.splitlines() if line[:1] == "|"]
+    titles = header.split(" | ")
+    lines = [dict(zip(titles, row.split(" | "), strict=True)) for row in rows]
+    return {line["variant"]: line for line in lines}
+
+
+def test_variants_have_a_line_each_and_tasks_are_columns():
+    low, high = (run(accuracy=60, majority={"accuracy": 50}, seed=s) for s in (0, 1))
+    high["dev"]["accuracy"] = 0.7
+    low["train"], low["test"] = {"accuracy": 0.9}, {"n": 3, "accuracy": 0.4}
+    halves = run(accuracy=75, subsets={"matched": 80, "mismatched": 70})
+    halves["train"] = {"accuracy": 0.95}
+    text = results_table(
+        {
+            "mnli": {"layers1": [halves]},
+            "rte": {"layers0": [low], "layers1": [low, high]},
+        },
+        {"race": "no data"},
+    )
+    assert variants_of(text) == {
+        "layers1": {
+            "variant": "layers1",
+            "MNLI-m, accuracy (dev)": "80.0",
+            "MNLI-m, accuracy (train)": "95.0",
+            "MNLI-mm, accuracy (dev)": "70.0",
+            "RTE, accuracy (dev)": "65.0 (60.0 to 70.0)",
+            "RTE, accuracy (train)": "90.0",
+            "RTE, accuracy (test)": "40.0",
+        },
+        "layers0": {
+            "variant": "layers0",
+            "MNLI-m, accuracy (dev)": "-",
+            "MNLI-m, accuracy (train)": "-",
+            "MNLI-mm, accuracy (dev)": "-",
+            "RTE, accuracy (dev)": "60.0",
+            "RTE, accuracy (train)": "90.0",
+            "RTE, accuracy (test)": "40.0",
+        },
+        "majority baseline": {
+            "variant": "majority baseline",
+            "MNLI-m, accuracy (dev)": "-",
+            "MNLI-m, accuracy (train)": "-",
+            "MNLI-mm, accuracy (dev)": "-",
+            "RTE, accuracy (dev)": "50.0",
+            "RTE, accuracy (train)": "-",
+            "RTE, accuracy (test)": "-",
+        },
+    }
+    assert "- RACE-m, RACE-h, RACE: no data" in text
+
+
+@pytest.mark.parametrize(
+    ("task", "title"), [("race", "RACE"), ("mnli", "MNLI-m"), ("cola", "CoLA")]
+)
+def test_one_line_of_a_task_stands_for_it(task, title):
+    assert headline(task, [run(accuracy=1)]).title == title
+
+
+def test_a_task_of_ones_own_stands_for_itself():
+    row = headline("mine", [run(f1=50, accuracy=70)])
+    assert (row.title, row.metric, row.subset) == ("mine", "f1", "")

@@ -1,0 +1,59 @@
+"""Finished runs are found in whatever folder holds them."""
+
+import json
+import shutil
+
+import pytest
+from etils import epath
+from tiny_run import load_config
+
+from gpt1_jax.runs import finished
+
+
+def write_run(folder, results=True, **overrides):
+    """The files that are read of a run."""
+    folder.mkdir(parents=True)
+    config = load_config("sst2", file="finetune", init_from="run", **overrides)
+    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    if results:
+        (folder / "results.json").write_text('{"dev": {"accuracy": 0.5}}')
+    return epath.Path(folder)
+
+
+def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
+    run = finished.read(epath.Path(finetuned))
+    assert run.folder == epath.Path(finetuned)
+    assert (run.config.tasks, run.config.seeds) == (("sst2",), (0,))
+    assert run.result == json.loads((finetuned / "results.json").read_text())
+    assert finished.model_kind(run.config.model) == "transformer"
+    assert finished.model_kind({"kind": "lstm"}) == "lstm"
+
+
+def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
+    assert finished.read(epath.Path(tmp_path / "nothing")) is None
+    assert finished.read(epath.Path(pretrained)) is None
+    assert finished.read(write_run(tmp_path / "began", results=False)) is None
+    other = shutil.copytree(pretrained, tmp_path / "other")
+    (other / "results.json").write_text("{}")  # as zero-shot evaluation writes them
+    assert finished.read(epath.Path(other)) is None
+    (other / "config.json").unlink()
+    assert finished.read(epath.Path(other)) is None
+
+
+def test_runs_are_found_at_any_depth_sorted(tmp_path):
+    for name in ("b/c", "a/rte/full-seed0"):
+        write_run(tmp_path / "runs" / "x" / name)
+    write_run(tmp_path / "runs" / "began", results=False)
+    found = finished.find(epath.Path(tmp_path / "runs"))
+    names = [str(run.folder.relative_to(tmp_path / "runs")) for run in found]
+    assert names == ["x/a/rte/full-seed0", "x/b/c"]
+    (alone,) = finished.find(epath.Path(tmp_path / "runs" / "x" / "b" / "c"))
+    assert alone == found[1]
+    assert finished.find(epath.Path(tmp_path / "none")) == []
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    folder = write_run(tmp_path / "run")
+    (folder / "results.json").write_text("{")
+    with pytest.raises(ValueError, match=r"run/results\.json cannot be read"):
+        finished.find(epath.Path(tmp_path))
