@@ -4,12 +4,10 @@ import json
 import shutil
 
 import pytest
-from etils import epath
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax.jobs import finetune
 from gpt1_jax.tasks import loading
-from gpt1_jax.tasks.selection import select_tasks
 
 SEVERAL = {"seeds": (0, 1), "train__num_epochs": 1.0}
 FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
@@ -147,16 +145,6 @@ def test_one_run_and_several_share_a_folder(finetuned, finetune_base, tmp_path):
     assert f"| {100 * alone['dev']['accuracy']:.1f} |" in (
         (folder / "results.md").read_text()
     )
-
-
-def test_a_seed_named_twice_is_run_once(finetune_base, tmp_path):
-    config = finetune_config("sst2+rte", finetune_base, seeds=(3, 1, 3))
-    tasks, config = select_tasks(config)
-    planned = finetune._planned(config, tasks, epath.Path(tmp_path))
-    assert [run.folder.name for run in planned] == 2 * [
-        "pretrained-seed3",
-        "pretrained-seed1",
-    ]
 
 
 def test_a_single_task_without_data_is_an_error(finetune_base, tmp_path):

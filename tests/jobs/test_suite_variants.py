@@ -1,0 +1,257 @@
+"""Suites that compare variants: what is run, resumed, shared and shown."""
+
+import json
+import shutil
+
+import pytest
+from tiny_run import stop_after
+from tiny_tasks import finetune_config
+
+from gpt1_jax.data.files import write_json
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.jobs import finetune
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.training import transfer
+from gpt1_jax.training.signals import Stopped
+
+ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
+
+
+def layers_config(base, **overrides):
+    values = {
+        "eval__train_examples": 10,
+        **ONE_EPOCH,
+        "suite__compare": "layer_transfer",
+    }
+    return finetune_config("sst2", base, **{**values, **overrides})
+
+
+@pytest.fixture(scope="module")
+def layers(finetune_base, made_once):
+    """SST-2 with no and one layer transferred, and some training examples scored."""
+    config = layers_config(finetune_base)
+    return made_once("layers", lambda folder: finetune.run(config, str(folder)))
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """How often a training step was traced, which is once for each compiled program."""
+    seen = []
+    make = finetune.make_finetune_step
+
+    def counted(*arguments):
+        step = make(*arguments)
+
+        def traced(*state_batch_seed):
+            seen.append(None)
+            return step(*state_batch_seed)
+
+        return traced
+
+    monkeypatch.setattr(finetune, "make_finetune_step", counted)
+    return seen
+
+
+def results(folder):
+    return {
+        str(path.relative_to(folder)): json.loads(path.read_text())
+        for path in sorted(folder.rglob("results.json"))
+    }
+
+
+def config_of(folder):
+    return json.loads((folder / "config.json").read_text())
+
+
+def test_each_number_of_layers_is_a_run_of_its_own(layers):
+    for number in (0, 1):
+        folder = layers / "sst2" / f"layers{number}-seed0"
+        config = config_of(folder)
+        assert config["transfer_layers"] == str(number)
+        assert config["suite"]["compare"] == ""
+        (result,) = json.loads((layers / "all_results.json").read_text())["sst2"][
+            f"layers{number}"
+        ]
+        assert result == json.loads((folder / "results.json").read_text())
+        assert result["start"] == f"layers{number}"
+        assert result["train"]["n"] == 10 and "accuracy" in result["train"]
+        assert not (folder / "predictions" / "train.jsonl").exists()
+    table = (layers / "results.md").read_text()
+    assert "| layers0 |" in table and "SST-2, accuracy (train)" in table
+    assert (layers / "plots" / "layer_transfer.png").stat().st_size
+
+
+def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
+    finetune_base, layers, tmp_path, monkeypatch, traces
+):
+    config = layers_config(finetune_base)
+    with monkeypatch.context() as patch, pytest.raises(Stopped):
+        stop_after(patch, 2)
+        finetune.run(config, str(tmp_path))
+    assert not results(tmp_path)
+    fit, begun = finetune.fit, []
+
+    def killed_in_the_second(plan):
+        begun.append(plan.folder.name)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        fit(plan)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(finetune, "fit", killed_in_the_second)
+        finetune.run(config, str(tmp_path))
+    assert list(results(tmp_path)) == ["sst2/layers0-seed0/results.json"]
+    first = (tmp_path / "sst2/layers0-seed0/results.json").stat().st_mtime_ns
+    finetune.run(config, str(tmp_path))
+    assert begun == ["layers0-seed0", "layers1-seed0"]
+    assert (tmp_path / "sst2/layers0-seed0/results.json").stat().st_mtime_ns == first
+    assert results(tmp_path) == results(layers)
+    assert (tmp_path / "results.md").read_text() == (layers / "results.md").read_text()
+    assert len(traces) == 3  # one for each start of the program
+
+
+def test_runs_share_a_program_while_only_start_and_seed_differ(
+    finetune_base, pretrained, tmp_path, monkeypatch, traces, capsys
+):
+    """Table 5 with another Transformer in the LSTM's place."""
+    lstm = shutil.copytree(pretrained, tmp_path / "lstm")
+    other = iter(["transformer"] * 3 + ["lstm"])
+    monkeypatch.setattr(transfer, "model_kind", lambda model: next(other))
+    config = finetune_config(
+        "rte",
+        finetune_base,
+        **ONE_EPOCH,
+        suite__compare="ablations",
+        suite__lstm_init_from=str(lstm),
+    )
+    folder = tmp_path / "run"
+    finetune.run(config, str(folder))
+    assert len(traces) == 3  # full with no_pretraining, no_aux_lm, lstm
+    names = ["full", "no_pretraining", "no_aux_lm", "lstm"]
+    assert list(json.loads((folder / "all_results.json").read_text())["rte"]) == names
+    found = [config_of(folder / "rte" / f"{name}-seed0") for name in names]
+    assert [each["transfer_layers"] for each in found] == ["all", "none", "all", "all"]
+    assert [each["head"]["aux_lm_weight"] for each in found] == [0.5, 0.5, 0, 0.5]
+    starts = [each["init_from"] for each in found]
+    assert starts == 3 * [str(pretrained)] + [str(lstm)]
+    table = (folder / "results.md").read_text()
+    assert "| Transformer without pre-training | ours, dev |" in table
+    assert "| no_pretraining |" in table and "| lstm |" in table
+    assert "Table 5's LSTM is left out" not in capsys.readouterr().out
+
+
+# --- plans carried out by a stand-in for training -----------------------------------
+
+
+@pytest.fixture
+def carried_out(monkeypatch):
+    """Runs that only write made-up scores; the folders in which any did, in order."""
+    seen = []
+
+    def run_one(planned, source, setting, *, keep):
+        run_folder.begin(planned.folder, planned.config)
+        run_folder.write(planned.folder, planned.config, source.tokenizer)
+        seen.append("/".join(planned.folder.parts[-2:]))
+        scores = {"n": 12, "accuracy": 0.5}
+        count = len(setting.data.train.examples)
+        result = {"dev": scores, "majority": scores, "train_examples": count}
+        write_json(planned.folder / "results.json", result)
+        return result
+
+    monkeypatch.setattr(finetune, "_run_one", run_one)
+    return seen
+
+
+def test_sizes_beyond_the_data_are_run_once_and_said(
+    finetune_base, tmp_path, carried_out, capsys
+):
+    config = finetune_config(
+        "sst2",
+        finetune_base,
+        suite__compare="aux_lm_weight",
+        suite__aux_lm_weights=(0, 0.5),
+        suite__train_sizes=(16, 32, 500, 0),  # there are 32
+    )
+    for _ in range(2):
+        finetune.run(config, str(tmp_path))
+        assert carried_out == [
+            f"sst2/lambda{weight}-{size}-seed0"
+            for size in ("all", "size16")
+            for weight in ("0", "0.5")
+        ]
+        said = capsys.readouterr().out
+        assert said.count("would repeat") == 4
+        assert "no more than 500 training examples" in said
+    assert (tmp_path / "plots" / "aux_lm_weight.png").exists()
+    assert "| lambda0.5-size16 |" in (tmp_path / "results.md").read_text()
+
+
+def test_an_older_suite_is_not_repeated(finetune_base, tmp_path, carried_out):
+    """Its runs say `suite.from_scratch`, and have none of the newer keys."""
+    config = finetune_config("sst2", finetune_base, suite__compare="scratch")
+    finetune.run(config, str(tmp_path))
+    assert carried_out == ["sst2/pretrained-seed0", "sst2/scratch-seed0"]
+    for path in tmp_path.rglob("config.json"):
+        saved = json.loads(path.read_text())
+        saved["suite"] = {"from_scratch": True, "keep_checkpoints": False}
+        del saved["eval"]["train_examples"]
+        path.write_text(json.dumps(saved))
+    finetune.run(config, str(tmp_path))
+    assert len(carried_out) == 2
+
+
+def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, capsys):
+    config = finetune_config("rte", finetune_base, suite__compare="ablations")
+    finetune.run(config, str(tmp_path))
+    assert [name.partition("/")[2] for name in carried_out] == [
+        "full-seed0",
+        "no_pretraining-seed0",
+        "no_aux_lm-seed0",
+    ]
+    assert "with --config.suite.lstm_init_from=DIR" in capsys.readouterr().out
+
+
+def test_another_tokenizer_is_allowed_and_said(
+    finetune_base, tmp_path, carried_out, capsys, monkeypatch
+):
+    opened = transfer.open_run
+    words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
+    other = SentencePieceTokenizer.train(words, 345)
+
+    def with_another(workdir, step):
+        return opened(finetune_base["init_from"], step)._replace(tokenizer=other)
+
+    kinds = iter(["transformer"] * 3 + ["lstm"])
+    monkeypatch.setattr(transfer, "open_run", with_another)
+    monkeypatch.setattr(transfer, "model_kind", lambda model: next(kinds))
+    config = finetune_config(
+        "rte",
+        finetune_base,
+        suite__compare="ablations",
+        suite__lstm_init_from="lstm",
+    )
+    finetune.run(config, str(tmp_path))
+    assert carried_out[-1] == "rte/lstm-seed0"
+    assert "lstm starts from" in capsys.readouterr().out
+
+
+def test_a_model_of_the_wrong_kind_is_refused_before_any_run(
+    finetune_base, pretrained, tmp_path, carried_out
+):
+    config = finetune_config(
+        "rte",
+        finetune_base,
+        suite__compare="ablations",
+        suite__lstm_init_from=str(pretrained),
+    )
+    with pytest.raises(ValueError, match="is a transformer, not an LSTM"):
+        finetune.run(config, str(tmp_path / "run"))
+    missing = finetune_config(
+        "rte",
+        finetune_base,
+        suite__compare="ablations",
+        suite__lstm_init_from="no/such",
+    )
+    with pytest.raises(FileNotFoundError, match="no/such is not a run folder"):
+        finetune.run(missing, str(tmp_path / "run"))
+    assert not carried_out and not (tmp_path / "run").exists()
