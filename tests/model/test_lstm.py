@@ -133,7 +133,7 @@ def test_logits_and_gradients_are_pytorchs(config, params):
     ours = observe(config, params, tokens)
     assert float(np.abs(ours.logits).max()) > 0.5, "too small to tell"
     np.testing.assert_allclose(ours.logits, scores.detach(), atol=1e-5)
-    assert float(ours.loss) == pytest.approx(float(loss), abs=1e-6)
+    assert float(ours.loss) == pytest.approx(loss.item(), abs=1e-6)
     gradients = flat_params(ours.gradient)
     assert gradients.keys() == theirs.gradients().keys()
     for name, expected in theirs.gradients().items():
