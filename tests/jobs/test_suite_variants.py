@@ -115,6 +115,12 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
 ):
     """Table 5 with another Transformer in the LSTM's place."""
     lstm = shutil.copytree(pretrained, tmp_path / "lstm")
+    open_run, opened = transfer.open_run, []
+    monkeypatch.setattr(
+        transfer,
+        "open_run",
+        lambda folder, step: (opened.append(folder), open_run(folder, step))[1],
+    )
     other = iter(["transformer"] * 3 + ["lstm"])
     monkeypatch.setattr(transfer, "model_kind", lambda model: next(other))
     config = finetune_config(
@@ -126,6 +132,7 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
     )
     folder = tmp_path / "run"
     finetune.run(config, str(folder))
+    assert opened == [str(lstm)]  # the other one was open
     assert len(traces) == 3  # full with no_pretraining, no_aux_lm, lstm
     names = ["full", "no_pretraining", "no_aux_lm", "lstm"]
     assert list(json.loads((folder / "all_results.json").read_text())["rte"]) == names
