@@ -232,6 +232,5 @@ def _description(
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
         f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"
         f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens ({epochs:.2f} epochs)"
-        f"{in_parts} on {jax.device_count()} x {jax.devices()[0].device_kind}, in "
-        f"{folder}"
+        f"{in_parts} on {devices.describe()}, in {folder}"
     )

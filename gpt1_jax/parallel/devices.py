@@ -33,6 +33,11 @@ def memory_bytes() -> int:
     return stats.get("bytes_limit", machine // jax.local_device_count())
 
 
+def describe() -> str:
+    """All devices of the run: "8 x NVIDIA H100 80GB HBM3"."""
+    return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
+
+
 def peak_flops() -> float | None:
     """Peak bfloat16 FLOP/s of all devices; None if their kind is unknown."""
     kind = jax.devices()[0].device_kind

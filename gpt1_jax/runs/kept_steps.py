@@ -51,6 +51,11 @@ class TextRead:
         """Tokens or words read after a step, or steps taken."""
         return round(step * self.per_step(unit))
 
+    @property
+    def train_size(self) -> dict[str, int]:
+        """Tokens and words of the training split."""
+        return {"tokens": self.train.tokens, "words": self.train.words}
+
     def nearest_step(self, target: Target) -> int:
         """The step, 1 at least, after which the text read is nearest to a target."""
         steps = target.amount / self.per_step(target.unit)

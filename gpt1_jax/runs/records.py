@@ -1,4 +1,4 @@
-"""What a run records as it goes: metrics, TensorBoard, the progress bar."""
+"""What a run records as it goes: metrics, sessions, TensorBoard, the progress bar."""
 
 import json
 import tempfile
@@ -15,6 +15,7 @@ from gpt1_jax.data.files import write_whole
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room
+from gpt1_jax.runs.sessions import SESSIONS_FILE, Session
 
 METRICS_FILE = "metrics.jsonl"
 _TENSORBOARD = "tensorboard"
@@ -36,7 +37,7 @@ class Records:
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
     "sample": ..}` for generated text. A resumed run drops the lines after the step
     it resumes from, so steps never go back, and rewrites TensorBoard's events from
-    the lines that are left.
+    the lines that are left. `sessions.json` is brought up to date by `publish`.
 
     Args:
       workdir: the run folder, local or gs://; a remote one gets copies whenever
@@ -45,9 +46,10 @@ class Records:
       num_steps: the step it ends at.
       throughput: turns step times into a speed.
       tensorboard: whether to write TensorBoard events.
+      text: the size of the training text, for `sessions.json`.
 
     Raises:
-      ValueError: if an existing metrics file holds something else.
+      ValueError: if an existing file of records holds something else.
       OSError: if the disk has no room.
     """
 
@@ -58,6 +60,7 @@ class Records:
         num_steps: int,
         throughput: Throughput,
         tensorboard: bool,
+        text: Mapping[str, int] | None = None,
     ):
         self._active = is_main_process()
         self._throughput = throughput
@@ -70,6 +73,7 @@ class Records:
         self._path = self._local / METRICS_FILE
         check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
         kept = _drop_after(self._path, first_step)
+        self._session = Session(self._local / SESSIONS_FILE, first_step, text or {})
         self._file = self._path.open("ab", buffering=0)
         if tensorboard:
             self._open_tensorboard(workdir, kept)
@@ -103,6 +107,7 @@ class Records:
         if self._clock is None:
             self._clock = (step, time.perf_counter())
         if self._active:
+            self._session.last_step = step
             self._bar.update(step - self._bar.n)
 
     def pause_clock(self) -> None:
@@ -165,8 +170,11 @@ class Records:
         return any(r["step"] == step and name in r for r in read_metrics(self._path))
 
     def publish(self) -> None:
-        """Copies the records to a remote run folder; does nothing for a local one."""
-        if not self._active or self._remote is None:
+        """Writes what this session took; copies all records to a remote run folder."""
+        if not self._active:
+            return
+        self._session.write()
+        if self._remote is None:
             return
         for path in self._local.rglob("*"):
             if path.is_file():
@@ -213,8 +221,9 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
 def _local_folder(remote: epath.Path) -> Path:
     """A local folder for the records of a remote run, holding its metrics so far."""
     local = Path(tempfile.mkdtemp(prefix="gpt1_jax-records-"))
-    if (remote / METRICS_FILE).exists():
-        (local / METRICS_FILE).write_bytes((remote / METRICS_FILE).read_bytes())
+    for name in (METRICS_FILE, SESSIONS_FILE):
+        if (remote / name).exists():
+            (local / name).write_bytes((remote / name).read_bytes())
     return local
 
 

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 
-_TRAINING = "training"
+TRAINING = "training"  # the productive part
 
 
 class WallTime:
@@ -14,6 +14,7 @@ class WallTime:
     def __init__(self) -> None:
         self._now, self._since = "the rest", time.monotonic()
         self._spent: defaultdict[str, float] = defaultdict(float)
+        self._before_lap: dict[str, float] = {}
 
     @contextlib.contextmanager
     def on(self, what: str) -> Iterator[None]:
@@ -26,7 +27,7 @@ class WallTime:
 
     def training(self) -> contextlib.AbstractContextManager[None]:
         """Counts the time of the block as spent in training steps."""
-        return self.on(_TRAINING)
+        return self.on(TRAINING)
 
     def _turn_to(self, what: str) -> str:
         now, before = time.monotonic(), self._now
@@ -34,14 +35,22 @@ class WallTime:
         self._now, self._since = what, now
         return before
 
+    def lap(self) -> dict[str, float]:
+        """Seconds of each part since the last lap, or since this was made."""
+        self._turn_to(self._now)
+        before, self._before_lap = self._before_lap, dict(self._spent)
+        return {
+            name: each - before.get(name, 0.0) for name, each in self._spent.items()
+        }
+
     def summary(self) -> str:
         """The time so far and its parts in seconds; empty if there was no training."""
         self._turn_to(self._now)
-        if _TRAINING not in self._spent:
+        if TRAINING not in self._spent:
             return ""
         total = sum(self._spent.values())
-        share = self._spent[_TRAINING] / total
-        others = {name: each for name, each in self._spent.items() if name != _TRAINING}
+        share = self._spent[TRAINING] / total
+        others = {name: each for name, each in self._spent.items() if name != TRAINING}
         parts = (
             f"{name} {others[name]:,.0f} s"
             for name in sorted(others, key=others.__getitem__, reverse=True)

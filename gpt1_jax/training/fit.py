@@ -135,6 +135,7 @@ def fit(plan: Plan) -> None:
             plan.num_steps,
             plan.throughput,
             plan.config.log.tensorboard,
+            plan.kept.text.train_size if plan.kept else None,
         )
         seed = jnp.uint32(plan.seed)
         with contextlib.closing(records), _watchdog(plan) as watchdog:

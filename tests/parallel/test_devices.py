@@ -9,7 +9,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from gpt1_jax.ops.products import row_major
-from gpt1_jax.parallel.devices import configure, memory_bytes, peak_flops
+from gpt1_jax.parallel.devices import configure, describe, memory_bytes, peak_flops
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
 
 
@@ -86,3 +86,7 @@ def test_configure_keeps_programs_where_the_next_process_finds_them(
         jax.jit(swapped_rows)(x)
     programs = [path.name for path in tmp_path.glob("jit_swapped_rows*-cache")]
     assert len(programs) == 1, programs
+
+
+def test_devices_are_described_by_number_and_kind():
+    assert describe() == "8 x cpu"

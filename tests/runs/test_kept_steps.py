@@ -188,3 +188,7 @@ def test_a_disk_without_room_for_all_is_refused_before(tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"full: keeping 4 checkpoints .* needs 4\.0 MB"):
         four = place(words(300, 600, 900, 1200), TEXT, 20)
         kept_steps.announce(four, folder, 0, 10**6)
+
+
+def test_the_size_of_the_training_text_is_known():
+    assert TEXT.train_size == {"tokens": 4000, "words": 3000}

@@ -7,6 +7,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from gpt1_jax.runs import records as records_lib
 from gpt1_jax.runs.records import METRICS_FILE, Records, Throughput, read_metrics
+from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
 
 METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 
@@ -80,6 +81,21 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
     assert any("sample" in tag for tag in events.Tags()["tensors"])
 
 
+def test_the_session_is_written_as_the_run_goes(tmp_path):
+    text = {"tokens": 9, "words": 7}
+    throughput = Throughput("tokens", 100)
+    records = Records(tmp_path, 2, 10, throughput, False, text)
+    for step in (3, 4):
+        records.step_done(step)
+    records.publish()
+    (found,) = read_sessions(tmp_path / SESSIONS_FILE)
+    assert (found["first_step"], found["last_step"], found["text"]) == (2, 4, text)
+    records.step_done(5)
+    records.close()
+    (found,) = read_sessions(tmp_path / SESSIONS_FILE)
+    assert found["last_step"] == 5
+
+
 def test_processes_that_do_not_write_leave_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(records_lib, "is_main_process", lambda: False)
     records = open_records(tmp_path)
@@ -104,6 +120,9 @@ def test_a_remote_run_folder_gets_copies(tmp_path, monkeypatch):
     records.publish()
     assert [r["step"] for r in read_metrics(remote / METRICS_FILE)] == [1, 2]
     records.close()
+    open_records(Remote(remote), first_step=2).close()
+    found = read_sessions(remote / SESSIONS_FILE)
+    assert [each["first_step"] for each in found] == [1, 2]
     assert list((remote / "tensorboard").iterdir())
 
 

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from gpt1_jax.runs.wall_time import WallTime
+from gpt1_jax.runs.wall_time import TRAINING, WallTime
 
 
 @pytest.fixture
@@ -51,3 +51,16 @@ def test_without_training_there_is_nothing_to_say(clock):
     times = WallTime()
     clock(5)
     assert times.summary() == ""
+
+
+def test_laps_divide_the_time(clock):
+    times = WallTime()
+    clock(1)
+    with times.training():
+        clock(5)
+        assert times.lap() == {"the rest": 1, TRAINING: 5}
+        clock(3)
+    clock(2)
+    assert times.lap() == {"the rest": 2, TRAINING: 3}
+    assert times.lap() == {"the rest": 0, TRAINING: 0}
+    assert times.summary().startswith("Time: 11 s, 73% of it")
