@@ -1,0 +1,83 @@
+"""What a folder says of a pre-trained run."""
+
+import json
+
+import pytest
+from etils import epath
+from made_up_runs import RECORDS, SESSION, write_finished, write_json, write_pretrained
+
+from gpt1_jax.runs import pretrained
+from gpt1_jax.runs.wall_time import TRAINING
+
+
+def read(folder):
+    return pretrained.read(epath.Path(folder))
+
+
+def test_a_run_is_what_its_files_say(tmp_path):
+    run = read(write_pretrained(tmp_path / "a"))
+    assert (run.step, run.num_steps, run.tokens_per_step) == (8, 8, 1024)
+    assert run.model.vocab_size == 500 and run.corpus_tokens == 4096
+    assert run.series("valid_loss") == ([4, 8], [6.25, 5.125])
+    assert run.last("valid_loss") == 5.125 and run.last("grad_norm") is None
+    assert run.sample() == "it was a\nsecond line"
+    assert run.seconds() == (90.0, 120.0)
+
+
+def test_sessions_add_up_and_the_last_one_knows_the_text(tmp_path):
+    second = {**SESSION, "seconds": {TRAINING: 10.0}, "text": {"tokens": 5000}}
+    run = read(write_pretrained(tmp_path / "a", sessions=(SESSION, second)))
+    assert run.seconds() == (100.0, 130.0) and run.corpus_tokens == 5000
+
+
+def test_updates_follow_from_epochs_and_the_size_of_the_text(tmp_path):
+    epochs = {"train__num_steps": 0, "train__num_epochs": 2.0}
+    known = read(write_pretrained(tmp_path / "a", **epochs))
+    assert known.num_steps == 2 * 31 // 8  # 4,096 tokens in windows of 128
+    unknown = read(write_pretrained(tmp_path / "b", sessions=(), **epochs))
+    assert unknown.num_steps is None
+
+
+def test_folders_of_older_versions_have_no_sessions(tmp_path):
+    run = read(write_pretrained(tmp_path / "a", sessions=()))
+    assert run.seconds() is None and run.corpus_tokens is None
+
+
+def test_records_without_finite_numbers_are_left_out(tmp_path):
+    odd = [*RECORDS, {"step": 9, "loss": "5"}, {"step": 10, "loss": float("nan")}]
+    run = read(write_pretrained(tmp_path / "a", records=[*odd, {"step": 11}]))
+    assert run.series("loss") == ([4, 8], [6.5, 5.5]) and run.step == 11
+
+
+def test_runs_are_found_at_any_depth_and_nothing_else(tmp_path):
+    write_pretrained(tmp_path / "x" / "a")
+    write_pretrained(tmp_path / "b")
+    write_finished(tmp_path / "finetuned")
+    write_json(tmp_path / "exported" / "config.json", {"model_type": "openai-gpt"})
+    found = pretrained.find(epath.Path(tmp_path))
+    assert [run.folder.name for run in found] == ["b", "a"]
+    alone = pretrained.find(epath.Path(tmp_path) / "b")
+    assert [run.folder.name for run in alone] == ["b"]
+
+
+def test_a_run_of_the_program_is_read(pretrained_folder):
+    run = read(pretrained_folder)
+    assert run.step == 12 == run.num_steps
+    training, total = run.seconds()
+    assert 0 < training < total
+    assert run.corpus_tokens > 1000 and run.sessions[-1]["last_step"] == 12
+    tokenizer = json.loads((pretrained_folder / "tokenizer/tokenizer.json").read_text())
+    assert run.model.vocab_size == tokenizer["vocab_size"]
+
+
+@pytest.fixture
+def pretrained_folder(request):
+    return request.getfixturevalue("pretrained")
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.jsonl", "sessions.json"])
+def test_damaged_files_are_named(tmp_path, name):
+    folder = write_pretrained(tmp_path / "a")
+    (folder / name).write_text("{\n{\n")
+    with pytest.raises(ValueError, match=name.replace(".", r"\.")):
+        read(folder)
