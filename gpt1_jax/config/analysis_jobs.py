@@ -198,3 +198,23 @@ class ZeroShotConfig(AnalysisConfig):
             self.batch_tokens > 0,
             f"config.batch_tokens={self.batch_tokens} must be positive.",
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportConfig(JobConfig):
+    """The configuration of a report on runs."""
+
+    runs: str
+    title: str
+
+    def __post_init__(self):
+        require(
+            all(self.folders),
+            f"config.runs={self.runs!r} must name a folder, or several with commas.",
+        )
+        require(bool(self.title.strip()), "config.title is empty; name the report.")
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that `runs` names."""
+        return tuple(name.strip() for name in self.runs.split(","))

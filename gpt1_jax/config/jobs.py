@@ -5,6 +5,7 @@ from typing import Any
 
 from gpt1_jax.config.analysis_jobs import (
     FeaturesConfig,
+    ReportConfig,
     SurprisalConfig,
     ZeroShotConfig,
 )
@@ -23,6 +24,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "convert": ConvertConfig,
     "features": FeaturesConfig,
     "surprisal": SurprisalConfig,
+    "report": ReportConfig,
 }
 
 

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from gpt1_jax.config.saved import flatten
 
@@ -37,6 +38,21 @@ def find_configs(argv: Sequence[str]) -> list[str]:
 
 def _own_files() -> list[Path]:
     return sorted(CONFIGS.glob("*.py"))
+
+
+def defaults(job: str, preset: str) -> dict[str, Any]:
+    """The values of a job's file in `configs/`, before any is overridden.
+
+    Args:
+      job: the name of the file.
+      preset: what follows it after a colon; one that the file does not have, and "",
+        stand for its own default.
+    """
+    get_config = _load(CONFIGS / f"{job}.py").get_config
+    try:
+        return get_config(*([preset] if preset else [])).to_dict()
+    except (TypeError, ValueError):  # takes none, or has no such preset
+        return get_config().to_dict()
 
 
 def describe(argv: Sequence[str]) -> str:

@@ -124,3 +124,22 @@ def test_a_zero_shot_run_without_a_baseline_had_none():
     values = load_config("sst2", file="zero_shot", init_from="run").to_dict()
     del values["baseline_init_from"]
     assert load(upgrade(values)).baseline_init_from == ""
+
+
+def test_a_report_names_its_folders():
+    config = load(load_config("", file="report", runs="runs/a, runs/b").to_dict())
+    assert config.folders == ("runs/a", "runs/b")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"runs": ""}, "config.runs='' must name a folder"),
+        ({"runs": "a,,b"}, "config.runs='a,,b' must name a folder"),
+        ({"title": " "}, "config.title is empty"),
+    ],
+    ids=str,
+)
+def test_reports_that_cannot_be_made_are_refused(overrides, problem):
+    with pytest.raises(ValueError, match=problem):
+        load(load_config("", file="report", **overrides).to_dict())

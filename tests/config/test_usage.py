@@ -54,3 +54,19 @@ def test_a_file_that_is_not_there_is_refused_with_the_list():
 )
 def test_errors_of_the_parser_are_one_line(error, line):
     assert usage.explain(error, ["main", "--config.model.num_layer=3"]) == line
+
+
+@pytest.mark.parametrize(
+    ("job", "preset", "key", "value"),
+    [
+        ("pretrain", "quickstart", "num_layers", 4),
+        ("pretrain", "", "num_layers", 12),
+        ("pretrain", "no such preset", "num_layers", 12),
+    ],
+)
+def test_the_defaults_of_a_job_are_those_of_its_preset(job, preset, key, value):
+    assert usage.defaults(job, preset)["model"][key] == value
+
+
+def test_a_job_without_presets_has_defaults_too():
+    assert usage.defaults("report", "any")["runs"] == "runs"

@@ -1,0 +1,22 @@
+"""A report on runs, as one page: models, curves, the paper's tables.
+
+    python -m gpt1_jax.main --config=configs/report.py \
+        --config.runs=runs/pretrain/small,runs/finetune,runs/zero_shot
+
+It writes report.html, which fetches nothing, and the same as Markdown.
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The configuration of a report."""
+    return config_dict.create(
+        job="report",
+        preset="",
+        # Folders of runs, or folders above them, comma-separated: pre-trained,
+        # fine-tuned and zero-shot.
+        runs="runs",
+        title="A reproduction of GPT-1",  # the heading of the page
+    ).lock()

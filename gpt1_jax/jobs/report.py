@@ -1,0 +1,29 @@
+"""The report job: what the runs of some folders have shown, as a page."""
+
+import datetime
+
+from gpt1_jax.config import ReportConfig
+from gpt1_jax.data.progress import say
+from gpt1_jax.report import page, sections
+from gpt1_jax.report.gather import gather
+from gpt1_jax.runs import folder as run_folder
+
+
+def run(config: ReportConfig, workdir: str) -> None:
+    """Writes a report on run folders, in place of an earlier one; asks no device.
+
+    Args:
+      config: the folders.
+      workdir: for `report.html`, `report.md` and `plots/`.
+
+    Raises:
+      FileExistsError: if `workdir` holds anything but a report.
+      FileNotFoundError: if a folder is missing, or holds nothing for a report.
+      ValueError: naming the file of a run that is damaged.
+    """
+    folder = run_folder.locate(workdir)
+    page.refuse_others(folder)
+    today = datetime.date.today()
+    date = f"{today.day} {today:%B %Y}"
+    page.write(sections.document(gather(config.folders), config.title, date), folder)
+    say(f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}")

@@ -1,0 +1,147 @@
+"""What a report is about: the runs in the folders that it is given."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from etils import epath
+
+from gpt1_jax.config import ZeroShotConfig, load, read_json, upgrade, without_local
+from gpt1_jax.report import zero_shot
+from gpt1_jax.report.document import escaped_below
+from gpt1_jax.runs import finished, pretrained
+from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.folder import RESULTS_FILE, locate
+from gpt1_jax.runs.pretrained import Pretrained
+from gpt1_jax.runs.search import folders
+
+_DAMAGE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    ZeroDivisionError,
+)
+
+
+class ZeroShot(NamedTuple):
+    """A zero-shot evaluation; its texts are escaped."""
+
+    folder: epath.Path
+    config: ZeroShotConfig
+    versions: Mapping[str, str]
+    runs: Sequence[Mapping[str, Any]]  # see `gpt1_jax.report.zero_shot`
+
+
+Found = TypeVar("Found", Pretrained, Finished, ZeroShot)
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """All that a report is about, each folder once, in the order of the folders."""
+
+    pretrained: Sequence[Pretrained]
+    finished: Sequence[Finished]
+    zero_shot: Sequence[ZeroShot]
+
+
+def gather(places: Sequence[str]) -> Material:
+    """Reads the runs in folders and below them.
+
+    Raises:
+      FileNotFoundError: if a folder is missing, or holds nothing for a report.
+      ValueError: naming the file that is damaged.
+    """
+    roots = [locate(place) for place in places]
+    for root in roots:
+        if not root.is_dir():
+            raise FileNotFoundError(
+                f"config.runs names {root}, which is no folder; name folders of runs, "
+                "or folders above them, as in --config.runs=runs/pretrain,runs/finetune"
+            )
+    material = Material(
+        _find(pretrained.find, roots),
+        _find(_finished, roots),
+        _find(_zero_shot, roots),
+    )
+    used = [each.folder for each in material.pretrained]
+    used += [each.folder for each in material.finished]
+    used += [each.folder for each in material.zero_shot]
+    for root in roots:
+        if not any(folder.is_relative_to(root) for folder in used):
+            raise FileNotFoundError(
+                f"{root} holds neither a pre-trained run, nor a finished fine-tuned "
+                "one, nor a zero-shot evaluation; leave it out of config.runs."
+            )
+    return material
+
+
+def _find(
+    find: Callable[[epath.Path], list[Found]], roots: Sequence[epath.Path]
+) -> list[Found]:
+    found: dict[str, Found] = {}
+    for root in roots:
+        for each in find(root):
+            found.setdefault(str(each.folder), each)
+    return list(found.values())
+
+
+def _finished(root: epath.Path) -> list[Finished]:
+    runs = [run for each in folders(root) if (run := finished.read(each))]
+    for run in runs:
+        for name in ("dev", "majority"):
+            scores = run.result.get(name)
+            if not (isinstance(scores, dict) and isinstance(scores.get("n"), int)):
+                raise ValueError(
+                    f"{run.folder / RESULTS_FILE} holds no {name!r} scores; it is "
+                    "damaged. Remove it and run the fine-tuning again, or name other "
+                    "folders."
+                )
+    return runs
+
+
+def _zero_shot(root: epath.Path) -> list[ZeroShot]:
+    return [each for folder in folders(root) if (each := _read_zero_shot(folder))]
+
+
+def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
+    file = folder / RESULTS_FILE
+    if not file.exists():
+        return None
+    result = read_json(file)
+    values = result.get("config")
+    if not (isinstance(values, dict) and values.get("job") == "zero_shot"):
+        return None
+    try:
+        config = load(without_local(upgrade(values)))
+        runs = escaped_below(result.get("runs") or [_single(result, config)])
+        zero_shot_table(runs)  # as the report will
+        zero_shot_curves(runs)
+        versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
+    except _DAMAGE as error:
+        raise ValueError(
+            f"{file} holds no zero-shot scores ({error!r:.80}); it is damaged. Remove "
+            "the folder and run the evaluation again, or name other folders."
+        ) from error
+    return ZeroShot(folder, config, versions, runs)
+
+
+def _single(result: Mapping[str, Any], config: ZeroShotConfig) -> dict[str, Any]:
+    """The run of a folder of 0.2, which had one only."""
+    return {
+        "init_from": config.init_from,
+        "kind": "transformer",
+        "checkpoints": result.get("checkpoints"),
+    }
+
+
+# To be replaced by zero_shot.curves(runs) and zero_shot.results_table(runs).
+def zero_shot_curves(runs: Sequence[Mapping[str, Any]]) -> Any:
+    """The lines of Figure 2 (right)."""
+    return zero_shot.curves(runs[0]["checkpoints"])
+
+
+def zero_shot_table(runs: Sequence[Mapping[str, Any]]) -> str:
+    """The scores as Markdown."""
+    return zero_shot.results_table(runs[0]["checkpoints"])

@@ -1,0 +1,124 @@
+"""Fine-tuned runs by what they started from, and by what the paper compares."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from gpt1_jax.report.document import escaped
+from gpt1_jax.runs.finished import Finished, model_kind
+
+PAPER_AUX_LM_WEIGHT = 0.5  # lambda, sec. 4.1
+TABLE_5_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+
+
+class Source(NamedTuple):
+    """What fine-tuned runs started from."""
+
+    init_from: str
+    step: int
+    kind: str  # "transformer" or "lstm"
+
+    def describe(self) -> str:
+        """For a heading, as Markdown."""
+        kind = "an LSTM" if self.kind == "lstm" else "a Transformer"
+        return f"From {escaped(self.init_from)}, {kind} at step {self.step:,}"
+
+
+def by_source(finished: Sequence[Finished]) -> dict[Source, list[Finished]]:
+    """The runs of each source, in order."""
+    groups: dict[Source, list[Finished]] = {}
+    for run in finished:
+        kind = model_kind(run.config.model)
+        step = run.result.get("init_step")
+        known = step if isinstance(step, int) else run.config.init_step
+        source = Source(run.config.init_from, known, kind)
+        groups.setdefault(source, []).append(run)
+    return groups
+
+
+def as_in_paper(finished: Sequence[Finished]) -> dict[str, dict[str, list[Any]]]:
+    """The results for Tables 2 to 4, as `gpt1_jax.report.tables` takes them.
+
+    Those with the paper's weight of the auxiliary objective, all layers or none
+    transferred and, of each task and start, the most training examples.
+    """
+    chosen: dict[str, dict[str, list[Finished]]] = {}
+    for run in shown(finished):
+        scratch = _is_scratch(run)
+        usual = run.config.head.aux_lm_weight == PAPER_AUX_LM_WEIGHT
+        if usual and (scratch or _is_whole(run)):
+            by_start = chosen.setdefault(run.config.tasks[0], {})
+            start = "scratch" if scratch else "pretrained"
+            by_start.setdefault(start, []).append(run)
+    return {
+        task: {start: _largest(runs) for start, runs in by_start.items()}
+        for task, by_start in chosen.items()
+    }
+
+
+def _largest(runs: Sequence[Finished]) -> list[Mapping[str, Any]]:
+    """The results of the runs on the most training examples; 0 stands for all."""
+    sizes = [run.config.data.max_train_examples or float("inf") for run in runs]
+    return [
+        run.result for run, size in zip(runs, sizes, strict=True) if size == max(sizes)
+    ]
+
+
+def for_table_5(finished: Sequence[Finished]) -> list[tuple[str, list[Finished]]]:
+    """What stands in one Table 5 each: a Transformer's runs and those of an LSTM.
+
+    Returns:
+      Pairs of a heading and runs; none without a run on a task of Table 5.
+    """
+    on_tasks = [run for run in finished if run.config.tasks[0] in TABLE_5_TASKS]
+    groups = by_source(on_tasks)
+    lstms = [source for source in groups if source.kind == "lstm"]
+    others = [source for source in groups if source.kind != "lstm"]
+    if not others:
+        return [(lstm.describe(), groups[lstm]) for lstm in lstms]
+    tables = []
+    for source in others:
+        for lstm in lstms or (None,):
+            title, runs = source.describe(), groups[source]
+            if lstm is not None:
+                title += f"; LSTM: {escaped(lstm.init_from)}"
+                runs = [*runs, *groups[lstm]]
+            tables.append((title, runs))
+    return tables
+
+
+def not_ablated(finished: Sequence[Finished]) -> list[str]:
+    """The lines of Table 5 for which there is no run."""
+    own = [run for run in finished if model_kind(run.config.model) != "lstm"]
+    weights = {run.config.head.aux_lm_weight > 0 for run in own if _is_whole(run)}
+    lines = {
+        "with the auxiliary objective": True in weights,
+        "without pre-training": any(_is_scratch(run) for run in own),
+        "without the auxiliary objective": False in weights,
+        "with an LSTM (`--config.suite.lstm_init_from`)": own != list(finished),
+    }
+    return [name for name, done in lines.items() if not done]
+
+
+def _is_whole(run: Finished) -> bool:
+    """Whether all layers were transferred."""
+    whole = ("all", str(run.config.model.get("num_layers")))
+    return run.config.transfer_layers in whole
+
+
+def _is_scratch(run: Finished) -> bool:
+    return run.config.transfer_layers == "none"
+
+
+def shown(finished: Sequence[Finished]) -> list[Finished]:
+    """The runs with what their configurations name escaped, to be written out."""
+    return [
+        run._replace(
+            config=dataclasses.replace(
+                run.config,
+                tasks=tuple(map(escaped, run.config.tasks)),
+                init_from=escaped(run.config.init_from),
+            )
+        )
+        for run in finished
+    ]

@@ -1,0 +1,141 @@
+"""The card of a pre-trained model: what it is, what it read, how well it does."""
+
+from gpt1_jax.model import costs
+from gpt1_jax.report.document import escaped, verbatim
+from gpt1_jax.report.tables import markdown
+from gpt1_jax.runs.finished import model_kind
+from gpt1_jax.runs.pretrained import Pretrained
+
+UNKNOWN = "not recorded"
+_CORPORA = {
+    "builtin": "documentation found on the machine",
+    "text": "text files: ",
+    "tfds": "TensorFlow Datasets: ",
+}
+
+
+def card(run: Pretrained) -> str:
+    """The card as Markdown, without a heading."""
+    rows = {
+        "folder": escaped(str(run.folder)),
+        "model": _model(run),
+        "tokenizer": _tokenizer(run),
+        "corpus": _corpus(run),
+        "training": _training(run),
+        "read": _read(run),
+        "optimizer": _optimizer(run),
+        "hardware": hardware(run),
+        "versions": versions(run),
+        "validation": validation(run),
+    }
+    table = markdown(["", ""], [[f"**{k}**", v] for k, v in rows.items()], num_texts=2)
+    parts = [table]
+    if sample := run.sample():
+        prompt = run.config.eval.sample_prompt
+        after = f", continuing “{escaped(prompt)}”" if prompt else ""
+        parts += [f"A sample at the last evaluation{after}:", verbatim(sample)]
+    return "\n\n".join([*parts, _use(run)])
+
+
+def _model(run: Pretrained) -> str:
+    model = run.model
+    sizes = (
+        f"Transformer decoder: {model.num_layers} layers of width {model.embed_dim}, "
+        f"{model.num_heads} heads, MLP of width {model.mlp_dim:,}"
+    )
+    if model_kind(run.config.model) == "lstm":
+        units = run.config.model["lstm_units"]
+        sizes = f"LSTM: {units:,} units, embeddings of width {model.embed_dim}"
+    return (
+        f"{sizes}; "
+        f"{model.max_seq_len} tokens of context; "
+        f"{costs.num_params(model):,} parameters; matrix products in {model.dtype}"
+    )
+
+
+def _tokenizer(run: Pretrained) -> str:
+    kind = run.config.tokenizer.kind
+    shown = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece BPE"}
+    return f"{shown.get(kind, escaped(kind))}, {run.model.vocab_size:,} entries"
+
+
+def _corpus(run: Pretrained) -> str:
+    data = run.config.data
+    text = _CORPORA[data.source]
+    if data.source != "builtin":
+        text += escaped(data.train)
+    if run.corpus_tokens:
+        text += f"; {run.corpus_tokens:,} training tokens"
+    return text
+
+
+def _training(run: Pretrained) -> str:
+    planned = f"{run.num_steps:,}" if run.num_steps else UNKNOWN
+    return (
+        f"{planned} updates of {run.config.train.batch_size:,} sequences "
+        f"({run.tokens_per_step:,} tokens), seed {run.config.seed}"
+    )
+
+
+def _read(run: Pretrained) -> str:
+    tokens = run.step * run.tokens_per_step
+    epochs = UNKNOWN
+    if run.corpus_tokens:
+        epochs = f"{tokens / run.corpus_tokens:,.2f}"
+    return f"{run.step:,} updates, {tokens:,} tokens; epochs: {epochs}"
+
+
+def _optimizer(run: Pretrained) -> str:
+    chosen = run.config.optimizer
+    name = {"released_adam": "Adam as OpenAI released it", "adamw": "AdamW of optax"}
+    warmup = f"{chosen.warmup_steps:,} updates"
+    if chosen.warmup_fraction:
+        warmup = f"{chosen.warmup_fraction:.1%} of the updates"
+    return (
+        f"{name[chosen.name]}, learning rate {chosen.learning_rate:g}, schedule "
+        f"{chosen.schedule.replace('_', ' ')} after a warmup of {warmup}, weight decay "
+        f"{chosen.weight_decay:g}, gradients clipped to norm {chosen.clip_norm:g}"
+    )
+
+
+def hardware(run: Pretrained) -> str:
+    """What the run was trained on, once each."""
+    used = dict.fromkeys(f"{s['devices']} ({s['host']})" for s in run.sessions)
+    return escaped("; ".join(used)) or UNKNOWN
+
+
+def versions(run: Pretrained) -> str:
+    """The versions that the run was last trained with."""
+    if not run.sessions:
+        return UNKNOWN
+    last = run.sessions[-1]["versions"]
+    return escaped(", ".join(f"{name} {version}" for name, version in last.items()))
+
+
+def validation(run: Pretrained) -> str:
+    """The last validation in the units that people compare."""
+    loss = run.last("valid_loss")
+    if loss is None:
+        return "not yet evaluated"
+    text = f"{loss:.3f} nats per token"
+    for metric, unit in (
+        ("valid_perplexity", "perplexity {:,.2f}"),
+        ("valid_bits_per_word", "{:.3f} bits per word"),
+    ):
+        value = run.last(metric)
+        text += "" if value is None else ", " + unit.format(value)
+    steps, _ = run.series("valid_loss")
+    return f"{text} (update {steps[-1]:,})"
+
+
+def _use(run: Pretrained) -> str:
+    tokens = run.step * run.tokens_per_step
+    return (
+        "**Intended use:** research on pre-training and transfer, such as the tables "
+        "and figures below; not for decisions about people, nor as a source of facts."
+        "\n\n"
+        f"**Limits:** it repeats its corpus, biases and errors included, and has read "
+        f"{tokens:,} tokens of it; the paper's model has 116,534,784 parameters and a "
+        "perplexity of 18.4 on its own corpus, which compares only with the same text "
+        "and tokenizer."
+    )

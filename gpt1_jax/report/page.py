@@ -1,0 +1,162 @@
+"""A report as files: one HTML page that fetches nothing, and Markdown with pictures."""
+
+import base64
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jinja2
+import markupsafe
+from etils import epath
+from markdown_it import MarkdownIt
+from markdown_it.rules_core import StateCore
+from markdown_it.token import Token
+
+from gpt1_jax.data.files import write_whole
+from gpt1_jax.report.document import Document, Folded, Picture, Text, escaped
+from gpt1_jax.report.styles import DARK, LIGHT, drawn
+
+HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
+_PICTURE_FILE = re.compile(
+    r"(pretraining|(layer_transfer|aux_lm_weight|zero_shot)(_\d+)?)\.png"
+)
+_KINDS = {Text: "text", Picture: "picture", Folded: "folded"}
+
+
+class _Drawn(NamedTuple):
+    """A picture in each form, for the page as data URIs."""
+
+    light: str
+    dark: str
+    png: bytes
+
+
+def refuse_others(folder: epath.Path) -> None:
+    """Refuses a folder that holds anything but an earlier report.
+
+    Raises:
+      FileExistsError: naming what it holds.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name another --workdir.")
+    others = [
+        path.relative_to(folder).as_posix()
+        for path in (*folder.iterdir(), *_plots(folder))
+        if not _is_own(path.relative_to(folder).as_posix())
+    ]
+    if others:
+        raise FileExistsError(
+            f"{folder} holds {', '.join(sorted(others)[:5])} beside a report; name "
+            "another --workdir, which a report has for itself."
+        )
+
+
+def write(document: Document, folder: epath.Path) -> None:
+    """Writes `report.html`, `report.md` and `plots/`, in place of earlier ones.
+
+    Args:
+      document: the report.
+      folder: made if missing; what an earlier report had more is removed.
+    """
+    pictures = {picture.name: _draw(picture) for picture in document.pictures}
+    html, markdown = _html(document, pictures), _markdown(document)
+    plots = folder / PLOTS
+    plots.mkdir(parents=True, exist_ok=True)
+    for path in _plots(folder):
+        if path.stem not in pictures:
+            path.unlink()
+    for name, each in pictures.items():
+        partial = plots / f"{name}.png.partial"
+        partial.write_bytes(each.png)
+        partial.replace(plots / f"{name}.png")
+    write_whole(folder / MARKDOWN_FILE, markdown)
+    write_whole(folder / HTML_FILE, html)
+
+
+def _is_own(name: str) -> bool:
+    name = name.removesuffix(".partial")  # of a program that was killed
+    if name in (HTML_FILE, MARKDOWN_FILE, PLOTS):
+        return True
+    return bool(_PICTURE_FILE.fullmatch(name.removeprefix(f"{PLOTS}/")))
+
+
+def _plots(folder: epath.Path) -> list[epath.Path]:
+    plots = folder / PLOTS
+    return sorted(plots.iterdir()) if plots.is_dir() else []
+
+
+def _draw(picture: Picture) -> _Drawn:
+    def uri(style: Mapping[str, Any]) -> str:
+        data = base64.b64encode(drawn(picture.draw, style, "svg")).decode()
+        return f"data:image/svg+xml;base64,{data}"
+
+    return _Drawn(uri(LIGHT), uri(DARK), drawn(picture.draw, LIGHT, "png"))
+
+
+def _markdown(document: Document) -> str:
+    environment = _templates(autoescape=False)
+    environment.filters["escaped"] = escaped
+    template = environment.get_template("report.md.jinja")
+    return template.render(document=document, kind=_kind, plots=PLOTS)
+
+
+def _html(document: Document, pictures: Mapping[str, _Drawn]) -> str:
+    renderer = _renderer()
+
+    def as_html(markdown: str) -> markupsafe.Markup:
+        return markupsafe.Markup(renderer.render(markdown))
+
+    environment = _templates(autoescape=True)
+    environment.filters["html"] = as_html
+    source, _, _ = environment.loader.get_source(environment, "style.css")
+    return environment.get_template("report.html.jinja").render(
+        document=document,
+        kind=_kind,
+        pictures=pictures,
+        style=markupsafe.Markup(source),
+    )
+
+
+def _templates(autoescape: bool) -> Any:
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("gpt1_jax.report"),
+        autoescape=autoescape,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+
+
+def _kind(block: object) -> str:
+    return _KINDS[type(block)]
+
+
+def _renderer() -> MarkdownIt:
+    """From Markdown to HTML: no HTML in it is kept, and nothing in it is fetched."""
+    renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
+    renderer.disable("image")
+    rules: dict[str, Any] = renderer.renderer.rules  # type: ignore[attr-defined]
+    scrolling = '<div class="table" role="region" aria-label="table" tabindex="0">'
+    rules["table_open"] = lambda *_: f"{scrolling}<table>\n"
+    rules["table_close"] = lambda *_: "</table></div>\n"
+    renderer.core.ruler.push("headings_in_tables", _span_headings)
+    return renderer
+
+
+def _span_headings(state: StateCore) -> None:
+    """Lets the first cell of a row take the place of all others, if they are empty."""
+    kept: list[Token] = []
+    for token in state.tokens:
+        kept.append(token)
+        if token.type != "tr_close":
+            continue
+        begin = max(i for i, each in enumerate(kept) if each.type == "tr_open")
+        row = kept[begin + 1 : -1]
+        cells = [each for each in row if each.type == "inline"]
+        if cells[1:] and cells[0].content and not any(c.content for c in cells[1:]):
+            row[0].attrSet("colspan", str(len(cells)))
+            kept[begin + 1 : -1] = row[:3]  # what opens the cell, holds and closes it
+    state.tokens = kept

@@ -1,0 +1,103 @@
+"""The report job, as its user runs it."""
+
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from made_up_runs import write_finished, write_pretrained, write_zero_shot
+from tiny_run import ROOT, load_config, run_program
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.jobs import report
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A folder with one made-up run of each kind."""
+    write_pretrained(tmp_path / "runs" / "pretrain" / "small")
+    write_finished(tmp_path / "runs" / "finetune" / "sst2")
+    write_zero_shot(tmp_path / "runs" / "zero_shot")
+    return tmp_path / "runs"
+
+
+def make(workdir, runs, **values):
+    config = load_config("", file="report", runs=str(runs), **values)
+    report.run(config_lib.load(config.to_dict()), str(workdir))
+    return {p.name: p.read_bytes() for p in workdir.rglob("*") if p.is_file()}
+
+
+def numbers(text):
+    return re.findall(r"\d[\d,.]*\d|\d", text)
+
+
+def test_a_report_on_runs_of_the_program(pretrained, finetuned, tmp_path, capsys):
+    files = make(tmp_path / "out", f"{pretrained},{finetuned}", title="Ours")
+    assert files.keys() == {"report.html", "report.md", "pretraining.png"}
+    assert f"Report: {tmp_path / 'out' / 'report.html'}" in capsys.readouterr().out
+    markdown = files["report.md"].decode()
+    assert markdown.startswith("# Ours\n")
+    assert "8 x cpu" in markdown and "| SST-2 | accuracy | 12 |" in markdown
+    assert "12 updates of 8 sequences (320 tokens), seed 0" in markdown
+
+
+def test_the_same_folders_give_the_same_files(runs, tmp_path):
+    first = make(tmp_path / "a", runs)
+    assert make(tmp_path / "b", runs) == first
+    assert make(tmp_path / "a", runs) == first
+
+
+def test_the_page_holds_the_numbers_of_the_markdown(runs, tmp_path):
+    files = make(tmp_path / "out", runs)
+    html = re.sub(
+        r'"data:[^"]*"|<style>.*?</style>',
+        "",
+        files["report.html"].decode(),
+        flags=re.S,
+    )
+    text = re.sub(r"<[^>]*>", " ", html)
+    assert set(numbers(files["report.md"].decode())) <= set(numbers(text + html))
+    for number in ("5.125", "75.0", "91.3", "8,192", "50.0 ± 1.0"):
+        assert number in text
+
+
+def test_no_device_is_asked(runs, tmp_path):
+    flags = (f"--config.runs={runs}", f"--workdir={tmp_path / 'out'}")
+    env = {"JAX_PLATFORMS": "none"}
+    code, output = run_program("--config=configs/report.py", *flags, env=env)
+    assert code == 0 and "Report: " in output and "Time: " not in output
+
+
+def test_the_folder_of_a_run_is_not_written_to(runs):
+    with pytest.raises(FileExistsError, match=r"small holds config\.json, metrics"):
+        make(runs / "pretrain" / "small", runs)
+
+
+def test_bad_input_takes_one_line_and_leaves_nothing(runs, tmp_path):
+    (runs / "finetune" / "sst2" / "results.json").write_text("{")
+    for given, part in (
+        (runs, "sst2/results.json cannot be read as JSON"),
+        (tmp_path / "none", "none, which is no folder"),
+    ):
+        flags = (f"--config.runs={given}", f"--workdir={tmp_path / 'out'}")
+        code, output = run_program("--config=configs/report.py", *flags)
+        assert code != 0 and part in output and "Traceback" not in output
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_the_templates(tmp_path):
+    build = "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", build, str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    folder = ROOT / "gpt1_jax" / "report" / "templates"
+    assert {f"gpt1_jax/report/templates/{p.name}" for p in folder.iterdir()} <= set(
+        names
+    )

@@ -1,0 +1,52 @@
+"""What differs from the files in configs/."""
+
+import pytest
+from etils import epath
+from made_up_runs import write_finished, write_pretrained
+
+from gpt1_jax.report.configurations import differences, one, several
+from gpt1_jax.runs import finished, pretrained
+
+
+def test_only_what_differs_from_the_preset_is_shown(tmp_path):
+    write_pretrained(tmp_path / "a", seed=3, data__source="text", data__train="<b>|*")
+    config = pretrained.read(epath.Path(tmp_path / "a")).config
+    assert differences(config) == {
+        "seed": 3,
+        "train.num_steps": 8,
+        "optimizer.warmup_steps": 2,
+        "data.source": "text",
+        "data.train": "<b>|*",
+    }
+    text = one(config)
+    assert "pretrain.py:quickstart" in text and "| train.num_steps | 8 |" in text
+    assert r"| data.train | \<b\>\|\* |" in text
+
+
+@pytest.mark.parametrize("preset", ["no such", "", "__import__"])
+def test_an_unknown_preset_is_compared_with_the_default(tmp_path, preset):
+    write_pretrained(tmp_path / "a", preset=preset)
+    config = pretrained.read(epath.Path(tmp_path / "a")).config
+    assert differences(config)["model.num_layers"] == 4  # 12 by default
+
+
+def test_fine_tuned_runs_that_are_alike_stand_together(tmp_path):
+    for number, (task, seed, rate) in enumerate(
+        [("sst2", 0, 1e-4), ("sst2", 1, 1e-4), ("cola", 0, 1e-4), ("cola", 0, 2e-4)]
+    ):
+        write_finished(
+            tmp_path / str(number), task, seed=seed, optimizer__learning_rate=rate
+        )
+    text = several([finished.read(epath.Path(tmp_path / str(k))) for k in range(4)])
+    first, second = text.split("\n\n1 run: ")
+    assert first.startswith("3 runs: sst2 (seeds 0, 1); cola (seeds 0)\n\n")
+    assert "| optimizer.learning_rate | 0.0001 |" in first
+    assert second.startswith("cola (seeds 0)\n\n")
+    assert "| init_from | runs/pretrain/small |" in first and "num_layers" not in text
+
+
+def test_a_run_with_the_values_of_the_file_says_so(tmp_path):
+    given = {"train__num_steps": 1500, "optimizer__warmup_steps": 150}
+    write_pretrained(tmp_path / "a", **given)
+    config = pretrained.read(epath.Path(tmp_path / "a")).config
+    assert one(config).endswith("All values are those of the file.")

@@ -1,0 +1,79 @@
+"""What comes from run folders is shown, and does nothing."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from gpt1_jax.report.document import (
+    Section,
+    counted,
+    escaped,
+    escaped_below,
+    missing,
+    verbatim,
+)
+from gpt1_jax.report.tables import markdown
+
+NASTY = [
+    "<script>alert(1)</script>",
+    "![x](http://example.com/x.png)",
+    "[a](javascript:alert(1)) `code` *b* __c__ _d_ ~~e~~",
+    "a | b \\| c & &amp; $x$ # h",
+    "<http://example.com>",
+    "snake_case_name _private_ x_",
+    "\\",
+]
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_escaped_text_is_only_text(text):
+    before = "text "
+    children = MarkdownIt("commonmark").parseInline(before + escaped(text))[0].children
+    assert {child.type for child in children} <= {"text", "text_special"}
+    assert "".join(child.content for child in children) == before + text
+
+
+@given(st.text())
+def test_any_text_fits_into_a_cell(text):
+    table = markdown(["a", "b"], [["x" + escaped(text), "end"]], num_texts=2)
+    tokens = MarkdownIt("commonmark").enable("table").parse(table)
+    cells = [t for t in tokens if t.type == "inline"][2:]
+    assert len(cells) == 2 and cells[1].content == "end"
+    assert {c.type for c in cells[0].children} <= {"text", "text_special"}
+    escaped(text).encode()
+
+
+def test_what_cannot_be_seen_or_written_is_replaced():
+    assert escaped("a\x00b\u202ec\ud800d\n e") == "a\ufffdb\ufffdc\ufffdd e"
+    assert "\ud800" not in verbatim("\ud800")
+
+
+@pytest.mark.parametrize("text", ["a\n\n# b", "```\n</code>", "`````", "</pre><b>"])
+def test_verbatim_text_stays_in_its_block(text):
+    tokens = MarkdownIt("commonmark").parse(verbatim(text))
+    assert [token.type for token in tokens] == ["fence"]
+    assert tokens[0].content == text + "\n"
+
+
+def test_texts_below_a_value_are_escaped():
+    value = {"a_": ["<b>", {"c": "*"}, 1, None, 2.5]}
+    assert escaped_below(value) == {"a_": [r"\<b\>", {"c": r"\*"}, 1, None, 2.5]}
+
+
+def test_anchors_are_those_of_github():
+    section = Section("Layers transferred (Figure 2, left)", [])
+    assert section.anchor == "layers-transferred-figure-2-left"
+
+
+def test_what_is_missing_names_its_command():
+    text = missing("curves", "python x").markdown
+    assert text == "**Missing:** curves. Made by:\n\n```bash\npython x\n```"
+
+
+def test_things_are_counted():
+    assert [counted(n, "run") for n in (0, 1, 1000)] == [
+        "0 runs",
+        "1 run",
+        "1,000 runs",
+    ]

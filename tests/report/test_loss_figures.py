@@ -1,0 +1,44 @@
+"""Loss curves of several runs in one picture."""
+
+import io
+
+from gpt1_jax.report.loss_figures import LossCurve, pretraining_loss
+
+NONE = ([], [])
+
+
+def drawn(*curves):
+    figure = pretraining_loss(curves)
+    figure.savefig(io.BytesIO(), format="svg")  # what cannot be drawn would warn
+    (axes,) = figure.axes
+    return axes, [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_each_run_has_its_curves():
+    first = LossCurve("small", ([10, 20], [5.0, 4.0]), ([20], [4.5]))
+    second = LossCurve("lstm", ([10, 20], [6.0, 5.0]), ([20], [5.5]))
+    axes, legend = drawn(first, second)
+    assert legend == [
+        "small, training",
+        "small, validation",
+        "lstm, training",
+        "lstm, validation",
+    ]
+    points = [
+        list(map(list, zip(*line.get_data(), strict=True))) for line in axes.lines
+    ]
+    assert points == [[[10, 5], [20, 4]], [[20, 4.5]], [[10, 6], [20, 5]], [[20, 5.5]]]
+    colors = [line.get_color() for line in axes.lines]
+    assert colors[0] == colors[1] != colors[2] == colors[3]
+    markers = [line.get_marker() for line in axes.lines]
+    assert markers[1] != markers[3], "colour alone does not tell runs apart"
+
+
+def test_a_curve_without_points_is_left_out():
+    axes, legend = drawn(LossCurve("a", ([10], [5.0]), NONE))
+    assert legend == ["a, training"] and len(axes.lines) == 1
+
+
+def test_names_of_folders_are_drawn_as_they_are():
+    _, legend = drawn(LossCurve("_a$x$_{", ([10], [5.0]), NONE))
+    assert legend == ["_a$x$_{, training"]

@@ -1,0 +1,61 @@
+"""The card of a pre-trained model."""
+
+import pytest
+from etils import epath
+from made_up_runs import RECORDS, SESSION, write_pretrained
+
+from gpt1_jax.report.model_card import card
+from gpt1_jax.runs import pretrained
+
+
+@pytest.fixture
+def shown(tmp_path):
+    """A function from values of the configuration to a card."""
+
+    def make(records=RECORDS, sessions=(SESSION,), **overrides):
+        write_pretrained(tmp_path / "small", records, sessions, **overrides)
+        return card(pretrained.read(epath.Path(tmp_path / "small")))
+
+    return make
+
+
+def test_a_card_says_what_the_model_is_and_read(shown):
+    text = shown(data__source="text", data__train="books/*.txt")
+    for part in (
+        "Transformer decoder: 4 layers of width 256, 4 heads, MLP of width 1,024",
+        "128 tokens of context; 3,319,808 parameters; matrix products in float32",
+        "SentencePiece BPE, 500 entries",
+        r"text files: books/\*.txt; 4,096 training tokens",
+        "8 updates of 8 sequences (1,024 tokens), seed 0",
+        "8 updates, 8,192 tokens; epochs: 2.00",
+        "Adam as OpenAI released it, learning rate 0.001, schedule cosine after a "
+        "warmup of 2 updates, weight decay 0.01, gradients clipped to norm 1",
+        "8 x TPU v5e (Linux x86_64, 112 cores)",
+        "gpt1_jax 0.2.0, jax 0.10.2",
+        "5.125 nats per token, perplexity 168.17, 10.500 bits per word (update 8)",
+        "```text\nit was a\nsecond line\n```",
+        "**Intended use:**",
+        "**Limits:** it repeats its corpus, biases and errors included, and has read "
+        "8,192 tokens",
+    ):
+        assert part in text
+
+
+def test_what_a_folder_does_not_say_is_not_made_up(shown):
+    text = shown(records=(), sessions=())
+    assert "epochs: not recorded" in text and "| **hardware** | not recorded |" in text
+    assert "| **versions** | not recorded |" in text
+    assert "| **validation** | not yet evaluated |" in text and "sample" not in text
+    assert "documentation found on the machine |" in text
+
+
+def test_prompts_and_warmup_fractions_are_said(shown):
+    warmup = {"optimizer__warmup_steps": 0, "optimizer__warmup_fraction": 0.002}
+    text = shown(eval__sample_prompt="*it*", **warmup)
+    assert r"continuing “\*it\*”" in text and "a warmup of 0.2% of the updates" in text
+
+
+def test_hardware_is_named_once_for_several_sessions(shown):
+    other = {**SESSION, "devices": "1 x <b>"}
+    text = shown(sessions=(SESSION, other, SESSION))
+    assert text.count("TPU") == 1 and r"; 1 x \<b\> (Linux" in text

@@ -1,0 +1,194 @@
+"""The files of a report: what they hold, fetch and replace."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+from etils import epath
+from markdown_it import MarkdownIt
+
+from gpt1_jax.report import page
+from gpt1_jax.report.document import (
+    Document,
+    Folded,
+    Picture,
+    Section,
+    Text,
+    escaped,
+    verbatim,
+)
+from gpt1_jax.report.figures import new_figure
+
+VOID = {"br", "hr", "img", "link", "meta", "source"}
+NASTY = "<script>alert(1)</script> ![x](http://e.com/x.png) <img src=//e.com> | `a` &"
+
+
+class Page(HTMLParser):
+    """Reads a page, and fails where its tags do not match."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.open, self.tags, self.text = [], [], ""
+        self.feed(html)
+        self.close()
+        assert self.open == [], f"left open: {self.open}"
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open and self.open.pop() == tag, f"</{tag}> closes nothing"
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def draw():
+    figure = new_figure(2, 2)
+    figure.subplots().plot([1, 2], [3, 4])
+    return figure
+
+
+def document(*blocks, title="A title"):
+    return Document(title, "An *introduction*.", [Section("One (first)", blocks)])
+
+
+PLAIN = (
+    Text("### Part\n\n| a | b |\n| --- | ---: |\n| **group** |  |\n| x | 12.5 |"),
+    Picture("pretraining", "what it shows", draw),
+    Folded("more", "| key | value |\n| --- | --- |\n| a | 7 |"),
+)
+
+
+def write(folder, *blocks, **values):
+    page.write(document(*(blocks or PLAIN), **values), epath.Path(folder))
+    html = (folder / page.HTML_FILE).read_text()
+    return Page(html), (folder / page.MARKDOWN_FILE).read_text(), html
+
+
+def test_the_page_and_its_markdown_say_the_same(tmp_path):
+    read, markdown, _ = write(tmp_path)
+    rendered = MarkdownIt("commonmark").enable("table").render(markdown)
+    for text in (
+        "An introduction.",
+        "One (first)",
+        "Part",
+        "group",
+        "12.5",
+        "more",
+        "7",
+    ):
+        assert text in read.text and text in Page(rendered).text
+    assert "![what it shows](plots/pretraining.png)" in markdown
+    assert (tmp_path / "plots" / "pretraining.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_the_page_fetches_nothing(tmp_path):
+    read, _, html = write(tmp_path)
+    for tag, attributes in read.tags:
+        assert tag not in ("link", "script", "iframe", "object", "embed", "base")
+        for name in ("src", "srcset", "data", "background", "poster"):
+            assert attributes.get(name, "data:").startswith("data:"), (tag, name)
+    assert not re.search(r"url\(|@import", html)
+
+
+def test_pictures_are_drawn_for_light_and_dark_pages(tmp_path):
+    read, _, _ = write(tmp_path)
+    (source,) = (attributes for tag, attributes in read.tags if tag == "source")
+    (image,) = (attributes for tag, attributes in read.tags if tag == "img")
+    assert source["media"] == "(prefers-color-scheme: dark)"
+    assert image["alt"] == "what it shows"
+    kinds = {"light": image["src"], "dark": source["srcset"]}
+    head = "data:image/svg+xml;base64,"
+    drawn = {k: base64.b64decode(v.removeprefix(head)) for k, v in kinds.items()}
+    assert b"#16191d" in drawn["dark"] and b"#16191d" not in drawn["light"]
+
+
+def test_the_page_is_accessible(tmp_path):
+    read, _, _ = write(tmp_path)
+    tags = [tag for tag, _ in read.tags]
+    assert ("html", {"lang": "en"}) in read.tags
+    levels = [int(tag[1]) for tag in tags if re.fullmatch(r"h\d", tag)]
+    assert levels == [1, 2, 3] and tags.count("main") == 1
+    ids = {attributes["id"] for _, attributes in read.tags if "id" in attributes}
+    targets = [a["href"] for tag, a in read.tags if tag == "a"]
+    assert targets == ["#one-first"] and ids == {"one-first"}
+    regions = [a for tag, a in read.tags if a.get("role") == "region"]
+    assert len(regions) == 2 and all(a["tabindex"] == "0" for a in regions)
+
+
+def test_a_row_of_one_text_spans_its_table(tmp_path):
+    read, _, html = write(tmp_path)
+    assert '<td colspan="2"><strong>group</strong></td>\n</tr>' in html
+    assert [a for tag, a in read.tags if tag == "td" and "colspan" in a] == [
+        {"colspan": "2"}
+    ]
+
+
+def test_nothing_that_a_run_folder_says_does_anything(tmp_path):
+    blocks = (
+        Text(f"### {escaped(NASTY)}\n\n{verbatim(NASTY)}"),
+        Text(NASTY),  # even if it was not escaped
+        Picture("pretraining", NASTY, draw),
+        Folded(NASTY, escaped(NASTY)),
+    )
+    read, markdown, _ = write(tmp_path, *blocks, title=NASTY)
+    tags = {tag for tag, _ in read.tags}
+    assert not tags & {"script", "iframe"}
+    (image,) = (attributes for tag, attributes in read.tags if tag == "img")
+    assert image["src"].startswith("data:") and image["alt"] == NASTY
+    assert read.text.count(NASTY) == 6  # title twice, heading, block, folded twice
+    # In Markdown, what was escaped: HTML stays text, and no picture is fetched.
+    without_raw = markdown.replace(NASTY + "\n\n![", "![")
+    rendered = MarkdownIt("commonmark").enable("table").render(without_raw)
+    images = re.findall(r'<img src="([^"]*)"', rendered)
+    assert images == ["plots/pretraining.png"] and "<script" not in rendered
+
+
+def test_the_same_report_is_the_same_bytes(tmp_path):
+    write(tmp_path / "a")
+    write(tmp_path / "b")
+    files = sorted(p for p in (tmp_path / "a").rglob("*") if p.is_file())
+    assert len(files) == 3
+    for path in files:
+        other = tmp_path / "b" / path.relative_to(tmp_path / "a")
+        assert path.read_bytes() == other.read_bytes()
+
+
+def test_a_report_takes_the_place_of_the_one_before(tmp_path):
+    write(tmp_path, *PLAIN, Picture("zero_shot_2", "old", draw))
+    page.refuse_others(epath.Path(tmp_path))
+    read, _, _ = write(tmp_path, title="Another")
+    assert "Another" in read.text and "A title" not in read.text
+    plots = [path.name for path in (tmp_path / "plots").iterdir()]
+    assert plots == ["pretraining.png"]
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "plots/loss.png", "plots/zero_shot.png.png", "sub/report.md"]
+)
+def test_a_folder_with_anything_else_is_refused(tmp_path, name):
+    write(tmp_path)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(
+        FileExistsError, match=f"holds {name.removesuffix('/report.md')}"
+    ):
+        page.refuse_others(epath.Path(tmp_path))
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
+    page.refuse_others(epath.Path(tmp_path / "new"))
+    write(tmp_path)
+    (tmp_path / "report.md.partial").write_text("")
+    (tmp_path / "plots" / "zero_shot.png.partial").write_text("")
+    page.refuse_others(epath.Path(tmp_path))
+    with pytest.raises(FileExistsError, match="is a file"):
+        page.refuse_others(epath.Path(tmp_path / "report.md"))
