@@ -1,6 +1,8 @@
 """The section on the model; `configs/pretrain.py` documents every key."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from gpt1_jax.config.sections import (
     DTYPES,
@@ -12,6 +14,11 @@ from gpt1_jax.config.sections import (
 )
 
 KINDS = ("transformer", "lstm")
+
+
+def depth(model: Mapping[str, Any]) -> int:
+    """The number of layers that a model's section describes: 1 of an LSTM."""
+    return 1 if model["kind"] == "lstm" else model["num_layers"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +51,7 @@ class ModelConfig:
     @property
     def depth(self) -> int:
         """The number of layers: L of the Transformer, 1 of the LSTM."""
-        return 1 if self.kind == "lstm" else self.num_layers
+        return depth(vars(self))
 
     @property
     def main_size(self) -> str:

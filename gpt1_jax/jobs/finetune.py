@@ -80,7 +80,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
     tasks, config = select_tasks(config)
     source = open_run(config.init_from, config.init_step)
-    variants = comparisons.variants(config, source.model.num_layers)
+    variants = comparisons.variants(config, source.model.depth)
     variants, sources = transfer.open_sources(variants, source)
     if note := comparisons.left_out(config):
         say(note)

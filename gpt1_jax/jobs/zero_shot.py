@@ -2,7 +2,7 @@
 
 import dataclasses
 import importlib.metadata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -269,14 +269,9 @@ def _collect(folder: epath.Path, source: Source) -> dict[str, Any]:
         checkpoints.append({"step": step, "tasks": tasks})
     return {
         "init_from": source.init_from,
-        "kind": find_kind(source.run.config.model),
+        "kind": source.run.model.kind,
         "checkpoints": checkpoints,
     }
-
-
-def find_kind(model: Mapping[str, Any]) -> str:
-    """What kind of model a run's configuration describes."""
-    return model.get("kind", "transformer")  # there was no other before the key
 
 
 def _write(

@@ -9,11 +9,12 @@ from gpt1_jax.report import (
     comparisons,
     suite_figures,
     tables,
+    zero_shot,
     zero_shot_figures,
 )
 from gpt1_jax.report.comparisons import AuxWeightCurve, LayerCurve, Spread
 from gpt1_jax.report.document import Block, Picture, Text, missing
-from gpt1_jax.report.gather import Material, zero_shot_curves, zero_shot_table
+from gpt1_jax.report.gather import Material
 from gpt1_jax.report.groups import (
     as_in_paper,
     by_source,
@@ -121,19 +122,19 @@ def aux_lm_weight(material: Material) -> list[Block]:
     return [*(blocks or [none]), _PAPER_WEIGHTS]
 
 
-def zero_shot(material: Material) -> list[Block]:
+def over_updates(material: Material) -> list[Block]:
     """Figure 2 (right), of each evaluation."""
     blocks: list[Block] = []
     for each in material.zero_shot:
         named = " and ".join(run["init_from"] for run in each.runs)
-        curves = zero_shot_curves(each.runs)
+        curves = zero_shot.curves(each.runs)
         picture = Picture(
             _file("zero_shot", blocks),
             "Relative zero-shot scores over updates, 0 at chance and 1 at the best "
             "published before; the numbers are in the table.",
             functools.partial(zero_shot_figures.relative_scores, curves),
         )
-        table = Text(zero_shot_table(each.runs))
+        table = Text(zero_shot.results_table(each.runs))
         blocks += [Text(f"### Of {named}"), picture, table]
     none = missing("zero-shot evaluations", commands.ZERO_SHOT)
     return [*(blocks or [none]), _PAPER_ZERO_SHOT]

@@ -11,12 +11,11 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from gpt1_jax.report.paper import TABLE_5, TABLE_5_COLUMNS, Column
+from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5, TABLE_5_COLUMNS, Column
 from gpt1_jax.report.tables import headline, markdown, spread, summarise
-from gpt1_jax.runs.finished import Finished, model_kind
+from gpt1_jax.runs.finished import Finished
 from gpt1_jax.runs.identity import fixed_values
 
-_PAPER_WEIGHT = 0.5  # lambda, sec. 4.1
 _NOTE = (
     "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "
     "values are x 100; for several seeds, the median, then the lowest to highest. MNLI "
@@ -149,7 +148,7 @@ def _ablations(runs: Sequence[Finished]) -> list[Finished]:
     varied = ("transfer_layers", "head.aux_lm_weight")
     pool = _comparable(runs, (*starts, *varied), _line)
     kinds = [
-        _comparable([run for run in pool if _kind(run) == kind], varied, _line)
+        _comparable([run for run in pool if run.kind == kind], varied, _line)
         for kind in ("transformer", "lstm")
     ]
     lines = [run for each in kinds for run in each if _line(run)]
@@ -157,32 +156,23 @@ def _ablations(runs: Sequence[Finished]) -> list[Finished]:
     if not weights:
         return lines
     # lambda, if runs differ in it too: that of most, or else the nearest to the paper's
-    usual = max(weights, key=lambda w: (weights.count(w), -abs(w - _PAPER_WEIGHT)))
+    usual = max(weights, key=lambda w: (weights.count(w), -abs(w - AUX_LM_WEIGHT)))
     return [run for run in lines if _weight(run) in (0, usual)]
 
 
 def _line(run: Finished) -> str | None:
     """The line of Table 5 that a run belongs to."""
-    if not _weight(run):
-        whole = _layers(run) == run.config.model["num_layers"]
-        return "no_aux_lm" if whole and _kind(run) == "transformer" else None
-    if run.config.transfer_layers == "none":
-        return "no_pretraining" if _kind(run) == "transformer" else None
-    if _layers(run) < run.config.model["num_layers"]:
-        return None
-    return "full" if _kind(run) == "transformer" else "lstm"
-
-
-def _kind(run: Finished) -> str:
-    return model_kind(run.config.model)
+    with_aux_lm = _weight(run) > 0
+    if run.kind == "lstm":
+        return "lstm" if run.is_whole and with_aux_lm else None
+    if run.is_whole:
+        return "full" if with_aux_lm else "no_aux_lm"
+    scratch = run.config.transfer_layers == "none"
+    return "no_pretraining" if scratch and with_aux_lm else None
 
 
 def _layers(run: Finished) -> int:
-    """How many layers were transferred; -1 if not even the embeddings were."""
-    named = run.config.transfer_layers
-    if named == "none":
-        return -1
-    return run.config.model["num_layers"] if named == "all" else int(named)
+    return run.layers_transferred
 
 
 def _weight(run: Finished) -> float:
@@ -245,7 +235,7 @@ def _starts(runs: Iterable[Finished]) -> list[str]:
     """A sentence on what ours started from."""
     folders: dict[str, set[str]] = {}
     for run in runs:
-        folders.setdefault(_kind(run), set()).add(run.config.init_from)
+        folders.setdefault(run.kind, set()).add(run.config.init_from)
     names = {"transformer": "Transformer", "lstm": "LSTM"}
     listed = [
         f"the {names[kind]} of {', '.join(sorted(found))}"

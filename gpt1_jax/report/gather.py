@@ -88,7 +88,7 @@ def _find(
 
 
 def _finished(root: epath.Path) -> list[Finished]:
-    runs = [run for each in folders(root) if (run := finished.read(each))]
+    runs = finished.find(root)
     for run in runs:
         for name in ("dev", "majority"):
             scores = run.result.get(name)
@@ -116,8 +116,8 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
     try:
         config = load(without_local(upgrade(values)))
         runs = escaped_below(result.get("runs") or [_single(result, config)])
-        zero_shot_table(runs)  # as the report will
-        zero_shot_curves(runs)
+        zero_shot.results_table(runs)  # as the report will
+        zero_shot.curves(runs)
         versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
     except _DAMAGE as error:
         raise ValueError(
@@ -134,14 +134,3 @@ def _single(result: Mapping[str, Any], config: ZeroShotConfig) -> dict[str, Any]
         "kind": "transformer",
         "checkpoints": result.get("checkpoints"),
     }
-
-
-# To be replaced by zero_shot.curves(runs) and zero_shot.results_table(runs).
-def zero_shot_curves(runs: Sequence[Mapping[str, Any]]) -> Any:
-    """The lines of Figure 2 (right)."""
-    return zero_shot.curves(runs[0]["checkpoints"])
-
-
-def zero_shot_table(runs: Sequence[Mapping[str, Any]]) -> str:
-    """The scores as Markdown."""
-    return zero_shot.results_table(runs[0]["checkpoints"])

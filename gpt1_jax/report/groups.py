@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gpt1_jax.report.document import escaped
-from gpt1_jax.runs.finished import Finished, model_kind
+from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5_COLUMNS
+from gpt1_jax.runs.finished import Finished
 
-PAPER_AUX_LM_WEIGHT = 0.5  # lambda, sec. 4.1
-TABLE_5_TASKS = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
+_TABLE_5_TASKS = {column.task for column in TABLE_5_COLUMNS}
 
 
 class Source(NamedTuple):
@@ -28,10 +28,9 @@ def by_source(finished: Sequence[Finished]) -> dict[Source, list[Finished]]:
     """The runs of each source, in order."""
     groups: dict[Source, list[Finished]] = {}
     for run in finished:
-        kind = model_kind(run.config.model)
         step = run.result.get("init_step")
         known = step if isinstance(step, int) else run.config.init_step
-        source = Source(run.config.init_from, known, kind)
+        source = Source(run.config.init_from, known, run.kind)
         groups.setdefault(source, []).append(run)
     return groups
 
@@ -44,9 +43,9 @@ def as_in_paper(finished: Sequence[Finished]) -> dict[str, dict[str, list[Any]]]
     """
     chosen: dict[str, dict[str, list[Finished]]] = {}
     for run in shown(finished):
-        scratch = _is_scratch(run)
-        usual = run.config.head.aux_lm_weight == PAPER_AUX_LM_WEIGHT
-        if usual and (scratch or _is_whole(run)):
+        scratch = run.config.transfer_layers == "none"
+        usual = run.config.head.aux_lm_weight == AUX_LM_WEIGHT
+        if usual and (scratch or run.is_whole):
             by_start = chosen.setdefault(run.config.tasks[0], {})
             start = "scratch" if scratch else "pretrained"
             by_start.setdefault(start, []).append(run)
@@ -70,7 +69,7 @@ def for_table_5(finished: Sequence[Finished]) -> list[tuple[str, list[Finished]]
     Returns:
       Pairs of a heading and runs; none without a run on a task of Table 5.
     """
-    on_tasks = [run for run in finished if run.config.tasks[0] in TABLE_5_TASKS]
+    on_tasks = [run for run in finished if run.config.tasks[0] in _TABLE_5_TASKS]
     groups = by_source(on_tasks)
     lstms = [source for source in groups if source.kind == "lstm"]
     others = [source for source in groups if source.kind != "lstm"]
@@ -89,25 +88,16 @@ def for_table_5(finished: Sequence[Finished]) -> list[tuple[str, list[Finished]]
 
 def not_ablated(finished: Sequence[Finished]) -> list[str]:
     """The lines of Table 5 for which there is no run."""
-    own = [run for run in finished if model_kind(run.config.model) != "lstm"]
-    weights = {run.config.head.aux_lm_weight > 0 for run in own if _is_whole(run)}
+    own = [run for run in finished if run.kind != "lstm"]
+    weights = {run.config.head.aux_lm_weight > 0 for run in own if run.is_whole}
+    starts = {run.config.transfer_layers for run in own}
     lines = {
         "with the auxiliary objective": True in weights,
-        "without pre-training": any(_is_scratch(run) for run in own),
+        "without pre-training": "none" in starts,
         "without the auxiliary objective": False in weights,
         "with an LSTM (`--config.suite.lstm_init_from`)": own != list(finished),
     }
     return [name for name, done in lines.items() if not done]
-
-
-def _is_whole(run: Finished) -> bool:
-    """Whether all layers were transferred."""
-    whole = ("all", str(run.config.model.get("num_layers")))
-    return run.config.transfer_layers in whole
-
-
-def _is_scratch(run: Finished) -> bool:
-    return run.config.transfer_layers == "none"
 
 
 def shown(finished: Sequence[Finished]) -> list[Finished]:

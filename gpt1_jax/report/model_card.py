@@ -3,7 +3,6 @@
 from gpt1_jax.model import costs
 from gpt1_jax.report.document import escaped, verbatim
 from gpt1_jax.report.tables import markdown
-from gpt1_jax.runs.finished import model_kind
 from gpt1_jax.runs.pretrained import Pretrained
 
 UNKNOWN = "not recorded"
@@ -43,8 +42,8 @@ def _model(run: Pretrained) -> str:
         f"Transformer decoder: {model.num_layers} layers of width {model.embed_dim}, "
         f"{model.num_heads} heads, MLP of width {model.mlp_dim:,}"
     )
-    if model_kind(run.config.model) == "lstm":
-        units = run.config.model["lstm_units"]
+    if model.kind == "lstm":
+        units = model.lstm_units
         sizes = f"LSTM: {units:,} units, embeddings of width {model.embed_dim}"
     return (
         f"{sizes}; "

@@ -42,6 +42,7 @@ PAPER: Mapping[str, Sequence[Row]] = {
     "copa": [Row("COPA", 78.6, None, None)],
 }
 PAPER_GLUE = 72.8  # Table 4
+AUX_LM_WEIGHT = 0.5  # lambda, sec. 4.1
 
 
 class Column(NamedTuple):

@@ -57,7 +57,8 @@ def document(material: Material, title: str, date: str) -> Document:
             "Layers transferred (Figure 2, left)", analyses.layer_transfer(material)
         ),
         Section(
-            "Zero-shot over updates (Figure 2, right)", analyses.zero_shot(material)
+            "Zero-shot over updates (Figure 2, right)",
+            analyses.over_updates(material),
         ),
         Section("Weight of the auxiliary objective", analyses.aux_lm_weight(material)),
         Section("Configurations", _configurations(material, names)),

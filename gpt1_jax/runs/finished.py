@@ -1,12 +1,14 @@
 """Finished fine-tuned runs, read back from their folders."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, load_saved, read_json
+from gpt1_jax.config.model_section import depth
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
+from gpt1_jax.runs.search import folders
 
 
 class Finished(NamedTuple):
@@ -15,6 +17,24 @@ class Finished(NamedTuple):
     folder: epath.Path
     config: FinetuneConfig  # with one task and one seed
     result: Mapping[str, Any]  # its results.json
+
+    @property
+    def kind(self) -> str:
+        """ "transformer" or "lstm"."""
+        return self.config.model["kind"]
+
+    @property
+    def layers_transferred(self) -> int:
+        """How many; -1 if not even the embeddings were."""
+        named = self.config.transfer_layers
+        if named == "none":
+            return -1
+        return depth(self.config.model) if named == "all" else int(named)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all layers were transferred."""
+        return self.layers_transferred == depth(self.config.model)
 
 
 def read(folder: epath.Path) -> Finished | None:
@@ -38,17 +58,5 @@ def find(folder: epath.Path) -> list[Finished]:
     Raises:
       ValueError: if a file of one is damaged.
     """
-    found = (read(each) for each in _with_those_below(folder))
+    found = (read(each) for each in folders(folder))
     return [run for run in found if run is not None]
-
-
-def _with_those_below(folder: epath.Path) -> Iterator[epath.Path]:
-    yield folder
-    for each in sorted(folder.iterdir() if folder.exists() else ()):
-        if each.is_dir() and each.name != "checkpoints":  # has many files, and no run
-            yield from _with_those_below(each)
-
-
-def model_kind(model: Mapping[str, Any]) -> str:
-    """ "transformer" or "lstm", from the model's section of a configuration."""
-    return model.get("kind", "transformer")

@@ -19,7 +19,6 @@ from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.finished import model_kind
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 
 SIZES = (
@@ -81,8 +80,7 @@ def open_sources(
                     f"{name} starts from {opened.folder}, whose tokenizer is not that "
                     f"of {source.folder}; each model keeps its own."
                 )
-        kind = model_kind(sources[start].config.model)
-        comparisons.check_kind(name, variant, kind)
+        comparisons.check_kind(name, variant, sources[start].model.kind)
         resolved[name] = resolve(variant, sources[start])
     return resolved, sources
 

@@ -1,7 +1,6 @@
 """Suites that compare variants: what is run, resumed, shared and shown."""
 
 import json
-import shutil
 
 import pytest
 from tiny_run import stop_after
@@ -111,18 +110,16 @@ def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
 
 
 def test_runs_share_a_program_while_only_start_and_seed_differ(
-    finetune_base, pretrained, tmp_path, monkeypatch, traces, capsys
+    finetune_base, pretrained, pretrained_lstm, tmp_path, monkeypatch, traces, capsys
 ):
-    """Table 5 with another Transformer in the LSTM's place."""
-    lstm = shutil.copytree(pretrained, tmp_path / "lstm")
+    """All of Table 5."""
+    lstm = pretrained_lstm
     open_run, opened = transfer.open_run, []
     monkeypatch.setattr(
         transfer,
         "open_run",
         lambda folder, step: (opened.append(folder), open_run(folder, step))[1],
     )
-    other = iter(["transformer"] * 3 + ["lstm"])
-    monkeypatch.setattr(transfer, "model_kind", lambda model: next(other))
     config = finetune_config(
         "rte",
         finetune_base,
@@ -219,23 +216,21 @@ def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, 
 
 
 def test_another_tokenizer_is_allowed_and_said(
-    finetune_base, tmp_path, carried_out, capsys, monkeypatch
+    finetune_base, pretrained_lstm, tmp_path, carried_out, capsys, monkeypatch
 ):
     opened = transfer.open_run
     words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
     other = SentencePieceTokenizer.train(words, 345)
 
     def with_another(workdir, step):
-        return opened(finetune_base["init_from"], step)._replace(tokenizer=other)
+        return opened(workdir, step)._replace(tokenizer=other)
 
-    kinds = iter(["transformer"] * 3 + ["lstm"])
     monkeypatch.setattr(transfer, "open_run", with_another)
-    monkeypatch.setattr(transfer, "model_kind", lambda model: next(kinds))
     config = finetune_config(
         "rte",
         finetune_base,
         suite__compare="ablations",
-        suite__lstm_init_from="lstm",
+        suite__lstm_init_from=str(pretrained_lstm),
     )
     finetune.run(config, str(tmp_path))
     assert carried_out[-1] == "rte/lstm-seed0"

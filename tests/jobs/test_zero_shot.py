@@ -162,14 +162,6 @@ def test_what_is_missing_is_said_once_for_both_runs(ask, other, tmp_path):
         assert list(run["checkpoints"][0]["tasks"]) == ["sst2"]
 
 
-@pytest.mark.parametrize(
-    ("model", "kind"),
-    [({"kind": "lstm"}, "lstm"), ({"num_layers": 1}, "transformer")],
-)
-def test_a_configuration_says_what_kind_of_model_it_is(model, kind):
-    assert zero_shot.find_kind(model) == kind
-
-
 # --- piece by piece ---------------------------------------------------------------
 
 

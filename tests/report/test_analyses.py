@@ -85,7 +85,7 @@ def test_curves_without_runs_say_so_beside_the_paper(add):
     for section, command, paper in (
         (analyses.layer_transfer, commands.LAYER_TRANSFER, "from about 40 to 60"),
         (analyses.aux_lm_weight, commands.AUX_LM_WEIGHT, "75.0 without"),
-        (analyses.zero_shot, commands.ZERO_SHOT, "0.68 in sentiment"),
+        (analyses.over_updates, commands.ZERO_SHOT, "0.68 in sentiment"),
     ):
         text = text_of(section(found))
         assert "**Missing:**" in text and command in text and paper in text
@@ -95,7 +95,7 @@ def test_curves_without_runs_say_so_beside_the_paper(add):
 def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
     write_zero_shot(tmp_path / "a")
     write_zero_shot(tmp_path / "b", scores=(0.6,))
-    blocks = analyses.zero_shot(gather([str(tmp_path)]))
+    blocks = analyses.over_updates(gather([str(tmp_path)]))
     assert pictures(blocks) == ["zero_shot", "zero_shot_2"]
     text = text_of(blocks)
     assert "50.0 ± 1.0 | 75.0 ± 1.0 |" in text and "60.0 ± 1.0 |" in text
@@ -109,7 +109,7 @@ def test_runs_of_one_evaluation_are_both_named(tmp_path):
         for name, kind in (("gpt", "transformer"), ("lstm", "lstm"))
     ]
     write_zero_shot(tmp_path / "a", runs=runs)
-    text = text_of(analyses.zero_shot(gather([str(tmp_path)])))
+    text = text_of(analyses.over_updates(gather([str(tmp_path)])))
     assert "### Of gpt and lstm" in text
 
 

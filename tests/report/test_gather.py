@@ -11,7 +11,8 @@ from made_up_runs import (
     zero_shot_scores,
 )
 
-from gpt1_jax.report.gather import gather, zero_shot_curves
+from gpt1_jax.report import zero_shot
+from gpt1_jax.report.gather import gather
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_zero_shot_folders_of_one_run_open(tmp_path):
     write_json(folder / "results.json", result)
     ((run,),) = (each.runs for each in gather([str(folder)]).zero_shot)
     assert (run["init_from"], run["kind"]) == ("runs/pretrain/small", "transformer")
-    assert zero_shot_curves([run])[0].steps == [1000, 2000]
+    assert zero_shot.curves([run])[0].steps == [1000, 2000]
 
 
 def test_texts_of_zero_shot_results_are_escaped(tmp_path):

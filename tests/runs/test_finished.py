@@ -1,5 +1,6 @@
 """Finished runs are found in whatever folder holds them."""
 
+import dataclasses
 import json
 import shutil
 
@@ -25,8 +26,26 @@ def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
     assert run.folder == epath.Path(finetuned)
     assert (run.config.tasks, run.config.seeds) == (("sst2",), (0,))
     assert run.result == json.loads((finetuned / "results.json").read_text())
-    assert finished.model_kind(run.config.model) == "transformer"
-    assert finished.model_kind({"kind": "lstm"}) == "lstm"
+    assert (run.kind, run.layers_transferred, run.is_whole) == ("transformer", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "named", "layers", "whole"),
+    [
+        ({"kind": "transformer", "num_layers": 3}, "all", 3, True),
+        ({"kind": "transformer", "num_layers": 3}, "3", 3, True),
+        ({"kind": "transformer", "num_layers": 3}, "0", 0, False),
+        ({"kind": "transformer", "num_layers": 3}, "none", -1, False),
+        ({"kind": "lstm", "num_layers": 3}, "all", 1, True),
+        ({"kind": "lstm", "num_layers": 3}, "1", 1, True),
+    ],
+)
+def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, whole):
+    run = finished.read(epath.Path(finetuned))
+    config = dataclasses.replace(run.config, model=model, transfer_layers=named)
+    run = run._replace(config=config)
+    assert (run.kind, run.layers_transferred) == (model["kind"], layers)
+    assert run.is_whole == whole
 
 
 def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
@@ -49,7 +68,6 @@ def test_runs_are_found_at_any_depth_sorted(tmp_path):
     assert names == ["x/a/rte/full-seed0", "x/b/c"]
     (alone,) = finished.find(epath.Path(tmp_path / "runs" / "x" / "b" / "c"))
     assert alone == found[1]
-    assert finished.find(epath.Path(tmp_path / "none")) == []
 
 
 def test_a_damaged_file_is_named(tmp_path):
