@@ -1,5 +1,7 @@
 """Zero-shot scores: by hand from a model's logits, and of models made to be right."""
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -126,6 +128,19 @@ def test_of_answers_that_are_equally_likely_the_first_wins(folder):
     for task in prepared(folder, "sst2", "copa"):
         outcome = evaluate(task, scorer_of(lambda a, b: -1.0), None, seed=0)
         assert not outcome.predictions.any()
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_means_or_sums_of_log_probabilities_are_compared(folder, mean):
+    """Of two answers, the shorter has the higher sum, and the longer the mean."""
+    way = dataclasses.replace(
+        ZERO_SHOT["sst2"], answers=("wonderful", "bad"), mean=mean
+    )
+    data = ZeroShotDataConfig("jsonl", str(folder), 0)
+    task = prepare(Question(way, ("dev",)), data, TOKENIZER, 96)
+    score = scorer_of(lambda read, text: -1.0 if "won" in text else -1.1)
+    found = evaluate(task, score, None, seed=0).predictions
+    assert (found == (0 if mean else 1)).all()
 
 
 def test_a_subset_of_the_examples(folder):

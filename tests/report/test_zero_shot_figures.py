@@ -13,7 +13,7 @@ TEN = [m * 10**k for k in (3, 4, 5) for m in (1, 2, 5)] + [10**6]
 TITLES = ("CoLA", "SST-2", "RACE")
 
 
-def curves(steps, name="Transformer", is_baseline=False):
+def curves(steps, name="Transformer", is_baseline=False, titles=TITLES):
     """A curve of each task: 0.1, 0.2, ... at the first step, rising by 0.01."""
     return [
         Curve(
@@ -24,7 +24,7 @@ def curves(steps, name="Transformer", is_baseline=False):
             [0.1 * (k + 1) + 0.01 * n for n in range(len(steps))],
             [0.05] * len(steps),
         )
-        for k, title in enumerate(TITLES)
+        for k, title in enumerate(titles)
     ]
 
 
@@ -49,6 +49,8 @@ def test_each_task_has_a_line_with_its_scores_and_errors():
         tops = [segment[:, 1] for segment in bars.get_segments()]
         np.testing.assert_allclose(tops[0], [first - 0.05, first + 0.05])
     assert axes.get_xscale() == "log" and axes.get_xlabel() == "updates"
+    assert axes.get_ylabel().startswith("relative score ± standard error")
+    assert not axes.get_xticks(minor=True).size
     assert texts(axes.get_xticklabels()) == ["100", "1,000", "10,000"]
     assert legends(figure) == [list(TITLES)]
 
@@ -78,17 +80,27 @@ def test_legends_name_tasks_by_colour_and_runs_by_line():
     drawn = [line.get_color() for line in lines(figure)[:3]]
     assert [line.get_color() for line in by_task] == drawn
     assert [line.get_linestyle() for line in by_run] == ["-", "--"]
-    assert len({line.get_color() for line in by_run}) == 1
+    assert {line.get_color() for line in by_run} == {"0.5"}
 
 
-@pytest.mark.parametrize("steps", [TEN, [3000, 3600, 3800]])
-def test_points_of_a_step_stand_side_by_side_nearer_than_the_next_step(steps):
-    both = curves(steps) + curves(steps, "LSTM", is_baseline=True)
-    drawn = lines(relative_scores(both))
-    places = np.log([line.get_xdata().astype(float) for line in drawn])
-    assert (np.diff(places, axis=0) > 0).all()
-    assert (places[-1, :-1] < places[0, 1:]).all()
-    np.testing.assert_allclose(places.mean(axis=0), np.log(steps))
+@pytest.mark.parametrize(
+    ("steps", "most"),
+    [(TEN, 0.45 * np.log(2)), ([1, 10**6], 0.1 * np.log(10**6))],
+    ids=["near", "far"],
+)
+def test_points_of_a_step_stand_side_by_side_far_from_the_next_step(steps, most):
+    """Of six curves, and of twelve, which are crowded."""
+    for tasks in (TITLES, [*TITLES, *"ABC"]):
+        both = [
+            curve
+            for is_baseline in (False, True)
+            for curve in curves(steps, str(is_baseline), is_baseline, tasks)
+        ]
+        drawn = lines(relative_scores(both))
+        places = np.log([line.get_xdata().astype(float) for line in drawn])
+        assert (np.diff(places, axis=0) > 0).all()
+        assert (places[-1] - places[0] < most).all()
+        np.testing.assert_allclose(places.mean(axis=0), np.log(steps), atol=1e-9)
 
 
 def test_many_steps_are_not_all_labelled():
@@ -107,6 +119,9 @@ def test_one_step_is_a_row_of_points():
     segments = axes.containers[0].lines[2][0].get_segments()
     np.testing.assert_allclose(segments[0][:, 0], [0.05, 0.15])
     assert axes.get_title() == "zero-shot, step 3,000" and not figure.legends
+    assert axes.get_xlabel().startswith("relative score ± standard error")
+    chance = axes.lines[0]
+    assert (chance.get_xdata(), chance.get_color()) == ([0, 0], "0.5")
 
 
 def test_one_step_of_two_runs_is_two_points_a_row():
@@ -125,7 +140,7 @@ def test_one_step_of_two_runs_is_two_points_a_row():
 
 
 def test_step_0_of_a_converted_run_is_a_level():
-    both = curves([10, 100]) + curves([0], "of $OpenAI$", is_baseline=True)
+    both = curves([10, 100]) + curves([0], r"$\frac$", is_baseline=True)
     figure = relative_scores(both)
     assert png(figure).startswith(b"\x89PNG")
     (axes,) = figure.axes
@@ -133,6 +148,14 @@ def test_step_0_of_a_converted_run_is_a_level():
     assert [line.get_ydata()[0] for line in levels] == [0.1, 0.2, 0.1 * 3]
     assert len(axes.containers) == 3
     assert texts(axes.get_xticklabels()) == ["10", "100"]
+
+
+def test_steps_of_the_baseline_alone_are_a_line_beside_points():
+    both = curves([100]) + curves([10, 100], "LSTM", is_baseline=True)
+    figure = relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    assert [len(line.get_xdata()) for line in lines(figure)] == [1, 1, 1, 2, 2, 2]
+    assert figure.axes[0].get_xscale() == "log"
 
 
 def test_text_has_the_colour_of_the_style():
