@@ -111,7 +111,10 @@ def test_eight_devices_train_as_one_does(tiny, ways, parts):
     results = []
     for devices in (jax.devices(), jax.devices()[:1]):
         mesh = make_mesh(devices=devices)
-        step, before = make_step(model, parts, mesh)
+        # Products of another shape may be summed in another order, and then round to
+        # another bfloat16: so one device takes as many sequences at a time as each did.
+        alike = model.dtype == "bfloat16" and mesh.size == 1
+        step, before = make_step(model, parts * (8 if alike else 1), mesh)
         state = on_devices(before, mesh)
         compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
         exchanged = [kind for kind, _ in collectives(compiled)]
