@@ -79,7 +79,7 @@ def table_5(material: Material) -> list[Block]:
         table = comparisons.ablations_table(shown(runs))
         blocks.append(Text(f"### {title}\n\n{table}"))
         if lacking := not_ablated(runs):
-            lines = f"the lines {', '.join(lacking)}"
+            lines = f"in the table above, lines {', '.join(lacking)}"
             blocks.append(missing(lines, commands.ABLATIONS))
     if groups[1:]:
         blocks.append(

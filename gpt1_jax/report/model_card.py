@@ -1,5 +1,9 @@
 """The card of a pre-trained model: what it is, what it read, how well it does."""
 
+import os
+
+from etils import epath
+
 from gpt1_jax.model import costs
 from gpt1_jax.report.document import escaped, verbatim
 from gpt1_jax.report.tables import markdown
@@ -16,7 +20,7 @@ _CORPORA = {
 def card(run: Pretrained) -> str:
     """The card as Markdown, without a heading."""
     rows = {
-        "folder": escaped(str(run.folder)),
+        "folder": escaped(_place(run.folder)),
         "model": _model(run),
         "tokenizer": _tokenizer(run),
         "corpus": _corpus(run),
@@ -34,6 +38,12 @@ def card(run: Pretrained) -> str:
         after = f", continuing “{escaped(prompt)}”" if prompt else ""
         parts += [f"A sample at the last evaluation{after}:", verbatim(sample)]
     return "\n\n".join([*parts, _use(run)])
+
+
+def _place(folder: epath.Path) -> str:
+    """A path; below the working directory only what follows it, to be passed on."""
+    here = os.getcwd()
+    return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
 
 def _model(run: Pretrained) -> str:

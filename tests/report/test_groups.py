@@ -44,7 +44,8 @@ def test_names_of_sources_are_escaped(run):
 
 
 def test_tables_hold_runs_as_in_the_paper(run):
-    whole, four, none = run(), run(transfer_layers="4"), run(transfer_layers="none")
+    whole, four = run(score=0.8), run(score=0.7, transfer_layers="4")
+    none = run(score=0.6, transfer_layers="none")
     others = [run(transfer_layers="2"), run(head__aux_lm_weight=0.0)]
     found = groups.as_in_paper([whole, four, none, *others])
     assert found == {
@@ -53,8 +54,9 @@ def test_tables_hold_runs_as_in_the_paper(run):
 
 
 def test_of_several_sizes_of_data_the_largest_counts(run):
-    some, more = run(data__max_train_examples=10), run(data__max_train_examples=20)
-    all_of_it = run(data__max_train_examples=0)
+    some = run(score=0.1, data__max_train_examples=10)
+    more = run(score=0.2, data__max_train_examples=20)
+    all_of_it = run(score=0.3, data__max_train_examples=0)
     assert groups.as_in_paper([some, more])["sst2"]["pretrained"] == [more.result]
     found = groups.as_in_paper([some, all_of_it, more])
     assert found["sst2"]["pretrained"] == [all_of_it.result]

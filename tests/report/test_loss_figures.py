@@ -40,5 +40,6 @@ def test_a_curve_without_points_is_left_out():
 
 
 def test_names_of_folders_are_drawn_as_they_are():
-    _, legend = drawn(LossCurve("_a$x$_{", ([10], [5.0]), NONE))
+    axes, legend = drawn(LossCurve("_a$x$_{", ([10], [5.0]), NONE))
     assert legend == ["_a$x$_{, training"]
+    assert not any(text.get_parse_math() for text in axes.get_legend().get_texts())

@@ -49,6 +49,14 @@ def test_what_a_folder_does_not_say_is_not_made_up(shown):
     assert "documentation found on the machine |" in text
 
 
+def test_a_folder_below_the_working_directory_is_named_from_there(
+    shown, tmp_path, monkeypatch
+):
+    assert f"| **folder** | {tmp_path}/small |" in shown().replace("\\", "")
+    monkeypatch.chdir(tmp_path)
+    assert "| **folder** | small |" in shown()
+
+
 def test_prompts_and_warmup_fractions_are_said(shown):
     warmup = {"optimizer__warmup_steps": 0, "optimizer__warmup_fraction": 0.002}
     text = shown(eval__sample_prompt="*it*", **warmup)

@@ -61,6 +61,9 @@ def test_pre_training_says_how_well_and_how_fast(report):
         "45.0%",
     ]
     assert "small: 5.125" in report.pictures[0].alt
+    (axes,) = report.pictures[0].draw().axes
+    points = [(list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines]
+    assert points == [([4096, 8192], [6.5, 5.5]), ([4096, 8192], [6.25, 5.125])]
 
 
 def test_what_is_not_there_is_said_with_its_command(tmp_path):

@@ -120,6 +120,8 @@ def test_a_remote_run_folder_gets_copies(tmp_path, monkeypatch):
     records.publish()
     assert [r["step"] for r in read_metrics(remote / METRICS_FILE)] == [1, 2]
     records.close()
+    (tmp_path / "other").mkdir()  # another machine's
+    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path / "other"))
     open_records(Remote(remote), first_step=2).close()
     found = read_sessions(remote / SESSIONS_FILE)
     assert [each["first_step"] for each in found] == [1, 2]
