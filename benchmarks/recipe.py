@@ -11,6 +11,7 @@ import numpy as np
 VOCAB_SIZE = 40478
 HEAD_DIM = 64
 MLP_RATIO = 4  # mlp_dim / embed_dim
+LSTM_RATIO = 2048 / 768  # lstm_units / embed_dim
 
 
 def load_config(name: str, argument: str) -> Any:
@@ -19,16 +20,20 @@ def load_config(name: str, argument: str) -> Any:
     return runpy.run_path(str(path))["get_config"](argument)
 
 
-def pretrain_config(flags: argparse.Namespace, dtype: str) -> Any:
+def pretrain_config(
+    flags: argparse.Namespace, dtype: str, kind: str = "transformer"
+) -> Any:
     """`configs/pretrain.py` with the benchmark's sizes and a rate that is never 0."""
     from gpt1_jax.config import load
 
     config = load_config("pretrain", "paper")
     config.model.update(
+        kind=kind,
         num_layers=flags.layers,
         num_heads=flags.embed_dim // HEAD_DIM,
         embed_dim=flags.embed_dim,
         mlp_dim=MLP_RATIO * flags.embed_dim,
+        lstm_units=round(LSTM_RATIO * flags.embed_dim),
         max_seq_len=flags.seq_len,
         dtype=dtype,
     )

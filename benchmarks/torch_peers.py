@@ -101,7 +101,7 @@ def build_sdpa(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trai
     """Trains the `GPT` above."""
     model = make_gpt(flags)
     call = torch.compile(model) if compiled else model
-    return _trainer(model, call, flags, dtype)
+    return train(model, call, flags, dtype)
 
 
 def build_transformers(
@@ -121,12 +121,12 @@ def build_transformers(
     )
     model = OpenAIGPTLMHeadModel(config)
     call = torch.compile(model) if compiled else model
-    return _trainer(
+    return train(
         model, lambda tokens: call(input_ids=tokens, labels=tokens).loss, flags, dtype
     )
 
 
-def _trainer(
+def train(
     model: nn.Module,
     loss_fn: Callable[[torch.Tensor], torch.Tensor],
     flags: argparse.Namespace,

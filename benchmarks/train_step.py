@@ -8,7 +8,10 @@ with all dropouts at 0.1 (Radford et al. 2018, sec. 4.1). The peers, eager and u
 `scaled_dot_product_attention` (`torch_sdpa_*`) and Hugging Face's
 `OpenAIGPTLMHeadModel` (`hf_*`). Parameters are float32 throughout and all variants see
 the same batches, Zipf-distributed tokens; for bfloat16 PyTorch runs under autocast and
-ours has config.model.dtype="bfloat16"; `jax_*_scan` loops over the layers.
+ours has config.model.dtype="bfloat16"; `jax_*_scan` loops over the layers. The paper's
+LSTM (sec. 5) has variants of its own, `jax_lstm_*` and `torch_lstm_*`, around
+PyTorch's `nn.LSTM`; they are measured when they are named, and compared with each
+other.
 
 Each variant lives in a process of its own, which gives its peak memory: resident on a
 CPU, allocated on a GPU. The processes take turns, one untimed step and `--steps` timed
@@ -20,6 +23,7 @@ used.
 
 import argparse
 import dataclasses
+import itertools
 import math
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,6 +36,7 @@ from command_line import add_sizes, count, some_of
 from harness import Trainer, Variant
 from recipe import pretrain_config, token_probabilities
 
+KINDS = ("transformer", "lstm")
 _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _PEERS = {
     "torch_sdpa": ("torch_peers.build_sdpa", ("torch",)),
@@ -56,13 +61,35 @@ def all_variants() -> dict[str, Variant]:
             options = {"layer_loop": loop}
             name = f"jax_{short}{suffix}"
             variants[name] = Variant(build, dtype, options, packages)
+        variants.update(lstm_variants(short, dtype))
     return variants
+
+
+def lstm_variants(short: str, dtype: str) -> dict[str, Variant]:
+    """The variants of the paper's LSTM."""
+    ours = "train_step.build_jax", dtype, {"kind": "lstm"}, ("gpt1_jax.jobs.pretrain",)
+    variants = {f"jax_lstm_{short}": Variant(*ours)}
+    for how in ("eager", "compiled"):
+        theirs = "torch_lstm.build", dtype, {"compiled": how == "compiled"}, ("torch",)
+        variants[f"torch_lstm_{short}_{how}"] = Variant(*theirs)
+    return variants
+
+
+def kind_of(name: str) -> str:
+    """The `config.model.kind` of a variant."""
+    return "lstm" if "_lstm_" in name else "transformer"
 
 
 VARIANTS = all_variants()
 
 
-def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trainer:
+def build_jax(
+    flags: argparse.Namespace,
+    dtype: str,
+    *,
+    layer_loop: str = "unrolled",
+    kind: str = "transformer",
+) -> Trainer:
     """This package's step, put together as `gpt1_jax.jobs.pretrain.run` does."""
     import jax
     import jax.numpy as jnp
@@ -73,7 +100,7 @@ def build_jax(flags: argparse.Namespace, dtype: str, *, layer_loop: str) -> Trai
     from gpt1_jax.training.state import init_state
     from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
-    config = pretrain_config(flags, dtype)
+    config = pretrain_config(flags, dtype, kind)
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model_config(flags.vocab_size)
     model = dataclasses.replace(model, layer_loop=layer_loop)
@@ -123,13 +150,18 @@ def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
     from gpt1_jax.model import costs
     from gpt1_jax.parallel import devices
 
-    model = pretrain_config(flags, "float32").model_config(flags.vocab_size)
-    flops = costs.train_flops_per_token(model, flags.seq_len)
     peak = flags.device_peak or devices.peak_flops()
-    for dtype in _DTYPES.values():
-        group = {name: r for name, r in results.items() if r["dtype"] == dtype}
+    for dtype, kind in itertools.product(_DTYPES.values(), KINDS):
+        group = {
+            name: r
+            for name, r in results.items()
+            if r["dtype"] == dtype and kind_of(name) == kind
+        }
         harness.compare(group, lambda name: VARIANTS[name].is_peer)
-    for result in results.values():
+    for name, result in results.items():
+        config = pretrain_config(flags, "float32", kind_of(name))
+        model = config.model_config(flags.vocab_size)
+        flops = costs.train_flops_per_token(model, flags.seq_len)
         rate = flags.batch * flags.seq_len / result["median_seconds"]
         result["tokens_per_second"] = rate
         result["mfu"] = flops * rate / peak if peak else None
@@ -186,7 +218,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--steps", type=count, default=2, help="timed steps a turn")
     parser.add_argument("--rounds", type=count, default=5, help="turns of each variant")
     parser.add_argument("--warmup", type=count, default=2, help="untimed steps before")
-    names, all_names = some_of(VARIANTS), ",".join(VARIANTS)
+    names = some_of(VARIANTS)
+    all_names = ",".join(n for n in VARIANTS if kind_of(n) == "transformer")
     parser.add_argument("--variants", type=names, default=all_names, help="comma list")
     parser.add_argument("--device_peak", type=float, help="FLOP/s, for the MFU")
     yes_no = argparse.BooleanOptionalAction

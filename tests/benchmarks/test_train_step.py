@@ -1,12 +1,24 @@
 """The peers train the same model as the paper's, and the script measures a step."""
 
 import json
+import pkgutil
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gpt1_jax.model import language_model
+
 SIZES = dict(vocab_size=97, max_seq_len=16, num_layers=2, num_heads=2, embed_dim=32)
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--batch=2")
+
+
+PEERS = {  # and how many steps it takes to see that they learn
+    "torch_peers.build_sdpa": 30,
+    "torch_peers.build_transformers": 30,
+    "torch_lstm.build": 150,
+}
 
 
 @pytest.fixture
@@ -79,19 +91,65 @@ def test_gpt_drops_in_training_only(torch):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("build", ["build_sdpa", "build_transformers"])
-def test_peers_train(torch, build, dtype):
-    if build == "build_transformers":
+@pytest.mark.parametrize(("build", "steps"), PEERS.items())
+def test_peers_train(torch, build, steps, dtype):
+    if build.endswith("build_transformers"):
         pytest.importorskip("transformers")
-    import torch_peers
     import train_step
 
     flags = train_step.parse(list(TINY))
-    trainer = getattr(torch_peers, build)(flags, dtype, compiled=False)
+    trainer = pkgutil.resolve_name(build)(flags, dtype, compiled=False)
     tokens = trainer.put(np.arange(32, dtype=np.int32).reshape(2, 16))
-    losses = [float(trainer.step(tokens)) for _ in range(30)]
+    losses = [float(trainer.step(tokens)) for _ in range(steps)]
     assert abs(losses[0] - np.log(97)) < 0.5
     assert np.mean(losses[-3:]) < losses[0] - 0.2
+
+
+def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
+    """With the same weights it has the same loss."""
+    from torch_lstm import LSTM
+
+    config = tiny_model_config(kind="lstm")
+    params = language_model.init_params(config, jax.random.key(0))
+    layer, theirs = params["h_0"]["lstm"], LSTM(97, 32, 24, dropout=0.0)
+    assert theirs.lstm.bias_ih_l0.tolist() == layer["c_input"]["bias"].tolist()
+    larger = {name: 8 * np.array(each["kernel"]).T for name, each in layer.items()}
+    larger["wte"] = 8 * np.array(params["wte"])
+    with torch.no_grad():
+        for name, weight in (
+            ("wte", theirs.wte.weight),
+            ("c_input", theirs.lstm.weight_ih_l0),
+            ("c_hidden", theirs.lstm.weight_hh_l0),
+            ("c_proj", theirs.projection.weight),
+        ):
+            weight.copy_(torch.from_numpy(larger[name]))
+    for name, module in layer.items():
+        module["kernel"] = larger[name].T
+    params["wte"] = larger["wte"]
+    tokens = tokens_of(torch)
+    output = language_model.apply(config, params, jnp.asarray(tokens.numpy()))
+    nll = language_model.next_token_nll(config, output, jnp.asarray(tokens.numpy()))
+    expected = float(nll[:, :-1].mean())
+    assert theirs(tokens).item() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_lstm_is_compared_with_its_own_peers():
+    import train_step
+
+    flags = train_step.parse([])
+    assert not any("lstm" in name for name in flags.variants)
+    names = ["torch_sdpa_f32_eager", "jax_f32", "torch_lstm_f32_eager", "jax_lstm_f32"]
+    results = {
+        name: {"dtype": "float32", "seconds": [seconds]}
+        for name, seconds in zip(names, (4.0, 2.0, 9.0, 3.0), strict=True)
+    }
+    flags.device_peak = 1e12
+    train_step.summarise(results, flags)
+    ratios = [results[name]["speed_vs_best_torch"] for name in names]
+    assert ratios == [1.0, 2.0, 1.0, 3.0]
+    work = [results[name]["mfu"] * results[name]["median_seconds"] for name in names]
+    assert work == pytest.approx([work[0], work[0], work[2], work[2]])
+    assert work[2] / work[0] == pytest.approx(334_371_840 / 752_753_664)
 
 
 def test_the_script_measures_our_step(run_script, tmp_path):
