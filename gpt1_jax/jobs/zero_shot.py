@@ -121,7 +121,7 @@ def _sources(config: ZeroShotConfig, questions: list[Question]) -> list[Source]:
             opened[name] = trained, [trained.step, *others]
     sources: list[Source] = []
     for name, (trained, steps) in opened.items():
-        if sources and _read_alike(sources[0].run, trained):
+        if sources and read_alike(sources[0].run, trained):
             tasks = sources[0].tasks
         else:
             tasks = _prepare_all(config, questions, trained)
@@ -132,7 +132,7 @@ def _sources(config: ZeroShotConfig, questions: list[Question]) -> list[Source]:
     return sources
 
 
-def _read_alike(one: TrainedRun, other: TrainedRun) -> bool:
+def read_alike(one: TrainedRun, other: TrainedRun) -> bool:
     """Whether texts become the same tokens for two runs."""
     return (
         one.tokenizer.fingerprint == other.tokenizer.fingerprint

@@ -1,7 +1,7 @@
 """The sections of a report on the paper's tables and figures."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.report import (
@@ -23,6 +23,7 @@ from gpt1_jax.report.groups import (
     shown,
 )
 from gpt1_jax.report.paper import PAPER
+from gpt1_jax.runs.finished import Finished
 from gpt1_jax.tasks.table import TASKS
 
 _PAPER_LAYERS = Text(
@@ -43,6 +44,12 @@ _PAPER_WEIGHTS = Text(
     "and small ones lose (CoLA 45.4 against 47.9, MRPC 82.3 against 84.9, STS-B 82.0 "
     "against 83.2)."
 )
+_MISSING = {
+    "layer_transfer": missing(
+        "runs that transfer some layers", commands.LAYER_TRANSFER
+    ),
+    "aux_lm_weight": missing("runs with several weights", commands.AUX_LM_WEIGHT),
+}
 _SEEDS = "Over several seeds: the median, then the lowest to highest."
 
 
@@ -90,36 +97,52 @@ def table_5(material: Material) -> list[Block]:
 
 def layer_transfer(material: Material) -> list[Block]:
     """Figure 2 (left), from each source."""
-    blocks: list[Block] = []
-    for source, runs in by_source(material.finished).items():
-        if curves := comparisons.layer_transfer_curves(shown(runs)):
-            picture = Picture(
-                _file("layer_transfer", blocks),
-                "Scores over the number of layers transferred from the pre-trained "
-                "model; the numbers are in the table.",
-                functools.partial(suite_figures.layer_transfer, curves),
-            )
-            heading = Text(f"### {source.describe()}")
-            blocks += [heading, picture, Text(_layers_table(curves))]
-    none = missing("runs that transfer some layers", commands.LAYER_TRANSFER)
-    return [*(blocks or [none]), _PAPER_LAYERS]
+    return [
+        *_curves(
+            material,
+            comparisons.layer_transfer_curves,
+            suite_figures.layer_transfer,
+            _layers_table,
+            "Scores over the number of layers transferred from the pre-trained model",
+        ),
+        _PAPER_LAYERS,
+    ]
 
 
 def aux_lm_weight(material: Material) -> list[Block]:
     """Scores over lambda, from each source."""
+    return [
+        *_curves(
+            material,
+            comparisons.aux_weight_curves,
+            suite_figures.aux_lm_weight,
+            _weights_table,
+            "Scores over the weight of the auxiliary objective",
+        ),
+        _PAPER_WEIGHTS,
+    ]
+
+
+def _curves(
+    material: Material,
+    find: Callable[[Sequence[Finished]], Any],
+    draw: Callable[[Any], Any],
+    table: Callable[[Any], str],
+    alt: str,
+) -> list[Block]:
+    """The picture of an analysis and its numbers, from each source."""
     blocks: list[Block] = []
+    name = draw.__name__
     for source, runs in by_source(material.finished).items():
-        if curves := comparisons.aux_weight_curves(shown(runs)):
+        if curves := find(shown(runs)):
             picture = Picture(
-                _file("aux_lm_weight", blocks),
-                "Scores over the weight of the auxiliary objective; the numbers are in "
-                "the table.",
-                functools.partial(suite_figures.aux_lm_weight, curves),
+                _file(name, blocks),
+                f"{alt}; the numbers are in the table.",
+                functools.partial(draw, curves),
             )
             heading = Text(f"### {source.describe()}")
-            blocks += [heading, picture, Text(_weights_table(curves))]
-    none = missing("runs with several weights", commands.AUX_LM_WEIGHT)
-    return [*(blocks or [none]), _PAPER_WEIGHTS]
+            blocks += [heading, picture, Text(table(curves))]
+    return blocks or [_MISSING[name]]
 
 
 def over_updates(material: Material) -> list[Block]:

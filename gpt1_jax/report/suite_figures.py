@@ -19,7 +19,7 @@ from gpt1_jax.runs.finished import Finished
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_COLORS = ("tab:blue", "tab:orange", "tab:green", "tab:red", "tab:purple", "tab:brown")
+_COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # of the style
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 _PANELS = 2  # in a row

@@ -14,7 +14,9 @@ from tiny_tasks import read_lines, write_task
 from gpt1_jax import config as config_lib
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.jobs import pretrain, zero_shot
+from gpt1_jax.runs import lock
 from gpt1_jax.runs.saved_steps import saved_steps
+from gpt1_jax.runs.trained_run import open_run
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.training.signals import Stopped, StopSignal
 
@@ -133,6 +135,49 @@ def test_all_kept_checkpoints_are_scored(ask, pretrained, tmp_path):
     }
 
 
+def test_each_step_is_scored_with_its_own_parameters(ask, tmp_path):
+    ask(tasks="cola", step="all")
+    together = checkpoints(tmp_path)
+    assert together[0]["tasks"] != together[1]["tasks"]
+    for checkpoint in together:
+        step = str(checkpoint["step"])
+        ask(tasks="cola", step=step, to=step)
+        (run,) = results(tmp_path, step)["runs"]
+        assert run["checkpoints"] == [checkpoint]
+
+
+def test_the_newest_step_of_a_baseline_is_its_own(ask, other, tmp_path):
+    """Though its number is that of the run's."""
+    ask(tasks="cola", baseline_init_from=str(other))
+    ask(tasks="cola", folder=other, to="alone")
+    both, (alone,) = (results(tmp_path, name)["runs"] for name in ("out", "alone"))
+    assert both[1] == alone
+    assert both[0]["checkpoints"][0]["step"] == alone["checkpoints"][0]["step"] == 12
+    assert both[0]["checkpoints"] != alone["checkpoints"]
+
+
+def test_the_model_computes_in_the_type_that_is_asked_for(ask, tmp_path):
+    found = []
+    for dtype in ("", "float32", "bfloat16"):
+        ask(tasks="cola", dtype=dtype, to=f"in-{dtype}")
+        (run,) = results(tmp_path, f"in-{dtype}")["runs"]
+        found.append(run["checkpoints"][0]["tasks"]["cola"]["threshold"])
+    assert found[0] == found[1] != found[2]
+
+
+def test_the_seed_is_of_the_bootstrapped_errors_alone(ask, tmp_path):
+    found = []
+    for seed in (0, 1):
+        ask(tasks="cola", seed=seed, to=f"seed-{seed}")
+        (run,) = results(tmp_path, f"seed-{seed}")["runs"]
+        found.append(run["checkpoints"][0]["tasks"]["cola"])
+    errors = [scores.pop("auc_standard_error") for scores in found]
+    for scores in found:
+        for key in ("standard_error", "relative_standard_error"):
+            del scores[key]
+    assert errors[0] != errors[1] and found[0] == found[1]
+
+
 def test_a_baseline_is_scored_beside_the_run(ask, pretrained, other, tmp_path):
     """Each as if it were alone, though texts become other tokens for it."""
     out = ask(step="all", baseline_init_from=str(other))
@@ -160,6 +205,16 @@ def test_what_is_missing_is_said_once_for_both_runs(ask, other, tmp_path):
     assert out.count("Skipping COPA") == 1
     for run in results(tmp_path)["runs"]:
         assert list(run["checkpoints"][0]["tasks"]) == ["sst2"]
+
+
+def test_runs_read_alike_with_the_same_tokenizer_and_context(pretrained, other):
+    run, another = open_run(str(pretrained)), open_run(str(other))
+    assert zero_shot.read_alike(run, run._replace(params={}, step=3))
+    for changed in (
+        run._replace(tokenizer=another.tokenizer),
+        run._replace(model=another.model),
+    ):
+        assert not zero_shot.read_alike(run, changed)
 
 
 # --- piece by piece ---------------------------------------------------------------
@@ -194,20 +249,32 @@ def test_finished_pieces_are_not_repeated(ask, tmp_path, monkeypatch, scored):
     assert scored == pairs
 
 
-def test_a_finished_evaluation_opens_no_further_step(ask, tmp_path, monkeypatch):
-    out = ask(step="all")
-    before, opened = contents(tmp_path / "out"), []
-    open_run = zero_shot.open_run
+def test_each_step_is_opened_once_and_none_without_need(ask, tmp_path, monkeypatch):
+    opened = []
 
     def opening(folder, step):
         opened.append(step)
         return open_run(folder, step)
 
     monkeypatch.setattr(zero_shot, "open_run", opening)
+    out = ask(step="all")
+    assert opened == [8, 12]
+    before = contents(tmp_path / "out")
     again = ask(step="all")
-    assert opened == [8] and "6 of 6 scores are at hand" in again
+    assert opened == [8, 12, 8] and "6 of 6 scores are at hand" in again
     assert contents(tmp_path / "out") == before
     assert out.splitlines()[-1] == again.splitlines()[-1]
+
+
+def test_steps_that_are_new_are_added(ask, pretrained, tmp_path, scored):
+    run = shutil.copytree(pretrained, tmp_path / "run")
+    (run / "checkpoints/12").rename(tmp_path / "later")
+    ask(folder=run, step="all")
+    assert [each["step"] for each in checkpoints(tmp_path)] == [8] and len(scored) == 3
+    (tmp_path / "later").rename(run / "checkpoints/12")
+    ask(folder=run, step="all")
+    assert [each["step"] for each in checkpoints(tmp_path)] == [8, 12]
+    assert len(scored) == 6
 
 
 def test_an_interrupt_within_a_piece_loses_that_piece_only(
@@ -273,8 +340,15 @@ def test_what_does_not_change_scores_may_change(ask, tmp_path, monkeypatch):
         stop_after(patch, 1)
         with pytest.raises(Stopped):
             ask()
+    batch_tokens, scorer = [], zero_shot.Scorer
+
+    def recording(*arguments):
+        batch_tokens.append(arguments[-1])
+        return scorer(*arguments)
+
+    monkeypatch.setattr(zero_shot, "Scorer", recording)
     ask(batch_tokens=64, compilation_cache_dir=str(tmp_path / "xla"))
-    assert len(checkpoints(tmp_path)[0]["tasks"]) == 3
+    assert len(checkpoints(tmp_path)[0]["tasks"]) == 3 and batch_tokens == [64]
 
 
 def test_scores_do_not_depend_on_the_batch_or_on_other_tasks(ask, tmp_path):
@@ -342,6 +416,28 @@ def test_another_configuration_is_refused(
     with pytest.raises(ValueError, match=message):
         ask(**overrides)
     assert contents(tmp_path / "out") == before
+
+
+def test_a_folder_in_use_is_left_alone(ask, tmp_path):
+    ask(tasks="sst2")
+    with (
+        lock.owned(epath.Path(tmp_path / "out")),
+        pytest.raises(lock.FolderInUse, match="is in use by process"),
+    ):
+        ask(tasks="sst2")
+
+
+def test_another_process_may_have_begun_meanwhile(ask, tmp_path, monkeypatch):
+    """With another configuration, while this one read its data."""
+
+    def begin_another(*arguments):
+        monkeypatch.undo()
+        ask(tasks="sst2", seed=1)
+
+    monkeypatch.setattr(zero_shot.devices, "configure", begin_another)
+    with pytest.raises(ValueError, match=r"config.seed is 0, saved 1"):
+        ask(tasks="sst2")
+    assert results(tmp_path)["config"]["seed"] == 1
 
 
 def test_a_folder_of_another_job_is_refused(ask, pretrained, tmp_path):
