@@ -20,16 +20,17 @@ class LSTM(nn.Module):
         self.lstm = nn.LSTM(embed_dim, num_units, batch_first=True)
         self.projection = nn.Linear(num_units, embed_dim)
         for parameter in self.parameters():
-            if parameter.ndim > 1:
-                nn.init.normal_(parameter, std=0.02)
+            if parameter.ndim > 1:  # [out, in], or the embedding
+                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
             else:
                 nn.init.zeros_(parameter)
+        nn.init.normal_(self.wte.weight, std=0.02)
         with torch.no_grad():  # gates i, f, g, o
             self.lstm.bias_ih_l0[num_units : 2 * num_units].fill_(1)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = F.dropout(self.wte(tokens), self.dropout, self.training)
-        outputs, _ = self.lstm(x)
+        outputs, _ = self.lstm(x * self.wte.embedding_dim**0.5)
         hidden = self.projection(F.dropout(outputs, self.dropout, self.training))
         logits = F.linear(hidden[:, :-1], self.wte.weight)  # [N, T - 1, V]
         labels = tokens[:, 1:]

@@ -81,7 +81,7 @@ def test_it_is_read_in_a_notebook(model):
 
 
 def test_attention_maps_are_refused_before_anything_is_written(
-    pretrained_lstm, tmp_path
+    pretrained_lstm, tmp_path, monkeypatch
 ):
     (tmp_path / "text.txt").write_text(TEXT)
     config = job(
@@ -95,6 +95,7 @@ def test_attention_maps_are_refused_before_anything_is_written(
         assert {"layer_0", "layer_1"} <= set(found) and "layer_2" not in found
     (tmp_path / "features.npz").unlink()
     config = config_lib.load({**config.to_dict(), "attention": True, "rows": "last"})
+    monkeypatch.setattr(features, "Reader", None)  # nothing is read
     with pytest.raises(ValueError, match="no attention maps"):
         features.run(config, "")
     assert [path.name for path in tmp_path.iterdir()] == ["text.txt"]

@@ -18,14 +18,15 @@ class Dense(nn.Module):
 
     features: int
     dtype: jnp.dtype
+    kernel_init: Initializer = nn.initializers.normal(0.02)
     bias_init: Initializer = nn.initializers.zeros
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         kernel = self.get_variable("params", "kernel")
         if not isinstance(kernel, Transposed):  # which has another shape for `param`
-            normal = nn.initializers.normal(0.02)
-            kernel = self.param("kernel", normal, (x.shape[-1], self.features))
+            shape = x.shape[-1], self.features
+            kernel = self.param("kernel", self.kernel_init, shape)
         bias = self.param("bias", self.bias_init, (self.features,))
         return (matmul(x, kernel, self.dtype) + bias).astype(self.dtype)
 

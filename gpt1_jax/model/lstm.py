@@ -7,8 +7,15 @@ the embedding, which the softmax shares. U is `lstm_units`.
 
 Dropout acts at 2 sites, on what goes in and out of the recurrence and never within it
 (Zaremba et al. 2014): on the embedding, and on the LSTM's output.
+
+The Transformer's LayerNorms bring whatever they are given to one size. Here there are
+none, and with embeddings and kernels of N(0, 0.02^2) next to nothing would come
+through at first. So the LSTM reads embeddings times sqrt(D) (Vaswani et al. 2017, who
+share them with the softmax too), and the variance of a kernel is one by the number of
+its inputs (LeCun et al. 1998).
 """
 
+import math
 from typing import Any
 
 import flax.linen as nn
@@ -24,6 +31,8 @@ from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.lstm import State, lstm, plain_lstm, zero_state
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.ops.products import Transposed
+
+_KERNEL_INIT = nn.initializers.lecun_normal()
 
 
 class LSTM(nn.Module):
@@ -83,7 +92,10 @@ class Layer(nn.Module):
     ) -> tuple[jax.Array, Cache | None]:
         cfg, cache = self.config, context.cache
         dtype = jnp.dtype(cfg.dtype)
-        inputs = Dense(4 * cfg.lstm_units, dtype, forget_bias, name="c_input")(x)
+        to_gates = Dense(
+            4 * cfg.lstm_units, dtype, _KERNEL_INIT, forget_bias, name="c_input"
+        )
+        inputs = to_gates(x * math.sqrt(cfg.embed_dim))
         inputs = unpack(inputs, context.packing)  # [N, T, 4 U]
         recurrent = Recurrent(cfg.lstm_units, name="c_hidden")()
         if cache is None:
@@ -95,7 +107,8 @@ class Layer(nn.Module):
         outputs = pack(outputs, context.packing)
         site, rows = block_site(0, LSTM_OUTPUT), context.token_rows()
         outputs = dropout(outputs, cfg.resid_dropout, context.noise, site, rows=rows)
-        return Dense(cfg.embed_dim, dtype, name="c_proj")(outputs), cache
+        project = Dense(cfg.embed_dim, dtype, _KERNEL_INIT, name="c_proj")
+        return project(outputs), cache
 
 
 class Recurrent(nn.Module):
@@ -109,7 +122,7 @@ class Recurrent(nn.Module):
         if isinstance(kernel, Transposed):  # which has another shape for `param`
             return kernel
         shape = (self.num_units, 4 * self.num_units)
-        return self.param("kernel", nn.initializers.normal(0.02), shape)
+        return self.param("kernel", _KERNEL_INIT, shape)
 
 
 def forget_bias(

@@ -39,7 +39,7 @@ def config(tiny_model_config):
 def params(config):
     """Matrices large enough for the gates to open and shut."""
     return jax.tree.map_with_path(
-        lambda path, leaf: leaf * {"kernel": 10, "wte": 10}.get(path[-1].key, 1),
+        lambda path, leaf: leaf * {"kernel": 2, "wte": 5}.get(path[-1].key, 1),
         perturbed(init_params(config, jax.random.key(0))),
     )
 
@@ -66,18 +66,19 @@ def test_param_tree_at_paper_size(tiny_model_config):
 
 
 def test_init_params_opens_the_forget_gate(config):
-    """N(0, 0.02^2), biases 0 but for the second quarter of the gates'."""
-    config = dataclasses.replace(config, embed_dim=64, lstm_units=64)
+    """Kernels by their inputs, biases 0 but for the second quarter of the gates'."""
+    config = dataclasses.replace(config, embed_dim=64, lstm_units=100)
     params = flat_params(init_params(config, jax.random.key(0)))
-    gates = np.asarray(params.pop("h_0/lstm/c_input/bias")).reshape(4, 64)
-    np.testing.assert_array_equal(gates, [[0] * 64, [1] * 64, [0] * 64, [0] * 64])
+    gates = np.asarray(params.pop("h_0/lstm/c_input/bias")).reshape(4, 100)
+    np.testing.assert_array_equal(gates, [[0] * 100, [1] * 100, [0] * 100, [0] * 100])
     for name, leaf in params.items():
         values = np.asarray(leaf)
         if name.endswith("bias"):
             assert (values == 0).all(), name
         else:
+            expected = 0.02 if name == "wte" else len(values) ** -0.5
             sigmas = 5 / np.sqrt(2 * values.size)
-            assert values.std() == pytest.approx(0.02, rel=sigmas), name
+            assert values.std() == pytest.approx(expected, rel=sigmas), name
 
 
 # Values
@@ -107,7 +108,8 @@ class TorchModel(torch.nn.Module):
             self.projection.bias.copy_(arrays["h_0/lstm/c_proj/bias"])
 
     def forward(self, tokens):
-        outputs, _ = self.lstm(self.embedding(tokens))
+        width = self.embedding.embedding_dim
+        outputs, _ = self.lstm(self.embedding(tokens) * width**0.5)
         return self.projection(outputs) @ self.embedding.weight.T
 
     def gradients(self):
@@ -120,6 +122,17 @@ class TorchModel(torch.nn.Module):
             "h_0/lstm/c_proj/kernel": self.projection.weight.grad.T,
             "h_0/lstm/c_proj/bias": self.projection.bias.grad,
         }
+
+
+def test_at_first_the_state_is_neither_lost_nor_saturated(tiny_model_config):
+    """Whatever the sizes: the units differ by token, and none is at its limit."""
+    for width, units in ((32, 80), (128, 340)):
+        config = tiny_model_config(
+            kind="lstm", embed_dim=width, lstm_units=units, vocab_size=500
+        )
+        params = init_params(config, jax.random.key(0))
+        hidden = hidden_states(config, params, random_tokens((8, 16), 500))
+        assert 0.02 < float(hidden[:, 8:].std()) < 0.3, (width, units)
 
 
 def test_logits_and_gradients_are_pytorchs(config, params):
