@@ -1,4 +1,4 @@
-"""The LSTM: PyTorch's, its parameters, dropout, padding, cache and states."""
+"""The LSTM: its parameters, dropout, padding, cache and states."""
 
 import dataclasses
 
@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 from made_up_batches import made_up_batch, packed
 from tiny_models import (
     PAPER,
@@ -84,46 +83,6 @@ def test_init_params_opens_the_forget_gate(config):
 # Values
 
 
-class TorchModel(torch.nn.Module):
-    """Embedding, `nn.LSTM` with one bias, projection and tied softmax."""
-
-    def __init__(self, params):
-        super().__init__()
-        arrays = {
-            name: torch.tensor(np.asarray(leaf))
-            for name, leaf in flat_params(params).items()
-        }
-        (vocab_size, width) = arrays["wte"].shape
-        num_units = len(arrays["h_0/lstm/c_hidden/kernel"])
-        self.embedding = torch.nn.Embedding(vocab_size, width)
-        self.lstm = torch.nn.LSTM(width, num_units, batch_first=True)
-        self.projection = torch.nn.Linear(num_units, width)
-        with torch.no_grad():
-            self.embedding.weight.copy_(arrays["wte"])
-            self.lstm.weight_ih_l0.copy_(arrays["h_0/lstm/c_input/kernel"].T)
-            self.lstm.weight_hh_l0.copy_(arrays["h_0/lstm/c_hidden/kernel"].T)
-            self.lstm.bias_ih_l0.copy_(arrays["h_0/lstm/c_input/bias"])
-            self.lstm.bias_hh_l0.zero_()
-            self.projection.weight.copy_(arrays["h_0/lstm/c_proj/kernel"].T)
-            self.projection.bias.copy_(arrays["h_0/lstm/c_proj/bias"])
-
-    def forward(self, tokens):
-        width = self.embedding.embedding_dim
-        outputs, _ = self.lstm(self.embedding(tokens) * width**0.5)
-        return self.projection(outputs) @ self.embedding.weight.T
-
-    def gradients(self):
-        """By the names of our parameters."""
-        return {
-            "wte": self.embedding.weight.grad,
-            "h_0/lstm/c_input/kernel": self.lstm.weight_ih_l0.grad.T,
-            "h_0/lstm/c_input/bias": self.lstm.bias_ih_l0.grad,
-            "h_0/lstm/c_hidden/kernel": self.lstm.weight_hh_l0.grad.T,
-            "h_0/lstm/c_proj/kernel": self.projection.weight.grad.T,
-            "h_0/lstm/c_proj/bias": self.projection.bias.grad,
-        }
-
-
 def test_at_first_the_state_is_neither_lost_nor_saturated(tiny_model_config):
     """Whatever the sizes: the units differ by token, and none is at its limit."""
     for width, units in ((32, 80), (128, 340)):
@@ -133,24 +92,6 @@ def test_at_first_the_state_is_neither_lost_nor_saturated(tiny_model_config):
         params = init_params(config, jax.random.key(0))
         hidden = hidden_states(config, params, random_tokens((8, 16), 500))
         assert 0.02 < float(hidden[:, 8:].std()) < 0.3, (width, units)
-
-
-def test_logits_and_gradients_are_pytorchs(config, params):
-    tokens = random_tokens()
-    theirs, read = TorchModel(params), torch.tensor(np.asarray(tokens))
-    scores = theirs(read)
-    loss = torch.nn.functional.cross_entropy(
-        scores[:, :-1].reshape(-1, 97), read[:, 1:].reshape(-1).long()
-    )
-    loss.backward()
-    ours = observe(config, params, tokens)
-    assert float(np.abs(ours.logits).max()) > 0.5, "too small to tell"
-    np.testing.assert_allclose(ours.logits, scores.detach(), atol=1e-5)
-    assert float(ours.loss) == pytest.approx(loss.item(), abs=1e-6)
-    gradients = flat_params(ours.gradient)
-    assert gradients.keys() == theirs.gradients().keys()
-    for name, expected in theirs.gradients().items():
-        np.testing.assert_allclose(gradients[name], expected, atol=1e-5, err_msg=name)
 
 
 def test_the_future_and_the_neighbours_are_not_seen(config, params):

@@ -1,4 +1,4 @@
-"""The recurrence: PyTorch's, its own backward pass, padding in front, states."""
+"""The recurrence: its own backward pass, padding in front, states."""
 
 import functools
 
@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import torch
 
 from gpt1_jax.ops.lstm import lstm, plain_lstm, zero_state
 from gpt1_jax.ops.products import Transposed
@@ -30,32 +29,6 @@ def plain(inputs, recurrent, dtype):
 def with_gradients(function, inputs, recurrent, grad, dtype=FLOAT32):
     outputs, pullback = jax.vjp(lambda *x: function(*x, dtype), inputs, recurrent)
     return outputs, *pullback(grad.astype(outputs.dtype))
-
-
-@pytest.mark.parametrize("function", [lstm, plain], ids=["fast", "plain"])
-def test_outputs_and_gradients_are_pytorchs(function):
-    """Its input matrix picks out the gates' inputs, and one of its biases is zero."""
-    inputs, recurrent, grad = arrays()
-    bias = np.linspace(-1, 1, 4 * U, dtype=np.float32)
-    theirs = torch.nn.LSTM(4 * U, U, batch_first=True)
-    with torch.no_grad():
-        theirs.weight_ih_l0.copy_(torch.eye(4 * U))
-        theirs.weight_hh_l0.copy_(torch.tensor(recurrent.T))
-        theirs.bias_ih_l0.copy_(torch.tensor(bias))
-        theirs.bias_hh_l0.zero_()
-    read = torch.tensor(inputs, requires_grad=True)
-    expected, _ = theirs(read)
-    expected.backward(torch.tensor(grad))
-    outputs, d_inputs, d_recurrent = with_gradients(
-        function, inputs + bias, recurrent, grad
-    )
-    for ours, its in (
-        (outputs, expected.detach()),
-        (d_inputs, read.grad),
-        (d_recurrent, theirs.weight_hh_l0.grad.T),
-        (d_inputs.sum((0, 1)), theirs.bias_ih_l0.grad),
-    ):
-        np.testing.assert_allclose(ours, its, atol=1e-5)
 
 
 @pytest.mark.parametrize("seq_len", [1, 2, T])
