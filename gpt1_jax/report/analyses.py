@@ -86,8 +86,8 @@ def table_5(material: Material) -> list[Block]:
         table = comparisons.ablations_table(shown(runs))
         blocks.append(Text(f"### {title}\n\n{table}"))
         if lacking := not_ablated(runs):
-            lines = f"in the table above, lines {', '.join(lacking)}"
-            blocks.append(missing(lines, commands.ABLATIONS))
+            columns = f"in the table above, columns {', '.join(lacking)}"
+            blocks.append(missing(columns, commands.ABLATIONS))
     if groups[1:]:
         blocks.append(
             Text("Models are not mixed: a table holds one Transformer and one LSTM.")

@@ -20,8 +20,7 @@ _NOTE = (
     "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "
     "values are x 100; for several seeds, the median, then the lowest to highest. MNLI "
     "is the mean of its matched and mismatched halves where both were scored. Average: "
-    "the unweighted mean over the columns that both lines have; their number is in "
-    "brackets."
+    "the unweighted mean over the tasks that have both; their number is in brackets."
 )
 
 X = TypeVar("X", bound=Hashable)
@@ -54,26 +53,33 @@ class AuxWeightCurve(NamedTuple):
 
 
 def ablations_table(finished: Sequence[Finished]) -> str:
-    """Table 5, ours above the paper's, as Markdown; "-" where runs are missing.
+    """Table 5 as Markdown, a line a task, ours beside the paper's; "-" for missing.
 
     Args:
       finished: runs of any tasks and variants.
     """
     chosen = [run for runs in _by_task(finished).values() for run in _ablations(runs)]
-    body = []
+    header = ["task", "metric"]
+    columns: list[list[str]] = []
     for line, paper in TABLE_5.items():
         runs = [run for run in chosen if _line(run) == line]
         ours = [_column_scores(runs, column) for column in TABLE_5_COLUMNS]
         both = [i for i, scores in enumerate(ours) if scores]
-        average = _mean([statistics.median(ours[i]) for i in both])
-        body.append([paper.title, "ours, dev", average, *map(spread, ours)])
         average = _mean([paper.scores[i] for i in both])
         if len(both) == len(TABLE_5_COLUMNS):
             average = f"{paper.average} ({len(both)})"
-        shown = [f"{score:.1f}" for score in paper.scores]
-        body.append(["", "paper, test", average, *shown])
-    titles = [f"{column.title}, {column.metric}" for column in TABLE_5_COLUMNS]
-    table = markdown(["", "", "average", *titles], body, num_texts=2)
+        header += [f"{paper.title}, ours (dev)", "paper (test)"]
+        columns.append(
+            [*map(spread, ours), _mean([statistics.median(ours[i]) for i in both])]
+        )
+        columns.append([*(f"{score:.1f}" for score in paper.scores), average])
+    names = [[column.title, column.metric] for column in TABLE_5_COLUMNS]
+    names.append(["**Average**", ""])
+    body = [
+        [*name, *row]
+        for name, row in zip(names, zip(*columns, strict=True), strict=True)
+    ]
+    table = markdown(header, body, num_texts=2)
     return f"{table}\n\n{' '.join([_NOTE, *_starts(chosen)])}\n"
 
 

@@ -87,7 +87,7 @@ def for_table_5(finished: Sequence[Finished]) -> list[tuple[str, list[Finished]]
 
 
 def not_ablated(finished: Sequence[Finished]) -> list[str]:
-    """The lines of Table 5 for which there is no run."""
+    """The columns of Table 5 for which there is no run."""
     own = [run for run in finished if run.kind != "lstm"]
     weights = {run.config.head.aux_lm_weight > 0 for run in own if run.is_whole}
     starts = {run.config.transfer_layers for run in own}

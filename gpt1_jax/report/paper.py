@@ -76,22 +76,22 @@ class Ablation(NamedTuple):
 
 TABLE_5: Mapping[str, Ablation] = {  # by the name of the variant
     "full": Ablation(
-        "Transformer with auxiliary LM (full)",
+        "full",  # Transformer with auxiliary LM
         (45.4, 91.3, 82.3, 82.0, 70.3, 81.8, 88.1, 56.0),
         74.7,
     ),
     "no_pretraining": Ablation(
-        "Transformer without pre-training",
+        "no pre-training",
         (18.9, 84.0, 79.4, 30.9, 65.5, 75.7, 71.2, 53.8),
         59.9,
     ),
     "no_aux_lm": Ablation(
-        "Transformer without auxiliary LM",
+        "no auxiliary LM",
         (47.9, 92.0, 84.9, 83.2, 69.8, 81.1, 86.9, 54.4),
         75.0,
     ),
     "lstm": Ablation(
-        "LSTM with auxiliary LM",
+        "LSTM",  # with auxiliary LM
         (30.3, 90.5, 83.2, 71.8, 68.1, 73.7, 81.1, 54.6),
         69.1,
     ),

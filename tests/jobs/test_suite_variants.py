@@ -139,7 +139,7 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
     starts = [each["init_from"] for each in found]
     assert starts == 3 * [str(pretrained)] + [str(lstm)]
     table = (folder / "results.md").read_text()
-    assert "| Transformer without pre-training | ours, dev |" in table
+    assert "| no pre-training, ours (dev) |" in table
     assert "| no_pretraining |" in table and "| lstm |" in table
     assert "Table 5's LSTM is left out" not in capsys.readouterr().out
 
