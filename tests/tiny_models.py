@@ -61,6 +61,18 @@ def perturbed(params, seed=0):
     return jax.tree.map_with_path(perturb, params)
 
 
+# An LSTM, with sizes that no Transformer has: they do not matter.
+LSTM = {"kind": "lstm", "num_layers": 3, "num_heads": 5, "mlp_dim": 7}
+
+
+def with_moving_gates(params):
+    """An LSTM's matrices, large enough for the gates to open and shut."""
+    return jax.tree.map_with_path(
+        lambda path, leaf: leaf * {"kernel": 2, "wte": 5}.get(path[-1].key, 1),
+        perturbed(params),
+    )
+
+
 def number_of(name):
     return sum(ord(letter) * 31**i for i, letter in enumerate(name)) % 2**31
 

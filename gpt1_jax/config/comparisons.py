@@ -84,7 +84,9 @@ def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
 
 def _of_one_run(suite: SuiteConfig) -> SuiteConfig:
     """What is left of the section for one of the suite's runs."""
-    return SuiteConfig("", "", (), (), suite.keep_checkpoints)
+    return dataclasses.replace(
+        suite, compare="", lstm_init_from="", aux_lm_weights=(), train_sizes=()
+    )
 
 
 def _ablations(

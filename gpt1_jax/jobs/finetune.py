@@ -34,7 +34,6 @@ from gpt1_jax.tasks.loading import Split, TaskData
 from gpt1_jax.tasks.metrics import majority_baseline
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import select_tasks
-from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 from gpt1_jax.training import transfer
 from gpt1_jax.training.fit import Plan, accumulation_steps, check_sharing, fit
@@ -51,6 +50,7 @@ class Setting:
 
     config: FinetuneConfig  # as `_shared` gives it
     data: TaskData
+    train_sample: Split | None  # training examples to score at the end
     model: ModelConfig
     head: Head
     mesh: jax.sharding.Mesh
@@ -203,6 +203,7 @@ def _set_up(
     return Setting(
         config=_shared(config),
         data=data,
+        train_sample=_train_sample(config, data, source, padding),
         model=model,
         head=head,
         mesh=mesh,
@@ -214,6 +215,18 @@ def _set_up(
         step=jit_step(step, mesh, shapes),
         predict=Predictor(model, head, mesh, config.eval.batch_size, padding),
     )
+
+
+def _train_sample(
+    config: FinetuneConfig, data: TaskData, source: TrainedRun, padding: Padding
+) -> Split | None:
+    """The training examples that are scored at the end, encoded as dev ones are."""
+    number = config.eval.train_examples
+    if not number:
+        return None
+    examples = loading.some(data.train.examples, number)
+    encoded = encode_examples(data.task, examples, source.tokenizer, padding.longest)
+    return Split(examples, encoded)
 
 
 def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
@@ -352,23 +365,12 @@ def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[st
         if split is not None:
             logits = setting.predict(best.params, split.encoded)
             result[name] = _report(planned, name, split, logits)
-    if number := config.eval.train_examples:
-        examples = loading.some(data.train.examples, number)
-        result["train"] = _train_scores(examples, best.params, source, setting)
+    if sample := setting.train_sample:
+        predictions, _ = read_outputs(
+            task, setting.predict(best.params, sample.encoded)
+        )
+        result["train"] = score(task, sample, predictions)
     return result
-
-
-def _train_scores(
-    examples: list[Example], params: Params, source: TrainedRun, setting: Setting
-) -> dict[str, Any]:
-    """Scores training examples as they are scored in development: without dropout."""
-    task, padding = (
-        setting.data.task,
-        Padding.of(setting.config.data, setting.model.max_seq_len),
-    )
-    encoded = encode_examples(task, examples, source.tokenizer, padding.longest)
-    predictions, _ = read_outputs(task, setting.predict(params, encoded))
-    return score(task, Split(examples, encoded), predictions)
 
 
 def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """What a report is about: the runs in the folders that it is given."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -34,9 +34,6 @@ class ZeroShot(NamedTuple):
     runs: Sequence[Mapping[str, Any]]  # see `gpt1_jax.report.zero_shot`
 
 
-Found = TypeVar("Found", Pretrained, Finished, ZeroShot)
-
-
 @dataclasses.dataclass(frozen=True)
 class Material:
     """All that a report is about, each folder once, in the order of the folders."""
@@ -60,10 +57,11 @@ def gather(places: Sequence[str]) -> Material:
                 f"config.runs names {root}, which is no folder; name folders of runs, "
                 "or folders above them, as in --config.runs=runs/pretrain,runs/finetune"
             )
+    found = dict.fromkeys(folder for root in roots for folder in folders(root))
     material = Material(
-        _find(pretrained.find, roots),
-        _find(_finished, roots),
-        _find(_zero_shot, roots),
+        [run for folder in found if (run := pretrained.read(folder))],
+        [tuned for folder in found if (tuned := _read_finished(folder))],
+        [each for folder in found if (each := _read_zero_shot(folder))],
     )
     used = [each.folder for each in material.pretrained]
     used += [each.folder for each in material.finished]
@@ -77,32 +75,18 @@ def gather(places: Sequence[str]) -> Material:
     return material
 
 
-def _find(
-    find: Callable[[epath.Path], list[Found]], roots: Sequence[epath.Path]
-) -> list[Found]:
-    found: dict[str, Found] = {}
-    for root in roots:
-        for each in find(root):
-            found.setdefault(str(each.folder), each)
-    return list(found.values())
-
-
-def _finished(root: epath.Path) -> list[Finished]:
-    runs = finished.find(root)
-    for run in runs:
-        for name in ("dev", "majority"):
-            scores = run.result.get(name)
-            if not (isinstance(scores, dict) and isinstance(scores.get("n"), int)):
-                raise ValueError(
-                    f"{run.folder / RESULTS_FILE} holds no {name!r} scores; it is "
-                    "damaged. Remove it and run the fine-tuning again, or name other "
-                    "folders."
-                )
-    return runs
-
-
-def _zero_shot(root: epath.Path) -> list[ZeroShot]:
-    return [each for folder in folders(root) if (each := _read_zero_shot(folder))]
+def _read_finished(folder: epath.Path) -> Finished | None:
+    run = finished.read(folder)
+    if run is None:
+        return None
+    for name in ("dev", "majority"):
+        scores = run.result.get(name)
+        if not (isinstance(scores, dict) and isinstance(scores.get("n"), int)):
+            raise ValueError(
+                f"{folder / RESULTS_FILE} holds no {name!r} scores; it is damaged. "
+                "Remove it and run the fine-tuning again, or name other folders."
+            )
+    return run
 
 
 def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:

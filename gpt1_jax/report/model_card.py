@@ -1,6 +1,7 @@
 """The card of a pre-trained model: what it is, what it read, how well it does."""
 
 import os
+from collections.abc import Mapping
 
 from etils import epath
 
@@ -117,8 +118,12 @@ def versions(run: Pretrained) -> str:
     """The versions that the run was last trained with."""
     if not run.sessions:
         return UNKNOWN
-    last = run.sessions[-1]["versions"]
-    return escaped(", ".join(f"{name} {version}" for name, version in last.items()))
+    return listed(run.sessions[-1]["versions"])
+
+
+def listed(versions: Mapping[str, str]) -> str:
+    """Versions by name, in a line."""
+    return escaped(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def validation(run: Pretrained) -> str:

@@ -3,7 +3,7 @@
 import functools
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpt1_jax.report import analyses, commands, loss_figures, tables
 from gpt1_jax.report.configurations import one, several
@@ -20,7 +20,7 @@ from gpt1_jax.report.document import (
 )
 from gpt1_jax.report.gather import Material
 from gpt1_jax.report.loss_figures import LossCurve
-from gpt1_jax.report.model_card import UNKNOWN, card, hardware, versions
+from gpt1_jax.report.model_card import UNKNOWN, card, hardware, listed, versions
 from gpt1_jax.runs.pretrained import Pretrained
 from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.sessions import versions as own_versions
@@ -172,21 +172,17 @@ def _configurations(material: Material, names: Sequence[str]) -> list[Block]:
 
 
 def _versions(material: Material, names: Sequence[str]) -> list[Block]:
-    rows = [["this page", _joined(own_versions())]]
+    rows = [["this page", listed(own_versions())]]
     for name, run in zip(names, material.pretrained, strict=True):
         rows.append([escaped(name), versions(run)])
     finetuned: Counter[str] = Counter()
     for tuned in material.finished:
         sessions = read_sessions(tuned.folder / SESSIONS_FILE)
-        finetuned[_joined(sessions[-1]["versions"]) if sessions else UNKNOWN] += 1
+        finetuned[listed(sessions[-1]["versions"]) if sessions else UNKNOWN] += 1
     for shown, count in finetuned.items():
         rows.append([f"{counted(count, 'fine-tuned run')}", shown])
     for each in material.zero_shot:
         rows.append(
-            [f"zero-shot of {escaped(each.config.init_from)}", _joined(each.versions)]
+            [f"zero-shot of {escaped(each.config.init_from)}", listed(each.versions)]
         )
     return [Text(tables.markdown(["of", "versions"], rows, num_texts=2))]
-
-
-def _joined(values: Mapping[str, str]) -> str:
-    return escaped(", ".join(f"{name} {version}" for name, version in values.items()))

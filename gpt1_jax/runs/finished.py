@@ -8,7 +8,6 @@ from etils import epath
 from gpt1_jax.config import FinetuneConfig, load_saved, read_json
 from gpt1_jax.config.model_section import depth
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
-from gpt1_jax.runs.search import folders
 
 
 class Finished(NamedTuple):
@@ -50,13 +49,3 @@ def read(folder: epath.Path) -> Finished | None:
     if read_json(config).get("job") != "finetune":
         return None
     return Finished(folder, load_saved(config), read_json(results))
-
-
-def find(folder: epath.Path) -> list[Finished]:
-    """All finished runs in a folder and, at any depth, below it, sorted by path.
-
-    Raises:
-      ValueError: if a file of one is damaged.
-    """
-    found = (read(each) for each in folders(folder))
-    return [run for run in found if run is not None]

@@ -15,7 +15,6 @@ from gpt1_jax.config import (
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.runs.folder import CONFIG_FILE
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
-from gpt1_jax.runs.search import folders
 from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.wall_time import TRAINING
 
@@ -101,16 +100,6 @@ def read(folder: epath.Path) -> Pretrained | None:
         records=read_metrics(folder / METRICS_FILE),
         sessions=read_sessions(folder / SESSIONS_FILE),
     )
-
-
-def find(folder: epath.Path) -> list[Pretrained]:
-    """The pre-trained runs in a folder and below it, in order.
-
-    Raises:
-      ValueError: naming the file that is damaged.
-    """
-    found = (read(each) for each in folders(folder))
-    return [run for run in found if run is not None]
 
 
 def _vocab_size(folder: epath.Path, config: PretrainConfig) -> int:

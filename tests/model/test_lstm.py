@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from made_up_batches import made_up_batch, packed
 from tiny_models import (
+    LSTM,
     PAPER,
     all_logits,
     count_params,
@@ -15,8 +16,8 @@ from tiny_models import (
     forward,
     hidden_states,
     observe,
-    perturbed,
     random_tokens,
+    with_moving_gates,
 )
 
 from gpt1_jax.model import embedding, language_model, lstm
@@ -30,17 +31,12 @@ DROPOUT = dict(embed_dropout=0.2, resid_dropout=0.4)
 
 @pytest.fixture(scope="module")
 def config(tiny_model_config):
-    """Sizes that no Transformer has: they do not matter."""
-    return tiny_model_config(kind="lstm", num_layers=3, num_heads=5, mlp_dim=7)
+    return tiny_model_config(**LSTM)
 
 
 @pytest.fixture(scope="module")
 def params(config):
-    """Matrices large enough for the gates to open and shut."""
-    return jax.tree.map_with_path(
-        lambda path, leaf: leaf * {"kernel": 2, "wte": 5}.get(path[-1].key, 1),
-        perturbed(init_params(config, jax.random.key(0))),
-    )
+    return with_moving_gates(init_params(config, jax.random.key(0)))
 
 
 # Parameters

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from tiny_models import flat_params, observe, perturbed, random_tokens
+from tiny_models import LSTM, flat_params, observe, random_tokens, with_moving_gates
 
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.ops.lstm import lstm, plain_lstm, zero_state
@@ -15,17 +15,12 @@ N, T, U = 3, 7, 6
 
 @pytest.fixture(scope="module")
 def config(tiny_model_config):
-    """Sizes that no Transformer has: they do not matter."""
-    return tiny_model_config(kind="lstm", num_layers=3, num_heads=5, mlp_dim=7)
+    return tiny_model_config(**LSTM)
 
 
 @pytest.fixture(scope="module")
 def params(config):
-    """Matrices large enough for the gates to open and shut."""
-    return jax.tree.map_with_path(
-        lambda path, leaf: leaf * {"kernel": 2, "wte": 5}.get(path[-1].key, 1),
-        perturbed(init_params(config, jax.random.key(0))),
-    )
+    return with_moving_gates(init_params(config, jax.random.key(0)))
 
 
 def plain(inputs, recurrent, dtype):

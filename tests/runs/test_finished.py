@@ -9,6 +9,7 @@ from etils import epath
 from tiny_run import load_config
 
 from gpt1_jax.runs import finished
+from gpt1_jax.runs.search import folders
 
 
 def write_run(folder, results=True, **overrides):
@@ -19,6 +20,12 @@ def write_run(folder, results=True, **overrides):
     if results:
         (folder / "results.json").write_text('{"dev": {"accuracy": 0.5}}')
     return epath.Path(folder)
+
+
+def find(folder):
+    """As a report does."""
+    found = (finished.read(each) for each in folders(epath.Path(folder)))
+    return [run for run in found if run]
 
 
 def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
@@ -63,10 +70,10 @@ def test_runs_are_found_at_any_depth_sorted(tmp_path):
     for name in ("b/c", "a/rte/full-seed0"):
         write_run(tmp_path / "runs" / "x" / name)
     write_run(tmp_path / "runs" / "began", results=False)
-    found = finished.find(epath.Path(tmp_path / "runs"))
+    found = find(tmp_path / "runs")
     names = [str(run.folder.relative_to(tmp_path / "runs")) for run in found]
     assert names == ["x/a/rte/full-seed0", "x/b/c"]
-    (alone,) = finished.find(epath.Path(tmp_path / "runs" / "x" / "b" / "c"))
+    (alone,) = find(tmp_path / "runs" / "x" / "b" / "c")
     assert alone == found[1]
 
 
@@ -74,4 +81,4 @@ def test_a_damaged_file_is_named(tmp_path):
     folder = write_run(tmp_path / "run")
     (folder / "results.json").write_text("{")
     with pytest.raises(ValueError, match=r"run/results\.json cannot be read"):
-        finished.find(epath.Path(tmp_path))
+        find(tmp_path)

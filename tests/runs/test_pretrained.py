@@ -7,11 +7,17 @@ from etils import epath
 from made_up_runs import RECORDS, SESSION, write_finished, write_json, write_pretrained
 
 from gpt1_jax.runs import pretrained
+from gpt1_jax.runs.search import folders
 from gpt1_jax.runs.wall_time import TRAINING
 
 
 def read(folder):
     return pretrained.read(epath.Path(folder))
+
+
+def find(folder):
+    """As a report does."""
+    return [run for each in folders(epath.Path(folder)) if (run := read(each))]
 
 
 def test_a_run_is_what_its_files_say(tmp_path):
@@ -54,9 +60,9 @@ def test_runs_are_found_at_any_depth_and_nothing_else(tmp_path):
     write_pretrained(tmp_path / "b")
     write_finished(tmp_path / "finetuned")
     write_json(tmp_path / "exported" / "config.json", {"model_type": "openai-gpt"})
-    found = pretrained.find(epath.Path(tmp_path))
+    found = find(tmp_path)
     assert [run.folder.name for run in found] == ["b", "a"]
-    alone = pretrained.find(epath.Path(tmp_path) / "b")
+    alone = find(tmp_path / "b")
     assert [run.folder.name for run in alone] == ["b"]
 
 
