@@ -21,7 +21,6 @@ from gpt1_jax.ops.products import (
     Transposed,
     matmul,
     product,
-    row_major,
     transposed_product,
     wait_for_gradient,
 )
@@ -105,11 +104,12 @@ def _lstm_fwd(inputs, recurrent, dtype):
         products = product("NU,UG->NG", state.hidden, rounded)
         gates = _gates(gate_inputs, products)
         after = _next_state(gates, state.cell, dtype)
-        kept = jnp.concatenate(gates, axis=-1).astype(dtype), state.cell
-        return after, (after.hidden, kept)
+        kept = jnp.concatenate(gates, axis=-1).astype(dtype)
+        return after, (_as_bits(after.hidden), (_as_bits(kept), state.cell))
 
     start = zero_state(inputs.shape[1], len(recurrent), dtype)
     last, (outputs, kept) = jax.lax.scan(step, start, inputs)
+    outputs = _from_bits(outputs, dtype)
     as_inputs = jnp.zeros((), inputs.dtype)
     return outputs, (recurrent, outputs, kept, last.cell, as_inputs)
 
@@ -122,12 +122,13 @@ def _lstm_bwd(dtype, residuals, grad):
     """
     residuals, grad = wait_for_gradient(residuals, grad)
     recurrent, outputs, kept, last_cell, as_inputs = residuals
-    transposed = row_major(recurrent.astype(dtype).T)  # [4 U, U]
+    rounded = recurrent.astype(dtype)
 
     def step(carry: Any, now: Any) -> tuple[Any, jax.Array]:
         from_next, d_cell, cell = carry
         d_output, (gates, cell_before) = now
-        i, f, g, o = jnp.split(gates.astype(jnp.float32), 4, axis=-1)
+        gates = _from_bits(gates, dtype).astype(jnp.float32)
+        i, f, g, o = jnp.split(gates, 4, axis=-1)
         d_hidden = d_output.astype(jnp.float32) + from_next
         tanh_cell = jnp.tanh(cell)
         d_cell = d_cell + d_hidden * o * (1 - tanh_cell**2)
@@ -138,18 +139,33 @@ def _lstm_bwd(dtype, residuals, grad):
             d_hidden * tanh_cell * o * (1 - o),
         )
         d_inputs = jnp.concatenate(d_gates, axis=-1).astype(dtype)
-        to_before = product("NG,GU->NU", d_inputs, transposed)
-        return (to_before, d_cell * f, cell_before), d_inputs
+        to_before = product("NG,UG->NU", d_inputs, rounded)
+        return (to_before, d_cell * f, cell_before), _as_bits(d_inputs)
 
     zeros = jnp.zeros_like(last_cell)
     start = zeros, zeros, last_cell
     _, d_inputs = jax.lax.scan(step, start, (grad, kept), reverse=True)
+    d_inputs = _from_bits(d_inputs, dtype)
     # The first position's h is zero: nothing comes from it.
     rows, columns = (x.reshape(-1, x.shape[-1]) for x in (outputs[:-1], d_inputs[1:]))
     return d_inputs.astype(as_inputs.dtype), transposed_product(rows, columns)
 
 
 _lstm.defvjp(_lstm_fwd, _lstm_bwd)
+
+
+def _as_bits(x: jax.Array) -> jax.Array:
+    """bfloat16 as uint16; float32 as it is.
+
+    XLA's CPU backend has no update of a slice in bfloat16: to stack one position of a
+    scan it would bring the whole stack to float32 and back.
+    """
+    return jax.lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == "bfloat16" else x
+
+
+def _from_bits(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """What `_as_bits` was given, of that dtype."""
+    return jax.lax.bitcast_convert_type(x, dtype) if x.dtype == "uint16" else x
 
 
 def _gates(inputs: jax.Array, products: jax.Array) -> tuple[jax.Array, ...]:

@@ -1,6 +1,7 @@
 """The recurrence: its own backward pass, padding in front, states."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -122,3 +123,15 @@ def test_the_backward_scan_multiplies_once_a_position():
         assert str(scan).count("dot_general") in (1, 2)  # one for each platform
         carried = [v.aval.shape for v in scan.invars if v.aval.shape == (U, 4 * U)]
         assert len(carried) <= 1
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="a matter of CPUs")
+def test_no_stack_of_positions_is_rewritten_at_each_one():
+    """In bfloat16 XLA would convert all of it, to update a slice in float32."""
+    given = (*arrays(), jnp.dtype("bfloat16"))
+    compiled = with_gradients.lower(lstm, *given).compile()
+    updates = re.findall(
+        r"= (\w+)\[([\d,]+)\]\S* dynamic-update-slice", compiled.as_text()
+    )
+    hidden, gates = f"{T},{N},{U}", f"{T},{N},{4 * U}"
+    assert set(updates) == {("u16", hidden), ("u16", gates), ("f32", hidden)}
