@@ -13,7 +13,7 @@ from gpt1_jax.config.sections import (
     require,
 )
 
-KINDS = ("transformer", "lstm")
+KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
 
 
 def depth(model: Mapping[str, Any]) -> int:
@@ -66,7 +66,7 @@ class ModelConfig:
         return f"{self.num_layers} layers"
 
     def __post_init__(self):
-        one_of("model.kind", self.kind, KINDS)
+        one_of("model.kind", self.kind, tuple(KIND_NAMES))
         positive("model", self, "embed_dim")
         if self.kind == "lstm":
             self._check_lstm()

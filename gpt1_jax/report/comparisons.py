@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from gpt1_jax.config import KIND_NAMES
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5, TABLE_5_COLUMNS, Column
 from gpt1_jax.report.tables import headline, markdown, spread, summarise
 from gpt1_jax.runs.finished import Finished
@@ -242,9 +243,8 @@ def _starts(runs: Iterable[Finished]) -> list[str]:
     folders: dict[str, set[str]] = {}
     for run in runs:
         folders.setdefault(run.kind, set()).add(run.config.init_from)
-    names = {"transformer": "Transformer", "lstm": "LSTM"}
     listed = [
-        f"the {names[kind]} of {', '.join(sorted(found))}"
+        f"the {KIND_NAMES[kind]} of {', '.join(sorted(found))}"
         for kind, found in sorted(folders.items(), reverse=True)
     ]
     return [f"Ours start from {' and '.join(listed)}."] if listed else []

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GUIDE = "0.5"  # the grey of lines and numbers beside what is shown
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of several curves, in turn
+LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 NUMBERED_CELLS = 15  # heat maps of at most so many columns have numbers in their cells
 
 _DPI = 120

@@ -3,13 +3,10 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.report.figures import new_figure
+from gpt1_jax.report.figures import LINES, MARKERS, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-_LINES = ("-", "--", "-.", ":")
-_MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
 class LossCurve(NamedTuple):
@@ -34,9 +31,9 @@ def pretraining_loss(curves: Sequence[LossCurve]) -> "Figure":
     for number, curve in enumerate(curves):
         looks: dict[str, Any] = {
             "color": f"C{number}",
-            "linestyle": _LINES[number // len(_MARKERS) % len(_LINES)],
+            "linestyle": LINES[number // len(MARKERS) % len(LINES)],
         }
-        validation = {"marker": _MARKERS[number % len(_MARKERS)], "markersize": 5}
+        validation = {"marker": MARKERS[number % len(MARKERS)], "markersize": 5}
         for what, points, more in (
             ("training", curve.train, {"linewidth": 1, "alpha": 0.55}),
             ("validation", curve.valid, validation),

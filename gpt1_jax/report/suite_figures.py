@@ -13,15 +13,13 @@ from gpt1_jax.report.comparisons import (
     aux_weight_curves,
     layer_transfer_curves,
 )
-from gpt1_jax.report.figures import new_figure, save
+from gpt1_jax.report.figures import LINES, MARKERS, new_figure, save
 from gpt1_jax.runs.finished import Finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # of the style
-_MARKERS = ("o", "s", "^", "D", "v", "P")
-_LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 _PANELS = 2  # in a row
 _ASIDE = 0.012  # between points of one lambda, as a part of the axis
 
@@ -53,7 +51,7 @@ def layer_transfer(curves: Sequence[LayerCurve]) -> "Figure":
     two = len(curves) == 2
     both = [left, left.twinx()] if two else [left] * len(curves)
     for number, (curve, axes) in enumerate(zip(curves, both, strict=True)):
-        color, marker = _COLORS[number % len(_COLORS)], _MARKERS[number % len(_MARKERS)]
+        color, marker = _COLORS[number % len(_COLORS)], MARKERS[number % len(MARKERS)]
         for split, scores, line in (
             ("dev", curve.dev, "-"),
             ("train", curve.train, "--"),
@@ -113,8 +111,8 @@ def _weights_panel(axes: Any, curves: Sequence[AuxWeightCurve]) -> None:
             {weight + aside: scores for weight, scores in curve.dev.items()},
             label=f"{curve.train_examples:,}",
             color=_COLORS[number % len(_COLORS)],
-            marker=_MARKERS[number % len(_MARKERS)],
-            linestyle=_LINES[number % len(_LINES)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=LINES[number % len(LINES)],
         )
     axes.set_xticks(weights, [f"{weight:g}" for weight in weights])
     axes.set(xlabel="lambda", ylabel=f"{curves[0].metric} x 100")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
+from gpt1_jax.config import KIND_NAMES
 from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
 from gpt1_jax.report.tables import markdown
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT
@@ -18,7 +19,6 @@ Scores = Mapping[str, Any]
 Checkpoints = Sequence[Mapping[str, Any]]
 Runs = Sequence[Mapping[str, Any]]
 
-_KINDS = {"transformer": "Transformer", "lstm": "LSTM"}
 _NOTE = (
     "All values are x 100. A score stands with its standard error: binomial for an "
     "accuracy, bootstrapped for others, and without the uncertainty of a threshold "
@@ -91,7 +91,7 @@ def curves(runs: Runs) -> list[Curve]:
 
 def _names(runs: Runs) -> list[str]:
     """What tells the runs apart: their kinds or, of one kind, their folders."""
-    kinds = [_KINDS.get(run["kind"], str(run["kind"])) for run in runs]
+    kinds = [KIND_NAMES.get(run["kind"], str(run["kind"])) for run in runs]
     paths = [str(run["init_from"]) for run in runs]
     folders = [PurePosixPath(path).name for path in paths]
     for told in (kinds, folders):

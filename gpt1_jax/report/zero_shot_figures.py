@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpt1_jax.report.figures import GUIDE, new_figure
+from gpt1_jax.report.figures import GUIDE, MARKERS, new_figure
 from gpt1_jax.report.zero_shot import Curve
 
 if TYPE_CHECKING:
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 _ASIDE = 0.008  # between points of one step, as a part of the axis
 _CROWD = 0.4  # what they take together at most, as a part of the way to the next step
 _LABELLED_STEPS = 8  # so many steps or fewer are the ticks of their axis
-_MARKERS = "os^DvPX"  # of the tasks, in turn
 _BARS: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
 _LABEL = "relative score ± standard error\n(0: chance, 1: best published before)"
 
@@ -107,7 +106,7 @@ def _style(curve: Curve, curves: Sequence[Curve]) -> dict[str, Any]:
     number = _titles(curves).index(curve.title)
     return {
         "color": f"C{number}",
-        "marker": _MARKERS[number % len(_MARKERS)],
+        "marker": MARKERS[number % len(MARKERS)],
         **_run_style(curve),
     }
 
