@@ -139,7 +139,10 @@ def validation(run: Pretrained) -> str:
         value = run.last(metric)
         text += "" if value is None else ", " + unit.format(value)
     steps, _ = run.series("valid_loss")
-    return f"{text} (update {steps[-1]:,})"
+    evaluated = run.config.eval
+    part = evaluated.max_batches * evaluated.batch_size * run.model.max_seq_len
+    where = f", the first {part:,} tokens at most" if part else ""
+    return f"{text} (update {steps[-1]:,}{where})"
 
 
 def _use(run: Pretrained) -> str:

@@ -41,6 +41,11 @@ def test_a_card_says_what_the_model_is_and_read(shown):
         assert part in text
 
 
+def test_a_validation_on_a_part_says_so(shown):
+    text = shown(eval__max_batches=3, eval__batch_size=32)
+    assert "bits per word (update 8, the first 12,288 tokens at most)" in text
+
+
 def test_what_a_folder_does_not_say_is_not_made_up(shown):
     text = shown(records=(), sessions=())
     assert "epochs: not recorded" in text and "| **hardware** | not recorded |" in text
