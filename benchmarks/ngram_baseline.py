@@ -1,26 +1,33 @@
 """An n-gram language model on the tokens of a prepared corpus.
 
-    python benchmarks/ngram_baseline.py --corpus=DIR [--max_order=5] [--output=FILE]
+    python benchmarks/ngram_baseline.py --corpus=DIR [--runs=RUN,RUN] [--output=FILE]
 
 It counts the training split and scores the validation split, token by token, with
 interpolated modified Kneser-Ney smoothing (Chen and Goodman 1999, sec. 3): what a
-Transformer with the same tokenizer must beat. DIR is the folder of `corpus.json`,
-by default under `corpora/` in the cache folder. 35 million tokens take a minute and
-under 4 GB of memory.
+Transformer with the same tokenizer must beat. The runs, pre-trained on that corpus, are
+scored on the same tokens, all of them. DIR is the folder of `corpus.json`, by default
+under `corpora/` in the cache folder. 35 million tokens take a minute and under 4 GB of
+memory.
 """
 
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import harness
 import numpy as np
 
+import gpt1_jax
 from gpt1_jax.data import shards
+from gpt1_jax.data.windows import ValidWindows
+from gpt1_jax.evaluation.validation import Validation
+from gpt1_jax.parallel.mesh import make_mesh
 
 _FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)  # where too few n-grams are rare, as in KenLM
+_BATCH_SIZE = 32  # sequences that a run's model reads at a time
 
 
 class Level(NamedTuple):
@@ -139,17 +146,47 @@ def find_vocab_size(corpus: shards.Corpus, largest_id: int) -> int:
     return largest_id + 1
 
 
-def evaluate(directory: Path, max_order: int, vocab_size: int = 0) -> dict:
+def model_loss(run: str, corpus: shards.Corpus) -> float:
+    """Nats per token of a run's newest model on the whole validation split.
+
+    The text is cut into windows of the model's context; the first token of each is not
+    predicted.
+
+    Raises:
+      ValueError: if the run has another tokenizer than the corpus.
+    """
+    model = gpt1_jax.load(run)
+    if model.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
+        raise ValueError(
+            f"The tokenizer of {run} is not that of the corpus in {corpus.directory}; "
+            "pass the folder of the corpus that the run was trained on."
+        )
+    windows = ValidWindows(
+        shards.open_split(corpus, "valid"),
+        model.config.max_seq_len,
+        _BATCH_SIZE,
+        slice(0, _BATCH_SIZE),
+    )
+    validation = Validation(model.config, windows, 0, make_mesh())
+    loss = validation(model.params, lambda: False)
+    assert loss is not None  # nothing stops it
+    return loss
+
+
+def evaluate(
+    directory: Path, max_order: int, vocab_size: int = 0, runs: Sequence[str] = ()
+) -> dict:
     """Counts the training split and scores the validation split of a corpus.
 
     As in the Transformer's validation loss, all tokens but the first are predicted.
 
     Returns:
-      Sizes, and under "orders" for each order: nats and perplexity per token, nats
-      and bits per word, where per word = per token * tokens / words of the split.
+      Sizes, and under "orders" for each order, under "runs" for each run: nats and
+      perplexity per token, nats and bits per word, where per word = per token * tokens
+      / words of the split.
 
     Raises:
-      ValueError: if the order or the vocabulary size does not fit the corpus.
+      ValueError: if the order, the vocabulary size or a run does not fit the corpus.
     """
     corpus = shards.load(directory)
     readers = [shards.open_split(corpus, name) for name in ("train", "valid")]
@@ -163,38 +200,47 @@ def evaluate(directory: Path, max_order: int, vocab_size: int = 0) -> dict:
             f"--vocab_size={vocab_size} is too small: the corpus holds the token id "
             f"{largest_id}; leave it out to take the tokenizer's."
         )
+    run_losses = {run: model_loss(run, corpus) for run in runs}
     levels = count_ngrams(train, vocab_size, max_order)
     losses = -np.log(probabilities(levels, valid, vocab_size)[:, 1:]).mean(axis=1)
+    orders = dict(enumerate(losses.tolist(), start=1))
+    tokens_per_word = len(valid) / corpus.valid.words
     return {
         "corpus": corpus.fingerprint,
         "vocab_size": vocab_size,
         "train_tokens": len(train),
         "valid_tokens": len(valid),
         "valid_words": corpus.valid.words,
-        "orders": _rows(losses.tolist(), len(valid) / corpus.valid.words),
+        "orders": _rows("order", orders, tokens_per_word),
+        "runs": _rows("run", run_losses, tokens_per_word),
     }
 
 
-def _rows(losses: Sequence[float], tokens_per_word: float) -> list[dict[str, float]]:
+def _rows(
+    label: str, losses: Mapping[Any, float], tokens_per_word: float
+) -> list[dict[str, Any]]:
     return [
         {
-            "order": order,
+            label: name,
             "nats_per_token": nats,
             "perplexity": math.exp(nats),
             "nats_per_word": nats * tokens_per_word,
             "bits_per_word": nats * tokens_per_word / math.log(2),
         }
-        for order, nats in enumerate(losses, start=1)
+        for name, nats in losses.items()
     ]
 
 
-def markdown_table(rows: Sequence[dict[str, float]]) -> str:
-    """The orders of `evaluate` as a Markdown table."""
-    lines = [" | ".join(rows[0]).replace("_", " "), " | ".join(["---:"] * len(rows[0]))]
+def markdown_table(result: Mapping[str, Any]) -> str:
+    """The orders and runs of `evaluate` as a Markdown table."""
+    rows = result["orders"] + result["runs"]
+    first = "order or run" if result["runs"] else "order"
+    header = [first, *(name.replace("_", " ") for name in list(rows[0])[1:])]
+    cells = []
     for row in rows:
-        order, *values = row.values()
-        lines.append(" | ".join([str(order), *(f"{value:.3f}" for value in values)]))
-    return "\n".join(f"| {line} |" for line in lines)
+        name, *values = row.values()
+        cells.append([str(name), *(f"{value:.3f}" for value in values)])
+    return harness.markdown(header, cells)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -203,10 +249,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=Path, required=True, help="prepared corpus")
     parser.add_argument("--max_order", type=int, default=5)
     parser.add_argument("--vocab_size", type=int, default=0, help="0: the tokenizer's")
+    parser.add_argument("--runs", default="", help="pre-trained on it, comma list")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     flags = parser.parse_args(arguments)
-    result = evaluate(flags.corpus, flags.max_order, flags.vocab_size)
-    print(markdown_table(result["orders"]))
+    runs = list(filter(None, flags.runs.split(",")))
+    result = evaluate(flags.corpus, flags.max_order, flags.vocab_size, runs)
+    print(markdown_table(result))
     if flags.output:
         flags.output.write_text(json.dumps(result, indent=2) + "\n")
 

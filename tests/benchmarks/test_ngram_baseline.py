@@ -8,6 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from etils import epath
+
+from gpt1_jax.runs.checkpoints import read_params
+from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 _SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ngram_baseline.py"
 _VOCAB_SIZE, _MAX_ORDER = 13, 5
@@ -162,6 +166,29 @@ def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
     table = capsys.readouterr().out.splitlines()
     assert len(table) == 2 + _MAX_ORDER
     assert table[2].startswith(f"| 1 | {nats[0]:.3f} | {math.exp(nats[0]):.3f} |")
+
+
+def test_runs_are_scored_on_the_same_tokens(pretrained, corpus_dir, tmp_path, capsys):
+    trained_on = read_params(epath.Path(pretrained)).metadata["corpus"]
+    corpus, output = corpus_dir / "cache/corpora" / trained_on, tmp_path / "ngram.json"
+    ngram_baseline.main(
+        [f"--corpus={corpus}", f"--runs={pretrained}", f"--output={output}"]
+    )
+    result = json.loads(output.read_text())
+    records = read_metrics(epath.Path(pretrained) / METRICS_FILE)
+    last = [record for record in records if "valid_loss" in record][-1]
+    (row,) = result["runs"]
+    assert row["run"] == str(pretrained)
+    assert row["nats_per_token"] == pytest.approx(last["valid_loss"], abs=1e-5)
+    assert row["bits_per_word"] == pytest.approx(last["valid_bits_per_word"], abs=1e-4)
+    table = capsys.readouterr().out.splitlines()
+    assert table[0].startswith("| order or run |") and str(pretrained) in table[-1]
+
+
+def test_a_run_with_another_tokenizer_is_refused(pretrained, tmp_path):
+    _write_corpus(tmp_path, _random_tokens(50, 0), _random_tokens(50, 1), words=40)
+    with pytest.raises(ValueError, match="is not that of the corpus"):
+        ngram_baseline.evaluate(tmp_path, 2, _VOCAB_SIZE, [str(pretrained)])
 
 
 def test_script_refuses_impossible_arguments(tmp_path):
