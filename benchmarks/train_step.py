@@ -8,10 +8,10 @@ with all dropouts at 0.1 (Radford et al. 2018, sec. 4.1). The peers, eager and u
 `scaled_dot_product_attention` (`torch_sdpa_*`) and Hugging Face's
 `OpenAIGPTLMHeadModel` (`hf_*`). Parameters are float32 throughout and all variants see
 the same batches, Zipf-distributed tokens; for bfloat16 PyTorch runs under autocast and
-ours has config.model.dtype="bfloat16"; `jax_*_scan` loops over the layers. The paper's
-LSTM (sec. 5) has variants of its own, `jax_lstm_*` and `torch_lstm_*`, around
-PyTorch's `nn.LSTM`; they are measured when they are named, and compared with each
-other.
+ours has config.model.dtype="bfloat16"; `jax_*_scan` loops over the layers. Others are
+measured when they are named: our step with another choice, such as `jax_*_no_dropout`;
+and the paper's LSTM (sec. 5), `jax_lstm_*` and `torch_lstm_*`, around PyTorch's
+`nn.LSTM`, which are compared with each other.
 
 Each variant lives in a process of its own, which gives its peak memory: resident on a
 CPU, allocated on a GPU. The processes take turns, one untimed step and `--steps` timed
@@ -38,6 +38,13 @@ from recipe import pretrain_config, token_probabilities
 
 KINDS = ("transformer", "lstm")
 _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
+_CHOICES: dict[str, dict[str, Any]] = {  # of the model's configuration
+    "scan": {"layer_loop": "scan"},
+    "plain_attention": {"attention_impl": "plain"},
+    "no_dropout": dict(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0),
+    "loss_chunks": {"loss_chunk": 64},
+    "remat": {"remat": True},
+}
 _PEERS = {
     "torch_sdpa": ("torch_peers.build_sdpa", ("torch",)),
     "hf": (
@@ -56,10 +63,10 @@ def all_variants() -> dict[str, Variant]:
                 options = {"compiled": how == "compiled"}
                 name = f"{peer}_{short}_{how}"
                 variants[name] = Variant(build, dtype, options, packages)
-        for suffix, loop in (("", "unrolled"), ("_scan", "scan")):
-            build, packages = "train_step.build_jax", ("gpt1_jax.jobs.pretrain",)
-            options = {"layer_loop": loop}
-            name = f"jax_{short}{suffix}"
+        build, packages = "train_step.build_jax", ("gpt1_jax.jobs.pretrain",)
+        variants[f"jax_{short}"] = Variant(build, dtype, {}, packages)
+        for choice, options in _CHOICES.items():
+            name = f"jax_{short}_{choice}"
             variants[name] = Variant(build, dtype, options, packages)
         variants.update(lstm_variants(short, dtype))
     return variants
@@ -83,14 +90,23 @@ def kind_of(name: str) -> str:
 VARIANTS = all_variants()
 
 
+def is_usual(name: str) -> bool:
+    """Whether a variant is measured if none is named."""
+    choices = tuple(choice for choice in _CHOICES if choice != "scan")
+    return kind_of(name) == "transformer" and not name.endswith(choices)
+
+
 def build_jax(
-    flags: argparse.Namespace,
-    dtype: str,
-    *,
-    layer_loop: str = "unrolled",
-    kind: str = "transformer",
+    flags: argparse.Namespace, dtype: str, *, kind: str = "transformer", **choices: Any
 ) -> Trainer:
-    """This package's step, put together as `gpt1_jax.jobs.pretrain.run` does."""
+    """This package's step, put together as `gpt1_jax.jobs.pretrain.run` does.
+
+    Args:
+      flags: sizes.
+      dtype: of the operands of products.
+      kind: `config.model.kind`.
+      choices: other values of `config.model`.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -103,7 +119,7 @@ def build_jax(
     config = pretrain_config(flags, dtype, kind)
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model_config(flags.vocab_size)
-    model = dataclasses.replace(model, layer_loop=layer_loop)
+    model = dataclasses.replace(model, **choices)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     mesh, seed = make_mesh(), jnp.uint32(config.seed)
 
@@ -219,8 +235,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=count, default=5, help="turns of each variant")
     parser.add_argument("--warmup", type=count, default=2, help="untimed steps before")
     names = some_of(VARIANTS)
-    all_names = ",".join(n for n in VARIANTS if kind_of(n) == "transformer")
-    parser.add_argument("--variants", type=names, default=all_names, help="comma list")
+    usual = ",".join(name for name in VARIANTS if is_usual(name))
+    parser.add_argument("--variants", type=names, default=usual, help="comma list")
     parser.add_argument("--device_peak", type=float, help="FLOP/s, for the MFU")
     yes_no = argparse.BooleanOptionalAction
     text = "float32 first, then bfloat16: half the memory of all at once"

@@ -1,0 +1,320 @@
+"""All that is worth measuring on an accelerator, in the time that one is at hand.
+
+    python benchmarks/on_accelerator.py --output=DIR --minutes=10 [--texts=books/train]
+        [--valid=books/valid] [--tasks=DIR] [--pieces=probe,step] [--toy]
+
+  probe     versions, rates of copies and products, whether results are the CPU's
+  step      the pre-training step against PyTorch: train_step.py
+  resume    a run and its continuation from a checkpoint, bit for bit: resumption.py
+  kernels   where the time of the step goes, kernel by kernel: top_kernels.py
+  choices   the step with one thing changed: attention, dropout, layer loop, logits
+  parts     attention, loss, dense products, dropout, optimizer alone: pieces.py
+  finetune  fine-tuning steps against transformers: finetune_step.py
+  generate  generation against transformers: generate.py
+  pretrain  the paper's model on --texts, for as many steps as there is time
+  suite     tasks of --tasks, fine-tuned from that model and from scratch
+
+Pieces run in this order, most worth first, each in a process of its own with a limit
+of its own. DIR gets a line in `results.jsonl` for each as soon as it ends, however it
+ends, and all it printed in `PIECE.log`: being cut off loses nothing. The same command
+goes on with the pieces that are not done. Nothing is fetched. With `--toy` all of it is
+rehearsed in minutes on a CPU, with a tiny model.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from command_line import some_of
+
+ROOT = Path(__file__).resolve().parent.parent
+GRACE_SECONDS = 30  # to save a checkpoint once a piece is told to end
+LEAST_SECONDS = 10  # with less left, no piece is started
+_OF_TRAINING = 0.75  # part of the time of `pretrain`; the rest compiles and evaluates
+
+_TOY = ("--layers=1", "--embed_dim=64", "--seq_len=32", "--vocab_size=512")
+_SMALL_MODEL = {  # of the jobs
+    "model.num_layers": 1,
+    "model.num_heads": 1,
+    "model.embed_dim": 64,
+    "model.mlp_dim": 256,
+    "model.max_seq_len": 64,
+    "tokenizer.vocab_size": 512,
+    "train.batch_size": 8,
+}
+
+
+class LeftOut(Exception):
+    """Why a piece cannot run."""
+
+
+class Plan(NamedTuple):
+    """What the command of a piece is made from."""
+
+    flags: argparse.Namespace
+    seconds: float  # that it may take
+
+    def file(self, name: str) -> Path:
+        return self.flags.output / name
+
+
+class Piece(NamedTuple):
+    """A measurement, and the most that it may take."""
+
+    seconds: float
+    command: Callable[[Plan], list[str]]
+
+
+def script(
+    name: str, paper: Sequence[str] = (), toy: Sequence[str] = ()
+) -> Callable[[Plan], list[str]]:
+    """Makes the command of a script of this folder, at the paper's size or a toy's."""
+
+    def command(plan: Plan) -> list[str]:
+        path = str(ROOT / "benchmarks" / name)
+        return [sys.executable, path, *(toy if plan.flags.toy else paper)]
+
+    return command
+
+
+def pretrain(plan: Plan) -> list[str]:
+    """As many updates as there is time for, at the rate that `step` measured."""
+    flags = plan.flags
+    if not flags.texts:
+        raise LeftOut("it needs --texts")
+    num_steps, more = 20, _SMALL_MODEL
+    if not flags.toy:
+        seconds = measured(plan, "step")["jax_bf16"]["median_seconds"]
+        num_steps, more = int(plan.seconds * _OF_TRAINING / seconds), {}
+    values = {
+        "data.source": "text",
+        "data.train": flags.texts,
+        "data.valid": flags.valid,
+        "train.num_epochs": 0,
+        "train.num_steps": num_steps,
+        "optimizer.warmup_steps": min(2000, num_steps // 10),
+        "eval.every_steps": max(1, num_steps // 8),
+        "eval.max_batches": 16,
+        "checkpoint.every_steps": max(1, num_steps // 2),
+    }
+    return job("pretrain.py:paper_h200", plan.file("pretrain"), {**values, **more})
+
+
+def suite(plan: Plan) -> list[str]:
+    """Two seeds on a part of some tasks: what pre-training is good for."""
+    flags, start = plan.flags, plan.file("pretrain")
+    if not flags.tasks:
+        raise LeftOut("it needs --tasks")
+    if not (start / "checkpoints").exists():
+        raise LeftOut("it needs the model of pretrain")
+    values = {
+        "init_from": start,
+        "seeds": "0" if flags.toy else "0,1",
+        "data.source": "jsonl",
+        "data.dir": flags.tasks,
+        "data.max_train_examples": 16 if flags.toy else 4000,
+        "data.max_dev_examples": 16 if flags.toy else 1000,
+        "train.batch_size": 8 if flags.toy else 32,
+        "model.dtype": "bfloat16",
+        "suite.compare": "scratch",
+    }
+    tasks = "sst2" if flags.toy else "sst2+cola+rte+mrpc+stsb+mnli"
+    return job(f"finetune.py:{tasks}", plan.file("suite"), values)
+
+
+def job(config: str, workdir: Path, values: Mapping[str, Any]) -> list[str]:
+    """The command of a job with these values in its configuration."""
+    return [
+        *(sys.executable, "-m", "gpt1_jax.main"),
+        f"--config={ROOT / 'configs' / config}",
+        f"--workdir={workdir}",
+        *(f"--config.{name}={value}" for name, value in values.items()),
+    ]
+
+
+def measured(plan: Plan, name: str) -> Mapping[str, Any]:
+    """The results of a piece before."""
+    path = plan.file(f"{name}.json")
+    if not path.exists():
+        raise LeftOut(f"it needs the results of {name}")
+    return json.loads(path.read_text())["results"]
+
+
+_STEP = "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled,jax_bf16"
+_CHOICES = "--variants=" + ",".join(
+    f"jax_bf16{changed}"
+    for changed in ("", "_scan", "_plain_attention", "_no_dropout", "_loss_chunks")
+)
+_ONCE = ("--steps=1", "--rounds=1")
+_SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
+PIECES = {
+    "probe": Piece(150, script("probe.py", toy=_SMALL_PROBE)),
+    "step": Piece(
+        400,
+        script(
+            "train_step.py",
+            ("--batch=64", "--steps=30", "--rounds=3", _STEP),
+            (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
+        ),
+    ),
+    "resume": Piece(150, script("resumption.py")),
+    "kernels": Piece(150, script("top_kernels.py", ("--batch=64",), _TOY)),
+    "choices": Piece(
+        500,
+        script(
+            "train_step.py",
+            ("--batch=64", "--steps=20", "--rounds=2", _CHOICES),
+            (*_TOY, *_ONCE, _CHOICES),
+        ),
+    ),
+    "parts": Piece(
+        250,
+        script(
+            "pieces.py",
+            ("--batch=64", "--dtype=bfloat16", "--calls=20"),
+            (*_TOY, "--dtype=bfloat16", "--calls=1", "--rounds=1"),
+        ),
+    ),
+    "finetune": Piece(
+        200,
+        script(
+            "finetune_step.py",
+            ("--batch=32", "--steps=20", "--variants=hf_bf16,jax_bf16,jax_bf16_no_lm"),
+            (*_TOY, *_ONCE, "--batch=4", "--distinct=1", "--variants=hf_bf16,jax_bf16"),
+        ),
+    ),
+    "generate": Piece(
+        200,
+        script(
+            "generate.py",
+            ("--batch=8", "--variants=gpt2_bf16,jax_bf16"),
+            (*_TOY, "--prompt_tokens=4", "--new_tokens=9", "--rounds=1"),
+        ),
+    ),
+    "pretrain": Piece(550, pretrain),
+    "suite": Piece(550, suite),
+}
+_WITH_RESULTS = set(PIECES) - {"pretrain", "suite"}  # write --output
+
+
+def run(names: Sequence[str], flags: argparse.Namespace) -> None:
+    """Runs the pieces that are not done yet, until the time is up."""
+    end = time.monotonic() + 60 * flags.minutes
+    flags.output.mkdir(parents=True, exist_ok=True)
+    done = {r["piece"] for r in read_results(flags.output) if r["status"] == "done"}
+    for name in names:
+        left = end - time.monotonic()
+        if name in done:
+            print(f"{name}: done before", flush=True)
+        elif left < LEAST_SECONDS:
+            print(f"{name}: no time left", flush=True)
+        else:
+            result = run_piece(name, min(left, PIECES[name].seconds), flags)
+            add_result(flags.output, result)
+
+
+def run_piece(name: str, seconds: float, flags: argparse.Namespace) -> dict[str, Any]:
+    """Runs one piece in its process; how it ended."""
+    plan = Plan(flags, seconds - min(GRACE_SECONDS, seconds / 4))
+    date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    result: dict[str, Any] = {"piece": name, "date": date}
+    try:
+        command = PIECES[name].command(plan)
+    except LeftOut as why:
+        print(f"{name}: left out, {why}", flush=True)
+        return {**result, "status": "left out", "why": str(why)}
+    if name in _WITH_RESULTS:
+        command.append(f"--output={plan.file(f'{name}.json')}")
+    log, start = plan.file(f"{name}.log"), time.monotonic()
+    with log.open("w") as output:
+        status = wait(command, output, plan.seconds)
+    taken = time.monotonic() - start
+    print(f"\n=== {name}: {status}, {taken:.0f} s\n{tail(log)}", flush=True)
+    return {**result, "status": status, "seconds": round(taken, 1), "command": command}
+
+
+def wait(command: Sequence[str], output: Any, seconds: float) -> str:
+    """Runs a command for at most so long; "done", "failed (CODE)" or "out of time"."""
+    process = subprocess.Popen(
+        command,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(_search_path())},
+        start_new_session=True,  # so that its own processes end with it
+    )
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            os.killpg(process.pid, number)
+            try:
+                process.wait(GRACE_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        return "out of time"
+    return "done" if code == 0 else f"failed ({code})"
+
+
+def _search_path() -> list[str]:
+    return [str(ROOT), *filter(None, os.environ.get("PYTHONPATH", "").split(":"))]
+
+
+def tail(log: Path, lines: int = 25) -> str:
+    """The end of what a piece printed."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
+
+
+def add_result(folder: Path, result: dict[str, Any]) -> None:
+    """Writes a line of `results.jsonl`, after one that was cut off too."""
+    with (folder / "results.jsonl").open("a+b") as file:
+        file.seek(max(0, file.tell() - 1))
+        begun = file.read() not in (b"", b"\n")
+        file.write(b"\n" * begun + json.dumps(result).encode() + b"\n")
+
+
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """The lines of `results.jsonl`; of one that was cut off, nothing."""
+    path, found = folder / "results.jsonl", []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            found.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return found
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=Path, required=True, help="folder of results")
+    parser.add_argument("--minutes", type=float, required=True, help="for all of it")
+    names = some_of(PIECES)
+    parser.add_argument("--pieces", type=names, default=list(PIECES), help="comma list")
+    parser.add_argument("--texts", help="to pre-train on, as in config.data.train")
+    parser.add_argument("--valid", default="", help="as in config.data.valid")
+    parser.add_argument("--tasks", help="folder of TASK/train.jsonl and dev.jsonl")
+    parser.add_argument("--toy", action="store_true", help="a tiny model, few steps")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Runs the pieces; exits 1 if one of them failed."""
+    flags = parse(arguments)
+    flags.output = flags.output.resolve()
+    run(flags.pieces, flags)
+    last = {result["piece"]: result["status"] for result in read_results(flags.output)}
+    print("\n" + "\n".join(f"{name}: {status}" for name, status in last.items()))
+    if any(status.startswith("failed") for status in last.values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

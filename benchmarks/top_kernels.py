@@ -1,0 +1,117 @@
+"""Where the time of a training step goes on a device, kernel by kernel.
+
+    python benchmarks/top_kernels.py --batch=64 [--dtype=bfloat16] [--steps=5]
+        [--top=40] [--trace=DIR] [--output=FILE]
+
+Trains the benchmarks' model of the paper's size for a few steps under JAX's profiler
+and adds up the time of each kernel on the device; on a CPU, of each operation on its
+threads. `--trace` keeps the trace, for XProf or Perfetto.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import harness
+import jax
+from command_line import add_sizes, count
+from recipe import draw_batches
+from train_step import build_jax
+
+
+def record_trace(flags: argparse.Namespace, folder: str) -> str:
+    """Traces `--steps` steps after two untraced ones; the kind of device."""
+    trainer, batches = build_jax(flags, flags.dtype), draw_batches(flags)
+    for _ in range(2):
+        trainer.step(trainer.put(next(batches)))
+    tokens = [trainer.put(next(batches)) for _ in range(flags.steps)]
+    trainer.wait()
+    with jax.profiler.trace(folder):
+        for batch in tokens:
+            trainer.step(batch)
+        trainer.wait()
+    return trainer.device
+
+
+def kernels(folder: str) -> Iterator[tuple[str, float]]:
+    """Name and seconds of all that ran on the device while it was traced."""
+    for path in Path(folder).rglob("*.xplane.pb"):
+        data = jax.profiler.ProfileData.from_file(str(path))
+        for plane in data.planes:
+            for line in plane.lines:
+                if not _holds_kernels(plane.name, line.name):
+                    continue
+                for event in line.events:
+                    if ":" not in event.name:  # the CPU's thread pool: "end: add.1"
+                        yield event.name, event.duration_ns / 1e9
+
+
+def _holds_kernels(plane: str, line: str) -> bool:
+    """Whether a line of a trace holds operations of XLA, each of them once."""
+    if plane.startswith("/device:TPU"):
+        return line == "XLA Ops"
+    if plane.startswith("/device:GPU"):
+        return line.startswith("Stream")
+    return plane == "/host:CPU" and line.startswith("tf_XLA")
+
+
+def table(seconds: Counter[str], calls: Counter[str], flags: argparse.Namespace) -> str:
+    """The kernels that take the most time, a line each."""
+    whole = seconds.total()
+    rows = [
+        [
+            f"{total / flags.steps * 1e3:.3f}",
+            f"{total / whole:.1%}",
+            f"{calls[name] / flags.steps:.0f}",
+            name[:90],
+        ]
+        for name, total in seconds.most_common(flags.top)
+    ]
+    header = "ms a step", "of all", "calls a step", "kernel"
+    return harness.markdown(header, rows)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    add_sizes(parser)
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    parser.add_argument("--steps", type=count, default=5, help="traced steps")
+    parser.add_argument("--top", type=count, default=40, help="kernels to show")
+    parser.add_argument("--trace", type=Path, help="folder to keep the trace in")
+    parser.add_argument("--output", type=Path, help="JSON file to write")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Traces, prints the table, writes the JSON file."""
+    flags = parse(arguments)
+    record = harness.describe("top_kernels.py", arguments)
+    seconds: Counter[str] = Counter()
+    calls: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = str(flags.trace or scratch)
+        device = record_trace(flags, folder)
+        for name, duration in kernels(folder):
+            seconds[name] += duration
+            calls[name] += 1
+    if not seconds:
+        sys.exit(f"top_kernels.py: the trace of {device} holds no kernels")
+    print(f"{device}: {seconds.total() / flags.steps * 1e3:.2f} ms a step in kernels\n")
+    print(table(seconds, calls, flags))
+    results: dict[str, Any] = {
+        name: {"seconds": total / flags.steps, "calls": calls[name] / flags.steps}
+        for name, total in seconds.most_common()
+    }
+    if flags.output:
+        harness.write_json(
+            flags.output, record, flags, {"device": device, "kernels": results}
+        )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

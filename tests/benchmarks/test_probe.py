@@ -1,0 +1,55 @@
+"""The probe measures rates and compares updates; one that is off is a failure."""
+
+import json
+
+import jax.numpy as jnp
+import probe
+import pytest
+
+SMALL = ("--size=32", "--tokens=8", "--megabytes=1")
+
+
+@pytest.fixture(autouse=True)
+def few_calls(monkeypatch):
+    monkeypatch.setattr(probe, "_CALLS", 1)
+    monkeypatch.setattr(probe, "_TURNS", 1)
+    monkeypatch.setattr(probe, "_KERNELS", {"MLP, in": (16, 64)})
+
+
+def test_rates_and_updates_are_written(tmp_path, capsys):
+    path = tmp_path / "probe.json"
+    probe.main([*SMALL, f"--output={path}"])
+    results = json.loads(path.read_text())["results"]
+    assert all(rate > 0 for rate in results["rates"].values())
+    assert "MLP, in, kernel's gradient" in results["rates"]
+    assert set(results["update"]) == {"float32", "bfloat16"}
+    for parts in results["update"].values():  # the device is the CPU itself
+        assert parts == {"loss": 0, "grad_norm": 0, "parameters": 0}
+    assert "| copy, TB/s | " in capsys.readouterr().out
+
+
+def test_a_rate_is_work_by_time(monkeypatch):
+    monkeypatch.setattr(probe, "seconds_of", lambda *_: 0.5)
+    assert probe.product_rates(100, 10)["product, 100 cubed"] == 4e6 / 1e12
+    assert probe.product_rates(1, 10)["MLP, in, forward"] == 2 * 2 * 10 * 16 * 64 / 1e12
+    assert probe.memory_rates(1)["copy, TB/s"] == pytest.approx(4e6 / 1e12)
+
+
+def test_a_device_that_computes_something_else_is_a_failure(monkeypatch, tmp_path):
+    make, made = probe.make_pretrain_step, []
+
+    def drifting(model, optimizer):
+        step, drift = make(model, optimizer), len(made) % 2
+        made.append(step)
+
+        def other(state, tokens, seed):
+            state, metrics = step(state, tokens, seed)
+            metrics["loss"] = metrics["loss"] * jnp.float32(1 + 0.1 * drift)
+            return state, metrics
+
+        return other
+
+    monkeypatch.setattr(probe, "make_pretrain_step", drifting)
+    with pytest.raises(SystemExit, match=r"loss in float32: 1\.0e-01 apart"):
+        probe.main([*SMALL, f"--output={tmp_path / 'probe.json'}"])
+    assert (tmp_path / "probe.json").exists()

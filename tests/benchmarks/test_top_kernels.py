@@ -1,0 +1,46 @@
+"""A trace of a step, added up kernel by kernel."""
+
+import json
+from types import SimpleNamespace
+
+import jax
+import top_kernels
+
+TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--batch=2")
+
+
+def test_the_operations_of_a_step_are_counted(run_script, tmp_path):
+    path = tmp_path / "kernels.json"
+    printed = run_script("top_kernels.py", *TINY, "--steps=2", f"--output={path}")
+    results = json.loads(path.read_text())["results"]
+    assert results["device"] == "cpu"
+    kernels = results["kernels"]
+    assert not any("::" in name for name in kernels)
+    fused = [name for name in kernels if "fusion" in name]
+    assert fused and all(kernels[name]["seconds"] > 0 for name in fused)
+    assert "| ms a step | of all | calls a step | kernel |" in printed
+
+
+def test_a_kernel_is_counted_on_its_device_and_not_in_summaries(monkeypatch, tmp_path):
+    def line(name, *events):
+        return SimpleNamespace(
+            name=name,
+            events=[SimpleNamespace(name=n, duration_ns=ns) for n, ns in events],
+        )
+
+    planes = [
+        SimpleNamespace(
+            name="/device:GPU:0",
+            lines=[line("Stream #1", ("gemm", 2e6), ("gemm", 3e6)), line("Steps")],
+        ),
+        SimpleNamespace(
+            name="/device:TPU:0",
+            lines=[line("XLA Ops", ("fusion", 1e6)), line("XLA Modules", ("all", 9e6))],
+        ),
+        SimpleNamespace(name="/host:CPU", lines=[line("python", ("call", 9e6))]),
+    ]
+    data = SimpleNamespace(from_file=lambda path: SimpleNamespace(planes=planes))
+    monkeypatch.setattr(jax.profiler, "ProfileData", data, raising=False)
+    (tmp_path / "one.xplane.pb").touch()
+    found = list(top_kernels.kernels(str(tmp_path)))
+    assert found == [("gemm", 2e-3), ("gemm", 3e-3), ("fusion", 1e-3)]
