@@ -22,6 +22,7 @@ rehearsed in minutes on a CPU, with a tiny model.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -252,13 +253,12 @@ def wait(command: Sequence[str], output: Any, seconds: float) -> str:
     try:
         code = process.wait(seconds)
     except subprocess.TimeoutExpired:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            os.killpg(process.pid, number)
-            try:
-                process.wait(GRACE_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                continue
+        os.killpg(process.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # what is left of the session
+        process.wait()
         return "out of time"
     return "done" if code == 0 else f"failed ({code})"
 
