@@ -44,26 +44,24 @@ _PAPER_WEIGHTS = Text(
     "and small ones lose (CoLA 45.4 against 47.9, MRPC 82.3 against 84.9, STS-B 82.0 "
     "against 83.2)."
 )
-_MISSING = {
-    "layer_transfer": missing(
-        "runs that transfer some layers", commands.LAYER_TRANSFER
-    ),
-    "aux_lm_weight": missing("runs with several weights", commands.AUX_LM_WEIGHT),
-}
 _SEEDS = "Over several seeds: the median, then the lowest to highest."
 
 
 def tables_2_to_4(material: Material) -> list[Block]:
     """Scores on the paper's tasks, from each source."""
     blocks: list[Block] = []
+    notes: dict[str, None] = {}  # each once, below the last table
     done: set[str] = set()
+    command = commands.finetune(material.models)
     for source, runs in by_source(material.finished).items():
         if results := as_in_paper(runs):
-            table = tables.results_table(results)
+            table, below = tables.table_and_notes(results)
             blocks.append(Text(f"### {source.describe()}\n\n{table}"))
+            notes |= dict.fromkeys(below)
             done |= results.keys()
     if not blocks:
-        return [missing("fine-tuned runs", commands.FINETUNE)]
+        return [missing("fine-tuned runs", command)]
+    blocks += map(Text, notes)
     blocks.append(
         Text(
             "Runs with the paper's weight of the auxiliary objective and all layers "
@@ -72,22 +70,23 @@ def tables_2_to_4(material: Material) -> list[Block]:
         )
     )
     if left := [TASKS[task].title for task in PAPER if task not in done]:
-        blocks.append(missing(", ".join(left), commands.FINETUNE))
+        blocks.append(missing(", ".join(left), command))
     return blocks
 
 
 def table_5(material: Material) -> list[Block]:
     """The ablations, from each source."""
     groups = for_table_5(material.finished)
+    command = commands.ablations(material.models)
     if not groups:
-        return [missing("fine-tuned runs on Table 5's tasks", commands.ABLATIONS)]
+        return [missing("fine-tuned runs on Table 5's tasks", command)]
     blocks: list[Block] = []
     for title, runs in groups:
         table = comparisons.ablations_table(shown(runs))
         blocks.append(Text(f"### {title}\n\n{table}"))
         if lacking := not_ablated(runs):
             columns = f"in the table above, columns {', '.join(lacking)}"
-            blocks.append(missing(columns, commands.ABLATIONS))
+            blocks.append(missing(columns, command))
     if groups[1:]:
         blocks.append(
             Text("Models are not mixed: a table holds one Transformer and one LSTM.")
@@ -97,30 +96,30 @@ def table_5(material: Material) -> list[Block]:
 
 def layer_transfer(material: Material) -> list[Block]:
     """Figure 2 (left), from each source."""
-    return [
-        *_curves(
-            material,
-            comparisons.layer_transfer_curves,
-            suite_figures.layer_transfer,
-            _layers_table,
-            "Scores over the number of layers transferred from the pre-trained model",
-        ),
-        _PAPER_LAYERS,
-    ]
+    blocks = _curves(
+        material,
+        comparisons.layer_transfer_curves,
+        suite_figures.layer_transfer,
+        _layers_table,
+        "Scores over the number of layers transferred from the pre-trained model",
+    )
+    command = commands.layer_transfer(material.models)
+    none = missing("runs that transfer some layers", command)
+    return [*(blocks or [none]), _PAPER_LAYERS]
 
 
 def aux_lm_weight(material: Material) -> list[Block]:
     """Scores over lambda, from each source."""
-    return [
-        *_curves(
-            material,
-            comparisons.aux_weight_curves,
-            suite_figures.aux_lm_weight,
-            _weights_table,
-            "Scores over the weight of the auxiliary objective",
-        ),
-        _PAPER_WEIGHTS,
-    ]
+    blocks = _curves(
+        material,
+        comparisons.aux_weight_curves,
+        suite_figures.aux_lm_weight,
+        _weights_table,
+        "Scores over the weight of the auxiliary objective",
+    )
+    command = commands.aux_lm_weight(material.models)
+    none = missing("runs with several weights", command)
+    return [*(blocks or [none]), _PAPER_WEIGHTS]
 
 
 def _curves(
@@ -142,7 +141,7 @@ def _curves(
             )
             heading = Text(f"### {source.describe()}")
             blocks += [heading, picture, Text(table(curves))]
-    return blocks or [_MISSING[name]]
+    return blocks
 
 
 def over_updates(material: Material) -> list[Block]:
@@ -159,7 +158,7 @@ def over_updates(material: Material) -> list[Block]:
         )
         table = Text(zero_shot.results_table(each.runs))
         blocks += [Text(f"### Of {named}"), picture, table]
-    none = missing("zero-shot evaluations", commands.ZERO_SHOT)
+    none = missing("zero-shot evaluations", commands.zero_shot(material.models))
     return [*(blocks or [none]), _PAPER_ZERO_SHOT]
 
 

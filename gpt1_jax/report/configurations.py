@@ -5,7 +5,7 @@ from typing import Any
 
 from gpt1_jax.config import JobConfig, flatten
 from gpt1_jax.config.usage import defaults
-from gpt1_jax.report.document import counted, escaped
+from gpt1_jax.report.document import escaped
 from gpt1_jax.report.tables import markdown
 from gpt1_jax.runs.finished import Finished
 
@@ -33,23 +33,41 @@ def one(config: JobConfig) -> str:
 
 
 def several(finished: Sequence[Finished]) -> str:
-    """The differences of fine-tuned runs, those that are alike together."""
-    groups: dict[str, list[Finished]] = {}
-    for run in finished:
-        values = differences(run.config)
-        kept = {key: values[key] for key in values.keys() - _NAMED_APART}
-        groups.setdefault(_table(dict(sorted(kept.items()))), []).append(run)
-    parts = []
-    for table, runs in groups.items():
-        by_task: dict[str, list[int]] = {}
-        for run in runs:
-            by_task.setdefault(run.config.tasks[0], []).append(run.config.seeds[0])
-        named = "; ".join(
-            f"{escaped(task)} (seeds {', '.join(map(str, sorted(set(seeds))))})"
-            for task, seeds in by_task.items()
-        )
-        parts += [f"{counted(len(runs), 'run')}: {named}", table]
-    return "\n\n".join(parts)
+    """What fine-tuned runs share of their differences, and a line a group of the rest.
+
+    Runs of a group differ in the task and the seed alone.
+    """
+    own = [_apart_from_suite(differences(run.config)) for run in finished]
+    keys = sorted({key for values in own for key in values})
+    flat = [flatten(run.config.to_dict()) for run in finished]
+    shared = [key for key in keys if all(v[key] == flat[0][key] for v in flat)]
+    apart = [key for key in keys if key not in shared]
+    groups: dict[tuple[str, ...], list[Finished]] = {}
+    for run, values in zip(finished, flat, strict=True):
+        shown = tuple(escaped(_shown(values[key])) for key in apart)
+        groups.setdefault(shown, []).append(run)
+    body = [[_tasks_and_seeds(runs), *shown] for shown, runs in groups.items()]
+    lines = markdown(["tasks (seeds)", *apart], body, num_texts=1 + len(apart))
+    return f"{lines}\n\nAll of them:\n\n{_table({k: flat[0][k] for k in shared})}"
+
+
+def _apart_from_suite(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what tells a suite which runs to make, and what names a run."""
+    return {
+        key: value
+        for key, value in values.items()
+        if key not in _NAMED_APART and not key.startswith("suite.")
+    }
+
+
+def _tasks_and_seeds(runs: Sequence[Finished]) -> str:
+    seeds: dict[str, set[int]] = {}
+    for run in runs:
+        seeds.setdefault(run.config.tasks[0], set()).add(run.config.seeds[0])
+    return "; ".join(
+        f"{escaped(task)} ({', '.join(map(str, sorted(of_task)))})"
+        for task, of_task in seeds.items()
+    )
 
 
 def _table(values: Mapping[str, Any]) -> str:

@@ -75,10 +75,7 @@ def escaped(text: str) -> str:
 
 def verbatim(text: str) -> str:
     """Text as a block of Markdown that shows its lines as they are."""
-    text = _printable(text)
-    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
+    return _fenced(text, "text")
 
 
 def escaped_below(value: Any) -> Any:
@@ -99,7 +96,14 @@ def counted(number: int, noun: str) -> str:
 
 def missing(what: str, command: str) -> Text:
     """Says that something is not there, and the command that makes it."""
-    return Text(f"**Missing:** {what}. Made by:\n\n```bash\n{command}\n```")
+    return Text(f"**Missing:** {what}. Made by:\n\n{_fenced(command, 'bash')}")
+
+
+def _fenced(text: str, language: str) -> str:
+    text = _printable(text)
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def _printable(text: str) -> str:

@@ -8,6 +8,7 @@ from etils import epath
 
 from gpt1_jax.config import ZeroShotConfig, load, read_json, upgrade, without_local
 from gpt1_jax.report import zero_shot
+from gpt1_jax.report.commands import Models
 from gpt1_jax.report.document import escaped_below
 from gpt1_jax.runs import finished, pretrained
 from gpt1_jax.runs.finished import Finished
@@ -41,6 +42,14 @@ class Material:
     pretrained: Sequence[Pretrained]
     finished: Sequence[Finished]
     zero_shot: Sequence[ZeroShot]
+
+    @property
+    def models(self) -> Models:
+        """What more can be made from: the first of each kind that was fine-tuned."""
+        known = [(run.kind, run.config.init_from) for run in self.finished]
+        known += [(run.model.kind, str(run.folder)) for run in self.pretrained]
+        first = {kind: folder for kind, folder in reversed(known) if folder}
+        return Models(**first)
 
 
 def gather(places: Sequence[str]) -> Material:

@@ -81,7 +81,7 @@ def short_names(runs: Sequence[Pretrained]) -> list[str]:
 def _models(material: Material, names: Sequence[str]) -> list[Block]:
     if not names:
         return [
-            missing("a pre-trained run, whose card this would be", commands.PRETRAIN)
+            missing("a pre-trained run, whose card this would be", commands.pretrain())
         ]
     runs = zip(names, material.pretrained, strict=True)
     return [Text(f"### {escaped(name)}\n\n{card(run)}") for name, run in runs]
@@ -97,7 +97,7 @@ def _pretraining(material: Material, names: Sequence[str]) -> list[Block]:
         if run.records
     ]
     if not runs:
-        return [missing("the records of a pre-training run", commands.PRETRAIN)]
+        return [missing("the records of a pre-training run", commands.pretrain())]
     curves = [_loss_curve(name, run) for name, run in runs]
     last = "; ".join(
         f"{curve.name}: {curve.valid[1][-1]:.3f}" for curve in curves if curve.valid[1]

@@ -103,6 +103,14 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
     """
     if {variant for variants in results.values() for variant in variants} - {*STARTS}:
         return _variants_table(results, skipped or {})
+    table, notes = table_and_notes(results, skipped)
+    return "\n\n".join([table, *notes]) + "\n"
+
+
+def table_and_notes(
+    results: Results, skipped: Mapping[str, str] | None = None
+) -> tuple[str, list[str]]:
+    """The table of `results_table`, of `STARTS` alone, and what it says below."""
     rows = list(_rows(results))
     lines = [(row, _columns(results[task], row)) for task, row in rows]
     in_paper = not rows or any(task in PAPER for task, _ in rows)
@@ -126,8 +134,7 @@ def results_table(results: Results, skipped: Mapping[str, str] | None = None) ->
     header = ["task", "metric", "n (dev)", *titles]
     text = markdown(header, body, num_texts=2)
     note = _NOTE if in_paper else _NOTE_WITHOUT_PAPER
-    notes = [note, *_glue_notes(results), *_skipped_notes(skipped or {})]
-    return "\n\n".join([text, *notes]) + "\n"
+    return text, [note, *_glue_notes(results), *_skipped_notes(skipped or {})]
 
 
 _IN_PAPER = {"GPT-1 paper (test)", "paper, no pre-training (test)"}

@@ -4,6 +4,7 @@ import pytest
 from made_up_runs import write_finished, write_zero_shot, zero_shot_scores
 
 from gpt1_jax.report import analyses, commands
+from gpt1_jax.report.commands import Models
 from gpt1_jax.report.comparisons import AuxWeightCurve, LayerCurve, Spread
 from gpt1_jax.report.document import Picture, Text
 from gpt1_jax.report.gather import gather
@@ -37,7 +38,7 @@ def test_tables_show_the_spread_over_seeds_beside_the_paper(add):
     row = "| SST-2 | accuracy | 40 | 75.0 (70.0 to 80.0) | 60.0 | 50.0 | 91.3 | 84.0 |"
     assert row in text
     assert "**Missing:** MNLI, SNLI," in text and "SST-2," not in text
-    assert commands.FINETUNE in text
+    assert commands.finetune(Models("runs/pretrain/small")) in text
 
 
 def test_each_source_has_tables_of_its_own(add):
@@ -48,6 +49,8 @@ def test_each_source_has_tables_of_its_own(add):
         assert "### From runs/pretrain/small" in text
         assert "### From runs/pretrain/large" in text
     assert "Models are not mixed" in text
+    text = text_of(analyses.tables_2_to_4(found))
+    assert text.count("Ours is measured on the dev splits") == 1
 
 
 def test_table_5_names_the_lines_that_are_missing(add):
@@ -83,12 +86,13 @@ def test_weights_are_drawn_and_tabled(add):
 def test_curves_without_runs_say_so_beside_the_paper(add):
     found = add("copa", 0.5)
     for section, command, paper in (
-        (analyses.layer_transfer, commands.LAYER_TRANSFER, "from about 40 to 60"),
-        (analyses.aux_lm_weight, commands.AUX_LM_WEIGHT, "75.0 without"),
-        (analyses.over_updates, commands.ZERO_SHOT, "0.68 in sentiment"),
+        (analyses.layer_transfer, commands.layer_transfer, "from about 40 to 60"),
+        (analyses.aux_lm_weight, commands.aux_lm_weight, "75.0 without"),
+        (analyses.over_updates, commands.zero_shot, "0.68 in sentiment"),
     ):
         text = text_of(section(found))
-        assert "**Missing:**" in text and command in text and paper in text
+        assert "**Missing:**" in text and command(found.models) in text
+        assert paper in text
         assert pictures(section(found)) == []
 
 

@@ -38,11 +38,21 @@ def test_fine_tuned_runs_that_are_alike_stand_together(tmp_path):
             tmp_path / str(number), task, seed=seed, optimizer__learning_rate=rate
         )
     text = several([finished.read(epath.Path(tmp_path / str(k))) for k in range(4)])
-    first, second = text.split("\n\n1 run: ")
-    assert first.startswith("3 runs: sst2 (seeds 0, 1); cola (seeds 0)\n\n")
-    assert "| optimizer.learning_rate | 0.0001 |" in first
-    assert second.startswith("cola (seeds 0)\n\n")
-    assert "| init_from | runs/pretrain/small |" in first and "num_layers" not in text
+    groups, shared = text.split("\n\nAll of them:\n\n")
+    assert groups.splitlines()[0] == "| tasks (seeds) | optimizer.learning_rate |"
+    assert groups.splitlines()[2:] == [
+        "| sst2 (0, 1); cola (0) | 0.0001 |",
+        "| cola (0) | 0.0002 |",
+    ]
+    assert "| init_from | runs/pretrain/small |" in shared
+    assert "num_layers" not in text and "suite." not in text
+
+
+def test_a_value_of_the_file_stands_beside_one_that_differs(tmp_path):
+    for number, weight in enumerate([0.5, 0.0]):  # 0.5 is the file's
+        write_finished(tmp_path / str(number), "sst2", head__aux_lm_weight=weight)
+    text = several([finished.read(epath.Path(tmp_path / str(k))) for k in range(2)])
+    assert text.splitlines()[2:4] == ["| sst2 (0) | 0.5 |", "| sst2 (0) | 0.0 |"]
 
 
 def test_a_run_with_the_values_of_the_file_says_so(tmp_path):

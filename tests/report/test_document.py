@@ -69,6 +69,9 @@ def test_anchors_are_those_of_github():
 def test_what_is_missing_names_its_command():
     text = missing("curves", "python x").markdown
     assert text == "**Missing:** curves. Made by:\n\n```bash\npython x\n```"
+    hostile = MarkdownIt("commonmark").parse(missing("a", "x '\n```\n# b'").markdown)
+    assert [token.type for token in hostile][-1] == "fence"
+    assert "heading_open" not in {token.type for token in hostile}
 
 
 def test_things_are_counted():

@@ -12,6 +12,7 @@ from made_up_runs import (
 )
 
 from gpt1_jax.report import zero_shot
+from gpt1_jax.report.commands import Models
 from gpt1_jax.report.gather import gather
 
 
@@ -45,6 +46,19 @@ def test_a_run_counts_once_however_often_it_is_named(runs):
         1,
         1,
     )
+
+
+def test_more_can_be_made_from_the_models_at_hand(runs):
+    finetuned, pretrained = runs / "finetune", runs / "pretrain"
+    assert gather([str(finetuned)]).models == Models("runs/pretrain/small")
+    assert gather([str(runs)]).models == Models("runs/pretrain/small")
+    assert gather([str(pretrained)]).models == Models(str(pretrained / "small"))
+    assert gather([str(runs / "zero_shot")]).models == Models()
+    folder = write_finished(runs / "lstm", init_from="other")
+    config = json.loads((folder / "config.json").read_text())
+    config["model"]["kind"] = "lstm"
+    write_json(folder / "config.json", config)
+    assert gather([str(runs)]).models == Models("runs/pretrain/small", "other")
 
 
 def test_an_unfinished_run_has_no_scores_yet(runs):

@@ -71,11 +71,13 @@ def test_what_is_not_there_is_said_with_its_command(tmp_path):
     first, second, *others = document(tmp_path / "copa").sections
     for section in (first, second):
         assert "**Missing:**" in text_of(section)
-        assert commands.PRETRAIN in text_of(section)
-    wanted = [commands.FINETUNE, commands.ABLATIONS, commands.LAYER_TRANSFER]
-    wanted += [commands.ZERO_SHOT, commands.AUX_LM_WEIGHT]
+        assert commands.pretrain() in text_of(section)
+    wanted = [commands.finetune, commands.ablations, commands.layer_transfer]
+    wanted += [commands.zero_shot, commands.aux_lm_weight]
+    models = commands.Models("runs/pretrain/small")
     for section, command in zip(others, wanted, strict=False):
-        assert "**Missing:**" in text_of(section) and command in text_of(section)
+        text = text_of(section)
+        assert "**Missing:**" in text and command(models) in text
 
 
 def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
