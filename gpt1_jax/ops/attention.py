@@ -13,6 +13,7 @@ from gpt1_jax.ops.products import einsum, product, row_major, transposed_product
 
 MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released code)
 BLOCK_SIZE = 128  # positions computed together
+_MASK_NDIM = 3  # a hash of dropout serves two heads, h and h + H / 2, at one place
 
 
 def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
@@ -40,7 +41,8 @@ def plain_causal_attention(
     site: int | jax.Array,
 ) -> jax.Array:
     """The formula of `causal_attention`; its autodiff keeps [T, T] arrays."""
-    probs = dropout(attention_probs(query, key), dropout_rate, noise, site)
+    probs = attention_probs(query, key)
+    probs = dropout(probs, dropout_rate, noise, site, unit_ndim=_MASK_NDIM)
     attended = einsum("NHTS,NSHK->NTHK", probs.astype(value.dtype), value)
     return attended.astype(value.dtype)
 
@@ -266,6 +268,7 @@ def _block_dropout(
     if mask is None:
         return lambda x: x
     heads, seq_len = shape[1:3]
-    window = ((part.start, part.stop - part.start) for part in (rows, columns))
-    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, ((0, heads), *window))
+    places = ((part.start, part.stop - part.start) for part in (rows, columns))
+    window = (0, heads), *places
+    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, window, _MASK_NDIM)
     return lambda x: jnp.where(keep, x * keep_scale(rate), 0)

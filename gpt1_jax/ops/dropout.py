@@ -1,7 +1,9 @@
 """Dropout whose mask is a function of seed, step, site and element.
 
 Whether an element is kept is decided by a counter hash of (seed, step, site, global
-index of the element), 16 random bits per element. The mask is therefore the same on
+index of the element), 16 random bits per element. Each hash of 32 bits serves two
+elements that lie apart, half a vector or half of the heads, so that on no device their
+bits must be moved to be neighbours. The mask is therefore the same on
 one device or many, for a whole batch or its accumulated parts, in a scan or unrolled,
 before or after a restart. It is never stored: the backward pass recomputes it.
 """
@@ -37,6 +39,7 @@ def dropout(
     site: int | jax.Array,
     *,
     rows: jax.Array | None = None,
+    unit_ndim: int = 1,
 ) -> jax.Array:
     """Inverted dropout: zeroes elements with probability `rate`, rescales the rest.
 
@@ -47,6 +50,7 @@ def dropout(
       noise: this step's; None returns `x`.
       site: the number of this dropout in the forward pass.
       rows: global row indices if they are not `noise.rows`; x is [*rows.shape, ...].
+      unit_ndim: see `random_bits`.
 
     Returns:
       An array like `x`.
@@ -54,7 +58,7 @@ def dropout(
     if noise is None or rate == 0.0:
         return x
     rows = noise.rows if rows is None else rows
-    return _dropout(x, site_words(noise, site), rows, rate)
+    return _dropout(x, site_words(noise, site), rows, rate, unit_ndim)
 
 
 def site_words(noise: Noise, site: int | jax.Array) -> jax.Array:
@@ -63,26 +67,29 @@ def site_words(noise: Noise, site: int | jax.Array) -> jax.Array:
 
 
 def plain_dropout(
-    x: jax.Array, words: jax.Array, rows: jax.Array, rate: float
+    x: jax.Array, words: jax.Array, rows: jax.Array, rate: float, unit_ndim: int = 1
 ) -> jax.Array:
     """The formula of `dropout`; its autodiff keeps the mask."""
     scaled = (x.astype(jnp.float32) * keep_scale(rate)).astype(x.dtype)
-    return jnp.where(keep_mask(words, rows, x.shape[rows.ndim :], rate), scaled, 0)
+    keep = keep_mask(words, rows, x.shape[rows.ndim :], rate, None, unit_ndim)
+    return jnp.where(keep, scaled, 0)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _dropout(x: jax.Array, words: jax.Array, rows: jax.Array, rate: float) -> jax.Array:
-    return plain_dropout(x, words, rows, rate)
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def _dropout(
+    x: jax.Array, words: jax.Array, rows: jax.Array, rate: float, unit_ndim: int
+) -> jax.Array:
+    return plain_dropout(x, words, rows, rate, unit_ndim)
 
 
-def _dropout_fwd(x, words, rows, rate):
-    return _dropout(x, words, rows, rate), (words, rows)
+def _dropout_fwd(x, words, rows, rate, unit_ndim):
+    return _dropout(x, words, rows, rate, unit_ndim), (words, rows)
 
 
-def _dropout_bwd(rate, residuals, grad):
+def _dropout_bwd(rate, unit_ndim, residuals, grad):
     """Dropout is linear: the gradient is masked and scaled as the input was."""
     words, rows = residuals
-    return _dropout(grad, words, rows, rate), None, None
+    return _dropout(grad, words, rows, rate, unit_ndim), None, None
 
 
 _dropout.defvjp(_dropout_fwd, _dropout_bwd)
@@ -94,16 +101,17 @@ def keep_scale(rate: float) -> np.float32:
 
 
 # Inlined, so the program is the same; but equal masks are traced once.
-@functools.partial(jax.jit, static_argnums=(2, 3, 4), inline=True)
+@functools.partial(jax.jit, static_argnums=(2, 3, 4, 5), inline=True)
 def keep_mask(
     words: jax.Array,
     rows: jax.Array,
     row_shape: tuple[int, ...],
     rate: float,
     window: Window | None = None,
+    unit_ndim: int = 1,
 ) -> jax.Array:
     """Which elements are kept; for the arguments see `random_bits`."""
-    return random_bits(words, rows, row_shape, window) >= _threshold(rate)
+    return random_bits(words, rows, row_shape, window, unit_ndim) >= _threshold(rate)
 
 
 def _threshold(rate: float) -> int:
@@ -115,41 +123,62 @@ def random_bits(
     rows: jax.Array,
     row_shape: tuple[int, ...],
     window: Window | None = None,
+    unit_ndim: int = 1,
 ) -> jax.Array:
     """16 random bits for every element of the given global rows.
 
-    Element e of row r has the flat index i = r * prod(row_shape) + e. Its bits are
-    half `i % 2` of the 32-bit hash of the counter `i // 2`. The index numbers 2**32
-    elements; rows beyond are on further pages, whose number is mixed into the key.
+    A row of several axes consists of units: of vectors along its last axis, or what
+    `unit_ndim` axes make. A unit of S elements has h = ceil(S / 2) hashes. Element e of
+    unit u is given half e // h, the lower before the upper, of the hash of the counter
+    u h + e % h, where units are numbered through all rows. There are 2**32 counters;
+    rows beyond are on further pages, whose number is mixed into the key.
 
     Args:
       words: [2] uint32, the key.
       rows: uint32, global row indices, of any shape.
       row_shape: the shape of one row.
       window: (start, size) along each axis of a row, for only part of it.
+      unit_ndim: how many of the last axes of a row make a unit.
 
     Returns:
       [*rows.shape, *row_shape] uint16; [*rows.shape, *sizes] with a window.
     """
     window = window or tuple((0, size) for size in row_shape)
     starts, sizes = (tuple(pair[i] for pair in window) for i in (0, 1))
-    row_size = math.prod(row_shape)
-    rows_per_page = min(max(1, 2**32 // row_size), 2**32 - 1)
+    axis = max(0, len(row_shape) - unit_ndim)  # the first of a unit
+    outer, unit = row_shape[:axis], row_shape[axis:]
+    half = -(-math.prod(unit) // 2)
+    per_row = math.prod(outer) * half  # hashes
+    rows_per_page = min(max(1, 2**32 // per_row), 2**32 - 1)
     page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
-    per_row = rows.shape + (1,) * len(row_shape)
-    key = (words[0] ^ _mix(page)).reshape(per_row)  # _mix(0) == 0
-    first = (row * np.uint32(row_size)).reshape(per_row)
-    lasts = (row_shape[-1:], starts[-1:], sizes[-1:])
-    if row_shape and not any(last[0] % 2 for last in lasts):
-        # Each hash serves two neighbours.
-        halved = ((*each[:-1], each[-1] // 2) for each in (row_shape, starts, sizes))
-        counter = (first >> 1) + _flat_index(*halved)
-        hashed = _mix(_mix(counter ^ key) + words[1])
-        halves = jax.lax.bitcast_convert_type(hashed, jnp.uint16)
-        return halves.reshape(*rows.shape, *sizes)
-    index = first + _flat_index(row_shape, starts, sizes)
-    hashed = _mix(_mix((index >> 1) ^ key) + words[1])
-    return (hashed >> (16 * (index & 1))).astype(jnp.uint16)
+    of_rows = rows.shape + (1,) * len(row_shape)
+    key = (words[0] ^ _mix(page)).reshape(of_rows)  # _mix(0) == 0
+    first = (row * np.uint32(per_row)).reshape(of_rows)
+
+    def hashed(counter: jax.Array) -> jax.Array:
+        return _mix(_mix((first + counter) ^ key) + words[1])
+
+    if unit and sizes[axis] == unit[0] and unit[0] % 2 == 0 and not _may_be_split():
+        # Both elements of each hash: they lie half of this axis apart.
+        sizes = (*sizes[:axis], unit[0] // 2, *sizes[axis + 1 :])
+        bits = hashed(_flat_index((*outer, unit[0] // 2, *unit[1:]), starts, sizes))
+        halves = [bits.astype(jnp.uint16), (bits >> 16).astype(jnp.uint16)]
+        return jnp.concatenate(halves, axis=rows.ndim + axis)
+    number = _flat_index(outer, starts[:axis], sizes[:axis])
+    number = number.reshape(*number.shape, *(1,) * len(unit))
+    element = _flat_index(unit, starts[axis:], sizes[axis:])
+    upper = element >= np.uint32(half)
+    place = jnp.where(upper, element - np.uint32(half), element)
+    bits = hashed(number * np.uint32(half) + place)
+    return jnp.where(upper, bits >> 16, bits).astype(jnp.uint16)
+
+
+def _may_be_split() -> bool:
+    """Whether devices may share a unit: the mesh has an axis beside the batch's.
+
+    Then each element has its hash computed for it, so that devices exchange nothing.
+    """
+    return len(jax.sharding.get_abstract_mesh().axis_names) > 1
 
 
 def _flat_index(

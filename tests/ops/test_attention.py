@@ -78,7 +78,8 @@ def test_causal_attention_drops_probabilities_after_the_softmax(form):
     query, key, value = random_qkv()
     noise = step_noise(0, jnp.int32(3), SHAPE[0])
     actual = attend(query, key, value, rate=0.5, noise=noise, site=7, form=form)
-    mask = dropout(jnp.ones((2, 3, 7, 7)), 0.5, noise, 7)  # [N, H, T, S]
+    ones = jnp.ones((2, 3, 7, 7))  # [N, H, T, S]
+    mask = dropout(ones, 0.5, noise, 7, unit_ndim=3)
     assert set(np.unique(mask)) == {0.0, 2.0}
     probs = numpy_probs(query, key) * np.asarray(mask)
     np.testing.assert_allclose(

@@ -15,11 +15,13 @@ from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
 
 # Compiled as a whole: one by one, these small operations would take minutes.
 dropout = jax.jit(dropout_module.dropout, static_argnames=("rate", "site"))
-random_bits = jax.jit(dropout_module.random_bits, static_argnames="row_shape")
+random_bits = jax.jit(
+    dropout_module.random_bits, static_argnames=("row_shape", "unit_ndim")
+)
 
 WORDS = jnp.array([0x9E3779B9, 0x243F6A88], jnp.uint32)
-GOLDEN_BITS = [[58256, 51967, 8577, 53523], [22950, 49414, 29351, 13660]]
-GOLDEN_MASK = ["1010011000111011", "0101101011100011"]
+GOLDEN_BITS = [[58256, 8577, 51967, 53523], [22950, 29351, 49414, 13660]]
+GOLDEN_MASK = ["1101011100100101", "0011110111001001"]
 KEEP = (2**16 - 6554) / 2**16  # of rate 0.1, as 16 bits realise it
 
 
@@ -33,17 +35,21 @@ def numpy_mix(x):
     return x ^ (x >> 16)
 
 
-def numpy_bits(words, rows, row_shape):
+def numpy_bits(words, rows, row_shape, unit_ndim=1):
     """The definition in 64-bit arithmetic, element by element (index form)."""
-    size = math.prod(row_shape)
+    size, unit_size = math.prod(row_shape), math.prod(row_shape[-unit_ndim:])
+    half = (unit_size + 1) // 2
+    per_row = size // unit_size * half
     word0, word1 = (np.uint64(word) for word in np.asarray(words))
+    unit, element = np.divmod(np.arange(size, dtype=np.uint64), np.uint64(unit_size))
+    upper, place = np.divmod(element, np.uint64(half))
     bits = []
     for global_row in np.asarray(rows).tolist():
-        page, row = divmod(global_row, 2**32 // size)
-        index = np.uint64(row * size) + np.arange(size, dtype=np.uint64)
-        hashed = numpy_mix((index >> 1) ^ word0 ^ numpy_mix(np.uint64(page)))
+        page, row = divmod(global_row, min(2**32 // per_row, 2**32 - 1))
+        counter = np.uint64(row * per_row) + unit * np.uint64(half) + place
+        hashed = numpy_mix(counter ^ word0 ^ numpy_mix(np.uint64(page)))
         hashed = numpy_mix((hashed + word1) & 0xFFFFFFFF)
-        bits.append((hashed >> (16 * (index & 1))) & 0xFFFF)
+        bits.append((hashed >> (16 * upper)) & 0xFFFF)
     return np.stack(bits).reshape(-1, *row_shape)
 
 
@@ -65,17 +71,22 @@ def test_random_bits_never_change():
     assert ["".join(map(str, row.astype(int))) for row in mask] == GOLDEN_MASK
 
 
-@pytest.mark.parametrize("row_shape", [(6,), (3, 4), (2, 3, 8), (5,), (3, 5), (2, 1)])
-def test_random_bits_equal_the_index_form(row_shape):
-    """An even last axis takes the packed form, an odd one the index form."""
+@pytest.mark.parametrize("unit_ndim", [1, 2, 3])
+@pytest.mark.parametrize(
+    "row_shape", [(6,), (3, 4), (2, 3, 8), (5,), (3, 5), (2, 1), (4, 3, 3), (3, 3, 3)]
+)
+def test_random_bits_equal_the_index_form(row_shape, unit_ndim):
+    """Units with an even first axis take two elements of a hash at once."""
     rows = uint32_rows(0, 1, 2, 17, 10**6 + 1)
-    bits = random_bits(WORDS, rows, row_shape)
+    bits = random_bits(WORDS, rows, row_shape, unit_ndim=unit_ndim)
     assert bits.dtype == jnp.uint16
     assert bits.shape == (5, *row_shape)
-    np.testing.assert_array_equal(bits, numpy_bits(WORDS, rows, row_shape))
+    expected = numpy_bits(WORDS, rows, row_shape, unit_ndim)
+    np.testing.assert_array_equal(bits, expected)
 
 
-@pytest.mark.parametrize("row_shape", [(3, 6, 8), (3, 6, 7)])
+@pytest.mark.parametrize("unit_ndim", [1, 2, 3])
+@pytest.mark.parametrize("row_shape", [(4, 6, 8), (3, 6, 7)])
 @pytest.mark.parametrize(
     "window",
     [
@@ -86,11 +97,11 @@ def test_random_bits_equal_the_index_form(row_shape):
         [(2, 1), (0, 1), (6, 1)],
     ],
 )
-def test_random_bits_of_a_window_are_a_part_of_the_whole(row_shape, window):
-    """Where start and size are even, and where they are not."""
+def test_random_bits_of_a_window_are_a_part_of_the_whole(row_shape, window, unit_ndim):
+    """Where it holds all of the first axis of a unit, and where it does not."""
     rows = uint32_rows(0, 5, 2**30)
-    whole = dropout_module.random_bits(WORDS, rows, row_shape)
-    part = dropout_module.random_bits(WORDS, rows, row_shape, window)
+    whole = dropout_module.random_bits(WORDS, rows, row_shape, None, unit_ndim)
+    part = dropout_module.random_bits(WORDS, rows, row_shape, window, unit_ndim)
     index = tuple(slice(start, start + size) for start, size in window)
     np.testing.assert_array_equal(part, np.asarray(whole)[:, *index])
 
@@ -106,7 +117,8 @@ def test_random_bits_of_single_element_rows_equal_the_index_form(row_shape):
 @pytest.mark.parametrize("row_shape", [(2**10, 2**6), (3, 2**14 + 1), (3, 5000)])
 def test_random_bits_turn_to_a_new_page_beyond_the_counter(row_shape):
     """Rows beyond 2**32 elements neither wrap around nor repeat an earlier page."""
-    per_page = 2**32 // math.prod(row_shape)
+    half = (row_shape[-1] + 1) // 2
+    per_page = 2**32 // (math.prod(row_shape[:-1]) * half)
     rows = uint32_rows(
         0, 1, per_page - 1, per_page, per_page + 1, 2 * per_page, 3 * per_page + 1
     )
@@ -119,15 +131,13 @@ def test_random_bits_turn_to_a_new_page_beyond_the_counter(row_shape):
             assert equal < 12, (a, b)  # chance gives 65536 / 65536 = 1
 
 
-def test_random_bits_of_consecutive_rows_form_one_stream():
-    """Row r of size S is elements r S .. r S + S - 1 of one sequence."""
-    stream = np.asarray(random_bits(WORDS, uint32_rows(0), (60,)))[0]
-    rows = jnp.arange(10, dtype=jnp.uint32)
+@pytest.mark.parametrize("size", [6, 5])
+def test_random_bits_of_vectors_do_not_depend_on_what_a_row_is(size):
+    """Tokens are rows where padding is left out, and parts of rows where it is not."""
+    sequences = random_bits(WORDS, uint32_rows(0, 1, 7), (4, size))
+    tokens = jnp.stack([4 * row + jnp.arange(4) for row in uint32_rows(0, 1, 7)])
     np.testing.assert_array_equal(
-        np.asarray(random_bits(WORDS, rows, (6,))).ravel(), stream
-    )
-    np.testing.assert_array_equal(
-        np.asarray(random_bits(WORDS, rows[:4], (3, 5))).ravel(), stream
+        sequences, random_bits(WORDS, tokens.astype(jnp.uint32), (size,))
     )
 
 
@@ -144,7 +154,9 @@ def test_random_bits_are_uniform():
         assert abs(z_of_counts(ones, bits.size, 0.5)) < 4
 
 
-@pytest.mark.parametrize("lag", [1, 2, 3, 4, 8, 16, 64, 768, 2**12, 2**16, 2**20])
+@pytest.mark.parametrize(
+    "lag", [1, 2, 3, 4, 8, 16, 64, 384, 768, 2**12, 2**15, 2**16, 2**20]
+)
 def test_dropout_mask_is_not_autocorrelated(lag):
     keep = keep_mask((64, 2**16)).ravel()
     dropped = ~keep
