@@ -108,9 +108,8 @@ def _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk):
             hidden, labels, weights = part
             nll, scores, log_sum = _softmax(hidden, labels, kernel, rows)
             probs = jnp.exp(scores - log_sum[:, None])
-            one_hot = jax.lax.broadcasted_iota(labels.dtype, scores.shape, 1)
-            one_hot = one_hot == labels[:, None]
-            d_scores = ((probs - one_hot) * weights[:, None]).astype(hidden.dtype)
+            d_scores = (probs - _one_hot(labels, scores)) * weights[:, None]
+            d_scores = d_scores.astype(hidden.dtype)
             d_hidden = product("rv,vd->rd", d_scores, kernel).astype(hidden.dtype)
             return d_kernel + transposed_product(d_scores, hidden), (nll, d_hidden)
 
@@ -142,9 +141,59 @@ def _softmax(
     if len(kernel) > rows:
         padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
         scores = jnp.where(padding, -jnp.inf, scores)
-    log_sum = jax.nn.logsumexp(scores, axis=-1)
-    label_scores = jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
-    return log_sum - label_scores, scores, log_sum
+    log_sum = _log_sum_exp(scores)
+    return log_sum - _label_scores(scores, labels), scores, log_sum
+
+
+def _one_hot(labels: jax.Array, scores: jax.Array) -> jax.Array:
+    """[R, rows] bool, where each position's label is."""
+    return jax.lax.broadcasted_iota(labels.dtype, scores.shape, 1) == labels[:, None]
+
+
+def _label_scores(scores: jax.Array, labels: jax.Array) -> jax.Array:
+    """[R], the score of each position's label.
+
+    An accelerator would write all scores to memory to take a few of them; the sum is
+    part of a pass that reads them anyway.
+    """
+
+    def taken(scores: jax.Array, labels: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(scores, labels[:, None], axis=1)[:, 0]
+
+    def summed(scores: jax.Array, labels: jax.Array) -> jax.Array:
+        return jnp.where(_one_hot(labels, scores), scores, 0.0).sum(-1)
+
+    return jax.lax.platform_dependent(scores, labels, cpu=taken, default=summed)
+
+
+def _log_sum_exp(scores: jax.Array) -> jax.Array:
+    """log(sum(exp(scores))) over the last axis, read once by a GPU.
+
+    A TPU finds the maximum as it writes the scores, and CPUs keep them in their caches:
+    there it is the largest score first, then the sum.
+    """
+    return jax.lax.platform_dependent(
+        scores,
+        cuda=_log_sum_exp_in_one_pass,
+        rocm=_log_sum_exp_in_one_pass,
+        default=functools.partial(jax.nn.logsumexp, axis=-1),
+    )
+
+
+def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:
+    """Largest score and sum together; the sum is rescaled where the former grows."""
+
+    def combine(left: Any, right: Any) -> tuple[jax.Array, jax.Array]:
+        (highest, total), (other, more) = left, right
+        both = jnp.maximum(highest, other)
+        total = total * jnp.exp(highest - both) + more * jnp.exp(other - both)
+        return both, total
+
+    lowest = jnp.finfo(scores.dtype).min  # -inf would give inf - inf
+    start = jnp.asarray(lowest, scores.dtype), jnp.zeros((), scores.dtype)
+    ones = jnp.ones_like(scores)
+    highest, total = jax.lax.reduce((scores, ones), start, combine, (scores.ndim - 1,))
+    return highest + jnp.log(total)
 
 
 def _with_padded_kernel(

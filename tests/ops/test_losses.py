@@ -233,9 +233,10 @@ def test_bfloat16_rounds_the_operands_only(chunk):
         assert np.abs(each - exact).max() < 2**-7 * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign):
-    """An accelerator's branch, taken here: 11 rows become 128, none of them seen."""
+def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign, platform):
+    """An accelerator's branches, taken here: 11 rows become 128, none of them seen."""
     hidden, unembedding, tokens = random_problem(scale=0.3)
     hidden[..., 0], unembedding[:, 0] = 8.0, sign * 8.0  # scores near 64 or -64
     weights = random_weights()
@@ -246,9 +247,8 @@ def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign):
     expected = next_token_nll(*rounded, tokens, FLOAT32)
     expected_gradients = gradients(*rounded, tokens, weights)
 
-    def accelerator(*arrays, cpu, default):
-        del cpu
-        return default(*arrays)
+    def accelerator(*arrays, default, **others):
+        return others.get(platform, default)(*arrays)
 
     monkeypatch.setattr(jax.lax, "platform_dependent", accelerator)
     actual = losses.next_token_nll(hidden, unembedding, tokens, BFLOAT16)
