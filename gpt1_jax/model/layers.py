@@ -40,4 +40,4 @@ class LayerNorm(nn.Module):
     def __call__(self, x: jax.Array) -> jax.Array:
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
-        return layer_norm(x, scale, bias).astype(self.dtype)
+        return layer_norm(x, scale, bias, self.dtype)

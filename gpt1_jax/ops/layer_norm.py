@@ -1,5 +1,7 @@
 """LayerNorm over the last axis."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -8,39 +10,48 @@ from gpt1_jax.ops.products import wait_for_gradient
 EPSILON = 1e-5  # released code; Flax's own default is 1e-6
 
 
-def plain_layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+def plain_layer_norm(
+    x: jax.Array, scale: jax.Array, bias: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
     """The formula of `layer_norm`; its autodiff keeps the normalised input."""
     x = x.astype(jnp.float32)
     deviation = jnp.sqrt(x.var(-1, keepdims=True) + EPSILON)
-    return (x - x.mean(-1, keepdims=True)) / deviation * scale + bias
+    normed = (x - x.mean(-1, keepdims=True)) / deviation
+    return (normed * scale + bias).astype(dtype)
 
 
-@jax.custom_vjp
-def layer_norm(x: jax.Array, scale: jax.Array, bias: jax.Array) -> jax.Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def layer_norm(
+    x: jax.Array, scale: jax.Array, bias: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
     """(x - mean) / sqrt(variance + 1e-5) * scale + bias, with the biased variance.
 
-    The normalised input is not kept: the backward pass recomputes it.
+    Computed in float32. The normalised input is not kept: the backward pass recomputes
+    it.
 
     Args:
       x: [..., D] floats.
       scale, bias: [D] float32.
+      dtype: of the result.
 
     Returns:
-      [..., D] float32.
+      [..., D].
     """
-    return _layer_norm_fwd(x, scale, bias)[0]
+    return _layer_norm_fwd(x, scale, bias, dtype)[0]
 
 
-def _layer_norm_fwd(x, scale, bias):
+def _layer_norm_fwd(x, scale, bias, dtype):
     mean = x.astype(jnp.float32).mean(-1, keepdims=True)
     variance = jnp.square(x - mean).mean(-1, keepdims=True)
     inverse = jax.lax.rsqrt(variance + EPSILON)
-    return (x - mean) * inverse * scale + bias, (x, mean, inverse, scale)
-
-
-def _layer_norm_bwd(residuals, grad):
-    (x, mean, inverse, scale), grad = wait_for_gradient(residuals, grad)
     normed = (x - mean) * inverse
+    return (normed * scale + bias).astype(dtype), (x, mean, inverse, scale)
+
+
+def _layer_norm_bwd(dtype, residuals, grad):
+    del dtype  # the gradient has it
+    (x, mean, inverse, scale), grad = wait_for_gradient(residuals, grad)
+    grad, normed = grad.astype(jnp.float32), (x - mean) * inverse
     rows, scaled = tuple(range(x.ndim - 1)), grad * scale
     along = (scaled * normed).mean(-1, keepdims=True)
     dx = inverse * (scaled - scaled.mean(-1, keepdims=True) - normed * along)

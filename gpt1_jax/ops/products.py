@@ -47,8 +47,8 @@ def _matmul_fwd(x, kernel, dtype):
 
 
 def _matmul_bwd(dtype, residuals, grad):
-    (x, kernel), grad = wait_for_gradient(residuals, grad)
-    grad = grad.astype(dtype)
+    # Rounded before it is waited for, and so stored; a dense layer's already is.
+    (x, kernel), grad = wait_for_gradient(residuals, grad.astype(dtype))
     dx = product("...o,io->...i", grad, kernel.astype(dtype)).astype(dtype)
     rows, outputs = (a.reshape(-1, a.shape[-1]) for a in (x.astype(dtype), grad))
     return dx.astype(x.dtype), transposed_product(rows, outputs)

@@ -190,7 +190,8 @@ def epsilon_outside_the_root(patch):
 
 def without_gain(x):
     """LayerNorm with gain 1 and bias 0, as a converted checkpoint would start."""
-    return plain_layer_norm(x, jnp.ones(x.shape[-1]), jnp.zeros(x.shape[-1]))
+    ones, zeros = jnp.ones(x.shape[-1]), jnp.zeros(x.shape[-1])
+    return plain_layer_norm(x, ones, zeros, x.dtype)
 
 
 def extra_final_layer_norm(patch):

@@ -5,7 +5,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gpt1_jax.ops.layer_norm import layer_norm, plain_layer_norm
+from gpt1_jax.ops import layer_norm as layer_norm_module
+
+FLOAT32 = jnp.dtype("float32")
+
+
+def layer_norm(x, scale, bias, dtype=FLOAT32):
+    return layer_norm_module.layer_norm(x, scale, bias, dtype)
+
+
+def plain_layer_norm(x, scale, bias, dtype=FLOAT32):
+    return layer_norm_module.plain_layer_norm(x, scale, bias, dtype)
+
 
 BOTH_FORMS = pytest.mark.parametrize("form", [layer_norm, plain_layer_norm])
 
@@ -58,6 +69,17 @@ def test_layer_norm_equals_the_plain_form(dtype):
         np.testing.assert_allclose(
             np.asarray(ours, np.float32), np.asarray(theirs, np.float32), atol=tolerance
         )
+
+
+def test_layer_norm_waits_for_a_gradient_of_its_own_dtype():
+    """Waited for in float32, a gradient of bfloat16 would be stored twice as large."""
+    x, ones = jnp.ones((8, 16), jnp.bfloat16), jnp.ones(16)
+    value, vjp = jax.vjp(lambda x: layer_norm(x, ones, ones, x.dtype), x)
+    assert value.dtype == jnp.bfloat16
+    program = jax.make_jaxpr(vjp)(value)
+    [barrier] = [e for e in program.eqns if e.primitive.name == "optimization_barrier"]
+    large = [v.aval.dtype for v in barrier.invars if v.aval.shape == x.shape]
+    assert large == [jnp.bfloat16, jnp.bfloat16]
 
 
 def test_layer_norm_does_not_keep_the_normalised_input():

@@ -65,6 +65,17 @@ def test_gradients_of_matmul_round_operands_but_sum_in_float32():
     np.testing.assert_array_equal(by_bfloat16[0].astype(jnp.float32), dx)
 
 
+def test_matmul_waits_for_a_gradient_that_is_rounded():
+    """Waited for in float32, the gradient would be stored twice as large."""
+    x, kernel, weight = matmul_problem()
+    product = functools.partial(matmul, dtype=jnp.dtype("bfloat16"))
+    vjp = jax.vjp(lambda x, k: product(x, k), x.astype(jnp.bfloat16), kernel)[1]
+    equations = jax.make_jaxpr(vjp)(weight).eqns
+    [barrier] = [e for e in equations if e.primitive.name == "optimization_barrier"]
+    [grad] = [v.aval for v in barrier.invars if v.aval.shape == weight.shape]
+    assert grad.dtype == jnp.bfloat16
+
+
 def test_matmul_in_float32_equals_the_plain_form():
     x, kernel, weight = matmul_problem()
     results = [
