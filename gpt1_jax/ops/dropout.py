@@ -97,7 +97,7 @@ _dropout.defvjp(_dropout_fwd, _dropout_bwd)
 
 def keep_scale(rate: float) -> np.float32:
     """1 / P(an element is kept), the factor applied to kept elements."""
-    return np.float32(2**16 / (2**16 - _threshold(rate)))  # bfloat16 is too coarse
+    return np.float32(2**16 / (2**16 - keep_threshold(rate)))  # bfloat16 is too coarse
 
 
 # Inlined, so the program is the same; but equal masks are traced once.
@@ -111,10 +111,12 @@ def keep_mask(
     unit_ndim: int = 1,
 ) -> jax.Array:
     """Which elements are kept; for the arguments see `random_bits`."""
-    return random_bits(words, rows, row_shape, window, unit_ndim) >= _threshold(rate)
+    bits = random_bits(words, rows, row_shape, window, unit_ndim)
+    return bits >= keep_threshold(rate)
 
 
-def _threshold(rate: float) -> int:
+def keep_threshold(rate: float) -> int:
+    """An element is kept if its 16 random bits are at least this."""
     return round(rate * 2**16)
 
 
@@ -147,16 +149,12 @@ def random_bits(
     starts, sizes = (tuple(pair[i] for pair in window) for i in (0, 1))
     axis = max(0, len(row_shape) - unit_ndim)  # the first of a unit
     outer, unit = row_shape[:axis], row_shape[axis:]
-    half = -(-math.prod(unit) // 2)
-    per_row = math.prod(outer) * half  # hashes
-    rows_per_page = min(max(1, 2**32 // per_row), 2**32 - 1)
-    page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
     of_rows = rows.shape + (1,) * len(row_shape)
-    key = (words[0] ^ _mix(page)).reshape(of_rows)  # _mix(0) == 0
-    first = (row * np.uint32(per_row)).reshape(of_rows)
+    counters = row_counters(words, rows, row_shape, unit_ndim)
+    first, key = (x.reshape(of_rows) for x in counters)
 
     def hashed(counter: jax.Array) -> jax.Array:
-        return _mix(_mix((first + counter) ^ key) + words[1])
+        return hash_bits(first + counter, key, words[1])
 
     if unit and sizes[axis] == unit[0] and unit[0] % 2 == 0 and not _may_be_split():
         # Both elements of each hash: they lie half of this axis apart.
@@ -167,10 +165,47 @@ def random_bits(
     number = _flat_index(outer, starts[:axis], sizes[:axis])
     number = number.reshape(*number.shape, *(1,) * len(unit))
     element = _flat_index(unit, starts[axis:], sizes[axis:])
+    half = num_hashes(unit)
     upper = element >= np.uint32(half)
     place = jnp.where(upper, element - np.uint32(half), element)
     bits = hashed(number * np.uint32(half) + place)
     return jnp.where(upper, bits >> 16, bits).astype(jnp.uint16)
+
+
+def num_hashes(unit: tuple[int, ...]) -> int:
+    """How many hashes a unit of this shape takes: ceil(S / 2)."""
+    return -(-math.prod(unit) // 2)
+
+
+def row_counters(
+    words: jax.Array,
+    rows: jax.Array,
+    row_shape: tuple[int, ...],
+    unit_ndim: int = 1,
+) -> tuple[jax.Array, jax.Array]:
+    """The counter of each row's first hash, and its key for `hash_bits`.
+
+    Args: see `random_bits`.
+
+    Returns:
+      Two uint32 arrays like `rows`.
+    """
+    axis = max(0, len(row_shape) - unit_ndim)
+    per_row = math.prod(row_shape[:axis]) * num_hashes(row_shape[axis:])
+    rows_per_page = min(max(1, 2**32 // per_row), 2**32 - 1)
+    page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
+    return row * np.uint32(per_row), words[0] ^ _mix(page)  # _mix(0) == 0
+
+
+def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
+    """The 32 random bits of counters; all are uint32.
+
+    Args:
+      counter: numbers of hashes.
+      key: of their rows, from `row_counters`.
+      word: the second word of the site's key.
+    """
+    return _mix(_mix(counter ^ key) + word)
 
 
 def _may_be_split() -> bool:
