@@ -96,30 +96,34 @@ def table_5(material: Material) -> list[Block]:
 
 def layer_transfer(material: Material) -> list[Block]:
     """Figure 2 (left), from each source."""
-    blocks = _curves(
-        material,
-        comparisons.layer_transfer_curves,
-        suite_figures.layer_transfer,
-        _layers_table,
-        "Scores over the number of layers transferred from the pre-trained model",
-    )
     command = commands.layer_transfer(material.models)
-    none = missing("runs that transfer some layers", command)
-    return [*(blocks or [none]), _PAPER_LAYERS]
+    return [
+        *_curves(
+            material,
+            comparisons.layer_transfer_curves,
+            suite_figures.layer_transfer,
+            _layers_table,
+            "Scores over the number of layers transferred from the pre-trained model",
+            missing("runs that transfer some layers", command),
+        ),
+        _PAPER_LAYERS,
+    ]
 
 
 def aux_lm_weight(material: Material) -> list[Block]:
     """Scores over lambda, from each source."""
-    blocks = _curves(
-        material,
-        comparisons.aux_weight_curves,
-        suite_figures.aux_lm_weight,
-        _weights_table,
-        "Scores over the weight of the auxiliary objective",
-    )
     command = commands.aux_lm_weight(material.models)
-    none = missing("runs with several weights", command)
-    return [*(blocks or [none]), _PAPER_WEIGHTS]
+    return [
+        *_curves(
+            material,
+            comparisons.aux_weight_curves,
+            suite_figures.aux_lm_weight,
+            _weights_table,
+            "Scores over the weight of the auxiliary objective",
+            missing("runs with several weights", command),
+        ),
+        _PAPER_WEIGHTS,
+    ]
 
 
 def _curves(
@@ -128,6 +132,7 @@ def _curves(
     draw: Callable[[Any], Any],
     table: Callable[[Any], str],
     alt: str,
+    none: Block,
 ) -> list[Block]:
     """The picture of an analysis and its numbers, from each source."""
     blocks: list[Block] = []
@@ -141,7 +146,7 @@ def _curves(
             )
             heading = Text(f"### {source.describe()}")
             blocks += [heading, picture, Text(table(curves))]
-    return blocks
+    return blocks or [none]
 
 
 def over_updates(material: Material) -> list[Block]:
