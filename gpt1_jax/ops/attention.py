@@ -13,7 +13,7 @@ from gpt1_jax.ops.products import einsum, product, row_major, transposed_product
 
 MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released code)
 BLOCK_SIZE = 128  # positions computed together
-_MASK_NDIM = 3  # a hash of dropout serves two heads, h and h + H / 2, at one place
+MASK_NDIM = 3  # a hash of dropout serves two heads, h and h + H / 2, at one place
 
 
 def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
@@ -42,7 +42,7 @@ def plain_causal_attention(
 ) -> jax.Array:
     """The formula of `causal_attention`; its autodiff keeps [T, T] arrays."""
     probs = attention_probs(query, key)
-    probs = dropout(probs, dropout_rate, noise, site, unit_ndim=_MASK_NDIM)
+    probs = dropout(probs, dropout_rate, noise, site, unit_ndim=MASK_NDIM)
     attended = einsum("NHTS,NSHK->NTHK", probs.astype(value.dtype), value)
     return attended.astype(value.dtype)
 
@@ -270,5 +270,5 @@ def _block_dropout(
     heads, seq_len = shape[1:3]
     places = ((part.start, part.stop - part.start) for part in (rows, columns))
     window = (0, heads), *places
-    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, window, _MASK_NDIM)
+    keep = keep_mask(*mask, (heads, seq_len, seq_len), rate, window, MASK_NDIM)
     return lambda x: jnp.where(keep, x * keep_scale(rate), 0)

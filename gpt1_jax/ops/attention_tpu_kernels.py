@@ -1,0 +1,259 @@
+"""The kernels of `attention_tpu`, as Pallas has them: programs on parts of arrays.
+
+A program serves one sequence and a pair of heads, h and h + H / 2, whose masks come
+from the same hashes. A vector of the chip has 128 lanes, the width of two heads of 64:
+a program reads such neighbours together, zeroes the others' lanes in one operand of
+each product, and writes its own lanes of the results.
+
+Blocks of scores are [keys, queries], so that what belongs to the queries of a block
+fills the lanes of one vector. Products come in an order that lets the compiler have
+the matrix units work while the vector units do softmax and hash.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from gpt1_jax.ops.attention import BLOCK_SIZE, MASKED_SCORE
+from gpt1_jax.ops.dropout import hash_bits, keep_scale, keep_threshold
+
+_LANES = 128
+_QUERY, _KEY, _VALUE = range(3)  # the order in which arrays [T, 3 D] hold them
+_LOG2_E = math.log2(math.e)  # the chip has powers of two: exp(x) = 2^(x log2(e))
+
+
+class Sizes(NamedTuple):
+    """What a kernel is compiled for."""
+
+    seq_len: int  # without padding
+    num_heads: int
+    head_dim: int
+    rate: float  # of dropout
+
+    @property
+    def embed_dim(self) -> int:
+        """D, the lanes of all heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def padded_len(self) -> int:
+        """T of the kernels' arrays: whole blocks."""
+        return self.seq_len + -self.seq_len % BLOCK_SIZE
+
+    @property
+    def width(self) -> int:
+        """Lanes that a program reads: of a head and of neighbours, to fill vectors."""
+        return math.lcm(self.head_dim, _LANES)
+
+    @property
+    def neighbours(self) -> int:
+        """Heads in them."""
+        return self.width // self.head_dim
+
+    @property
+    def score_scale(self) -> float:
+        """1 / sqrt(K)."""
+        return 1 / math.sqrt(self.head_dim)
+
+    @property
+    def keep_factor(self) -> float:
+        """The factor of what dropout keeps."""
+        return float(keep_scale(self.rate))
+
+
+class Pair:
+    """The pair of heads that a program serves.
+
+    Args:
+      sizes: of the kernel.
+      counters: [3, N] uint32, for each sequence the counter of its first element, and
+        the first and the second word of its key, as `hash_bits` takes them.
+    """
+
+    def __init__(self, sizes: Sizes, counters: Any):
+        row, self.lower = pl.program_id(0), pl.program_id(1)
+        self.sizes = sizes
+        self.first, self.key, self.word = (counters[i, row] for i in range(3))
+        self.heads = self.lower, self.lower + sizes.num_heads // 2
+
+    def own(self, num_rows: int) -> jax.Array | None:
+        """[num_rows, width], which lanes are of the heads served; None if all are."""
+        if self.sizes.neighbours == 1:
+            return None
+        lane = jax.lax.broadcasted_iota(jnp.int32, (num_rows, self.sizes.width), 1)
+        first = jax.lax.rem(self.lower, self.sizes.neighbours) * self.sizes.head_dim
+        return (lane >= first) & (lane < first + self.sizes.head_dim)
+
+    def only_own(self, x: jax.Array) -> jax.Array:
+        """[rows, width], zero in neighbours' lanes."""
+        own = self.own(len(x))
+        return x if own is None else jnp.where(own, x, jnp.zeros_like(x))
+
+    def write(self, ref: Any, rows: slice, half: int, x: jax.Array) -> None:
+        """Writes the lanes of one of the heads.
+
+        Args:
+          ref: [1, T, x D].
+          rows: of `ref`.
+          half: which D / 2 lanes of `ref` the head is among.
+          x: [rows, width].
+        """
+        start = jax.lax.div(self.lower, self.sizes.neighbours) * self.sizes.width
+        start = pl.multiple_of(half * (self.sizes.embed_dim // 2) + start, _LANES)
+        lanes = pl.ds(start, self.sizes.width)
+        x, own = x.astype(ref.dtype), self.own(len(x))
+        if own is not None:
+            x = jnp.where(own, x, ref[0, rows, lanes])
+        ref[0, rows, lanes] = x
+
+    def keep(self, keys: slice, queries: slice) -> Sequence[jax.Array | None]:
+        """[keys, queries] bool, what is kept of the lower head and of the upper.
+
+        Without dropout, None of each.
+        """
+        if not self.sizes.rate:
+            return None, None
+        seq_len = self.sizes.seq_len
+        shape = keys.stop - keys.start, queries.stop - queries.start
+        key, query = (jax.lax.broadcasted_iota(jnp.uint32, shape, i) for i in (0, 1))
+        start = (self.lower * seq_len + queries.start) * seq_len + keys.start
+        offset = query * np.uint32(seq_len) + key
+        counter = offset + (self.first + start.astype(jnp.uint32))
+        bits = hash_bits(counter, self.key, self.word)
+        # Numbers with a sign are compared faster.
+        lower, upper = (bits & np.uint32(0xFFFF)).astype(jnp.int32), bits >> 16
+        threshold = keep_threshold(self.sizes.rate)
+        return lower >= threshold, upper.astype(jnp.int32) >= threshold
+
+
+def forward_kernel(sizes, counters, *refs):
+    """One block of queries after another, each with the keys that it sees."""
+    *qkv, output, log_sum = refs
+    pair, scale = Pair(sizes, counters), _LOG2_E * sizes.score_scale
+    blocks = [(rows, slice(0, rows.stop)) for rows in _blocks(sizes)]
+    scores = [
+        [
+            _product(key[0, seen], pair.only_own(query[0, rows]), (1, 1))
+            for query, key, _ in (qkv[::2], qkv[1::2])
+        ]
+        for rows, seen in blocks
+    ]
+    for (rows, seen), of_heads in zip(blocks, scores, strict=True):
+        softmaxes = []
+        for keep, block in zip(pair.keep(seen, rows), of_heads, strict=True):
+            block = _hide_future(block * scale)
+            highest = block.max(0, keepdims=True)
+            weights = jnp.exp2(block - highest)
+            total = weights.sum(0, keepdims=True)
+            kept = _drop(keep, weights).astype(output.dtype)
+            softmaxes.append((kept, total, highest + jnp.log2(total)))
+        for part, (kept, total, log_total) in enumerate(softmaxes):
+            value = qkv[2 * _VALUE + part][0, seen]
+            summed = _product(value, kept, (0, 0))  # [width, queries]
+            pair.write(output, rows, part, (summed * (sizes.keep_factor / total)).T)
+            log_sum[0, pair.heads[part], :, rows] = log_total
+
+
+class _Head(NamedTuple):
+    """What the backward kernel reads of a head."""
+
+    query: jax.Array  # [T, width], zero in neighbours' lanes
+    key: jax.Array  # [T, width]
+    value: jax.Array  # [T, width]
+    grad: jax.Array  # [T, width], of the output; zero in neighbours' lanes
+
+
+def backward_kernel(sizes, counters, *refs):
+    """One block of keys after another, each with the queries that see it.
+
+    The formulas are those of `attention`, with constants taken out of the products.
+    With P the probabilities, M the mask, c the factor of what is kept and A = P * M:
+    dV = c A^T dO, dS = P * (dO V^T * M - rowsum(dO * O) / c), dQ = c dS K / sqrt(K),
+    dK = c dS^T Q / sqrt(K).
+    """
+    *inputs, log_sum, d_qkv, sums, corrections = refs
+    pair, scale = Pair(sizes, counters), sizes.score_scale
+    heads = []
+    for part in (0, 1):
+        query, key, value, output, grad = (ref[0] for ref in inputs[part::2])
+        query, grad = pair.only_own(query), pair.only_own(grad)
+        corrections[part] = _row_sums(grad, output) / sizes.keep_factor
+        heads.append(_Head(query, key, value, grad))
+    for block in _blocks(sizes):
+        later = slice(block.start, sizes.padded_len)
+        products = [
+            (
+                _product(head.key[block], head.query[later], (1, 1)),
+                _product(head.value[block], head.grad[later], (1, 1)),
+            )
+            for head in heads
+        ]
+        factors = []
+        keeps = pair.keep(block, later)
+        for part, (scores, d_kept) in enumerate(products):
+            scores = _hide_future(scores * (_LOG2_E * scale))
+            probs = jnp.exp2(scores - log_sum[0, pair.heads[part], :, later])
+            correction = corrections[part, :, later]
+            d_scores = probs * (_drop(keeps[part], d_kept) - correction)
+            kept = _drop(keeps[part], probs)
+            factors.append((kept.astype(d_qkv.dtype), d_scores.astype(d_qkv.dtype)))
+        for part in (0, 1):
+            head, (kept, d_scores) = heads[part], factors[part]
+            d_value = _product(kept, head.grad[later], (1, 0)) * sizes.keep_factor
+            pair.write(d_qkv, block, 2 * _VALUE + part, d_value)
+            d_key = _product(d_scores, head.query[later], (1, 0))
+            d_key *= scale * sizes.keep_factor
+            pair.write(d_qkv, block, 2 * _KEY + part, d_key)
+            to_query = _product(d_scores, head.key[block], (0, 0))
+            if block.start:
+                to_query += sums[part, later]
+            sums[part, later] = to_query
+    for part in (0, 1):
+        d_query = sums[part] * (scale * sizes.keep_factor)
+        pair.write(d_qkv, slice(0, sizes.padded_len), 2 * _QUERY + part, d_query)
+
+
+def _blocks(sizes: Sizes) -> list[slice]:
+    starts = range(0, sizes.padded_len, BLOCK_SIZE)
+    return [slice(start, start + BLOCK_SIZE) for start in starts]
+
+
+def _row_sums(left: jax.Array, right: jax.Array) -> jax.Array:
+    """[1, T] float32, the sums over lanes of the product of two [T, width] arrays."""
+    products = left.astype(jnp.float32) * right.astype(jnp.float32)
+    return products.T.sum(0, keepdims=True)
+
+
+def _drop(keep: jax.Array | None, x: jax.Array) -> jax.Array:
+    """Zeroes what is dropped; the caller scales the rest."""
+    return x if keep is None else jnp.where(keep, x, 0.0)
+
+
+def _hide_future(scores: jax.Array) -> jax.Array:
+    """Masks the scores of keys that come after the query.
+
+    Args:
+      scores: [keys, queries]; the last block of keys and the first one of queries are
+        at the same positions.
+    """
+    size = BLOCK_SIZE
+    key, query = (jax.lax.broadcasted_iota(jnp.int32, (size, size), i) for i in (0, 1))
+    last = jnp.where(key <= query, scores[-size:, :size], MASKED_SCORE)
+    if scores.shape[1] > size:
+        last = jnp.concatenate([last, scores[-size:, size:]], axis=1)
+    if scores.shape[0] > size:
+        last = jnp.concatenate([scores[:-size], last], axis=0)
+    return last
+
+
+def _product(
+    left: jax.Array, right: jax.Array, contracted: tuple[int, int]
+) -> jax.Array:
+    """The product of two matrices over these axes, with float32 sums and result."""
+    numbers = ((contracted[0],), (contracted[1],)), ((), ())
+    return jax.lax.dot_general(left, right, numbers, preferred_element_type=jnp.float32)
