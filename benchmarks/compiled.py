@@ -84,7 +84,7 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
     kinds = ("argument", "output", "alias", "temp", "generated_code")
     memory = {kind: getattr(stats, f"{kind}_size_in_bytes") for kind in kinds}
     total = sum(memory.values()) - 2 * memory["alias"]
-    room = target.memory_bytes
+    room = target.chip and target.chip.memory_bytes
     return {
         "memory_bytes": memory,  # outputs that are aliased take an argument's place
         "total_bytes": total,

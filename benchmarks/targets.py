@@ -13,12 +13,27 @@ from unittest import mock
 _GPU_DESCRIPTIONS = Path(__file__).with_name("targets")
 
 
+class Chip(NamedTuple):
+    """What a device has and can do, by its data sheet."""
+
+    memory_bytes: int
+    bytes_per_second: float  # to and from that memory
+    flops_per_second: float  # of dense bfloat16 products
+    cycles_per_second: float | None = None  # a TPU's, at which it reaches that rate
+
+
+_V5E = Chip(16 * 10**9, 819e9, 197e12, 1.5e9)
+_V6E = Chip(32 * 10**9, 1640e9, 918e12, 1.75e9)
+_V5P = Chip(95 * 10**9, 2765e9, 459e12, 1.75e9)
+_H100 = Chip(80 * 10**9, 3350e9, 989e12)
+
+
 class Target(NamedTuple):
     """A machine by the compiler's name of it."""
 
     compiler: str  # "libtpu", "cuda" or "cpu"
     topology: str  # chips along each axis of their network
-    memory_bytes: int | None  # of a device, by its data sheet; None: not compared
+    chip: Chip | None  # None: nothing is compared with it
     meaning: str
     options: Mapping[str, Any] = {}
 
@@ -31,17 +46,18 @@ class Target(NamedTuple):
 # Google names TPUs by chips from v5e on, but v5p by TensorCores, two a chip; for JAX
 # both cores of a v5p chip are one device.
 _WITH_MEGACORE = {"chip_config_name": "megachip_tccontrol"}  # as on Cloud TPU hosts
+_ALONE = {"chips_per_host_bounds": (1, 1, 1)}
 TARGETS = {
-    "v5e-1": Target(
-        "libtpu", "v5e:1x1", 16 * 10**9, "1 chip", {"chips_per_host_bounds": (1, 1, 1)}
-    ),
-    "v5e-16": Target("libtpu", "v5e:4x4", 16 * 10**9, "16 chips, 4 hosts"),
-    "v5e-256": Target("libtpu", "v5e:16x16", 16 * 10**9, "256 chips, a whole pod"),
-    "v6e-8": Target("libtpu", "v6e:2x4", 32 * 10**9, "8 chips", _WITH_MEGACORE),
+    "v5e-1": Target("libtpu", "v5e:1x1", _V5E, "1 chip", _ALONE),
+    "v5e-16": Target("libtpu", "v5e:4x4", _V5E, "16 chips, 4 hosts"),
+    "v5e-256": Target("libtpu", "v5e:16x16", _V5E, "256 chips, a whole pod"),
+    "v6e-1": Target("libtpu", "v6e:1x1", _V6E, "1 chip", {**_WITH_MEGACORE, **_ALONE}),
+    "v6e-8": Target("libtpu", "v6e:2x4", _V6E, "8 chips", _WITH_MEGACORE),
     "v5p-8": Target(
-        "libtpu", "v5p:2x2x1", 95 * 10**9, "8 cores: 4 chips, 1 host", _WITH_MEGACORE
+        "libtpu", "v5p:2x2x1", _V5P, "8 cores: 4 chips, 1 host", _WITH_MEGACORE
     ),
-    "h100x8": Target("cuda", "1x1x8", 80 * 10**9, "8 x H100 SXM, 1 host"),
+    "h100-1": Target("cuda", "1x1x1", _H100, "1 x H100 SXM"),
+    "h100x8": Target("cuda", "1x1x8", _H100, "8 x H100 SXM, 1 host"),
     "cpu-8": Target("cpu", "8", None, "8 virtual devices: to try this script"),
 }
 _NEEDS = {
@@ -102,12 +118,13 @@ def in_place_of(target: Target) -> Iterator[None]:
 
     from gpt1_jax.parallel import devices
 
-    if target.memory_bytes is None:
+    if target.chip is None:
         yield
         return
+    memory = target.chip.memory_bytes
     backend = {"libtpu": "tpu", "cuda": "gpu"}[target.compiler]
     with (
         mock.patch.object(jax, "default_backend", lambda: backend),
-        mock.patch.object(devices, "memory_bytes", lambda: target.memory_bytes),
+        mock.patch.object(devices, "memory_bytes", lambda: memory),
     ):
         yield

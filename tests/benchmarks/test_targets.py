@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -50,3 +51,24 @@ def test_virtual_devices_answer_for_themselves():
     with targets.in_place_of(TARGETS["cpu-8"]):
         assert devices.memory_bytes() == here
     assert targets.devices_of(TARGETS["cpu-8"]) == jax.devices()
+
+
+@pytest.mark.parametrize("name", [n for n, t in TARGETS.items() if t.chip])
+def test_rates_of_products_are_those_of_the_package(monkeypatch, name):
+    kinds = {"v5e": "TPU v5 lite", "v6e": "TPU v6 lite", "v5p": "TPU v5"}
+    kind = kinds.get(name[:3], "NVIDIA H100 80GB HBM3")
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(device_kind=kind)])
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    assert TARGETS[name].chip.flops_per_second == devices.peak_flops()
+
+
+def test_a_tpu_reaches_its_rate_in_whole_matrix_units():
+    for name, units in (("v5e-1", 4 * 128**2), ("v6e-1", 4 * 256**2)):
+        chip = TARGETS[name].chip
+        at_the_clock = 2 * units * chip.cycles_per_second
+        assert chip.flops_per_second == pytest.approx(at_the_clock, rel=0.01)
+    assert TARGETS["h100-1"].chip.cycles_per_second is None
+
+
+def test_one_chip_is_a_target_of_each_kind_we_aim_at():
+    assert all(TARGETS[name].num_chips == 1 for name in ("v5e-1", "v6e-1", "h100-1"))
