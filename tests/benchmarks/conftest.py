@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -26,3 +27,18 @@ def run_script():
         return process.stdout
 
     return run
+
+
+@pytest.fixture
+def with_lines():
+    """JAX tells the compiler where operations come from, as it does outside tests."""
+    settings = {
+        "jax_traceback_in_locations_limit": 10,
+        "jax_compilation_cache_include_metadata_in_key": True,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)

@@ -1,8 +1,8 @@
-"""Collectives in optimized programs, of this machine and of TPUs and GPUs."""
+"""Optimized programs, of this machine and of TPUs and GPUs."""
 
 import jax
 import jax.numpy as jnp
-from hlo import Collective, collectives
+from hlo import Array, Collective, Frame, Program, arrays, collectives
 
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
 
@@ -89,6 +89,102 @@ ENTRY %main (x: f32[8], y: f32[8], z: f32[64]) -> f32[64] {
   ROOT %called = f32[64]{0} call(%x, %y), to_apply=%commands
 }
 """
+
+
+WITH_PLACES = """
+HloModule jit_step, is_scheduled=true
+
+FileNames
+1 "/home/me/train.py"
+2 "/home/me/gpt1_jax/ops/gelu.py"
+
+FunctionNames
+1 "<module>"
+2 "Block.__call__"
+3 "gelu"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=9 end_line=9 column=0 end_column=9}
+2 {file_name_id=1 function_name_id=2 line=7 end_line=7 column=4 end_column=9}
+3 {file_name_id=2 function_name_id=3 line=21 end_line=21 column=4 end_column=9}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+2 {file_location_id=2 parent_frame_id=2}
+3 {file_location_id=3 parent_frame_id=3}
+4 {file_location_id=3 parent_frame_id=2}
+
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0), metadata={op_name="x"}
+  %deep = f32[8]{0} tanh(%x), metadata={op_name="jit(step)/tanh" stack_frame_id=3}
+  %flat = f32[8]{0} tanh(%deep), metadata={op_name="jit(step)/tanh" stack_frame_id=4}
+  ROOT %old = f32[8]{0} add(%deep, %flat), metadata={op_name="jit(step)/add" \
+source_file="/home/me/train.py" source_line=5 source_end_line=5}
+}
+"""
+
+
+def test_an_instruction_comes_from_a_line_and_those_that_called_it():
+    program = Program(WITH_PLACES)
+    gelu = Frame("/home/me/gpt1_jax/ops/gelu.py", "gelu", 21)
+    block = Frame("/home/me/train.py", "Block.__call__", 7)
+    module = Frame("/home/me/train.py", "<module>", 9)
+    frames = {name: program.frames(i) for name, i in program.instructions.items()}
+    assert frames["deep"] == [gelu, block, module]
+    assert frames["flat"] == [gelu, module]
+    assert frames["old"] == [Frame("/home/me/train.py", "", 5)], "before jax 0.9"
+    assert frames["x"] == []
+
+
+def test_lines_of_this_file_are_found_in_what_jax_compiles(with_lines):
+    def inner(x):
+        return jnp.tanh(x)
+
+    def outer(x):
+        return inner(x) + 1
+
+    program = Program(jax.jit(outer).lower(jnp.ones(8)).compile().as_text())
+    [tanh] = (i for i in program.instructions.values() if i.op == "tanh")
+    lines = [f.line for f in program.frames(tanh) if f.file == __file__]
+    first = inner.__code__.co_firstlineno
+    # Before 0.9 JAX writes down the innermost call only.
+    assert lines[:2] == [first + 1, outer.__code__.co_firstlineno + 1][: len(lines)]
+    assert lines
+
+
+def test_computations_run_as_often_as_their_loop():
+    runs = [(found[0].name, times) for found, times in Program(ON_A_TPU).runs()]
+    assert runs == [("state", 3), ("arg", 1)]
+
+
+def test_types_say_how_large_arrays_are_and_where():
+    text = "(bf16[16,512]{1,0:T(8,128)(2,1)S(1)}, pred[3]{0}, u32[]{:S(2)}, s4[5])"
+    assert arrays(text) == [
+        Array("bf16", (16, 512), 16 * 512 * 2, memory=1),
+        Array("pred", (3,), 3, memory=0),
+        Array("u32", (), 4, memory=2),
+        Array("s4", (5,), 5, memory=0),
+    ]
+
+
+STARTS = """
+ENTRY %main (x: f32[8]) -> f32[4] {
+  %x = f32[8]{0} parameter(0)
+  %copy = (f32[8]{0:S(1)}, f32[8]{0}, u32[]{:S(2)}) copy-start(%x)
+  %part = ((f32[8]{0}), f32[4]{0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:4]}
+  %sum = f32[8]{0} all-reduce-start(%x), channel_id=1, to_apply=%add
+  ROOT %end = f32[4]{0} slice-done(%part)
+}
+"""
+
+
+def test_the_results_of_a_start_are_those_of_its_end():
+    found = Program(STARTS).instructions
+    results = {name: [a.shape for a in found[name].results] for name in found}
+    assert results["copy"] == results["sum"] == [(8,)]
+    assert results["part"] == results["end"] == [(4,)]
+    assert found["copy"].results[0].memory == 1
 
 
 def test_collectives_of_a_tpu_overlap_where_products_are_fused_into_them():
