@@ -4,7 +4,8 @@
     python benchmarks/compiled.py --target=v5e-16 [--layers=2] [--output=FILE]
 
 The compilers of TPUs and NVIDIA GPUs run on a CPU and say what a program would be: what
-memory a device needs for it, what devices exchange, and whether they wait for it.
+memory a device needs for it, what devices exchange, whether they wait for it, and what
+moves how many bytes.
 Nothing is run: the only time that is measured is that of compiling.
 """
 
@@ -20,6 +21,8 @@ from typing import Any
 
 import harness
 import hlo
+import kernels
+import kinds
 from command_line import add_sizes, some_of
 from targets import TARGETS, Target, devices_of, in_place_of, prepare
 
@@ -79,12 +82,14 @@ def cpu_seconds() -> float:
 
 
 def described(compiled: Any, target: Target) -> dict[str, Any]:
-    """Memory, operations and collectives of a compiled program, on each device."""
+    """What a compiled program needs, exchanges and executes on each device."""
     stats = compiled.memory_analysis()
-    kinds = ("argument", "output", "alias", "temp", "generated_code")
-    memory = {kind: getattr(stats, f"{kind}_size_in_bytes") for kind in kinds}
+    parts = ("argument", "output", "alias", "temp", "generated_code")
+    memory = {part: getattr(stats, f"{part}_size_in_bytes") for part in parts}
     total = sum(memory.values()) - 2 * memory["alias"]
     room = target.chip and target.chip.memory_bytes
+    text = compiled.as_text()
+    found = list(kernels.kernels(text))
     return {
         "memory_bytes": memory,  # outputs that are aliased take an argument's place
         "total_bytes": total,
@@ -99,8 +104,10 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
                 "overlaps": collective.overlaps,
                 "times": times,
             }
-            for collective, times in hlo.collectives(compiled.as_text()).items()
+            for collective, times in hlo.collectives(text).items()
         ],
+        "kinds": kinds.by_kind(found, target.chip),
+        "largest_kernels": kinds.largest(found, target.chip),
     }
 
 
@@ -208,6 +215,9 @@ def main(arguments: Sequence[str]) -> None:
         if flags.output:  # each time: a compiler takes minutes, and may crash
             harness.write_json(flags.output, record, flags, results)
     print(table(results))
+    for name, result in results.items():
+        if "kinds" in result:
+            print(f"\n{name}: {kinds.tables(result, target.chip)}")
     if any("error" in result for result in results.values()):
         sys.exit(1)
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 
 import compiled
 import pytest
@@ -31,6 +32,17 @@ def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path)
     assert pretrain["memory_bytes"]["alias"] > 3 * 4 * num_params, "donated"
     assert printed.splitlines()[2].startswith("| pretrain-replicated | 64 | ")
     assert len(list(programs.iterdir())) == 2
+    kinds = pretrain["kinds"]
+    assert kinds["loss products"]["flops"] == 3 * 8 * 32 * 2 * 97 * 64, "of a device"
+    flops = sum(sums["flops"] for sums in kinds.values())
+    model_flops = pretrain["model_flops_per_device"]
+    assert flops == pytest.approx(model_flops, rel=0.02), "and the scores once more"
+    assert {"LayerNorm", "GELU", "dense products", "optimizer"} <= set(kinds)
+    assert kinds["optimizer"]["bytes"] > 5 * 4 * num_params
+    assert kinds["optimizer"]["estimated_seconds"] is None
+    lines = {kernel["line"] for kernel in pretrain["largest_kernels"]}
+    assert any(re.fullmatch(r"training/optimizer.py:\d+", line) for line in lines)
+    assert "\npretrain-replicated: 0.0 GB moved" in printed
 
 
 @pytest.mark.slow
@@ -45,6 +57,10 @@ def test_the_script_compiles_for_a_tpu(run_script, tmp_path):
         assert result["device"] == "TPU v5 lite" and result["fits"]
         assert result["memory_bytes"]["generated_code"] > 0
         assert result["collectives"] == []
+        kinds = result["kinds"].values()
+        assert sum(sums["bytes"] for sums in kinds) > 0
+        estimated = sum(sums["estimated_seconds"] or 0 for sums in kinds)
+        assert 0 < estimated < 1
 
 
 FITTING = {

@@ -1,0 +1,285 @@
+"""The kernels of a program by what they are for: attention, loss, LayerNorm, ..."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import harness
+from hlo import Frame
+from kernels import Kernel, Operation
+from targets import Chip
+
+# What a line of ours is for: the first that fits, of the innermost call that fits any.
+_AREAS = (  # file, part of the function's name, area
+    ("ops/attention.py", "", "attention"),
+    ("ops/losses.py", "", "loss"),
+    ("ops/layer_norm.py", "", "LayerNorm"),
+    ("ops/gelu.py", "", "GELU"),
+    ("ops/lstm.py", "", "LSTM"),
+    ("ops/packing.py", "", "packing"),
+    ("ops/products.py", "matmul", "dense"),
+    ("model/layers.py", "Dense", "dense"),
+    ("model/layers.py", "LayerNorm", "LayerNorm"),
+    ("model/embedding.py", "", "embedding"),
+    ("model/transformer.py", "MLP", "GELU"),
+    ("model/transformer.py", "Attention", "attention"),
+    ("model/transformer.py", "split_heads", "attention"),
+    ("model/transformer.py", "Block", "residual dropout"),
+    ("model/lstm.py", "", "LSTM"),
+    ("model/heads.py", "", "head"),
+    ("training/optimizer.py", "", "optimizer"),
+    ("training/state.py", "", "optimizer"),  # and sums of gradients
+    ("inference/", "", "sampling"),
+)
+_NAMES = (  # part of JAX's name, where only that is known
+    ("/c_", "dense"),
+    ("/attn/", "attention"),
+    ("/ln_", "LayerNorm"),
+    ("/mlp/", "GELU"),
+    ("/Block/", "residual dropout"),
+)
+_COLLECTIVES = ("all-", "collective-", "ragged-all-", "reduce-scatter")
+_HASH = "dropout hash"
+_OTHER = "copies and other"
+_WITH_PRODUCTS = ("attention", "dense", "loss")
+# Operations that compute nothing: a kernel is for what its others are for.
+_MOVES = {
+    "bitcast",
+    "broadcast",
+    "concatenate",
+    "convert",
+    "copy",
+    "dynamic-slice",
+    "dynamic-update-slice",
+    "pad",
+    "reshape",
+    "reverse",
+    "slice",
+    "transpose",
+}
+_NOT_COUNTED = {"constant", "fusion", "get-tuple-element", "iota", "parameter", "tuple"}
+_NUM_LARGEST = 20
+
+
+def kind(kernel: Kernel) -> str:
+    """What a kernel is for: an area of the model, and whether it multiplies matrices.
+
+    A kernel with a product is for what its largest product is for; another one for what
+    most elements that it computes are for. Kernels that make nothing but random bits
+    are apart; those that also use the bits are said to hold the hash.
+    """
+    if any(o.op.startswith(_COLLECTIVES) for o in kernel.operations):
+        return "collectives"
+    area = _area(_main_operations(kernel))
+    unsigned = [o for o in kernel.operations if o.dtype in ("u8", "u16", "u32")]
+    multiplies = any(operation.flops for operation in kernel.operations)
+    if unsigned and not multiplies and not any(map(_is_float, kernel.operations)):
+        return area if area == "sampling" else _HASH
+    if multiplies:
+        area = f"{'other' if area == _OTHER else area} products"
+    elif area in _WITH_PRODUCTS:
+        area = f"{area} rest"
+    return f"{area} with hash" if _holds_hash(kernel) else area
+
+
+def _is_float(operation: Operation) -> bool:
+    return "f" in operation.dtype and operation.op not in _NOT_COUNTED
+
+
+def _holds_hash(kernel: Kernel) -> bool:
+    """Whether it makes random bits for the elements it computes, not just for few."""
+    most = max(operation.elements for operation in kernel.operations)
+    return any(o.op == "xor" and 8 * o.elements >= most for o in kernel.operations)
+
+
+def _main_operations(kernel: Kernel) -> list[Operation]:
+    """The largest product, or else what computes, or else what moves."""
+    largest = max(kernel.operations, key=lambda operation: operation.flops)
+    if largest.flops:
+        return [largest]
+    counted = [o for o in kernel.operations if o.op not in _NOT_COUNTED]
+    computing = [o for o in counted if not _only_moves(o) and _area_of(o)]
+    return computing or counted
+
+
+def _only_moves(operation: Operation) -> bool:
+    """Whether it computes nothing; to concatenate, XLA pads and takes maxima."""
+    return operation.op in _MOVES or operation.name.endswith("/concatenate")
+
+
+def _area(operations: Iterable[Operation]) -> str:
+    """What most elements that operations compute are for."""
+    votes: Counter[str] = Counter()
+    for operation in operations:
+        if area := _area_of(operation):
+            votes[area] += operation.elements
+    return max(votes, key=lambda area: votes[area], default=_OTHER)
+
+
+def _area_of(operation: Operation) -> str:
+    """What the line of ours is for from which an operation comes; "" if unknown."""
+    by_line = (_area_of_line(frame) for frame in operation.frames)
+    by_name = (area for part, area in _NAMES if part in operation.name)
+    return next((area for area in (*by_line, *by_name) if area), "")
+
+
+def _area_of_line(frame: Frame) -> str:
+    """What a line of ours is for; "" of others and of those that serve many."""
+    file = _own_path(frame)
+    for path, function, area in _AREAS:
+        if file.startswith(path) and function in frame.function:
+            return area
+    return ""
+
+
+def _own_path(frame: Frame) -> str:
+    """A file's path in the package; "" outside of it."""
+    _, package, path = frame.file.rpartition("/gpt1_jax/")
+    outside = path.startswith("benchmarks/") or "site-packages" in path
+    return path if package and not outside else ""
+
+
+def line(kernel: Kernel) -> str:
+    """The line of ours that most of a kernel comes from.
+
+    Of a backward pass JAX names the line that called the forward pass.
+    """
+    votes: Counter[str] = Counter()
+    for operation in _main_operations(kernel):
+        own = [frame for frame in operation.frames if _own_path(frame)]
+        shown = next((f for f in own if _area_of_line(f)), own[0] if own else None)
+        if shown:
+            name = f"{_own_path(shown)}:{shown.line}"
+            backward = ", backward" if "transpose(" in operation.name else ""
+            votes[name + backward] += operation.elements
+    return votes.most_common(1)[0][0] if votes else ""
+
+
+def by_kind(kernels: Iterable[Kernel], chip: Chip | None) -> dict[str, dict[str, Any]]:
+    """Sums over the kernels of each kind, in one run of a program on one device.
+
+    Returns:
+      For each kind, the one that moves most first: `kernels` executed, `bytes` moved,
+      `flops` of products, and of a chip the seconds these take at its full rates
+      (`bytes_seconds`, `flops_seconds`) and by the compiler's cycles
+      (`estimated_seconds`; None if it gives none).
+    """
+    groups: dict[str, list[Kernel]] = {}
+    for kernel in kernels:
+        groups.setdefault(kind(kernel), []).append(kernel)
+    sums = {name: _sums(group, chip) for name, group in groups.items()}
+    return dict(sorted(sums.items(), key=lambda item: -item[1]["bytes"]))
+
+
+def _sums(kernels: Sequence[Kernel], chip: Chip | None) -> dict[str, Any]:
+    num_bytes = sum(k.times * k.bytes for k in kernels)
+    flops = sum(k.times * k.flops for k in kernels)
+    cycles = [k.times * k.cycles for k in kernels if k.cycles is not None]
+    known = cycles and chip and chip.cycles_per_second
+    return {
+        "kernels": sum(k.times for k in kernels if not k.is_transfer),
+        "bytes": num_bytes,
+        "flops": flops,
+        "bytes_seconds": num_bytes / chip.bytes_per_second if chip else None,
+        "flops_seconds": flops / chip.flops_per_second if chip else None,
+        "estimated_seconds": sum(cycles) / known if known else None,
+    }
+
+
+def largest(kernels: Iterable[Kernel], chip: Chip | None) -> list[dict[str, Any]]:
+    """The kernels that take most time, by the compiler's estimate or at full rates.
+
+    Those of one kind, line and type of results are one entry, with the sums of
+    `by_kind`. `operation` is JAX's name of a kernel's product or result.
+    """
+    groups: dict[tuple[str, ...], list[Kernel]] = {}
+    for kernel in kernels:
+        key = kind(kernel), kernel.op, _shape(kernel), line(kernel), _name(kernel)
+        groups.setdefault(key, []).append(kernel)
+    names = "kind", "op", "result", "line", "operation"
+    found = [
+        {**dict(zip(names, key, strict=True)), **_sums(group, chip)}
+        for key, group in groups.items()
+    ]
+    return sorted(found, key=lambda entry: -_time(entry))[:_NUM_LARGEST]
+
+
+def _name(kernel: Kernel) -> str:
+    """JAX's name of the largest product, or of what a kernel results in."""
+    main = _main_operations(kernel)
+    names = [operation.name for operation in (*kernel.operations[:1], *main)]
+    if main and main[0].flops:
+        return main[0].name
+    return next((name for name in names if name), "")
+
+
+def _shape(kernel: Kernel) -> str:
+    """The largest array of a kernel's results, and how many others there are."""
+    if not kernel.results:
+        return ""
+    most = max(kernel.results, key=lambda array: array.bytes)
+    others = f" + {len(kernel.results) - 1}" if len(kernel.results) > 1 else ""
+    return f"{most.dtype}[{','.join(map(str, most.shape))}]{others}"
+
+
+def _time(sums: Mapping[str, Any]) -> float:
+    """What kernels are ranked by: seconds, or bytes if no chip is given."""
+    times = (sums[f"{name}_seconds"] for name in ("bytes", "flops", "estimated"))
+    return max((time for time in times if time is not None), default=sums["bytes"])
+
+
+def tables(result: Mapping[str, Any], chip: Chip | None) -> str:
+    """What `by_kind` and `largest` found, as text."""
+    rates = ("GB at full rate, ms", "products at full rate, ms", "estimated, ms")
+    numbers = ("kernels", "GB", *rates)
+    kinds = result["kinds"]
+    rows = [[name, *_cells(sums)] for name, sums in kinds.items()]
+    by_kind_table = harness.markdown(("kind", *numbers), rows)
+    rows = []
+    for entry in result["largest_kernels"]:
+        what = _code(entry["result"]), entry["line"], _code(_tail(entry["operation"]))
+        rows.append([*what, entry["kind"], *_cells(entry)])
+    header = ("result", "line", "operation", "kind", *numbers)
+    largest_table = harness.markdown(header, rows, text_columns=4)
+    return "\n\n".join([_totals(kinds.items(), chip), by_kind_table, largest_table])
+
+
+def _totals(kinds: Iterable[tuple[str, Mapping[str, Any]]], chip: Chip | None) -> str:
+    """Bytes and products of a whole program, and what times they allow."""
+    total: Counter[str] = Counter()
+    for name, sums in kinds:
+        total.update({key: value for key, value in sums.items() if value})
+        if chip and "products" not in name:
+            total["outside"] += sums["bytes_seconds"]
+    text = f"{total['bytes'] / 1e9:.1f} GB moved, {total['flops'] / 1e12:.3g} TFLOP"
+    if chip:
+        products, others = (total[key] * 1e3 for key in ("flops_seconds", "outside"))
+        text += (
+            f"; at least {products:.2f} ms for products at "
+            f"{chip.flops_per_second / 1e12:.0f} TFLOP/s and {others:.2f} ms for bytes "
+            f"outside of them at {chip.bytes_per_second / 1e9:.0f} GB/s"
+        )
+    if estimated := total["estimated_seconds"]:
+        text += f"; {estimated * 1e3:.2f} ms by the compiler's cycles"
+    return text
+
+
+def _cells(sums: Mapping[str, Any]) -> list[str]:
+    """The numbers of `_sums`, in GB and ms."""
+    times = (sums[f"{name}_seconds"] for name in ("bytes", "flops", "estimated"))
+    return [
+        f"{sums['kernels']}",
+        f"{sums['bytes'] / 1e9:.3f}",
+        *(f"{time * 1e3:.2f}" if time else "-" for time in times),
+    ]
+
+
+def _tail(name: str) -> str:
+    """The end of JAX's name of an operation, without what only calls others."""
+    calls = ("body", "branch_", "closed_call", "cond", "jit(", "jvp()", "while")
+    parts = [part for part in name.split("/") if not part.startswith(calls)]
+    return "/".join(parts[-3:])[-48:]
+
+
+def _code(text: str) -> str:
+    return f"`{text}`" if text else ""

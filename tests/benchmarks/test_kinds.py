@@ -1,0 +1,254 @@
+"""What kernels are for, and sums over those that are for the same."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hlo import Array, Frame
+from kernels import Kernel, Operation, kernels
+from kinds import by_kind, kind, largest, line, tables
+from targets import Chip
+
+from gpt1_jax.ops.attention import causal_attention
+from gpt1_jax.ops.dropout import step_noise
+from gpt1_jax.ops.layer_norm import layer_norm
+
+CHIP = Chip(10**9, bytes_per_second=100, flops_per_second=1000, cycles_per_second=50)
+
+
+def frames(*places):
+    """Calls, the innermost first: "ops/gelu.py:gelu:21", or outside the package."""
+    found = []
+    for place in places:
+        path, function, number = place.split(":")
+        outside = path.startswith("/")
+        file = path if outside else f"/home/me/gpt1_jax/{path}"
+        found.append(Frame(file, function, int(number)))
+    return found
+
+
+def operation(op, *places, elements=64, dtype="f32", flops=0.0, name="jit(step)/it"):
+    return Operation(op, dtype, elements, flops, frames(*places), name)
+
+
+def kernel(
+    *operations, name="fusion.1", op="fusion", times=1, num_bytes=0, cycles=None
+):
+    flops = sum(operation.flops for operation in operations)
+    results = [Array("f32", (8, 8), 256, 0)]
+    operations = [operation(op, *[]), *operations]
+    return Kernel(name, op, results, times, num_bytes, flops, cycles, operations)
+
+
+def operation_of(*places, **values):
+    return operation("multiply", *places, **values)
+
+
+MATMUL = "ops/products.py:_matmul_bwd:55", "model/layers.py:Dense.__call__:31"
+BLOCKED = "ops/products.py:product.<locals>.rounded:73", "ops/attention.py:_blocked:180"
+DROPOUT = "ops/dropout.py:plain_dropout:68", "ops/dropout.py:dropout:61"
+RESIDUAL = "model/transformer.py:Block.__call__.<locals>.residual_dropout:100"
+
+
+@pytest.mark.parametrize(
+    "expected, places",
+    [
+        ("dense rest", MATMUL),
+        ("dense rest", ["model/layers.py:Dense.__call__:31"]),
+        ("attention rest", BLOCKED),
+        ("attention rest", ["model/transformer.py:split_heads:157"]),
+        ("loss rest", ["ops/losses.py:_softmax:145", "model/layers.py:Dense.x:3"]),
+        ("LayerNorm", ["ops/layer_norm.py:_layer_norm_fwd:35"]),
+        ("LayerNorm", ["model/layers.py:LayerNorm.__call__:43"]),
+        ("GELU", ["ops/gelu.py:_gelu:15"]),
+        ("GELU", ["model/transformer.py:MLP.__call__:150"]),
+        ("residual dropout", [*DROPOUT, RESIDUAL]),
+        ("embedding", [*DROPOUT, "model/embedding.py:embed.<locals>.drop:47"]),
+        ("optimizer", ["/site-packages/optax/u.py:f:1", "training/optimizer.py:g:2"]),
+        ("optimizer", ["training/state.py:apply_gradients:60"]),
+        ("sampling", ["inference/sampling.py:draw:70"]),
+        ("copies and other", ["/home/me/benchmarks/compiled.py:main:200"]),
+        ("copies and other", []),
+    ],
+)
+def test_a_kernel_is_for_what_its_line_is_for(expected, places):
+    assert kind(kernel(operation_of(*places))) == expected
+
+
+@pytest.mark.parametrize(
+    "expected, name",
+    [
+        ("dense rest", "jit(step)/jvp(Transformer)/Block/attn/c_proj/add"),
+        ("attention rest", "jit(step)/jvp(Transformer)/Block/attn/exp"),
+        ("LayerNorm", "jit(step)/jvp(Transformer)/Block/ln_1/sub"),
+        ("GELU", "jit(step)/jvp(Transformer)/Block/mlp/tanh"),
+        ("residual dropout", "jit(step)/jvp(Transformer)/Block/add"),
+    ],
+)
+def test_where_only_jaxs_name_is_known_it_says_what_a_kernel_is_for(expected, name):
+    helper = "ops/products.py::73"  # older JAX: no function, no calls around it
+    assert kind(kernel(operation_of(helper, name=name))) == expected
+
+
+def test_a_kernel_is_for_its_largest_product():
+    small = operation("dot", *MATMUL, flops=10.0)
+    large = operation("convolution", *BLOCKED, flops=20.0)
+    rest = operation_of("ops/losses.py:_softmax:145", elements=10**6)
+    assert kind(kernel(small, large, rest)) == "attention products"
+    assert kind(kernel(operation("dot", flops=1.0))) == "other products"
+
+
+def test_without_a_product_a_kernel_is_for_most_of_what_it_computes():
+    norm = operation_of("ops/layer_norm.py:_layer_norm_fwd:35", elements=30)
+    gelu = [operation_of("ops/gelu.py:_gelu:15", elements=n) for n in (20, 20)]
+    assert kind(kernel(norm, *gelu)) == "GELU"
+    copy = operation("transpose", "ops/attention.py:_blocked_fwd:175", elements=99)
+    argument = operation("parameter", *MATMUL, elements=10**6)
+    assert kind(kernel(norm, *gelu, copy, argument)) == "GELU", "it also moves"
+    assert kind(kernel(copy, argument)) == "attention rest", "it only moves"
+    nameless, cast = operation("reduce", elements=99), operation("convert", *MATMUL)
+    assert kind(kernel(nameless, cast)) == "dense rest"
+    joined = operation("maximum", *BLOCKED, elements=99, name="attn/concatenate")
+    assert kind(kernel(norm, joined)) == "LayerNorm"
+
+
+def bits(elements=64, op="xor"):
+    return operation(
+        op,
+        "ops/dropout.py:_mix:174",
+        *DROPOUT,
+        RESIDUAL,
+        elements=elements,
+        dtype="u32",
+    )
+
+
+def test_random_bits_are_apart_unless_they_are_used_at_once():
+    used = operation("select", *BLOCKED, elements=64)
+    whether = operation("compare", *DROPOUT, dtype="pred")
+    assert kind(kernel(bits(), whether)) == "dropout hash"
+    assert kind(kernel(bits(op="copy"))) == "dropout hash", "as they are moved"
+    assert kind(kernel(*[bits()] * 3, used, used)) == "residual dropout with hash"
+    assert kind(kernel(bits(), used, used)) == "attention rest with hash"
+    product = operation("dot", *BLOCKED, flops=1.0)
+    assert kind(kernel(bits(), product)) == "attention products with hash"
+    assert kind(kernel(bits(elements=1), used)) == "attention rest", "only the key"
+
+
+def test_what_devices_exchange_is_apart():
+    assert kind(kernel(operation("all-reduce", *MATMUL))) == "collectives"
+
+
+def test_the_line_is_ours_and_no_helpers():
+    forward = operation_of(*BLOCKED, name="jit(step)/jvp(Transformer)/exp")
+    assert line(kernel(forward)) == "ops/attention.py:180"
+    backward = operation_of(*BLOCKED, name="jit(step)/transpose(jvp(Transformer))/exp")
+    assert line(kernel(backward)) == "ops/attention.py:180, backward"
+    outside = operation_of("/x/optax/update.py:f:7", "jobs/pretrain.py:run:9")
+    assert line(kernel(outside)) == "jobs/pretrain.py:9", "better than none"
+    for path in ("benchmarks/compiled.py", ".venv/lib/site-packages/optax/update.py"):
+        elsewhere = operation_of(f"/home/me/gpt1_jax/{path}:f:7")
+        assert line(kernel(elsewhere)) == "", "in a clone of that name"
+
+
+PRODUCT = kernel(
+    operation("dot", *BLOCKED, flops=500.0, name="jit(step)/attn/dot_general"),
+    times=3,
+    num_bytes=100,
+    cycles=25,
+)
+GELU = kernel(operation_of("ops/gelu.py:_gelu:15"), num_bytes=700, cycles=10)
+FETCHED = kernel(*GELU.operations[1:], op="copy-start", num_bytes=200)
+
+
+def test_sums_count_executions_bytes_and_the_times_that_they_take():
+    sums = by_kind([PRODUCT, GELU, FETCHED], CHIP)
+    assert sums == {
+        "GELU": {
+            "kernels": 1,  # what is fetched meanwhile is none
+            "bytes": 900,
+            "flops": 0.0,
+            "bytes_seconds": 9.0,
+            "flops_seconds": 0.0,
+            "estimated_seconds": 0.2,
+        },
+        "attention products": {
+            "kernels": 3,
+            "bytes": 300,
+            "flops": 1500.0,
+            "bytes_seconds": 3.0,
+            "flops_seconds": 1.5,
+            "estimated_seconds": 1.5,
+        },
+    }
+    assert list(sums) == ["GELU", "attention products"], "the one that moves most first"
+
+
+def test_without_a_chip_or_its_clock_there_are_no_times():
+    sums = by_kind([PRODUCT], None)["attention products"]
+    assert (sums["bytes"], sums["flops"]) == (300, 1500.0)
+    assert sums["bytes_seconds"] is sums["flops_seconds"] is None
+    for chip in (None, CHIP._replace(cycles_per_second=None)):
+        sums = by_kind([PRODUCT], chip)["attention products"]
+        assert sums["estimated_seconds"] is None
+    unknown = [PRODUCT._replace(cycles=None)]
+    assert by_kind(unknown, CHIP)["attention products"]["estimated_seconds"] is None
+
+
+def test_the_kernels_that_take_most_time_come_first_equal_ones_as_one():
+    found = largest([GELU, PRODUCT, FETCHED, PRODUCT], CHIP)
+    assert [(e["kind"], e["op"], e["kernels"]) for e in found] == [
+        ("GELU", "fusion", 1),
+        ("attention products", "fusion", 6),
+        ("GELU", "copy-start", 0),
+    ]
+    assert found[1]["bytes"] == 600 and found[1]["estimated_seconds"] == 3.0
+    assert found[1]["line"] == "ops/attention.py:180"
+    assert found[1]["operation"] == "jit(step)/attn/dot_general"
+    assert found[1]["result"] == "f32[8,8]"
+    slow = PRODUCT._replace(cycles=10**6)
+    assert largest([GELU, slow], CHIP)[0]["kind"] == "attention products"
+    assert largest([PRODUCT, GELU], None)[0]["kind"] == "GELU", "by bytes"
+
+
+def test_an_entry_is_named_after_its_product_or_its_result():
+    own = operation("fusion", name="jit(step)/reduce_sum")
+    parts = operation_of(*BLOCKED, name="jit(step)/mul"), operation("exponential")
+    summed = GELU._replace(operations=[own, *parts])
+    assert largest([summed], CHIP)[0]["operation"] == "jit(step)/reduce_sum"
+    nameless = GELU._replace(operations=[own._replace(name=""), *parts])
+    assert largest([nameless], CHIP)[0]["operation"] == "jit(step)/mul"
+    dot = operation("dot", *BLOCKED, flops=1.0, name="jit(step)/dot_general")
+    product = GELU._replace(operations=[own, *parts, dot])
+    assert largest([product], CHIP)[0]["operation"] == "jit(step)/dot_general"
+
+
+def test_the_tables_say_what_times_are_possible_and_what_takes_them():
+    found = [PRODUCT, GELU, FETCHED]
+    result = {"kinds": by_kind(found, CHIP), "largest_kernels": largest(found, CHIP)}
+    totals, sums, entries = tables(result, CHIP).split("\n\n")
+    assert "at least 1500.00 ms for products" in totals
+    assert "9000.00 ms for bytes outside of them" in totals
+    assert totals.endswith("1700.00 ms by the compiler's cycles")
+    assert "| attention products | 3 | 0.000 | 3000.00 | 1500.00 | 1500.00 |" in sums
+    assert "| `f32[8,8]` | ops/gelu.py:15 | `it` | GELU | 1 |" in entries
+    bare = {"kinds": by_kind(found, None), "largest_kernels": largest(found, None)}
+    totals, sums, _ = tables(bare, None).split("\n\n")
+    assert "at least" not in totals and "compiler" not in totals
+    assert "| GELU | 1 | 0.000 | - | - | - |" in sums
+
+
+def test_kernels_of_our_own_operations_are_told_apart(with_lines):
+    def step(x, scale, bias, key):
+        noise = step_noise(0, key, len(x))
+        x = layer_norm(x, scale, bias)
+        return causal_attention(x, x, x, 0.1, noise, 1).sum()
+
+    shapes = jnp.ones((2, 16, 2, 8)), jnp.ones(8), jnp.ones(8), jnp.int32(1)
+    compiled = jax.jit(jax.grad(step, (0, 1, 2))).lower(*shapes).compile()
+    found = list(kernels(compiled.as_text()))
+    sums = by_kind(found, CHIP)
+    assert sums["LayerNorm"]["bytes"] > 2 * 16 * 2 * 8 * 4
+    assert any("hash" in name for name in sums)
+    flops = sum(k["flops"] for name, k in sums.items() if "products" in name)
+    one = 2 * 2 * 2 * 16 * 16 * 8
+    assert flops == sum(k["flops"] for k in sums.values()) == 7 * one
