@@ -151,7 +151,7 @@ def measured(plan: Plan, name: str) -> Mapping[str, Any]:
 _STEP = "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled,jax_bf16"
 _CHOICES = "--variants=" + ",".join(
     f"jax_bf16{changed}"
-    for changed in ("", "_scan", "_plain_attention", "_no_dropout", "_loss_chunks")
+    for changed in ("", "_fused_attention", "_scan", "_no_dropout", "_loss_chunks")
 )
 _ONCE = ("--steps=1", "--rounds=1")
 _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")

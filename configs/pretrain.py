@@ -68,7 +68,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # softmax alike (released code); "lookups" = the two vectors separately.
             embed_dropout_on="sum",
             # "blocked" skips what the causal mask hides and keeps no [T, T] array for
-            # the backward pass; "plain" is the formula as it stands.
+            # the backward pass; "fused" is a TPU's or GPU's own kernels, which have no
+            # such array at all, and "blocked" where there are none; "plain" is the
+            # formula as it stands.
             attention_impl="blocked",
             # Output softmax over "tokens", or "tokens+positions" (released code).
             softmax_rows="tokens",

@@ -89,7 +89,9 @@ class ModelConfig:
             ("sum", "matrix", "lookups"),
         )
         not_negative("model", self, "loss_chunk")
-        one_of("model.attention_impl", self.attention_impl, ("blocked", "plain"))
+        one_of(
+            "model.attention_impl", self.attention_impl, ("blocked", "fused", "plain")
+        )
         one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
         one_of("model.dtype", self.dtype, DTYPES)
         one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))

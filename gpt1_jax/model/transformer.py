@@ -29,10 +29,17 @@ from gpt1_jax.ops.attention import (
     empty_memory,
     plain_causal_attention,
 )
+from gpt1_jax.ops.attention_fused import fused_causal_attention
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.parallel.mesh import split_units
+
+_ATTENTION = {
+    "blocked": causal_attention,
+    "fused": fused_causal_attention,
+    "plain": plain_causal_attention,
+}
 
 
 class Transformer(nn.Module):
@@ -130,8 +137,7 @@ class Attention(nn.Module):
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
         else:
-            blocked = cfg.attention_impl == "blocked"
-            attend = causal_attention if blocked else plain_causal_attention
+            attend = _ATTENTION[cfg.attention_impl]
             site = block_site(layer, ATTN_PROBS)
             attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
         attended = attended.reshape(*qkv.shape[:2], embed_dim)

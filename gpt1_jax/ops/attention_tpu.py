@@ -5,7 +5,6 @@ memory. What is computed, and the mask of each element, is as in `attention`.
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from gpt1_jax.ops.attention import MASK_NDIM, causal_attention
+from gpt1_jax.ops.attention import MASK_NDIM
 from gpt1_jax.ops.attention_tpu_kernels import Sizes, backward_kernel, forward_kernel
 from gpt1_jax.ops.dropout import Noise, row_counters, site_words
 
@@ -22,7 +21,7 @@ MAX_SEQ_LEN = 1024  # the kernels hold all blocks of a sequence at once
 _MAX_CHIP_BYTES = 56 * 2**20  # TPU v5p and v7 have 64 MiB; v5e and v6e have 128
 
 
-def tpu_causal_attention(
+def attention(
     query: jax.Array,
     key: jax.Array,
     value: jax.Array,
@@ -30,7 +29,7 @@ def tpu_causal_attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """`causal_attention` as a kernel, or in blocks where there is no kernel for it.
+    """`causal_attention` as a kernel, for what `refusal` does not refuse.
 
     The kernel reads query, key and value side by side; where they are the parts of
     such an array, XLA passes that on. Elsewhere than on a TPU the kernel is
@@ -46,8 +45,6 @@ def tpu_causal_attention(
       [N, T, H, K] in the inputs' dtype.
     """
     num_seqs, seq_len, num_heads, head_dim = query.shape
-    if not has_kernel(query.shape, query.dtype):
-        return causal_attention(query, key, value, dropout_rate, noise, site)
     counters, rate = jnp.zeros((3, num_seqs), jnp.uint32), 0.0
     if noise is not None and dropout_rate > 0.0:
         words, rate = site_words(noise, site), dropout_rate
@@ -63,22 +60,18 @@ def tpu_causal_attention(
     return _attention(qkv, counters, sizes)[:, :seq_len].reshape(query.shape)
 
 
-def has_kernel(shape: tuple[int, ...], dtype: jnp.dtype) -> bool:
-    """Whether there is a kernel for such arrays [N, T, H, K], here.
-
-    Half of the heads must fill whole vectors, and a sequence must fit on the chip. A
-    mesh axis that is left to the compiler, as that of tensor parallelism is, must not
-    have several devices: it cannot split a kernel.
-    """
+def refusal(shape: tuple[int, ...], dtype: jnp.dtype) -> str:
+    """Why there is no kernel for such arrays [N, T, H, K]; empty if there is."""
     _, seq_len, num_heads, head_dim = shape
     sizes = Sizes(seq_len, num_heads, head_dim, 0.0)
-    if seq_len > MAX_SEQ_LEN or num_heads % (2 * sizes.neighbours):
-        return False
-    mesh = jax.sharding.get_abstract_mesh()
-    manual = jax.sharding.AxisType.Manual
-    axes = zip(mesh.axis_sizes, mesh.axis_types, strict=True)
-    shared = math.prod(size for size, kind in axes if kind != manual)
-    return shared == 1 and _chip_bytes(sizes, dtype) <= _MAX_CHIP_BYTES
+    if num_heads % (2 * sizes.neighbours):
+        return (
+            f"heads of {head_dim} fill the chip's vectors by {2 * sizes.neighbours}, "
+            f"and there are {num_heads}"
+        )
+    if seq_len > MAX_SEQ_LEN or _chip_bytes(sizes, dtype) > _MAX_CHIP_BYTES:
+        return f"sequences of {seq_len} tokens do not fit on the chip"
+    return ""
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))

@@ -17,14 +17,14 @@ from gpt1_jax.ops.attention import (
     causal_attention,
     plain_causal_attention,
 )
-from gpt1_jax.ops.attention_tpu import has_kernel, tpu_causal_attention
+from gpt1_jax.ops.attention_tpu import attention, refusal
 from gpt1_jax.ops.dropout import Noise, keep_mask, site_words, step_noise
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, rows_by_device
 
 SITE = 3
 FORMS = {
     form.__name__: form
-    for form in (tpu_causal_attention, plain_causal_attention, causal_attention)
+    for form in (attention, plain_causal_attention, causal_attention)
 }
 
 
@@ -74,11 +74,11 @@ def test_kernel_equals_the_plain_form(shape, rate):
 
     float32: both sum the same products, in another order.
     """
-    assert has_kernel(shape, jnp.dtype("float32"))
+    assert not refusal(shape, jnp.dtype("float32"))
     parts, noise = random_parts(shape), rows_on_later_pages(shape[0])
     kernel, plain = (
         output_and_gradients(parts, noise, form, rate)
-        for form in ("tpu_causal_attention", "plain_causal_attention")
+        for form in ("attention", "plain_causal_attention")
     )
     assert_close(kernel, plain, 4e-6)
 
@@ -91,7 +91,7 @@ def test_kernel_in_bfloat16_is_as_exact_as_the_blocked_form(rate):
     noise = rows_on_later_pages(1)
     reference = output_and_gradients(exact, noise, "plain_causal_attention", rate)
     errors = {}
-    for form in ("tpu_causal_attention", "causal_attention"):
+    for form in ("attention", "causal_attention"):
         results = output_and_gradients(rounded, noise, form, rate)
         assert all(result.dtype == jnp.bfloat16 for result in results)
         errors[form] = [
@@ -106,7 +106,7 @@ def test_kernel_in_bfloat16_is_as_exact_as_the_blocked_form(rate):
 
 def test_kernel_survives_huge_scores():
     parts = [100 * part for part in random_parts((1, 200, 2, 128))]
-    results = output_and_gradients(parts, None, "tpu_causal_attention", 0.0)
+    results = output_and_gradients(parts, None, "attention", 0.0)
     assert all(np.isfinite(result).all() for result in results)
 
 
@@ -132,7 +132,7 @@ def test_masks_of_both_kernels_are_those_of_keep_mask(seq_len, num_heads, head_d
         part = np.pad(part, ((0, 0), (0, head_dim - width)))
         part = jnp.broadcast_to(part[:, None], shape)
         parts = [zeros, zeros, part, part]
-        results = output_and_gradients(parts, noise, "tpu_causal_attention", rate)
+        results = output_and_gradients(parts, noise, "attention", rate)
         output, d_value = (np.asarray(results[i]).swapaxes(1, 2) != 0 for i in (0, 3))
         forward[..., start : start + width] = output[..., :width]
         backward[..., start : start + width, :] = d_value[..., :width].swapaxes(2, 3)
@@ -144,27 +144,25 @@ def test_noise_or_rate_missing_is_without_dropout():
     parts = random_parts((1, 20, 2, 128))
     expected = output_and_gradients(parts, None, "plain_causal_attention", 0.0)
     for rate, noise in ((0.5, None), (0.0, rows_on_later_pages(1))):
-        actual = output_and_gradients(parts, noise, "tpu_causal_attention", rate)
+        actual = output_and_gradients(parts, noise, "attention", rate)
         assert_close(actual, expected, 4e-6)
 
 
-@pytest.mark.parametrize("shape", [(2, 9, 3, 64), (1, 9, 2, 64), (1, 1025, 2, 128)])
-def test_other_sizes_are_computed_in_blocks(shape):
-    """An odd number of heads, heads that fill no vector, and too many tokens."""
-    assert not has_kernel(shape, jnp.dtype("float32"))
-    parts, noise = random_parts(shape), rows_on_later_pages(shape[0])
-    fallen_back, blocked = (
-        output_and_gradients(parts, noise, form, 0.1)
-        for form in ("tpu_causal_attention", "causal_attention")
-    )
-    for one, other in zip(fallen_back, blocked, strict=True):
-        np.testing.assert_array_equal(one, other)
-
-
-def test_sequences_must_fit_on_the_chip():
-    assert has_kernel((64, 512, 12, 64), jnp.dtype("float32"))
-    assert has_kernel((64, 1024, 16, 64), jnp.dtype("bfloat16"))
-    assert not has_kernel((64, 1024, 32, 128), jnp.dtype("bfloat16"))
+@pytest.mark.parametrize(
+    ("shape", "dtype", "why"),
+    [
+        ((64, 512, 12, 64), "float32", ""),
+        ((64, 1024, 16, 64), "bfloat16", ""),
+        ((2, 9, 3, 64), "float32", "heads of 64 fill the chip's vectors by 4"),
+        ((1, 9, 2, 64), "float32", "and there are 2"),
+        ((1, 1025, 2, 128), "float32", "1025 tokens do not fit"),
+        ((64, 1024, 32, 128), "bfloat16", "1024 tokens do not fit"),
+    ],
+)
+def test_sizes_without_a_kernel_are_refused(shape, dtype, why):
+    """Heads that fill no vectors in pairs, and sequences too large for the chip."""
+    refused = refusal(shape, jnp.dtype(dtype))
+    assert why in refused if why else not refused
 
 
 def test_kernel_keeps_no_square_array_for_the_backward_pass():
@@ -173,7 +171,7 @@ def test_kernel_keeps_no_square_array_for_the_backward_pass():
         parts, noise = random_parts((1, seq_len, 2, 128)), rows_on_later_pages(1)
 
         def attend(*qkv, noise=noise):
-            return tpu_causal_attention(*qkv, 0.1, noise, SITE)
+            return attention(*qkv, 0.1, noise, SITE)
 
         _, backward = jax.vjp(attend, *parts[:3])
         kept[seq_len] = sum(leaf.size for leaf in jax.tree.leaves(backward))
@@ -183,25 +181,18 @@ def test_kernel_keeps_no_square_array_for_the_backward_pass():
 # --- on several devices -------------------------------------------------------
 
 
-@pytest.mark.parametrize("tensor_parallelism", [1, 2])
-def test_kernel_computes_each_devices_rows(tensor_parallelism):
-    """Where devices share the heads as well, blocks do, and the numbers are the same.
-
-    The compiler would have to split the kernel, and cannot.
-    """
-    mesh = make_mesh(tensor_parallelism=tensor_parallelism)
+def test_kernel_computes_each_devices_rows():
+    mesh = make_mesh()
     parts, noise = random_parts((8, 20, 2, 128)), rows_on_later_pages(8)
-    used = []
 
     def on_device(key, rows, *parts):
-        used.append(has_kernel(parts[0].shape, parts[0].dtype))
+        assert not refusal(parts[0].shape, parts[0].dtype)
         noise = Noise(jax.random.wrap_key_data(key), rows)
-        return output_and_gradients(parts, noise, "tpu_causal_attention", 0.1)
+        return output_and_gradients(parts, noise, "attention", 0.1)
 
     key = jax.random.key_data(noise.key)
     sharded = jax.device_put((noise.rows, *parts), batch_sharding(mesh))
     actual = jax.jit(rows_by_device(mesh, on_device))(key, *sharded)
-    assert used == [tensor_parallelism == 1]
     assert not actual[0].is_fully_replicated
     expected = output_and_gradients(parts, noise, "plain_causal_attention", 0.1)
     assert_close(actual, expected, 4e-6)
@@ -213,9 +204,7 @@ def test_kernel_computes_each_devices_rows(tensor_parallelism):
 def test_kernels_are_lowered_for_a_tpu():
     """Operations that Pallas does not know on a TPU are found without its compiler."""
     parts = random_parts((2, 300, 4, 64), "bfloat16")
-    traced = output_and_gradients.trace(
-        parts, rows_on_later_pages(2), "tpu_causal_attention", 0.1
-    )
+    traced = output_and_gradients.trace(parts, rows_on_later_pages(2), "attention", 0.1)
     text = traced.lower(lowering_platforms=("tpu",)).as_text()
     assert text.count("@tpu_custom_call") == 2
     assert "exponential" not in text, "no softmax outside of the kernels"
@@ -231,7 +220,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gpt1_jax.ops.attention_tpu import tpu_causal_attention
+from gpt1_jax.ops.attention_tpu import attention
 from gpt1_jax.ops.dropout import Noise
 
 
@@ -239,7 +228,7 @@ def gradients(qkv, seed, rows):
     def attend(qkv):
         parts = (x.reshape(2, 300, 4, 64) for x in jnp.split(qkv, 3, axis=-1))
         noise = Noise(jax.random.key(seed), rows)
-        return tpu_causal_attention(*parts, 0.1, noise, 3).astype("float32").sum()
+        return attention(*parts, 0.1, noise, 3).astype("float32").sum()
 
     return jax.grad(attend)(qkv)
 
