@@ -20,7 +20,7 @@ from gpt1_jax.model.sites import ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
 from gpt1_jax.ops.dropout import Noise, dropout, step_noise
 from gpt1_jax.ops.losses import next_token_loss, plain_next_token_nll
-from gpt1_jax.ops.products import matmul, plain_matmul
+from gpt1_jax.ops.products import dense, plain_dense
 from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.state import apply_gradients, init_state
 
@@ -89,18 +89,19 @@ def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
 
 
 def dense_cases(flags: argparse.Namespace) -> dict[str, Case]:
-    """The first product of the MLP: `matmul`, and the plain product under autodiff."""
+    """The first layer of the MLP: `dense`, and its formula under autodiff."""
     dtype = jnp.dtype(flags.dtype)
     x, kernel, gradient = inputs.dense(flags)
-    arrays = _array(x, flags.dtype), jnp.asarray(kernel)
+    bias = jnp.zeros(kernel.shape[1])
+    arrays = _array(x, flags.dtype), jnp.asarray(kernel), bias
 
-    def case(multiply: Callable[..., jax.Array]) -> Case:
-        def dense(x: jax.Array, kernel: jax.Array) -> jax.Array:
-            return multiply(x, kernel, dtype).astype(dtype)
+    def case(layer: Callable[..., jax.Array]) -> Case:
+        def run(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+            return layer(x, kernel, bias, dtype)
 
-        return _forward_backward(dense, arrays, _array(gradient, flags.dtype))
+        return _forward_backward(run, arrays, _array(gradient, flags.dtype))
 
-    return {"jax_matmul": case(matmul), "jax_autodiff": case(plain_matmul)}
+    return {"jax_dense": case(dense), "jax_autodiff": case(plain_dense)}
 
 
 def optimizer_cases(flags: argparse.Namespace) -> dict[str, Case]:

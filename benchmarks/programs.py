@@ -145,7 +145,8 @@ def _configured(
     config = pretrain_config(flags, "bfloat16")
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model_config(flags.vocab_size)
-    return config, dataclasses.replace(model, layer_loop=flags.layer_loop)
+    ways = {"layer_loop": flags.layer_loop, "attention_impl": flags.attention_impl}
+    return config, dataclasses.replace(model, **ways)
 
 
 def _lowered(

@@ -124,6 +124,7 @@ def in_place_of(target: Target) -> Iterator[None]:
     memory = target.chip.memory_bytes
     backend = {"libtpu": "tpu", "cuda": "gpu"}[target.compiler]
     with (
+        mock.patch.object(jax, "local_devices", lambda **_: devices_of(target)),
         mock.patch.object(jax, "default_backend", lambda: backend),
         mock.patch.object(devices, "memory_bytes", lambda: memory),
     ):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from flax.typing import Initializer
 
 from gpt1_jax.ops.layer_norm import layer_norm
-from gpt1_jax.ops.products import Transposed, matmul
+from gpt1_jax.ops.products import Transposed, dense
 
 
 class Dense(nn.Module):
@@ -28,7 +28,7 @@ class Dense(nn.Module):
             shape = x.shape[-1], self.features
             kernel = self.param("kernel", self.kernel_init, shape)
         bias = self.param("bias", self.bias_init, (self.features,))
-        return (matmul(x, kernel, self.dtype) + bias).astype(self.dtype)
+        return dense(x, kernel, bias, self.dtype)
 
 
 class LayerNorm(nn.Module):

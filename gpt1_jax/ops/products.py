@@ -22,10 +22,42 @@ def plain_matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array
     return einsum("...i,io->...o", x.astype(dtype), kernel.astype(dtype))
 
 
+def plain_dense(
+    x: jax.Array, kernel: jax.Array, bias: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
+    """The formula of `dense`; its autodiff multiplies and keeps float32 gradients."""
+    return (plain_matmul(x, kernel, dtype) + bias).astype(dtype)
+
+
 class Transposed(NamedTuple):
     """A kernel [I, O], stored as [O, I]: a CPU multiplies few vectors by it faster."""
 
     rows: jax.Array
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def dense(
+    x: jax.Array, kernel: jax.Array | Transposed, bias: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
+    """x W + b: [..., I] x [I, O] -> [..., O] of `dtype`.
+
+    The product is `matmul`'s, the sum float32. The backward pass has one array of
+    gradients, of `dtype`: autodiff would have the bias' summed from a float32 one.
+    """
+    return (matmul(x, kernel, dtype) + bias).astype(dtype)
+
+
+def _dense_fwd(x, kernel, bias, dtype):
+    return dense(x, kernel, bias, dtype), (x, kernel)
+
+
+def _dense_bwd(dtype, residuals, grad):
+    (x, kernel), grad = wait_for_gradient(residuals, grad)
+    rows = tuple(range(grad.ndim - 1))
+    return *_product_gradients(dtype, x, kernel, grad), grad.sum(rows, jnp.float32)
+
+
+dense.defvjp(_dense_fwd, _dense_bwd)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -47,14 +79,21 @@ def _matmul_fwd(x, kernel, dtype):
 
 
 def _matmul_bwd(dtype, residuals, grad):
-    # Rounded before it is waited for, and so stored; a dense layer's already is.
+    # Rounded before it is waited for, and so stored.
     (x, kernel), grad = wait_for_gradient(residuals, grad.astype(dtype))
-    dx = product("...o,io->...i", grad, kernel.astype(dtype)).astype(dtype)
-    rows, outputs = (a.reshape(-1, a.shape[-1]) for a in (x.astype(dtype), grad))
-    return dx.astype(x.dtype), transposed_product(rows, outputs)
+    return _product_gradients(dtype, x, kernel, grad)
 
 
 matmul.defvjp(_matmul_fwd, _matmul_bwd)
+
+
+def _product_gradients(
+    dtype: jnp.dtype, x: jax.Array, kernel: jax.Array, grad: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Gradients of a product's two operands, from that of its result."""
+    dx = product("...o,io->...i", grad, kernel.astype(dtype)).astype(dtype)
+    rows, outputs = (a.reshape(-1, a.shape[-1]) for a in (x.astype(dtype), grad))
+    return dx.astype(x.dtype), transposed_product(rows, outputs)
 
 
 # Inlined, so the program is the same; but equal products are traced once.

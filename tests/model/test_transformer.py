@@ -116,13 +116,13 @@ def test_bfloat16_keeps_the_residual_stream_in_bfloat16(
     monkeypatch, tiny_model_config, tiny_params
 ):
     """What a dense layer reads needs no rounding; float32 would double its memory."""
-    read, matmul = [], layers.matmul
+    read, dense = [], layers.dense
 
-    def spy(x, kernel, dtype):
+    def spy(x, kernel, bias, dtype):
         read.append(x.dtype)
-        return matmul(x, kernel, dtype)
+        return dense(x, kernel, bias, dtype)
 
-    monkeypatch.setattr(layers, "matmul", spy)
+    monkeypatch.setattr(layers, "dense", spy)
     config, tokens = tiny_model_config(dtype="bfloat16"), random_tokens()
     context = Context(step_noise(0, jnp.int32(0), 4))
     jax.eval_shape(lambda p: apply(config, p, tokens, context), tiny_params)

@@ -10,8 +10,10 @@ from collectives import collectives
 
 from gpt1_jax.ops.products import (
     Transposed,
+    dense,
     einsum,
     matmul,
+    plain_dense,
     plain_matmul,
     product,
     row_major,
@@ -86,6 +88,39 @@ def test_matmul_in_float32_equals_the_plain_form():
     np.testing.assert_allclose(value, plain, atol=1e-5)
     for ours, theirs in zip(vjp(weight), plain_vjp(weight), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_dense_equals_the_plain_form(dtype):
+    """The value and the gradients by all three arguments."""
+    x, kernel, weight = matmul_problem()
+    x, weight, bias = x.astype(dtype), weight.astype(dtype), jnp.linspace(0, 1, 24)
+    (value, vjp), (plain, plain_vjp) = (
+        jax.vjp(functools.partial(form, dtype=jnp.dtype(dtype)), x, kernel, bias)
+        for form in (dense, plain_dense)
+    )
+    pairs = zip((value, *vjp(weight)), (plain, *plain_vjp(weight)), strict=True)
+    # Autodiff rounds the kernel's gradient, of up to 27, to bfloat16.
+    tolerance = 5e-5 if dtype == "float32" else 2**-3
+    for ours, theirs in pairs:
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(
+            ours.astype(jnp.float32), theirs.astype(jnp.float32), atol=tolerance
+        )
+
+
+def test_dense_sums_the_gradient_that_it_multiplies():
+    """One array of the gradient's size is waited for, and none is float32."""
+    x, kernel, weight = matmul_problem()
+    x, weight, bias = x.astype(jnp.bfloat16), weight.astype(jnp.bfloat16), jnp.ones(24)
+    layer = functools.partial(dense, dtype=jnp.dtype("bfloat16"))
+    vjp = jax.vjp(lambda x, k, b: layer(x, k, b), x, kernel, bias)[1]
+    equations = jax.make_jaxpr(vjp)(weight).eqns
+    [barrier] = [e for e in equations if e.primitive.name == "optimization_barrier"]
+    sums = [e for e in equations if e.primitive.name == "reduce_sum"]
+    waited = [v for v in barrier.outvars if v.aval.shape == weight.shape]
+    assert [v.aval.dtype for v in waited] == [jnp.bfloat16]
+    assert len(sums) == 1 and sums[0].outvars[0].aval.dtype == jnp.float32
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
