@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.ops.products import wait_for_gradient
+from gpt1_jax.ops.products import in_order, wait_for_gradient
 
 EPSILON = 1e-5  # released code; Flax's own default is 1e-6
 
@@ -41,6 +41,7 @@ def layer_norm(
 
 
 def _layer_norm_fwd(x, scale, bias, dtype):
+    x = in_order(x)
     mean = x.astype(jnp.float32).mean(-1, keepdims=True)
     variance = jnp.square(x - mean).mean(-1, keepdims=True)
     inverse = jax.lax.rsqrt(variance + EPSILON)
@@ -52,10 +53,11 @@ def _layer_norm_bwd(dtype, residuals, grad):
     del dtype  # the gradient has it
     (x, mean, inverse, scale), grad = wait_for_gradient(residuals, grad)
     grad, normed = grad.astype(jnp.float32), (x - mean) * inverse
-    rows, scaled = tuple(range(x.ndim - 1)), grad * scale
+    scaled = grad * scale
     along = (scaled * normed).mean(-1, keepdims=True)
     dx = inverse * (scaled - scaled.mean(-1, keepdims=True) - normed * along)
-    return dx.astype(x.dtype), (grad * normed).sum(rows), grad.sum(rows)
+    d_scale, d_bias = (y.reshape(-1, x.shape[-1]).sum(0) for y in (grad * normed, grad))
+    return in_order(dx.astype(x.dtype)), d_scale, d_bias
 
 
 layer_norm.defvjp(_layer_norm_fwd, _layer_norm_bwd)

@@ -53,8 +53,8 @@ def _dense_fwd(x, kernel, bias, dtype):
 
 def _dense_bwd(dtype, residuals, grad):
     (x, kernel), grad = wait_for_gradient(residuals, grad)
-    rows = tuple(range(grad.ndim - 1))
-    return *_product_gradients(dtype, x, kernel, grad), grad.sum(rows, jnp.float32)
+    d_bias = grad.reshape(-1, grad.shape[-1]).sum(0, jnp.float32)
+    return *_product_gradients(dtype, x, kernel, grad), d_bias
 
 
 dense.defvjp(_dense_fwd, _dense_bwd)
@@ -140,6 +140,16 @@ def row_major(x: jax.Array) -> jax.Array:
     Only on a CPU, where products of such arrays are faster; elsewhere XLA chooses.
     """
     return jax.lax.platform_dependent(x, cpu=_row_major, default=lambda x: x)
+
+
+def in_order(x: jax.Array) -> jax.Array:
+    """`x`, stored in the order of its axes on a GPU.
+
+    XLA may choose to have the batch last, and transpose between layers.
+    """
+    return jax.lax.platform_dependent(
+        x, cuda=_row_major, rocm=_row_major, default=lambda x: x
+    )
 
 
 @custom_partitioning

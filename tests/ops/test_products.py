@@ -12,6 +12,7 @@ from gpt1_jax.ops.products import (
     Transposed,
     dense,
     einsum,
+    in_order,
     matmul,
     plain_dense,
     plain_matmul,
@@ -174,6 +175,18 @@ def test_row_major_changes_nothing_but_the_layout():
     x = jnp.arange(24.0).reshape(2, 3, 4)
     swapped = jax.jit(lambda x: row_major(x.swapaxes(1, 2)))(x)
     np.testing.assert_array_equal(swapped, np.swapaxes(x, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("function", "platforms"), [(row_major, {"cpu"}), (in_order, {"cuda", "rocm"})]
+)
+def test_layouts_are_asked_for_where_they_help(function, platforms):
+    asked = set()
+    for platform in ("cpu", "cuda", "rocm", "tpu"):
+        traced = jax.jit(lambda x: function(x + 1)).trace(jnp.ones((2, 3)))
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        asked |= {platform} if "custom_call" in text else set()
+    assert asked == platforms
 
 
 def test_row_major_of_a_split_array_stays_split():
