@@ -41,8 +41,8 @@ def dense(
 ) -> jax.Array:
     """x W + b: [..., I] x [I, O] -> [..., O] of `dtype`.
 
-    The product is `matmul`'s, the sum float32. The backward pass has one array of
-    gradients, of `dtype`: autodiff would have the bias' summed from a float32 one.
+    The product is `matmul`'s, the sum float32. The backward pass stores one array of
+    gradients, of `dtype`; under autodiff there would be a float32 one.
     """
     return (matmul(x, kernel, dtype) + bias).astype(dtype)
 
@@ -52,12 +52,30 @@ def _dense_fwd(x, kernel, bias, dtype):
 
 
 def _dense_bwd(dtype, residuals, grad):
-    (x, kernel), grad = wait_for_gradient(residuals, grad)
-    d_bias = grad.reshape(-1, grad.shape[-1]).sum(0, jnp.float32)
-    return *_product_gradients(dtype, x, kernel, grad), d_bias
+    (x, kernel), stored = wait_for_gradient(residuals, grad)
+    gradients = _product_gradients(dtype, x, kernel, stored)
+    return *gradients, _bias_gradient(grad, stored)
 
 
 dense.defvjp(_dense_fwd, _dense_bwd)
+
+
+def _bias_gradient(grad: jax.Array, stored: jax.Array) -> jax.Array:
+    """The sum over all vectors of a gradient, of which `stored` is the array in memory.
+
+    A TPU sums what it computes before it stores it. For a GPU, XLA would store it in
+    float32 besides, to sum it.
+    """
+
+    def summed(grad: jax.Array) -> jax.Array:
+        return grad.reshape(-1, grad.shape[-1]).sum(0, jnp.float32)
+
+    return jax.lax.platform_dependent(
+        grad,
+        stored,
+        tpu=lambda grad, _: summed(grad),
+        default=lambda _, stored: summed(stored),
+    )
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
