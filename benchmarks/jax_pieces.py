@@ -18,6 +18,7 @@ from recipe import pretrain_config
 from gpt1_jax.model import language_model
 from gpt1_jax.model.sites import ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+from gpt1_jax.ops.attention_fused import fused_causal_attention
 from gpt1_jax.ops.dropout import Noise, dropout, step_noise
 from gpt1_jax.ops.losses import next_token_loss, plain_next_token_nll
 from gpt1_jax.ops.products import dense, plain_dense
@@ -45,20 +46,24 @@ def dropout_cases(flags: argparse.Namespace, name: str) -> dict[str, Case]:
 
 
 def attention_cases(flags: argparse.Namespace) -> dict[str, Case]:
-    """`causal_attention` with dropout, blocked and as the formula has it."""
+    """Attention with dropout: blocked, by the formula and, on accelerators, fused."""
+    variants = {"jax_blocked": causal_attention, "jax_plain": plain_causal_attention}
+    if jax.default_backend() != "cpu":
+        variants["jax_fused"] = fused_causal_attention
+    return {name: attention_case(flags, form) for name, form in variants.items()}
+
+
+def attention_case(flags: argparse.Namespace, attend: Callable[..., jax.Array]) -> Case:
+    """`attend`, a form of `causal_attention`, with dropout."""
     *qkv, gradient = (_array(x, flags.dtype) for x in inputs.attention(flags))
     noise = step_noise(0, jnp.int32(0), flags.batch)
 
-    def case(attend: Callable[..., jax.Array]) -> Case:
-        def with_dropout(
-            query: jax.Array, key: jax.Array, value: jax.Array, noise: Noise
-        ) -> jax.Array:
-            return attend(query, key, value, flags.dropout, noise, ATTN_PROBS)
+    def with_dropout(
+        query: jax.Array, key: jax.Array, value: jax.Array, noise: Noise
+    ) -> jax.Array:
+        return attend(query, key, value, flags.dropout, noise, ATTN_PROBS)
 
-        return _forward_backward(with_dropout, tuple(qkv), gradient, noise)
-
-    variants = {"jax_blocked": causal_attention, "jax_plain": plain_causal_attention}
-    return {name: case(attend) for name, attend in variants.items()}
+    return _forward_backward(with_dropout, tuple(qkv), gradient, noise)
 
 
 def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
