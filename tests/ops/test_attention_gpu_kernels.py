@@ -28,7 +28,7 @@ def outputs_and_gradients(form, parts, rate, noise, weights):
     return jax.jit(both)(parts, noise, weights)
 
 
-@pytest.mark.parametrize("num_heads", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_heads", [3, 4])
 def test_mask_is_that_of_keep_mask_bit_for_bit(num_heads):
     """In both passes, for any rows: equal weights and unit vectors show the mask."""
     seq_len, rate = 65, 0.3
