@@ -5,6 +5,8 @@
 
   probe     versions, rates of copies and products, whether results are the CPU's
   step      the pre-training step against PyTorch: train_step.py
+  attention whether the attention kernels are right, and their tiles on a GPU:
+            fused_attention.py
   resume    a run and its continuation from a checkpoint, bit for bit: resumption.py
   kernels   where the time of the step goes, kernel by kernel: top_kernels.py
   choices   the step with one thing changed: attention, dropout, layer loop, logits
@@ -25,6 +27,7 @@ import argparse
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -85,6 +88,30 @@ def script(
     return command
 
 
+def attention(plan: Plan) -> list[str]:
+    """The kernels for NVIDIA GPUs."""
+    if not (plan.flags.toy or shutil.which("nvidia-smi")):
+        raise LeftOut("it is for NVIDIA GPUs")
+    return script(
+        "fused_attention.py",
+        ("--batch=64",),
+        ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
+    )(plan)
+
+
+def fastest_attention(plan: Plan) -> tuple[str, float]:
+    """The attention to train with, and the seconds of a step with it.
+
+    Kernels, if `attention` found them right and `step` found them faster.
+    """
+    results = measured(plan, "step")
+    blocked = results["jax_bf16"]["median_seconds"]
+    fused = results.get("jax_bf16_fused_attention", {}).get("median_seconds", blocked)
+    checked = plan.file("attention.json").exists()
+    right = checked and measured(plan, "attention")["right"]
+    return ("fused", fused) if right and fused < blocked else ("blocked", blocked)
+
+
 def pretrain(plan: Plan) -> list[str]:
     """As many updates as there is time for, at the rate that `step` measured."""
     flags = plan.flags
@@ -92,8 +119,9 @@ def pretrain(plan: Plan) -> list[str]:
         raise LeftOut("it needs --texts")
     num_steps, more = 20, _SMALL_MODEL
     if not flags.toy:
-        seconds = measured(plan, "step")["jax_bf16"]["median_seconds"]
-        num_steps, more = int(plan.seconds * _OF_TRAINING / seconds), {}
+        impl, seconds = fastest_attention(plan)
+        num_steps = int(plan.seconds * _OF_TRAINING / seconds)
+        more = {"model.attention_impl": impl}
     values = {
         "data.source": "text",
         "data.train": flags.texts,
@@ -148,12 +176,16 @@ def measured(plan: Plan, name: str) -> Mapping[str, Any]:
     return json.loads(path.read_text())["results"]
 
 
-_STEP = "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled,jax_bf16"
+_STEP = (
+    "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled,jax_bf16,"
+    "jax_bf16_fused_attention"
+)
 _CHOICES = "--variants=" + ",".join(
     f"jax_bf16{changed}"
-    for changed in ("", "_fused_attention", "_scan", "_no_dropout", "_loss_chunks")
+    for changed in ("", "_scan", "_plain_attention", "_no_dropout", "_loss_chunks")
 )
 _ONCE = ("--steps=1", "--rounds=1")
+_ONE_CALL = ("--calls=1", "--rounds=1")
 _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
 PIECES = {
     "probe": Piece(150, script("probe.py", toy=_SMALL_PROBE)),
@@ -165,6 +197,7 @@ PIECES = {
             (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
         ),
     ),
+    "attention": Piece(200, attention),
     "resume": Piece(150, script("resumption.py")),
     "kernels": Piece(150, script("top_kernels.py", ("--batch=64",), _TOY)),
     "choices": Piece(
@@ -180,7 +213,7 @@ PIECES = {
         script(
             "pieces.py",
             ("--batch=64", "--dtype=bfloat16", "--calls=20"),
-            (*_TOY, "--dtype=bfloat16", "--calls=1", "--rounds=1"),
+            (*_TOY, "--dtype=bfloat16", *_ONE_CALL),
         ),
     ),
     "finetune": Piece(

@@ -105,7 +105,8 @@ def plan(tmp_path, *flags, seconds=100.0):
 
 @pytest.mark.parametrize("flags", [(), ("--toy",)], ids=["paper", "toy"])
 @pytest.mark.parametrize("name", [n for n in PIECES if n not in ("pretrain", "suite")])
-def test_scripts_take_the_flags_they_are_given(tmp_path, name, flags):
+def test_scripts_take_the_flags_they_are_given(tmp_path, monkeypatch, name, flags):
+    monkeypatch.setattr(on_accelerator.shutil, "which", str)  # there is all
     _, script, *arguments = PIECES[name].command(plan(tmp_path, *flags))
     module = importlib.import_module(Path(script).stem)
     assert hasattr(module.parse([*arguments, "--output=x.json"]), "output")
@@ -136,6 +137,34 @@ def test_pre_training_takes_as_many_steps_as_there_is_time_for(tmp_path, flags):
     assert f"--config.train.num_steps={steps}" in command
     assert "--config.data.train=books" in command
     assert_known(command)
+
+
+@pytest.mark.parametrize(
+    ("fused", "right", "expected"),
+    [
+        (0.04, True, ("fused", 0.04)),
+        (0.04, False, ("blocked", 0.05)),
+        (0.04, None, ("blocked", 0.05)),
+        (0.06, True, ("blocked", 0.05)),
+        (None, True, ("blocked", 0.05)),
+    ],
+)
+def test_kernels_train_if_they_are_right_and_faster(tmp_path, fused, right, expected):
+    """None: not measured."""
+    results = {"jax_bf16": {"median_seconds": 0.05}}
+    if fused:
+        results["jax_bf16_fused_attention"] = {"median_seconds": fused}
+    (tmp_path / "step.json").write_text(json.dumps({"results": results}))
+    if right is not None:
+        found = json.dumps({"results": {"right": right}})
+        (tmp_path / "attention.json").write_text(found)
+    assert on_accelerator.fastest_attention(plan(tmp_path)) == expected
+
+
+def test_kernels_for_nvidia_are_left_out_elsewhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(on_accelerator.shutil, "which", lambda name: None)
+    with pytest.raises(LeftOut, match="NVIDIA"):
+        on_accelerator.attention(plan(tmp_path))
 
 
 @pytest.mark.parametrize("flags", [(), ("--toy",)], ids=["paper", "toy"])
