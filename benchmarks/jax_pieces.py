@@ -98,10 +98,10 @@ def dense_cases(flags: argparse.Namespace) -> dict[str, Case]:
     dtype = jnp.dtype(flags.dtype)
     x, kernel, gradient = inputs.dense(flags)
     bias = jnp.zeros(kernel.shape[1])
-    arrays = _array(x, flags.dtype), jnp.asarray(kernel), bias
+    arrays = _array(x, flags.dtype), jnp.asarray(kernel)
 
     def case(layer: Callable[..., jax.Array]) -> Case:
-        def run(x: jax.Array, kernel: jax.Array, bias: jax.Array) -> jax.Array:
+        def run(x: jax.Array, kernel: jax.Array) -> jax.Array:
             return layer(x, kernel, bias, dtype)
 
         return _forward_backward(run, arrays, _array(gradient, flags.dtype))

@@ -166,6 +166,7 @@ def _label_scores(scores: jax.Array, labels: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(scores, labels, cpu=taken, default=summed)
 
 
+@jax.custom_jvp
 def _log_sum_exp(scores: jax.Array) -> jax.Array:
     """log(sum(exp(scores))) over the last axis, read once by a GPU.
 
@@ -178,6 +179,14 @@ def _log_sum_exp(scores: jax.Array) -> jax.Array:
         rocm=_log_sum_exp_in_one_pass,
         default=functools.partial(jax.nn.logsumexp, axis=-1),
     )
+
+
+@_log_sum_exp.defjvp
+def _log_sum_exp_jvp(primals, tangents):
+    """The single pass has no derivative of its own."""
+    (scores,), (tangent,) = primals, tangents
+    log_sum = _log_sum_exp(scores)
+    return log_sum, (jnp.exp(scores - log_sum[:, None]) * tangent).sum(-1)
 
 
 def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:

@@ -240,7 +240,7 @@ def test_the_tables_say_what_times_are_possible_and_what_takes_them():
 def test_kernels_of_our_own_operations_are_told_apart(with_lines):
     def step(x, scale, bias, key):
         noise = step_noise(0, key, len(x))
-        x = layer_norm(x, scale, bias)
+        x = layer_norm(x, scale, bias, x.dtype)
         return causal_attention(x, x, x, 0.1, noise, 1).sum()
 
     shapes = jnp.ones((2, 16, 2, 8)), jnp.ones(8), jnp.ones(8), jnp.int32(1)

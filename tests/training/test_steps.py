@@ -1,5 +1,7 @@
 """One update of fine-tuning: its losses, rates, parts, devices and seeds."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -261,15 +263,19 @@ def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts):
 
 @pytest.mark.parametrize("platform", ["cuda", "tpu"])
 def test_step_lowers_for_accelerators(tiny, platform):
-    """Ahead of time, without one: the layouts that CPUs like are left to XLA."""
+    """Ahead of time, without one: the layouts that CPUs like are left to XLA.
+
+    A GPU is asked for one layout of LayerNorm's arrays, two for each.
+    """
     model = tiny(dtype="bfloat16")
     batch = packed(batch_for(model, CHOICES), devices=4)
     step, state = make_step(model, CHOICES)
     traced = jax.jit(step).trace(state, batch, SEED)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert "stablehlo.gather" in text
-    for name in ("LayoutConstraint", "CustomSPMDPartitioning"):
-        assert name not in text
+    norms = 2 * model.num_layers
+    asked = {"cuda": 2 * norms, "tpu": 0}[platform]
+    assert len(re.findall("@(LayoutConstraint|CustomSPMDPartitioning)", text)) == asked
 
 
 def test_seeds_share_one_program_and_have_masks_of_their_own(tiny, monkeypatch):
