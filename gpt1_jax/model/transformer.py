@@ -35,12 +35,6 @@ from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.parallel.mesh import split_units
 
-_ATTENTION = {
-    "blocked": causal_attention,
-    "fused": fused_causal_attention,
-    "plain": plain_causal_attention,
-}
-
 
 class Transformer(nn.Module):
     """The decoder: token and position embeddings, then L blocks (eq. 2).
@@ -137,8 +131,12 @@ class Attention(nn.Module):
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
         else:
-            attend = _ATTENTION[cfg.attention_impl]
-            site = block_site(layer, ATTN_PROBS)
+            forms = {
+                "blocked": causal_attention,
+                "fused": fused_causal_attention,
+                "plain": plain_causal_attention,
+            }
+            attend, site = forms[cfg.attention_impl], block_site(layer, ATTN_PROBS)
             attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
         attended = attended.reshape(*qkv.shape[:2], embed_dim)
         attended = pack(attended, context.packing)
