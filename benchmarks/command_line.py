@@ -16,6 +16,14 @@ def add_sizes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vocab_size", type=count, default=VOCAB_SIZE)
 
 
+def add_calls(parser: argparse.ArgumentParser) -> None:
+    """--calls, --rounds, --dtype and --dropout, to time parts of a step."""
+    parser.add_argument("--calls", type=count, default=3, help="timed calls a turn")
+    parser.add_argument("--rounds", type=count, default=5, help="turns of each variant")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dropout", type=float, default=0.1, help="its rate")
+
+
 def count(text: str) -> int:
     """A number of things, at least 1."""
     if int(text) < 1:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from command_line import add_sizes, count
+from command_line import add_calls, add_sizes
 from recipe import HEAD_DIM
 
 # (queries, keys, warps, stages), after those of `attention_gpu.PLAN`
@@ -164,11 +164,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_sizes(parser)
-    parser.set_defaults(batch=64)
-    parser.add_argument("--calls", type=count, default=20, help="timed calls a turn")
-    parser.add_argument("--rounds", type=count, default=3, help="turns of each plan")
-    parser.add_argument("--dropout", type=float, default=0.1, help="its rate")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    add_calls(parser)
+    parser.set_defaults(batch=64, calls=20, rounds=3, dtype="bfloat16")
     parser.add_argument("--toy", action="store_true", help="few and small; any machine")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     return parser.parse_args(arguments)

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 import harness
-from command_line import add_sizes, count, some_of
+from command_line import add_calls, add_sizes, some_of
 from harness import Case
 
 PIECES: dict[str, tuple[str, tuple[str, ...]]] = {  # function and its arguments
@@ -118,10 +118,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_sizes(parser)
-    parser.add_argument("--calls", type=count, default=3, help="timed calls a turn")
-    parser.add_argument("--rounds", type=count, default=5, help="turns of each variant")
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
-    parser.add_argument("--dropout", type=float, default=0.1, help="its rate")
+    add_calls(parser)
     names = some_of(PIECES)
     everything = ",".join(PIECES)
     parser.add_argument("--pieces", type=names, default=everything, help="comma list")

@@ -8,7 +8,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.ops.dropout import Noise, dropout, keep_mask, keep_scale, site_words
+from gpt1_jax.ops.dropout import (
+    Noise,
+    dropout,
+    keep_mask,
+    keep_scale,
+    row_counters,
+    site_words,
+)
 from gpt1_jax.ops.products import einsum, product, row_major, transposed_product
 
 MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released code)
@@ -74,6 +81,31 @@ def causal_attention(
     if noise is not None and dropout_rate > 0.0:
         mask = site_words(noise, site), noise.rows
     return _blocked(query, key, value, mask, dropout_rate)
+
+
+def mask_counters(
+    shape: tuple[int, ...], rate: float, noise: Noise | None, site: int | jax.Array
+) -> tuple[jax.Array, float]:
+    """What a kernel forms the masks of the probabilities from.
+
+    Args:
+      shape: of the queries, [N, T, H, K].
+      rate: of dropout.
+      noise: this step's; None for no dropout.
+      site: dropout site of the probabilities.
+
+    Returns:
+      [3, N] uint32: of each sequence the counter of its first hash, its key and the
+      second word of the site's key, as `hash_bits` takes them; and the rate, 0.0 if
+      there is no dropout.
+    """
+    num_seqs, seq_len, num_heads, _ = shape
+    if noise is None or rate == 0.0:
+        return jnp.zeros((3, num_seqs), jnp.uint32), 0.0
+    words = site_words(noise, site)
+    probs_shape = num_heads, seq_len, seq_len
+    first, key = row_counters(words, noise.rows, probs_shape, MASK_NDIM)
+    return jnp.stack([first, key, jnp.broadcast_to(words[1], first.shape)]), rate
 
 
 class Memory(NamedTuple):

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -26,14 +27,7 @@ def fused_causal_attention(
     Output, gradients and dropout masks are those of `causal_attention`, up to rounding.
     Where there is no kernel, this is `causal_attention`, and says why.
 
-    Args:
-      query, key, value: [N, T, H, K].
-      dropout_rate: for the probabilities, after the softmax.
-      noise: this step's; None for no dropout.
-      site: dropout site of the probabilities.
-
-    Returns:
-      [N, T, H, K] in the inputs' dtype.
+    For arguments and result see `causal_attention`.
     """
     why, attend = _kernels(query.shape, query.dtype)
     if why:
@@ -50,14 +44,16 @@ def _kernels(shape: tuple[int, ...], dtype: jnp.dtype) -> tuple[str, Attend]:
         why = "the compiler cannot split them between devices that share the heads"
         return why, causal_attention
     # Imported where they are used: Pallas takes a second.
+    kernels: ModuleType
     if backend == "tpu":
         from gpt1_jax.ops import attention_tpu
 
-        why, attend = attention_tpu.refusal(shape, dtype), attention_tpu.attention
+        kernels = attention_tpu
     elif backend == "gpu":
         from gpt1_jax.ops import attention_gpu
 
-        why, attend = attention_gpu.refusal(shape, dtype), attention_gpu.attention
+        kernels = attention_gpu
     else:
-        why, attend = f"there are none for a {backend.upper()}", causal_attention
-    return why, causal_attention if why else attend
+        return f"there are none for a {backend.upper()}", causal_attention
+    why = kernels.refusal(shape, dtype)
+    return why, causal_attention if why else kernels.attention

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from gpt1_jax.ops.attention import mask_counters
 from gpt1_jax.ops.attention_gpu_kernels import (
     Plan,
     Problem,
@@ -22,7 +23,7 @@ from gpt1_jax.ops.attention_gpu_kernels import (
     query_kernel,
     triton,
 )
-from gpt1_jax.ops.dropout import Noise, row_counters, site_words
+from gpt1_jax.ops.dropout import Noise
 
 # Chosen from what the compiler makes of them for an H100 with K = 64, not measured.
 # 64 rows and 4 warps are one `wgmma`; larger tiles compute more that is masked. Two
@@ -79,21 +80,12 @@ def attention(
     Within `jax.shard_map` each device computes its own sequences. The compiler cannot
     split the kernels by itself: it would have each device compute all.
 
-    Args:
-      query, key, value: [N, T, H, K].
-      dropout_rate: for the probabilities, after the softmax.
-      noise: this step's; None for no dropout.
-      site: dropout site of the probabilities.
-
-    Returns:
-      [N, T, H, K] in the inputs' dtype.
+    For arguments and result see `causal_attention`.
     """
-    num_seqs, seq_len, num_heads, head_dim = query.shape
-    rate = 0.0 if noise is None else dropout_rate
+    _, seq_len, num_heads, head_dim = query.shape
+    counters, rate = mask_counters(query.shape, dropout_rate, noise, site)
     problem = Problem(seq_len, num_heads, head_dim, rate, PLAN)
-    seeds = jnp.zeros((num_seqs, 4), jnp.uint32)
-    if noise is not None and rate > 0.0:
-        seeds = _seeds(noise, site, problem)
+    seeds = jnp.pad(counters.T, ((0, 0), (0, 1)))  # the kernels load a zero, too
     # Keys beyond T come after every query; what is beyond K adds zeros to the scores.
     more_dims = _padded_dim(head_dim) - head_dim
     padding = (0, 0), (0, -seq_len % problem.plan.positions), (0, 0), (0, more_dims)
@@ -101,15 +93,6 @@ def attention(
     shape = *inputs[0].shape[:2], problem.sharing, num_heads // problem.sharing, -1
     output = _fused(*(x.reshape(shape) for x in inputs), seeds, problem)
     return output.reshape(inputs[0].shape)[:, :seq_len, :, :head_dim]
-
-
-def _seeds(noise: Noise, site: int | jax.Array, problem: Problem) -> jax.Array:
-    """[N, 4] uint32: what the kernels must know of each sequence's mask."""
-    words = site_words(noise, site)
-    shape = problem.probs_shape  # one unit of the mask
-    first, row_key = row_counters(words, noise.rows, shape, len(shape))
-    word, zero = jnp.full_like(first, words[1]), jnp.zeros_like(first)
-    return jnp.stack([first, row_key, word, zero], axis=1)
 
 
 # From here on, arrays of heads are [N, T, G, H / G, K] and those of one float32 for

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from gpt1_jax.ops.attention import MASK_NDIM
+from gpt1_jax.ops.attention import mask_counters
 from gpt1_jax.ops.attention_tpu_kernels import Sizes, backward_kernel, forward_kernel
-from gpt1_jax.ops.dropout import Noise, row_counters, site_words
+from gpt1_jax.ops.dropout import Noise
 
 MAX_SEQ_LEN = 1024  # the kernels hold all blocks of a sequence at once
 _MAX_CHIP_BYTES = 56 * 2**20  # TPU v5p and v7 have 64 MiB; v5e and v6e have 128
@@ -35,22 +35,10 @@ def attention(
     such an array, XLA passes that on. Elsewhere than on a TPU the kernel is
     interpreted: the same numbers, slowly.
 
-    Args:
-      query, key, value: [N, T, H, K].
-      dropout_rate: for the probabilities, after the softmax.
-      noise: this step's; None for no dropout.
-      site: dropout site of the probabilities.
-
-    Returns:
-      [N, T, H, K] in the inputs' dtype.
+    For arguments and result see `causal_attention`.
     """
     num_seqs, seq_len, num_heads, head_dim = query.shape
-    counters, rate = jnp.zeros((3, num_seqs), jnp.uint32), 0.0
-    if noise is not None and dropout_rate > 0.0:
-        words, rate = site_words(noise, site), dropout_rate
-        probs_shape = num_heads, seq_len, seq_len
-        first, row_key = row_counters(words, noise.rows, probs_shape, MASK_NDIM)
-        counters = jnp.stack([first, row_key, jnp.broadcast_to(words[1], first.shape)])
+    counters, rate = mask_counters(query.shape, dropout_rate, noise, site)
     sizes = Sizes(seq_len, num_heads, head_dim, rate)
     parts = [x.reshape(num_seqs, seq_len, -1) for x in (query, key, value)]
     # Padding hides itself: its keys come after all queries, and the gradient of its

@@ -53,11 +53,11 @@ def _layer_norm_bwd(dtype, residuals, grad):
     del dtype  # the gradient has it
     (x, mean, inverse, scale), grad = wait_for_gradient(residuals, grad)
     grad, normed = grad.astype(jnp.float32), (x - mean) * inverse
-    scaled = grad * scale
+    rows, scaled = tuple(range(x.ndim - 1)), grad * scale
     along = (scaled * normed).mean(-1, keepdims=True)
     dx = inverse * (scaled - scaled.mean(-1, keepdims=True) - normed * along)
-    d_scale, d_bias = (y.reshape(-1, x.shape[-1]).sum(0) for y in (grad * normed, grad))
-    return in_order(dx.astype(x.dtype)), d_scale, d_bias
+    dx = in_order(dx.astype(x.dtype))
+    return dx, (grad * normed).sum(rows), grad.sum(rows)
 
 
 layer_norm.defvjp(_layer_norm_fwd, _layer_norm_bwd)
