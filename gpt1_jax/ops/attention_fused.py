@@ -1,17 +1,12 @@
 """Causal attention by the kernels for the accelerator at hand, if there are any."""
 
-import math
-import warnings
-from collections.abc import Callable
-from types import ModuleType
-
 import jax
-import jax.numpy as jnp
 
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.ops.kernels import kernels_here
 
-Attend = Callable[..., jax.Array]
+_MODULES = {"tpu": "attention_tpu", "gpu": "attention_gpu"}
 
 
 def fused_causal_attention(
@@ -29,31 +24,6 @@ def fused_causal_attention(
 
     For arguments and result see `causal_attention`.
     """
-    why, attend = _kernels(query.shape, query.dtype)
-    if why:
-        warnings.warn(f"attention without kernels: {why}", stacklevel=2)
+    kernels = kernels_here("attention", _MODULES, query.shape, query.dtype)
+    attend = causal_attention if kernels is None else kernels.attention
     return attend(query, key, value, dropout_rate, noise, site)
-
-
-def _kernels(shape: tuple[int, ...], dtype: jnp.dtype) -> tuple[str, Attend]:
-    """Why there are none, and what computes attention for arrays [N, T, H, K]."""
-    mesh, backend = jax.sharding.get_abstract_mesh(), jax.default_backend()
-    manual = jax.sharding.AxisType.Manual
-    axes = zip(mesh.axis_sizes, mesh.axis_types, strict=True)
-    if math.prod(size for size, kind in axes if kind != manual) > 1:
-        why = "the compiler cannot split them between devices that share the heads"
-        return why, causal_attention
-    # Imported where they are used: Pallas takes a second.
-    kernels: ModuleType
-    if backend == "tpu":
-        from gpt1_jax.ops import attention_tpu
-
-        kernels = attention_tpu
-    elif backend == "gpu":
-        from gpt1_jax.ops import attention_gpu
-
-        kernels = attention_gpu
-    else:
-        return f"there are none for a {backend.upper()}", causal_attention
-    why = kernels.refusal(shape, dtype)
-    return why, causal_attention if why else kernels.attention

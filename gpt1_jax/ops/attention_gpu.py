@@ -4,7 +4,6 @@ No [T, T] array is ever in memory. On a CPU the kernels are interpreted, for tes
 """
 
 import functools
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from gpt1_jax.ops import pallas_gpu
 from gpt1_jax.ops.attention import mask_counters
 from gpt1_jax.ops.attention_gpu_kernels import (
     Plan,
@@ -21,9 +21,9 @@ from gpt1_jax.ops.attention_gpu_kernels import (
     forward_kernel,
     key_value_kernel,
     query_kernel,
-    triton,
 )
 from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.ops.pallas_gpu import Launch
 
 # Chosen from what the compiler makes of them for an H100 with K = 64, not measured.
 # 64 rows and 4 warps are one `wgmma`; larger tiles compute more that is masked. Two
@@ -46,17 +46,8 @@ def refusal(shape: tuple[int, ...], dtype: jnp.dtype) -> str:
 
     Empty if they can.
     """
-    if triton is None:
-        return f"JAX {jax.__version__} has no Triton backend of Pallas any more"
-    device = jax.local_devices()[0]
-    capability = str(getattr(device, "compute_capability", ""))
-    if not re.fullmatch(r"\d+\.\d+", capability):
-        return f"they are for NVIDIA GPUs, and this is a {device.device_kind}"
-    if float(capability) < 8.0:
-        return (
-            "they need an NVIDIA GPU of compute capability 8.0 (A100) or newer, and "
-            f"{device.device_kind} has {capability}"
-        )
+    if why := pallas_gpu.refusal():
+        return why
     if _padded_dim(shape[-1]) * jnp.dtype(dtype).itemsize > _MAX_BYTES:
         return f"heads of {shape[-1]} dimensions in {dtype} are too large for them"
     return ""
@@ -82,65 +73,71 @@ def attention(
 
     For arguments and result see `causal_attention`.
     """
-    _, seq_len, num_heads, head_dim = query.shape
+    num_seqs, seq_len, num_heads, head_dim = query.shape
     counters, rate = mask_counters(query.shape, dropout_rate, noise, site)
     problem = Problem(seq_len, num_heads, head_dim, rate, PLAN)
     seeds = jnp.pad(counters.T, ((0, 0), (0, 1)))  # the kernels load a zero, too
+    flat = [x.reshape(num_seqs, seq_len, -1) for x in (query, key, value)]
+    qkv = jnp.concatenate(flat, axis=-1)
+    qkv = qkv.reshape(num_seqs, seq_len, 3, num_heads, head_dim)
     # Keys beyond T come after every query; what is beyond K adds zeros to the scores.
     more_dims = _padded_dim(head_dim) - head_dim
-    padding = (0, 0), (0, -seq_len % problem.plan.positions), (0, 0), (0, more_dims)
-    inputs = [jnp.pad(x, padding) for x in (query, key, value)]
-    shape = *inputs[0].shape[:2], problem.sharing, num_heads // problem.sharing, -1
-    output = _fused(*(x.reshape(shape) for x in inputs), seeds, problem)
-    return output.reshape(inputs[0].shape)[:, :seq_len, :, :head_dim]
+    padding = 0, -seq_len % problem.plan.positions, 0, 0, more_dims
+    qkv = jnp.pad(qkv, [(0, more) for more in padding])
+    heads = problem.sharing, num_heads // problem.sharing, qkv.shape[-1]
+    output = _fused(qkv.reshape(*qkv.shape[:3], *heads), seeds, problem)
+    output = output.reshape(*output.shape[:2], num_heads, -1)
+    return output[:, :seq_len, :, :head_dim]
 
 
-# From here on, arrays of heads are [N, T, G, H / G, K] and those of one float32 for
-# each query [N, G, H / G, T], with T and K padded. Of G = 2 heads that share their
-# hashes, the first is of the lower half of all heads.
+# From here on, arrays of heads are [N, T, G, H / G, K], or [N, T, 3, G, H / G, K] with
+# query, key and value; those of one float32 for each query are [N, G, H / G, T]. T and
+# K are padded. Of G = 2 heads that share their hashes, the first is of the lower half
+# of all heads.
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4,))
-def _fused(
-    query: jax.Array,
-    key: jax.Array,
-    value: jax.Array,
-    seeds: jax.Array,
-    problem: Problem,
-) -> jax.Array:
-    return _fused_fwd(query, key, value, seeds, problem)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _fused(qkv: jax.Array, seeds: jax.Array, problem: Problem) -> jax.Array:
+    return _fused_fwd(qkv, seeds, problem)[0]
 
 
-def _fused_fwd(query, key, value, seeds, problem):
+def _fused_fwd(qkv, seeds, problem):
     """Beside the output, log2 of the sum of exp2(score) of each query is kept."""
-    inputs = seeds, query, key, value
-    num_seqs, seq_len, *heads, _ = query.shape
-    per_query = jax.ShapeDtypeStruct((num_seqs, *heads, seq_len), jnp.float32)
+    num_seqs, seq_len, _, *heads, head_dim = qkv.shape
+    outputs = (
+        jax.ShapeDtypeStruct((num_seqs, seq_len, *heads, head_dim), qkv.dtype),
+        jax.ShapeDtypeStruct((num_seqs, *heads, seq_len), jnp.float32),
+    )
     tiles = problem.plan.forward
-    output, log_sum = _call(forward_kernel, problem, tiles, inputs, (query, per_query))
-    return output, (inputs, output, log_sum)
+    output, log_sum = _call(forward_kernel, problem, tiles, (seeds, qkv), outputs)
+    return output, (seeds, qkv, output, log_sum)
 
 
 def _fused_bwd(problem, residuals, grad):
-    """dK and dV need rowsum(dO * O), which the kernel of dQ computes and stores."""
-    inputs, output, log_sum = residuals
-    _, query, key, value = inputs
-    inputs = *inputs, grad
-    d_query, correction = _call(
+    """dK and dV need rowsum(dO * O), which the kernel of dQ computes and stores.
+
+    It leaves them room in the array of its own result.
+    """
+    seeds, qkv, output, log_sum = residuals
+    part = qkv.nbytes // 3
+    d_qkv, correction = _call(
         query_kernel,
         problem,
         problem.plan.query_gradient,
-        (*inputs, output, log_sum),
-        (query, log_sum),
+        (seeds, qkv, grad, output, log_sum),
+        (qkv, log_sum),
+        untouched=2 * part,
     )
-    d_key, d_value = _call(
+    [d_qkv] = _call(
         key_value_kernel,
         problem,
         problem.plan.key_value_gradient,
-        (*inputs, log_sum, correction),
-        (key, value),
+        (seeds, qkv, grad, log_sum, correction, d_qkv),
+        (qkv,),
+        aliases={5: 0},
+        untouched=4 * part,
     )
-    return d_query, d_key, d_value, None
+    return d_qkv, None
 
 
 _fused.defvjp(_fused_fwd, _fused_bwd)
@@ -152,44 +149,38 @@ def _call(
     tiles: Tiles,
     inputs: tuple[jax.Array, ...],
     outputs: tuple[Any, ...],
+    **more: Any,
 ) -> list[jax.Array]:
     """Runs a kernel for each sequence, pair of heads and block of positions.
 
     All programs of a sequence and pair are given the whole arrays of both. They are
     neighbours in the grid: what they read is in the L2 cache.
     """
-    num_seqs, seq_len, _, pairs, head_dim = inputs[1].shape
+    num_seqs, seq_len, _, _, pairs, head_dim = inputs[1].shape
     block = tiles.keys if kernel is key_value_kernel else tiles.queries
     one_stage = head_dim * inputs[1].dtype.itemsize > _BYTES_FOR_STAGES
-    num_stages = 1 if one_stage else tiles.num_stages
-
-    def call(*inputs: jax.Array, interpret: bool) -> list[jax.Array]:
-        params = None
-        if not interpret:
-            params = triton.CompilerParams(tiles.num_warps, num_stages)
-        return pl.pallas_call(
-            functools.partial(kernel, Setup(problem, tiles, interpret)),
-            grid=(seq_len // block, pairs, num_seqs),
-            in_specs=[_block_spec(x.shape) for x in inputs],
-            out_specs=[_block_spec(x.shape) for x in outputs],
-            out_shape=[jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outputs],
-            compiler_params=params,
-            interpret=interpret,
-            name=f"attention_{kernel.__name__}",
-        )(*inputs)
-
-    interpreted, compiled = (
-        functools.partial(call, interpret=interpret) for interpret in (True, False)
+    launch = Launch(
+        f"attention_{kernel.__name__}",
+        (seq_len // block, pairs, num_seqs),
+        tiles.num_warps,
+        1 if one_stage else tiles.num_stages,
+        **more,
     )
-    return jax.lax.platform_dependent(*inputs, cpu=interpreted, default=compiled)
+
+    def run(interpret: bool, *refs: Any) -> None:
+        kernel(Setup(problem, tiles, interpret), *refs)
+
+    return pallas_gpu.run(run, launch, inputs, outputs, _block_spec)
 
 
-def _block_spec(shape: tuple[int, ...]) -> pl.BlockSpec:
+def _block_spec(array: Any) -> pl.BlockSpec:
     """What a program sees of an array: its sequence and its heads."""
+    shape = array.shape
     if len(shape) == 2:  # seeds
         return pl.BlockSpec((None, shape[1]), lambda i, h, n: (n, 0))
     if len(shape) == 4:
         per_query = None, shape[1], None, shape[3]
         return pl.BlockSpec(per_query, lambda i, h, n: (n, 0, h, 0))
-    heads = None, shape[1], shape[2], None, shape[4]
-    return pl.BlockSpec(heads, lambda i, h, n: (n, 0, 0, h, 0))
+    zeros = (0,) * (len(shape) - 3)
+    heads = None, *shape[1:-2], None, shape[-1]
+    return pl.BlockSpec(heads, lambda i, h, n: (n, *zeros, h, 0))

@@ -10,7 +10,8 @@ Blocks on the diagonal come first: a loop whose sums begin with zeros instead of
 product would have the assembler wait for each `wgmma` by itself.
 
 A program sees one sequence, and one head or such a pair: [T, G, K] of arrays of heads,
-and [G, T] of arrays of one float32 for each query, with T and K padded.
+[T, 3, G, K] of those of query, key and value, and [G, T] of arrays of one float32 for
+each query, with T and K padded.
 """
 
 import functools
@@ -26,11 +27,9 @@ from jax.experimental import pallas as pl
 
 from gpt1_jax.ops.attention import MASKED_SCORE
 from gpt1_jax.ops.dropout import hash_bits, keep_scale, keep_threshold, num_hashes
+from gpt1_jax.ops.pallas_gpu import triton
 
-try:
-    from jax.experimental.pallas import triton
-except ImportError:  # deprecated since JAX 0.11
-    triton = None  # type: ignore[assignment]
+QUERY, KEY, VALUE = range(3)  # their places
 
 
 class Tiles(NamedTuple):
@@ -93,12 +92,12 @@ class Setup(NamedTuple):
 
 def forward_kernel(setup: Setup, *refs: Any) -> None:
     """The output of a block of queries, one block of keys after another."""
-    seeds_ref, query_ref, key_ref, value_ref, output_ref, log_sum_ref = refs
+    seeds_ref, qkv_ref, output_ref, log_sum_ref = refs
     problem, tiles, _ = setup
     heads, dropout = range(problem.sharing), _dropout(problem, seeds_ref)
     block = pl.num_programs(0) - 1 - pl.program_id(0)  # the longest first
     rows = pl.ds(block * tiles.queries, tiles.queries)
-    queries = [query_ref[rows, g] for g in heads]
+    queries = [qkv_ref[rows, QUERY, g] for g in heads]
     positions = (rows.start + jnp.arange(tiles.queries))[:, None]
 
     def step(i, state, diagonal):
@@ -107,20 +106,20 @@ def forward_kernel(setup: Setup, *refs: Any) -> None:
         drop = dropout(*places)
         new_state = []
         for g, (summed, total, highest) in zip(heads, state, strict=True):
-            scores = _product(queries[g], key_ref[columns, g], 1, 1)
+            scores = _product(queries[g], qkv_ref[columns, KEY, g], 1, 1)
             if diagonal:
                 scores = jnp.where(places[1] <= places[0], scores, MASKED_SCORE)
             new_highest = jnp.maximum(highest, scores.max(1) * problem.score_scale)
             weights = _exp2(setup, scores, new_highest[:, None])
             shrink = jnp.exp2(highest - new_highest)
-            kept = drop(weights, g).astype(value_ref.dtype)
+            kept = drop(weights, g).astype(qkv_ref.dtype)
             summed = summed * shrink[:, None]
-            summed = summed + _product(kept, value_ref[columns, g], 1, 0)
+            summed = summed + _product(kept, qkv_ref[columns, VALUE, g], 1, 0)
             total = total * shrink + weights.sum(1)
             new_state.append((summed, total, new_highest))
         return tuple(new_state)
 
-    summed = jnp.zeros((tiles.queries, query_ref.shape[-1]), jnp.float32)
+    summed = jnp.zeros((tiles.queries, qkv_ref.shape[-1]), jnp.float32)
     total = jnp.zeros(tiles.queries, jnp.float32)
     state = tuple((summed, total, total - jnp.inf) for g in heads)
     seen = jax.lax.div(rows.start, np.int32(tiles.keys))  # blocks before all queries
@@ -140,8 +139,8 @@ def query_kernel(setup: Setup, *refs: Any) -> None:
     dS = P * (dO V^T * M - c), dQ = dS K / sqrt(K). The scale of M is applied to the
     sums at the end: here dS is without it, and c, which is also stored, divided by it.
     """
-    seeds_ref, query_ref, key_ref, value_ref, grad_ref, *more_refs = refs
-    output_ref, log_sum_ref, d_query_ref, correction_ref = more_refs
+    seeds_ref, qkv_ref, grad_ref, output_ref, log_sum_ref, *result_refs = refs
+    d_qkv_ref, correction_ref = result_refs
     problem, tiles, _ = setup
     heads, dropout = range(problem.sharing), _dropout(problem, seeds_ref)
     block = pl.num_programs(0) - 1 - pl.program_id(0)  # the longest first
@@ -149,7 +148,7 @@ def query_kernel(setup: Setup, *refs: Any) -> None:
     positions = (rows.start + jnp.arange(tiles.queries))[:, None]
     queries, grads, log_sums, corrections = [], [], [], []
     for g in heads:
-        queries.append(query_ref[rows, g])
+        queries.append(qkv_ref[rows, QUERY, g])
         grads.append(grad_ref[rows, g])
         log_sums.append(log_sum_ref[g, rows][:, None])
         output = output_ref[rows, g].astype(jnp.float32)
@@ -163,17 +162,17 @@ def query_kernel(setup: Setup, *refs: Any) -> None:
         drop = dropout(*places)
         sums = []
         for g in heads:
-            keys = key_ref[columns, g]
+            keys = qkv_ref[columns, KEY, g]
             scores = _product(queries[g], keys, 1, 1)
             if diagonal:
                 scores = jnp.where(places[1] <= places[0], scores, MASKED_SCORE)
             probs = _exp2(setup, scores, log_sums[g])
-            d_kept = drop(_product(grads[g], value_ref[columns, g], 1, 1), g)
+            d_kept = drop(_product(grads[g], qkv_ref[columns, VALUE, g], 1, 1), g)
             d_scores = (probs * (d_kept - corrections[g])).astype(keys.dtype)
             sums.append(d_queries[g] + _product(d_scores, keys, 1, 0))
         return tuple(sums)
 
-    zeros = jnp.zeros((tiles.queries, query_ref.shape[-1]), jnp.float32)
+    zeros = jnp.zeros((tiles.queries, qkv_ref.shape[-1]), jnp.float32)
     seen = jax.lax.div(rows.start, np.int32(tiles.keys))
     sums = (zeros,) * len(heads)
     for i in range(tiles.queries // tiles.keys):
@@ -181,7 +180,7 @@ def query_kernel(setup: Setup, *refs: Any) -> None:
     sums = jax.lax.fori_loop(0, seen, functools.partial(step, diagonal=False), sums)
     for g in heads:
         d_query = sums[g] * (_scale(problem) / math.sqrt(problem.head_dim))
-        d_query_ref[rows, g] = d_query.astype(d_query_ref.dtype)
+        d_qkv_ref[rows, QUERY, g] = d_query.astype(d_qkv_ref.dtype)
 
 
 def key_value_kernel(setup: Setup, *refs: Any) -> None:
@@ -190,15 +189,14 @@ def key_value_kernel(setup: Setup, *refs: Any) -> None:
     With A = P * M: dV = A^T dO, dK = dS^T Q / sqrt(K). All tiles are transposed, keys
     by queries, so that these products take them from registers.
     """
-    seeds_ref, query_ref, key_ref, value_ref, grad_ref, *more_refs = refs
-    log_sum_ref, correction_ref, d_key_ref, d_value_ref = more_refs
+    seeds_ref, qkv_ref, grad_ref, log_sum_ref, correction_ref, _, d_qkv_ref = refs
     problem, tiles, _ = setup
     heads, dropout = range(problem.sharing), _dropout(problem, seeds_ref)
     first = pl.program_id(0) * tiles.keys
     columns = pl.ds(first, tiles.keys)
     positions = (first + jnp.arange(tiles.keys))[:, None]
-    keys = [key_ref[columns, g] for g in heads]
-    values = [value_ref[columns, g] for g in heads]
+    keys = [qkv_ref[columns, KEY, g] for g in heads]
+    values = [qkv_ref[columns, VALUE, g] for g in heads]
 
     def step(i, state, diagonal):
         rows = pl.ds(i * tiles.queries, tiles.queries)
@@ -206,7 +204,7 @@ def key_value_kernel(setup: Setup, *refs: Any) -> None:
         drop = dropout(*places)
         new_state = []
         for g, (d_key, d_value) in zip(heads, state, strict=True):
-            queries, grads = query_ref[rows, g], grad_ref[rows, g]
+            queries, grads = qkv_ref[rows, QUERY, g], grad_ref[rows, g]
             scores = _product(keys[g], queries, 1, 1)
             if diagonal:
                 scores = jnp.where(places[1] <= places[0], scores, MASKED_SCORE)
@@ -219,19 +217,21 @@ def key_value_kernel(setup: Setup, *refs: Any) -> None:
             new_state.append((d_key, d_value))
         return tuple(new_state)
 
-    zeros = jnp.zeros((tiles.keys, key_ref.shape[-1]), jnp.float32)
+    zeros = jnp.zeros((tiles.keys, qkv_ref.shape[-1]), jnp.float32)
     state = ((zeros, zeros),) * len(heads)
     start = jax.lax.div(first, np.int32(tiles.queries))
     for i in range(tiles.keys // tiles.queries):
         state = step(start + i, state, diagonal=True)
     start = start + tiles.keys // tiles.queries
-    stop = query_ref.shape[0] // tiles.queries
+    stop = qkv_ref.shape[0] // tiles.queries
     full_step = functools.partial(step, diagonal=False)
     state = jax.lax.fori_loop(start, stop, full_step, state)
     for g, (d_key, d_value) in zip(heads, state, strict=True):
         d_key = d_key * (_scale(problem) / math.sqrt(problem.head_dim))
-        d_key_ref[columns, g] = d_key.astype(d_key_ref.dtype)
-        d_value_ref[columns, g] = (d_value * _scale(problem)).astype(d_value_ref.dtype)
+        d_qkv_ref[columns, KEY, g] = d_key.astype(d_qkv_ref.dtype)
+        d_qkv_ref[columns, VALUE, g] = (d_value * _scale(problem)).astype(
+            d_qkv_ref.dtype
+        )
 
 
 def _exp2(setup: Setup, scores: jax.Array, shift: jax.Array) -> jax.Array:

@@ -84,6 +84,8 @@ custom_call_target="__cublas$gemm", backend_config={"gemm_backend_config":{\
 "rhs_contracting_dimensions":["0"]}}}
   %triton = bf16[64,32]{1,0} fusion(%a, %b), kind=kCustom, calls=%tiles
   %update = f32[100,32]{1,0} fusion(%c, %d, %i), kind=kLoop, calls=%written
+  %partly = bf16[64,32]{1,0} custom-call(%triton), custom_call_target="ours", \
+backend_config={serialized_metadata = "{\\22bytes_accessed\\22: \\22227\\22}"}
   ROOT %ours = bf16[64,32]{1,0} custom-call(%triton), custom_call_target="ours", \
 backend_config={"cost_estimate":{"flops":"12345","bytes_accessed":"1"}}
 }
@@ -168,6 +170,13 @@ def test_products_of_a_gpu_are_calls_of_a_library_or_fusions_of_tiles():
 
 def test_a_kernel_of_ours_has_the_products_that_it_says():
     assert found(ON_A_GPU)["ours"].flops == 12345
+
+
+def test_a_kernel_of_ours_for_a_gpu_moves_what_it_says():
+    """It may leave parts of its arrays alone; others move all."""
+    kernels = found(ON_A_GPU)
+    assert kernels["partly"].bytes == 227
+    assert kernels["ours"].bytes == 2 * 64 * 32 * 2
 
 
 def test_of_an_array_that_is_updated_in_place_only_the_update_counts():
