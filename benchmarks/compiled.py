@@ -197,6 +197,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--attention_impl", choices=("blocked", "fused", "plain"), default="blocked"
     )
+    parser.add_argument(
+        "--layer_norm_impl", choices=("fused", "plain"), default="plain"
+    )
     parser.add_argument("--hlo", help="folder for the optimized programs")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     flags = parser.parse_args(arguments)

@@ -11,9 +11,9 @@ from targets import Chip
 
 # What a line of ours is for: the first that fits, of the innermost call that fits any.
 _AREAS = (  # file, part of the function's name, area
-    ("ops/attention.py", "", "attention"),
+    ("ops/attention", "", "attention"),
     ("ops/losses.py", "", "loss"),
-    ("ops/layer_norm.py", "", "LayerNorm"),
+    ("ops/layer_norm", "", "LayerNorm"),
     ("ops/gelu.py", "", "GELU"),
     ("ops/lstm.py", "", "LSTM"),
     ("ops/packing.py", "", "packing"),
@@ -31,6 +31,7 @@ _AREAS = (  # file, part of the function's name, area
     ("training/state.py", "", "optimizer"),  # and sums of gradients
     ("inference/", "", "sampling"),
 )
+_SCOPES = (("/gelu/", "GELU"),)  # part of JAX's name, which says more than the line
 _NAMES = (  # part of JAX's name, where only that is known
     ("/c_", "dense"),
     ("/attn/", "attention"),
@@ -118,9 +119,12 @@ def _area(operations: Iterable[Operation]) -> str:
 
 def _area_of(operation: Operation) -> str:
     """What the line of ours is for from which an operation comes; "" if unknown."""
-    by_line = (_area_of_line(frame) for frame in operation.frames)
-    by_name = (area for part, area in _NAMES if part in operation.name)
-    return next((area for area in (*by_line, *by_name) if area), "")
+    scopes, names = (
+        [area for part, area in known if part in operation.name]
+        for known in (_SCOPES, _NAMES)
+    )
+    lines = (_area_of_line(frame) for frame in operation.frames)
+    return next((area for area in (*scopes, *lines, *names) if area), "")
 
 
 def _area_of_line(frame: Frame) -> str:

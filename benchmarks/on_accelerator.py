@@ -5,8 +5,8 @@
 
   probe     versions, rates of copies and products, whether results are the CPU's
   step      the pre-training step against PyTorch: train_step.py
-  attention whether the attention kernels are right, and their tiles on a GPU:
-            fused_attention.py
+  fused     whether our own kernels for GPUs are right, their times and tiles:
+            fused_kernels.py
   resume    a run and its continuation from a checkpoint, bit for bit: resumption.py
   kernels   where the time of the step goes, kernel by kernel: top_kernels.py
   choices   the step with one thing changed: attention, dropout, layer loop, logits
@@ -88,28 +88,35 @@ def script(
     return command
 
 
-def attention(plan: Plan) -> list[str]:
+def fused(plan: Plan) -> list[str]:
     """The kernels for NVIDIA GPUs."""
     if not (plan.flags.toy or shutil.which("nvidia-smi")):
         raise LeftOut("it is for NVIDIA GPUs")
     return script(
-        "fused_attention.py",
+        "fused_kernels.py",
         ("--batch=64",),
         ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
     )(plan)
 
 
-def fastest_attention(plan: Plan) -> tuple[str, float]:
-    """The attention to train with, and the seconds of a step with it.
+def fastest_kernels(plan: Plan) -> tuple[list[str], float]:
+    """Of which kernels of ours to train with, and the seconds of a step with them.
 
-    Kernels, if `attention` found them right and `step` found them faster.
+    Those that `fused` found right, if `step` found them faster.
     """
-    results = measured(plan, "step")
-    blocked = results["jax_bf16"]["median_seconds"]
-    fused = results.get("jax_bf16_fused_attention", {}).get("median_seconds", blocked)
-    checked = plan.file("attention.json").exists()
-    right = checked and measured(plan, "attention")["right"]
-    return ("fused", fused) if right and fused < blocked else ("blocked", blocked)
+    times = {
+        name.removeprefix("jax_bf16"): result["median_seconds"]
+        for name, result in measured(plan, "step").items()
+        if name.startswith("jax_bf16") and "median_seconds" in result
+    }
+    checked = plan.file("fused.json").exists()
+    found = measured(plan, "fused") if checked else {}
+    choices = []
+    for variant, kernels in _WITH_KERNELS.items():
+        if variant in times and all(found.get(k, {}).get("right") for k in kernels):
+            choices.append((times[variant], kernels))
+    seconds, kernels = min(choices)
+    return kernels, seconds
 
 
 def pretrain(plan: Plan) -> list[str]:
@@ -119,9 +126,9 @@ def pretrain(plan: Plan) -> list[str]:
         raise LeftOut("it needs --texts")
     num_steps, more = 20, _SMALL_MODEL
     if not flags.toy:
-        impl, seconds = fastest_attention(plan)
+        kernels, seconds = fastest_kernels(plan)
         num_steps = int(plan.seconds * _OF_TRAINING / seconds)
-        more = {"model.attention_impl": impl}
+        more = {f"model.{name}_impl": "fused" for name in kernels}
     values = {
         "data.source": "text",
         "data.train": flags.texts,
@@ -176,9 +183,13 @@ def measured(plan: Plan, name: str) -> Mapping[str, Any]:
     return json.loads(path.read_text())["results"]
 
 
-_STEP = (
-    "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled,jax_bf16,"
-    "jax_bf16_fused_attention"
+_WITH_KERNELS: dict[str, list[str]] = {  # variants of `step`
+    "": [],
+    "_fused_attention": ["attention"],
+    "_fused": ["attention", "layer_norm"],
+}
+_STEP = "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled," + ",".join(
+    f"jax_bf16{variant}" for variant in _WITH_KERNELS
 )
 _CHOICES = "--variants=" + ",".join(
     f"jax_bf16{changed}"
@@ -197,7 +208,7 @@ PIECES = {
             (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
         ),
     ),
-    "attention": Piece(200, attention),
+    "fused": Piece(200, fused),
     "resume": Piece(150, script("resumption.py")),
     "kernels": Piece(150, script("top_kernels.py", ("--batch=64",), _TOY)),
     "choices": Piece(

@@ -145,8 +145,9 @@ def _configured(
     config = pretrain_config(flags, "bfloat16")
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model_config(flags.vocab_size)
-    ways = {"layer_loop": flags.layer_loop, "attention_impl": flags.attention_impl}
-    return config, dataclasses.replace(model, **ways)
+    ways = ("layer_loop", "attention_impl", "layer_norm_impl")
+    chosen = {way: getattr(flags, way) for way in ways}
+    return config, dataclasses.replace(model, **chosen)
 
 
 def _lowered(

@@ -42,6 +42,7 @@ _CHOICES: dict[str, dict[str, Any]] = {  # of the model's configuration
     "scan": {"layer_loop": "scan"},
     "plain_attention": {"attention_impl": "plain"},
     "fused_attention": {"attention_impl": "fused"},
+    "fused": {"attention_impl": "fused", "layer_norm_impl": "fused"},
     "no_dropout": dict(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0),
     "loss_chunks": {"loss_chunk": 64},
     "remat": {"remat": True},

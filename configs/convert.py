@@ -39,6 +39,7 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
             resid_dropout=0.1,
             embed_dropout_on="sum",
             attention_impl="blocked",
+            layer_norm_impl="plain",
             softmax_rows="tokens",
             loss_chunk=0,
             dtype="float32",

@@ -51,6 +51,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             resid_dropout=0.1,
             embed_dropout_on="sum",  # see configs/pretrain.py for these
             attention_impl="blocked",
+            layer_norm_impl="plain",
             softmax_rows="tokens",
             loss_chunk=0,
             dtype="float32",

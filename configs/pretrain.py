@@ -52,7 +52,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         model=config_dict.create(  # sec. 4.1, "Model specifications"
             # "transformer", or "lstm": the paper's baseline (sec. 5), one layer that
             # has no use for num_layers, num_heads, mlp_dim, attn_dropout,
-            # attention_impl, layer_loop and remat.
+            # attention_impl, layer_norm_impl, layer_loop and remat.
             kind="transformer",
             num_layers=12,
             num_heads=12,
@@ -72,6 +72,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # such array at all, and "blocked" where there are none; "plain" is the
             # formula as it stands.
             attention_impl="blocked",
+            # "fused" is a GPU's own kernels for LayerNorm with the residual sum and its
+            # dropout, one each way, and "plain" where there are none.
+            layer_norm_impl="plain",
             # Output softmax over "tokens", or "tokens+positions" (released code).
             softmax_rows="tokens",
             loss_chunk=0,  # positions whose logits are computed at a time; 0: all

@@ -28,6 +28,7 @@ WAYS = dict(  # of running a model; its parameters do not depend on them
     resid_dropout=0.1,
     embed_dropout_on="sum",
     attention_impl="blocked",
+    layer_norm_impl="plain",
     softmax_rows="tokens",
     loss_chunk=0,
     dtype="float32",

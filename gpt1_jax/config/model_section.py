@@ -42,6 +42,7 @@ class ModelConfig:
     resid_dropout: float
     embed_dropout_on: str
     attention_impl: str
+    layer_norm_impl: str = dataclasses.field(metadata=newer("plain"))
     softmax_rows: str
     loss_chunk: int
     dtype: str
@@ -92,6 +93,7 @@ class ModelConfig:
         one_of(
             "model.attention_impl", self.attention_impl, ("blocked", "fused", "plain")
         )
+        one_of("model.layer_norm_impl", self.layer_norm_impl, ("fused", "plain"))
         one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
         one_of("model.dtype", self.dtype, DTYPES)
         one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))

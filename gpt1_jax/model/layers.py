@@ -1,43 +1,58 @@
 """Dense layer and LayerNorm as Flax modules."""
 
+from typing import Any
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
-from gpt1_jax.ops.layer_norm import layer_norm
-from gpt1_jax.ops.products import Transposed, dense
+from gpt1_jax.ops.layer_norm import Branch, layer_norm
+from gpt1_jax.ops.layer_norm_fused import fused_residual_layer_norm
+from gpt1_jax.ops.products import Activation, Transposed, dense, matmul
 
 
 class Dense(nn.Module):
     """An affine map of the last axis: x W + b ("conv1d" of the released code).
 
     Operands are rounded to `dtype`, sums are float32. Initially W [in, out] is
-    N(0, 0.02^2) and b = 0 (sec. 4.1), unless it says otherwise.
+    N(0, 0.02^2) and b = 0 (sec. 4.1), unless it says otherwise. With an activation,
+    which is float32, the result is that of x W + b.
+
+    Without `add_bias`, x W and b are returned side by side, for what adds them.
     """
 
     features: int
     dtype: jnp.dtype
     kernel_init: Initializer = nn.initializers.normal(0.02)
     bias_init: Initializer = nn.initializers.zeros
+    activation: Activation | None = None
+    add_bias: bool = True
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array) -> Any:
         kernel = self.get_variable("params", "kernel")
         if not isinstance(kernel, Transposed):  # which has another shape for `param`
             shape = x.shape[-1], self.features
             kernel = self.param("kernel", self.kernel_init, shape)
         bias = self.param("bias", self.bias_init, (self.features,))
-        return dense(x, kernel, bias, self.dtype)
+        if not self.add_bias:
+            return matmul(x, kernel, self.dtype).astype(self.dtype), bias
+        return dense(x, kernel, bias, self.dtype, self.activation)
 
 
 class LayerNorm(nn.Module):
-    """LayerNorm over the last axis, computed in float32; initially gain 1, bias 0."""
+    """LayerNorm over the last axis, computed in float32; initially gain 1, bias 0.
+
+    With a branch, that of the residual sum with it: `fused_residual_layer_norm`.
+    """
 
     dtype: jnp.dtype
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: jax.Array, branch: Branch | None = None) -> jax.Array:
         scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
         bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
+        if branch is not None:
+            return fused_residual_layer_norm(x, branch, scale, bias)
         return layer_norm(x, scale, bias, self.dtype)

@@ -32,6 +32,7 @@ from gpt1_jax.ops.attention import (
 from gpt1_jax.ops.attention_fused import fused_causal_attention
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
+from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.parallel.mesh import split_units
 
@@ -93,20 +94,21 @@ class Block(nn.Module):
         context: Context,
         memory: Memory | None,
     ) -> tuple[jax.Array, Memory | None]:
-        cfg = self.config
-        dtype, rows = jnp.dtype(cfg.dtype), context.token_rows()
+        cfg, rows = self.config, context.token_rows()
 
-        def residual_dropout(y: jax.Array, place: int) -> jax.Array:
-            site = block_site(layer, place)
-            return dropout(y, cfg.resid_dropout, context.noise, site, rows=rows)
+        def add_and_norm(name: str, x: jax.Array, branch: Any, place: int) -> jax.Array:
+            norm = LayerNorm(jnp.dtype(cfg.dtype), name=name)
+            where = cfg.resid_dropout, context.noise, block_site(layer, place)
+            if cfg.layer_norm_impl == "fused":
+                output, bias = branch
+                return norm(x, Branch(output, bias, *where, rows))
+            return norm(x + dropout(branch, *where, rows=rows))
 
         attention = Attention(cfg, name="attn")
         attended, memory = attention(x, layer, context, memory)
-        attended = residual_dropout(attended, ATTN_OUTPUT)
-        x = LayerNorm(dtype, name="ln_1")(x + attended)
+        x = add_and_norm("ln_1", x, attended, ATTN_OUTPUT)
         mlp = MLP(cfg, name="mlp")(x)
-        x = LayerNorm(dtype, name="ln_2")(x + residual_dropout(mlp, MLP_OUTPUT))
-        return x, memory
+        return add_and_norm("ln_2", x, mlp, MLP_OUTPUT), memory
 
 
 class Attention(nn.Module):
@@ -121,7 +123,7 @@ class Attention(nn.Module):
         layer: int | jax.Array,
         context: Context,
         memory: Memory | None,
-    ) -> tuple[jax.Array, Memory | None]:
+    ) -> tuple[Any, Memory | None]:
         cfg = self.config
         dtype, embed_dim = jnp.dtype(cfg.dtype), x.shape[-1]
         qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)
@@ -140,7 +142,7 @@ class Attention(nn.Module):
             attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
         attended = attended.reshape(*qkv.shape[:2], embed_dim)
         attended = pack(attended, context.packing)
-        return Dense(embed_dim, dtype, name="c_proj")(attended), memory
+        return _last_dense(cfg, embed_dim)(attended), memory
 
 
 class MLP(nn.Module):
@@ -149,10 +151,16 @@ class MLP(nn.Module):
     config: ModelConfig
 
     @nn.compact
-    def __call__(self, x: jax.Array) -> jax.Array:
-        dtype = jnp.dtype(self.config.dtype)
-        hidden = gelu(Dense(self.config.mlp_dim, dtype, name="c_fc")(x))  # [N, T, F]
-        return Dense(x.shape[-1], dtype, name="c_proj")(hidden)
+    def __call__(self, x: jax.Array) -> Any:
+        cfg, dtype = self.config, jnp.dtype(self.config.dtype)
+        hidden = Dense(cfg.mlp_dim, dtype, activation=gelu, name="c_fc")(x)
+        return _last_dense(cfg, x.shape[-1])(hidden)
+
+
+def _last_dense(cfg: ModelConfig, features: int) -> Dense:
+    """The last layer of a branch; the kernel that sums both adds its bias, too."""
+    add_bias = cfg.layer_norm_impl != "fused"
+    return Dense(features, jnp.dtype(cfg.dtype), add_bias=add_bias, name="c_proj")
 
 
 def split_heads(qkv: jax.Array, num_heads: int) -> list[jax.Array]:

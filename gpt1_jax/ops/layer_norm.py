@@ -1,13 +1,26 @@
 """LayerNorm over the last axis."""
 
 import functools
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.ops.products import in_order, wait_for_gradient
+from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.ops.products import in_order, wait_to_recompute
 
 EPSILON = 1e-5  # released code; Flax's own default is 1e-6
+
+
+class Branch(NamedTuple):
+    """What a residual sum adds to its input: dropout(output + bias)."""
+
+    output: jax.Array  # [..., D]
+    bias: jax.Array  # [D] float32
+    rate: float  # these as in `dropout`
+    noise: Noise | None
+    site: int | jax.Array
+    rows: jax.Array | None
 
 
 def plain_layer_norm(
@@ -51,7 +64,7 @@ def _layer_norm_fwd(x, scale, bias, dtype):
 
 def _layer_norm_bwd(dtype, residuals, grad):
     del dtype  # the gradient has it
-    (x, mean, inverse, scale), grad = wait_for_gradient(residuals, grad)
+    (x, mean, inverse, scale), grad = wait_to_recompute(residuals, grad)
     grad, normed = grad.astype(jnp.float32), (x - mean) * inverse
     rows, scaled = tuple(range(x.ndim - 1)), grad * scale
     along = (scaled * normed).mean(-1, keepdims=True)

@@ -1,6 +1,7 @@
 """Matrix products with float32 sums, in the form that suits the platform."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,11 +23,19 @@ def plain_matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array
     return einsum("...i,io->...o", x.astype(dtype), kernel.astype(dtype))
 
 
+Activation = Callable[[jax.Array], jax.Array]  # of each element by itself
+
+
 def plain_dense(
-    x: jax.Array, kernel: jax.Array, bias: jax.Array, dtype: jnp.dtype
+    x: jax.Array,
+    kernel: jax.Array,
+    bias: jax.Array,
+    dtype: jnp.dtype,
+    activation: Activation | None = None,
 ) -> jax.Array:
     """The formula of `dense`; its autodiff multiplies and keeps float32 gradients."""
-    return (plain_matmul(x, kernel, dtype) + bias).astype(dtype)
+    affine = (plain_matmul(x, kernel, dtype) + bias).astype(dtype)
+    return affine if activation is None else _activated(affine, activation)
 
 
 class Transposed(NamedTuple):
@@ -35,29 +44,85 @@ class Transposed(NamedTuple):
     rows: jax.Array
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def dense(
-    x: jax.Array, kernel: jax.Array | Transposed, bias: jax.Array, dtype: jnp.dtype
+    x: jax.Array,
+    kernel: jax.Array | Transposed,
+    bias: jax.Array,
+    dtype: jnp.dtype,
+    activation: Activation | None = None,
 ) -> jax.Array:
-    """x W + b: [..., I] x [I, O] -> [..., O] of `dtype`.
+    """x W + b, or an activation of it: [..., I] x [I, O] -> [..., O] of `dtype`.
 
-    The product is `matmul`'s, the sum float32. The backward pass stores one array of
-    gradients, of `dtype`; under autodiff there would be a float32 one.
+    The product is `matmul`'s, the sum float32, and so is the activation of the sum
+    rounded to `dtype`. The backward pass stores one array of gradients, of `dtype`;
+    under autodiff there would be a float32 one. Of an activation, what it is computed
+    from is kept and no intermediate result.
     """
-    return (matmul(x, kernel, dtype) + bias).astype(dtype)
+    return _dense_fwd(x, kernel, bias, dtype, activation)[0]
 
 
-def _dense_fwd(x, kernel, bias, dtype):
-    return dense(x, kernel, bias, dtype), (x, kernel)
+def _dense_fwd(x, kernel, bias, dtype, activation):
+    product = matmul(x, kernel, dtype)
+    if activation is None:
+        return (product + bias).astype(dtype), (x, kernel)
+    kept = _kept_for_activation(product, bias, dtype)
+    affine = _affine_of_kept(kept, bias, dtype)
+    return _activated(affine, activation), (x, kernel, bias, kept)
 
 
-def _dense_bwd(dtype, residuals, grad):
-    (x, kernel), stored = wait_for_gradient(residuals, grad)
+def _dense_bwd(dtype, activation, residuals, grad):
+    x, kernel, *of_activation = residuals
+    if activation is not None:
+        (bias, kept), grad = wait_to_recompute(of_activation, grad)
+        with jax.named_scope(activation.__name__):
+            affine = _affine_of_kept(kept, bias, dtype).astype(jnp.float32)
+            _, derivative = jax.jvp(activation, (affine,), (jnp.ones(affine.shape),))
+            grad = (grad * derivative).astype(dtype)
+    (x, kernel), stored = wait_for_gradient((x, kernel), grad)
     gradients = _product_gradients(dtype, x, kernel, stored)
     return *gradients, _bias_gradient(grad, stored)
 
 
 dense.defvjp(_dense_fwd, _dense_bwd)
+
+
+def _activated(affine: jax.Array, activation: Activation) -> jax.Array:
+    with jax.named_scope(activation.__name__):
+        return activation(affine.astype(jnp.float32)).astype(affine.dtype)
+
+
+def _kept_for_activation(
+    product: jax.Array, bias: jax.Array, dtype: jnp.dtype
+) -> jax.Array:
+    """What is stored of a dense layer before its activation.
+
+    For a GPU the product, which is stored anyway: there XLA adds the bias in the kernel
+    of the activation, which would otherwise have two results. Elsewhere it does so as
+    part of the product, and the sum is what is stored.
+    """
+
+    def rounded(product: jax.Array, _: jax.Array) -> jax.Array:
+        return product.astype(dtype)
+
+    def summed(product: jax.Array, bias: jax.Array) -> jax.Array:
+        return (product + bias).astype(dtype)
+
+    return on_gpu(rounded, summed, product, bias)
+
+
+def _affine_of_kept(kept: jax.Array, bias: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    def summed(kept: jax.Array, bias: jax.Array) -> jax.Array:
+        return (kept + bias).astype(dtype)
+
+    return on_gpu(summed, lambda kept, _: kept, kept, bias)
+
+
+def on_gpu(
+    gpu: Callable[..., jax.Array], default: Callable[..., jax.Array], *args: jax.Array
+) -> jax.Array:
+    """The result of one function on a GPU, of another elsewhere."""
+    return jax.lax.platform_dependent(*args, cuda=gpu, rocm=gpu, default=default)
 
 
 def _bias_gradient(grad: jax.Array, stored: jax.Array) -> jax.Array:
@@ -165,9 +230,7 @@ def in_order(x: jax.Array) -> jax.Array:
 
     XLA may choose to have the batch last, and transpose between layers.
     """
-    return jax.lax.platform_dependent(
-        x, cuda=_row_major, rocm=_row_major, default=lambda x: x
-    )
+    return on_gpu(_row_major, lambda x: x, x)
 
 
 @custom_partitioning
@@ -192,3 +255,18 @@ def wait_for_gradient(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
     the results until the backward pass.
     """
     return jax.lax.optimization_barrier((residuals, grad))
+
+
+def wait_to_recompute(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
+    """As `wait_for_gradient`, for what is computed for each element of the gradient.
+
+    A TPU does that as part of the product that gives the gradient, and stores neither.
+    There the barrier only hides what the forward pass has computed.
+    """
+
+    def hidden(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
+        return jax.lax.optimization_barrier(residuals), grad
+
+    return jax.lax.platform_dependent(
+        residuals, grad, tpu=hidden, default=wait_for_gradient
+    )

@@ -89,6 +89,15 @@ def test_where_only_jaxs_name_is_known_it_says_what_a_kernel_is_for(expected, na
     assert kind(kernel(operation_of(helper, name=name))) == expected
 
 
+def test_a_named_activation_says_more_than_the_line_of_its_dense_layer():
+    backward = "jit(step)/transpose(jvp(Transformer))/Block/mlp/c_fc/gelu/mul"
+    line = "model/layers.py:Dense.__call__:31"
+    assert kind(kernel(operation_of(line, name=backward))) == "GELU"
+    assert kind(kernel(operation_of(line, name=backward.replace("gelu", "")))) == (
+        "dense rest"
+    )
+
+
 def test_a_kernel_is_for_its_largest_product():
     small = operation("dot", *MATMUL, flops=10.0)
     large = operation("convolution", *BLOCKED, flops=20.0)

@@ -142,29 +142,33 @@ def test_pre_training_takes_as_many_steps_as_there_is_time_for(tmp_path, flags):
 @pytest.mark.parametrize(
     ("fused", "right", "expected"),
     [
-        (0.04, True, ("fused", 0.04)),
-        (0.04, False, ("blocked", 0.05)),
-        (0.04, None, ("blocked", 0.05)),
-        (0.06, True, ("blocked", 0.05)),
-        (None, True, ("blocked", 0.05)),
+        ((0.04, 0.03), (True, True), (["attention", "layer_norm"], 0.03)),
+        ((0.04, 0.03), (True, False), (["attention"], 0.04)),
+        ((0.04, 0.03), (False, True), ([], 0.05)),
+        ((0.04, 0.03), (), ([], 0.05)),
+        ((0.04, 0.06), (True, True), (["attention"], 0.04)),
+        ((0.06, 0.06), (True, True), ([], 0.05)),
+        ((), (True, True), ([], 0.05)),
     ],
 )
 def test_kernels_train_if_they_are_right_and_faster(tmp_path, fused, right, expected):
-    """None: not measured."""
-    results = {"jax_bf16": {"median_seconds": 0.05}}
-    if fused:
-        results["jax_bf16_fused_attention"] = {"median_seconds": fused}
+    """Of attention, and of it and LayerNorm; what is not there was not measured."""
+    names = ("jax_bf16_fused_attention", "jax_bf16_fused")
+    times = {"jax_bf16": 0.05, "torch": 0.01, **dict(zip(names, fused, strict=False))}
+    results = {name: {"median_seconds": time} for name, time in times.items()}
+    results["jax_bf16_scan"] = {"error": "no memory"}
     (tmp_path / "step.json").write_text(json.dumps({"results": results}))
-    if right is not None:
-        found = json.dumps({"results": {"right": right}})
-        (tmp_path / "attention.json").write_text(found)
-    assert on_accelerator.fastest_attention(plan(tmp_path)) == expected
+    if right:
+        kinds = zip(("attention", "layer_norm"), right, strict=True)
+        found = {kind: {"right": value} for kind, value in kinds}
+        (tmp_path / "fused.json").write_text(json.dumps({"results": found}))
+    assert on_accelerator.fastest_kernels(plan(tmp_path)) == expected
 
 
 def test_kernels_for_nvidia_are_left_out_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(on_accelerator.shutil, "which", lambda name: None)
     with pytest.raises(LeftOut, match="NVIDIA"):
-        on_accelerator.attention(plan(tmp_path))
+        on_accelerator.fused(plan(tmp_path))
 
 
 @pytest.mark.parametrize("flags", [(), ("--toy",)], ids=["paper", "toy"])

@@ -4,6 +4,8 @@
 LayerNorm gains and all biases are perturbed: at 1 and 0 several mistakes hide.
 """
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -324,12 +326,15 @@ class NoBias(nn.Module):
 
     features: int
     dtype: jnp.dtype
+    activation: Callable = lambda x: x
+    add_bias: bool = True
 
     @nn.compact
     def __call__(self, x):
         shape = (x.shape[-1], self.features)
         self.param("bias", nn.initializers.zeros, shape[1:])
-        return x @ self.param("kernel", nn.initializers.zeros, shape)
+        product = x @ self.param("kernel", nn.initializers.zeros, shape)
+        return self.activation(product)
 
 
 def no_biases(patch):

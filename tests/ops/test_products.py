@@ -1,6 +1,7 @@
 """Products: what is rounded and what is not, and how their operands are stored."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from collectives import collectives
 
+from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.products import (
     Transposed,
     dense,
@@ -20,6 +22,7 @@ from gpt1_jax.ops.products import (
     row_major,
     transposed_product,
     wait_for_gradient,
+    wait_to_recompute,
 )
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
 
@@ -91,15 +94,19 @@ def test_matmul_in_float32_equals_the_plain_form():
         np.testing.assert_allclose(ours, theirs, atol=5e-5)
 
 
+@pytest.mark.parametrize("activation", [None, gelu])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_dense_equals_the_plain_form(dtype):
+def test_dense_equals_the_plain_form(dtype, activation):
     """The value and the gradients by all three arguments."""
     x, kernel, weight = matmul_problem()
     x, weight, bias = x.astype(dtype), weight.astype(dtype), jnp.linspace(0, 1, 24)
-    (value, vjp), (plain, plain_vjp) = (
-        jax.vjp(functools.partial(form, dtype=jnp.dtype(dtype)), x, kernel, bias)
-        for form in (dense, plain_dense)
-    )
+
+    def vjp_of(form):
+        return jax.vjp(
+            lambda x, k, b: form(x, k, b, jnp.dtype(dtype), activation), x, kernel, bias
+        )
+
+    (value, vjp), (plain, plain_vjp) = map(vjp_of, (dense, plain_dense))
     pairs = zip((value, *vjp(weight)), (plain, *plain_vjp(weight)), strict=True)
     # Autodiff rounds the kernel's gradient, of up to 27, to bfloat16.
     tolerance = 5e-5 if dtype == "float32" else 2**-3
@@ -108,6 +115,37 @@ def test_dense_equals_the_plain_form(dtype):
         np.testing.assert_allclose(
             ours.astype(jnp.float32), theirs.astype(jnp.float32), atol=tolerance
         )
+
+
+def test_dense_keeps_one_array_for_its_activation():
+    """And its input; autodiff keeps results in between."""
+    x, kernel, weight = matmul_problem()
+
+    def kept(form):
+        vjp = jax.vjp(
+            lambda x: form(x, kernel, jnp.ones(24), jnp.dtype("float32"), gelu), x
+        )[1]
+        leaves = jax.tree.leaves(vjp)
+        return sum(leaf.shape == weight.shape for leaf in leaves)
+
+    assert (kept(dense), kept(plain_dense) > 1) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("platform", "sums"), [("cuda", 2), ("rocm", 2), ("cpu", 1), ("tpu", 1)]
+)
+def test_a_gpu_keeps_the_product_and_adds_the_bias_again(platform, sums):
+    """Lowered ahead of time, both passes; elsewhere the sum is kept."""
+    x, kernel, weight = matmul_problem()
+
+    def both(x, kernel, bias, weight):
+        layer = functools.partial(dense, dtype=jnp.dtype("float32"), activation=jnp.sin)
+        value, vjp = jax.vjp(lambda x, k, b: layer(x, k, b), x, kernel, bias)
+        return value, vjp(weight)
+
+    traced = jax.jit(both).trace(x, kernel, jnp.ones(24), weight)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    assert len(re.findall(r"stablehlo\.add .*<4x50x24xf32>", text)) == sums
 
 
 def test_dense_sums_the_gradient_that_it_multiplies():
@@ -203,6 +241,19 @@ def test_wait_for_gradient_changes_no_value():
     residuals, grad = {"x": jnp.arange(3.0)}, jnp.ones(2)
     (same, same_grad) = jax.jit(wait_for_gradient)(residuals, grad)
     np.testing.assert_array_equal(same["x"], residuals["x"])
+    np.testing.assert_array_equal(same_grad, grad)
+
+
+@pytest.mark.parametrize(("platform", "arrays"), [("tpu", 1), ("cpu", 2), ("cuda", 2)])
+def test_wait_to_recompute_lets_a_tpu_compute_with_the_product(platform, arrays):
+    """Lowered ahead of time: there the gradient is not among what is waited for."""
+    residual, grad = jnp.arange(3.0), jnp.ones(2)
+    traced = jax.jit(wait_to_recompute).trace(residual, grad)
+    text = traced.lower(lowering_platforms=(platform,)).as_text()
+    [waited] = re.findall(r"optimization_barrier .*", text)
+    assert waited.count("tensor<") == arrays
+    same, same_grad = jax.jit(wait_to_recompute)(residual, grad)
+    np.testing.assert_array_equal(same, residual)
     np.testing.assert_array_equal(same_grad, grad)
 
 

@@ -2,7 +2,7 @@
 
 import json
 
-import fused_attention
+import fused_kernels
 import pytest
 
 TINY = ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", "--calls=1")
@@ -11,15 +11,16 @@ TINY = ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", "--calls=1")
 @pytest.mark.slow
 def test_script_finds_the_kernels_right_and_times_plans(run_script, tmp_path):
     output = tmp_path / "fused.json"
-    run_script("fused_attention.py", *TINY, "--rounds=1", f"--output={output}")
+    run_script("fused_kernels.py", *TINY, "--rounds=1", f"--output={output}")
     results = json.loads(output.read_text())["results"]
-    assert results["right"]
-    assert set(results["masks"].values()) == {0}
-    assert len(results["times"]) == 4
+    for kernels in ("attention", "layer_norm"):
+        assert results[kernels]["right"]
+        assert set(results[kernels]["masks"].values()) == {0}
+    assert len(results["times"]) == 6
     assert all(row["ms"] > 0 for row in results["times"])
 
 
 def test_script_says_why_it_refuses_a_cpu(monkeypatch):
-    monkeypatch.setattr(fused_attention.harness, "use_first_gpu", lambda: None)
+    monkeypatch.setattr(fused_kernels.harness, "use_first_gpu", lambda: None)
     with pytest.raises(SystemExit, match="not here: there is no GPU"):
-        fused_attention.main([])
+        fused_kernels.main([])

@@ -1,0 +1,33 @@
+"""LayerNorm of a residual sum by the kernels for the accelerator, if there are any."""
+
+import jax
+
+from gpt1_jax.ops.dropout import dropout
+from gpt1_jax.ops.kernels import kernels_here
+from gpt1_jax.ops.layer_norm import Branch, layer_norm
+
+_MODULES = {"gpu": "layer_norm_gpu"}
+
+
+def fused_residual_layer_norm(
+    x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
+) -> jax.Array:
+    """LayerNorm(x + dropout(output + its bias)), in one pass over memory each way.
+
+    Where there is no kernel, it is computed by these functions, and says why.
+
+    Args:
+      x: [..., D].
+      branch: with an output of the same shape and dtype.
+      scale, bias: [D] float32.
+
+    Returns:
+      An array like `x`.
+    """
+    kernels = kernels_here("LayerNorm", _MODULES, x.shape[-1])
+    if kernels is not None:
+        return kernels.residual_layer_norm(x, branch, scale, bias)
+    added = (branch.output + branch.bias).astype(x.dtype)
+    where = branch.rate, branch.noise, branch.site
+    added = dropout(added, *where, rows=branch.rows)
+    return layer_norm(x + added, scale, bias, x.dtype)
