@@ -1,22 +1,22 @@
-"""The fused kernels on a GPU: whether they are right, their times, their best tiles.
+"""The fused kernels: whether they are right, their times, on a GPU their best tiles.
 
     python benchmarks/fused_kernels.py [--batch=64] [--output=FILE]
 
 First masks are compared bit for bit, and bfloat16 outputs and gradients with float32
 ones of the formula: their errors should be about those of what XLA makes of blocked
 attention, and of LayerNorm, dropout and sum. If one is wrong the script ends with 1.
-Then forward and backward are timed at the paper's sizes, attention with one kernel's
-tiles changed at a time. On a CPU, where the kernels are interpreted, `--toy` tries the
-script.
+Then forward and backward are timed at the paper's sizes, a GPU's attention with one
+kernel's tiles changed at a time. On a CPU, where the kernels are interpreted, `--toy`
+tries the script.
 """
 
 import argparse
 import functools
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import harness
 from command_line import add_calls, add_sizes
@@ -46,20 +46,55 @@ CHECKED_NORMS = ((2, 1, 64), (3, 70, 96), (2, 512, 768), (1, 65, 1024))
 MOST_ERROR = 1.3  # that of what XLA makes is 1
 
 
-def refused(flags: argparse.Namespace) -> str:
-    """Why the kernels cannot be measured here; empty if they can."""
+Form = Callable[..., Any]  # of noise, rate and arrays
+
+
+class Kernels(NamedTuple):
+    """What an accelerator has of ours."""
+
+    attention: ModuleType
+    layer_norm: ModuleType | None
+
+    def refusal(self, flags: argparse.Namespace) -> str:
+        """Why they cannot be measured here; empty if they can."""
+        shape = flags.batch, flags.seq_len, flags.embed_dim // HEAD_DIM, HEAD_DIM
+        refused = self.attention.refusal(shape, flags.dtype)
+        if not refused and self.layer_norm:
+            refused = self.layer_norm.refusal(flags.embed_dim)
+        return refused
+
+
+def kernels_for(backend: str) -> Kernels:
+    """Those for a "gpu" or "tpu"."""
+    from gpt1_jax.ops import attention_gpu, attention_tpu, layer_norm_gpu
+
+    if backend == "tpu":
+        return Kernels(attention_tpu, None)
+    return Kernels(attention_gpu, layer_norm_gpu)
+
+
+def backend() -> str:
+    """Whose kernels are meant: without an accelerator, a GPU's."""
     import jax
 
-    from gpt1_jax.ops import attention_gpu, layer_norm_gpu
-
-    if jax.default_backend() != "gpu":
-        return f"there is no GPU, but a {jax.default_backend().upper()}"
-    shape = flags.batch, flags.seq_len, flags.embed_dim // HEAD_DIM, HEAD_DIM
-    refused = attention_gpu.refusal(shape, jax.numpy.dtype(flags.dtype))
-    return refused or layer_norm_gpu.refusal(flags.embed_dim)
+    return "tpu" if jax.default_backend() == "tpu" else "gpu"
 
 
-def wrong_attention_masks(num_heads: int) -> int:
+def attention_form(attend: Callable[..., Any]) -> Form:
+    return lambda noise, rate, *parts: attend(*parts, rate, noise, 1)
+
+
+def norm_form(norm: Callable[..., Any]) -> Form:
+    from gpt1_jax.ops.layer_norm import Branch
+
+    def compute(noise: Any, rate: float, *arrays: Any) -> Any:
+        x, output, branch_bias, *vectors = arrays
+        return norm(x, Branch(output, branch_bias, rate, noise, 1, None), *vectors)
+
+    return compute
+
+
+def wrong_attention_masks(form: Form, num_heads: int) -> int:
     """How many elements are kept that should not be, or the reverse, in two passes."""
     import jax.numpy as jnp
     import numpy as np
@@ -72,7 +107,7 @@ def wrong_attention_masks(num_heads: int) -> int:
     shape = len(rows), size, num_heads, size
     units = jnp.broadcast_to(jnp.eye(size, dtype=jnp.bfloat16)[:, None], shape)
     zeros = jnp.zeros_like(units)
-    output, _, _, d_value = run("fused", (zeros, zeros, units), noise, units, rate)
+    output, _, _, d_value = run(form, (zeros, zeros, units), noise, units, rate)
     probs_shape = num_heads, size, size
     words = site_words(noise, 1)
     keep = np.tril(np.asarray(keep_mask(words, rows, probs_shape, rate, None, 3)))
@@ -80,7 +115,7 @@ def wrong_attention_masks(num_heads: int) -> int:
     return sum(int(((np.asarray(x) != 0) != keep).sum()) for x in found)
 
 
-def wrong_norm_masks(dim: int) -> int:
+def wrong_norm_masks(form: Form, dim: int) -> int:
     """As `wrong_attention_masks`, of the branch that LayerNorm adds."""
     import jax.numpy as jnp
     import numpy as np
@@ -93,14 +128,14 @@ def wrong_norm_masks(dim: int) -> int:
     ones, gain = jnp.ones(shape, jnp.bfloat16), jnp.ones(dim)
     arrays = 0 * ones, ones, 0 * gain, gain, 0 * gain
     weights = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.bfloat16)
-    output, _, d_branch, *_ = run("fused_norm", arrays, noise, weights, 0.5)
+    output, _, d_branch, *_ = run(form, arrays, noise, weights, 0.5)
     keep = np.asarray(keep_mask(site_words(noise, 1), rows, shape[1:], 0.5))
     found = output > 0, d_branch != 0  # what is kept lies above its vector's mean
     return sum(int((np.asarray(x) != keep).sum()) for x in found)
 
 
 def relative_errors(
-    fused: str, shapes: Sequence[Sequence[int]], peer: str, formula: str
+    fused: Form, shapes: Sequence[Sequence[int]], peer: Form, formula: Form
 ) -> list[float]:
     """Mean error of the output and each gradient in bfloat16, by that of a peer.
 
@@ -123,51 +158,30 @@ def relative_errors(
     arrays = [jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes]
     noise = step_noise(0, jnp.int32(1), shapes[0][0])
 
-    def results(form: str, dtype: str) -> list[np.ndarray]:
+    def results(form: Form, dtype: str) -> list[np.ndarray]:
         *parts, weights = (x.astype(dtype) for x in arrays)
         found = run(form, parts, noise, weights, 0.1)
         return [np.asarray(x, np.float32) for x in found]
 
     with jax.default_matmul_precision("highest"):
         exact = results(formula, "float32")
-    errors = {}
-    for form in (peer, fused):
+    errors = []
+    for form in (fused, peer):
         pairs = zip(results(form, "bfloat16"), exact, strict=True)
-        errors[form] = [float(np.abs(x - y).mean()) for x, y in pairs]
+        errors.append([float(np.abs(x - y).mean()) for x, y in pairs])
     once, again = (results(fused, "bfloat16") for _ in range(2))
     if not all(map(np.array_equal, once, again)):
         return [float("inf")]
-    pairs = zip(errors[fused], errors[peer], strict=True)
+    pairs = zip(*errors, strict=True)
     return [ours / theirs if theirs else 1.0 + ours for ours, theirs in pairs]
 
 
-def run(form: str, parts: Any, noise: Any, weights: Any, rate: float) -> Any:
+def run(form: Form, parts: Any, noise: Any, weights: Any, rate: float) -> Any:
     """The output of a form, and the gradients of its weighted sum."""
     import jax
-    import jax_pieces
-
-    from gpt1_jax.ops import attention, attention_gpu, layer_norm_gpu
-    from gpt1_jax.ops.layer_norm import Branch
-
-    attend = {
-        "blocked": attention.causal_attention,
-        "plain": attention.plain_causal_attention,
-        "fused": attention_gpu.attention,
-    }
-    norm = {
-        "norm": jax_pieces.residual_layer_norm,
-        "fused_norm": layer_norm_gpu.residual_layer_norm,
-    }
-
-    def compute(noise: Any, *parts: Any) -> Any:
-        if form in attend:
-            return attend[form](*parts, rate, noise, 1)
-        x, output, branch_bias, *vectors = parts
-        branch = Branch(output, branch_bias, rate, noise, 1, None)
-        return norm[form](x, branch, *vectors)
 
     def both(parts: Any, noise: Any, weights: Any) -> Any:
-        output, pull = jax.vjp(functools.partial(compute, noise), *parts)
+        output, pull = jax.vjp(functools.partial(form, noise, rate), *parts)
         return output, *pull(weights)
 
     return jax.jit(both)(tuple(parts), noise, weights)
@@ -186,30 +200,33 @@ def plans(toy: bool) -> Iterator[tuple[str, Any]]:
                 yield f"{kernel} {tiles}", PLAN._replace(**{kernel: Tiles(*tiles)})
 
 
-def attention_times(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Forward and backward with each plan."""
+def attention_times(
+    kernels: Kernels, flags: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
+    """Forward and backward, on a GPU with each plan."""
     import jax_pieces
 
-    from gpt1_jax.ops import attention_gpu
-
+    module = kernels.attention
+    make = functools.partial(jax_pieces.attention_case, flags, module.attention)
+    if not hasattr(module, "PLAN"):
+        yield timed("attention", make, flags)
+        return
     for name, plan in plans(flags.toy):
-        kept, attention_gpu.PLAN = attention_gpu.PLAN, plan
+        kept, module.PLAN = module.PLAN, plan
         try:
-            form = attention_gpu.attention
-            make = functools.partial(jax_pieces.attention_case, flags, form)
             yield timed(f"attention, {name}", make, flags)
         finally:
-            attention_gpu.PLAN = kept
+            module.PLAN = kept
 
 
-def norm_times(flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Forward and backward of LayerNorm with dropout and sum, as XLA makes it too."""
     import jax_pieces
 
-    from gpt1_jax.ops import layer_norm_gpu
-
-    fused = layer_norm_gpu.residual_layer_norm
-    for name, form in ("XLA's", jax_pieces.residual_layer_norm), ("fused", fused):
+    forms = {"XLA's": jax_pieces.residual_layer_norm}
+    if kernels.layer_norm:
+        forms["fused"] = kernels.layer_norm.residual_layer_norm
+    for name, form in forms.items():
         make = functools.partial(jax_pieces.residual_norm_case, flags, form)
         yield timed(f"LayerNorm, {name}", make, flags)
 
@@ -230,32 +247,46 @@ def timed(
     return {"case": name, "ms": 1e3 * min(map(min, turns))}
 
 
-def checked(toy: bool) -> dict[str, dict[str, Any]]:
+def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
     """What is compared of each kind of kernels, and whether it is right."""
+    import jax_pieces
+
+    from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+
     few = slice(3 if toy else None)
+    attend = kernels.attention.attention
+    fused, blocked, plain = map(
+        attention_form, (attend, causal_attention, plain_causal_attention)
+    )
 
-    def norm_errors(shape: Sequence[int]) -> list[float]:
-        shapes = shape, shape, *[shape[-1:]] * 3
-        return relative_errors("fused_norm", shapes, "norm", "norm")
+    def fits(shape: Sequence[int]) -> bool:
+        return toy or not kernels.attention.refusal(shape, "bfloat16")
 
-    def attention_errors(shape: Sequence[int]) -> list[float]:
-        return relative_errors("fused", [shape] * 3, "blocked", "plain")
-
-    found: dict[str, dict[str, Any]] = {
-        "attention": {
-            "masks": {
-                f"{heads} heads": wrong_attention_masks(heads) for heads in (3, 4)
-            },
-            "errors": {str(shape): attention_errors(shape) for shape in CHECKED[few]},
+    found: dict[str, dict[str, Any]] = {}
+    found["attention"] = {
+        "masks": {
+            f"{heads} heads": wrong_attention_masks(fused, heads)
+            for heads in (3, 4)
+            if fits((3, 64, heads, 64))
         },
-        "layer_norm": {
-            "masks": {f"D = {dim}": wrong_norm_masks(dim) for dim in (32, 768)},
-            "errors": {str(shape): norm_errors(shape) for shape in CHECKED_NORMS[few]},
+        "errors": {
+            str(shape): relative_errors(fused, [shape] * 3, blocked, plain)
+            for shape in CHECKED[few]
+            if fits(shape)
         },
     }
+    if kernels.layer_norm:
+        fused = norm_form(kernels.layer_norm.residual_layer_norm)
+        separate = norm_form(jax_pieces.residual_layer_norm)
+        masks = {f"D = {dim}": wrong_norm_masks(fused, dim) for dim in (32, 768)}
+        errors = {}
+        for shape in CHECKED_NORMS[few]:
+            shapes = shape, shape, *[shape[-1:]] * 3
+            errors[str(shape)] = relative_errors(fused, shapes, separate, separate)
+        found["layer_norm"] = {"masks": masks, "errors": errors}
     for results in found.values():
-        errors = (x for ratios in results["errors"].values() for x in ratios)
-        right = not any(results["masks"].values()) and max(errors) < MOST_ERROR
+        ratios = (x for ratios in results["errors"].values() for x in ratios)
+        right = not any(results["masks"].values()) and max(ratios) < MOST_ERROR
         results["right"] = right
     return found
 
@@ -276,17 +307,18 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse(arguments)
     record = harness.describe("fused_kernels.py", arguments)
     harness.use_first_gpu()
-    if not flags.toy and (why := refused(flags)):
+    kernels = kernels_for(backend())
+    if not flags.toy and (why := kernels.refusal(flags)):
         sys.exit(f"fused_kernels.py: not here: {why}")
-    results: dict[str, Any] = checked(flags.toy)
-    for kernels, found in results.items():
-        print(f"{kernels}, wrong mask elements: {found['masks']}")
+    results: dict[str, Any] = checked(kernels, flags.toy)
+    for kind, found in results.items():
+        print(f"{kind}, wrong mask elements: {found['masks']}")
         for shape, ratios in found["errors"].items():
             text = " ".join(f"{x:.2f}" for x in ratios)
-            print(f"{kernels}, {shape}, errors by those of XLA's: {text}", flush=True)
-    wrong = [kernels for kernels, found in results.items() if not found["right"]]
+            print(f"{kind}, {shape}, errors by those of XLA's: {text}", flush=True)
+    wrong = [kind for kind, found in results.items() if not found["right"]]
     times = []
-    for row in itertools.chain(attention_times(flags), norm_times(flags)):
+    for row in (*attention_times(kernels, flags), *norm_times(kernels, flags)):
         value = f"{row['ms']:.3f} ms" if "ms" in row else row["error"]
         print(f"{row['case']}: {value}", flush=True)
         times.append(row)

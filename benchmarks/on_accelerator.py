@@ -5,8 +5,7 @@
 
   probe     versions, rates of copies and products, whether results are the CPU's
   step      the pre-training step against PyTorch: train_step.py
-  fused     whether our own kernels for GPUs are right, their times and tiles:
-            fused_kernels.py
+  fused     whether our own kernels are right, their times: fused_kernels.py
   resume    a run and its continuation from a checkpoint, bit for bit: resumption.py
   kernels   where the time of the step goes, kernel by kernel: top_kernels.py
   choices   the step with one thing changed: attention, dropout, layer loop, logits
@@ -27,7 +26,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -86,17 +84,6 @@ def script(
         return [sys.executable, path, *(toy if plan.flags.toy else paper)]
 
     return command
-
-
-def fused(plan: Plan) -> list[str]:
-    """The kernels for NVIDIA GPUs."""
-    if not (plan.flags.toy or shutil.which("nvidia-smi")):
-        raise LeftOut("it is for NVIDIA GPUs")
-    return script(
-        "fused_kernels.py",
-        ("--batch=64",),
-        ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
-    )(plan)
 
 
 def fastest_kernels(plan: Plan) -> tuple[list[str], float]:
@@ -208,7 +195,14 @@ PIECES = {
             (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
         ),
     ),
-    "fused": Piece(200, fused),
+    "fused": Piece(
+        200,
+        script(
+            "fused_kernels.py",
+            ("--batch=64",),
+            ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
+        ),
+    ),
     "resume": Piece(150, script("resumption.py")),
     "kernels": Piece(150, script("top_kernels.py", ("--batch=64",), _TOY)),
     "choices": Piece(

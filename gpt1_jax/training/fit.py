@@ -42,7 +42,7 @@ from gpt1_jax.training import loop
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Step
 
-_MEMORY_SHARE = 0.5  # of a device's memory, for activations; the rest is for all else
+_MEMORY_SHARE = 0.75  # of a device's memory, for what training is known to need
 
 
 class TrainingConfig(Protocol):
@@ -268,7 +268,8 @@ def accumulation_steps(
     if train.accumulation_steps:
         return train.accumulation_steps
     per_device = train.batch_size // data_parallelism(mesh)
-    room = _MEMORY_SHARE * devices.memory_bytes()
+    state = costs.train_state_bytes(model) * state_share(mesh)
+    room = _MEMORY_SHARE * devices.memory_bytes() - state
     example_bytes = num_seqs * costs.train_activation_bytes(model)
     fitting = max(1, int(room // example_bytes))
     return next(

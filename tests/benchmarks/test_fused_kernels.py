@@ -22,5 +22,15 @@ def test_script_finds_the_kernels_right_and_times_plans(run_script, tmp_path):
 
 def test_script_says_why_it_refuses_a_cpu(monkeypatch):
     monkeypatch.setattr(fused_kernels.harness, "use_first_gpu", lambda: None)
-    with pytest.raises(SystemExit, match="not here: there is no GPU"):
+    with pytest.raises(SystemExit, match="not here: they are for NVIDIA GPUs"):
         fused_kernels.main([])
+
+
+@pytest.mark.slow
+def test_a_tpus_kernels_are_checked_where_they_fit():
+    kernels = fused_kernels.kernels_for("tpu")
+    found = fused_kernels.checked(kernels, toy=False)
+    assert list(found) == ["attention"], "it has none for LayerNorm"
+    assert found["attention"]["right"]
+    assert list(found["attention"]["masks"]) == ["4 heads"]
+    assert list(found["attention"]["errors"]) == ["(2, 512, 12, 64)"]

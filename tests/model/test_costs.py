@@ -78,6 +78,15 @@ def test_train_activation_bytes_at_paper_size(tiny_model_config, ways, expected)
     assert train_activation_bytes(model) == expected
 
 
+def test_accelerators_keep_logits_in_the_dtype_of_products(
+    tiny_model_config, monkeypatch
+):
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    model = tiny_model_config(**PAPER, dtype="bfloat16")
+    layers, logits = 12 * 16 * 512 * 768 * 2, 2 * 512 * 40478 * 2
+    assert train_activation_bytes(model) == layers + logits
+
+
 # The LSTM in the Transformer's place
 
 

@@ -19,7 +19,8 @@ def test_the_batch_is_cut_as_memory_asks(
 ):
     model = tiny_model_config()
     needed = costs.train_activation_bytes(model)
-    memory = memory_sequences * needed / fit._MEMORY_SHARE
+    state = costs.train_state_bytes(model)
+    memory = (memory_sequences * needed + state) / fit._MEMORY_SHARE
     monkeypatch.setattr(devices, "memory_bytes", lambda: int(memory))
     mesh = make_mesh(devices=jax.devices()[:1])
     chosen = fit.accumulation_steps(tiny_config().train, model, mesh)
