@@ -79,6 +79,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             max_dev_examples=0,
             max_test_examples=0,
             max_seq_len=0,  # longest sequence in tokens; 0: the longest the model reads
+            # Whether training and dev examples that are longer are left out, not cut.
+            drop_long=False,
             # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),
             # In training, only attention sees padding: real tokens are packed into k/16

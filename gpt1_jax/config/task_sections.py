@@ -21,6 +21,7 @@ class TaskDataConfig:
     max_dev_examples: int
     max_test_examples: int = dataclasses.field(metadata=newer(0))
     max_seq_len: int
+    drop_long: bool = dataclasses.field(metadata=newer(False))
     seq_len_buckets: tuple[int, ...]
     packed_sizes: int = dataclasses.field(metadata=newer(0))
 

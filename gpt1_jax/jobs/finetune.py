@@ -186,8 +186,8 @@ def _set_up(
         skipped[task.name] = str(error)
         say(f"Skipping {task.title}: {error}")
         return None
-    if cuts := loading.describe_cuts(data, padding.longest):
-        say(f"{task.title}: {cuts}")
+    if long := loading.describe_long(data, padding.longest):
+        say(f"{task.title}: {long}")
     examples = data.train.encoded
     steps_per_epoch, num_steps = count_steps(config, len(examples))
     longest = padding.padded(int(examples.lengths.max()))

@@ -10,7 +10,7 @@ from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.task import Example, Task
-from gpt1_jax.tasks.transforms import encode_examples
+from gpt1_jax.tasks.transforms import encode_examples, whole_examples
 
 _SUBSET_SEED = 0  # all runs see the same examples
 
@@ -20,6 +20,7 @@ class Split(NamedTuple):
 
     examples: list[Example]
     encoded: EncodedExamples
+    num_dropped: int = 0  # examples left out because they are too long
 
 
 class TaskData(NamedTuple):
@@ -45,46 +46,76 @@ def load(
     Raises:
       MissingData: if there is no training or no development split, or the test file
         that is named does not exist.
-      ValueError: naming the file and line of a broken example.
+      ValueError: naming the file and line of a broken example, or the split of which
+        `config.drop_long` leaves nothing.
     """
 
-    def read(split: str, limit: int) -> list[Example]:
-        examples = load_split(
+    def read(split: str) -> list[Example]:
+        return load_split(
             task,
             split,
             source=config.source,
             directory=config.dir,
             paths=config.paths(),
         )
-        return some(examples, limit)
 
-    def encode(examples: list[Example]) -> Split:
-        encoded = encode_examples(task, examples, tokenizer, max_seq_len)
-        return Split(examples, encoded)
+    def encode(name: str, examples: list[Example], limit: int, whole: bool) -> Split:
+        kept = examples
+        if whole:
+            kept = whole_examples(task, examples, tokenizer, max_seq_len)
+        if not kept:
+            raise ValueError(
+                f"All {len(examples):,} {name} examples of {task.title} are longer "
+                f"than {max_seq_len} tokens, and config.data.drop_long=True leaves "
+                "them out. Use a model with a larger max_seq_len, or let them be cut."
+            )
+        taken = some(kept, limit)
+        encoded = encode_examples(task, taken, tokenizer, max_seq_len)
+        return Split(taken, encoded, len(examples) - len(kept))
 
-    train = read("train", config.max_train_examples)
-    dev = read("dev", config.max_dev_examples)
+    train, dev = read("train"), read("dev")
     try:
-        test = read("test", config.max_test_examples)
+        test = read("test")
     except MissingData:
         if config.test:
             raise
         test = []
-    return TaskData(task, encode(train), encode(dev), encode(test) if test else None)
+    return TaskData(
+        task,
+        encode("training", train, config.max_train_examples, config.drop_long),
+        encode("dev", dev, config.max_dev_examples, config.drop_long),
+        encode("test", test, config.max_test_examples, False) if test else None,
+    )
 
 
-def describe_cuts(data: TaskData, max_seq_len: int) -> str:
+def describe_long(data: TaskData, max_seq_len: int) -> str:
     """A line on examples that were too long, or "" if there were none."""
     named = {"training": data.train, "dev": data.dev, "test": data.test}
-    counts = [
-        f"{split.encoded.num_cut:,} of {len(split.examples):,} {name}"
-        for name, split in named.items()
-        if split is not None and split.encoded.num_cut
+    splits = {name: split for name, split in named.items() if split is not None}
+    dropped = [
+        f"{split.num_dropped:,} {name}"
+        for name, split in splits.items()
+        if split.num_dropped
     ]
-    if not counts:
-        return ""
-    listed = " and ".join(filter(None, [", ".join(counts[:-1]), counts[-1]]))
-    return f"{listed} examples were cut to fit {max_seq_len} tokens."
+    cut = [
+        f"{split.encoded.num_cut:,} of {len(split.examples):,} {name}"
+        for name, split in splits.items()
+        if split.encoded.num_cut
+    ]
+    lines = []
+    if dropped:
+        lines.append(
+            f"{_listed(dropped)} examples are longer than {max_seq_len} tokens and "
+            "were left out."
+        )
+    if cut:
+        lines.append(f"{_listed(cut)} examples were cut to fit {max_seq_len} tokens.")
+    return " ".join(lines)
+
+
+def _listed(parts: list[str]) -> str:
+    """a, b and c."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
 def some(examples: list[Example], limit: int) -> list[Example]:

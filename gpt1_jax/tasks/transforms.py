@@ -13,7 +13,7 @@ choice stay whole and the context is cut. Texts are cleaned as the corpus is.
 """
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from scipy import special
@@ -29,6 +29,10 @@ from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.task import Example, Task
 
 _SHORTEST = 2 * NUM_SPECIAL_TOKENS  # leaves each text of a pair one token
+
+
+class _NoRoom(ValueError):
+    """Question and choice leave no room for the extract token."""
 
 
 def encode_examples(
@@ -49,6 +53,35 @@ def encode_examples(
       ValueError: if question and choice of an example leave no room for the extract
         token.
     """
+    encode = _encoder(task, tokenizer, max_seq_len)
+    encoded = [encode(example) for example in examples]
+    rows = targets(task, [example.label for example in examples])
+    num_cut = sum(is_cut for _, is_cut in encoded)
+    return EncodedExamples.collect([made for made, _ in encoded], rows, num_cut)
+
+
+def whole_examples(
+    task: Task,
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+) -> list[Example]:
+    """Those of which `encode_examples`, given the same, would cut nothing off."""
+    encode = _encoder(task, tokenizer, max_seq_len)
+
+    def is_whole(example: Example) -> bool:
+        try:
+            return not encode(example)[1]
+        except _NoRoom:
+            return False
+
+    return [example for example in examples if is_whole(example)]
+
+
+def _encoder(
+    task: Task, tokenizer: Tokenizer, max_seq_len: int
+) -> Callable[[Example], tuple[list[np.ndarray], bool]]:
+    """A function that returns an example's sequences and whether they were cut."""
     if max_seq_len < _SHORTEST:
         raise ValueError(
             f"Sequences of {max_seq_len} tokens have no room for two texts and three "
@@ -58,18 +91,17 @@ def encode_examples(
         lambda text: np.asarray(tokenizer.encode(clean(text)), np.int32)
     )
     specials = special_tokens(tokenizer.vocab_size)
-    sequences, num_cut = [], 0
-    for example in examples:
+
+    def encode(example: Example) -> tuple[list[np.ndarray], bool]:
         text = [encode_text(field) for field in example.text]
         choices = [encode_text(choice) for choice in example.choices]
         try:
             made = transform(task, text, choices, specials, max_seq_len)
-        except ValueError as error:
-            raise ValueError(f"{example.where}: {error}") from error
-        sequences.append(made)
-        num_cut += _is_cut(task, text, choices, made)
-    rows = targets(task, [example.label for example in examples])
-    return EncodedExamples.collect(sequences, rows, num_cut)
+        except _NoRoom as error:
+            raise _NoRoom(f"{example.where}: {error}") from error
+        return made, _is_cut(task, text, choices, made)
+
+    return encode
 
 
 def _is_cut(
@@ -121,11 +153,12 @@ def transform(
     for choice in choices:
         room = max_seq_len - 3 - len(question) - len(choice)
         if room < 0:
-            raise ValueError(
+            raise _NoRoom(
                 f"question and choice take {len(question)} and {len(choice)} tokens; "
                 f"with three special tokens that is more than the {max_seq_len} the "
                 "model reads, and the extract token would be cut off. Leave the "
-                "example out, or use a model with a larger max_seq_len."
+                "example out (config.data.drop_long=True does, in training and dev "
+                "splits), or use a model with a larger max_seq_len."
             )
         sequence = _join(specials, np.concatenate([context[:room], question]), choice)
         sequences.append(sequence)

@@ -8,7 +8,7 @@ from made_up_tokenizer import Numbers
 from tiny_tasks import finetune_config
 
 from gpt1_jax.tasks import loading
-from gpt1_jax.tasks.loading import describe_cuts
+from gpt1_jax.tasks.loading import describe_long
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import select_tasks
 
@@ -79,14 +79,37 @@ def test_examples_that_were_cut_are_described(own, tmp_path):
     rows = [{"a": text, "b": "1", "label": "n"} for text in texts]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     train = own().data.train
-    assert describe_cuts(load(own(dev=train)), 512) == ""
-    cut = describe_cuts(load(own(dev=str(path)), 12), 12)
+    assert describe_long(load(own(dev=train)), 512) == ""
+    cut = describe_long(load(own(dev=str(path)), 12), 12)
     assert cut == "2 of 3 dev examples were cut to fit 12 tokens."
     data = load(own(train=str(path), dev=train, test=str(path)), 12)
-    cut = describe_cuts(data, 12)
+    cut = describe_long(data, 12)
     assert cut == "2 of 3 training and 2 of 3 test examples were cut to fit 12 tokens."
     data = load(own(train=str(path), dev=str(path), test=str(path)), 12)
-    assert describe_cuts(data, 12) == (
+    assert describe_long(data, 12) == (
         "2 of 3 training, 2 of 3 dev and 2 of 3 test examples were cut to fit 12 "
         "tokens."
     )
+
+
+def test_long_examples_are_left_out_on_request(own, tmp_path):
+    """Before a part is taken, and never from a test split."""
+    path = tmp_path / "long.jsonl"
+    texts = ["1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7", "3", "4 5"]
+    rows = [{"a": text, "b": "1", "label": "n"} for text in texts]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    paths = dict(train=str(path), dev=str(path), test=str(path))
+    data = load(own(**paths, drop_long=True, max_train_examples=2), 12)
+    assert len(data.train.examples) == len(data.train.encoded) == 2
+    assert [example.text[0] for example in data.dev.examples] == ["1 2", "3", "4 5"]
+    assert data.train.encoded.num_cut == data.dev.encoded.num_cut == 0
+    assert len(data.test.examples) == 5 and data.test.encoded.num_cut == 2
+    assert describe_long(data, 12) == (
+        "2 training and 2 dev examples are longer than 12 tokens and were left out. "
+        "2 of 5 test examples were cut to fit 12 tokens."
+    )
+    whole = load(own(**paths, drop_long=True))
+    assert len(whole.dev.examples) == 5 and describe_long(whole, 512) == ""
+    path.write_text(json.dumps(rows[0]) + "\n")
+    with pytest.raises(ValueError, match=r"All 1 training examples .* longer than 12"):
+        load(own(**paths, drop_long=True), 12)

@@ -16,6 +16,7 @@ from gpt1_jax.tasks.transforms import (
     num_outputs,
     read_outputs,
     targets,
+    whole_examples,
 )
 
 few = settings(deadline=None, max_examples=60)
@@ -175,6 +176,8 @@ def test_question_and_choice_without_room_are_refused():
         )
     assert "8 and 6 tokens" in str(raised.value)
     assert "the 16 the model reads" in str(raised.value)
+    long = Example(("1", words(10, 8)), ("1", "2", "3", words(20, 6)), 0, "", "", "")
+    assert whole_examples(RACE, [long], Numbers(), 16) == []
 
 
 @pytest.mark.parametrize(
@@ -203,6 +206,8 @@ def test_examples_that_are_cut_are_counted(task, sizes, cut):
     )
     encoded = encode_examples(task, [short, made, short, made], Numbers(), 16)
     assert encoded.num_cut == 2 * cut
+    kept = whole_examples(task, [short, made], Numbers(), 16)
+    assert kept == ([short] if cut else [short, made])
 
 
 @pytest.mark.parametrize("max_seq_len", [0, 1, 5])
