@@ -18,15 +18,20 @@ _CORPORA = {
 }
 
 
-def card(run: Pretrained) -> str:
-    """The card as Markdown, without a heading."""
+def card(run: Pretrained, before: int = 0) -> str:
+    """The card as Markdown, without a heading.
+
+    Args:
+      run: the pre-trained run.
+      before: tokens that its first weights had read, as `tokens_before` says.
+    """
     rows = {
         "folder": escaped(_place(run.folder)),
         "model": _model(run),
         "tokenizer": _tokenizer(run),
         "corpus": _corpus(run),
         "training": _training(run),
-        "read": _read(run),
+        "read": _read(run, before),
         "optimizer": _optimizer(run),
         "hardware": hardware(run),
         "versions": versions(run),
@@ -38,7 +43,7 @@ def card(run: Pretrained) -> str:
         prompt = run.config.eval.sample_prompt
         after = f", continuing “{escaped(prompt)}”" if prompt else ""
         parts += [f"A sample at the last evaluation{after}:", verbatim(sample)]
-    return "\n\n".join([*parts, _use(run)])
+    return "\n\n".join([*parts, _use(run, before)])
 
 
 def _place(folder: epath.Path) -> str:
@@ -83,16 +88,26 @@ def _training(run: Pretrained) -> str:
     planned = f"{run.num_steps:,}" if run.num_steps else UNKNOWN
     return (
         f"{planned} updates of {run.config.train.batch_size:,} sequences "
-        f"({run.tokens_per_step:,} tokens), seed {run.config.seed}"
+        f"({run.tokens_per_step:,} tokens), seed {run.config.seed}, from {_start(run)}"
     )
 
 
-def _read(run: Pretrained) -> str:
+def _start(run: Pretrained) -> str:
+    config = run.config
+    if not config.init_from:
+        return "random weights"
+    optimizer = " and optimizer" if config.init_optimizer else ""
+    step = "its newest step" if config.init_step < 0 else f"step {config.init_step:,}"
+    return f"the weights{optimizer} of {escaped(config.init_from)}, {step}"
+
+
+def _read(run: Pretrained, before: int) -> str:
     tokens = run.step * run.tokens_per_step
     epochs = UNKNOWN
     if run.corpus_tokens:
         epochs = f"{tokens / run.corpus_tokens:,.2f}"
-    return f"{run.step:,} updates, {tokens:,} tokens; epochs: {epochs}"
+    earlier = f"; before that, {before:,} tokens" if before else ""
+    return f"{run.step:,} updates, {tokens:,} tokens; epochs: {epochs}{earlier}"
 
 
 def _optimizer(run: Pretrained) -> str:
@@ -145,14 +160,14 @@ def validation(run: Pretrained) -> str:
     return f"{text} (update {steps[-1]:,}{where})"
 
 
-def _use(run: Pretrained) -> str:
-    tokens = run.step * run.tokens_per_step
+def _use(run: Pretrained, before: int) -> str:
+    tokens = before + run.step * run.tokens_per_step
     return (
         "**Intended use:** research on pre-training and transfer, such as the tables "
         "and figures below; not for decisions about people, nor as a source of facts."
         "\n\n"
         f"**Limits:** it repeats its corpus, biases and errors included, and has read "
-        f"{tokens:,} tokens of it; the paper's model has 116,534,784 parameters and a "
+        f"{tokens:,} tokens; the paper's model has 116,534,784 parameters and a "
         "perplexity of 18.4 on its own corpus, which compares only with the same text "
         "and tokenizer."
     )

@@ -21,7 +21,7 @@ from gpt1_jax.report.document import (
 from gpt1_jax.report.gather import Material
 from gpt1_jax.report.loss_figures import LossCurve
 from gpt1_jax.report.model_card import UNKNOWN, card, hardware, listed, versions
-from gpt1_jax.runs.pretrained import Pretrained
+from gpt1_jax.runs.pretrained import Pretrained, tokens_before
 from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.sessions import versions as own_versions
 
@@ -84,7 +84,14 @@ def _models(material: Material, names: Sequence[str]) -> list[Block]:
             missing("a pre-trained run, whose card this would be", commands.pretrain())
         ]
     runs = zip(names, material.pretrained, strict=True)
-    return [Text(f"### {escaped(name)}\n\n{card(run)}") for name, run in runs]
+    return [
+        Text(f"### {escaped(name)}\n\n{card(run, _before(material, run))}")
+        for name, run in runs
+    ]
+
+
+def _before(material: Material, run: Pretrained) -> int:
+    return tokens_before(run, material.pretrained)
 
 
 # --- pre-training -------------------------------------------------------------------
@@ -98,7 +105,7 @@ def _pretraining(material: Material, names: Sequence[str]) -> list[Block]:
     ]
     if not runs:
         return [missing("the records of a pre-training run", commands.pretrain())]
-    curves = [_loss_curve(name, run) for name, run in runs]
+    curves = [_loss_curve(name, run, _before(material, run)) for name, run in runs]
     last = "; ".join(
         f"{curve.name}: {curve.valid[1][-1]:.3f}" for curve in curves if curve.valid[1]
     )
@@ -121,10 +128,12 @@ def _pretraining(material: Material, names: Sequence[str]) -> list[Block]:
     return [picture, Text(table), Text(note)]
 
 
-def _loss_curve(name: str, run: Pretrained) -> LossCurve:
+def _loss_curve(name: str, run: Pretrained, before: int) -> LossCurve:
+    """A run's curve, which goes on where that of the run it started from ends."""
+
     def over_tokens(metric: str) -> tuple[list[float], list[float]]:
         steps, values = run.series(metric)
-        return [step * run.tokens_per_step for step in steps], values
+        return [before + step * run.tokens_per_step for step in steps], values
 
     return LossCurve(name, over_tokens("loss"), over_tokens("valid_loss"))
 

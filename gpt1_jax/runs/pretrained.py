@@ -1,7 +1,7 @@
 """Pre-trained runs as their folders describe them, without their parameters."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
@@ -13,7 +13,7 @@ from gpt1_jax.config import (
     read_json,
 )
 from gpt1_jax.data.windows import windows_per_epoch
-from gpt1_jax.runs.folder import CONFIG_FILE
+from gpt1_jax.runs.folder import CONFIG_FILE, locate
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.wall_time import TRAINING
@@ -100,6 +100,24 @@ def read(folder: epath.Path) -> Pretrained | None:
         records=read_metrics(folder / METRICS_FILE),
         sessions=read_sessions(folder / SESSIONS_FILE),
     )
+
+
+def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:
+    """Tokens that the weights a run began with had read in other runs.
+
+    0 for a run from scratch, for one that counts its source's updates as its own
+    (`config.init_optimizer`), and where `known` lacks the source.
+    """
+    sources = {each.folder: each for each in known}
+    tokens = 0
+    while run.config.init_from and not run.config.init_optimizer:
+        source = sources.pop(locate(run.config.init_from), None)
+        if source is None:
+            break
+        step = run.config.init_step
+        tokens += (source.step if step < 0 else step) * source.tokens_per_step
+        run = source
+    return tokens
 
 
 def _vocab_size(folder: epath.Path, config: PretrainConfig) -> int:

@@ -26,7 +26,7 @@ def test_a_card_says_what_the_model_is_and_read(shown):
         "128 tokens of context; 3,319,808 parameters; matrix products in float32",
         "SentencePiece BPE, 500 entries",
         r"text files: books/\*.txt; 4,096 training tokens",
-        "8 updates of 8 sequences (1,024 tokens), seed 0",
+        "8 updates of 8 sequences (1,024 tokens), seed 0, from random weights",
         "8 updates, 8,192 tokens; epochs: 2.00",
         "Adam as OpenAI released it, learning rate 0.001, schedule cosine after a "
         "warmup of 2 updates, weight decay 0.01, gradients clipped to norm 1",
@@ -60,6 +60,13 @@ def test_a_folder_below_the_working_directory_is_named_from_there(
     assert f"| **folder** | {tmp_path}/small |" in shown().replace("\\", "")
     monkeypatch.chdir(tmp_path)
     assert "| **folder** | small |" in shown()
+
+
+def test_a_run_from_another_says_which(shown):
+    text = shown(init_from="runs/*it*")
+    assert r"from the weights of runs/\*it\*, its newest step" in text
+    text = shown(init_from="a", init_step=1200, init_optimizer=True)
+    assert "from the weights and optimizer of a, step 1,200" in text
 
 
 def test_prompts_and_warmup_fractions_are_said(shown):

@@ -66,6 +66,18 @@ def test_pre_training_says_how_well_and_how_fast(report):
     assert points == [([4096, 8192], [6.5, 5.5]), ([4096, 8192], [6.25, 5.125])]
 
 
+def test_a_run_from_another_goes_on_where_that_one_ends(tmp_path):
+    source = write_pretrained(tmp_path / "first")
+    write_pretrained(tmp_path / "more", init_from=str(source))
+    report = document(tmp_path)
+    (axes,) = report.pictures[0].draw().axes
+    points = [list(line.get_xdata()) for line in axes.lines]
+    assert points == 2 * [[4096, 8192]] + 2 * [[12288, 16384]]
+    assert "epochs: 2.00; before that, 8,192 tokens" in text_of(report.sections[0])
+    row = next(x for x in text_of(report.sections[1]).split("\n") if "| more |" in x)
+    assert "| 8,192 |" in row, "its own alone"
+
+
 def test_what_is_not_there_is_said_with_its_command(tmp_path):
     write_finished(tmp_path / "copa", "copa")
     first, second, *others = document(tmp_path / "copa").sections

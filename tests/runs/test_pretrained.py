@@ -55,6 +55,26 @@ def test_records_without_finite_numbers_are_left_out(tmp_path):
     assert run.series("loss") == ([4, 8], [6.5, 5.5]) and run.step == 11
 
 
+def test_tokens_of_the_runs_before_are_counted(tmp_path):
+    """At the step that was named or the newest, as far back as runs are known."""
+
+    def begun_from(name, source, **how):
+        folder = write_pretrained(tmp_path / name, init_from=str(source), **how)
+        return read(folder)
+
+    first = read(write_pretrained(tmp_path / "first"))
+    second = begun_from("second", first.folder, init_step=4)
+    third = begun_from("third", second.folder)
+    counted = begun_from("counted", first.folder, init_optimizer=True)
+    known = [first, second, third, counted]
+    before = [pretrained.tokens_before(run, known) for run in known]
+    assert before == [0, 4 * 1024, (8 + 4) * 1024, 0]
+    assert pretrained.tokens_before(third, [second]) == 8 * 1024
+    assert pretrained.tokens_before(third, []) == 0
+    ring = [begun_from("x", tmp_path / "y"), begun_from("y", tmp_path / "x")]
+    assert pretrained.tokens_before(ring[0], ring) == 2 * 8 * 1024
+
+
 def test_runs_are_found_at_any_depth_and_nothing_else(tmp_path):
     write_pretrained(tmp_path / "x" / "a")
     write_pretrained(tmp_path / "b")
