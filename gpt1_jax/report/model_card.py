@@ -102,12 +102,11 @@ def _start(run: Pretrained) -> str:
 
 
 def _read(run: Pretrained, before: int) -> str:
-    tokens = run.step * run.tokens_per_step
     epochs = UNKNOWN
     if run.corpus_tokens:
-        epochs = f"{tokens / run.corpus_tokens:,.2f}"
+        epochs = f"{run.tokens / run.corpus_tokens:,.2f}"
     earlier = f"; before that, {before:,} tokens" if before else ""
-    return f"{run.step:,} updates, {tokens:,} tokens; epochs: {epochs}{earlier}"
+    return f"{run.step:,} updates, {run.tokens:,} tokens; epochs: {epochs}{earlier}"
 
 
 def _optimizer(run: Pretrained) -> str:
@@ -161,13 +160,12 @@ def validation(run: Pretrained) -> str:
 
 
 def _use(run: Pretrained, before: int) -> str:
-    tokens = before + run.step * run.tokens_per_step
     return (
         "**Intended use:** research on pre-training and transfer, such as the tables "
         "and figures below; not for decisions about people, nor as a source of facts."
         "\n\n"
         f"**Limits:** it repeats its corpus, biases and errors included, and has read "
-        f"{tokens:,} tokens; the paper's model has 116,534,784 parameters and a "
-        "perplexity of 18.4 on its own corpus, which compares only with the same text "
-        "and tokenizer."
+        f"{before + run.tokens:,} tokens; the paper's model has 116,534,784 parameters "
+        "and a perplexity of 18.4 on its own corpus, which compares only with the same "
+        "text and tokenizer."
     )

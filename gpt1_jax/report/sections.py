@@ -145,7 +145,7 @@ def _speed(name: str, run: Pretrained) -> list[str]:
         escaped(name),
         hardware(run),
         f"{run.step:,}",
-        f"{run.step * run.tokens_per_step:,}",
+        f"{run.tokens:,}",
         "-" if loss is None else f"{loss:.3f}",
         _duration(seconds[1]) if seconds else UNKNOWN,
         f"{seconds[0] / seconds[1]:.1%}" if seconds else UNKNOWN,

@@ -39,6 +39,11 @@ class Pretrained(NamedTuple):
         return self.config.train.batch_size * self.model.max_seq_len
 
     @property
+    def tokens(self) -> int:
+        """Tokens read up to the last step with a record."""
+        return self.step * self.tokens_per_step
+
+    @property
     def corpus_tokens(self) -> int | None:
         """Tokens of the training split; None if that is not recorded."""
         sizes = [session["text"].get("tokens") for session in self.sessions]
@@ -103,19 +108,20 @@ def read(folder: epath.Path) -> Pretrained | None:
 
 
 def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:
-    """Tokens that the weights a run began with had read in other runs.
+    """Tokens that the weights a run began with had read, besides `run.tokens`.
 
-    0 for a run from scratch, for one that counts its source's updates as its own
-    (`config.init_optimizer`), and where `known` lacks the source.
+    As far back as `known` holds the runs. Updates of a source that a run counts as its
+    own (`config.init_optimizer`) are in `run.tokens`.
     """
     sources = {each.folder: each for each in known}
     tokens = 0
-    while run.config.init_from and not run.config.init_optimizer:
+    while run.config.init_from:
         source = sources.pop(locate(run.config.init_from), None)
         if source is None:
             break
-        step = run.config.init_step
-        tokens += (source.step if step < 0 else step) * source.tokens_per_step
+        if not run.config.init_optimizer:
+            step = run.config.init_step
+            tokens += source.tokens if step < 0 else step * source.tokens_per_step
         run = source
     return tokens
 

@@ -63,12 +63,13 @@ def load(
         kept = examples
         if whole:
             kept = whole_examples(task, examples, tokenizer, max_seq_len)
-        if not kept:
-            raise ValueError(
-                f"All {len(examples):,} {name} examples of {task.title} are longer "
-                f"than {max_seq_len} tokens, and config.data.drop_long=True leaves "
-                "them out. Use a model with a larger max_seq_len, or let them be cut."
-            )
+            if not kept:
+                raise ValueError(
+                    f"All {len(examples):,} {name} examples of {task.title} are longer "
+                    f"than {max_seq_len} tokens, and config.data.drop_long=True leaves "
+                    "them out. Use a model with a larger max_seq_len, or let them be "
+                    "cut."
+                )
         taken = some(kept, limit)
         encoded = encode_examples(task, taken, tokenizer, max_seq_len)
         return Split(taken, encoded, len(examples) - len(kept))

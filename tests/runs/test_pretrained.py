@@ -66,9 +66,10 @@ def test_tokens_of_the_runs_before_are_counted(tmp_path):
     second = begun_from("second", first.folder, init_step=4)
     third = begun_from("third", second.folder)
     counted = begun_from("counted", first.folder, init_optimizer=True)
-    known = [first, second, third, counted]
+    longer = begun_from("longer", second.folder, init_optimizer=True)
+    known = [first, second, third, counted, longer]
     before = [pretrained.tokens_before(run, known) for run in known]
-    assert before == [0, 4 * 1024, (8 + 4) * 1024, 0]
+    assert before == [0, 4 * 1024, (8 + 4) * 1024, 0, 4 * 1024]
     assert pretrained.tokens_before(third, [second]) == 8 * 1024
     assert pretrained.tokens_before(third, []) == 0
     ring = [begun_from("x", tmp_path / "y"), begun_from("y", tmp_path / "x")]
