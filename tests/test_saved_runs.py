@@ -20,7 +20,7 @@ from gpt1_jax.runs.kept_steps import kept_steps
 from gpt1_jax.runs.trained_run import open_run
 
 SAVED = Path(__file__).parent / "saved_runs"
-VERSIONS = sorted(path.name for path in SAVED.iterdir() if path.is_dir())
+VERSIONS = sorted(path.name for path in SAVED.glob("[0-9]*"))
 
 spec = importlib.util.spec_from_file_location("make", SAVED / "make.py")
 make = importlib.util.module_from_spec(spec)

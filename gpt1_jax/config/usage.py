@@ -114,7 +114,7 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     """
     text = str(error.args[0] if error.args else error)
     text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
-    if unknown := re.match(r"'+(\w+)'(?: Did you mean \"(\w+)\")?", text):
+    if unknown := re.match(r"[\"']+(\w+)'(?: Did you mean \"(\w+)\")?", text):
         key, meant = unknown.groups()
         flag = next((arg for arg in argv if f".{key}=" in arg), f"--config..{key}")
         hint = f"; did you mean {meant}?" if meant else "."

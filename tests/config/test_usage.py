@@ -44,6 +44,7 @@ def test_a_file_that_is_not_there_is_refused_with_the_list():
             "num_layers?",
         ),
         (KeyError("'depth'"), "--config..depth: there is no key 'depth'."),
+        (KeyError("\"'depth'\""), "--config..depth: there is no key 'depth'."),
         (
             ValueError("Traceback (most recent call last):\n  ValueError: no preset"),
             "no preset",
