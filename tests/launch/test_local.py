@@ -78,7 +78,8 @@ def start_run(corpus_dir, tmp_path, *options):
     }
     program = [sys.executable, "-m", "gpt1_jax.main", f"--workdir={tmp_path / 'run'}"]
     program += ["--config=configs/pretrain.py:quickstart", *as_flags(overrides)]
-    command = ["launch/local.sh", "--grace=0", *options, "2"]
+    # Those that are left need time to end by themselves once they have saved.
+    command = ["launch/local.sh", "--grace=10", *options, "2"]
     note = f'echo $$ > {tmp_path}/pid-$JAX_PROCESS_ID; exec "$@"'
     return subprocess.Popen(
         [*command, "bash", "-c", note, "-", *program],
