@@ -20,6 +20,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs import wall_time
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -40,7 +41,8 @@ _LOST = (
     "another process of this run has ended; what it printed says why. Run the same "
     "command again to resume."
 )
-_USER_ERRORS = (ValueError, OSError, ImportError, ArithmeticError)
+# What the user can mend, or the machine; anything else is a bug, with its traceback.
+_USER_ERRORS = (UserError, OSError, FloatingPointError)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -106,7 +108,7 @@ def _join(config: config_lib.JobConfig, workdir: str) -> None:
         )
         agreement.check(config, workdir)
     elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
-        raise ValueError(
+        raise UserError(
             f"The job {config.job} is the work of one process, but a launcher has "
             f"started {count}; start one, or use --distributed=off."
         )

@@ -18,6 +18,7 @@ from gpt1_jax.config import (
 )
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Context, split_words, windows
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, Reading, attention_maps
 from gpt1_jax.inference.generation import Generator, prompt_ids
@@ -66,7 +67,7 @@ class TrainedModel:
         """
         ids = prompt_ids(self.tokenizer, text)
         if len(ids) > self.config.max_seq_len:
-            raise ValueError(
+            raise UserError(
                 f"The text has {len(ids)} tokens; this model reads "
                 f"{self.config.max_seq_len}. Pass a shorter one."
             )
@@ -140,7 +141,7 @@ class TrainedModel:
         parts = read.of_words(windows(split_words(self.tokenizer, text), context))
         rows = [states[0] for _, states in parts]
         if not rows:
-            raise ValueError(f"The text {text!r:.40} has no word.")
+            raise UserError(f"The text {text!r:.40} has no word.")
         return np.concatenate(rows)
 
     def attention(self, text: str) -> np.ndarray:

@@ -367,3 +367,30 @@ def test_wrong_flags_print_one_line(flags, line):
 def test_help_is_for_people():
     code, output = run_program("--help")
     assert code == 0 and "configs/finetune.py" in output
+
+
+@pytest.mark.parametrize(
+    ("error", "one_line"),
+    [
+        ("errors.UserError('the way out')", True),
+        ("PermissionError('the way out')", True),
+        ("ValueError('shapes do not match')", False),
+        ("ImportError('a broken package')", False),
+    ],
+)
+def test_only_what_a_user_can_mend_takes_one_line(tmp_path, error, one_line):
+    code = f"""
+from gpt1_jax import errors, main
+from gpt1_jax.jobs import report
+
+def fail(config, workdir):
+    raise {error}
+
+report.run = fail
+main.run()
+"""
+    flags = ["--config=configs/report.py", f"--workdir={tmp_path}"]
+    code, output = run_program(*flags, program=("-c", code))
+    assert code == 1
+    assert output.startswith("gpt1_jax: error: the way out") == one_line
+    assert ("Traceback" in output) != one_line

@@ -16,6 +16,7 @@ from gpt1_jax.config.job import JobConfig
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.model_section import ModelConfig
 from gpt1_jax.config.sections import require
+from gpt1_jax.errors import UserError
 
 Config = TypeVar("Config", bound=JobConfig)
 
@@ -46,7 +47,7 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
-        raise ValueError(f"{path} cannot be read as JSON: {reason}.") from error
+        raise UserError(f"{path} cannot be read as JSON: {reason}.") from error
     require(
         isinstance(value, dict),
         f"{path} holds {value!r:.40}, not a JSON object {{...}}; it is damaged or was "
@@ -72,7 +73,7 @@ def load_saved(path: epath.PathLike) -> Any:
     try:
         return load(without_local(upgrade(values)))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not a run's configuration: {error}") from error
+        raise UserError(f"{path} is not a run's configuration: {error}") from error
 
 
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:

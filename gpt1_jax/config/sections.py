@@ -4,6 +4,8 @@ import dataclasses
 import os
 from typing import Any
 
+from gpt1_jax.errors import UserError
+
 DTYPES = ("float32", "bfloat16")
 
 
@@ -19,7 +21,7 @@ def newer(neutral: Any) -> dict[str, Any]:
 def require(condition: bool, message: str) -> None:
     """Raises a ValueError with the message unless the condition holds."""
     if not condition:
-        raise ValueError(message)
+        raise UserError(message)
 
 
 def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:

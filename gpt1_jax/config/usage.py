@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from gpt1_jax.config.saved import flatten
+from gpt1_jax.errors import UserError
 
 CONFIGS = Path(__file__).parents[1] / "configs"  # in a checkout, a link to configs/
 _FLAG = "--config="
@@ -95,7 +96,7 @@ def _describe_job(path: Path, preset: str) -> str:
 def _load(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is not a Python file.")
+        raise UserError(f"{path} is not a Python file.")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

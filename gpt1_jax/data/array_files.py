@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from gpt1_jax.data.files import whole_file
+from gpt1_jax.errors import MissingPackage
 
 SUFFIXES = (".npz", ".h5")
 Rows = np.ndarray | list[str]
@@ -184,7 +185,7 @@ def _h5py() -> Any:
     try:
         return importlib.import_module("h5py")
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackage(
             "An .h5 file needs h5py, which is not installed: "
             "pip install -e '.[hdf5]'. An .npz file needs nothing more."
         ) from error

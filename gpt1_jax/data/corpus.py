@@ -37,6 +37,7 @@ from gpt1_jax.data.shards import (
 )
 from gpt1_jax.data.splits import hold_out, is_near, shared_texts
 from gpt1_jax.data.text import clean
+from gpt1_jax.errors import UserError
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
 TOKENIZER_FORMAT = 2  # of training; 2 keeps all of ASCII and falls back to bytes
@@ -140,7 +141,7 @@ def _find_tokenizer(
         directory = Path(config.path).expanduser()
         tokenizer = tokenizers.load(directory)
         if tokenizer.kind != config.kind:
-            raise ValueError(
+            raise UserError(
                 f"config.tokenizer.path={config.path!r} holds a {tokenizer.kind} "
                 f"tokenizer, but config.tokenizer.kind={config.kind!r}."
             )

@@ -4,6 +4,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from gpt1_jax.errors import UserError
+
 BLOCK_CHARS = 1 << 18
 
 
@@ -61,5 +63,5 @@ def check_readable(documents: Iterable[Document]) -> dict[str, str]:
         if not blank:
             digests[document.name] = digest.hexdigest()
         elif not document.may_be_blank:
-            raise ValueError(f"{document.name} holds no text, only white space.")
+            raise UserError(f"{document.name} holds no text, only white space.")
     return digests

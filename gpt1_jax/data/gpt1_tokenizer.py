@@ -10,6 +10,7 @@ import tokenizers
 from etils import epath
 
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, digest
+from gpt1_jax.errors import MissingPackage, UserError
 
 
 class GPT1Tokenizer(Tokenizer):
@@ -27,7 +28,7 @@ class GPT1Tokenizer(Tokenizer):
         try:
             import spacy
         except ImportError as error:
-            raise ImportError(
+            raise MissingPackage(
                 "GPT-1's own tokenizer splits words with spaCy; install it with "
                 "pip install 'gpt1_jax[openai]'."
             ) from error
@@ -38,7 +39,7 @@ class GPT1Tokenizer(Tokenizer):
             for left, right in (line.split() for line in merges_text.split("\n")[1:-1])
         ]
         if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-            raise ValueError(f"{self._ENCODER}: ids are not 0..{len(vocabulary) - 1}.")
+            raise UserError(f"{self._ENCODER}: ids are not 0..{len(vocabulary) - 1}.")
         self._symbols = {index: symbol for symbol, index in vocabulary.items()}
         self.vocab_size = len(vocabulary)
         self.newline_id = vocabulary[NEWLINE + "</w>"]

@@ -9,6 +9,7 @@ import sentencepiece
 from etils import epath
 
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, digest
+from gpt1_jax.errors import UserError
 
 
 class SentencePieceTokenizer(Tokenizer):
@@ -34,7 +35,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.vocab_size = self._processor.vocab_size()
         self.newline_id = self._processor.piece_to_id(NEWLINE)
         if self.newline_id == self._processor.unk_id():
-            raise ValueError(
+            raise UserError(
                 "This SentencePiece model has no newline piece; train one with "
                 "gpt1_jax, or with user_defined_symbols='\\n'."
             )
@@ -134,24 +135,24 @@ def _cut(line: str) -> Iterable[str]:
         yield line
 
 
-def _training_error(message: str, vocab_size: int) -> ValueError:
+def _training_error(message: str, vocab_size: int) -> UserError:
     too_large = re.search(r"<= (\d+)", message)
     if too_large:
-        return ValueError(
+        return UserError(
             f"config.tokenizer.vocab_size={vocab_size} is too large for this corpus; "
             f"its text yields at most {too_large[1]} entries. Use "
             f"--config.tokenizer.vocab_size={too_large[1]} or a larger corpus."
         )
     too_small = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if too_small:
-        return ValueError(
+        return UserError(
             f"config.tokenizer.vocab_size={vocab_size} is too small: 256 bytes and the "
             f"characters of this corpus already take {too_small[1]} entries. Use "
             f"--config.tokenizer.vocab_size={too_small[1]} or more."
         )
     if "sentences_.empty()" in message:
-        return ValueError("The corpus holds no text to train a tokenizer on.")
-    return ValueError(
+        return UserError("The corpus holds no text to train a tokenizer on.")
+    return UserError(
         f"SentencePiece could not train a tokenizer of config.tokenizer.vocab_size="
         f"{vocab_size} entries: {message}"
     )

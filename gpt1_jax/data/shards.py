@@ -20,13 +20,14 @@ import numpy as np
 
 from gpt1_jax.data.files import sha256, write_json
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
+from gpt1_jax.errors import UserError
 
 SHARD_TOKENS = 1 << 26
 CHECK_SECONDS = 5.0  # how long opening a corpus waits for its checksums
 _RECORD_FILE = "corpus.json"
 
 
-class DamagedCorpus(ValueError):
+class DamagedCorpus(UserError):
     """A file of a prepared corpus is not as it was written.
 
     Args:
@@ -230,7 +231,7 @@ def cut_validation(
     """
     train = record["train"]
     if train["tokens"] < 2:
-        raise ValueError(
+        raise UserError(
             f"The text holds {train['tokens']} tokens; that is too few to train on."
         )
     cut = min(max(1, round(fraction * train["tokens"])), train["tokens"] - 1)

@@ -14,6 +14,7 @@ from gpt1_jax.data.builtin import builtin_documents
 from gpt1_jax.data.documents import Document
 from gpt1_jax.data.text_files import text_documents
 from gpt1_jax.data.tfds import shared_rows, tfds_documents
+from gpt1_jax.errors import UserError
 
 _TRAIN, _VALID = "config.data.train", "config.data.valid"
 
@@ -47,7 +48,7 @@ def find_documents(
     elif valid:
         shared = shared_rows(config.train, config.valid, config.tfds_data_dir)
         if shared:
-            raise ValueError(
+            raise UserError(
                 f"{_TRAIN}={config.train!r} and {_VALID}={config.valid!r} have "
                 f"{shared:,} rows in common; the validation loss would be that of text "
                 "trained on. Name splits that share none, such as train[:98%] and "
@@ -61,7 +62,7 @@ def _refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None
     trained = {_identity(document) for document in train}
     for document in valid:
         if _identity(document) in trained:
-            raise ValueError(
+            raise UserError(
                 f"{document.name} is named by {_TRAIN} and by {_VALID}; the validation "
                 f"loss would be that of text trained on. Leave it out of one of them, "
                 f"or leave {_VALID} empty to hold out a part of the text."

@@ -19,6 +19,7 @@ from etils import epath
 
 from gpt1_jax.data import documents
 from gpt1_jax.data.documents import Document, read_blocks
+from gpt1_jax.errors import MissingPackage, UserError
 
 _PLAIN = (".txt", ".text", ".md")
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -64,7 +65,7 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
             )
         files.update({str(path): path for path in found})
     if paths and not files:
-        raise ValueError(f"{key}={paths!r} names no file.")
+        raise UserError(f"{key}={paths!r} names no file.")
     return [_document(files[name], key, jsonl_field) for name in sorted(files)]
 
 
@@ -86,7 +87,7 @@ def _expand(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         found = glob.glob(os.path.expanduser(entry), recursive=True)
         return [epath.Path(name) for name in found if not os.path.isdir(name)]
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackage(
             f"Reading {entry} needs the extra for Google Cloud Storage: "
             "pip install 'gpt1_jax[gcp]'."
         ) from error
@@ -110,9 +111,9 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
             "or name the files without it."
         ) from None
     if not stat.length:
-        raise ValueError(f"{path} is empty; remove it or leave it out of {key}.")
+        raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
     if path.name.lower().endswith(_COMPRESSED):
-        raise ValueError(f"{key} finds {path}. {_UNPACK}")
+        raise UserError(f"{key} finds {path}. {_UNPACK}")
     stamp = f"{stat.length}-{_mtime(path) or stat.mtime}"
     if jsonl_field and _has_suffix(path.name, _JSON_LINES):
         stamp += f"-{jsonl_field}"
@@ -147,16 +148,16 @@ def _decoded(path: epath.Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise _not_text(path, error, position) from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-        raise ValueError(f"{path} is damaged or not a gzip file: {error}.") from error
+        raise UserError(f"{path} is damaged or not a gzip file: {error}.") from error
 
 
-def _not_text(path: epath.Path, error: UnicodeDecodeError, position: int) -> ValueError:
+def _not_text(path: epath.Path, error: UnicodeDecodeError, position: int) -> UserError:
     with path.open("rb") as file:
         head = file.read(8)
     for magic, what in _MAGIC.items():
         if head.startswith(magic) and not path.name.lower().endswith(".gz"):
-            return ValueError(f"{path} is {what}. {_UNPACK}")
-    return ValueError(
+            return UserError(f"{path} is {what}. {_UNPACK}")
+    return UserError(
         f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} near "
         f"position {position + error.start}. Convert it, for example with "
         "iconv -f latin1 -t utf-8."
@@ -196,22 +197,22 @@ def _json_text(line: str, field: str, where: str) -> str:
     except (ValueError, RecursionError) as error:
         deep = isinstance(error, RecursionError)
         reason = "it is nested too deeply" if deep else error
-        raise ValueError(f"{where}: this cannot be read as JSON: {reason}.") from error
+        raise UserError(f"{where}: this cannot be read as JSON: {reason}.") from error
     if not isinstance(value, dict):
-        raise ValueError(f"{where}: this is {value!r:.60}, not a JSON object {{...}}.")
+        raise UserError(f"{where}: this is {value!r:.60}, not a JSON object {{...}}.")
     if field not in value:
-        raise ValueError(
+        raise UserError(
             f"{where}: the object has no field {field!r}; it has "
             f"{', '.join(map(repr, value)) or 'none':.200}. Name the text's field with "
             "--config.data.jsonl_field=NAME, or leave the file out."
         )
     text = value[field]
     if not isinstance(text, str):
-        raise ValueError(f"{where}: the field {field!r} is {text!r:.60}, not text.")
+        raise UserError(f"{where}: the field {field!r} is {text!r:.60}, not text.")
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
+        raise UserError(
             f"{where}: character {error.start} of the field {field!r} is "
             f"{text[error.start]!r}, half of a surrogate pair; remove it or add the "
             "other half."

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpt1_jax.data.documents import Document, read_blocks
+from gpt1_jax.errors import UserError
 
 _MAX_DOCUMENTS = 10_000
 _PATIENCE_SECONDS = 10.0  # for a first answer from the hosts that serve a dataset
@@ -56,7 +57,7 @@ def open_dataset(
 
     name, colon, split = spec.partition(":")
     if not colon:
-        raise ValueError(f"{where} must be NAME:SPLIT, for example lm1b:train.")
+        raise UserError(f"{where} must be NAME:SPLIT, for example lm1b:train.")
     folder = data_dir or "its default folder"
     try:
         builder = _prepared(name, data_dir)
@@ -64,7 +65,7 @@ def open_dataset(
             builder = _prepare(name, data_dir, _Words(where, folder, otherwise, say))
         return Opened(builder.info, builder.as_data_source(split))
     except tfds.core.DatasetNotFoundError as error:  # its message lists them all
-        raise ValueError(
+        raise UserError(
             f"{where}: TFDS does not know the dataset {name!r}, and none is prepared "
             f"in {folder}."
         ) from error
@@ -75,7 +76,7 @@ def open_dataset(
                 " TFRecord needs TensorFlow to read; prepare the dataset again with "
                 f"file_format='array_record'{otherwise and ', or ' + otherwise}."
             )
-        raise ValueError(f"{where}: {error}{way_out}") from error
+        raise UserError(f"{where}: {error}{way_out}") from error
 
 
 class _Words(NamedTuple):
@@ -209,7 +210,7 @@ def tfds_documents(
     info, rows = open_dataset(spec, data_dir, where=f"{key}={spec!r}", say=say)
     features = info.features
     if feature not in features or not isinstance(rows[0][feature], bytes | str):
-        raise ValueError(
+        raise UserError(
             f"config.data.tfds_feature={feature!r} is not a text feature of "
             f"{info.name}; it has {', '.join(sorted(features))}."
         )
@@ -227,7 +228,7 @@ def tfds_documents(
                 try:
                     text = text.decode() if isinstance(text, bytes) else text
                 except UnicodeDecodeError as error:
-                    raise ValueError(f"{spec}, row {index}: {error}.") from error
+                    raise UserError(f"{spec}, row {index}: {error}.") from error
                 yield text + "\n"
 
         size = (stop - start) * row_bytes

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.data.files import sha256, whole_folder, write_json
+from gpt1_jax.errors import UserError
 
 NEWLINE = "\n"
 NUM_SPECIAL_TOKENS = 3
@@ -112,7 +113,7 @@ def load(directory: str | os.PathLike[str]) -> Tokenizer:
     except (OSError, ImportError):
         raise
     except Exception as error:  # three libraries, each with errors of its own
-        raise ValueError(
+        raise UserError(
             f"The tokenizer in {folder} cannot be loaded: {error}"
         ) from error
     for key in ("vocab_size", "fingerprint"):
@@ -135,7 +136,7 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
     if not isinstance(description, dict) or not description.keys() <= _DESCRIPTION_KEYS:
         raise _damaged(directory, f"holds a {path.name} that has been changed")
     if description.get("kind") not in _KINDS:
-        raise ValueError(
+        raise UserError(
             f"{path} names the tokenizer kind {description.get('kind')!r}; known are "
             f"{', '.join(_KINDS)}."
         )
@@ -144,8 +145,8 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
     return description
 
 
-def _damaged(directory: epath.Path, how: str) -> ValueError:
-    return ValueError(
+def _damaged(directory: epath.Path, how: str) -> UserError:
+    return UserError(
         f"The tokenizer in {directory} is damaged: the folder {how}. Put back a sound "
         "copy of it."
     )

@@ -9,6 +9,7 @@ import numpy as np
 from grain.experimental import index_shuffle
 
 from gpt1_jax.data.shards import Corpus, TokenReader
+from gpt1_jax.errors import UserError
 
 
 class TrainWindows:
@@ -84,7 +85,7 @@ def check_long_enough(
     tokens = getattr(corpus, name).tokens
     needed = 2 if name == "valid" else (num_windows + 1) * seq_len - 1
     if tokens < needed:
-        raise ValueError(
+        raise UserError(
             f"The {name} split holds {tokens} tokens; with "
             f"config.model.max_seq_len={seq_len} it needs at least {needed}. Name more "
             "text in config.data, or shorten the windows."

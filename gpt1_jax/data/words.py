@@ -16,6 +16,7 @@ from typing import NamedTuple
 from gpt1_jax.config import ReadingConfig
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
+from gpt1_jax.errors import UserError
 
 _WORD = re.compile(r"\S+")
 _SHOWN = 40  # characters of a word in a message
@@ -75,7 +76,7 @@ class Context:
 
     def __post_init__(self):
         if not 1 <= self.overlap < self.max_seq_len:
-            raise ValueError(
+            raise UserError(
                 f"overlap={self.overlap} does not go with windows of "
                 f"{self.max_seq_len} tokens; choose 1 to {self.max_seq_len - 1}."
             )
@@ -118,7 +119,7 @@ def check_fits(word: Word, max_seq_len: int, where: str) -> None:
       ValueError: naming the word.
     """
     if 1 + len(word.ids) >= max_seq_len:
-        raise ValueError(
+        raise UserError(
             f"{where}: the word {word.text[:_SHOWN]!r} has {len(word.ids)} tokens; "
             f"this model reads {max_seq_len} at a time, some before the word. Leave it "
             "out."

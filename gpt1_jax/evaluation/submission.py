@@ -15,6 +15,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.data.files import write_whole
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Example, Task
 
@@ -50,14 +51,14 @@ def write_glue(
     """
     if not task.glue:
         names = ", ".join(name for name, each in TASKS.items() if each.glue)
-        raise ValueError(
+        raise UserError(
             f"{task.title} is not a task of the GLUE leaderboard; those are {names}."
         )
     found = _check(task, predictions, examples)
     rows: dict[str, list[tuple[Example, str]]] = {}
     for example, value in zip(examples, found, strict=True):
         if example.subset not in task.glue:
-            raise ValueError(
+            raise UserError(
                 f"{example.where}: GLUE has no subset {example.subset!r} of "
                 f"{task.title}; it has {', '.join(map(repr, task.glue))}."
             )
@@ -95,13 +96,13 @@ def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
             if not (folder / name).exists():
                 continue
             if name in found:
-                raise ValueError(
+                raise UserError(
                     f"{found[name]} and {folder / name} are both predictions for "
                     f"{name}; choose one run of each task."
                 )
             found[name] = folder / name
     if not found:
-        raise ValueError(f"There are no GLUE files to pack into {path}.")
+        raise UserError(f"There are no GLUE files to pack into {path}.")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted(found):
@@ -179,7 +180,7 @@ def write_predictions(
 def check_format(path: epath.Path) -> None:
     """Refuses a file for predictions whose suffix names no format."""
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(
+        raise UserError(
             f"{path} ends in {path.suffix!r}; predictions are written as "
             f"{', '.join(FORMATS)}."
         )
@@ -240,7 +241,7 @@ def _indices(examples: Sequence[Example]) -> list[int]:
     first: dict[int, Example] = {}
     for number, example in zip(map(int, ids), examples, strict=True):
         if number in first:
-            raise ValueError(
+            raise UserError(
                 f"{example.where}: the index {number} is already that of "
                 f"{first[number].where}; a submission needs each once."
             )
@@ -261,7 +262,7 @@ def _check(
         )
     broken = np.flatnonzero(~np.isfinite(found))
     if broken.size:
-        raise ValueError(
+        raise UserError(
             f"{examples[broken[0]].where}: the prediction {found[broken[0]]} is not a "
             "finite number."
         )
@@ -276,7 +277,7 @@ def _check_probabilities(task: Task, probabilities: np.ndarray, count: int) -> N
             f"{len(task.labels)} labels."
         )
     if not np.isfinite(probabilities).all():
-        raise ValueError(f"{task.title}: a probability is not a finite number.")
+        raise UserError(f"{task.title}: a probability is not a finite number.")
 
 
 def _write(path: epath.Path, lines: Iterable[str]) -> None:

@@ -15,6 +15,7 @@ from gpt1_jax.config import DEFAULT_SAMPLING, EvalConfig, ModelConfig
 from gpt1_jax.data import progress
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.decoding import Decoder
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.devices import fetched_late
@@ -158,7 +159,7 @@ class TextSampler:
             *tokenizer.encode(config.sample_prompt),
         ]
         if len(self._prompt) >= model.max_seq_len:
-            raise ValueError(
+            raise UserError(
                 f"config.eval.sample_prompt takes {len(self._prompt)} tokens; with "
                 f"config.model.max_seq_len={model.max_seq_len} there is no room to "
                 "continue it. Shorten the prompt."

@@ -16,6 +16,7 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import Window
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import BATCH_TOKENS, padded_length
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
@@ -56,7 +57,7 @@ class Reader:
     ):
         for layer in layers:
             if not 0 <= layer <= model.depth:
-                raise ValueError(
+                raise UserError(
                     f"There is no layer {layer}: the model has the layers 0 (the "
                     f"embedding) to {model.depth}."
                 )

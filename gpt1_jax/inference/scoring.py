@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.errors import UserError
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Output, Params
 
@@ -81,7 +82,7 @@ class Scorer:
         for pair in pairs:
             length = len(pair.context) + len(pair.continuation)
             if not len(pair.context) or length > longest:
-                raise ValueError(
+                raise UserError(
                     f"A context of {len(pair.context)} tokens and a continuation of "
                     f"{len(pair.continuation)}: the context needs one at least, and "
                     f"this model reads {longest} in all."

@@ -12,6 +12,7 @@ from etils import epath
 
 from gpt1_jax.config import ModelConfig, read_json
 from gpt1_jax.data.files import write_json
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names, weight_files
 from gpt1_jax.interop.names import Sizes, Weights
 from gpt1_jax.model.language_model import Params
@@ -75,7 +76,7 @@ def read(folder: epath.Path) -> Weights:
     for tensor in table:
         found = held[tensor.hugging_face].shape
         if found != tensor.shape:
-            raise ValueError(
+            raise UserError(
                 f"{folder}: {tensor.hugging_face} has the shape {found}; "
                 f"{CONFIG_FILE} requires {tensor.shape}."
             )
@@ -115,7 +116,7 @@ def find_target(
       ValueError: if none does; names the part that has no place.
     """
     if model.mlp_dim != 4 * model.embed_dim:
-        raise ValueError(
+        raise UserError(
             f"config.model.mlp_dim={model.mlp_dim} has no place in transformers' "
             f"{MODEL_TYPE}, whose MLP is 4 * embed_dim={4 * model.embed_dim} wide; "
             "OpenAI's format holds it (configs/convert.py:openai)."
@@ -138,7 +139,7 @@ def find_target(
 def _classifier(head: FinetunedHead, last_norm: Params) -> Target:
     """One text or pair, read once: `score.weight` at the last token, without bias."""
     if head.transform == "similarity":
-        raise ValueError(
+        raise UserError(
             "This model adds up its states for both orders of a pair; transformers' "
             f"{CLASSIFIER} reads one sequence. It has no place there."
         )
@@ -169,7 +170,7 @@ def _with_bias_inside(head: FinetunedHead, last_norm: Params) -> np.ndarray:
         terms = np.abs(head.bias).max() * (1 + np.abs(shares)).sum() / abs(constant)
     if not terms * np.finfo(np.float32).eps < _LARGEST_ERROR:
         shown = np.array2string(head.bias, precision=4)
-        raise ValueError(
+        raise UserError(
             f"The bias of the fine-tuned head, {shown}, has no place in transformers' "
             f"{CLASSIFIER}, and its weights cannot stand in for it: the last layer "
             f"norm's biases nearly cancel out ({constant:.1g})."
@@ -206,7 +207,7 @@ def _read_sizes(path: epath.Path) -> Sizes:
     config.setdefault("model_type", None)  # the others have these values by default
     for key, value in _FIXED.items():
         if config.get(key, value) != value:
-            raise ValueError(
+            raise UserError(
                 f"{path}: {key} is {config[key]!r}; GPT-1 has {value!r}, and nothing "
                 "else can be read."
             )
@@ -214,13 +215,13 @@ def _read_sizes(path: epath.Path) -> Sizes:
     found = {ours: config.get(theirs) for ours, theirs in _SIZES.items()}
     for ours, value in found.items():
         if type(value) is not int or value < 1:
-            raise ValueError(
+            raise UserError(
                 f"{path}: {_SIZES[ours]} is {value!r}, not a positive number."
             )
     sizes = {ours: int(value or 0) for ours, value in found.items()}
     width, heads = sizes["embed_dim"], sizes["num_heads"]
     if width % heads:
-        raise ValueError(f"{path}: n_embd={width} is no multiple of n_head={heads}.")
+        raise UserError(f"{path}: n_embd={width} is no multiple of n_head={heads}.")
     return Sizes(**sizes, mlp_dim=4 * sizes["embed_dim"])
 
 
@@ -230,7 +231,7 @@ def _without_prefix(
     """Names as in the base model, which has no "transformer."."""
     bare = {name.removeprefix(_PREFIX): array for name, array in held.items()}
     if len(bare) < len(held):
-        raise ValueError(
+        raise UserError(
             f"The weights in {folder} hold parameters twice, with and without "
             f"{_PREFIX!r} before their names; it is unclear which are meant."
         )
@@ -245,7 +246,7 @@ def _without_tied(
     if output is None or tokens is None:
         return held
     if not np.array_equal(tokens, output):
-        raise ValueError(
+        raise UserError(
             f"{folder}: {_TIED} differs from the token embedding; GPT-1 has one matrix "
             "for both."
         )
@@ -259,7 +260,7 @@ def _check_names(folder: epath.Path, expected: set[str], found: set[str]) -> Non
     ):
         if keys:
             more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
-            raise ValueError(
+            raise UserError(
                 f"The weights in {folder} {problem} {', '.join(keys[:5])}{more}; only "
                 "a whole language model without a fine-tuned head, of the sizes in "
                 f"{CONFIG_FILE}, can be read."

@@ -16,6 +16,7 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face_words
 
 
@@ -64,7 +65,7 @@ def limits(tokenizer: Tokenizer) -> str:
 
 def _known_kind(tokenizer: Tokenizer) -> str:
     if tokenizer.kind not in _BUILD:
-        raise ValueError(
+        raise UserError(
             f"A tokenizer of kind {tokenizer.kind!r} cannot be written for "
             f"transformers; {' and '.join(_BUILD)} can."
         )
@@ -165,7 +166,7 @@ def _check(model: Any) -> None:
     }
     missing = [name for name, holds in wanted.items() if not holds]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"This SentencePiece model was trained without {', '.join(missing)}, and "
             "cannot be written for transformers. Train one with gpt1_jax."
         )

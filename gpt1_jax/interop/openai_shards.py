@@ -15,6 +15,7 @@ from etils import epath
 
 from gpt1_jax.config import read_json
 from gpt1_jax.data.files import write_json
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
 from gpt1_jax.interop.names import Sizes, Weights
 
@@ -45,7 +46,7 @@ def read(folder: epath.Path) -> Weights:
     vector = _read_vector(folder)
     total = sum(math.prod(tensor.shape) for tensor in table)
     if vector.size != total:
-        raise ValueError(
+        raise UserError(
             f"The shards in {folder} hold {vector.size:,} numbers; {SHAPES_FILE} lists "
             f"{total:,}. Copy the whole folder again."
         )
@@ -78,10 +79,10 @@ def _read_shapes(path: epath.Path) -> list[tuple[int, ...]]:
     try:
         value: Any = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} cannot be read as JSON: {error}.") from error
+        raise UserError(f"{path} cannot be read as JSON: {error}.") from error
     listed = isinstance(value, list) and all(isinstance(each, list) for each in value)
     if not listed or not all(type(n) is int and n > 0 for each in value for n in each):
-        raise ValueError(f"{path} holds {value!r:.40}, not a list of shapes.")
+        raise UserError(f"{path} holds {value!r:.40}, not a list of shapes.")
     return [tuple(shape) for shape in value]
 
 
@@ -90,7 +91,7 @@ def _sizes(folder: epath.Path, shapes: list[tuple[int, ...]]) -> Sizes:
     num_layers, rest = divmod(len(shapes) - 2, _PER_LAYER)
     fc = shapes[2 + 6] if len(shapes) > 2 + 6 else ()  # mlp/c_fc/kernel
     if num_layers < 1 or rest or [len(s) for s in (*shapes[:2], fc)] != [2, 2, 3]:
-        raise ValueError(
+        raise UserError(
             f"{folder / SHAPES_FILE} lists {len(shapes)} shapes, which begin with "
             f"{shapes[:3]}; GPT-1's are positions, tokens and {_PER_LAYER} for each "
             "layer."
@@ -105,7 +106,7 @@ def _num_heads(folder: epath.Path, embed_dim: int) -> int:
     if not path.exists():
         released, rest = divmod(embed_dim, _HEAD_DIM)
         if rest:
-            raise ValueError(
+            raise UserError(
                 f"{folder} does not say how many heads the model has, and its width "
                 f"{embed_dim} is no multiple of the released model's {_HEAD_DIM} a "
                 f'head; write {{"num_heads": N}} into {path}.'
@@ -113,7 +114,7 @@ def _num_heads(folder: epath.Path, embed_dim: int) -> int:
         return released
     heads = read_json(path).get("num_heads")
     if type(heads) is not int or heads < 1 or embed_dim % heads:
-        raise ValueError(
+        raise UserError(
             f"{path} names num_heads={heads!r}, which does not divide the model's "
             f"width {embed_dim}."
         )
@@ -125,7 +126,7 @@ def _check_shapes(
 ) -> None:
     for number, tensor in enumerate(names.tensors(sizes)):
         if shapes[number] != tensor.openai_shape:
-            raise ValueError(
+            raise UserError(
                 f"{path}: shape {number} is {list(shapes[number])}; GPT-1's layout has "
                 f"{list(tensor.openai_shape)} there, for {tensor.name}."
             )
@@ -148,12 +149,12 @@ def _read_shard(path: epath.Path) -> np.ndarray:
         file = io.BytesIO(path.read_bytes())
         array = np.lib.format.read_array(file, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError, TypeError, MemoryError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is not an array of numbers: {' '.join(str(error).split())} "
             "Nothing in it was executed; copy the file again."
         ) from error
     if array.dtype.kind != "f" or array.ndim != 1:
-        raise ValueError(
+        raise UserError(
             f"{path} holds {array.dtype} numbers of shape {array.shape}; a shard is a "
             "flat array of floating-point numbers."
         )

@@ -9,6 +9,7 @@ from etils import epath
 
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 
 OWN_FOLDER = "gpt1_jax_tokenizer"
 OPENAI_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
@@ -29,7 +30,7 @@ def read(folder: epath.Path, vocab_size: int) -> Tokenizer:
     """
     tokenizer = _load(folder)
     if tokenizer.vocab_size != vocab_size:
-        raise ValueError(
+        raise UserError(
             f"The tokenizer in {folder} has {tokenizer.vocab_size} entries; the token "
             f"embedding has {vocab_size} rows. They do not belong together."
         )
@@ -70,6 +71,6 @@ def _from_bpe_files(folder: epath.Path, files: tuple[str, str]) -> Tokenizer:
     except (OSError, ImportError):
         raise
     except Exception as error:  # JSON's and the BPE's own
-        raise ValueError(
+        raise UserError(
             f"{' and '.join(files)} in {folder} are not GPT-1's vocabulary: {error}"
         ) from error

@@ -15,6 +15,7 @@ import safetensors.numpy
 from etils import epath
 
 from gpt1_jax.config import read_json
+from gpt1_jax.errors import MissingPackage, UserError
 
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
@@ -62,10 +63,10 @@ def _parts(index: epath.Path) -> list[str]:
     weight_map = read_json(index).get("weight_map")
     found = set(weight_map.values()) if isinstance(weight_map, dict) else set()
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise ValueError(f"{index} has no weight_map of names to files.")
+        raise UserError(f"{index} has no weight_map of names to files.")
     for name in sorted(found):
         if epath.Path(name).name != name:
-            raise ValueError(f"{index} names {name!r}, which lies in another folder.")
+            raise UserError(f"{index} names {name!r}, which lies in another folder.")
         if not (index.parent / name).exists():
             raise FileNotFoundError(
                 f"{index.parent} lacks {name}, a part of the model."
@@ -77,7 +78,7 @@ def _read_safetensors(path: epath.Path) -> dict[str, np.ndarray]:
     try:
         entries = safetensors.deserialize(path.read_bytes())
     except safetensors.SafetensorError as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is damaged, perhaps cut short: {error}. Copy the file again."
         ) from error
     return {
@@ -96,7 +97,7 @@ def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
     try:
         import torch
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackage(
             f"{path} is PyTorch's own format; install torch to read it, or save the "
             f"model as {WEIGHTS_FILE} with transformers' save_pretrained."
         ) from error
@@ -104,12 +105,12 @@ def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
         file = io.BytesIO(path.read_bytes())
         held = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle's, zip's and torch's own
-        raise ValueError(
+        raise UserError(
             f"{path} is damaged, or holds more than weights ({type(error).__name__}). "
             "Nothing in it was executed; get the model as safetensors."
         ) from error
     if not isinstance(held, dict):
-        raise ValueError(f"{path} holds {type(held).__name__}, not weights by name.")
+        raise UserError(f"{path} holds {type(held).__name__}, not weights by name.")
     arrays = {}
     for name, tensor in held.items():
         if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
@@ -126,5 +127,5 @@ def _wanted(name: str) -> bool:
     return not name.endswith(_BUFFERS)
 
 
-def _not_floats(path: epath.Path, name: str, found: str) -> ValueError:
-    return ValueError(f"{path}: {name} holds {found}, not floating-point numbers.")
+def _not_floats(path: epath.Path, name: str, found: str) -> UserError:
+    return UserError(f"{path}: {name} holds {found}, not floating-point numbers.")

@@ -20,6 +20,7 @@ from gpt1_jax.config import (
 )
 from gpt1_jax.data.files import whole_folder, write_whole
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import (
     hugging_face,
     hugging_face_tokenizer,
@@ -74,7 +75,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
         _from_run(config, folder, target)
     else:
         if config.step != "newest":
-            raise ValueError(
+            raise UserError(
                 f"config.step={config.step!r}, but {folder} is no run folder and has "
                 "no steps; leave it out."
             )
@@ -115,13 +116,13 @@ def _from_other(config: ConvertConfig, folder: epath.Path, kind: str) -> Source:
 def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> None:
     """Exports one step of a run, or several, each into a folder of its own."""
     if config.target == RUN:
-        raise ValueError(
+        raise UserError(
             f"{folder} is a run folder already; choose configs/convert.py:huggingface "
             "or configs/convert.py:openai."
         )
     kind = load_saved(folder / run_folder.CONFIG_FILE).model["kind"]
     if kind != "transformer":
-        raise ValueError(
+        raise UserError(
             f"{folder} holds a model of config.model.kind={kind!r}, for which neither "
             "OpenAI's shards nor transformers' OpenAI-GPT classes have a place; "
             "gpt1_jax.load(FOLDER).params has its parameters."
@@ -226,7 +227,7 @@ def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
 
 def _write_openai(source: Source, folder: epath.Path) -> Export:
     if source.head:
-        raise ValueError(
+        raise UserError(
             "The head and the special tokens of a fine-tuned model have no place in "
             "OpenAI's shards; choose a pre-trained run, or "
             "configs/convert.py:huggingface."

@@ -18,6 +18,7 @@ from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
 from gpt1_jax.data.words import Context, Span, Window, Word, check_fits, split_words
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.features import Reader, attention_maps
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
@@ -104,7 +105,7 @@ class _Features:
 
 def _check_extract(config: FeaturesConfig, trained: TrainedRun) -> None:
     if config.rows == "extract" and not isinstance(trained.config, FinetuneConfig):
-        raise ValueError(
+        raise UserError(
             f"config.rows='extract' needs a fine-tuned run, but {trained.folder} is "
             f"one of the job {trained.config.job!r}, which has no extract token; use "
             "--config.rows=last."
@@ -153,7 +154,7 @@ def _line_window(config: FeaturesConfig, trained: TrainedRun, line: Line) -> Win
         special = special_tokens(trained.tokenizer.vocab_size)
         ids = (special.start, *ids, special.extract)
     if len(ids) > trained.model.max_seq_len:
-        raise ValueError(
+        raise UserError(
             f"{line.where}: the line has {len(ids)} tokens; this model reads "
             f"{trained.model.max_seq_len}. Break it in two."
         )
@@ -201,7 +202,7 @@ def _encode(trained: TrainedRun, where: str, text: str) -> tuple[int, ...]:
 
 def _check_visible(where: str, text: str, ids: Sequence[int]) -> None:
     if not ids:
-        raise ValueError(
+        raise UserError(
             f"{where}: nothing is left of {text[:40]!r} without its invisible "
             "characters; leave it out."
         )
@@ -211,7 +212,7 @@ def _narrowed(rows: np.ndarray, dtype: str, layer: int) -> np.ndarray:
     with np.errstate(over="ignore"):
         narrow = rows.astype(dtype)
     if np.isinf(narrow).any() and np.isfinite(rows).all():
-        raise ValueError(
+        raise UserError(
             f"A state of layer {layer} is too large for float16 "
             f"({np.abs(rows).max():.3g}); use --config.output_dtype=float32."
         )

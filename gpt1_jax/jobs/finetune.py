@@ -9,6 +9,7 @@ from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig, comparisons
 from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import DevScores, Predictor, make_head, score
 from gpt1_jax.model.heads import Head
@@ -237,13 +238,13 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     """
     per_epoch = num_examples // config.train.batch_size
     if not per_epoch:
-        raise ValueError(
+        raise UserError(
             f"The training split holds {num_examples} examples, fewer than one batch: "
             f"config.train.batch_size={config.train.batch_size}. Use a smaller batch."
         )
     num_steps = config.train.num_steps or int(config.train.num_epochs * per_epoch)
     if not num_steps:
-        raise ValueError(
+        raise UserError(
             f"config.train.num_epochs={config.train.num_epochs} at {per_epoch} updates "
             "per epoch gives no update; train for longer."
         )

@@ -6,6 +6,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, PredictConfig
+from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import Predictor, make_head
 from gpt1_jax.parallel import devices
@@ -38,7 +39,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     source = open_run(config.init_from, BEST)
     trained = source.config
     if not isinstance(trained, FinetuneConfig):
-        raise ValueError(
+        raise UserError(
             f"{source.folder} is a run of the job {trained.job!r}; labels need a "
             "fine-tuned one, --config.init_from=runs/finetune/TASK."
         )
@@ -54,7 +55,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     else:
         examples = read_examples(task, config.input)
     if not examples:
-        raise ValueError(f"config.text={config.text!r} holds no examples.")
+        raise UserError(f"config.text={config.text!r} holds no examples.")
     predictions, probabilities = _predict(config, source, task, examples)
     if config.output:
         submission.write_predictions(

@@ -12,6 +12,7 @@ from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import windows
 from gpt1_jax.data.shards import Corpus, open_split
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.validation import (
     TextSampler,
     Validation,
@@ -165,7 +166,7 @@ def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
     )
     warmup = config.optimizer.warmup_steps
     if num_steps <= warmup:
-        raise ValueError(
+        raise UserError(
             f"The run has {num_steps:,} updates ({corpus.train.tokens:,} tokens, "
             f"{per_epoch:,} windows per epoch), all within "
             f"config.optimizer.warmup_steps={warmup}; train longer, or warm up for "

@@ -19,6 +19,7 @@ from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import check_fits
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import (
     Surprisal,
     WordScorer,
@@ -90,7 +91,7 @@ def _check_text(config: SurprisalConfig) -> None:
     for number, row in enumerate(_table_rows(config)):
         added = (name for name in (_STEP, *Surprisal._fields) if name in row.cells)
         if number == 0 and (name := next(added, "")):
-            raise ValueError(
+            raise UserError(
                 f"{config.input} has a column {name!r} already, the name of one that "
                 "would be added; rename it."
             )
@@ -227,7 +228,7 @@ def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
     """Saves a picture of the first words, with the means of several steps."""
     first, *more = summaries
     if not first.words:
-        raise ValueError("No word has a surprisal that could be drawn.")
+        raise UserError("No word has a surprisal that could be drawn.")
     if more:
         figure = text_figures.surprisal_by_step(
             first.words,

@@ -14,6 +14,7 @@ import gpt1_jax
 from gpt1_jax.config import FinetuneConfig, ZeroShotConfig, compilation_cache, read_json
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.progress import without_bars
+from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.submission import write_predictions
 from gpt1_jax.evaluation.zero_shot import Prepared, evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer
@@ -190,7 +191,7 @@ def _is_scored(folder: epath.Path, piece: Piece) -> bool:
     for key, fingerprint in piece.origin().items():
         if saved.get(key) != fingerprint:
             what = {"checkpoint": "checkpoint", "examples": "set of examples"}[key]
-            raise ValueError(
+            raise UserError(
                 f"{path} holds scores of another {what} than the one there now; delete "
                 "it to have that scored, or name another --workdir."
             )

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.errors import UserError
 from gpt1_jax.model import lstm, transformer
 from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.lstm import LSTM
@@ -107,7 +108,7 @@ def check_attention(model: ModelConfig) -> None:
       ValueError: naming its kind.
     """
     if model.kind != "transformer":
-        raise ValueError(
+        raise UserError(
             f"This model has no attention maps: its config.model.kind={model.kind!r}. "
             "Only a Transformer attends; hidden states there are of both."
         )

@@ -18,6 +18,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from gpt1_jax.errors import UserError
+
 _BATCH_AXES = {"replicated": "data", "optimizer": "zero", "full": "fsdp"}
 _TENSOR_AXIS = "tensor"
 
@@ -54,14 +56,14 @@ def make_mesh(
     if tensor_parallelism == 1:
         return Mesh(np.asarray(devices), (_BATCH_AXES[sharding],))
     if jax.__version_info__ < (0, 8):
-        raise ValueError(
+        raise UserError(
             f"config.mesh.tensor_parallelism={tensor_parallelism} needs JAX 0.8 or "
             f"newer, and this is {jax.__version__}; use 1, or upgrade JAX."
         )
     process = devices[0].process_index
     together = sum(device.process_index == process for device in devices)
     if together % tensor_parallelism:
-        raise ValueError(
+        raise UserError(
             f"config.mesh.tensor_parallelism={tensor_parallelism} does not divide the "
             f"{together} devices of a process; use a divisor of {together}."
         )
@@ -291,7 +293,7 @@ def check_batch_size(key: str, batch_size: int, mesh: Mesh, parts: int = 1) -> N
     groups, together = data_parallelism(mesh), tensor_parallelism(mesh)
     unit = groups * parts
     if batch_size % unit:
-        raise ValueError(
+        raise UserError(
             f"{key}={batch_size} must be a multiple of the {groups} "
             + (f"groups of {together} devices" if together > 1 else "devices")
             + (f" times {parts} accumulation steps" if parts > 1 else "")
@@ -312,14 +314,14 @@ def check_tensor_parallelism(mesh: Mesh, shared_units: Mapping[str, int]) -> Non
     """
     parts = tensor_parallelism(mesh)
     if parts > 1 and not shared_units:
-        raise ValueError(
+        raise UserError(
             f"config.mesh.tensor_parallelism={parts} splits a Transformer's heads and "
             "MLP units, and an LSTM has none; use 1, with config.mesh.sharding='full' "
             "if memory is short."
         )
     for key, units in shared_units.items():
         if units % parts:
-            raise ValueError(
+            raise UserError(
                 f"config.mesh.tensor_parallelism={parts} must divide config.model."
                 f"{key}={units}; use a divisor of it."
             )

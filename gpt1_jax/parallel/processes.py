@@ -18,6 +18,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.watchdog import Watchdog
 
 EXIT_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the same command may be run again
@@ -83,7 +84,7 @@ def count_processes(mode: str) -> int:
         return 1
     count = _named_processes().get("num_processes") or _count_in_cluster()
     if count is None and "JAX_COORDINATOR_ADDRESS" in os.environ:
-        raise ValueError(
+        raise UserError(
             "JAX_COORDINATOR_ADDRESS is set, but neither JAX_NUM_PROCESSES with "
             f"JAX_PROCESS_ID nor a launcher says who is there; set both. {_ALONE}"
         )
@@ -101,7 +102,7 @@ def _named_processes() -> dict[str, Any]:
     found = " ".join(f"{name}={os.environ.get(name, '')!r}" for name in _OWN_VARIABLES)
     known = count.isdecimal() and index.isdecimal() and int(index) < int(count)
     if not (known and address.rpartition(":")[0] and address[-1].isdecimal()):
-        raise ValueError(
+        raise UserError(
             f"{found} do not name a process; set all three, as HOST:PORT of process 0, "
             f"the number of processes, and this one's number, counted from 0. {_ALONE}"
         )
@@ -131,7 +132,7 @@ def _count_in_cluster() -> int | None:
     except (ImportError, AttributeError, TypeError) as error:
         problem = f"a version of JAX that cannot be asked ({error})"
     except Exception as error:
-        raise ValueError(
+        raise UserError(
             f"JAX finds a launcher, but not its processes: {error}. {_ALONE}"
         ) from error
     warnings.warn(
@@ -145,7 +146,7 @@ def _check_port(address: str) -> None:
     try:
         socket.create_server(("", int(address.rpartition(":")[2]))).close()
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"Process 0 cannot listen at JAX_COORDINATOR_ADDRESS={address!r} "
             f"({error.strerror}); end what does, or name another port."
         ) from error
@@ -164,7 +165,7 @@ def _join(named: dict[str, Any], waits: Waits) -> None:
     try:
         jax.distributed.initialize(**named, **limits)
     except Exception as error:
-        raise ValueError(
+        raise UserError(
             f"Joining the other processes failed: {error!r}. Without a launcher that "
             f"JAX knows, set {', '.join(_OWN_VARIABLES)}; {_ALONE}"
         ) from error

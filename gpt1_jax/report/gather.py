@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config import ZeroShotConfig, load, read_json, upgrade, without_local
+from gpt1_jax.errors import UserError
 from gpt1_jax.report import zero_shot
 from gpt1_jax.report.commands import Models
 from gpt1_jax.report.document import escaped_below
@@ -91,7 +92,7 @@ def _read_finished(folder: epath.Path) -> Finished | None:
     for name in ("dev", "majority"):
         scores = run.result.get(name)
         if not (isinstance(scores, dict) and isinstance(scores.get("n"), int)):
-            raise ValueError(
+            raise UserError(
                 f"{folder / RESULTS_FILE} holds no {name!r} scores; it is damaged. "
                 "Remove it and run the fine-tuning again, or name other folders."
             )
@@ -113,7 +114,7 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
         zero_shot.curves(runs)
         versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
     except _DAMAGE as error:
-        raise ValueError(
+        raise UserError(
             f"{file} holds no zero-shot scores ({error!r:.80}); it is damaged. Remove "
             "the folder and run the evaluation again, or name other folders."
         ) from error

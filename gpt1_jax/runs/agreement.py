@@ -14,6 +14,7 @@ from etils import epath
 
 import gpt1_jax
 from gpt1_jax.config import JobConfig, flatten, without_local
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import gather, is_main_process
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.saved_steps import saved_steps
@@ -68,7 +69,7 @@ def check_same(facts: Mapping[str, Any]) -> None:
     ]
     if differences:
         more = len(differences) - _LISTED
-        raise ValueError(
+        raise UserError(
             f"The processes of this run differ: {'; '.join(differences[:_LISTED])}"
             + (f"; and {more} more" if more > 0 else "")
             + ". Start the same command on every host, with the same installation and "
@@ -90,7 +91,7 @@ def _check_shared(folder: epath.Path) -> None:
         (folder / name).unlink(missing_ok=True)
     for index, other in enumerate(found):
         if other:
-            raise ValueError(
+            raise UserError(
                 f"The run folder of process {index}, {other}, is not that of process "
                 "0: a file written there is not seen. All processes need one folder; "
                 "name one on a shared disk or in a bucket, --workdir=gs://BUCKET/RUN."

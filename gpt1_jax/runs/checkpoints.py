@@ -33,6 +33,7 @@ from etils import epath
 from orbax.checkpoint import checkpoint_managers
 
 from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import measured
 from gpt1_jax.runs.console import say
@@ -168,7 +169,7 @@ class Checkpoints:
                 step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
             ).state
         if steps:
-            raise ValueError(
+            raise UserError(
                 f"All checkpoints of this run (steps {steps}) are damaged; they are in "
                 f"{self._damaged}. Start afresh by running the same command again, or "
                 "name another --workdir."
@@ -309,7 +310,7 @@ def read_state(workdir: epath.Path, step: int, target: Any) -> Any:
     """
     folder = _sound_checkpoint(workdir, step)
     if wrong := difference(_saved_shapes(folder), target):
-        raise ValueError(
+        raise UserError(
             f"The checkpoint {folder} does not hold the state asked for: {wrong}."
         )
     return _restore(folder, target).state
@@ -335,7 +336,7 @@ def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
     folder = directory / str(chosen)
     if problem := find_damage(folder):
         others = [number for number in steps if number != chosen]
-        raise ValueError(
+        raise UserError(
             f"The checkpoint {folder} is damaged: {problem}. Other steps there: "
             f"{others or 'none'}."
         )

@@ -9,6 +9,7 @@ import jax
 
 import gpt1_jax
 from gpt1_jax.config import flatten, upgrade
+from gpt1_jax.errors import UserError
 
 _WAY_OUT = "Use the saved values, or name another --workdir for a new run."
 
@@ -62,7 +63,7 @@ class Identity:
             ("corpus", self.data_fingerprint, "was prepared from different text"),
         ):
             if saved[name] != found:
-                raise ValueError(
+                raise UserError(
                     f"The {name} of this run {what}: its fingerprint is {found[:12]}, "
                     f"the checkpoint's {saved[name][:12]}. {_WAY_OUT}"
                 )
@@ -79,7 +80,7 @@ def refuse_changes(
       where: where the saved run is, for the message.
     """
     if saved.get("job") != current["job"]:
-        raise ValueError(
+        raise UserError(
             f"What is saved in {where} belongs to a run of the job "
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
@@ -90,7 +91,7 @@ def refuse_changes(
             for key, (before, now) in changes.items()
         )
         longer = _LENGTH_KEYS & changes.keys() and "init_optimizer" in current
-        raise ValueError(
+        raise UserError(
             f"What is saved in {where} belongs to another configuration: {listed}. "
             + _WAY_OUT
             + (_FURTHER if longer else "")

@@ -10,6 +10,7 @@ from etils import epath
 
 from gpt1_jax.config import KEEP_AT_UNITS, Target
 from gpt1_jax.data.shards import Split
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
 from gpt1_jax.runs.saved_steps import NEWEST, find_step, read_metadata, saved_steps
@@ -106,7 +107,7 @@ def place(targets: Sequence[Target], text: TextRead, num_steps: int) -> KeptStep
         if step > num_steps:
             beyond.append(target)
         elif step in kept:
-            raise ValueError(
+            raise UserError(
                 f"config.checkpoint.keep_at_{target.unit}: {kept[step]} and {target} "
                 f"both fall on step {step:,}, as a step reads "
                 f"{float(text.per_step(target.unit)):,.0f} {target.unit}; space them "
@@ -172,7 +173,7 @@ def kept_at(metadata: Mapping[str, Any]) -> Target | None:
         ):
             return Target(amount, unit)
         case other:
-            raise ValueError(
+            raise UserError(
                 f"A checkpoint says kept_at={other!r:.80}, which is no amount of "
                 "words, tokens or steps; it was not written by this program."
             )

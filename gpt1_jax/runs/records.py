@@ -12,6 +12,7 @@ from etils import epath
 
 from gpt1_jax.data import progress
 from gpt1_jax.data.files import write_whole
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room
@@ -211,7 +212,7 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
         if isinstance(record, dict) and isinstance(record.get("step"), int):
             records.append(record)
         elif number < len(lines):
-            raise ValueError(
+            raise UserError(
                 f"{path}:{number}: {line!r:.60} is not a run's record, a JSON object "
                 'with an integer "step". Move the file away to start a new one.'
             )

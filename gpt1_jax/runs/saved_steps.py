@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config import read_json
+from gpt1_jax.errors import UserError
 
 NEWEST, BEST = -1, -2  # in place of a step
 
@@ -56,7 +57,7 @@ def find_step(step: int | str) -> int:
     if str(step).isdecimal():
         return int(step)
     if step not in named:
-        raise ValueError(
+        raise UserError(
             f"step={step!r} must be newest, best or the number of a saved step, for "
             "example --config.step=1200."
         )

@@ -20,6 +20,7 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config import read_json
 from gpt1_jax.data.files import write_json
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.wall_time import PROGRAM
 
@@ -89,7 +90,7 @@ def read_sessions(path: epath.PathLike) -> list[Mapping[str, Any]]:
         return []
     sessions = read_json(path).get("sessions")
     if not (isinstance(sessions, list) and all(map(_is_session, sessions))):
-        raise ValueError(
+        raise UserError(
             f"{path} holds no list of sessions; it is damaged or was not written by "
             "this program. Move it away to start a new one."
         )

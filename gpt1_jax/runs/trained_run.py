@@ -18,6 +18,7 @@ from gpt1_jax.config import (
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import whole_folder
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params
@@ -66,7 +67,7 @@ def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
     saved = read_params(folder, step)
     fingerprint = str(saved.metadata.get("tokenizer"))
     if fingerprint != tokenizer.fingerprint:
-        raise ValueError(
+        raise UserError(
             f"The tokenizer in {folder / 'tokenizer'} is not the one its checkpoint of "
             f"step {saved.step} was trained with (fingerprints "
             f"{tokenizer.fingerprint[:12]} and {fingerprint[:12]}); put the original "
@@ -120,7 +121,7 @@ def _check_sizes(run: TrainedRun) -> None:
     """Refuses parameters whose names or shapes are not those of the model."""
     expected = jax.eval_shape(lambda: init_params(run.model, jax.random.key(0)))
     if wrong := difference(run.language_model, expected):
-        raise ValueError(
+        raise UserError(
             f"The checkpoint in {run.folder} holds {wrong}, as its tokenizer and "
             "configuration require. They do not belong together."
         )

@@ -6,6 +6,7 @@ import numpy as np
 
 from gpt1_jax.config import TaskDataConfig
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.splits import load_split
@@ -64,7 +65,7 @@ def load(
         if whole:
             kept = whole_examples(task, examples, tokenizer, max_seq_len)
             if not kept:
-                raise ValueError(
+                raise UserError(
                     f"All {len(examples):,} {name} examples of {task.title} are longer "
                     f"than {max_seq_len} tokens, and config.data.drop_long=True leaves "
                     "them out. Use a model with a larger max_seq_len, or let them be "

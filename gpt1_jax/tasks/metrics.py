@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from etils import epy
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.task import Task
 
 with epy.lazy_imports():  # they take a second, and only scoring needs them
@@ -118,7 +119,7 @@ def majority_baseline(
     """
     known = [label for label in train_labels if label is not None]
     if not known:
-        raise ValueError(
+        raise UserError(
             f"The training split of {task.title} has no labels, so there is no most "
             "frequent one."
         )
@@ -148,17 +149,17 @@ def _check(
             f"labels and {len(subsets)} subsets do not match."
         )
     if len(labels) == 0:
-        raise ValueError(f"There are no examples of {task.title} to score.")
+        raise UserError(f"There are no examples of {task.title} to score.")
     missing = sum(label is None for label in labels)
     if missing:
-        raise ValueError(
+        raise UserError(
             f"{missing} of {len(labels)} examples of {task.title} have no label, as in "
             "test splits whose labels are withheld, so there is no score; write the "
             "predictions to a file instead."
         )
     broken = np.flatnonzero(~np.isfinite(predicted))
     if broken.size:
-        raise ValueError(
+        raise UserError(
             f"{broken.size} of {len(labels)} predictions for {task.title} are not "
             f"finite, the first at position {broken[0]}."
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 from etils import epath
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
 from gpt1_jax.tasks.task import Example, Record, Table, Task
 
@@ -45,7 +46,7 @@ def read_examples(task: Task, source: str) -> list[Example]:
         else:
             examples = examples_of_lines(task, text_lines(file, name), name)
     if not examples:
-        raise ValueError(f"{name} holds no example.")
+        raise UserError(f"{name} holds no example.")
     return examples
 
 
@@ -73,7 +74,7 @@ def read_prompts(source: str) -> list[str]:
                 if line.strip():
                     prompts.append(line.rstrip("\r\n"))
     if not prompts:
-        raise ValueError(f"{name} holds no prompt.")
+        raise UserError(f"{name} holds no prompt.")
     return prompts
 
 
@@ -103,7 +104,7 @@ def examples_of_lines(task: Task, lines: Iterable[str], name: str) -> list[Examp
 def _prompt(where: str, row: Mapping[str, Any]) -> str:
     prompt = row.get("prompt")
     if not isinstance(prompt, str):
-        raise ValueError(
+        raise UserError(
             f'{where}: there is no text "prompt"; the columns are {sorted(row)}.'
         )
     check_encodable(prompt, where)
@@ -127,7 +128,7 @@ def _cells(task: Task, line: str, where: str) -> dict[str, Any]:
     names = [*task.text, *task.choices]
     wanted = len(task.text) + choices
     if len(cells) != wanted:
-        raise ValueError(
+        raise UserError(
             f"{where}: {task.title} needs {wanted} texts separated by tabs, "
             f"{', '.join(names)}, but the line holds {len(cells)}."
         )

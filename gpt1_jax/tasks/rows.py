@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.task import Record, Table, shown
 
 FORMATS = {".jsonl": "jsonl", ".tsv": "tsv", ".csv": "csv"}  # by a file's suffix
@@ -73,7 +74,7 @@ def text_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             yield line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(
+            raise UserError(
                 f"{name}:{number}: byte {line[error.start]:#04x} is not UTF-8 text. "
                 "Convert the file, for example with iconv -f latin1 -t utf-8."
             ) from error
@@ -97,9 +98,9 @@ def questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[R
     lists = [passage[name] for name in ("questions", "options", "answers")]
     for values in lists:
         if not isinstance(values, list):
-            raise ValueError(f"{where}: the passage holds {shown(values)}, not a list.")
+            raise UserError(f"{where}: the passage holds {shown(values)}, not a list.")
     if len({len(values) for values in lists}) != 1:
-        raise ValueError(
+        raise UserError(
             f"{where}: the passage has {len(lists[0])} questions, {len(lists[1])} "
             f"lists of options and {len(lists[2])} answers; these numbers must agree."
         )
@@ -131,11 +132,9 @@ def _json_object(text: str, where: str) -> dict[str, Any]:
         if "\\" in text:  # an escape may stand for half of a character
             _check_characters(value, where)
     except RecursionError as error:
-        raise ValueError(f"{where}: this JSON is nested too deeply.") from error
+        raise UserError(f"{where}: this JSON is nested too deeply.") from error
     if not isinstance(value, dict):
-        raise ValueError(
-            f"{where}: this is {shown(value)}, not a JSON object: {{...}}."
-        )
+        raise UserError(f"{where}: this is {shown(value)}, not a JSON object: {{...}}.")
     return value
 
 
@@ -143,9 +142,9 @@ def _parsed(text: str, where: str) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where}: this is not JSON: {error}.") from error
+        raise UserError(f"{where}: this is not JSON: {error}.") from error
     except ValueError as error:  # Python reads numbers of up to 4,300 digits
-        raise ValueError(f"{where}: a number is too long: {error}.") from error
+        raise UserError(f"{where}: a number is too long: {error}.") from error
 
 
 def _check_characters(value: Any, where: str) -> None:
@@ -165,7 +164,7 @@ def check_encodable(text: str, where: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
+        raise UserError(
             f"{where}: {text[error.start]!a} in {shown(text)} is half of a "
             "character (a lone surrogate); write the whole character or remove it."
         ) from error
@@ -189,7 +188,7 @@ def _csv_cells(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]
                 yield line, cells
             line = reader.line_num + 1
     except csv.Error as error:
-        raise ValueError(f"{name}:{line}: this is not CSV: {error}.") from error
+        raise UserError(f"{name}:{line}: this is not CSV: {error}.") from error
 
 
 def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -> Rows:
@@ -210,7 +209,7 @@ def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -
         # The readers of the published files ignore extra cells; in a user's own
         # file they show that a text holds the delimiter.
         if len(cells) < len(names) or (len(cells) > len(names) and not table.columns):
-            raise ValueError(
+            raise UserError(
                 f"{where}: the row has {len(cells)} columns, and the first line has "
                 f"{len(names)}."
             )
@@ -227,7 +226,7 @@ def _check_names(names: Sequence[Any], where: str, table: Table) -> None:
     """Refuses a user's own file that gives two columns the same name."""
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None and not table.columns:
-        raise ValueError(f"{where}: two columns are named {twice!r}; rename one.")
+        raise UserError(f"{where}: two columns are named {twice!r}; rename one.")
 
 
 _READERS = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
@@ -252,8 +251,8 @@ def _renamed(
     return columns
 
 
-def _no_column(where: str, name: Any, columns: Mapping[Any, Any]) -> ValueError:
-    return ValueError(
+def _no_column(where: str, name: Any, columns: Mapping[Any, Any]) -> UserError:
+    return UserError(
         f"{where}: there is no column {name!r}; the columns are "
         f"{', '.join(map(str, columns))}."
     )

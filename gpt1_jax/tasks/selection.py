@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.task_sections import CUSTOM_TASK, CustomTaskConfig
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.splits import own_records
 from gpt1_jax.tasks.table import TASKS
@@ -27,7 +28,7 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     names = list(TASKS) if config.tasks == (ALL,) else list(dict.fromkeys(config.tasks))
     unknown = [name for name in names if name not in TASKS]
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"There is no task {', '.join(map(repr, unknown))}; there are "
             f"{', '.join(TASKS)}, or {ALL!r} or {CUSTOM_TASK!r} alone."
         )
@@ -85,18 +86,18 @@ def _scored(custom: CustomTaskConfig) -> bool:
 def _check_columns(custom: CustomTaskConfig) -> None:
     columns = {"classification": (1, 2), "similarity": (2,), "multiple_choice": (1, 2)}
     if custom.head not in columns:
-        raise ValueError(
+        raise UserError(
             "A task of your own needs --config.custom.head: classification, similarity "
             "or multiple_choice."
         )
     if len(custom.text) not in columns[custom.head]:
         allowed = " or ".join(map(str, columns[custom.head]))
-        raise ValueError(
+        raise UserError(
             f"config.custom.text={custom.text} names {len(custom.text)} columns; the "
             f"head {custom.head!r} takes {allowed}."
         )
     if bool(custom.choices) != (custom.head == "multiple_choice"):
-        raise ValueError(
+        raise UserError(
             f"config.custom.choices={custom.choices} does not go with the head "
             f"{custom.head!r}: a multiple choice needs columns of choices, others take "
             "none."
@@ -106,18 +107,18 @@ def _check_columns(custom: CustomTaskConfig) -> None:
 def _check_labels(custom: CustomTaskConfig) -> None:
     if _scored(custom):
         if custom.choices:
-            raise ValueError(
+            raise UserError(
                 f"config.custom.score_range={custom.score_range} does not go with the "
                 "head 'multiple_choice', whose labels are its choices."
             )
         return
     if len(custom.labels) < 2:
-        raise ValueError(
+        raise UserError(
             f"config.custom.labels={custom.labels}: there must be at least two labels. "
             "If they are scores, set --config.custom.score_range=LOWEST,HIGHEST."
         )
     if len(custom.choices) > 1 and len(custom.labels) != len(custom.choices):
-        raise ValueError(
+        raise UserError(
             f"config.custom.labels={custom.labels} must name each of the columns "
             f"config.custom.choices={custom.choices}."
         )
@@ -132,7 +133,7 @@ def _check_metrics(task: Task) -> None:
     ]
     if unfit := [name for name in task.metrics if name not in fitting]:
         kind = f"{len(task.labels)} labels" if task.labels else "scores"
-        raise ValueError(
+        raise UserError(
             f"config.custom.metrics={task.metrics}: {unfit[0]!r} is not a metric for "
             f"a task with {kind}; those are {', '.join(fitting)}."
         )
@@ -159,12 +160,12 @@ def _values(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
         if record.columns.get(column) not in UNKNOWN_LABELS
     }
     if not values:
-        raise ValueError(
+        raise UserError(
             f"{paths['train']} has no column {column!r} to take labels from; name it "
             "with --config.custom.label."
         )
     if fractions := sorted(filter(_is_fraction, values)):
-        raise ValueError(
+        raise UserError(
             f"Column {column!r} of {paths['train']} holds numbers such as "
             f"{fractions[0]}. If they are scores, set --config.custom.score_range="
             "LOWEST,HIGHEST; if they name labels, list all labels in "

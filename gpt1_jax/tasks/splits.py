@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from etils import epath
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.datasets import dataset_records
 from gpt1_jax.tasks.rows import FORMATS, MissingData, find, read_table
 from gpt1_jax.tasks.task import Example, Record, Table, Task
@@ -48,13 +49,13 @@ def load_split(
     """
     for value, known in ((split, SPLITS), (source, SOURCES)):
         if value not in known:
-            raise ValueError(f"{value!r} is not one of {', '.join(known)}.")
+            raise UserError(f"{value!r} is not one of {', '.join(known)}.")
     divided = bool(task.dev_split) and split != "test"
     records = _records(task, "dev" if divided else split, source, directory, paths)
     checked = (task.example(record, needs_label=split != "test") for record in records)
     examples = [example for example in checked if example is not None]
     if not examples:
-        raise ValueError(
+        raise UserError(
             f"{task.title}: the {split} split of source {source!r} holds no examples; "
             "is its file complete?"
         )
@@ -66,7 +67,7 @@ def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
 
     num_dev, seed = task.dev_split or (0, 0)
     if len(examples) <= num_dev:
-        raise ValueError(
+        raise UserError(
             f"{task.title}: the published dev split is divided into {num_dev} examples "
             f"for dev and the rest for train, but it holds {len(examples)}; is its "
             "file complete?"
@@ -117,7 +118,7 @@ def _jsonl_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
             "TensorFlow Datasets."
         )
     if names.count(first) > 1:
-        raise ValueError(
+        raise UserError(
             f"{task.title}: {found[0][1]} and {found[1][1]} both hold the subset "
             f"{first!r}; remove one of them."
         )
@@ -137,7 +138,7 @@ def _official_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
                 "not exist. Unpack the files there as their authors distribute them."
             )
         if len(matches) > 1:
-            raise ValueError(
+            raise UserError(
                 f"{task.title}: {folder / table.path} matches {len(matches)} files: "
                 f"{', '.join(path.name for path in matches)}; keep one of them."
             )
@@ -163,7 +164,7 @@ def own_records(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
         )
     path = epath.Path(paths[split]).expanduser()
     if path.suffix.lower() not in FORMATS:
-        raise ValueError(
+        raise UserError(
             f"{path} ends in {path.suffix!r}; examples are read from "
             f"{', '.join(FORMATS)}."
         )

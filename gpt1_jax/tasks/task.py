@@ -6,6 +6,8 @@ import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from gpt1_jax.errors import UserError
+
 TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
 NO_LABEL = -1  # TFDS' label for an example without one
 UNKNOWN_LABELS = (None, "", "-", "hidden", NO_LABEL)
@@ -154,7 +156,7 @@ class Task:
         if label is None and self.drop_unlabelled:
             return None
         if label is None and needs_label:
-            raise ValueError(
+            raise UserError(
                 f"{record.where}: the example has no label in column {self.label!r}; "
                 "training and scores need one."
             )
@@ -170,7 +172,7 @@ class Task:
 
     def _value(self, record: Record, column: str) -> Any:
         if column not in record.columns:
-            raise ValueError(
+            raise UserError(
                 f"{record.where}: there is no column {column!r}; the columns are "
                 f"{', '.join(map(str, record.columns))}."
             )
@@ -179,13 +181,13 @@ class Task:
     def _text(self, record: Record, column: str) -> str:
         value = self._value(record, column)
         if not isinstance(value, str):
-            raise ValueError(
+            raise UserError(
                 f"{record.where}: column {column!r} holds {shown(value)}, not text."
             )
         value = self.wording.get(column, {}).get(value, value)
         empty = not any(c.isprintable() and not c.isspace() for c in value)
         if empty and not self.may_be_empty:
-            raise ValueError(f"{record.where}: the text in column {column!r} is empty.")
+            raise UserError(f"{record.where}: the text in column {column!r} is empty.")
         return value
 
     def _choices(self, record: Record) -> tuple[str, ...]:
@@ -194,7 +196,7 @@ class Task:
         column = self.choices[0]
         values = self._value(record, column)
         if not isinstance(values, list | tuple) or len(values) != len(self.labels):
-            raise ValueError(
+            raise UserError(
                 f"{record.where}: column {column!r} holds {shown(values)}, not a list "
                 f"of {len(self.labels)} texts."
             )
@@ -213,7 +215,7 @@ class Task:
                 return self.labels.index(name)
         number = _whole_number(value)
         if not 0 <= number < len(self.labels):
-            raise ValueError(
+            raise UserError(
                 f"{record.where}: label {shown(value)} is neither one of "
                 f"{list(self.labels)} nor a number from 0 to {len(self.labels) - 1}."
             )
@@ -226,7 +228,7 @@ class Task:
         except (TypeError, ValueError, OverflowError):
             score = math.nan
         if not low <= score <= high:
-            raise ValueError(
+            raise UserError(
                 f"{record.where}: score {shown(value)} is not a number from {low} to "
                 f"{high}."
             )
@@ -236,7 +238,7 @@ class Task:
         names = (name for name in _ID_COLUMNS if name not in self.text)
         value = next((record.columns[n] for n in names if n in record.columns), None)
         if isinstance(value, list | dict):
-            raise ValueError(
+            raise UserError(
                 f"{record.where}: the id {shown(value)} is neither text nor a number."
             )
         return "" if value is None else str(value)
@@ -258,7 +260,7 @@ def label_name(value: Any, where: str) -> str:
       ValueError: if it is neither.
     """
     if isinstance(value, list | dict):
-        raise ValueError(f"{where}: label {shown(value)} is neither text nor a number.")
+        raise UserError(f"{where}: label {shown(value)} is neither text nor a number.")
     return str(value)
 
 

@@ -25,13 +25,14 @@ from gpt1_jax.data.tokenizers import (
     Tokenizer,
     special_tokens,
 )
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.task import Example, Task
 
 _SHORTEST = 2 * NUM_SPECIAL_TOKENS  # leaves each text of a pair one token
 
 
-class _NoRoom(ValueError):
+class _NoRoom(UserError):
     """Question and choice leave no room for the extract token."""
 
 
@@ -83,7 +84,7 @@ def _encoder(
 ) -> Callable[[Example], tuple[list[np.ndarray], bool]]:
     """A function that returns an example's sequences and whether they were cut."""
     if max_seq_len < _SHORTEST:
-        raise ValueError(
+        raise UserError(
             f"Sequences of {max_seq_len} tokens have no room for two texts and three "
             f"special tokens; config.data.max_seq_len must be at least {_SHORTEST}."
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 from etils import epy
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.metrics import METRICS
 
 with epy.lazy_imports():  # they take a second
@@ -39,7 +40,7 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     positive = int(labels.sum())
     negative = len(labels) - positive
     if not positive or not negative:
-        raise ValueError(
+        raise UserError(
             "All labels are the same, so there is no threshold between them."
         )
     wrong, right, thresholds = sk.roc_curve(labels, scores, drop_intermediate=False)

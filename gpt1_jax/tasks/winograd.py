@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.task import Record, Task, shown
 
 _CANDIDATES = ("first", "second")  # names of the labels
@@ -20,7 +21,7 @@ def _around_the_word(record: Record) -> Record:
     columns = record.columns
     sentence, pronoun = columns.get("sentence"), columns.get("pronoun")
     if not isinstance(sentence, str) or not isinstance(pronoun, str):
-        raise ValueError(
+        raise UserError(
             f"{record.where}: columns 'sentence' and 'pronoun' must hold texts, not "
             f"{shown(sentence)} and {shown(pronoun)}."
         )
@@ -29,7 +30,7 @@ def _around_the_word(record: Record) -> Record:
     word = re.compile(rf"(?<!\w){re.escape(pronoun)}(?!\w)", re.IGNORECASE)
     match = word.search(sentence, start) or word.search(sentence)
     if match is None or not pronoun:
-        raise ValueError(
+        raise UserError(
             f"{record.where}: the pronoun {shown(pronoun)} is not a word of "
             f"{shown(sentence)}."
         )
@@ -56,7 +57,7 @@ def _around_the_place(record: Record) -> Record:
         and isinstance(end, int)
         and 0 <= start < end <= len(text)
     ):
-        raise ValueError(
+        raise UserError(
             f"{record.where}: columns 'pronoun_start' and 'pronoun_end' hold "
             f"{shown(start)} and {shown(end)}, not the place of a pronoun in "
             f"{shown(text)}."

@@ -13,6 +13,7 @@ from etils import epath
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
 from gpt1_jax.tasks.task import Table, shown
 
@@ -53,17 +54,17 @@ def check_source(source: str, words_column: str) -> None:
     """
     suffix = epath.Path(source).suffix.lower()
     if suffix != LINES and suffix not in FORMATS:
-        raise ValueError(
+        raise UserError(
             f"config.input={source!r} must end in {LINES} (text) or in "
             f"{', '.join(FORMATS)} (a column of words)."
         )
     if suffix == LINES and words_column:
-        raise ValueError(
+        raise UserError(
             f"config.words_column={words_column!r} names a column, but "
             f"config.input={source!r} is plain text, which has none."
         )
     if suffix != LINES and not words_column:
-        raise ValueError(
+        raise UserError(
             f"config.input={source!r} is a table: name its column of words with "
             "--config.words_column=NAME."
         )
@@ -98,7 +99,7 @@ def lines_of(lines: Iterator[str], name: str) -> Iterator[Line]:
             yield Line(where, number, start, line.rstrip("\r\n"))
         start += len(line)
     if empty:
-        raise ValueError(f"{name} holds no word.")
+        raise UserError(f"{name} holds no word.")
 
 
 def read_words(source: str, words_column: str, text_column: str = "") -> Iterator[Row]:
@@ -122,18 +123,18 @@ def read_words(source: str, words_column: str, text_column: str = "") -> Iterato
             names = names or list(cells)
             for column in filter(None, (words_column, text_column)):
                 if column not in cells:
-                    raise ValueError(
+                    raise UserError(
                         f"{where}: there is no column {column!r}; the columns are "
                         f"{', '.join(map(str, cells))}."
                     )
             if list(cells) != names:
-                raise ValueError(
+                raise UserError(
                     f"{where}: the row's columns are {', '.join(cells)}, those of the "
                     f"first {', '.join(names)}; give all rows the same."
                 )
             word = cells[words_column]
             if not isinstance(word, str) or not word.strip():
-                raise ValueError(
+                raise UserError(
                     f"{where}: the column {words_column!r} holds {shown(word)}, not a "
                     "word; remove the row, or write its word."
                 )
@@ -141,7 +142,7 @@ def read_words(source: str, words_column: str, text_column: str = "") -> Iterato
             text = str(cells[text_column]) if text_column else ""
             yield Row(where, word, text, cells)
     if not names:
-        raise ValueError(f"{source} holds no row of words.")
+        raise UserError(f"{source} holds no row of words.")
 
 
 def encode_words(

@@ -8,6 +8,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.splits import SPLITS, load_split
 from gpt1_jax.tasks.table import TASKS
@@ -117,12 +118,12 @@ def select(names: Sequence[str]) -> list[Question]:
     for name in ZERO_SHOT if tuple(names) == (ALL,) else names:
         task, colon, split = name.partition(":")
         if task not in ZERO_SHOT:
-            raise ValueError(
+            raise UserError(
                 f"There is no zero-shot task {task!r}; there are "
                 f"{', '.join(ZERO_SHOT)}, or {ALL!r} alone."
             )
         if colon and split not in SPLITS:
-            raise ValueError(
+            raise UserError(
                 f"config.tasks names {name!r}, but {split!r} is none of the splits "
                 f"{', '.join(SPLITS)}."
             )
@@ -155,7 +156,7 @@ def read(question: Question, source: str, directory: str) -> tuple[str, list[Exa
             continue
         for example in examples:
             if example.label is None:
-                raise ValueError(
+                raise UserError(
                     f"{example.where}: the example has no label, as in test splits "
                     f"whose labels are withheld; take another split of {task.title}, "
                     f"such as {task.name}:dev."

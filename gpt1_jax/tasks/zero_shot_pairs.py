@@ -14,6 +14,7 @@ import numpy as np
 
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.zero_shot import ZeroShot
 
@@ -79,7 +80,7 @@ def encode_answers(
             whole = _begun(passage, lines, tokenizer.newline_id)
             fitting = _begun(*_cut(passage, lines, max_seq_len), tokenizer.newline_id)
         except ValueError as error:
-            raise ValueError(f"{example.where}: {error}") from error
+            raise UserError(f"{example.where}: {error}") from error
         answers += fitting
         num_cut += fitting != whole
     return EncodedAnswers(answers, len(answers) // len(examples), num_cut)
@@ -118,7 +119,7 @@ def _cut(
       ValueError: if what stays whole does not fit, or nothing would be scored.
     """
     if not all(line.continuation for line in lines):
-        raise ValueError("an answer is empty, so there is nothing to score.")
+        raise UserError("an answer is empty, so there is nothing to score.")
     longest = max(len(line.context) + len(line.continuation) for line in lines)
     newlines = 2 if passage else 1
     excess = newlines + len(passage) + longest - max_seq_len
@@ -128,7 +129,7 @@ def _cut(
     if excess > (len(passage) if passage else shortest):
         kept = "question and answer" if passage else "the scored text"
         whole = longest if passage else longest - shortest
-        raise ValueError(
+        raise UserError(
             f"there are {whole} tokens of {kept}, which stay whole; with the newlines "
             f"before them that is more than the {max_seq_len} that this model reads. "
             "Leave the task out, or choose a model with a larger max_seq_len."

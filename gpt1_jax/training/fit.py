@@ -18,6 +18,7 @@ from gpt1_jax.config import (
     TrainConfig,
 )
 from gpt1_jax.data.read_ahead import BatchSource, read_ahead
+from gpt1_jax.errors import UserError
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (
@@ -239,7 +240,7 @@ def check_memory(
     state = costs.train_state_bytes(model) * state_share(mesh)
     if state > room:
         main_size = f"{model.main_size}={getattr(model, model.main_size)}"
-        raise ValueError(
+        raise UserError(
             f"Training this model takes about {state / 1e9:,.1f} GB for parameters, "
             f"gradients and optimizer alone; the device has {room / 1e9:,.1f} GB. "
             f"Lower config.model.{main_size} or "
@@ -247,7 +248,7 @@ def check_memory(
         )
     evaluation = eval_sequences * costs.eval_activation_bytes(model)
     if evaluation > room:
-        raise ValueError(
+        raise UserError(
             f"Evaluating {eval_sequences:,} sequences at a time takes about "
             f"{evaluation / 1e9:,.1f} GB; the device has {room / 1e9:,.1f} GB. Lower "
             "config.eval.batch_size."

@@ -8,6 +8,7 @@ import jax
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, ModelConfig, PretrainConfig, load_saved
+from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.folder import CONFIG_FILE
@@ -58,7 +59,7 @@ def resolve(
         return _with_sizes(config, sizes), source
     saved = load_saved(folder / CONFIG_FILE)
     if not (isinstance(saved, PretrainConfig) and saved.init_from):
-        raise ValueError(
+        raise UserError(
             f"{folder} already holds a run, which did not start from "
             f"config.init_from={config.init_from!r}; name another --workdir for the "
             "new one."
@@ -101,13 +102,13 @@ def _language_model(run: TrainedRun) -> TrainedRun:
 def _check_optimizer(config: PretrainConfig, run: TrainedRun) -> None:
     """Refuses a run whose optimizer cannot be taken over."""
     if isinstance(run.config, FinetuneConfig):
-        raise ValueError(
+        raise UserError(
             f"{run.folder} is a fine-tuned run, whose optimizer belongs to its task; "
             + _WEIGHTS_ALONE
         )
     theirs = getattr(run.config, "optimizer", None)  # a converted model has none
     if theirs and theirs.name != config.optimizer.name:
-        raise ValueError(
+        raise UserError(
             f"{run.folder} was trained with config.optimizer.name={theirs.name!r}, "
             f"not {config.optimizer.name!r}, whose moments are others; use the same "
             f"one, or {_WEIGHTS_ALONE}"
@@ -122,7 +123,7 @@ def _read_state(config: PretrainConfig, run: TrainedRun) -> TrainState:
     try:
         return read_state(run.folder, run.step, shapes)
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"{run.folder} holds weights, but no moments with which the optimizer "
             f"could go on; {_WEIGHTS_ALONE} ({error})"
         ) from error
@@ -138,7 +139,7 @@ def check_end(source: Source | None, num_steps: int) -> None:
         return
     run = source.run
     if num_steps <= run.step:
-        raise ValueError(
+        raise UserError(
             f"The run ends at step {num_steps:,}, but with config.init_optimizer=True "
             f"it goes on from step {run.step:,} of {run.folder}, so there is nothing "
             f"to do; raise config.train.num_steps above {run.step}."

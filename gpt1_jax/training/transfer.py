@@ -15,6 +15,7 @@ from gpt1_jax.config import (
 )
 from gpt1_jax.config.comparisons import Variants
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
+from gpt1_jax.errors import UserError
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params
@@ -44,7 +45,7 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
     del model["vocab_size"]  # set by the tokenizer and special tokens
     longest = model["max_seq_len"]
     if config.data.max_seq_len > longest:
-        raise ValueError(
+        raise UserError(
             f"config.data.max_seq_len={config.data.max_seq_len}, but the pre-trained "
             f"model takes {longest} tokens at most; lower it, or leave it at 0."
         )
@@ -96,7 +97,7 @@ def finetuned_model(source: TrainedRun, overrides: Mapping[str, Any]) -> ModelCo
       ValueError: if the run was itself fine-tuned.
     """
     if isinstance(source.config, FinetuneConfig):
-        raise ValueError(
+        raise UserError(
             f"{source.folder} is a run of the job {source.config.job!r}; fine-tuning "
             "starts from a pre-trained or converted one."
         )
@@ -115,7 +116,7 @@ def num_transferred(transfer_layers: str, num_layers: int) -> int | None:
         return None
     number = num_layers if transfer_layers == "all" else int(transfer_layers)
     if number > num_layers:
-        raise ValueError(
+        raise UserError(
             f"config.transfer_layers={transfer_layers}, but the pre-trained model has "
             f"{num_layers} layers."
         )

@@ -1,0 +1,13 @@
+"""What the user can mend, told apart from what is wrong with the program."""
+
+
+class UserError(ValueError):
+    """Says what was found, what was expected and the way out; printed as one line.
+
+    Any other exception but those of the system (`OSError`) and of training that broke
+    down (`FloatingPointError`) is a bug, and its traceback is shown.
+    """
+
+
+class MissingPackage(UserError, ImportError):
+    """An optional package is not installed."""
