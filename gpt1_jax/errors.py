@@ -11,3 +11,7 @@ class UserError(ValueError):
 
 class MissingPackage(UserError, ImportError):
     """An optional package is not installed."""
+
+
+class TryAgain(OSError):
+    """A passing state of the machine: the same command may well succeed (code 75)."""

@@ -20,7 +20,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import wall_time
 
 _CONFIG = config_flags.DEFINE_config_file(
@@ -81,6 +81,8 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
         _say(f"gpt1_jax: {stopped} Run the same command again to resume.")
         _say(wall_time.PROGRAM.summary())
         _leave(processes.EXIT_AGAIN)
+    except TryAgain as passing:
+        _exit(f"gpt1_jax: {passing}", processes.EXIT_AGAIN)
     except Exception as error:
         if processes.is_lost(error):
             line = str(error).partition("\n")[0]

@@ -62,3 +62,8 @@ def sha256(path: epath.PathLike) -> str:
         while data := file.read(1 << 22):
             digest.update(data)
     return digest.hexdigest()
+
+
+def json_digest(record: Any) -> str:
+    """The SHA-256 of a JSON value, in hexadecimal."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -7,7 +7,6 @@ vocabularies over 65,533), and `corpus.json` counts them and holds their checksu
 
 import collections
 import dataclasses
-import hashlib
 import json
 import os
 import threading
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.data.files import sha256, write_json
+from gpt1_jax.data.files import json_digest, sha256, write_json
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
 
@@ -94,7 +93,7 @@ def load(directory: Path) -> Corpus:
             for index, tokens in enumerate(record[name].shards):
                 _check_size(shard_path(directory, name, index), tokens * itemsize)
         record["warnings"] = tuple(record.get("warnings", ()))
-        contents = _digest(checksums) if checksums else ""
+        contents = json_digest(checksums) if checksums else ""
         corpus = Corpus(directory, directory.name, contents=contents, **record)
     except (KeyError, TypeError, AttributeError) as error:
         path = directory / _RECORD_FILE
@@ -108,7 +107,7 @@ def write_record(directory: Path, record: Mapping[str, Any]) -> None:
     """Writes `corpus.json`, with the checksums of the shards and of itself."""
     files = sorted(directory.glob("*.bin"))
     whole = {**record, "checksums": {path.name: sha256(path) for path in files}}
-    write_json(directory / _RECORD_FILE, {**whole, "sha256": _digest(whole)})
+    write_json(directory / _RECORD_FILE, {**whole, "sha256": json_digest(whole)})
 
 
 def _read_record(directory: Path) -> dict[str, Any]:
@@ -122,13 +121,9 @@ def _read_record(directory: Path) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise DamagedCorpus(path, "is not a JSON object")
     digest = record.pop("sha256", None)
-    if digest != (_digest(record) if "checksums" in record else None):
+    if digest != (json_digest(record) if "checksums" in record else None):
         raise DamagedCorpus(path, "differs from its checksum")
     return record
-
-
-def _digest(record: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def _check_size(path: Path, wanted: int) -> None:

@@ -26,7 +26,13 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.records import Throughput
-from gpt1_jax.runs.saved_steps import BEST, Best
+from gpt1_jax.runs.saved_steps import (
+    BEST,
+    Best,
+    clear_steps,
+    delete_checkpoint,
+    saved_steps,
+)
 from gpt1_jax.runs.suite import Planned, Result
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks import loading
@@ -268,6 +274,7 @@ def _run_one(
 ) -> Mapping[str, Any]:
     """Takes one run to its end; returns its results."""
     folder = planned.folder
+    clear_steps(folder)
     config = run_folder.begin(folder, planned.config)
     run_folder.write(folder, config, source.tokenizer)
     say(_description(config, source, setting))
@@ -278,6 +285,8 @@ def _run_one(
         figures.plot_loss(folder, "clf_loss", "nats per example")
         write_json(folder / RESULTS_FILE, result)
         if not (keep or config.suite.keep_checkpoints):
+            for step in saved_steps(folder):
+                delete_checkpoint(folder / "checkpoints" / str(step))
             (folder / "checkpoints").rmtree()
     return result
 

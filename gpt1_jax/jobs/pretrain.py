@@ -30,7 +30,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.kept_steps import TextRead
 from gpt1_jax.runs.records import Throughput
-from gpt1_jax.runs.saved_steps import LOWEST_LOSS, saved_steps
+from gpt1_jax.runs.saved_steps import LOWEST_LOSS, clear_steps, saved_steps
 from gpt1_jax.runs.shapes import num_bytes
 from gpt1_jax.training import loop, start
 from gpt1_jax.training.fit import (
@@ -67,6 +67,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
     """
     folder = run_folder.locate(workdir)
     with lock.owned(folder):
+        clear_steps(folder)
         config, source = start.resolve(config, folder)
         config = run_folder.begin(folder, config)
         devices.configure(config.train.matmul_precision, config.train.compilation_cache)

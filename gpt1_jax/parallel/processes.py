@@ -12,6 +12,7 @@ import socket
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,8 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.watchdog import Watchdog
 
 EXIT_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the same command may be run again
+
+PATIENCE_SECONDS = 10.0  # until one host sees what another has written
 
 _OWN_VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 _ALONE = "--distributed=off runs this process alone."
@@ -223,6 +226,19 @@ def gather(text: str) -> list[str]:
     padded = np.pad(own, (0, sizes.max() + 1 - own.size))
     rows = multihost_utils.process_allgather(padded)
     return [bytes(row[:n]).decode() for row, n in zip(rows, sizes, strict=True)]
+
+
+def eventually(check: Callable[[], bool]) -> bool:
+    """Whether a check succeeds within moments; retried if there are other processes.
+
+    One host sees what another wrote to a network disk a little later.
+    """
+    deadline = time.monotonic() + PATIENCE_SECONDS * (jax.process_count() > 1)
+    while not check():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.2)
+    return True
 
 
 def host_rows(batch_size: int) -> slice:

@@ -4,7 +4,6 @@ import contextlib
 import json
 import platform
 import socket
-import time
 import uuid
 from collections.abc import Mapping
 from typing import Any
@@ -15,11 +14,9 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config import JobConfig, flatten, without_local
 from gpt1_jax.errors import UserError
-from gpt1_jax.parallel.processes import gather, is_main_process
+from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.saved_steps import saved_steps
 
-PATIENCE_SECONDS = 10.0  # until what one host writes is seen by the others
 _LISTED = 5  # differences in a message
 
 
@@ -31,8 +28,8 @@ def check(config: JobConfig, workdir: str) -> None:
       workdir: its run folder, local or gs://.
 
     Raises:
-      ValueError: if configurations, versions or newest saved steps differ; names each
-        difference. If the run folder is not one and the same; names who has another.
+      ValueError: if configurations or versions differ; names each difference. If the
+        run folder is not one and the same; names who has another.
       PermissionError: if the main process cannot write there.
     """
     if jax.process_count() == 1:
@@ -47,7 +44,6 @@ def check(config: JobConfig, workdir: str) -> None:
     check_same({f"the version of {name}": value for name, value in versions.items()})
     folder = run_folder.locate(workdir)
     _check_shared(folder)
-    check_same({"the newest saved step": max(saved_steps(folder), default=None)})
 
 
 def check_same(facts: Mapping[str, Any]) -> None:
@@ -85,7 +81,8 @@ def _check_shared(folder: epath.Path) -> None:
             f"Process 0 cannot write to the run folder {folder}; name another with "
             "--workdir=DIR."
         )
-    apart = "" if _sees(folder / name) else f"{folder} on {socket.gethostname()}"
+    seen = eventually(lambda: _holds_its_name(folder / name))
+    apart = "" if seen else f"{folder} on {socket.gethostname()}"
     found = gather(apart)
     if is_main_process():
         (folder / name).unlink(missing_ok=True)
@@ -108,13 +105,8 @@ def _write(folder: epath.Path) -> str:
     return ""
 
 
-def _sees(path: epath.Path) -> bool:
-    """Whether a file appears that holds its own name; network disks take a moment."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        with contextlib.suppress(OSError):
-            if path.read_text() == path.name:
-                return True
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
+def _holds_its_name(path: epath.Path) -> bool:
+    """Whether there is a file as `_write` makes them."""
+    with contextlib.suppress(OSError):
+        return path.read_text() == path.name
+    return False

@@ -7,10 +7,11 @@ them once the state has been evaluated. The latest steps stay, the best, and tho
 metadata says that they are kept for good.
 
 Resume policy, in order:
- 1. No checkpoint: the run starts at step 0.
+ 1. No checkpoint: the run starts at step 0. What a kill has left of a checkpoint that
+    was being deleted is none.
  2. The newest checkpoint whose files match its manifest is used. One that does not
     match, or has none, is moved to `damaged_checkpoints/` with a warning, and the one
-    before it is tried. Nothing is deleted.
+    before it is tried. Nothing is deleted. The main process decides for all.
  3. If there were checkpoints and all of them are damaged, the run refuses to start.
  4. If the checkpoint belongs to another configuration, tokenizer or corpus, the run
     refuses to start, naming each difference, and touches nothing.
@@ -18,37 +19,40 @@ Resume policy, in order:
 
 A save is written under a temporary name and renamed once it is whole, manifest
 included, so a process killed in the middle of a save leaves earlier checkpoints intact.
+A checkpoint that is no longer kept loses its manifest first.
 """
 
 import contextlib
-import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
-from orbax.checkpoint import checkpoint_managers
 
 from gpt1_jax.config import CheckpointConfig
-from gpt1_jax.errors import UserError
-from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.errors import TryAgain, UserError
+from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs import measured
-from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.kept_steps import kept_at
 from gpt1_jax.runs.manifest import find_damage, write_manifest
 from gpt1_jax.runs.measured import MEASURED_FILE
+from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.saved_steps import (
     BEST,
     LOWEST_LOSS,
     NEWEST,
     Best,
     best_first,
+    clear_steps,
+    delete_checkpoint,
     read_metadata,
+    refuse_lost,
     saved_steps,
+    set_aside,
 )
 from gpt1_jax.runs.shapes import difference, num_bytes
 
@@ -63,33 +67,60 @@ class Checkpoints:
       workdir: the run folder, local or gs://.
       config: how many to keep.
       best: the metric that ranks them; the best are kept beside the latest.
+
+    Raises:
+      TryAgain: if a process does not see what the main one sees.
     """
 
     def __init__(
         self, workdir: epath.Path, config: CheckpointConfig, best: Best = LOWEST_LOSS
     ):
         self.best = best
+        self._workdir, self._config = workdir, config
         self._directory = workdir / "checkpoints"
-        self._damaged = workdir / "damaged_checkpoints"
         self._saving: int | None = None
         self._state_bytes = 0
-        self._scores: dict[int, float] = {}  # of the steps on disk
-        self._kept: set[int] = set()  # for good
-        self._policy = _LatestAndBest(config, best, self._scores, self._kept)
-        self._options = ocp.CheckpointManagerOptions(
-            preservation_policy=self._policy,
-            cleanup_tmp_directories=True,
-            async_options=ocp.AsyncOptions(
-                post_finalization_callback=self._write_manifest
+        self._steps = clear_steps(workdir)  # on disk
+        self._scores = {  # of those that were measured
+            step: value
+            for step in self._steps
+            if (value := self._read_score(step)) is not None
+        }
+        self._for_good = set(_kept_for_good(workdir))
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                max_to_keep=None,  # `_delete_old` deletes, safe from a kill
+                cleanup_tmp_directories=True,
+                async_options=ocp.AsyncOptions(
+                    post_finalization_callback=self._write_manifest
+                ),
             ),
         )
-        self._manager = ocp.CheckpointManager(self._directory, options=self._options)
-        self._scores.update(measured.read_scores(workdir, best.metric))
-        self._kept.update(_kept_for_good(workdir))
+
+    def _read_score(self, step: int) -> float | None:
+        """The score of a saved step; a damaged one is read from the metrics instead."""
+        folder = self._directory / str(step)
+        try:
+            return measured.read(self._workdir, step).get(self.best)
+        except UserError:
+            metric, records = (
+                self.best.metric,
+                read_metrics(self._workdir / METRICS_FILE),
+            )
+            found = [r[metric] for r in records if r["step"] == step and metric in r]
+            if is_main_process():
+                elsewhere = f"; {METRICS_FILE} has its score too" if found else ""
+                problem = f"{MEASURED_FILE} is not as it was written{elsewhere}"
+                set_aside(self._workdir, folder / MEASURED_FILE, problem)
+                if found:
+                    measured.write(folder, self.best, found[-1])
+            return found[-1] if found else None
 
     def latest_step(self) -> int | None:
         """The newest step saved or being saved."""
-        return self._manager.latest_step()
+        saving = () if self._saving is None else (self._saving,)
+        return max((*self._steps, *saving), default=None)
 
     def save(self, step: int, state: Any, metadata: Mapping[str, Any]) -> None:
         """Starts saving a state; returns before the files are written.
@@ -104,14 +135,14 @@ class Checkpoints:
           OSError: if the disk has no room for it, or had none for the save before.
         """
         self.wait()
-        if step == self._manager.latest_step():
+        if step == self.latest_step():
             return
         self._state_bytes = num_bytes(state)
         check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
         self._saving = step
         self._scores.pop(step, None)
         if kept_at(metadata):
-            self._kept.add(step)
+            self._for_good.add(step)
         saved = self._manager.save(
             step,
             args=ocp.args.Composite(
@@ -133,15 +164,12 @@ class Checkpoints:
           score: its value of `best.metric`.
         """
         self.wait()
-        if step not in self._manager.all_steps() or not math.isfinite(score):
+        if step not in self._steps or not math.isfinite(score):
             return
         self._scores[step] = score
         if is_main_process():
             measured.write(self._directory / str(step), self.best, score)
-        steps = sorted(self._manager.all_steps())
-        for each, kept in zip(steps, self._policy.keeps(steps), strict=True):
-            if not kept:
-                self._manager.delete(each)
+        self._delete_old()
 
     def restore(
         self, target: Any, check: Callable[[Mapping[str, Any]], None]
@@ -154,26 +182,21 @@ class Checkpoints:
 
         Returns:
           The restored state, or None if the run starts afresh.
+
+        Raises:
+          ValueError: if all checkpoints are damaged, or the newest is not this run's.
+          TryAgain: if a process does not see what the main one sees.
         """
-        steps = sorted(self._manager.all_steps(), reverse=True)
+        steps = sorted(self._steps, reverse=True)
         for step in steps:
-            problem = find_damage(self._directory / str(step))
-            if problem:
+            if problem := self._find_damage(step):
                 self._set_aside(step, problem)
                 continue
-            items = self._manager.restore(
-                step, args=ocp.args.Composite(metadata=ocp.args.JsonRestore())
-            )
-            check(items.metadata)
-            return self._manager.restore(
-                step, args=ocp.args.Composite(state=ocp.args.StandardRestore(target))
-            ).state
-        if steps:
-            raise UserError(
-                f"All checkpoints of this run (steps {steps}) are damaged; they are in "
-                f"{self._damaged}. Start afresh by running the same command again, or "
-                "name another --workdir."
-            )
+            check(read_metadata(self._workdir, step))
+            args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
+            with _explained_reading(self._directory / str(step)):
+                return self._manager.restore(step, args=args).state
+        refuse_lost(self._workdir, self._steps)
         return None
 
     def wait(self) -> None:
@@ -184,6 +207,10 @@ class Checkpoints:
         """
         with self._explained():
             self._manager.wait_until_finished()
+        if self._saving is not None:
+            self._steps.append(self._saving)
+            self._saving = None
+            self._delete_old()
 
     def close(self) -> None:
         """Waits for the save under way and frees the manager."""
@@ -193,12 +220,14 @@ class Checkpoints:
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
         """Turns the error of a save into one line if the disk is full."""
+        saving = self._saving
         try:
             yield
         except Exception as error:
+            self._saving = None
             if "No space left" not in f"{error} {error.__cause__}":
                 raise
-            what = f"the checkpoint of step {self._saving}"
+            what = f"the checkpoint of step {saving}"
             message = no_room(self._directory, what, megabytes(self._state_bytes))
             raise OSError(message) from error
 
@@ -209,20 +238,71 @@ class Checkpoints:
         for folder in self._directory.glob(f"{self._saving}*"):
             write_manifest(folder, leave_out=_UNHASHED)
 
+    def _delete_old(self) -> None:
+        """Deletes all but the latest, the best and those kept for good."""
+        kept = set(sorted(self._steps)[-self._config.keep_latest :]) | self._for_good
+        scores = {s: value for s, value in self._scores.items() if s in self._steps}
+        kept.update(best_first(scores, self.best.highest)[: self._config.keep_best])
+        for step in set(self._steps) - kept:
+            self._steps.remove(step)
+            if is_main_process():
+                delete_checkpoint(self._directory / str(step))
+
+    def _find_damage(self, step: int) -> str:
+        """What is wrong with a checkpoint; the same on all processes.
+
+        Each process reads a share of the files. If one finds damage, the main process
+        looks at the files itself and decides.
+        """
+        folder = self._directory / str(step)
+        index, count = jax.process_index(), jax.process_count()
+        problem = ""
+
+        def is_sound() -> bool:
+            nonlocal problem
+            problem = find_damage(folder, lambda names: names[index::count])
+            return not problem
+
+        eventually(is_sound)
+        found = gather(problem)
+        if count == 1 or not any(found):
+            return problem
+        decided = gather(find_damage(folder) if is_main_process() else "")[0]
+        if not decided:
+            number = next(number for number, each in enumerate(found) if each)
+            raise TryAgain(
+                f"Process {number} finds the checkpoint {folder} damaged "
+                f"({found[number]}), and process 0 does not. Run the same command "
+                "again once the disk shows all processes the same."
+            )
+        return decided
+
     def _set_aside(self, step: int, problem: str) -> None:
-        number = 0
-        while (target := self._damaged / f"{step}-{number}").exists():
-            number += 1
-        say(
-            f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved it "
-            f"to {target} and trying the one before it."
-        )
+        folder = self._directory / str(step)
         if is_main_process():
-            self._damaged.mkdir(parents=True, exist_ok=True)
-            (self._directory / str(step)).rename(target)
+            set_aside(self._workdir, folder, problem)
+        self._steps.remove(step)
         self._scores.pop(step, None)
-        self._kept.discard(step)
+        self._for_good.discard(step)
+        gather("")  # until the main process has moved it
+        eventually(lambda: not folder.exists())
         self._manager.reload()
+
+
+@contextlib.contextmanager
+def _explained_reading(folder: epath.Path) -> Iterator[None]:
+    """Turns what orbax raises for files that it does not understand into one line."""
+    try:
+        yield
+    except (OSError, UserError, jax.errors.JaxRuntimeError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise UserError(
+            f"The files of the checkpoint {folder} are as they were saved, but cannot "
+            f"be read ({reason:.200}). Another program or another version of orbax has "
+            "written them; name another step, or another run."
+        ) from error
 
 
 def _one_copy(state: Any) -> Any:
@@ -238,32 +318,6 @@ def _one_copy(state: Any) -> Any:
         return array
 
     return state if jax.process_count() > 1 else jax.tree.map(one, state)
-
-
-@dataclasses.dataclass
-class _LatestAndBest(checkpoint_managers.PreservationPolicy):
-    """Which steps to keep beside those kept for good; of equals, the earliest.
-
-    Orbax itself forgets the scores it was given when the run ends.
-    """
-
-    config: CheckpointConfig
-    best: Best
-    scores: Mapping[int, float]
-    for_good: Collection[int]
-
-    def should_preserve(
-        self, checkpoints: Sequence[Any], *, context: Any
-    ) -> Sequence[bool]:
-        del context
-        return self.keeps([checkpoint.step for checkpoint in checkpoints])
-
-    def keeps(self, steps: Sequence[int]) -> list[bool]:
-        """Whether each of the steps is kept."""
-        kept = sorted(steps)[-self.config.keep_latest :]
-        known = {s: self.scores[s] for s in steps if s in self.scores}
-        kept += best_first(known, self.best.highest)[: self.config.keep_best]
-        return [step in kept or step in self.for_good for step in steps]
 
 
 class SavedParams(NamedTuple):
@@ -286,12 +340,14 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
       ValueError: if the step's files are not as they were saved.
     """
     folder = _sound_checkpoint(workdir, step)
-    saved = _saved_shapes(folder)["params"]
-    target = {
-        "params": jax.tree.map(lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype), saved)
-    }
-    restored = _restore(folder, target)
-    return SavedParams(int(folder.name), restored.state["params"], restored.metadata)
+    with _explained_reading(folder):
+        shapes = jax.tree.map(
+            lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype),
+            _saved_shapes(folder)["params"],
+        )
+        params = _restore(folder, {"params": shapes})["params"]
+    number = int(folder.name)
+    return SavedParams(number, params, read_metadata(workdir, number))
 
 
 def read_state(workdir: epath.Path, step: int, target: Any) -> Any:
@@ -309,11 +365,12 @@ def read_state(workdir: epath.Path, step: int, target: Any) -> Any:
       As `read_params`, and a ValueError if the step holds another state.
     """
     folder = _sound_checkpoint(workdir, step)
-    if wrong := difference(_saved_shapes(folder), target):
-        raise UserError(
-            f"The checkpoint {folder} does not hold the state asked for: {wrong}."
-        )
-    return _restore(folder, target).state
+    with _explained_reading(folder):
+        if wrong := difference(_saved_shapes(folder), target):
+            raise UserError(
+                f"The checkpoint {folder} does not hold the state asked for: {wrong}."
+            )
+        return _restore(folder, target)
 
 
 def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
@@ -344,11 +401,10 @@ def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
 
 
 def _restore(folder: epath.Path, target: Any) -> Any:
-    """The part of a checkpoint that `target` names, as numpy, and its metadata."""
+    """The part of a saved state that `target` names, as numpy arrays."""
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), target)
     state = ocp.args.PyTreeRestore(target, as_numpy, partial_restore=True)
-    items = ocp.args.Composite(state=state, metadata=ocp.args.JsonRestore())
-    return _reader().restore(folder, args=items)
+    return _reader().restore(folder, args=ocp.args.Composite(state=state)).state
 
 
 def _saved_shapes(folder: epath.Path) -> Any:

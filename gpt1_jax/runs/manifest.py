@@ -1,7 +1,8 @@
 """The manifest of a checkpoint: the SHA-256 of every file, to notice damage."""
 
 import json
-from collections.abc import Collection
+import os
+from collections.abc import Callable, Collection, Sequence
 
 from etils import epath
 
@@ -18,28 +19,46 @@ def write_manifest(folder: epath.Path, leave_out: Collection[str]) -> None:
       leave_out: names of files that may still change.
     """
     manifest = {
-        str(file.relative_to(folder)): sha256(file)
-        for file in _files(folder)
-        if file.name not in {MANIFEST_FILE, *leave_out}
+        name: sha256(folder / name)
+        for name in _files(folder)
+        if name.rpartition("/")[2] not in {MANIFEST_FILE, *leave_out}
     }
     (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1))
 
 
-def find_damage(folder: epath.Path) -> str:
-    """What is wrong with the files of a checkpoint; empty if nothing is."""
+def find_damage(
+    folder: epath.Path,
+    chosen: Callable[[Sequence[str]], Collection[str]] = lambda names: names,
+) -> str:
+    """What is wrong with the files of a checkpoint; empty if nothing is.
+
+    Args:
+      folder: the folder of the checkpoint.
+      chosen: picks the files to compare with their checksums from the sorted names of
+        all that are listed; all must be there in any case.
+    """
     path = folder / MANIFEST_FILE
     if not path.exists():
         return f"{MANIFEST_FILE} is missing"
     try:
-        manifest = dict(json.loads(path.read_text()))
+        manifest = {str(n): d for n, d in dict(json.loads(path.read_text())).items()}
     except (OSError, ValueError, TypeError, RecursionError):
         return f"{MANIFEST_FILE} cannot be read"
     if not manifest:
         return f"{MANIFEST_FILE} lists no files"
-    for name, digest in manifest.items():
-        if not (folder / str(name)).exists():
+    found = set(_files(folder))
+    names = sorted(manifest)
+    for name in names:
+        if name not in found:
             return f"{name} is missing"
-        if sha256(folder / str(name)) != digest:
+        if os.path.islink(folder / name):
+            return f"{name} is a link"
+    for name in chosen(names):
+        try:
+            digest = sha256(folder / name)
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror})"
+        if digest != manifest[name]:
             return f"{name} differs from what was saved"
     return ""
 
@@ -50,5 +69,17 @@ def fingerprint(folder: epath.Path) -> str:
     return sha256(path) if path.exists() else ""
 
 
-def _files(folder: epath.Path) -> list[epath.Path]:
-    return sorted(parent / name for parent, _, names in folder.walk() for name in names)
+def num_bytes(folder: epath.Path) -> int:
+    """The size of all files below a folder, or of the file itself."""
+    if not folder.is_dir():
+        return folder.stat().length
+    return sum((folder / name).stat().length for name in _files(folder))
+
+
+def _files(folder: epath.Path) -> list[str]:
+    """All files below a folder, by their names relative to it, sorted."""
+    return sorted(
+        (parent / name).relative_to(folder).as_posix()
+        for parent, _, names in folder.walk()
+        for name in names
+    )

@@ -20,7 +20,7 @@ spec.loader.exec_module(module)
 config = config_lib.load(module.get_config().to_dict())
 processes.initialize_processes("on", processes.Waits(60, 30, 30))
 main, folder = processes.is_main_process(), Path(sys.argv[1])
-agreement.PATIENCE_SECONDS = 0.5
+processes.PATIENCE_SECONDS = 0.5
 
 
 def ask(name, config, folder):
@@ -40,10 +40,6 @@ ask("unwritable", config, "/proc/run")
 if not main:
     gpt1_jax.__version__ = "0.0"
 ask("version", config, folder / "run")
-gpt1_jax.__version__ = "1.0"
-saved_steps = agreement.saved_steps
-agreement.saved_steps = lambda folder: [100, 200] if main else []
-ask("step", config, folder / "run")
 """
 
 
@@ -63,7 +59,6 @@ def test_processes_that_differ_all_say_in_what(tmp_path):
         assert "gs://" in one["folder"]
         assert "Process 0 cannot write to the run folder /proc/run" in one["unwritable"]
         assert "version of gpt1_jax is '0.0' on process 1" in one["version"]
-        assert "newest saved step is None on process 1, 200 on" in one["step"]
     assert not list((tmp_path / "run").iterdir())
 
 

@@ -1,6 +1,8 @@
+import itertools
 import json
 import re
 import shutil
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -9,11 +11,16 @@ import pytest
 from etils import epath
 
 from gpt1_jax.config import CheckpointConfig
-from gpt1_jax.runs.checkpoints import Checkpoints, read_params, read_state
+from gpt1_jax.errors import TryAgain, UserError
+from gpt1_jax.parallel import processes
+from gpt1_jax.runs import checkpoints as checkpoints_module
+from gpt1_jax.runs.checkpoints import _UNHASHED, Checkpoints, read_params, read_state
+from gpt1_jax.runs.manifest import write_manifest
 from gpt1_jax.runs.saved_steps import (
     BEST,
     NEWEST,
     Best,
+    delete_checkpoint,
     read_metadata,
     saved_steps,
 )
@@ -131,11 +138,135 @@ def test_missing_pieces_are_noticed(opened, tmp_path, capsys, damage):
     assert "step 2 is damaged" in capsys.readouterr().out
 
 
+def test_damage_anywhere_is_set_aside_and_the_newest_sound_state_is_used(
+    opened, tmp_path, capsys
+):
+    """Of the newest, of an older one, and of what never was a checkpoint."""
+    save_all(opened(), {1: 1.0, 2: 0.5, 3: 0.7})
+    shutil.rmtree(tmp_path / "checkpoints/3/metadata")
+    (tmp_path / "checkpoints/1/metadata").mkdir(parents=True)
+    (tmp_path / "checkpoints/1/metadata/metadata").write_text("{")
+    (tmp_path / "checkpoints/999").touch()
+    (tmp_path / "checkpoints/1000").mkdir()
+    assert int(restore(opened()).step) == 2
+    said = capsys.readouterr().out
+    assert re.search(r"step 3 is damaged.*missing.*moved it, .* MB, to ", said)
+    assert "step 1 is damaged" in said and "step 999 is damaged" in said
+    assert "1000" not in said
+    aside = {path.name for path in (tmp_path / "damaged_checkpoints").iterdir()}
+    assert aside == {"1-0", "3-0", "999-0"}
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["2"]
+
+
+class Killed(BaseException):
+    pass
+
+
+_left: list[int] = []  # changes on disk before the kill, for one deletion at a time
+
+
+@sys.addaudithook
+def _kill(event, arguments):
+    if _left and event in ("os.rename", "os.remove", "os.rmdir"):
+        _left[0] -= 1
+        if _left[0] < 0:
+            _left.clear()
+            raise Killed
+
+
+def test_a_checkpoint_killed_while_it_is_deleted_is_none(opened, tmp_path, capsys):
+    """Whatever change on disk the kill came before."""
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    folder = tmp_path / "checkpoints/2"
+    shutil.copytree(folder, tmp_path / "whole")
+    for moment in itertools.count():
+        _left[:] = [moment]
+        try:
+            delete_checkpoint(epath.Path(folder))
+            break
+        except Killed:
+            pass
+        if (folder / "manifest.json").exists():
+            assert saved_steps(epath.Path(tmp_path)) == [1, 2]
+        else:
+            assert saved_steps(epath.Path(tmp_path)) == [1]
+            assert int(restore(opened()).step) == 1
+        assert not (tmp_path / "damaged_checkpoints").exists()
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(tmp_path / "whole", folder)
+    _left.clear()
+    assert moment > 10 and not folder.exists()
+    assert "WARNING" not in capsys.readouterr().out
+
+
+def test_a_damaged_score_is_read_from_the_metrics(opened, tmp_path, capsys):
+    save_all(opened(), {1: 0.5, 2: 0.7, 3: 0.9})
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "valid_loss": 0.5}\n')
+    for step in (1, 2):
+        file = tmp_path / f"checkpoints/{step}/measured.json"
+        file.write_text(file.read_text().replace(": 0.", ": 9."))
+    save_all(opened(), {4: 1.0})
+    said = capsys.readouterr().out
+    assert (
+        "step 1 is damaged (measured.json is not as it was written; metrics.j" in said
+    )
+    assert "moved measured.json, 0.0 MB, to" in said
+    assert (tmp_path / "damaged_checkpoints/2-measured.json-0").exists()
+    assert saved_steps(epath.Path(tmp_path)) == [1, 3, 4]
+    assert read_params(epath.Path(tmp_path), BEST).step == 1
+
+
+def test_files_that_orbax_cannot_read_take_one_line(opened, tmp_path):
+    """Though they match their manifest, as those of a stranger may."""
+    save_all(opened(), {1: 1.0})
+    file = tmp_path / "checkpoints/1/state/_METADATA"
+    values = json.loads(file.read_text())
+    folder = epath.Path(tmp_path / "checkpoints/1")
+    for wrong in (
+        "text",
+        [],
+        {},
+        {"tree_metadata": 3},
+        {**values, "tree_metadata": []},
+    ):
+        file.write_text(json.dumps(wrong))
+        write_manifest(folder, leave_out=_UNHASHED)
+        with pytest.raises((UserError, OSError), match="checkpoints/1"):
+            read_params(epath.Path(tmp_path))
+
+
+def test_the_main_process_decides_what_is_damaged(
+    opened, tmp_path, monkeypatch, capsys
+):
+    """Here the other one of two finds damage; the first time it passes."""
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    found = [""]
+    checkpoints = opened()
+
+    def gather(text):
+        return [text, found.pop(0) if found else ""]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints_module, "gather", gather)
+        patch.setattr(jax, "process_count", lambda: 2)
+        patch.setattr(processes, "PATIENCE_SECONDS", 0.1)
+        assert checkpoints._find_damage(2) == ""
+        found = ["state/d is missing"]
+        with pytest.raises(
+            TryAgain, match=r"Process 1 finds .*2 damaged \(state/d is m"
+        ):
+            checkpoints._find_damage(2)
+        found = ["state/d is missing"]
+        files_of(tmp_path, 2)[-1].unlink()
+        assert "is missing" in checkpoints._find_damage(2)
+
+
 def test_a_run_of_damaged_checkpoints_refuses_to_start(opened, tmp_path):
     save_all(opened(), {1: 1.0})
     (tmp_path / "checkpoints/1/manifest.json").unlink()
-    with pytest.raises(ValueError, match=r"All checkpoints.*damaged.*--workdir"):
-        restore(opened())
+    for _ in range(2):  # also when it is started again, as it is
+        with pytest.raises(ValueError, match=r"All checkpoints.*damaged.*--workdir"):
+            restore(opened())
 
 
 def test_a_refused_checkpoint_is_left_alone(opened, tmp_path):
@@ -330,7 +461,8 @@ def test_what_cannot_be_read_is_not_deleted_as_if_it_were_not_kept(opened, tmp_p
     (tmp_path / "checkpoints/1/metadata/metadata").write_text("{")
     (tmp_path / "checkpoints/1/measured.json").unlink()
     save_some_for_good(opened(), {3: 0.5, 4: 0.6, 5: 0.7}, {})
-    assert saved_steps(epath.Path(tmp_path)) == [1, 3, 4, 5]
+    assert saved_steps(epath.Path(tmp_path)) == [3, 4, 5]
+    assert (tmp_path / "damaged_checkpoints/1-0/manifest.json").exists()
 
 
 @pytest.mark.parametrize(("again", "left"), [({2}, [2, 4, 5]), (set(), [4, 5])])

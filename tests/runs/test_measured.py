@@ -15,7 +15,7 @@ ACCURACY = Best("valid_accuracy", highest=True)
 def folder(tmp_path):
     """A run folder with steps 1, 2, 3 that nothing is known of."""
     for step in (1, 2, 3):
-        (tmp_path / "checkpoints" / str(step)).mkdir(parents=True)
+        (tmp_path / "checkpoints" / str(step) / "state").mkdir(parents=True)
     return epath.Path(tmp_path)
 
 
@@ -23,8 +23,8 @@ def test_scores_come_back_and_name_the_best_step(folder):
     assert measured.best_step(folder) == 3
     for step, score in ((1, 0.5), (2, 0.75)):
         measured.write(folder / "checkpoints" / str(step), ACCURACY, score)
-    assert measured.read_scores(folder, "valid_accuracy") == {1: 0.5, 2: 0.75}
-    assert measured.read_scores(folder, "valid_loss") == {}
+    scores = [measured.read(folder, step) for step in (1, 2, 3)]
+    assert scores == [{ACCURACY: 0.5}, {ACCURACY: 0.75}, {}]
     assert measured.best_step(folder) == 2
 
 
@@ -33,12 +33,33 @@ def test_the_scores_of_0_1_are_in_the_metadata(folder):
         place = folder / "checkpoints" / str(step) / "metadata"
         place.mkdir()
         (place / "metadata").write_text(json.dumps({"metrics": {"valid_loss": loss}}))
-    assert measured.read_scores(folder, LOWEST_LOSS.metric) == {1: 2.0, 3: 4.0}
+    scores = [measured.read(folder, step) for step in (1, 2, 3)]
+    assert scores == [{LOWEST_LOSS: 2.0}, {}, {LOWEST_LOSS: 4.0}]
     assert measured.best_step(folder) == 1
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"metric": "a", "highest": 0}'])
-def test_what_cannot_be_read_is_not_measured(folder, text):
-    (folder / "checkpoints" / "1" / measured.MEASURED_FILE).write_text(text)
-    assert measured.read_scores(folder, "a") == {}
-    assert measured.best_step(folder) == 3
+def test_a_file_of_before_has_no_checksum_and_is_read(folder):
+    file = folder / "checkpoints" / "1" / measured.MEASURED_FILE
+    file.write_text('{"metric": "valid_accuracy", "highest": true, "value": 0.5}')
+    assert measured.best_step(folder) == 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: "{",
+        lambda text: "[]",
+        lambda text: "{}",
+        lambda text: text.replace("0.5", "0.7"),
+        lambda text: text.replace("true", "false"),
+        lambda text: text.replace("accuracy", "accurady"),
+        lambda text: '{"metric": 3, "highest": true, "value": 0.5}',
+        lambda text: '{"metric": "a", "highest": true, "value": NaN}',
+    ],
+)
+def test_a_damaged_score_is_refused_by_name(folder, damage):
+    measured.write(folder / "checkpoints" / "1", ACCURACY, 0.5)
+    file = folder / "checkpoints" / "1" / measured.MEASURED_FILE
+    file.write_text(damage(file.read_text()))
+    with pytest.raises(ValueError, match=r"1/measured.json is damaged.*run the"):
+        measured.best_step(folder)

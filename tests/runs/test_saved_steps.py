@@ -30,8 +30,10 @@ def test_another_step_is_refused_with_the_way_out(text):
 
 def test_the_saved_steps_are_in_order(tmp_path):
     assert saved_steps(epath.Path(tmp_path)) == []
-    for name in ("10", "9", "100", "12.orbax-checkpoint-tmp-3"):
-        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    for name in ("10", "9", "100", "12.orbax-checkpoint-tmp-3", "\u00b2"):
+        (tmp_path / "checkpoints" / name / "state").mkdir(parents=True)
+    (tmp_path / "checkpoints/999").touch()
+    (tmp_path / "checkpoints/1000").mkdir()
     assert saved_steps(epath.Path(tmp_path)) == [9, 10, 100]
 
 
