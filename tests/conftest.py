@@ -64,6 +64,51 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
+_SKIPPED = "gpt1_jax/skipped"  # in pytest's cache: the tests that the last run skipped
+_skipped: set[str] = set()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--skipped`."""
+    parser.addoption(
+        "--skipped",
+        action="store_true",
+        help="run what the run before skipped, for example for lack of PyTorch",
+    )
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notes what is skipped."""
+    if report.skipped:
+        _skipped.add(report.nodeid)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Notes which files are skipped whole."""
+    if report.skipped:
+        _skipped.add(report.nodeid)
+
+
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """With `--skipped`, deselects everything else."""
+    if config.getoption("skipped"):
+        before = set(config.cache.get(_SKIPPED, []))
+        chosen, others = [], []
+        for item in items:
+            file = item.nodeid.partition("::")[0]
+            (chosen if {item.nodeid, file} & before else others).append(item)
+        config.hook.pytest_deselected(items=others)
+        items[:] = chosen
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leaves the names of what was skipped for the next run."""
+    if "PYTEST_XDIST_WORKER" not in os.environ and hasattr(session.config, "cache"):
+        session.config.cache.set(_SKIPPED, sorted(_skipped))
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Collects garbage less often: a sixth of the time of the tests that train."""
     gc.freeze()

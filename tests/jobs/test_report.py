@@ -88,22 +88,23 @@ def test_bad_input_takes_one_line_and_leaves_nothing(runs, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_wheel_holds_the_templates(tmp_path):
-    """Built from a copy: what an earlier build left in a checkout would be in it."""
+def test_a_wheel_holds_templates_and_configurations(tmp_path):
+    """Built from a copy: what an earlier build left in a checkout would be in it.
+
+    Without isolation, which would fetch setuptools: tests need no network.
+    """
     copy = tmp_path / "copy"
     shutil.copytree(ROOT / "gpt1_jax", copy / "gpt1_jax")
     for name in ("setup.cfg", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, copy)
-    build = "import sys, setuptools.build_meta as b; b.build_wheel(sys.argv[1])"
+    build = [sys.executable, "-W", "ignore", "-m", "build", "--wheel", "--no-isolation"]
     subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", build, str(tmp_path)],
-        cwd=copy,
-        check=True,
-        capture_output=True,
+        [*build, f"--outdir={tmp_path}", str(copy)], check=True, capture_output=True
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    folder = ROOT / "gpt1_jax" / "report" / "templates"
-    assert sorted(path.name for path in folder.iterdir()) == sorted(
-        name.split("/")[-1] for name in names if "/templates/" in name
-    )
+    for folder in ("report/templates", "configs"):
+        files = (ROOT / "gpt1_jax" / folder).iterdir()
+        assert sorted(path.name for path in files if path.is_file()) == sorted(
+            name.split("/")[-1] for name in names if f"gpt1_jax/{folder}/" in name
+        )
