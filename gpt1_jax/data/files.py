@@ -3,12 +3,37 @@
 import contextlib
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from etils import epath
+
+from gpt1_jax.errors import UserError
+
+
+def refuse_links(folder: epath.PathLike) -> None:
+    """Refuses a folder to write to that holds a link, however deep.
+
+    Whoever made the folder could decide with one what is written elsewhere. The path to
+    the folder may hold links.
+
+    Raises:
+      ValueError: naming the link.
+    """
+    if "://" in str(folder):
+        return
+    for parent, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            path = os.path.join(parent, name)
+            if os.path.islink(path):
+                raise UserError(
+                    f"{path} is a link to {os.readlink(path)}, and nothing is written "
+                    "through links inside a run folder; remove it, or put what it "
+                    "leads to in its place."
+                )
 
 
 def write_whole(path: epath.PathLike, text: str) -> None:

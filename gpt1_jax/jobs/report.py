@@ -3,6 +3,7 @@
 import datetime
 
 from gpt1_jax.config import ReportConfig
+from gpt1_jax.data.files import refuse_links
 from gpt1_jax.data.progress import say
 from gpt1_jax.report import page, sections
 from gpt1_jax.report.gather import gather
@@ -23,6 +24,7 @@ def run(config: ReportConfig, workdir: str) -> None:
     """
     folder = run_folder.locate(workdir)
     page.refuse_others(folder)
+    refuse_links(folder)
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
     page.write(sections.document(gather(config.folders), config.title, date), folder)

@@ -8,7 +8,7 @@ import jax
 from etils import epath
 
 from gpt1_jax.config import JobConfig, adopt_older, read_json
-from gpt1_jax.data.files import write_json
+from gpt1_jax.data.files import refuse_links, write_json
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
@@ -62,8 +62,10 @@ def begin(folder: epath.Path, config: Config) -> Config:
 
     Raises:
       PermissionError: if nothing can be written there.
-      ValueError: if it holds checkpoints, scores or results of another configuration.
+      ValueError: if it holds checkpoints, scores or results of another configuration,
+        or a link.
     """
+    refuse_links(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe = folder / f".writable-{jax.process_index()}"

@@ -20,7 +20,7 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.data.files import write_json
+from gpt1_jax.data.files import refuse_links, write_json
 from gpt1_jax.parallel.processes import agree, is_main_process
 from gpt1_jax.runs.console import say
 
@@ -43,7 +43,9 @@ def owned(folder: epath.Path) -> Iterator[None]:
     Raises:
       FolderInUse: if another owner is still at work; names it.
       PermissionError: if nothing can be written there.
+      ValueError: if it holds a link.
     """
+    refuse_links(folder)
     problem = _acquire(folder / LOCK_FILE) if is_main_process() else None
     if agree(problem is not None):
         raise problem or FolderInUse(f"The run folder {folder} cannot be used.")

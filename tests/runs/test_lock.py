@@ -157,3 +157,25 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     folder = epath.Path(tmp_path) / "file" / "run"
     with pytest.raises(PermissionError, match=r"--workdir=DIR"), lock.owned(folder):
         pass
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["run.lock", "run.lock.partial", "sessions.json.partial", "plots", "a/b/deep"],
+)
+def test_a_folder_that_holds_a_link_is_refused_and_nothing_is_written(tmp_path, name):
+    victim, folder = tmp_path / "victim", tmp_path / "run"
+    victim.write_text("precious")
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).symlink_to(victim)
+    refused = pytest.raises(ValueError, match=f"{name} is a link to .*remove it")
+    with refused, lock.owned(epath.Path(folder)):
+        pass
+    assert victim.read_text() == "precious"
+
+
+def test_a_folder_may_be_reached_through_a_link(tmp_path):
+    (tmp_path / "disk" / "run").mkdir(parents=True)
+    (tmp_path / "home").symlink_to(tmp_path / "disk")
+    with lock.owned(epath.Path(tmp_path / "home" / "run")):
+        assert (tmp_path / "disk/run/run.lock").exists()
