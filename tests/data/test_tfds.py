@@ -21,6 +21,7 @@ from gpt1_jax.data.tfds import (
     shared_rows,
     tfds_documents,
 )
+from gpt1_jax.errors import UserError
 
 KEY = "config.data.train"
 
@@ -166,7 +167,7 @@ def test_tfds_documents_row_not_utf8_is_named(tfds_dir):
     documents = tfds_documents("gpt1_rows:train", "latin", str(tfds_dir), KEY)
     with pytest.raises(ValueError, match="gpt1_rows:train, row 2") as raised:
         check_readable(documents)
-    assert type(raised.value) is ValueError
+    assert type(raised.value) is UserError
 
 
 def test_tfds_documents_prepared_as_tfrecord_are_refused(tfds_dir, tmp_path):
