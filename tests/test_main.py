@@ -32,6 +32,19 @@ def wait_for_the_disk(self, step, read=windows.TrainWindows.__getitem__):
 windows.TrainWindows.__getitem__ = wait_for_the_disk
 main.run()
 """
+# A program that kills itself right before a change on disk: the first event of
+# Python's audit hooks with a path that holds a text.
+KILLED_BEFORE = """
+import os, signal, sys
+from gpt1_jax import main
+
+def kill(event, arguments):
+    if event == {event!r} and {text!r} in str(arguments[0]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+main.run()
+"""
 # Long enough for a signal to come before the end.
 LONG = {
     "train.num_steps": 300,
@@ -153,6 +166,43 @@ def test_a_run_survives_signals_and_kills_in_the_middle_of_a_save(
     assert f"Resuming from the checkpoint of step {saved}." in output
     assert not list(checkpoints.glob("*tmp*"))
     assert_same_run(whole_run, tmp_path, 300)
+
+
+@pytest.mark.slow
+def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path):
+    """One run, killed again and again, and each time started by the same command."""
+    workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
+    damaged = tmp_path / "damaged_checkpoints"
+
+    def killed(event, text):
+        program = ("-c", KILLED_BEFORE.format(event=event, text=text))
+        code, output = run_long(workdir, program=program)
+        assert code == -signal.SIGKILL, output
+        assert "damaged" not in output
+        return sorted(path.name for path in checkpoints.iterdir())
+
+    # A save is whole, but for its name; a score was written, but for its name.
+    assert any("tmp" in name for name in killed("os.rename", "orbax-checkpoint-tmp"))
+    assert killed("os.rename", "measured.json") == ["100", "150"]
+    # A deletion begins; goes on; is finished at the next start, and killed again.
+    assert killed("os.rename", "manifest.json") == ["100", "150", "200"]
+    assert "100" in killed("os.remove", "manifest.ocdbt")
+    assert not (checkpoints / "100/manifest.json").exists()
+    assert "100" in killed("os.remove", "deleted.json")
+    # The records are cut down to the step that the run resumes from.
+    killed("os.rename", "metrics.jsonl")
+    assert not damaged.exists()
+    # A damaged checkpoint is being moved out of the way.
+    newest = max(checkpoints.iterdir(), key=lambda path: int(path.name))
+    (newest / "state" / "_METADATA").write_text("{")
+    killed("os.rename", str(newest))
+    code, output = run_long(workdir)
+    assert code == 0, output
+    assert f"checkpoint of step {newest.name} is damaged" in output
+    assert [path.name for path in damaged.iterdir()] == [f"{newest.name}-0"]
+    assert_same_run(whole_run, tmp_path, 300)
+    kept = {path.name for path in (whole_run / "checkpoints").iterdir()}
+    assert {path.name for path in checkpoints.iterdir()} == kept
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

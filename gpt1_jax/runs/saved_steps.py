@@ -121,12 +121,13 @@ def set_aside(workdir: epath.Path, path: epath.Path, problem: str) -> None:
     number = 0
     while (target := workdir / DAMAGED_FOLDER / f"{name}-{number}").exists():
         number += 1
-    say(
-        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved "
-        f"{'/'.join(part) or 'it'}, {megabytes(num_bytes(path))}, to {target}."
-    )
+    size = megabytes(num_bytes(path))
     target.parent.mkdir(parents=True, exist_ok=True)
     path.rename(target)
+    say(
+        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved "
+        f"{'/'.join(part) or 'it'}, {size}, to {target}."
+    )
 
 
 def read_metadata(workdir: epath.Path, step: int) -> dict[str, Any]:
