@@ -47,6 +47,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keeps compiled programs in one folder, for both workers and for reruns."""
     # Shells have jobs in the background ignore Ctrl-C, and their children inherit it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    if config.getoption("rest"):
+        config.option.markexpr = ""  # slow tests too
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
     # The name of a program leaves out how `row_major` splits its argument.
     digest = hashlib.sha256(Path(products.__file__).read_bytes()).hexdigest()
@@ -69,11 +71,12 @@ _skipped: set[str] = set()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds `--skipped`."""
+    """Adds `--rest`."""
     parser.addoption(
-        "--skipped",
+        "--rest",
         action="store_true",
-        help="run what the run before skipped, for example for lack of PyTorch",
+        help="run the slow tests, and what the run before skipped for lack of PyTorch, "
+        "for example",
     )
 
 
@@ -92,13 +95,14 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: list[pytest.Item]
 ) -> None:
-    """With `--skipped`, deselects everything else."""
-    if config.getoption("skipped"):
+    """With `--rest`, deselects everything else."""
+    if config.getoption("rest"):
         before = set(config.cache.get(_SKIPPED, []))
         chosen, others = [], []
         for item in items:
-            file = item.nodeid.partition("::")[0]
-            (chosen if {item.nodeid, file} & before else others).append(item)
+            skipped = {item.nodeid, item.nodeid.partition("::")[0]} & before
+            rest = skipped or item.get_closest_marker("slow")
+            (chosen if rest else others).append(item)
         config.hook.pytest_deselected(items=others)
         items[:] = chosen
 

@@ -168,6 +168,7 @@ def test_last_layer_norm_is_the_last_operation(tiny_model_config, tiny_params):
     )
 
 
+@pytest.mark.slow
 def test_kernels_change_no_loss_and_no_gradient(
     monkeypatch, tiny_model_config, tiny_params
 ):
