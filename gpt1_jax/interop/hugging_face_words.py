@@ -48,6 +48,7 @@ def normalizer() -> normalizers.Normalizer:
         *_keep_endings(exceptions),  # "s." of "whats.", too
         *_suffixes(),
         *_infixes(),
+        *_join_apostrophes(),
         *((hidden, end) for end, hidden in _HIDDEN.items()),
     ]
     replace = [
@@ -150,6 +151,11 @@ def _infixes() -> Steps:
         (r"(?<=[\p{Ll}'])(?=\.[\p{Lu}'])|(?<=[\p{Ll}']\.|[\ue001])(?=[\p{Lu}'])", _CUT),
         (r"(?<=[\p{L}0-9])(?=[:<>=]\p{L})|(?<=[\p{L}0-9][:<>=])(?=\p{L})", _CUT),
     ]
+
+
+def _join_apostrophes() -> Steps:
+    """Makes two apostrophes side by side one word again, as spaCy does last."""
+    return [(rf"{_START}'{_CUT}+'(?=[ \n{_CUT}]|\z)", "''")]
 
 
 def _any(texts: Iterable[str]) -> str:

@@ -54,6 +54,7 @@ def released_words():
         ("$5 50% £1.2", "$ 5 50 % £ 1.2"),
         ("ﬁne ÉTÉ Ete\u0301", "fine été eté"),
         ('""No!!""', '" " no ! ! " "'),
+        ("--''Tis ''so'' ''em ‘’Well", "-- '' tis '' so '' ' 'em '' well"),
     ],
 )
 def test_words_are_cut_as_expected(words, released_words, text, expected):
