@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.data.files import whole_file
+from gpt1_jax.data.files import append_to, whole_file
 from gpt1_jax.errors import MissingPackage
 
 SUFFIXES = (".npz", ".h5")
@@ -107,7 +107,7 @@ class _NpzWriter(ArrayWriter):
         self._dtypes: dict[str, np.dtype] = {}
 
     def _write(self, name: str, rows: Rows) -> None:
-        with self._raw(name).open("ab") as file:
+        with append_to(self._raw(name)) as file:
             if isinstance(rows, np.ndarray):
                 dtype, shape = rows.dtype, rows.shape[1:]
                 file.write(np.ascontiguousarray(rows).data)

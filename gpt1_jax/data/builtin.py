@@ -46,7 +46,6 @@ def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Docum
         say(f"Collecting the documentation on this machine, once{again}.")
         with _no_garbage_collection():
             texts = _collect_docstrings([name for name in versions if name in PACKAGES])
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, json.dumps(texts, indent=0))
 
     def make(name: str, text: str) -> Document:

@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from gpt1_jax.config import DataConfig, TokenizerConfig, default_cache_dir
 from gpt1_jax.data import locks, sources, tokenizers
 from gpt1_jax.data.documents import Block, Document, check_readable
 from gpt1_jax.data.encoding import Encoders
-from gpt1_jax.data.files import whole_folder
+from gpt1_jax.data.files import check_writable, whole_folder
 from gpt1_jax.data.progress import Progress, say
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import (
@@ -293,8 +292,7 @@ def _full_disk_explained(cache: Path) -> Iterator[None]:
 
 def _check_writable(cache: Path) -> None:
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=cache).close()
+        check_writable(cache)
     except OSError as error:
         raise PermissionError(
             f"The cache folder {cache} cannot be written ({error.strerror}); name "

@@ -1,47 +1,114 @@
-"""Files and folders that appear whole or not at all, and their checksums."""
+"""Everything the package writes to disk passes here: whole or not at all.
+
+Whoever made a folder could decide with a link in it what is written elsewhere. So a
+file appears under a new and unpredictable name, which no link can have, and is then
+renamed; a folder is searched for links before a run writes to it or hands it to a
+library (`refuse_links`). The path to a folder may hold links, and an output that the
+user names may be a device or a pipe, such as /dev/stdout.
+"""
 
 import contextlib
 import hashlib
 import json
 import os
+import re
+import secrets
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from etils import epath
 
 from gpt1_jax.errors import UserError
 
 
+def is_remote(path: epath.PathLike) -> bool:
+    """Whether a path is an address such as gs://, where nothing can be renamed."""
+    return "://" in os.fspath(path)
+
+
 def refuse_links(folder: epath.PathLike) -> None:
     """Refuses a folder to write to that holds a link, however deep.
 
-    Whoever made the folder could decide with one what is written elsewhere. The path to
-    the folder may hold links.
-
     Raises:
-      ValueError: naming the link.
+      UserError: naming the link.
     """
-    if "://" in str(folder):
+    if is_remote(folder):
         return
     for parent, folders, names in os.walk(folder):
         for name in (*folders, *names):
-            path = os.path.join(parent, name)
-            if os.path.islink(path):
-                raise UserError(
-                    f"{path} is a link to {os.readlink(path)}, and nothing is written "
-                    "through links inside a run folder; remove it, or put what it "
-                    "leads to in its place."
-                )
+            _refuse_link(os.path.join(parent, name))
 
 
-def write_whole(path: epath.PathLike, text: str) -> None:
-    """Writes a text file under a temporary name, then renames it."""
+def _refuse_link(path: epath.PathLike) -> None:
+    if os.path.islink(path):
+        raise UserError(
+            f"{path} is a link to {os.readlink(path)}, and nothing is written "
+            "through links inside a run folder; remove it, or put what it "
+            "leads to in its place."
+        )
+
+
+def make_folder(path: epath.PathLike) -> None:
+    """Makes a folder and its parents where they are missing."""
+    epath.Path(path).mkdir(parents=True, exist_ok=True)
+
+
+def check_writable(folder: epath.PathLike) -> None:
+    """Makes a folder if it is missing, and a file in it, which it removes.
+
+    Raises:
+      OSError: if that fails.
+    """
+    make_folder(folder)
+    probe = epath.Path(folder) / f".writable-{secrets.token_hex(8)}"
+    create(probe, "")
+    probe.unlink()
+
+
+def create(path: epath.PathLike, content: str | bytes) -> None:
+    """Writes a new file; text is UTF-8.
+
+    Raises:
+      FileExistsError: if something is there already, if only a link.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if is_remote(path):
+        epath.Path(path).write_bytes(data)
+        return
+    with open(path, "xb") as file:
+        file.write(data)
+
+
+def append_to(path: Path, buffering: int = -1) -> BinaryIO:
+    """Opens a file to append to, and makes it if missing.
+
+    Raises:
+      UserError: if it is a link.
+    """
+    _refuse_link(path)
+    return open(path, "ab", buffering=buffering)
+
+
+def write_whole(path: epath.PathLike, content: str | bytes) -> None:
+    """Writes a file, or replaces the one there, and its parents; text is UTF-8."""
     path = epath.Path(path)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
+    make_folder(path.parent)
+    if is_remote(path):
+        create(path, content)
+    elif is_stream(path):
+        with whole_file(Path(path)) as partial:
+            create(partial, content)
+    else:
+        partial = _partial(Path(path))
+        try:
+            create(partial, content)
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
 
 
 def write_json(path: epath.PathLike, value: Any) -> None:
@@ -50,34 +117,108 @@ def write_json(path: epath.PathLike, value: Any) -> None:
 
 
 @contextlib.contextmanager
-def whole_folder(directory: Path) -> Iterator[Path]:
-    """A folder that takes the name `directory` once it is whole, or vanishes."""
-    with _scratch(directory) as partial:
-        yield partial
-        partial.rename(directory)
+def whole_folder(folder: epath.PathLike) -> Iterator[epath.Path]:
+    """A folder that takes its name once it is whole, or vanishes.
+
+    A remote one, which cannot be renamed, has its name from the beginning.
+    """
+    if is_remote(folder):
+        make_folder(folder)
+        yield epath.Path(folder)
+        return
+    with _scratch(Path(folder)) as partial:
+        yield epath.Path(partial)
+        partial.rename(folder)
 
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
     """A path to write a file to, which becomes `path` once it is whole, or vanishes.
 
-    Whatever else is written beside it vanishes too.
+    Other files written beside it vanish too. A device or a pipe gets the whole file at
+    the end.
     """
+    if is_stream(path):
+        with temporary_folder() as folder:
+            partial = folder / path.name
+            yield partial
+            with partial.open("rb") as file, open(path, "ab", buffering=0) as stream:
+                shutil.copyfileobj(file, stream)
+        return
     with _scratch(path) as folder:
         yield folder / path.name
         (folder / path.name).replace(path)
 
 
 @contextlib.contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """A new folder of this process alone, which vanishes."""
+    with tempfile.TemporaryDirectory(prefix="gpt1_jax-") as folder:
+        yield Path(folder)
+
+
+def is_stream(path: epath.PathLike) -> bool:
+    """Whether a path is a device or a pipe; /dev/stdout is, even if it is a file."""
+    if Path(os.path.abspath(path)).is_relative_to("/dev"):
+        return True
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
+
+
+@contextlib.contextmanager
 def _scratch(path: Path) -> Iterator[Path]:
     """A new folder beside `path`, removed in the end if it is still there."""
-    partial = path.with_name(f"{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by a process that was killed
-    partial.mkdir(parents=True)
+    make_folder(path.parent)
+    remove_partial(path.parent, path.name)  # left by a process that was killed
+    partial = _partial(path)
+    partial.mkdir()
     try:
         yield partial
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _partial(path: Path) -> Path:
+    """A name beside `path` that nobody can have foreseen."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+
+
+_PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
+
+
+def whole_name(name: str) -> str:
+    """The name that a file takes once it is whole."""
+    found = _PARTIAL.fullmatch(name)
+    return found[1] if found else name
+
+
+def remove_partial(folder: epath.PathLike, name: str | None = None) -> None:
+    """Removes what killed processes left unfinished in a folder.
+
+    Args:
+      folder: which no other process is writing to.
+      name: what it was to become, directly in the folder; by default whatever lies
+        unfinished in it, however deep.
+    """
+    if is_remote(folder):
+        return
+    for parent, folders, files in os.walk(folder):
+        for each in (*folders, *files):
+            whole = whole_name(each)
+            if whole != each and name in (None, whole):
+                _remove(Path(parent, each))
+        if name is not None:
+            return
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def sha256(path: epath.PathLike) -> str:

@@ -1,20 +1,59 @@
-"""One process per machine prepares data; the others wait, and say for whom."""
+"""One process at a time in a folder: the system's lock on a file in it."""
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
+
+import filelock
+
+from gpt1_jax.data.files import write_json
 
 LOCK_FILE = ".lock"
+NOTE_FILE = ".lock.json"  # who holds the lock and what for
 _POLL_SECONDS = 0.2
 _REMIND_SECONDS = 60.0
 _UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)
+
+
+class Held(Exception):
+    """Another process holds the lock."""
+
+
+@contextlib.contextmanager
+def system_lock(path: Path, seconds: float = 0.0) -> Iterator[bool]:
+    """Holds the system's lock on a file while the block runs.
+
+    The system frees it when this process ends, however that happens.
+
+    Args:
+      path: the file, made if missing, in a folder that exists.
+      seconds: how long to wait for another process.
+
+    Yields:
+      Whether there is such a lock: not all file systems have them.
+
+    Raises:
+      Held: if another process still holds it.
+    """
+    lock = filelock.FileLock(path, thread_local=False)
+    try:
+        lock.acquire(timeout=seconds, poll_interval=_POLL_SECONDS)
+    except filelock.Timeout as error:
+        raise Held(str(path)) from error
+    except (OSError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno not in _UNSUPPORTED:
+            raise
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
@@ -23,9 +62,6 @@ def exclusive(
 ) -> Iterator[Callable[[str], None]]:
     """Keeps other processes out of a folder while the block runs.
 
-    The system frees the lock when its process ends, however that happens. On a file
-    system without locks, none is taken.
-
     Args:
       folder: the folder to write to; it exists.
       say: shows a line to the waiting user.
@@ -33,48 +69,33 @@ def exclusive(
     Yields:
       A function that notes what this process is doing, for those who wait.
     """
-    with (folder / LOCK_FILE).open("a+", encoding="utf-8") as file:
-        _acquire(file, folder, say)
+    with contextlib.ExitStack() as stack:
+        began, patience = time.monotonic(), _POLL_SECONDS
+        while True:
+            try:
+                stack.enter_context(system_lock(folder / LOCK_FILE, patience))
+                break
+            except Held:
+                waited = time.monotonic() - began
+                holder = _holder(folder)
+                say(f"{folder} is in use by {holder}; waiting ({waited:.0f} s).")
+                patience = _REMIND_SECONDS
         try:
-            yield lambda doing: _note(file, doing)
+            yield lambda doing: _note(folder, doing)
         finally:
-            _note(file, "")
+            (folder / NOTE_FILE).unlink(missing_ok=True)
 
 
-def _acquire(file: IO[str], folder: Path, say: Callable[[str], None]) -> None:
-    began, said = time.monotonic(), 0
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if error.errno in _UNSUPPORTED:
-                return
-            if error.errno not in (errno.EAGAIN, errno.EACCES):
-                raise
-        waited = time.monotonic() - began
-        if waited >= max(_POLL_SECONDS, said * _REMIND_SECONDS):
-            say(f"{folder} is in use by {_holder(file)}; waiting ({waited:.0f} s).")
-            said = int(waited // _REMIND_SECONDS) + 1
-        time.sleep(_POLL_SECONDS)
-
-
-def _holder(file: IO[str]) -> str:
-    """Who holds the lock and what for, as far as the file tells."""
+def _holder(folder: Path) -> str:
+    """Who holds the lock and what for, as far as the note tells."""
     try:
-        file.seek(0)
-        note = json.load(file)
+        note = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
         return f"process {note['pid']} on {note['host']}, {note['doing']}"
     except (ValueError, KeyError, TypeError, OSError):
         return "another process"
 
 
-def _note(file: IO[str], doing: str) -> None:
-    """Writes who holds the lock; nothing when nobody does."""
+def _note(folder: Path, doing: str) -> None:
+    note = {"pid": os.getpid(), "host": socket.gethostname(), "doing": doing}
     with contextlib.suppress(OSError):  # a full disk must not stop the run here
-        file.seek(0)
-        file.truncate()
-        if doing:
-            note = {"pid": os.getpid(), "host": socket.gethostname(), "doing": doing}
-            file.write(json.dumps(note))
-        file.flush()
+        write_json(folder / NOTE_FILE, note)

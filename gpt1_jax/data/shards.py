@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.data.files import json_digest, sha256, write_json
+from gpt1_jax.data.files import append_to, json_digest, sha256, write_json
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
 
@@ -196,7 +196,7 @@ class ShardWriter:
                 self._shards.append(0)
             part = ids[: SHARD_TOKENS - self._shards[-1]]
             path = shard_path(self._directory, self._split, len(self._shards) - 1)
-            with path.open("ab") as file:
+            with append_to(path) as file:
                 file.write(part.tobytes())
             self._shards[-1] += len(part)
             ids = ids[len(part) :]

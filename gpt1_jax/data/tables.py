@@ -3,6 +3,7 @@
 import abc
 import contextlib
 import csv
+import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpt1_jax.data.array_files import ArrayWriter, open_arrays
-from gpt1_jax.data.files import whole_file
+from gpt1_jax.data.files import append_to, whole_file
 
 Row = Mapping[str, Any]  # of column names; all rows of a table have the same
 
@@ -43,7 +44,7 @@ def open_table(
     else:
         with (
             whole_file(path) as partial,
-            partial.open("w", encoding="utf-8", newline="") as file,
+            io.TextIOWrapper(append_to(partial), "utf-8", newline="") as file,
         ):
             yield _Csv(file)
 

@@ -1,5 +1,6 @@
 """TensorFlow Datasets (TFDS) without TensorFlow: the only place that opens them."""
 
+import contextlib
 import importlib
 import queue
 import threading
@@ -102,11 +103,36 @@ def _prepared(name: str, data_dir: str) -> Any:
     from tensorflow_datasets.core import read_only_builder
 
     try:
-        return read_only_builder.builder_from_files(
-            name, data_dir=data_dir or None, file_format="array_record"
-        )
+        with _only_known_classes(name):
+            return read_only_builder.builder_from_files(
+                name, data_dir=data_dir or None, file_format="array_record"
+            )
     except tfds.core.DatasetNotFoundError:
         return None
+
+
+@contextlib.contextmanager
+def _only_known_classes(name: str) -> Iterator[None]:
+    """Keeps TFDS from importing whatever module a dataset's features.json names."""
+    import tensorflow_datasets as tfds
+
+    connector = tfds.features.FeatureConnector
+    find = connector.__dict__["cls_from_name"]
+
+    def find_known(cls: Any, class_name: str) -> Any:
+        if not str(class_name).startswith("tensorflow_datasets."):
+            raise ValueError(
+                f"the features.json of {name} names the class {class_name!r}, which "
+                "is not one of TFDS'; nothing of it was imported. Prepare the dataset "
+                "again with features of tfds.features."
+            )
+        return find.__func__(cls, class_name)
+
+    connector.cls_from_name = classmethod(find_known)
+    try:
+        yield
+    finally:
+        connector.cls_from_name = find
 
 
 def _prepare(name: str, data_dir: str, words: _Words) -> Any:

@@ -9,18 +9,16 @@ newline id, so a document may be encoded in pieces cut at line ends.
 """
 
 import abc
-import contextlib
 import hashlib
 import importlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.data.files import sha256, whole_folder, write_json
+from gpt1_jax.data.files import create, sha256, whole_folder, write_json
 from gpt1_jax.errors import UserError
 
 NEWLINE = "\n"
@@ -62,7 +60,6 @@ class Tokenizer(abc.ABC):
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Writes all that `load` needs, with checksums, into a new or empty folder."""
-        folder = epath.Path(directory)
         files = self._contents()
         description = {
             "kind": self.kind,
@@ -70,12 +67,9 @@ class Tokenizer(abc.ABC):
             "fingerprint": self.fingerprint,
             "files": {n: hashlib.sha256(c).hexdigest() for n, c in files.items()},
         }
-        with contextlib.ExitStack() as stack:
-            if "://" not in os.fspath(folder):  # remote folders cannot be renamed
-                folder = epath.Path(stack.enter_context(whole_folder(Path(folder))))
-            folder.mkdir(parents=True, exist_ok=True)
+        with whole_folder(directory) as folder:
             for name, content in files.items():
-                (folder / name).write_bytes(content)
+                create(folder / name, content)
             write_json(folder / _DESCRIPTION_FILE, description)
 
 

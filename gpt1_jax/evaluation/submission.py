@@ -63,7 +63,6 @@ def write_glue(
                 f"{task.title}; it has {', '.join(map(repr, task.glue))}."
             )
         rows.setdefault(example.subset, []).append((example, _glue(task, value)))
-    folder.mkdir(parents=True, exist_ok=True)
     written = []
     for subset, pairs in rows.items():
         indices = _indices([example for example, _ in pairs])
@@ -117,10 +116,7 @@ def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
             ", ".join(missing),
             len(sizes),
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(packed.getvalue())
-    partial.replace(path)
+    write_whole(path, packed.getvalue())
 
 
 def write_predictions(
@@ -170,7 +166,6 @@ def write_predictions(
                 zip(task.labels, map(float, probabilities[number]), strict=True)
             )
         lines.append(line)
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix.lower() == ".jsonl":
         _write(path, (json.dumps(line, ensure_ascii=False) for line in lines))
     else:

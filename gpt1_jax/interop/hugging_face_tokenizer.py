@@ -43,7 +43,6 @@ def save(
     rules = _BUILD[_known_kind(tokenizer)](tokenizer)
     newline = rules.id_to_token(tokenizer.newline_id)
     target = epath.Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
     write_whole(target / "tokenizer.json", rules.to_str(pretty=True))
     # No unk_token: transformers would make "<unk>" in a text the unknown token.
     write_json(

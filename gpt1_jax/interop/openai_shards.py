@@ -14,7 +14,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config import read_json
-from gpt1_jax.data.files import write_json
+from gpt1_jax.data.files import create, write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
 from gpt1_jax.interop.names import Sizes, Weights
@@ -64,9 +64,9 @@ def write(folder: epath.Path, weights: Weights) -> None:
     for number, shard in enumerate(np.array_split(vector, NUM_SHARDS)):
         file = io.BytesIO()
         np.save(file, shard.astype(np.float32), allow_pickle=False)
-        (folder / shard_file(number)).write_bytes(file.getvalue())
+        create(folder / shard_file(number), file.getvalue())
     shapes = json.dumps([tensor.openai_shape for tensor in table])
-    (folder / SHAPES_FILE).write_text(shapes)
+    create(folder / SHAPES_FILE, shapes)
     write_json(folder / _HEADS_FILE, {"num_heads": weights.sizes.num_heads})
 
 

@@ -8,6 +8,7 @@ names.
 from etils import epath
 
 from gpt1_jax.data import tokenizers
+from gpt1_jax.data.files import create
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
@@ -47,7 +48,7 @@ def write_openai(tokenizer: Tokenizer, folder: epath.Path) -> None:
     write(tokenizer, folder)
     for name in OPENAI_FILES:
         if (folder / OWN_FOLDER / name).exists():
-            (folder / name).write_bytes((folder / OWN_FOLDER / name).read_bytes())
+            create(folder / name, (folder / OWN_FOLDER / name).read_bytes())
 
 
 def _load(folder: epath.Path) -> Tokenizer:

@@ -15,6 +15,7 @@ import safetensors.numpy
 from etils import epath
 
 from gpt1_jax.config import read_json
+from gpt1_jax.data.files import write_whole
 from gpt1_jax.errors import MissingPackage, UserError
 
 WEIGHTS_FILE = "model.safetensors"
@@ -55,7 +56,7 @@ def write(folder: epath.Path, arrays: Mapping[str, np.ndarray]) -> None:
     # What is not contiguous would be saved in the wrong order, without an error.
     contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     content = safetensors.numpy.save(contiguous, metadata={"format": "pt"})
-    (folder / WEIGHTS_FILE).write_bytes(content)
+    write_whole(folder / WEIGHTS_FILE, content)
 
 
 def _parts(index: epath.Path) -> list[str]:

@@ -1,9 +1,6 @@
 """The conversion job: a model in another format."""
 
-import contextlib
 import dataclasses
-from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -133,7 +130,7 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
         return
     names = _SEVERAL[config.step](folder)
     newline_as = _BABYLM_TOKENS if config.step == KEPT else ()
-    with _whole(target) as partial:
+    with whole_folder(target) as partial:
         for step, name in names.items():
             source = _of_run(open_run(config.init_from, step), config.init_from)
             _write(config, source._replace(newline_as=newline_as), partial / name)
@@ -177,22 +174,11 @@ def _write(config: ConvertConfig, source: Source, target: epath.Path) -> None:
         save_params(str(target), source.params, source.tokenizer, resolved)
         return
     write = _write_openai if config.target == OPENAI else _write_hugging_face
-    with _whole(target) as folder:
+    with whole_folder(target) as folder:
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(source.params))
         run_folder.check_room(folder, size, "the exported model")
         export = write(source, folder)
         write_whole(folder / "README.md", describe(export))
-
-
-@contextlib.contextmanager
-def _whole(target: epath.Path) -> Iterator[epath.Path]:
-    """The folder to write to, which vanishes on an error unless it is remote."""
-    if "://" in str(target):  # remote folders cannot be renamed
-        target.mkdir(parents=True, exist_ok=True)
-        yield target
-    else:
-        with whole_folder(Path(target)) as folder:
-            yield epath.Path(folder)
 
 
 def _write_hugging_face(source: Source, folder: epath.Path) -> Export:

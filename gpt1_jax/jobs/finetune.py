@@ -281,6 +281,7 @@ def _run_one(
     say(f"Run folder: {folder}")
     fit(_plan(planned._replace(config=config), source, setting))
     result = _conclude(planned, source, setting)
+    lock.check_owned()
     if is_main_process():
         figures.plot_loss(folder, "clf_loss", "nats per example")
         write_json(folder / RESULTS_FILE, result)

@@ -223,11 +223,11 @@ def _score(
                 )
             task, examples = piece.task.way.task, piece.task.asked.examples
             predictions, scores = evaluate(piece.task, score, params, config.seed)
+            lock.check_owned()
             path = folder / "predictions" / f"{piece.name}.jsonl"
             write_predictions(path, task, examples, predictions)
             # Last: where there are scores, nothing else of the piece is missing.
             path = _scores_file(folder, piece)
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_json(path, {**piece.origin(), "scores": scores})
             of = f"{piece.source.name:<8}  " if config.baseline_init_from else ""
             line = zero_shot.describe(task.name, scores)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from etils import epath
 
+from gpt1_jax.data.files import write_whole
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -62,8 +63,7 @@ def save(figure: "Figure", path: epath.Path) -> epath.Path:
     """Writes a figure as PNG, local or to gs://, and returns its path."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(picture.getvalue())
+    write_whole(path, picture.getvalue())
     return path
 
 

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from gpt1_jax.data.files import write_whole
+from gpt1_jax.data.files import remove_partial, whole_name, write_whole
 from gpt1_jax.report.document import Document, Folded, Picture, Text, escaped
 from gpt1_jax.report.styles import DARK, LIGHT, drawn
 
@@ -63,20 +63,19 @@ def write(document: Document, folder: epath.Path) -> None:
     pictures = {picture.name: _draw(picture) for picture in document.pictures}
     html, markdown = _html(document, pictures), _markdown(document)
     plots = folder / PLOTS
-    plots.mkdir(parents=True, exist_ok=True)
+    remove_partial(folder)
     for path in _plots(folder):
         if path.stem not in pictures:
             path.unlink()
     for name, each in pictures.items():
-        partial = plots / f"{name}.png.partial"
-        partial.write_bytes(each.png)
-        partial.replace(plots / f"{name}.png")
+        write_whole(plots / f"{name}.png", each.png)
     write_whole(folder / MARKDOWN_FILE, markdown)
     write_whole(folder / HTML_FILE, html)
 
 
 def _is_own(name: str) -> bool:
-    name = name.removesuffix(".partial")  # of a program that was killed
+    folder, slash, file = name.rpartition("/")
+    name = folder + slash + whole_name(file)  # a killed program leaves others
     if name in (HTML_FILE, MARKDOWN_FILE, PLOTS):
         return True
     return bool(_PICTURE_FILE.fullmatch(name.removeprefix(f"{PLOTS}/")))

@@ -13,6 +13,7 @@ from etils import epath
 
 import gpt1_jax
 from gpt1_jax.config import JobConfig, flatten, without_local
+from gpt1_jax.data.files import create, make_folder
 from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs import folder as run_folder
@@ -99,8 +100,8 @@ def _write(folder: epath.Path) -> str:
     """The name of a new file that holds its own name; empty if it cannot be made."""
     name = f".shared-{uuid.uuid4().hex}"
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(name)
+        make_folder(folder)
+        create(folder / name, name)
         return name
     return ""
 

@@ -4,11 +4,10 @@ import os
 import shutil
 from typing import TypeVar
 
-import jax
 from etils import epath
 
 from gpt1_jax.config import JobConfig, adopt_older, read_json
-from gpt1_jax.data.files import refuse_links, write_json
+from gpt1_jax.data.files import check_writable, is_remote, refuse_links, write_json
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
@@ -26,7 +25,7 @@ Config = TypeVar("Config", bound=JobConfig)
 
 def locate(workdir: str) -> epath.Path:
     """The run folder as an absolute path, as orbax wants it; gs:// stays as it is."""
-    return epath.Path(workdir if "://" in workdir else os.path.abspath(workdir))
+    return epath.Path(workdir if is_remote(workdir) else os.path.abspath(workdir))
 
 
 def has_begun(folder: epath.Path) -> bool:
@@ -67,10 +66,7 @@ def begin(folder: epath.Path, config: Config) -> Config:
     """
     refuse_links(folder)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        probe = folder / f".writable-{jax.process_index()}"
-        probe.write_text("")
-        probe.unlink()
+        check_writable(folder)
     except OSError as error:
         raise PermissionError(
             f"The run folder {folder} cannot be written ({error.strerror}); name "
@@ -115,7 +111,7 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
     Raises:
       OSError: if there is too little; names the folder and the room needed.
     """
-    if "://" in str(folder):
+    if is_remote(folder):
         return
     if shutil.disk_usage(folder).free < num_bytes:
         raise OSError(no_room(folder, what, megabytes(num_bytes)))

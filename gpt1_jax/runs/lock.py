@@ -1,10 +1,11 @@
 """One run folder, one owner.
 
-The owner writes `run.lock` (its host, its process and a counter that it keeps raising)
-and removes it at the end. A lock from this machine is taken over at once if its process
-is gone; one from another machine, once its counter has stood still for a while. No
-operating-system lock is used, so this works on gs:// and network disks too. In a run of
-several processes the main one owns the folder for all of them.
+On one machine the system's lock tells whether another process is at work. For gs://,
+network disks and file systems without locks, the owner also writes `run.lock` (its
+host, its process and a counter that it keeps raising) and removes it at the end; the
+lock of another machine is taken over once its counter has stood still for a while. An
+owner that stood still for so long, and lost its folder, stops (`check_owned`). In a run
+of several processes the main one owns the folder for all of them.
 """
 
 import contextlib
@@ -20,13 +21,21 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.data.files import refuse_links, write_json
+from gpt1_jax.data.files import (
+    is_remote,
+    make_folder,
+    refuse_links,
+    remove_partial,
+    write_json,
+)
+from gpt1_jax.data.locks import Held, system_lock
 from gpt1_jax.parallel.processes import agree, is_main_process
 from gpt1_jax.runs.console import say
 
 LOCK_FILE = "run.lock"
 BEAT_SECONDS = 20.0  # between increments of the owner's counter
 PATIENCE_SECONDS = 60.0  # how long another machine's counter may stand still
+_SYSTEM_LOCK_FILE = ".lock"
 
 
 class FolderInUse(OSError):
@@ -43,27 +52,21 @@ def owned(folder: epath.Path) -> Iterator[None]:
     Raises:
       FolderInUse: if another owner is still at work; names it.
       PermissionError: if nothing can be written there.
-      ValueError: if it holds a link.
+      UserError: if it holds a link.
     """
     refuse_links(folder)
-    problem = _acquire(folder / LOCK_FILE) if is_main_process() else None
-    if agree(problem is not None):
-        raise problem or FolderInUse(f"The run folder {folder} cannot be used.")
-    stop = threading.Event()
-    beat = threading.Thread(target=_beat, args=(folder / LOCK_FILE, stop), daemon=True)
-    if is_main_process():
-        beat.start()
-    try:
-        yield
-    finally:
-        stop.set()
+    with contextlib.ExitStack() as held:
+        problem = _acquire(folder, held) if is_main_process() else None
+        if agree(problem is not None):
+            raise problem or FolderInUse(f"The run folder {folder} cannot be used.")
         if is_main_process():
-            beat.join()
-            if _read(folder / LOCK_FILE).get("owner") == _owner():
-                (folder / LOCK_FILE).unlink(missing_ok=True)
+            held.enter_context(_beating(folder / LOCK_FILE))
+            remove_partial(folder)
+        yield
 
 
 _IMPORTED = uuid.uuid4().hex
+_confirmed: dict[epath.Path, float] = {}  # when the owned folders' locks were ours
 
 
 def _owner() -> str:
@@ -71,17 +74,44 @@ def _owner() -> str:
     return f"{_IMPORTED}-{os.getpid()}"
 
 
-def _acquire(path: epath.Path) -> OSError | None:
+def check_owned() -> None:
+    """Refuses to go on once another process took over a folder of this one.
+
+    That happens to an owner that stood still for long, as when its machine slept. Takes
+    no time while the counter goes up.
+
+    Raises:
+      FolderInUse: naming the new owner.
+    """
+    for path, confirmed in list(_confirmed.items()):
+        if time.time() - confirmed < PATIENCE_SECONDS / 2:
+            continue
+        held = _read(path)
+        if held.get("owner", _owner()) != _owner():
+            raise FolderInUse(
+                f"This process stood still, and process {held.get('pid')} on "
+                f"{held.get('host')} took over the run folder {path.parent}; stopped, "
+                "and wrote nothing more."
+            )
+        _confirmed[path] = time.time()
+
+
+def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> OSError | None:
     """Takes the lock; returns what prevents it, if anything does."""
+    path = folder / LOCK_FILE
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if "://" not in str(path) and _create(path):
-            return None
-        if path.exists() and (held := _owner_at_work(path)):
+        make_folder(folder)
+        locked = False
+        if not is_remote(folder):
+            lock = system_lock(Path(folder) / _SYSTEM_LOCK_FILE)
+            locked = stack.enter_context(lock)
+        if path.exists() and (held := _owner_at_work(path, locked)):
             return _in_use(path, held)
         write_json(path, _record(0))
         if (held := _read(path)).get("owner") != _owner():  # another took it meanwhile
             return _in_use(path, held)
+    except Held:
+        return _in_use(path, _read(path))
     except OSError as error:
         return PermissionError(
             f"The run folder {path.parent} cannot be written ({error.strerror}); name "
@@ -90,29 +120,22 @@ def _acquire(path: epath.Path) -> OSError | None:
     return None
 
 
-def _create(path: epath.Path) -> bool:
-    """Makes the lock if there is none; only one of several processes succeeds."""
-    try:
-        file = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
-    except FileExistsError:
-        return False
-    with open(file, "w") as lock:
-        json.dump(_record(0), lock)
-    return True
+def _owner_at_work(path: epath.Path, locked: bool) -> dict[str, Any]:
+    """The record of the owner that a lock names; empty if it is no longer at work.
 
-
-def _owner_at_work(path: epath.Path) -> dict[str, Any]:
-    """The record of the owner that a lock names; empty if it is no longer at work."""
+    Args:
+      path: the lock.
+      locked: whether this process holds the system's lock, as an owner on this machine
+        would.
+    """
     held = _read(path)
     if not held:  # perhaps it is being written
         time.sleep(0.5)
         held = _read(path)
     if held.get("owner") == _owner():
         return held
-    if held.get("host") == socket.gethostname():
-        pid = held.get("pid")
-        runs = isinstance(pid, int) and _started(pid) == held.get("started")
-        return held if runs else {}
+    if locked and held.get("machine") == _machine():
+        return {}
     if held:
         say(
             f"{path} is held by process {held.get('pid')} on {held.get('host')}; "
@@ -136,6 +159,23 @@ def _in_use(path: epath.Path, held: Mapping[str, Any]) -> FolderInUse:
     )
 
 
+@contextlib.contextmanager
+def _beating(path: epath.Path) -> Iterator[None]:
+    """Counts up while the block runs; then removes the lock if it is still ours."""
+    stop = threading.Event()
+    beat = threading.Thread(target=_beat, args=(path, stop), daemon=True)
+    _confirmed[path] = time.time()
+    beat.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        beat.join()
+        _confirmed.pop(path, None)
+        if _read(path).get("owner") == _owner():
+            path.unlink(missing_ok=True)
+
+
 def _beat(path: epath.Path, stop: threading.Event) -> None:
     """Counts up while the owner is at work, unless another process took the lock."""
     count = 0
@@ -144,14 +184,15 @@ def _beat(path: epath.Path, stop: threading.Event) -> None:
         with contextlib.suppress(OSError):
             if _read(path).get("owner") == _owner():
                 write_json(path, _record(count))
+                _confirmed[path] = time.time()
 
 
 def _record(count: int) -> dict[str, Any]:
     return {
         "owner": _owner(),
+        "machine": _machine(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "started": _started(os.getpid()),
         "since": _SINCE,
         "count": count,
     }
@@ -160,24 +201,12 @@ def _record(count: int) -> dict[str, Any]:
 _SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
 
 
-def _started(pid: int) -> str | None:
-    """When a process on this machine started; None if there is no such process.
-
-    Process numbers are reused, so the number alone would not identify it. A zombie, as
-    a killed process stays in a container that reaps none, is no longer a process.
-    """
-    stat = Path(f"/proc/{pid}/stat")
-    if stat.exists():
-        with contextlib.suppress(OSError, IndexError):
-            state, *fields = stat.read_text().rpartition(")")[2].split()
-            return None if state in "ZX" else fields[18]
+def _machine() -> str:
+    """Tells this machine, since it was started, from all others, if Linux says so."""
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return None
-    except PermissionError:
-        pass
-    return "alive"
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
 
 
 def _read(path: epath.Path) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from etils import epath
 
-from gpt1_jax.data.files import sha256
+from gpt1_jax.data.files import sha256, write_whole
 
 MANIFEST_FILE = "manifest.json"
 
@@ -23,7 +23,7 @@ def write_manifest(folder: epath.Path, leave_out: Collection[str]) -> None:
         for name in _files(folder)
         if name.rpartition("/")[2] not in {MANIFEST_FILE, *leave_out}
     }
-    (folder / MANIFEST_FILE).write_text(json.dumps(manifest, indent=1))
+    write_whole(folder / MANIFEST_FILE, json.dumps(manifest, indent=1))
 
 
 def find_damage(

@@ -1,9 +1,9 @@
 """What a run records as it goes: metrics, sessions, TensorBoard, the progress bar."""
 
+import contextlib
 import json
-import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,11 +11,18 @@ import tqdm
 from etils import epath
 
 from gpt1_jax.data import progress
-from gpt1_jax.data.files import write_whole
+from gpt1_jax.data.files import (
+    append_to,
+    create,
+    is_remote,
+    temporary_folder,
+    write_whole,
+)
 from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room
+from gpt1_jax.runs.lock import check_owned
 from gpt1_jax.runs.sessions import SESSIONS_FILE, Session
 
 METRICS_FILE = "metrics.jsonl"
@@ -69,13 +76,16 @@ class Records:
         self._writer = None
         if not self._active:
             return
-        self._remote = workdir if "://" in str(workdir) else None
-        self._local = _local_folder(workdir) if self._remote else Path(workdir)
+        self._remote = workdir if is_remote(workdir) else None
+        self._copies = contextlib.ExitStack()
+        self._local = Path(workdir)
+        if self._remote:
+            self._local = self._copies.enter_context(_copied(workdir))
         self._path = self._local / METRICS_FILE
         check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
         kept = _drop_after(self._path, first_step)
         self._session = Session(self._local / SESSIONS_FILE, first_step, text or {})
-        self._file = self._path.open("ab", buffering=0)
+        self._file = append_to(self._path, buffering=0)
         if tensorboard:
             self._open_tensorboard(workdir, kept)
         self._bar = tqdm.tqdm(
@@ -174,14 +184,14 @@ class Records:
         """Writes what this session took; copies all records to a remote run folder."""
         if not self._active:
             return
+        check_owned()
         self._session.write()
         if self._remote is None:
             return
         for path in self._local.rglob("*"):
             if path.is_file():
                 target = self._remote / path.relative_to(self._local).as_posix()
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(path.read_bytes())
+                write_whole(target, path.read_bytes())
 
     def close(self) -> None:
         """Flushes and closes everything."""
@@ -191,6 +201,7 @@ class Records:
             if self._writer is not None:
                 self._writer.close()
             self.publish()
+            self._copies.close()
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
@@ -219,13 +230,14 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     return records
 
 
-def _local_folder(remote: epath.Path) -> Path:
-    """A local folder for the records of a remote run, holding its metrics so far."""
-    local = Path(tempfile.mkdtemp(prefix="gpt1_jax-records-"))
-    for name in (METRICS_FILE, SESSIONS_FILE):
-        if (remote / name).exists():
-            (local / name).write_bytes((remote / name).read_bytes())
-    return local
+@contextlib.contextmanager
+def _copied(remote: epath.Path) -> Iterator[Path]:
+    """A local folder for the records of a remote run, with those so far."""
+    with temporary_folder() as local:
+        for name in (METRICS_FILE, SESSIONS_FILE):
+            if (remote / name).exists():
+                create(local / name, (remote / name).read_bytes())
+        yield local
 
 
 def _drop_after(path: Path, step: int) -> list[dict[str, Any]]:

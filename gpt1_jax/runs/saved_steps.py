@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config import read_json
+from gpt1_jax.data.files import make_folder
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs.console import say
@@ -122,7 +123,7 @@ def set_aside(workdir: epath.Path, path: epath.Path, problem: str) -> None:
     while (target := workdir / DAMAGED_FOLDER / f"{name}-{number}").exists():
         number += 1
     size = megabytes(num_bytes(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     path.rename(target)
     say(
         f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved "

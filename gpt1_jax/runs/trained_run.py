@@ -1,7 +1,5 @@
 """A run folder to start from: its model, tokenizer and parameters."""
 
-import contextlib
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -98,12 +96,9 @@ def save_params(
     target = run_folder.locate(workdir)
     run_folder.refuse_used(target)
     identity = Identity(config.to_dict(), tokenizer.fingerprint, data_fingerprint="")
-    with contextlib.ExitStack() as stack:
-        if "://" not in workdir:  # remote folders cannot be renamed
-            target = epath.Path(stack.enter_context(whole_folder(Path(target))))
-        target.mkdir(parents=True, exist_ok=True)
-        run_folder.write(target, config, tokenizer)
-        checkpoints = Checkpoints(target, CheckpointConfig(1, 2, 0))
+    with whole_folder(target) as folder:
+        run_folder.write(folder, config, tokenizer)
+        checkpoints = Checkpoints(folder, CheckpointConfig(1, 2, 0))
         try:
             checkpoints.save(step, {"params": params}, identity.metadata(step))
         finally:

@@ -14,6 +14,7 @@ import jax
 
 from gpt1_jax.parallel.processes import agree
 from gpt1_jax.parallel.watchdog import Watchdog
+from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.records import Records
@@ -88,6 +89,7 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
       Stopped: after a signal, once the state is saved.
       FloatingPointError: after too many non-finite updates in a row; the last good
         checkpoint stays as it is.
+      FolderInUse: if another process took over the run folder.
     """
     step = int(state.step)
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
@@ -99,6 +101,7 @@ def train(run: Run, state: TrainState, cadence: Cadence) -> TrainState:
         batches, train_step = _one_ahead(run.batches), _compiled_first(run.train_step)
         while step < cadence.num_steps:
             run.watchdog.hear()
+            lock.check_owned()
             profiler.before(step + 1)
             state, metrics = train_step(state, next(batches))
             if pending is not None:
@@ -137,6 +140,7 @@ def _evaluate(run: Run, state: TrainState, stop: StopSignal) -> bool:
         metrics = run.evaluate(state.params, step, stopped)
     if metrics is None:
         return False
+    lock.check_owned()
     with PROGRAM.on("checkpoints"):
         run.checkpoints.measured(step, metrics[run.checkpoints.best.metric])
     run.records.write({"step": step, **metrics})
@@ -145,6 +149,7 @@ def _evaluate(run: Run, state: TrainState, stop: StopSignal) -> bool:
 
 def _save(run: Run, step: int, state: TrainState) -> None:
     run.watchdog.hear()
+    lock.check_owned()
     with PROGRAM.on("checkpoints"):
         run.checkpoints.save(step, state, run.metadata(step))
 

@@ -467,7 +467,9 @@ def test_prepare_failed_training_leaves_nothing(
 
 def test_prepare_clears_what_a_killed_process_left(tmp_path, run, books):
     first, _ = run(cache_dir=str(tmp_path / "other"))
-    partial = tmp_path / "cache" / "corpora" / f"{first.fingerprint}.partial"
+    partial = (
+        tmp_path / "cache" / "corpora" / f".{first.fingerprint}.{16 * '0'}.partial"
+    )
     partial.mkdir(parents=True)
     (partial / "train-00000.bin").write_bytes(b"half a shard")
     again, _ = run()

@@ -2,16 +2,25 @@
 
 import hashlib
 import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from gpt1_jax.data.files import (
+    append_to,
+    create,
+    remove_partial,
     sha256,
     whole_file,
     whole_folder,
     write_json,
     write_whole,
 )
+from gpt1_jax.errors import UserError
 
 
 def test_write_whole_replaces_a_file_and_leaves_nothing_else(tmp_path):
@@ -49,12 +58,80 @@ def test_whole_folder_vanishes_when_it_fails(tmp_path, error):
     assert not list(tmp_path.iterdir())
 
 
+def kill_while_writing(path):
+    """Leaves what a process leaves that is killed while it writes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *args, **kwargs: None)
+        with pytest.raises(KeyboardInterrupt), whole_folder(path) as partial:
+            (partial / "half").touch()
+            raise KeyboardInterrupt
+
+
 def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
-    (tmp_path / "folder.partial").mkdir()
-    (tmp_path / "folder.partial" / "half").touch()
+    kill_while_writing(tmp_path / "folder")
+    kill_while_writing(tmp_path / "another")
+    assert len(list(tmp_path.iterdir())) == 2
     with whole_folder(tmp_path / "folder"):
         pass
     assert not list((tmp_path / "folder").iterdir())
+    assert len(list(tmp_path.iterdir())) == 2  # the other may still be at work
+    remove_partial(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_remove_partial_removes_links_and_not_what_they_lead_to(tmp_path):
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "a").touch()
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / f".a.{16 * '0'}.partial").symlink_to(victim)
+    remove_partial(tmp_path / "run")
+    assert not list((tmp_path / "run").iterdir())
+    assert (victim / "a").exists()
+
+
+@pytest.mark.parametrize("planted", ["a.partial", ".a.partial", "a"])
+def test_a_file_is_not_written_through_a_planted_link(tmp_path, planted):
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / planted).symlink_to(victim)
+    write_whole(folder / "a", "ours")
+    with whole_file(folder / "a") as partial:
+        partial.write_text("ours, too")
+    assert (folder / "a").read_text() == "ours, too"
+    assert not (folder / "a").is_symlink()
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("write", [append_to, lambda path: create(path, "ours")])
+def test_a_link_is_not_opened_to_write(tmp_path, write):
+    (tmp_path / "victim").write_text("mine")
+    (tmp_path / "link").symlink_to(tmp_path / "victim")
+    with pytest.raises((UserError, FileExistsError), match="link"):
+        write(tmp_path / "link")
+    assert (tmp_path / "victim").read_text() == "mine"
+
+
+def test_a_pipe_gets_what_is_written(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as cat:
+        write_whole(tmp_path / "pipe", "naïve")
+        assert cat.communicate()[0].decode() == "naïve"
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
+
+
+def test_standard_output_is_written_to_after_what_is_there(tmp_path):
+    program = (
+        "from gpt1_jax.data.files import write_whole\n"
+        "print('first', flush=True)\n"
+        "write_whole('/dev/stdout', 'then\\n')"
+    )
+    with (tmp_path / "out").open("wb") as file:
+        subprocess.run([sys.executable, "-c", program], stdout=file, check=True)
+    assert (tmp_path / "out").read_text() == "first\nthen\n"
+    assert Path("/dev/stdout").is_symlink()
 
 
 def test_whole_file_appears_when_it_is_whole_and_alone(tmp_path):

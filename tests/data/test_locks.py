@@ -1,5 +1,7 @@
 """The lock on a cache folder: one at a time, and what those who wait are told."""
 
+import errno
+import fcntl
 import json
 import os
 import signal
@@ -68,7 +70,7 @@ def test_lock_reminds_those_who_wait(tmp_path, holder, monkeypatch):
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}', "null"])
 def test_lock_without_a_note_is_still_waited_for(tmp_path, holder, content):
-    (tmp_path / locks.LOCK_FILE).write_text(content)
+    (tmp_path / locks.NOTE_FILE).write_text(content)
     said = []
 
     def say(text):
@@ -103,15 +105,15 @@ def test_lock_note_names_this_process_and_is_gone_afterwards(tmp_path):
     with locks.exclusive(tmp_path, print) as doing:
         doing("reading a much longer list of things")
         doing("reading")
-        note = json.loads((tmp_path / locks.LOCK_FILE).read_text())
+        note = json.loads((tmp_path / locks.NOTE_FILE).read_text())
         assert (note["pid"], note["doing"]) == (os.getpid(), "reading")
-    assert (tmp_path / locks.LOCK_FILE).read_text() == ""
+    assert not (tmp_path / locks.NOTE_FILE).exists()
 
 
 def test_lock_is_done_without_where_there_are_none(tmp_path, monkeypatch):
     def refuse(*_):
-        raise OSError(locks.errno.ENOTSUP, "no locks here")
+        raise OSError(errno.ENOTSUP, "no locks here")
 
-    monkeypatch.setattr(locks.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with locks.exclusive(tmp_path, print):
         pass

@@ -278,3 +278,19 @@ def test_open_dataset_of_a_host_that_never_answers_is_refused_in_time(
 def test_shared_rows_are_those_in_both_splits(tfds_dir, one, other, shared):
     specs = (f"gpt1_rows:{split}" for split in (one, other))
     assert shared_rows(*specs, str(tfds_dir)) == shared
+
+
+def test_a_class_that_is_not_of_tfds_is_not_imported(tfds_dir, tmp_path, monkeypatch):
+    """Whoever made a dataset's files does not decide which code runs."""
+    folder = shutil.copytree(tfds_dir, tmp_path / "tfds")
+    (path,) = folder.rglob("features.json")
+    features = json.loads(path.read_text())
+    features["featuresDict"]["features"]["text"]["pythonClassName"] = "planted.Feature"
+    path.write_text(json.dumps(features))
+    (tmp_path / "planted.py").write_text(
+        f"open({str(tmp_path / 'proof')!r}, 'w').close()\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(UserError, match=r"names the class 'planted\.Feature'.*Prepare"):
+        open_dataset("gpt1_rows:train", str(folder), where=KEY)
+    assert not (tmp_path / "proof").exists()

@@ -129,7 +129,7 @@ def test_all_kept_checkpoints_are_scored(ask, pretrained, tmp_path):
     assert table in out and f"step {steps[0]:,}" in table
     assert (tmp_path / "out" / "plots" / "zero_shot.png").exists()
     written = {path.name for path in (tmp_path / "out").iterdir()}
-    assert written == {"config.json", "predictions", "scores", "plots"} | {
+    assert written == {".lock", "config.json", "predictions", "scores", "plots"} | {
         "results.json",
         "results.md",
     }

@@ -187,8 +187,8 @@ def test_a_folder_with_anything_else_is_refused(tmp_path, name):
 def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
     page.refuse_others(epath.Path(tmp_path / "new"))
     write(tmp_path)
-    (tmp_path / "report.md.partial").write_text("")
-    (tmp_path / "plots" / "zero_shot.png.partial").write_text("")
+    (tmp_path / f".report.md.{16 * 'a'}.partial").write_text("")
+    (tmp_path / "plots" / f".zero_shot.png.{16 * '0'}.partial").write_text("")
     page.refuse_others(epath.Path(tmp_path))
     with pytest.raises(FileExistsError, match="is a file"):
         page.refuse_others(epath.Path(tmp_path / "report.md"))

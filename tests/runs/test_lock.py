@@ -1,11 +1,11 @@
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from etils import epath
@@ -46,38 +46,78 @@ def test_a_second_owner_is_refused_and_told_the_way_out(folder):
         assert (folder / lock.LOCK_FILE).exists()
 
 
-def test_a_lock_of_a_process_at_work_is_respected(folder):
-    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-    try:
-        write_lock(folder, pid=process.pid, started=lock._started(process.pid))
-        match = str(process.pid)
-        with pytest.raises(lock.FolderInUse, match=match), lock.owned(folder):
-            pass
-    finally:
-        process.communicate(b"\n")
-    with lock.owned(folder):  # it has ended, without removing its lock
+HOLD = """
+import sys
+from etils import epath
+from gpt1_jax.runs import lock
+lock._machine = lambda: sys.argv[2]
+with lock.owned(epath.Path(sys.argv[1])):
+    print("owner", flush=True)
+    input()
+"""
+
+
+@pytest.fixture
+def another(folder):
+    """`another(machine)`: a process that owns the folder, as if on a machine."""
+    started = []
+
+    def start(machine=None):
+        arguments = [sys.executable, "-c", HOLD, folder, machine or lock._machine()]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = subprocess.Popen(arguments, **pipes, text=True)
+        started.append(process)
+        assert process.stdout.readline() == "owner\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_lock_of_a_process_at_work_is_respected(folder, another):
+    """Whatever its process number means here: containers have their own."""
+    process = another()
+    with (
+        pytest.raises(lock.FolderInUse, match=str(process.pid)),
+        lock.owned(folder),
+    ):
         pass
-
-
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_a_zombie_is_not_the_owner(folder):
-    """Killed, and not waited for by its parent."""
-    process = subprocess.Popen(["sleep", "60"])
-    started = lock._started(process.pid)
-    write_lock(folder, pid=process.pid, started=started)
+    process.send_signal(signal.SIGSTOP)  # and has not counted for long
     with pytest.raises(lock.FolderInUse), lock.owned(folder):
         pass
+
+
+def test_a_lock_is_free_when_its_process_is_killed(folder, another, capsys):
+    """At once, and although nobody has waited for the killed process."""
+    process = another()
     process.kill()
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     with lock.owned(folder):
         pass
-    process.wait()
+    assert "waiting" not in capsys.readouterr().out
 
 
-def test_a_process_number_used_again_is_not_the_owner(folder):
-    write_lock(folder, pid=os.getppid(), started="long ago")
+def test_a_process_number_that_is_unknown_here_proves_nothing(
+    folder, impatient, capsys
+):
+    """Two containers on one network have one host name, and their own numbers."""
+    write_lock(folder, pid=2**22 + 1, machine="another")
     with lock.owned(folder):
         pass
+    assert "to see whether it still runs" in capsys.readouterr().out
+
+
+def test_an_owner_that_lost_its_folder_stops(folder, impatient):
+    with lock.owned(folder):
+        lock.check_owned()
+        write_lock(folder, host="elsewhere", pid=7, machine="another")
+        time.sleep(lock.PATIENCE_SECONDS)
+        with pytest.raises(lock.FolderInUse, match="process 7 on elsewhere took over"):
+            lock.check_owned()
+    assert json.loads((folder / lock.LOCK_FILE).read_text())["host"] == "elsewhere"
+    lock.check_owned()  # it owns nothing any more
 
 
 def test_another_machine_at_work_is_respected(folder, monkeypatch):
