@@ -288,6 +288,9 @@ class CheckpointConfig:
         not_negative("checkpoint", self, "keep_best")
 
 
+_LONGEST_WAIT = 1_000_000
+
+
 @dataclasses.dataclass(frozen=True)
 class DistributedConfig:
     """How long the processes of a run wait for each other, and for a stuck one."""
@@ -305,6 +308,13 @@ class DistributedConfig:
             "least 10, or a busy process is taken for a dead one.",
         )
         not_negative("distributed", self, "stuck_minutes")
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            require(
+                value <= _LONGEST_WAIT,
+                f"config.distributed.{field.name}={value} must be at most "
+                f"{_LONGEST_WAIT:,}; 0 minutes watch nothing.",
+            )
 
 
 @dataclasses.dataclass(frozen=True)

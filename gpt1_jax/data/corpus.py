@@ -233,6 +233,11 @@ def _write_corpus(
             record[name] = writer.close(len(documents))
     if not texts.valid:
         cut_validation(directory, record, dtype, texts.valid_fraction)
+    digests = texts.read_once()
+    record["digests"] = {
+        document.name: digests.get(document.name, "")
+        for document in (*texts.train, *texts.valid)
+    }
     record["warnings"] = list(_warnings(texts, record, work.data))
     write_record(directory, record)
 

@@ -58,13 +58,17 @@ class Corpus:
     """A prepared corpus: where it is and how much it holds."""
 
     directory: Path
-    fingerprint: str  # of names, sizes and times of its files, and of the tokenizer
+    fingerprint: str  # the key of the cache: names, sizes and times, and the tokenizer
     tokenizer_fingerprint: str
     dtype: str
     train: Split
     valid: Split
-    # Digest of the checksums of its shards, which earlier versions did not write.
-    contents: str = dataclasses.field(default="", compare=False)
+    # Content digest of its tokens, and those of its documents by name, as far as known:
+    # earlier versions did not write these.
+    digest: str = dataclasses.field(default="", compare=False)
+    documents: Mapping[str, str] = dataclasses.field(
+        default_factory=dict, compare=False, repr=False
+    )
     warnings: tuple[str, ...] = ()  # about its text, shown whenever it is opened
     verification: "Verification | None" = dataclasses.field(
         default=None, compare=False, repr=False
@@ -85,6 +89,7 @@ def load(directory: Path) -> Corpus:
     """
     record = _read_record(directory)
     checksums = record.pop("checksums", {})
+    digests = record.pop("digests", {})
     try:
         itemsize = np.dtype(record["dtype"]).itemsize
         for name in ("train", "valid"):
@@ -93,8 +98,10 @@ def load(directory: Path) -> Corpus:
             for index, tokens in enumerate(record[name].shards):
                 _check_size(shard_path(directory, name, index), tokens * itemsize)
         record["warnings"] = tuple(record.get("warnings", ()))
-        contents = json_digest(checksums) if checksums else ""
-        corpus = Corpus(directory, directory.name, contents=contents, **record)
+        digest = json_digest(checksums or _checksums(directory))
+        corpus = Corpus(
+            directory, directory.name, digest=digest, documents=digests, **record
+        )
     except (KeyError, TypeError, AttributeError) as error:
         path = directory / _RECORD_FILE
         raise DamagedCorpus(path, f"lacks what was written ({error})") from error
@@ -105,9 +112,13 @@ def load(directory: Path) -> Corpus:
 
 def write_record(directory: Path, record: Mapping[str, Any]) -> None:
     """Writes `corpus.json`, with the checksums of the shards and of itself."""
-    files = sorted(directory.glob("*.bin"))
-    whole = {**record, "checksums": {path.name: sha256(path) for path in files}}
+    whole = {**record, "checksums": _checksums(directory)}
     write_json(directory / _RECORD_FILE, {**whole, "sha256": json_digest(whole)})
+
+
+def _checksums(directory: Path) -> dict[str, str]:
+    """The SHA-256 of each shard, by name."""
+    return {path.name: sha256(path) for path in sorted(directory.glob("*.bin"))}
 
 
 def _read_record(directory: Path) -> dict[str, Any]:

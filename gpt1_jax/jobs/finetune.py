@@ -24,7 +24,12 @@ from gpt1_jax.runs import lock, suite
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.identity import Identity
+from gpt1_jax.runs.identity import (
+    Identity,
+    digests_record,
+    saved_digests,
+    tree_digest,
+)
 from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.saved_steps import (
     BEST,
@@ -68,6 +73,7 @@ class Setting:
     shapes: TrainState
     step: Step
     predict: Predictor
+    origin: str  # content digest of the parameters to start from
 
 
 def run(config: FinetuneConfig, workdir: str) -> None:
@@ -121,12 +127,14 @@ def _run_all(
     with suite.progress_bar(finished.values()) as bar:
         for planned in plan:
             result = finished[planned.folder]
-            if result is None and _has_work(planned, results, skipped):
+            moved = result is not None and suite.has_moved(planned, result)
+            if moved or (result is None and _has_work(planned, results, skipped)):
                 source = sources[planned.config.init_from]
                 if setting is None or setting.config != _shared(planned.config):
                     setting = None  # makes room
                     setting = _set_up(planned, source, skipped, alone=alone)
-                if setting is not None:
+                    _check_finished(plan, finished, source, setting)
+                if setting is not None and result is None:
                     result = _run_one(planned, source, setting, keep=len(plan) == 1)
                     bar.update()
             if result is not None:
@@ -135,6 +143,26 @@ def _run_all(
                 bar.total -= 1
                 bar.refresh()
     return results, skipped
+
+
+def _check_finished(
+    plan: list[Planned],
+    finished: Mapping[epath.Path, Mapping[str, Any] | None],
+    source: TrainedRun,
+    setting: Setting | None,
+) -> None:
+    """Refuses finished runs of a setting that were made from something else.
+
+    Raises:
+      UserError: naming what differs.
+    """
+    for planned in plan:
+        result = finished[planned.folder]
+        if setting is None or _shared(planned.config) != setting.config:
+            continue
+        if result is not None and saved_digests(result):
+            identity = _identity(planned.config, source, setting)
+            identity.check(result, planned.folder)
 
 
 def _has_work(planned: Planned, results: list[Result], skipped: dict[str, str]) -> bool:
@@ -221,6 +249,7 @@ def _set_up(
         shapes=shapes,
         step=jit_step(step, mesh, shapes),
         predict=Predictor(model, head, mesh, config.eval.batch_size, padding),
+        origin=tree_digest(source.params),
     )
 
 
@@ -305,11 +334,7 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
     return Plan(
         config=config,
         folder=planned.folder,
-        identity=Identity(
-            config.to_dict(),
-            source.tokenizer.fingerprint,
-            data.train.encoded.fingerprint,
-        ),
+        identity=_identity(config, source, setting),
         mesh=mesh,
         seed=seed,
         num_steps=setting.num_steps,
@@ -335,6 +360,22 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
         save_evaluated=True,
         best=Best(f"valid_{task.metrics[0]}", highest=True),
         throughput=Throughput("examples", batch_size),
+    )
+
+
+def _identity(config: FinetuneConfig, source: TrainedRun, setting: Setting) -> Identity:
+    """What a run's checkpoints and results belong to."""
+    data = setting.data
+    return Identity(
+        config.to_dict(),
+        source.tokenizer.fingerprint,
+        {
+            "origin": setting.origin,
+            "training examples": data.train.encoded.fingerprint,
+            "dev examples": data.dev.encoded.fingerprint,
+            **({"test examples": data.test.encoded.fingerprint} if data.test else {}),
+        },
+        older=data.train.encoded.fingerprint,
     )
 
 
@@ -371,6 +412,7 @@ def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[st
         "best_step": best.step,
         "train_examples": len(data.train.examples),
         "majority": majority_baseline(task, train_labels, dev_labels, subsets),
+        **digests_record(_identity(config, source, setting).digests),
     }
     for name, split in (("dev", data.dev), ("test", data.test)):
         if split is not None:

@@ -30,7 +30,12 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.kept_steps import TextRead
 from gpt1_jax.runs.records import Throughput
-from gpt1_jax.runs.saved_steps import LOWEST_LOSS, clear_steps, saved_steps
+from gpt1_jax.runs.saved_steps import (
+    LOWEST_LOSS,
+    clear_steps,
+    newest_digests,
+    saved_steps,
+)
 from gpt1_jax.runs.shapes import num_bytes
 from gpt1_jax.training import loop, start
 from gpt1_jax.training.fit import (
@@ -94,7 +99,7 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
         own_tokenizer=_own_tokenizer(folder, source),
         progress=is_main_process(),
     )
-    agreement.check_same({"the prepared text": corpus.contents})
+    agreement.check_same({"the prepared text": corpus.digest})
     model = config.model_config(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
     start.check_end(source, num_steps)
@@ -113,7 +118,7 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     return Plan(
         config=config,
         folder=folder,
-        identity=_identity(config, tokenizer, corpus),
+        identity=_identity(config, folder, source, tokenizer, corpus),
         mesh=mesh,
         seed=config.seed,
         num_steps=num_steps,
@@ -137,11 +142,24 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     )
 
 
-def _identity(config: PretrainConfig, tokenizer: Tokenizer, corpus: Corpus) -> Identity:
+def _identity(
+    config: PretrainConfig,
+    folder: epath.Path,
+    source: Source | None,
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+) -> Identity:
     """What the run's checkpoints belong to."""
+    digests = {"text": corpus.digest}
+    # A run that resumes does not open the other one again.
+    origin = source.digest if source else newest_digests(folder).get("origin")
+    if config.init_from and origin:
+        digests["origin"] = origin
     # On other hosts the same text may lie in files of another time.
-    data = gather(corpus.fingerprint)[0]
-    return Identity(config.to_dict(), tokenizer.fingerprint, data)
+    older = gather(corpus.fingerprint)[0]
+    return Identity(
+        config.to_dict(), tokenizer.fingerprint, digests, older, corpus.documents
+    )
 
 
 def _own_tokenizer(folder: epath.Path, source: Source | None) -> epath.Path | None:

@@ -51,6 +51,9 @@ def refuse_used(folder: epath.Path) -> None:
 def begin(folder: epath.Path, config: Config) -> Config:
     """Makes a run folder, or checks that the run in it may continue.
 
+    Text, examples and the run to start from may lie elsewhere than before: their
+    content digests are compared once they are known (`Identity`).
+
     Args:
       folder: the run folder.
       config: the run's configuration.
@@ -76,7 +79,7 @@ def begin(folder: epath.Path, config: Config) -> Config:
         return config
     saved = read_json(folder / CONFIG_FILE)
     config, notes = adopt_older(config, saved)
-    refuse_changes(saved, config.to_dict(), str(folder))
+    refuse_changes(saved, config.to_dict(), str(folder), by_content=True)
     for note in notes:
         say(note)
     return config

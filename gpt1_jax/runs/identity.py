@@ -1,14 +1,24 @@
-"""What a checkpoint belongs to, and when a run is no longer the same run."""
+"""What a checkpoint belongs to, and when a run is no longer the same run.
+
+A run is what its text, examples, tokenizer and origin are: their content digests are
+compared, not where they lie or when they were written.
+"""
 
 import dataclasses
+import hashlib
 import json
+from collections import Counter
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import jax
+import numpy as np
+from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import flatten, upgrade
+from gpt1_jax.config import flatten, read_json, upgrade
+from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
 
 _WAY_OUT = "Use the saved values, or name another --workdir for a new run."
@@ -35,42 +45,158 @@ _FREE_KEYS = {
     "batch_tokens",
 }
 _FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
+# Where something lies; free where the content digest of what lies there was saved.
+_PLACES = {
+    "init_from",
+    "init_step",
+    "baseline_init_from",
+    "tokenizer.path",
+    "data.train",
+    "data.valid",
+    "data.dev",
+    "data.test",
+    "data.dir",
+    "data.tfds_data_dir",
+}
+DOCUMENTS_FILE = "documents.json"
+_DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
+_LISTED = 3  # documents in a message
 
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a checkpoint belongs to; saved with it and compared on resume."""
+    """What a checkpoint belongs to; saved with it and compared on resume.
+
+    Attributes:
+      config: the run's configuration, as JSON has it.
+      tokenizer: its content digest.
+      digests: content digests by what they are of: "text", "training examples",
+        "origin", ...
+      older: what identified text and examples in folders of earlier versions, whose
+        checkpoints hold no content digests.
+      documents: content digests of the documents of the text, by name, to tell which
+        one differs.
+    """
 
     config: Mapping[str, Any]
-    tokenizer_fingerprint: str
-    data_fingerprint: str
+    tokenizer: str
+    digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    older: str = ""
+    documents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def metadata(self, step: int) -> dict[str, Any]:
         """The record saved beside the state of a step."""
         return {
             "config": self.config,
-            "tokenizer": self.tokenizer_fingerprint,
-            "corpus": self.data_fingerprint,
+            "tokenizer": self.tokenizer,
+            "corpus": self.older,
+            _DIGESTS: dict(self.digests),
             "data": {"next_index": step},
             "versions": {"gpt1_jax": gpt1_jax.__version__, "jax": jax.__version__},
         }
 
-    def check(self, saved: Mapping[str, Any]) -> None:
-        """Raises a ValueError if a saved record is another run's."""
-        refuse_changes(saved["config"], self.config, "this run folder")
-        for name, found, what in (
-            ("tokenizer", self.tokenizer_fingerprint, "maps text to other ids"),
-            ("corpus", self.data_fingerprint, "was prepared from different text"),
-        ):
-            if saved[name] != found:
+    def check(self, saved: Mapping[str, Any], folder: epath.Path) -> None:
+        """Refuses to go on from what belongs to another run.
+
+        Args:
+          saved: the metadata of a checkpoint, or a results.json.
+          folder: the run folder.
+
+        Raises:
+          UserError: naming what differs; of a text, the documents.
+        """
+        held = saved_digests(saved)
+        if "config" in saved:
+            refuse_changes(saved["config"], self.config, "this run folder", bool(held))
+        if "tokenizer" in saved:
+            held["tokenizer"] = saved["tokenizer"]
+        now = {**self.digests, "tokenizer": self.tokenizer}
+        if not saved_digests(saved):
+            held, now = {**held, "text": saved["corpus"]}, {**now, "text": self.older}
+        for name in sorted(held):
+            if held[name] != now.get(name):
+                which = self._which_documents(folder) if name == "text" else ""
                 raise UserError(
-                    f"The {name} of this run {what}: its fingerprint is {found[:12]}, "
-                    f"the checkpoint's {saved[name][:12]}. {_WAY_OUT}"
+                    f"The {name} of this run {_verb(name)} not what the run in {folder}"
+                    f" began with{which}: the content digest is "
+                    f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}. Put it "
+                    "back, or name another --workdir for a new run."
                 )
+
+    def _which_documents(self, folder: epath.Path) -> str:
+        """Which documents differ from those the run began with, as far as known."""
+        try:
+            saved = read_json(folder / DOCUMENTS_FILE)
+        except UserError:
+            return ""
+        differences = differing_documents(saved, self.documents)
+        more = len(differences) - _LISTED
+        listed = "; ".join(differences[:_LISTED])
+        return f" ({listed}{f'; and {more} more' if more > 0 else ''})"
+
+    def write_documents(self, folder: epath.Path) -> None:
+        """Keeps the digests of the documents, once they are known to be the run's."""
+        if self.documents:
+            write_json(folder / DOCUMENTS_FILE, dict(self.documents))
+
+
+def saved_digests(saved: Mapping[str, Any]) -> dict[str, str]:
+    """The content digests in a record; none in one of earlier versions."""
+    return dict(saved.get(_DIGESTS, {}))
+
+
+def digests_record(digests: Mapping[str, str]) -> dict[str, Any]:
+    """Content digests as `saved_digests` finds them in a record."""
+    return {_DIGESTS: dict(digests)}
+
+
+def differing_documents(
+    saved: Mapping[str, str], current: Mapping[str, str]
+) -> list[str]:
+    """What differs between the documents of two texts, a phrase for each.
+
+    Args:
+      saved: content digests by name, in the order of the text.
+      current: the same; names may differ in their folders.
+    """
+    gone, new = Counter(saved.values()), Counter(current.values())
+    lost = {_file_name(n): n for n, d in saved.items() if d not in new}
+    found = {_file_name(n): n for n, d in current.items() if d not in gone}
+    phrases = [
+        *(f"{found[n]} holds other text" for n in found if n in lost),
+        *(f"{found[n]} is new" for n in found if n not in lost),
+        *(f"{lost[n]} is missing" for n in lost if n not in found),
+    ]
+    if not phrases and gone != new:
+        phrases = ["a document is there more or less often"]
+    return phrases or ["the same documents in another order or split"]
+
+
+def _file_name(name: str) -> str:
+    return PurePosixPath(name).name
+
+
+def _verb(name: str) -> str:
+    return "are" if name.endswith("s") else "is"
+
+
+def tree_digest(tree: Any) -> str:
+    """The content digest of a tree of arrays: their paths, types, shapes and bytes."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        array = np.asarray(leaf)
+        digest.update(
+            f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}\n".encode()
+        )
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return digest.hexdigest()
 
 
 def refuse_changes(
-    saved: Mapping[str, Any], current: Mapping[str, Any], where: str
+    saved: Mapping[str, Any],
+    current: Mapping[str, Any],
+    where: str,
+    by_content: bool = False,
 ) -> None:
     """Raises a ValueError if a configuration would turn the saved run into another.
 
@@ -78,6 +204,7 @@ def refuse_changes(
       saved: the values read back, written by this version or an older one.
       current: `config.to_dict()` of the run that is to continue.
       where: where the saved run is, for the message.
+      by_content: whether content digests are compared too, so that paths may differ.
     """
     if saved.get("job") != current["job"]:
         raise UserError(
@@ -85,6 +212,8 @@ def refuse_changes(
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
     changes = changed_keys(saved, current)
+    if by_content:
+        changes = {key: each for key, each in changes.items() if key not in _PLACES}
     if changes:
         listed = "; ".join(
             f"config.{key} is {now!r}, saved {before!r}"

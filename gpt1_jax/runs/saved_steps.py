@@ -1,5 +1,6 @@
 """The saved steps of a run: which there are, the best, and the one asked for."""
 
+import contextlib
 import json
 import re
 from collections.abc import Collection, Mapping
@@ -13,6 +14,7 @@ from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import megabytes
+from gpt1_jax.runs.identity import saved_digests
 from gpt1_jax.runs.manifest import MANIFEST_FILE, find_damage, num_bytes
 
 NEWEST, BEST = -1, -2  # in place of a step
@@ -138,6 +140,14 @@ def read_metadata(workdir: epath.Path, step: int) -> dict[str, Any]:
       ValueError: if it cannot be read.
     """
     return read_json(workdir / "checkpoints" / str(step) / _METADATA_FILE)
+
+
+def newest_digests(workdir: epath.Path) -> dict[str, str]:
+    """The content digests of what a run was made from; none if it holds none."""
+    for step in reversed(saved_steps(workdir)):
+        with contextlib.suppress(UserError):
+            return saved_digests(read_metadata(workdir, step))
+    return {}
 
 
 def best_first(scores: Mapping[int, float], highest: bool) -> list[int]:

@@ -14,6 +14,7 @@ from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.finished import Finished
 from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.identity import changed_keys, refuse_changes, saved_digests
 from gpt1_jax.tasks.task import Task
 
 
@@ -68,6 +69,22 @@ def read_result(planned: Planned) -> Mapping[str, Any] | None:
         return None
     run_folder.begin(planned.folder, planned.config)
     return read_json(planned.folder / RESULTS_FILE)
+
+
+def has_moved(planned: Planned, result: Mapping[str, Any]) -> bool:
+    """Whether data or origin of a finished run now lie elsewhere, to be compared.
+
+    Raises:
+      UserError: if they do, and its results hold no content digests to compare.
+    """
+    path = planned.folder / run_folder.CONFIG_FILE
+    if not path.exists():
+        return False
+    saved = read_json(path)
+    current = planned.config.to_dict()
+    if not saved_digests(result):
+        refuse_changes(saved, current, str(planned.folder))
+    return bool(changed_keys(saved, current))
 
 
 def find_repeated(planned: Planned, results: Sequence[Result]) -> Planned | None:

@@ -95,7 +95,7 @@ def save_params(
     """
     target = run_folder.locate(workdir)
     run_folder.refuse_used(target)
-    identity = Identity(config.to_dict(), tokenizer.fingerprint, data_fingerprint="")
+    identity = Identity(config.to_dict(), tokenizer.fingerprint)
     with whole_folder(target) as folder:
         run_folder.write(folder, config, tokenizer)
         checkpoints = Checkpoints(folder, CheckpointConfig(1, 2, 0))

@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import jax
@@ -29,7 +29,7 @@ from gpt1_jax.parallel.mesh import (
     state_share,
     to_global_batch,
 )
-from gpt1_jax.parallel.processes import EXIT_AGAIN, is_lost
+from gpt1_jax.parallel.processes import EXIT_AGAIN, is_lost, is_main_process
 from gpt1_jax.parallel.watchdog import Watchdog
 from gpt1_jax.runs import agreement
 from gpt1_jax.runs.checkpoints import Checkpoints
@@ -122,13 +122,15 @@ def fit(plan: Plan) -> None:
     """
     agreement.check_same(
         {
-            "the tokenizer": plan.identity.tokenizer_fingerprint,
-            "the examples": plan.identity.data_fingerprint,
+            "the tokenizer": plan.identity.tokenizer,
+            **{f"the {name}": each for name, each in plan.identity.digests.items()},
         }
     )
     checkpoints = Checkpoints(plan.folder, plan.config.checkpoint, plan.best)
     with _closed_after(checkpoints):
         state = _start(plan, checkpoints)
+        if is_main_process():
+            plan.identity.write_documents(plan.folder)
         first_step = int(state.step)
         records = Records(
             plan.folder,
@@ -180,7 +182,11 @@ def _start(plan: Plan, checkpoints: Checkpoints) -> TrainState:
     """The state of the newest sound checkpoint, or a fresh one."""
     sharding = state_sharding(plan.mesh, plan.shapes)
     target = abstract_state(plan.shapes, sharding)
-    restored = checkpoints.restore(target, plan.identity.check)
+
+    def check(saved: Mapping[str, Any]) -> None:
+        plan.identity.check(saved, plan.folder)
+
+    restored = checkpoints.restore(target, check)
     if restored is not None:
         say(f"Resuming from the checkpoint of step {int(restored.step):,}.")
         return restored

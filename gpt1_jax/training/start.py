@@ -12,7 +12,8 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.folder import CONFIG_FILE
-from gpt1_jax.runs.saved_steps import saved_steps
+from gpt1_jax.runs.identity import tree_digest
+from gpt1_jax.runs.saved_steps import newest_digests, saved_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
@@ -29,6 +30,11 @@ class Source(NamedTuple):
     run: TrainedRun  # its language model: without head and special tokens
     state: TrainState | None  # numpy, if the optimizer is taken over
 
+    @property
+    def digest(self) -> str:
+        """The content digest of what is taken over."""
+        return tree_digest(self.run.params if self.state is None else self.state)
+
 
 def resolve(
     config: PretrainConfig, folder: epath.Path
@@ -36,7 +42,8 @@ def resolve(
     """Writes the sizes of the run to start from into the configuration.
 
     A run that resumes no longer needs the other one: its own folder holds sizes,
-    tokenizer and state.
+    tokenizer and state. Only if another place is named for it is it opened, to see that
+    it is the same.
 
     Args:
       config: the run's configuration.
@@ -63,6 +70,15 @@ def resolve(
             f"{folder} already holds a run, which did not start from "
             f"config.init_from={config.init_from!r}; name another --workdir for the "
             "new one."
+        )
+    origin = newest_digests(folder).get("origin")
+    place = (config.init_from, config.init_step)
+    moved = origin and place != (saved.init_from, saved.init_step)
+    if moved and _open(config).digest != origin:
+        raise UserError(
+            f"config.init_from={config.init_from!r} holds other parameters than the "
+            f"run in {folder} started from, {saved.init_from!r}; name that one, "
+            "wherever it is now, or another --workdir for a new run."
         )
     sizes = {**saved.model, "vocab_size": saved.tokenizer.vocab_size}
     return _with_sizes(config, sizes), None

@@ -24,6 +24,7 @@ from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
 from gpt1_jax.parallel.processes import EXIT_AGAIN
@@ -212,7 +213,7 @@ def test_another_configuration_is_refused(start, finetuned, tmp_path):
     folder = copied(finetuned, tmp_path / "run")
     for overrides, message in (
         ({"seeds": (1,)}, r"config.seeds is \(1,\), saved \(0,\)"),
-        ({"init_step": 8}, "config.init_step is 8, saved -1"),
+        ({"init_step": 8}, "The origin of this run is not what"),
         ({"head__aux_lm_weight": 0.0}, "config.head.aux_lm_weight is 0.0, saved 0.5"),
         ({"train__num_epochs": 4.0}, "config.train.num_epochs is 4.0, saved 3.0"),
     ):
@@ -230,8 +231,30 @@ def test_files_that_have_changed_in_place_are_refused(start, tmp_path, monkeypat
         with pytest.raises(Stopped):
             start(data__dir=str(data.parent))
     write_lines(data / "train.jsonl", rows("sst2", 16, seed=7))
-    with pytest.raises(ValueError, match=r"The corpus of this run .*different text"):
+    with pytest.raises(UserError, match="The training examples of this run are not"):
         start(data__dir=str(data.parent))
+
+
+def test_the_same_examples_and_origin_elsewhere_resume(
+    start, finetuned, pretrained, tmp_path, monkeypatch
+):
+    data = tmp_path / "data" / "sst2"
+    for seed, split in enumerate(("train", "dev")):
+        write_lines(data / f"{split}.jsonl", rows("sst2", 16, seed))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            start(data__dir=str(data.parent))
+    (tmp_path / "data").rename(tmp_path / "moved")
+    moved = {
+        "data__dir": str(tmp_path / "moved"),
+        "init_from": str(shutil.copytree(pretrained, tmp_path / "origin")),
+    }
+    start(**moved)
+    start(**{**moved, "data__dir": str(shutil.copytree(tmp_path / "moved", data))})
+    write_lines(data / "sst2/dev.jsonl", rows("sst2", 16, seed=7))
+    with pytest.raises(UserError, match="The dev examples of this run are not what"):
+        start(**{**moved, "data__dir": str(data)})
 
 
 def test_nonfinite_losses_are_skipped_and_too_many_stop_the_run(

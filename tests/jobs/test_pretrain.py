@@ -1,6 +1,7 @@
 """The job of pre-training, from text to a run folder."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -19,6 +20,7 @@ from tiny_run import (
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import Target
 from gpt1_jax.data import corpus as corpora
+from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import language_model
 from gpt1_jax.runs import agreement
@@ -264,9 +266,38 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
         with pytest.raises(ValueError, match=message):
             run(**overrides)
     (texts / "extra.txt").write_text("abc def ghi. " * 50)
-    with pytest.raises(ValueError, match=r"(tokenizer|corpus) of this run"):
+    with pytest.raises(UserError, match=r"The text of this run .*extra.txt is new"):
         run()
     np.testing.assert_equal(saved_state(folder, 12), before)
+
+
+def test_the_same_text_elsewhere_and_of_another_time_resumes(
+    tiny_config, tmp_path, corpus_dir, monkeypatch
+):
+    """A second download, or a new host; other bytes are another text."""
+    first = shutil.copytree(corpus_dir / "texts", tmp_path / "first" / "texts")
+    second = shutil.copytree(corpus_dir / "texts", tmp_path / "second" / "texts")
+    folder = tmp_path / "run"
+
+    def run(texts, folder=folder):
+        pretrain.run(tiny_config(data__train=str(texts)), str(folder))
+
+    run(first, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(Stopped):
+            run(first)
+    for path in second.iterdir():
+        os.utime(path, (1, 1))
+    changed = min(second.iterdir())
+    text = changed.read_text()
+    changed.write_text(text[::-1])
+    with pytest.raises(UserError, match=f"{changed.name} holds other text"):
+        run(second)
+    changed.write_text(text)
+    run(second)
+    whole = saved_state(tmp_path / "whole", 12)
+    np.testing.assert_equal(saved_state(folder, 12), whole)
 
 
 def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkeypatch):

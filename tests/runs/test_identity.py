@@ -4,7 +4,13 @@ import pytest
 from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.runs.identity import Identity, changed_keys, refuse_changes
+from gpt1_jax.errors import UserError
+from gpt1_jax.runs.identity import (
+    Identity,
+    changed_keys,
+    differing_documents,
+    refuse_changes,
+)
 
 
 def paper(**overrides):
@@ -45,12 +51,71 @@ def test_a_longer_run_is_shown_the_way():
         assert "init_from=FOLDER" not in str(raised.value)
 
 
-def test_identity_names_the_part_that_differs():
-    mine = Identity(paper().to_dict(), "tokenizer" * 9, "corpus" * 9)
-    mine.check(mine.metadata(3))
-    for name in ("tokenizer", "corpus"):
-        with pytest.raises(ValueError, match=f"The {name} of this run"):
-            mine.check({**mine.metadata(3), name: "0" * 16})
+def text(train, **overrides):
+    return paper(data__source="text", data__train=train, **overrides).to_dict()
+
+
+def identity(**changes):
+    digests = {"text": "t" * 64, "dev examples": "d" * 64, "origin": "o" * 64}
+    values = {"tokenizer": "k" * 64, "digests": digests, "older": "old" * 5}
+    return Identity(**{"config": paper().to_dict(), **values, **changes})
+
+
+def test_identity_names_the_part_that_differs(tmp_path):
+    mine = identity()
+    mine.check(mine.metadata(3), tmp_path)
+    for name in mine.digests:
+        other = identity(digests={**mine.digests, name: "0" * 64})
+        refused = pytest.raises(
+            UserError, match=f"The {name} of .* began with: .* digest is 0{{12}}, saved"
+        )
+        with refused:
+            other.check(mine.metadata(3), tmp_path)
+        lost = {key: each for key, each in mine.digests.items() if key != name}
+        with pytest.raises(UserError, match=f"The {name} of .*digest is missing"):
+            identity(digests=lost).check(mine.metadata(3), tmp_path)
+    with pytest.raises(UserError, match="The tokenizer of this run"):
+        identity(tokenizer="0" * 64).check(mine.metadata(3), tmp_path)
+
+
+def test_identity_is_content_and_not_the_place(tmp_path):
+    moved = identity(
+        config=text("elsewhere/*.txt", init_from="there"), older="of other times"
+    )
+    moved.check(identity(config=text("here.txt")).metadata(3), tmp_path)
+    with pytest.raises(UserError, match="another configuration"):
+        identity(config=text("here.txt", seed=3)).check(moved.metadata(3), tmp_path)
+
+
+def test_a_folder_without_content_digests_is_compared_as_before(tmp_path):
+    older = identity(config=text("here.txt")).metadata(3)
+    del older["content_digests"]
+    identity(config=text("here.txt")).check(older, tmp_path)
+    with pytest.raises(UserError, match="The text of this run"):
+        identity(config=text("here.txt"), older="of others").check(older, tmp_path)
+    moved = text("elsewhere/*.txt")
+    with pytest.raises(UserError, match="another configuration"):
+        identity(config=moved).check(older, tmp_path)
+
+
+def test_the_documents_that_differ_are_named(tmp_path):
+    saved = {"/old/a.txt": "1" * 64, "/old/b.txt": "2" * 64, "/old/c.txt": "3" * 64}
+    identity(documents=saved).write_documents(tmp_path)
+    now = {"/new/a.txt": "1" * 64, "/new/b.txt": "9" * 64, "/new/d.txt": "4" * 64}
+    other = identity(digests={"text": "0" * 64}, documents=now)
+    with pytest.raises(UserError) as error:
+        other.check(identity(digests={"text": "t" * 64}).metadata(3), tmp_path)
+    for phrase in (
+        "/new/b.txt holds other text",
+        "/new/d.txt is new",
+        "/old/c.txt is missing",
+    ):
+        assert phrase in str(error.value)
+    assert "a.txt" not in str(error.value)
+    shuffled = dict(reversed(saved.items()))
+    assert differing_documents(saved, shuffled) == [
+        "the same documents in another order or split"
+    ]
 
 
 def test_a_key_that_no_longer_exists_is_no_change():
