@@ -1,185 +1,28 @@
 """The entry point: `python -m gpt1_jax.main --config=configs/NAME.py[:preset]`.
 
-Kept short: testable logic is in the other modules. Heavy imports wait until the flags
-are read, so that worker processes, which import this file again, start fast.
+All imports are in `program`, so that Ctrl-C is caught before they begin, and worker
+processes, which import this file again, start fast.
 """
 
-import atexit
-import importlib
 import os
-import sys
-import threading
-import traceback
-from collections.abc import Sequence
-from logging import Formatter
-from typing import NoReturn
-
-from absl import app, flags, logging
-from ml_collections import config_flags
-from tqdm.contrib import DummyTqdmFile
-
-from gpt1_jax import config as config_lib
-from gpt1_jax.config import usage
-from gpt1_jax.errors import TryAgain, UserError
-from gpt1_jax.runs import wall_time
-
-_CONFIG = config_flags.DEFINE_config_file(
-    "config", help_string="The job: a file of configs/, with :preset if it takes one."
-)
-_WORKDIR = flags.DEFINE_string(
-    "workdir", None, "The run folder, local or gs://; default runs/JOB/PRESET."
-)
-_DISTRIBUTED = flags.DEFINE_enum(
-    "distributed",
-    "auto",
-    ["auto", "on", "off"],
-    "Whether to join the processes of a multi-host run; auto: if there are several.",
-)
-
-_INTERRUPTED = threading.Event()
-_LOST = (
-    "another process of this run has ended; what it printed says why. Run the same "
-    "command again to resume."
-)
-# What the user can mend, or the machine; anything else is a bug, with its traceback.
-_USER_ERRORS = (UserError, OSError, FloatingPointError)
+import signal
+import types
 
 
-def main(argv: Sequence[str]) -> None:
-    """Runs the job of the configuration; a user error prints one line."""
-    if len(argv) > 1:
-        _refuse(
-            f"unexpected arguments {list(argv[1:])}; set values with "
-            "--config.section.key=value."
-        )
-    if not flags.FLAGS["verbosity"].present:
-        _warn_plainly()
-    try:
-        config = config_lib.load(_CONFIG.value.to_dict())
-        workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
-        _run(config, workdir)
-    except KeyboardInterrupt:
-        _INTERRUPTED.set()
-        _exit("gpt1_jax: interrupted; no partial files were left behind.")
-    except _USER_ERRORS as error:
-        if logging.level_debug():
-            traceback.print_exc()
-        _refuse(f"{error}\n(--verbosity=1 shows the traceback)")
-
-
-def _run(config: config_lib.JobConfig, workdir: str) -> None:
-    """Does the job, with the other processes if there are any."""
-    from gpt1_jax.parallel import processes
-    from gpt1_jax.training import signals
-
-    try:
-        with signals.catch():
-            _join(config, workdir)
-            job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
-            job.run(config, workdir)
-    except signals.Stopped as stopped:
-        _say(f"gpt1_jax: {stopped} Run the same command again to resume.")
-        _say(wall_time.PROGRAM.summary())
-        _leave(processes.EXIT_AGAIN)
-    except TryAgain as passing:
-        _exit(f"gpt1_jax: {passing}", processes.EXIT_AGAIN)
-    except Exception as error:
-        if processes.is_lost(error):
-            line = str(error).partition("\n")[0]
-            _exit(f"gpt1_jax: {_LOST}\n({line})", processes.EXIT_AGAIN)
-        if processes.is_joined() and not isinstance(error, _USER_ERRORS):
-            _exit(traceback.format_exc())
-        raise
-    _say(wall_time.PROGRAM.summary())
-
-
-def _join(config: config_lib.JobConfig, workdir: str) -> None:
-    """Joins the other processes, if there are any; together they check the run."""
-    from gpt1_jax.parallel import processes
-    from gpt1_jax.runs import agreement
-
-    waits = getattr(config, "distributed", None)  # of the jobs for several processes
-    if waits is not None:
-        processes.initialize_processes(
-            _DISTRIBUTED.value,
-            processes.Waits(
-                waits.initialization_seconds,
-                waits.heartbeat_seconds,
-                waits.shutdown_seconds,
-            ),
-        )
-        agreement.check(config, workdir)
-    elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
-        raise UserError(
-            f"The job {config.job} is the work of one process, but a launcher has "
-            f"started {count}; start one, or use --distributed=off."
-        )
-
-
-def _say(text: str) -> None:
-    """Prints a line, if there is one to print, on the main process."""
-    if text:
-        from gpt1_jax.runs import console
-
-        console.say(text)
-
-
-def _skip_finalization() -> None:
-    """The last exit handler: interrupted while it compiles, JAX crashes after it."""
-    if _INTERRUPTED.is_set():
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(1)
-
-
-def _warn_plainly() -> None:
-    """Shows warnings alone, as lines that leave progress bars whole."""
-    logging.set_verbosity(logging.WARNING)
-    handler = logging.get_absl_handler().python_handler
-    handler.setFormatter(Formatter("%(levelname)s: %(message)s"))
-    handler.setStream(DummyTqdmFile(sys.stderr))
-    # About workers that are processes, with an old JAX; ours are threads.
-    handler.addFilter(lambda record: "Grain multiprocess" not in record.getMessage())
-
-
-def _refuse(problem: str) -> NoReturn:
-    _exit(f"gpt1_jax: error: {problem}")
-
-
-def _exit(message: str, code: int = 1) -> NoReturn:
-    """Ends the program with a line."""
-    print(message, file=sys.stderr, flush=True)
-    _leave(code)
-
-
-def _leave(code: int) -> NoReturn:
-    """Ends the program; of several processes, without awaiting others."""
-    if processes := sys.modules.get("gpt1_jax.parallel.processes"):
-        # The import may have been interrupted.
-        getattr(processes, "leave", lambda code: None)(code)
-    sys.exit(code)
-
-
-def _parse(argv: Sequence[str]) -> list[str]:
-    """Reads the flags; a bad one prints one line, not the parser's traceback."""
-    if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
-        print(usage.describe(argv))
-        sys.exit()
-    if not any(argument.startswith("--config") for argument in argv):
-        _refuse(f"name a job with --config=configs/NAME.py.\n\n{usage.describe(argv)}")
-    try:
-        return flags.FLAGS(usage.find_configs(argv))
-    except FileNotFoundError as error:
-        _refuse(str(error))
-    except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
-        problem = usage.explain(error, argv)
-        _refuse(f"{problem}\n(--help lists jobs; with --config, its keys)")
+def _quit(number: int, frame: types.FrameType | None) -> None:
+    """Ends the program at once; a KeyboardInterrupt could be lost in an import."""
+    del number, frame
+    os.write(2, b"gpt1_jax: interrupted.\n")
+    os._exit(1)
 
 
 def run() -> None:
     """Entry point of `python -m gpt1_jax.main` and of the command `gpt1_jax`."""
-    atexit.register(_skip_finalization)  # first to be registered, last to be called
-    app.run(main, flags_parser=_parse)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _quit)
+    from gpt1_jax import program
+
+    program.run()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from absl import flags as flags_lib
 from ml_collections import config_flags
 from tiny_run import ROOT
 
-import gpt1_jax.main
+import gpt1_jax.program
 from gpt1_jax import config as config_lib
 from gpt1_jax.tasks import zero_shot
 from gpt1_jax.tasks.selection import select_tasks
@@ -112,7 +112,7 @@ PROSE_FLAGS = [
 def parsed(arguments):
     """The program's own flags, set from `arguments` as absl and ml_collections do."""
     values = flags_lib.FlagValues()
-    for flag in flags_lib.FLAGS.flags_by_module_dict()[gpt1_jax.main.__name__]:
+    for flag in flags_lib.FLAGS.flags_by_module_dict()[gpt1_jax.program.__name__]:
         if flag.name != "config":
             values[flag.name] = copy.deepcopy(flag)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():

@@ -22,7 +22,7 @@ from gpt1_jax.tasks.table import TASKS
 # A program whose batches stop coming, as from a disk that hangs.
 STUCK = """
 import time
-from gpt1_jax import main
+from gpt1_jax import program
 from gpt1_jax.data import windows
 
 def wait_for_the_disk(self, step, read=windows.TrainWindows.__getitem__):
@@ -30,20 +30,20 @@ def wait_for_the_disk(self, step, read=windows.TrainWindows.__getitem__):
     return read(self, step)
 
 windows.TrainWindows.__getitem__ = wait_for_the_disk
-main.run()
+program.run()
 """
 # A program that kills itself right before a change on disk: the first event of
 # Python's audit hooks with a path that holds a text.
 KILLED_BEFORE = """
 import os, signal, sys
-from gpt1_jax import main
+from gpt1_jax import program
 
 def kill(event, arguments):
     if event == {event!r} and {text!r} in str(arguments[0]):
         os.kill(os.getpid(), signal.SIGKILL)
 
 sys.addaudithook(kill)
-main.run()
+program.run()
 """
 # Long enough for a signal to come before the end.
 LONG = {
@@ -419,6 +419,23 @@ def test_help_is_for_people():
     assert code == 0 and "configs/finetune.py" in output
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "module", ["absl.app", "ml_collections", "numpy", "jax._src.config", "jax", "flax"]
+)
+def test_ctrl_c_during_imports_takes_one_line(run_main, tmp_path, module):
+    def interrupt(process, line):
+        if line.endswith(f" {module}\n"):
+            process.send_signal(signal.SIGINT)
+
+    program = ("-X", "importtime", "-m", "gpt1_jax.main")
+    folder = tmp_path / "run"
+    code, output = run_main(f"--workdir={folder}", meanwhile=interrupt, program=program)
+    said = [x for x in output.splitlines() if not x.startswith("import time:")]
+    assert (code, said) == (1, ["gpt1_jax: interrupted."])
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize(
     ("error", "one_line"),
     [
@@ -430,14 +447,14 @@ def test_help_is_for_people():
 )
 def test_only_what_a_user_can_mend_takes_one_line(tmp_path, error, one_line):
     code = f"""
-from gpt1_jax import errors, main
+from gpt1_jax import errors, program
 from gpt1_jax.jobs import report
 
 def fail(config, workdir):
     raise {error}
 
 report.run = fail
-main.run()
+program.run()
 """
     flags = ["--config=configs/report.py", f"--workdir={tmp_path}"]
     code, output = run_program(*flags, program=("-c", code))

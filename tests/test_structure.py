@@ -18,6 +18,7 @@ ORDER = [
     {"training", "report"},
     {"trained_model"},
     {"", "jobs"},  # the first is the package itself
+    {"program"},
     {"main"},
     {"__main__"},
 ]

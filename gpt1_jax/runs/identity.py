@@ -58,6 +58,7 @@ _PLACES = {
     "data.dir",
     "data.tfds_data_dir",
 }
+_RUNS = {"init_from", "baseline_init_from"}  # places that must not appear or vanish
 DOCUMENTS_FILE = "documents.json"
 _DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
 _LISTED = 3  # documents in a message
@@ -213,7 +214,11 @@ def refuse_changes(
         )
     changes = changed_keys(saved, current)
     if by_content:
-        changes = {key: each for key, each in changes.items() if key not in _PLACES}
+        changes = {
+            key: (before, now)
+            for key, (before, now) in changes.items()
+            if key not in _PLACES or (key in _RUNS and not (before and now))
+        }
     if changes:
         listed = "; ".join(
             f"config.{key} is {now!r}, saved {before!r}"
