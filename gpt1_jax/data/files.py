@@ -221,6 +221,15 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def files_below(folder: epath.PathLike) -> Iterator[epath.Path]:
+    """All files in a folder and the folders below it, hidden ones included."""
+    scheme, mark, _ = os.fspath(folder).partition("://")
+    for parent, _, names in epath.Path(folder).walk():
+        if mark and not is_remote(parent):  # epath leaves the scheme out
+            parent = epath.Path(f"{scheme}://{parent}")
+        yield from (parent / name for name in names)
+
+
 def sha256(path: epath.PathLike) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()

@@ -19,6 +19,7 @@ from etils import epath
 
 from gpt1_jax.data import documents
 from gpt1_jax.data.documents import Document, read_blocks
+from gpt1_jax.data.files import files_below
 from gpt1_jax.errors import MissingPackage, UserError
 
 _PLAIN = (".txt", ".text", ".md")
@@ -74,11 +75,9 @@ def _expand(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         path = epath.Path(entry).expanduser()
         if path.is_dir():
             return [
-                folder / name
-                for folder, _, names in path.walk()
-                if not _is_hidden(folder, path)
-                for name in names
-                if _has_suffix(name, suffixes) and not name.startswith(".")
+                found
+                for found in files_below(path)
+                if _has_suffix(found.name, suffixes) and not _is_hidden(found, path)
             ]
         if path.exists():
             return [path]
@@ -93,9 +92,8 @@ def _expand(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         ) from error
 
 
-def _is_hidden(folder: epath.Path, top: epath.Path) -> bool:
-    parts = os.path.relpath(folder, top).split(os.sep)
-    return any(part.startswith(".") and part != "." for part in parts)
+def _is_hidden(path: epath.Path, top: epath.Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(top).parts)
 
 
 def _has_suffix(name: str, suffixes: tuple[str, ...]) -> bool:

@@ -72,7 +72,7 @@ def begin(folder: epath.Path, config: Config) -> Config:
         check_writable(folder)
     except OSError as error:
         raise PermissionError(
-            f"The run folder {folder} cannot be written ({error.strerror}); name "
+            f"The run folder {folder} cannot be written ({error.strerror or error}); name "
             "another with --workdir=DIR."
         ) from error
     if not (has_begun(folder) and (folder / CONFIG_FILE).exists()):

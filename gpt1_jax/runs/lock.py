@@ -114,7 +114,7 @@ def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> OSError | None:
         return _in_use(path, _read(path))
     except OSError as error:
         return PermissionError(
-            f"The run folder {path.parent} cannot be written ({error.strerror}); name "
+            f"The run folder {path.parent} cannot be written ({error.strerror or error}); name "
             "another with --workdir=DIR."
         )
     return None

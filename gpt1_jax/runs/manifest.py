@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from etils import epath
 
-from gpt1_jax.data.files import sha256, write_whole
+from gpt1_jax.data.files import files_below, sha256, write_whole
 
 MANIFEST_FILE = "manifest.json"
 
@@ -78,8 +78,4 @@ def num_bytes(folder: epath.Path) -> int:
 
 def _files(folder: epath.Path) -> list[str]:
     """All files below a folder, by their names relative to it, sorted."""
-    return sorted(
-        (parent / name).relative_to(folder).as_posix()
-        for parent, _, names in folder.walk()
-        for name in names
-    )
+    return sorted(path.relative_to(folder).as_posix() for path in files_below(folder))

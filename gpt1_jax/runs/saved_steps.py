@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config import read_json
-from gpt1_jax.data.files import make_folder
+from gpt1_jax.data.files import create, is_remote, make_folder
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs.console import say
@@ -22,6 +22,8 @@ NEWEST, BEST = -1, -2  # in place of a step
 DAMAGED_FOLDER = "damaged_checkpoints"
 # What the manifest of a checkpoint is called from the moment it is no longer kept.
 _DELETED_FILE = "deleted.json"
+# What orbax writes last to a checkpoint on gs://, where nothing can be renamed.
+_COMMITTED_FILE = "commit_success.txt"
 _METADATA_FILE = "metadata/metadata"  # where orbax puts a JSON item of that name
 
 
@@ -54,9 +56,11 @@ def _named_by_step(workdir: epath.Path) -> list[epath.Path]:
 
 
 def _is_deleted(folder: epath.Path) -> bool:
-    """Whether the rest of a checkpoint is only what its deletion has left."""
+    """Whether a folder is only what a deletion, or a save on gs://, has left."""
     if (folder / MANIFEST_FILE).exists():
         return False
+    if is_remote(folder) and not (folder / _COMMITTED_FILE).exists():
+        return True
     return (folder / _DELETED_FILE).exists() or not any(folder.iterdir())
 
 
@@ -79,8 +83,8 @@ def delete_checkpoint(folder: epath.Path) -> None:
 def clear_steps(workdir: epath.Path) -> list[int]:
     """Makes every saved step of a run a checkpoint, as far as a glance can tell.
 
-    The main process finishes deletions that a kill has interrupted, and sets aside what
-    lacks a file or has unreadable metadata. Call it as the owner of the folder, on all
+    The main process finishes deletions and saves that a kill has interrupted, and sets
+    aside what lacks a file or has unreadable metadata. Call it as the owner of the folder, on all
     processes, before anything else reads the steps.
 
     Returns:
@@ -96,6 +100,8 @@ def clear_steps(workdir: epath.Path) -> list[int]:
                 delete_checkpoint(path)
             elif problem := find_damage(path, lambda names: {_METADATA_FILE}):
                 set_aside(workdir, path, problem)
+            elif is_remote(path) and not (path / _COMMITTED_FILE).exists():
+                create(path / _COMMITTED_FILE, "")  # all else was written
     steps: list[int] = json.loads(gather(json.dumps(saved_steps(workdir)))[0])
     if not eventually(lambda: saved_steps(workdir) == steps):
         raise TryAgain(

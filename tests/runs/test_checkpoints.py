@@ -20,6 +20,7 @@ from gpt1_jax.runs.saved_steps import (
     BEST,
     NEWEST,
     Best,
+    clear_steps,
     delete_checkpoint,
     read_metadata,
     saved_steps,
@@ -197,6 +198,21 @@ def test_a_checkpoint_killed_while_it_is_deleted_is_none(opened, tmp_path, capsy
     _left.clear()
     assert moment > 10 and not folder.exists()
     assert "WARNING" not in capsys.readouterr().out
+
+
+def test_a_save_on_gs_that_a_kill_cut_short_is_none(opened, tmp_path, monkeypatch):
+    """There nothing can be renamed: a last file tells that all was written."""
+    save_all(opened(), {1: 1.0, 2: 0.5, 3: 0.4})
+    whole, cut = (tmp_path / f"checkpoints/{step}" for step in (2, 3))
+    for folder in (tmp_path / "checkpoints").iterdir():
+        (folder / "commit_success.txt").touch()
+    (whole / "commit_success.txt").unlink()
+    (cut / "commit_success.txt").unlink()
+    (cut / "manifest.json").unlink()
+    monkeypatch.setattr("gpt1_jax.runs.saved_steps.is_remote", lambda path: True)
+    assert clear_steps(epath.Path(tmp_path))[-1] == 2
+    assert not cut.exists() and (whole / "commit_success.txt").exists()
+    assert not (tmp_path / "damaged_checkpoints").exists()
 
 
 def test_a_damaged_score_is_read_from_the_metrics(opened, tmp_path, capsys):

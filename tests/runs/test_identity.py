@@ -86,7 +86,7 @@ def test_identity_is_content_and_not_the_place(tmp_path):
     moved.check(here.metadata(3), tmp_path)
     scratch = identity(config=text("here.txt"))
     for saved, now in ((scratch, moved), (moved, scratch)):
-        with pytest.raises(UserError, match="another configuration: config.init_from"):
+        with pytest.raises(UserError, match="another configuration: config"):
             now.check(saved.metadata(3), tmp_path)
     with pytest.raises(UserError, match="another configuration"):
         identity(config=text("here.txt", seed=3)).check(moved.metadata(3), tmp_path)
