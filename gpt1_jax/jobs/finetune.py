@@ -91,7 +91,10 @@ def run(config: FinetuneConfig, workdir: str) -> None:
       Stopped: after a signal; the same command resumes.
     """
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
+    named = config.custom.labels
     tasks, config = select_tasks(config)
+    if config.custom.labels != named:
+        say(f"Labels: {', '.join(config.custom.labels)}.")
     source = open_run(config.init_from, config.init_step)
     variants = comparisons.variants(config, source.model.depth)
     variants, sources = transfer.open_sources(variants, source)

@@ -10,7 +10,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.splits import own_records
 from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.tasks.task import UNKNOWN_LABELS, Task, label_name
+from gpt1_jax.tasks.task import BLANK_LABELS, Task, label_name
 
 ALL = "all"
 _METRICS_OF_SCORES = ("pearson", "spearman")
@@ -157,7 +157,7 @@ def _values(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
     values = {
         label_name(record.columns[column], record.where)
         for record in own_records("train", paths)
-        if record.columns.get(column) not in UNKNOWN_LABELS
+        if record.columns.get(column) not in BLANK_LABELS
     }
     if not values:
         raise UserError(

@@ -10,7 +10,8 @@ from gpt1_jax.errors import UserError
 
 TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
 NO_LABEL = -1  # TFDS' label for an example without one
-UNKNOWN_LABELS = (None, "", "-", "hidden", NO_LABEL)
+BLANK_LABELS = (None, "")
+_WITHHELD_LABELS = ("-", "hidden", NO_LABEL)  # as published data marks them
 _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
 _repr = reprlib.Repr()
 _repr.maxstring = 60
@@ -205,10 +206,18 @@ class Task:
 
     def _label(self, record: Record) -> int | float | None:
         value = record.columns.get(self.label)
-        if value in UNKNOWN_LABELS:
+        if value in BLANK_LABELS:
             return None
-        if self.score_range:
-            return self._score(record, value)
+        try:
+            if self.score_range:
+                return self._score(record, value)
+            return self._label_number(record, value)
+        except UserError:  # a task of the user's own may have a label "-" or -1
+            if value in _WITHHELD_LABELS:
+                return None
+            raise
+
+    def _label_number(self, record: Record, value: Any) -> int:
         if isinstance(value, str) or self.numbers_are_names:
             name = label_name(value, record.where)
             if name in self.labels:

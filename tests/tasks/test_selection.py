@@ -9,6 +9,7 @@ from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import custom_task, find_task, select_tasks
 from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.task import Record
 
 LABELS = ("no", "yes")
 BASE = {"init_from": "runs/pretrain/tiny"}
@@ -172,6 +173,9 @@ def test_custom_task_takes_metrics_that_fit(metrics, labels):
         ([True, False], ("False", "True"), [1, 0]),
         ([2.0, 1.0], ("1.0", "2.0"), [1, 0]),
         (["nan", "inf"], ("inf", "nan"), [1, 0]),
+        (["+", "-"], ("+", "-"), [0, 1]),
+        ([-1, 1, 0], ("-1", "0", "1"), [0, 2, 1]),
+        (["hidden", "shown"], ("hidden", "shown"), [0, 1]),
     ],
 )
 def test_labels_are_those_of_the_training_file(training_file, labels, names, numbers):
@@ -198,9 +202,23 @@ def test_scores_without_a_range_are_not_taken_for_classes(training_file, labels)
 
 
 def test_examples_without_a_label_name_none(training_file):
-    path = training_file(["yes", None, "", "no", -1])
+    path = training_file(["yes", None, "", "no"])
     (task,), _ = select_tasks(custom_config(path, labels=()))
     assert task.labels == ("no", "yes")
+
+
+@pytest.mark.parametrize("withheld", ["-", "hidden", -1])
+def test_only_what_is_no_label_marks_one_that_is_withheld(withheld):
+    def label(**custom):
+        task = custom_task(custom_config(**custom))
+        record = Record({"a": "1", "b": "2", "label": withheld}, "test.jsonl:1")
+        return task.example(record, needs_label=False).label
+
+    assert label() is None
+    assert label(labels=("no", str(withheld))) == 1
+    assert label(labels=(), score_range=(0.0, 5.0)) is None
+    score = -1.0 if withheld == -1 else None
+    assert label(labels=(), score_range=(-5.0, 5.0)) == score
 
 
 def test_label_that_is_a_list_is_refused(training_file):
