@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from gpt1_jax.config import (
     ModelConfig,
     ReadingConfig,
 )
+from gpt1_jax.data.text import split_lines
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Context, split_words, windows
 from gpt1_jax.errors import UserError
@@ -204,7 +204,7 @@ class TrainedModel:
           ValueError: if there is no word, or one that is longer than the context.
         """
         config = dataclasses.replace(DEFAULT_WORDS, **reading)
-        lines = lines_of(io.StringIO(text, newline="\n"), "the text")
+        lines = lines_of(split_lines(text), "the text")
         placed = place_words(
             self.tokenizer,
             ((line.number, line.start, line.text) for line in lines),

@@ -1,9 +1,53 @@
-"""What is done to any text before it is tokenised."""
+"""How any text is read, and what is done to it before it is tokenised."""
 
+import codecs
+import io
 import re
+from collections.abc import Iterator
+
+from gpt1_jax.errors import UserError
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 _INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
+
+_BYTE_ORDER_MARKS = {  # UTF-32's first: one of them begins with UTF-16's
+    codecs.BOM_UTF32_LE: "UTF-32",
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+_UNMARKED = {  # which of the first four bytes are zero where letters are ASCII
+    (False, True, False, True): "UTF-16LE",
+    (True, False, True, False): "UTF-16BE",
+}
+CONVERT = "Convert it, for example with iconv -f {} -t utf-8."
+
+
+def refuse_utf16(data: bytes, name: str) -> None:
+    """Refuses text in UTF-16 or UTF-32, as some editors and shells write it.
+
+    Without a byte order mark it would pass for UTF-8 with zeros between letters.
+
+    Args:
+      data: the first bytes of the text, four or more.
+      name: the text's name, for the message.
+    """
+    marked = (
+        known for mark, known in _BYTE_ORDER_MARKS.items() if data[: len(mark)] == mark
+    )
+    unmarked = _UNMARKED.get(tuple(byte == 0 for byte in data[:4]))
+    if encoding := next(marked, unmarked):
+        raise UserError(
+            f"{name} is {encoding} text, not UTF-8. {CONVERT.format(encoding.lower())}"
+        )
+
+
+def split_lines(text: str) -> Iterator[str]:
+    r"""Lines with their ends: "\n", "\r\n" or "\r", in whatever is read.
+
+    Other breaks, such as U+2028, are part of a line.
+    """
+    return io.StringIO(text, newline="")
 
 
 def clean(text: str) -> str:

@@ -20,6 +20,7 @@ from etils import epath
 from gpt1_jax.data import documents
 from gpt1_jax.data.documents import Document, read_blocks
 from gpt1_jax.data.files import files_below
+from gpt1_jax.data.text import CONVERT, refuse_utf16
 from gpt1_jax.errors import MissingPackage, UserError
 
 _PLAIN = (".txt", ".text", ".md")
@@ -140,6 +141,8 @@ def _decoded(path: epath.Path) -> Iterator[str]:
             zipped = path.name.lower().endswith(".gz")
             stream: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
             while data := stream.read(documents.BLOCK_CHARS):
+                if not position:
+                    refuse_utf16(data, str(path))
                 yield decoder.decode(data)
                 position += len(data)
             yield decoder.decode(b"", final=True)
@@ -157,8 +160,7 @@ def _not_text(path: epath.Path, error: UnicodeDecodeError, position: int) -> Use
             return UserError(f"{path} is {what}. {_UNPACK}")
     return UserError(
         f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} near "
-        f"position {position + error.start}. Convert it, for example with "
-        "iconv -f latin1 -t utf-8."
+        f"position {position + error.start}. {CONVERT.format('latin1')}"
     )
 
 

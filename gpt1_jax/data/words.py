@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gpt1_jax.config import ReadingConfig
-from gpt1_jax.data.text import clean
-from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
+from gpt1_jax.data.text import clean, split_lines
+from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
 _WORD = re.compile(r"\S+")
@@ -99,12 +99,12 @@ class Context:
 def split_words(tokenizer: Tokenizer, text: str) -> Iterator[Word]:
     """The words of a text, in order."""
     start = 0
-    for number, line in enumerate(text.split(NEWLINE)):
+    for number, line in enumerate(split_lines(text)):
         for match in _WORD.finditer(line):
             ids = tuple(tokenizer.encode(clean(match[0])))
             begin, end = start + match.start(), start + match.end()
             yield Word(match[0], begin, end, number, ids)
-        start += len(line) + len(NEWLINE)
+        start += len(line)
 
 
 def check_fits(word: Word, max_seq_len: int, where: str) -> None:

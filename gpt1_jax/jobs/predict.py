@@ -6,6 +6,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, PredictConfig
+from gpt1_jax.data.text import split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import Predictor, make_head
@@ -51,7 +52,7 @@ def run(config: PredictConfig, workdir: str) -> None:
         )
     task = find_task(trained)
     if config.text:
-        examples = examples_of_lines(task, config.text.split("\n"), "config.text")
+        examples = examples_of_lines(task, split_lines(config.text), "config.text")
     else:
         examples = read_examples(task, config.input)
     if not examples:

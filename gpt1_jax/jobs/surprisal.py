@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import io
 import itertools
 import math
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from etils import epath
 from gpt1_jax.config import SurprisalConfig, compilation_cache
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
+from gpt1_jax.data.text import split_lines
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import check_fits
 from gpt1_jax.errors import UserError
@@ -125,8 +125,7 @@ def _items(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[GivenWord]
 def _lines(config: SurprisalConfig) -> Iterator[word_files.Line]:
     if config.input:
         return word_files.read_lines(config.input)
-    text = io.StringIO(config.text, newline="\n")
-    return word_files.lines_of(text, _name(config))
+    return word_files.lines_of(split_lines(config.text), _name(config))
 
 
 def _table_rows(config: SurprisalConfig) -> Iterator[word_files.Row]:

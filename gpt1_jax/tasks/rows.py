@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from gpt1_jax.data.text import CONVERT, refuse_utf16, split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.task import Record, Table, shown
 
@@ -65,19 +66,30 @@ def read_rows(file: Iterable[bytes], name: str, table: Table) -> Rows:
 
 
 def text_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """Lines with their ends; only "\\n" ends one, as a text may hold other breaks.
+    """Lines with their ends, as `split_lines` tells them apart.
+
+    Args:
+      file: parts of the file that end where a line does.
+      name: the file's name, for messages.
 
     Raises:
       ValueError: naming the file and the first line that is not UTF-8.
     """
-    for number, line in enumerate(file, 1):
+    number = 0
+    for part in file:
+        if not number:
+            refuse_utf16(part, name)
         try:
-            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+            text = part.decode("utf-8" if number else "utf-8-sig")
         except UnicodeDecodeError as error:
+            number += 1 + error.object.count(b"\r", 0, error.start)
             raise UserError(
-                f"{name}:{number}: byte {line[error.start]:#04x} is not UTF-8 text. "
-                "Convert the file, for example with iconv -f latin1 -t utf-8."
+                f"{name}:{number}: byte {error.object[error.start]:#04x} is not UTF-8 "
+                f"text. {CONVERT.format('latin1')}"
             ) from error
+        for line in split_lines(text):
+            number += 1
+            yield line
 
 
 def questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[Record]:

@@ -1,10 +1,10 @@
-"""`clean`: what it takes out of text."""
+"""What ends a line, what is not UTF-8, and what `clean` takes out."""
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.data.text import clean
+from gpt1_jax.data.text import clean, refuse_utf16, split_lines
 
 
 @pytest.mark.parametrize(
@@ -34,3 +34,26 @@ def test_clean_text_is_clean(text):
     assert "  " not in cleaned
     assert set(cleaned) <= set("ab \n")
     assert all(line == line.strip() != "" for line in cleaned.split("\n") if cleaned)
+
+
+def test_three_line_ends_and_no_other_break():
+    text = "one\r\n\rtwo\u2028still\x0btwo\n\n\r\nlast"
+    lines = ["one\r\n", "\r", "two\u2028still\x0btwo\n", "\n", "\r\n", "last"]
+    assert list(split_lines(text)) == lines
+    assert list(split_lines("")) == []
+
+
+@pytest.mark.parametrize(
+    ("encoding", "advice"),
+    [
+        ("utf-16", "iconv -f utf-16 -t utf-8"),
+        ("utf-16-be", "iconv -f utf-16be -t utf-8"),
+        ("utf-16-le", "iconv -f utf-16le -t utf-8"),
+        ("utf-32", "iconv -f utf-32 -t utf-8"),
+    ],
+)
+def test_utf16_is_told_from_latin1(encoding, advice):
+    with pytest.raises(ValueError, match=f"^a.txt is UTF-.*, not UTF-8.*{advice}"):
+        refuse_utf16("fox, \u2018fed\u2019\n".encode(encoding), "a.txt")
+    for text in ("", "a", "\x00\x00\x00\x00", "\ufefffox", "fox\x00"):
+        refuse_utf16(text.encode(), "a.txt")

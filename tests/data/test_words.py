@@ -49,6 +49,9 @@ def test_words_are_what_white_space_separates():
     assert [word.line for word in found] == [1, 1, 3, 3]
     assert [word.ids for word in found] == [(1,), (2, 3), (4,), (5,)]
     assert words(" \n ") == []
+    text = "1\r2\r\n3\n4"
+    assert [word.line for word in words(text)] == [0, 1, 2, 3]
+    assert [text[word.start : word.end] for word in words(text)] == list("1234")
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,9 @@
 
 import pytest
 
+from gpt1_jax.data.text_files import text_documents
+from gpt1_jax.tasks.new_text import read_examples, read_prompts
+from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.word_files import check_source, lines_of, read_lines, read_words
 
 
@@ -29,6 +32,40 @@ def test_lines_know_their_number_and_place(write):
         assert text[line.start :].startswith(line.text)
 
 
+def test_lines_are_the_same_in_every_reader(write):
+    """A corpus, words to score, prompts and texts to label."""
+    text = "one\r\rtwo\u2028two\r\nthree\nfour"
+    source = write("a.txt", text)
+    (document,) = text_documents(source, "config.data.train", "")
+    corpus = "".join(block.text for block in document.blocks())
+    lines = [line for line in corpus.split("\n") if line]
+    assert lines == ["one", "two\u2028two", "three", "four"]
+    assert [line.text for line in read_lines(source)] == lines
+    assert [line.number for line in read_lines(source)] == [1, 3, 4, 5]
+    assert read_prompts(source) == lines
+    examples = read_examples(TASKS["sst2"], source)
+    assert [example.text for example in examples] == [(line,) for line in lines]
+    assert [example.where for example in examples] == [
+        f"{source}:{n}" for n in (1, 3, 4, 5)
+    ]
+    table = write("a.tsv", "word\rone\rtwo\r")
+    assert [row.word for row in read_words(table, "word")] == ["one", "two"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_utf16_is_named_by_every_reader(write, encoding):
+    source = write("a.txt", "one\ntwo\n".encode(encoding))
+    (document,) = text_documents(source, "config.data.train", "")
+    for read in (
+        lambda: list(document.blocks()),
+        lambda: list(read_lines(source)),
+        lambda: read_prompts(source),
+        lambda: read_examples(TASKS["sst2"], source),
+    ):
+        with pytest.raises(ValueError, match=r"a\.txt is UTF-16.* iconv -f utf-16"):
+            read()
+
+
 @pytest.mark.parametrize("content", ["", "\n \n\t\n", "\ufeff"])
 def test_a_text_without_a_word_is_refused(write, content):
     with pytest.raises(ValueError, match=r"a\.txt holds no word"):
@@ -38,6 +75,8 @@ def test_a_text_without_a_word_is_refused(write, content):
 def test_text_that_is_not_utf8_is_refused_by_its_line(write):
     with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xe9 is not UTF-8"):
         list(read_lines(write("a.txt", b"one\ncaf\xe9\n")))
+    with pytest.raises(ValueError, match=r"b\.txt:3: byte 0xe9 is not UTF-8"):
+        list(read_lines(write("b.txt", b"\xef\xbb\xbfone\rtwo\rcaf\xe9\rfour")))
 
 
 def test_half_a_character_is_refused():
