@@ -1,5 +1,6 @@
 """Scores of tasks that a model was not trained on (sec. 5; Figure 2, right)."""
 
+import dataclasses
 import hashlib
 from typing import Any, NamedTuple
 
@@ -82,6 +83,8 @@ def _fingerprint(*parts: Asked | None) -> str:
     for part in parts:
         if part is not None:
             digest.update(f"{part.split} {part.labels.tolist()}".encode())
+            if len(set(part.encoded.num_answers)) > 1:
+                digest.update(f"{part.encoded.num_answers}".encode())
             for context, continuation in part.encoded.answers:
                 ids = [len(context), *context, len(continuation), *continuation]
                 digest.update(np.asarray(ids, np.int32).tobytes())
@@ -100,8 +103,9 @@ def evaluate(task: Prepared, score: Scorer, params: Params, seed: int) -> Outcom
     Returns:
       Predictions and scores. Scores are what `gpt1_jax.tasks.metrics.evaluate` returns,
       with "standard_error" of the task's first metric, "split" and "num_cut", the
-      examples that were cut. With a threshold there are "threshold", in nats, "auc" and
-      "auc_standard_error" too.
+      examples that were cut, and "chance", the accuracy of a random choice, if examples
+      may differ in the number of their choices. With a threshold there are
+      "threshold", in nats, "auc" and "auc_standard_error" too.
     """
     parts = [part for part in (task.threshold_on, task.asked) if part]
     pairs = [Pair(*answer) for part in parts for answer in part.encoded.answers]
@@ -128,6 +132,11 @@ def _outcome(
         more["threshold"] = threshold
         more["auc"] = auc(values[:, 0], labels)
         more["auc_standard_error"] = bootstrap_error(auc, values[:, 0], labels, seed)
+    num_answers = task.asked.encoded.num_answers
+    if definition.fewer_choices:
+        labels_at_hand = definition.labels[: max(num_answers)]
+        definition = dataclasses.replace(definition, labels=labels_at_hand)
+        more["chance"] = float(np.mean(1 / np.asarray(num_answers)))
     subsets = [example.subset for example in task.asked.examples]
     found = metrics.evaluate(definition, predictions, labels.tolist(), subsets)
     error = standard_error(definition.metrics[0], predictions, labels, seed)

@@ -43,9 +43,11 @@ def against(task: str, scores: Scores) -> dict[str, float]:
     """A score beside chance and the best before.
 
     Returns:
-      Fractions: "chance", "best_before", "relative" and "relative_standard_error".
+      Fractions: "chance" (that of these examples, if the scores have it),
+      "best_before", "relative" and "relative_standard_error".
     """
     chance, best = (value / 100 for value in REFERENCES[task])
+    chance = scores.get("chance", chance)
     return {
         "chance": chance,
         "best_before": best,

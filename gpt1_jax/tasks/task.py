@@ -88,6 +88,8 @@ class Task:
       text: the columns of text; in a multiple choice the context, or the context and
         a question, where the context is cut to make room for the rest.
       choices: the columns of the choices; a single one holds a list.
+      fewer_choices: whether an example may have fewer choices than there are labels,
+        though no fewer than two.
       label: the column of the label.
       labels: label names, indexed by number; in a multiple choice, those of the
         choices. Empty: the label is a score, see `score_range`.
@@ -121,6 +123,7 @@ class Task:
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
     choices: tuple[str, ...] = ()
+    fewer_choices: bool = False
     label: str = "label"
     score_range: tuple[float, float] | None = None
     score_loss: str = "soft_labels"
@@ -162,9 +165,15 @@ class Task:
                 "training and scores need one."
             )
         text = tuple(self._text(record, column) for column in self.text)
+        choices = self._choices(record)
+        if choices and label is not None and label >= len(choices):
+            raise UserError(
+                f"{record.where}: label {shown(record.columns[self.label])} is none of "
+                f"the example's {len(choices)} choices, which count from 0."
+            )
         return Example(
             text,
-            self._choices(record),
+            choices,
             label,
             self._id(record),
             record.subset or self._subset(record),
@@ -196,10 +205,13 @@ class Task:
             return tuple(self._text(record, column) for column in self.choices)
         column = self.choices[0]
         values = self._value(record, column)
-        if not isinstance(values, list | tuple) or len(values) != len(self.labels):
+        most = len(self.labels)
+        least = 2 if self.fewer_choices else most
+        if not isinstance(values, list | tuple) or not least <= len(values) <= most:
+            number = f"{least} to {most}" if least < most else f"{most}"
             raise UserError(
                 f"{record.where}: column {column!r} holds {shown(values)}, not a list "
-                f"of {len(self.labels)} texts."
+                f"of {number} texts."
             )
         part = [Record({column: v}, record.where) for v in values]
         return tuple(self._text(each, column) for each in part)

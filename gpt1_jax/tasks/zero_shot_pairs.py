@@ -32,14 +32,21 @@ class EncodedAnswers(NamedTuple):
     """The answers to N examples, those of an example next to one another."""
 
     answers: list[Answer]
-    num_answers: int  # A, of each example
+    num_answers: list[int]  # of each example; A is the most
     num_cut: int  # examples whose text was too long
 
     def compare(self, log_probs: Sequence[np.ndarray], *, mean: bool) -> np.ndarray:
-        """[N, A] float64: the mean or sum of each answer's log-probabilities, nats."""
+        """[N, A] float64: the mean or sum of each answer's log-probabilities, nats.
+
+        Minus infinity stands for the answers that an example has fewer than others.
+        """
         combine = np.mean if mean else np.sum
-        values = [combine(each, dtype=np.float64) for each in log_probs]
-        return np.reshape(values, (-1, self.num_answers))
+        counts = np.asarray(self.num_answers)
+        values = np.full((len(counts), counts.max()), -np.inf)
+        values[np.arange(counts.max()) < counts[:, None]] = [
+            combine(each, dtype=np.float64) for each in log_probs
+        ]
+        return values
 
 
 def encode_answers(
@@ -64,6 +71,7 @@ def encode_answers(
         lambda text: tokenizer.encode(clean(text))
     )
     answers: list[Answer] = []
+    num_answers: list[int] = []
     num_cut = 0
     for example in examples:
         columns = dict(zip(way.task.text, example.text, strict=True))
@@ -82,8 +90,9 @@ def encode_answers(
         except ValueError as error:
             raise UserError(f"{example.where}: {error}") from error
         answers += fitting
+        num_answers.append(len(fitting))
         num_cut += fitting != whole
-    return EncodedAnswers(answers, len(answers) // len(examples), num_cut)
+    return EncodedAnswers(answers, num_answers, num_cut)
 
 
 def encode_line(context: str, scored: str, encode: Encode) -> Answer:

@@ -47,7 +47,8 @@ def test_a_score_lies_between_chance_and_the_best_before():
 def test_chance_is_that_of_the_labels():
     for name, way in ZERO_SHOT.items():
         chance, best = REFERENCES[name]
-        expected = 100 / len(way.task.labels)
+        # The published Winograd schemas have two candidates; others may have more.
+        expected = 100 / (2 if way.task.fewer_choices else len(way.task.labels))
         assert chance == (0 if way.task.metrics[0] == "matthews" else expected) < best
 
 

@@ -54,6 +54,21 @@ def test_wsc273_says_where_its_pronoun_is(tmp_path):
     assert (example.choices, example.id) == (("the box", "the bag"), "7")
 
 
+@pytest.mark.parametrize("as_list", [True, False])
+def test_any_number_of_candidates(tmp_path, as_list):
+    """As in PDP-60 and WSC-285."""
+
+    def row(*names):
+        options = {f"option{k}": name for k, name in enumerate(names, 1)}
+        text = {"text": "As it bit.", "pronoun_start": 3, "pronoun_end": 5}
+        return {**text, **({"options": list(names)} if as_list else options)}
+
+    made = ({**row("A", "B", "C"), "label": 2}, {**row("A", "B"), "label": "second"})
+    examples = read(tmp_path, WSC273, *made)
+    assert [example.choices for example in examples] == [("A", "B", "C"), ("A", "B")]
+    assert [example.label for example in examples] == [2, 1]
+
+
 @pytest.mark.parametrize("task", [DPR, WSC273], ids=["dpr", "wsc273"])
 def test_examples_are_the_same_from_tfds(task, tmp_path):
     made = rows(task.name, 6, seed=0)
@@ -79,13 +94,25 @@ def test_examples_are_the_same_from_tfds(task, tmp_path):
         (DPR, dpr("The bee bit.", "it"), "pronoun 'it' is not a word of 'The bee bit"),
         (DPR, dpr("The bee bit.", ""), "pronoun '' is not a word"),
         (DPR, dpr("The bee bit it.", 3), "hold texts, not 'The bee bit it.' and 3"),
-        (DPR, dpr("It bit.", "it", candidates=("a",)), "list of 2 texts"),
+        (DPR, dpr("It bit.", "it", candidates=("a",)), "list of 2 to 10 texts"),
+        (DPR, dpr("It bit.", "it", label=2), "label 2 is none of the example's 2 ch"),
+        (DPR, {"text": "It bit."}, "'sentence' or 'pronoun'; .* has sentence, pronoun"),
         (
             WSC273,
             {"text": "It bit.", "pronoun_start": 6, "pronoun_end": 9},
             "hold 6 and 9, not the place of a pronoun in 'It bit.'",
         ),
-        (WSC273, {"text": "It bit."}, "hold None and None"),
+        (
+            WSC273,
+            {"text": "It bit.", "pronoun_start": 0},
+            "no column 'pronoun_end'; an example has text, pronoun_start, pronoun_end, "
+            "option1 and option2 .* and label",
+        ),
+        (
+            WSC273,
+            {"text": "It bit.", "pronoun_start": 0, "pronoun_end": 2, "option1": "a"},
+            r"column 'options' holds \['a'\], not a list of 2 to 10 texts",
+        ),
     ],
 )
 def test_rows_without_their_pronoun_are_refused_by_file_and_line(

@@ -68,7 +68,7 @@ def test_the_wording_of_each_task(name):
     encoded = encode_answers(way, [example], Characters(), 100)
     decode = Characters().decode
     texts = ["|".join(map(decode, answer)) for answer in encoded.answers]
-    assert texts == wanted and encoded.num_answers == len(wanted)
+    assert texts == wanted and encoded.num_answers == [len(wanted)]
 
 
 def test_an_effect_follows_so():

@@ -98,13 +98,17 @@ def test_each_text_is_encoded_once():
 
 
 def test_answers_are_compared_by_mean_or_sum():
-    encoded = EncodedAnswers([], 2, 0)
+    encoded = EncodedAnswers([], [2, 2], 0)
     log_probs = [np.float32([-1, -3]), np.float32([-3]), np.float32([0]), np.ones(2)]
     np.testing.assert_array_equal(
         encoded.compare(log_probs, mean=True), [[-2, -3], [0, 1]]
     )
     np.testing.assert_array_equal(
         encoded.compare(log_probs, mean=False), [[-4, -3], [0, 2]]
+    )
+    fewer = EncodedAnswers([], [1, 3], 0)
+    np.testing.assert_array_equal(
+        fewer.compare(log_probs, mean=False), [[-4, -np.inf, -np.inf], [-3, 0, 2]]
     )
 
 
