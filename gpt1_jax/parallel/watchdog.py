@@ -8,11 +8,14 @@ import faulthandler
 import os
 import sys
 import threading
-import time
+
+_TICK_SECONDS = 1.0
 
 
 class Watchdog(contextlib.AbstractContextManager):
     """Ends the process if nothing is heard within a time, while the block runs.
+
+    Time in which the process is stopped, as by Ctrl-Z, does not count.
 
     Args:
       seconds: the longest silence; 0 watches nothing.
@@ -24,15 +27,14 @@ class Watchdog(contextlib.AbstractContextManager):
     def __init__(self, seconds: float, message: str, code: int, traces: bool = False):
         self._seconds = seconds
         self._message, self._code, self._traces = message, code, traces
-        self._heard = 0.0
+        self._heard = False  # since the last tick
         self._over = threading.Event()
 
     def hear(self) -> None:
         """Notes that there is progress."""
-        self._heard = time.monotonic()
+        self._heard = True
 
     def __enter__(self) -> "Watchdog":
-        self.hear()
         if self._seconds > 0:
             threading.Thread(target=self._watch, daemon=True).start()
         return self
@@ -41,10 +43,14 @@ class Watchdog(contextlib.AbstractContextManager):
         self._over.set()
 
     def _watch(self) -> None:
-        left = self._seconds
-        while not self._over.wait(left):
-            left = self._heard + self._seconds - time.monotonic()
-            if left <= 0:
+        # Clocks go on while the process is stopped, so that ticks are counted.
+        tick = min(_TICK_SECONDS, self._seconds / 8)
+        silent = 0.0
+        while not self._over.wait(tick):
+            silent += tick
+            if self._heard:
+                self._heard, silent = False, 0.0
+            if silent >= self._seconds:
                 self._end()
 
     def _end(self) -> None:

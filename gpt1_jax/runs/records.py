@@ -77,17 +77,18 @@ class Records:
         if not self._active:
             return
         self._remote = workdir if is_remote(workdir) else None
-        self._copies = contextlib.ExitStack()
         self._local = Path(workdir)
-        if self._remote:
-            self._local = self._copies.enter_context(_copied(workdir))
-        self._path = self._local / METRICS_FILE
-        check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
-        kept = _drop_after(self._path, first_step)
-        self._session = Session(self._local / SESSIONS_FILE, first_step, text or {})
-        self._file = append_to(self._path, buffering=0)
-        if tensorboard:
-            self._open_tensorboard(workdir, kept)
+        with contextlib.ExitStack() as copies:  # which vanish if anything fails
+            if self._remote:
+                self._local = copies.enter_context(_copied(workdir))
+            self._path = self._local / METRICS_FILE
+            check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
+            kept = _drop_after(self._path, first_step)
+            self._session = Session(self._local / SESSIONS_FILE, first_step, text or {})
+            self._file = append_to(self._path, buffering=0)
+            if tensorboard:
+                self._open_tensorboard(workdir, kept)
+            self._copies = copies.pop_all()
         self._bar = tqdm.tqdm(
             total=num_steps,
             initial=first_step,
@@ -196,12 +197,12 @@ class Records:
     def close(self) -> None:
         """Flushes and closes everything."""
         if self._active:
-            self._bar.close()
-            self._file.close()
-            if self._writer is not None:
-                self._writer.close()
-            self.publish()
-            self._copies.close()
+            with self._copies:
+                self._bar.close()
+                self._file.close()
+                if self._writer is not None:
+                    self._writer.close()
+                self.publish()
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:

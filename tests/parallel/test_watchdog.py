@@ -1,5 +1,6 @@
 """A process that gets stuck ends, and says where it was."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -43,6 +44,38 @@ def test_the_stack_of_every_thread_is_shown_first():
     ended = run_stuck(traces=True)
     assert "in wait_for_ever" in ended.stderr and "in _watch" in ended.stderr
     assert ended.stderr.endswith("gpt1_jax: stuck here.\n")
+
+
+STOPPED = """
+import time
+from gpt1_jax.parallel.watchdog import Watchdog
+
+with Watchdog(0.8, "stuck here.", 75) as watchdog:
+    print("begun", flush=True)
+    for _ in range(4):
+        watchdog.hear()
+        for _ in range(5):  # a step
+            time.sleep(0.1)
+print("done", flush=True)
+"""
+
+
+def test_time_in_which_the_process_is_stopped_is_no_silence():
+    """As by Ctrl-Z, until `fg`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=30) == ("done\n", "")
+    assert process.returncode == 0
 
 
 def test_nothing_ends_after_the_block_or_without_a_limit():

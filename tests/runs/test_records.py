@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import pytest
 from etils import epath
@@ -105,62 +104,50 @@ def test_processes_that_do_not_write_leave_no_file(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_remote_run_folder_gets_copies(tmp_path, monkeypatch):
-    class Remote(type(epath.Path(tmp_path))):
-        def __str__(self):
-            return "gs://bucket/run"
-
-    remote = tmp_path / "remote"
-    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path / "local"))
-    (tmp_path / "local").mkdir()
+@pytest.fixture
+def remote(tmp_path, monkeypatch):
+    """A run folder that counts as gs://, and the folder for temporary ones."""
+    remote, local = tmp_path / "remote", tmp_path / "local"
     remote.mkdir()
-    (remote / METRICS_FILE).write_text('{"step": 1, "loss": 9.0}\n')
-    records = open_records(Remote(remote), first_step=1, tensorboard=True)
+    local.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(local))
+    monkeypatch.setattr(records_lib, "is_remote", lambda path: path == remote)
+    return epath.Path(remote), local
+
+
+def test_a_remote_run_folder_gets_copies(remote):
+    folder, local = remote
+    (folder / METRICS_FILE).write_text('{"step": 1, "loss": 9.0}\n')
+    records = open_records(folder, first_step=1, tensorboard=True)
     records.train(2, METRICS)
+    assert [r["step"] for r in read_metrics(folder / METRICS_FILE)] == [1]
     records.publish()
-    assert [r["step"] for r in read_metrics(remote / METRICS_FILE)] == [1, 2]
+    assert [r["step"] for r in read_metrics(folder / METRICS_FILE)] == [1, 2]
+    assert list(local.iterdir())
     records.close()
-    (tmp_path / "other").mkdir()  # another machine's
-    monkeypatch.setattr("tempfile.mkdtemp", lambda prefix: str(tmp_path / "other"))
-    open_records(Remote(remote), first_step=2).close()
-    found = read_sessions(remote / SESSIONS_FILE)
+    assert not list(local.iterdir())
+    open_records(folder, first_step=2).close()  # on another machine
+    found = read_sessions(folder / SESSIONS_FILE)
     assert [each["first_step"] for each in found] == [1, 2]
-    assert list((remote / "tensorboard").iterdir())
+    assert list((folder / "tensorboard").iterdir())
+    assert not list(local.iterdir())
 
 
-def test_what_a_kill_kept_from_tensorboard_is_there_after_the_resume(tmp_path):
-    """Its events are written anew from the metrics that stay."""
-    lines = [{"step": n, "loss": float(n)} for n in (1, 2, 3)]
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (tmp_path / METRICS_FILE).write_text(text)
-    (tmp_path / "tensorboard").mkdir()
-    records = open_records(tmp_path, first_step=2, tensorboard=True)
-    records.write({"step": 3, "loss": 30.0})
-    records.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
-    found = [(event.step, event.value) for event in events.Scalars("loss")]
-    assert found == [(1, 1.0), (2, 2.0), (3, 30.0)]
+@pytest.mark.parametrize("failing", ["check_room", "write_whole"])
+def test_local_copies_of_a_remote_run_folder_never_stay(remote, monkeypatch, failing):
+    """Neither if the records cannot be opened, nor if they cannot be copied."""
+    folder, local = remote
 
+    def fail(*arguments):
+        assert list(local.iterdir())
+        raise OSError("There is no way to write.")
 
-@pytest.mark.parametrize(
-    "line", ["[1]", "null", '{"loss": 1.0}', '{"step": "3"}', "words", "[" * 100_000]
-)
-def test_a_line_that_is_no_record_is_named(tmp_path, line):
-    path = tmp_path / METRICS_FILE
-    path.write_text(f'{{"step": 1}}\n{line}\n{{"step": 2}}\n')
-    with pytest.raises(
-        ValueError, match=rf"{METRICS_FILE}:2: .* is not a run's record"
-    ):
-        open_records(tmp_path)
-    assert len(path.read_text().splitlines()) == 3
+    def use():
+        records = open_records(folder)
+        records.close()
 
-
-def test_a_full_disk_is_one_line_and_leaves_whole_lines(tmp_path, monkeypatch):
-    records = open_records(tmp_path)
-    records.train(1, METRICS)
-    usage = shutil._ntuple_diskusage(10**9, 10**9, 100)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(OSError, match=r"is full: metrics.jsonl needs"):
-        records.train(2, METRICS)
-    records.close()
-    assert [r["step"] for r in read_metrics(tmp_path / METRICS_FILE)] == [1]
+    monkeypatch.setattr(records_lib, failing, fail)
+    with pytest.raises(OSError, match="no way to write") as raised:
+        use()
+    assert raised.traceback, "which keeps the records alive"
+    assert not list(local.iterdir())
