@@ -152,6 +152,20 @@ class OptimizerConfig:
                 0.0 <= beta < 1.0, f"config.optimizer.{name}={beta} must lie in [0, 1)."
             )
 
+    def check_warmup(self, num_steps: int, counted: str) -> None:
+        """Refuses a run that ends before it has warmed up.
+
+        Args:
+          num_steps: updates in the whole run.
+          counted: what their number comes from, for the message.
+        """
+        require(
+            num_steps > self.warmup_steps,
+            f"The run has {num_steps:,} updates ({counted}), all within "
+            f"config.optimizer.warmup_steps={self.warmup_steps}; train longer, or warm "
+            f"up for less with --config.optimizer.warmup_steps={num_steps // 10}.",
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class TrainConfig:

@@ -272,7 +272,8 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     """Updates per epoch, without its last partial batch, and in the whole run.
 
     Raises:
-      ValueError: if there are too few examples for one batch, or no update at all.
+      ValueError: if there are too few examples for one batch, or no update at all, or
+        none after the warmup.
     """
     per_epoch = num_examples // config.train.batch_size
     if not per_epoch:
@@ -286,6 +287,9 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
             f"config.train.num_epochs={config.train.num_epochs} at {per_epoch} updates "
             "per epoch gives no update; train for longer."
         )
+    config.optimizer.check_warmup(
+        num_steps, f"{num_examples:,} examples, {per_epoch:,} updates per epoch"
+    )
     return per_epoch, num_steps
 
 

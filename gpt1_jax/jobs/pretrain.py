@@ -12,7 +12,6 @@ from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import windows
 from gpt1_jax.data.shards import Corpus, open_split
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.validation import (
     TextSampler,
     Validation,
@@ -183,14 +182,10 @@ def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
     num_steps = config.train.num_steps or int(
         config.train.num_epochs * per_epoch / config.train.batch_size
     )
-    warmup = config.optimizer.warmup_steps
-    if num_steps <= warmup:
-        raise UserError(
-            f"The run has {num_steps:,} updates ({corpus.train.tokens:,} tokens, "
-            f"{per_epoch:,} windows per epoch), all within "
-            f"config.optimizer.warmup_steps={warmup}; train longer, or warm up for "
-            f"less with --config.optimizer.warmup_steps={num_steps // 10}."
-        )
+    config.optimizer.check_warmup(
+        num_steps,
+        f"{corpus.train.tokens:,} tokens, {per_epoch:,} windows per epoch",
+    )
     return num_steps
 
 

@@ -1,6 +1,6 @@
 """A task's examples, read, checked and encoded."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,7 +48,7 @@ def load(
       MissingData: if there is no training or no development split, or the test file
         that is named does not exist.
       ValueError: naming the file and line of a broken example, or the split of which
-        `config.drop_long` leaves nothing.
+        `config.drop_long` leaves nothing; if the dev split is the training split.
     """
 
     def read(split: str) -> list[Example]:
@@ -76,6 +76,7 @@ def load(
         return Split(taken, encoded, len(examples) - len(kept))
 
     train, dev = read("train"), read("dev")
+    _refuse_same(task, train, dev)
     try:
         test = read("test")
     except MissingData:
@@ -88,6 +89,21 @@ def load(
         encode("dev", dev, config.max_dev_examples, config.drop_long),
         encode("test", test, config.max_test_examples, False) if test else None,
     )
+
+
+def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
+    """Refuses to choose a checkpoint by what it was trained on."""
+
+    def content(examples: list[Example]) -> set[tuple[Any, ...]]:
+        return {(each.text, each.choices, each.label) for each in examples}
+
+    if len(train) == len(dev) and content(train) == content(dev):
+        raise UserError(
+            f"{task.title}: the dev split holds the examples of the training split, "
+            f"from {dev[0].where} on, so its score would say nothing of others. Hold "
+            "some out, for example as --config.data.dev=FILE; training examples are "
+            "scored by --config.eval.train_examples=NUMBER."
+        )
 
 
 def describe_long(data: TaskData, max_seq_len: int) -> str:

@@ -385,3 +385,8 @@ def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
     assert finetune.count_steps(short, 32 * 4) == (4, 1)
     with pytest.raises(ValueError, match=r"num_epochs=0\.25 at 3 updates"):
         finetune.count_steps(short, 32 * 3)
+    warm = {"optimizer.warmup_steps": 6, "optimizer.warmup_fraction": 0.0}
+    config = finetune_config("rte", START, **warm)
+    assert finetune.count_steps(config, 32 * 3) == (3, 9)
+    with pytest.raises(ValueError, match=r"has 6 updates .*warmup_steps=6; .*=0\."):
+        finetune.count_steps(config, 32 * 2)

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from made_up_tokenizer import Numbers
-from tiny_tasks import finetune_config
+from tiny_tasks import finetune_config, read_lines, write_lines
 
 from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.loading import describe_long
@@ -15,11 +15,13 @@ from gpt1_jax.tasks.selection import select_tasks
 
 @pytest.fixture
 def own(tmp_path):
-    """`own(**data)`: a task of two texts, 40 examples for training."""
-    path = tmp_path / "train.jsonl"
-    rows = [{"a": f"{i}", "b": "2", "label": "ny"[i % 2]} for i in range(40)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    base = {"init_from": "runs/pretrain/tiny", "data.train": str(path)}
+    """`own(**data)`: a task of two texts, 40 examples for training and for dev."""
+    base = {"init_from": "runs/pretrain/tiny"}
+    for split, b in (("train", "2"), ("dev", "3")):
+        path = tmp_path / f"{split}.jsonl"
+        rows = [{"a": f"{i}", "b": b, "label": "ny"[i % 2]} for i in range(40)]
+        write_lines(path, rows)
+        base[f"data.{split}"] = str(path)
     custom = dict(
         custom__head="classification",
         custom__text=("a", "b"),
@@ -35,6 +37,19 @@ def own(tmp_path):
     return make
 
 
+def write_long(folder, texts):
+    """Files with examples of these texts, whose labels differ; their paths."""
+    return [
+        str(
+            write_lines(
+                folder / f"long_{label}.jsonl",
+                [{"a": text, "b": "1", "label": label} for text in texts],
+            )
+        )
+        for label in "ny"
+    ]
+
+
 def load(config, max_seq_len=512):
     (task,), config = select_tasks(config)
     return loading.load(task, config.data, Numbers(), max_seq_len)
@@ -42,16 +57,28 @@ def load(config, max_seq_len=512):
 
 def test_load_reads_the_splits_that_are_named(own):
     path = own().data.train
-    data = load(own(dev=path))
+    data = load(own())
     assert (len(data.train.examples), len(data.dev.encoded)) == (40, 40)
     assert data.test is None
-    assert len(load(own(dev=path, test=path)).test.examples) == 40
+    assert len(load(own(test=path)).test.examples) == 40
+
+
+@pytest.mark.parametrize("how", ["same file", "reversed table"])
+def test_a_dev_split_that_is_the_training_split_is_refused(own, tmp_path, how):
+    """However few of them are taken."""
+    path = own().data.train
+    if how != "same file":
+        cells = ["\t".join(row.values()) + "\n" for row in read_lines(path)[::-1]]
+        path = str(tmp_path / "dev.tsv")
+        (tmp_path / "dev.tsv").write_text("".join(["a\tb\tlabel\n", *cells]))
+    with pytest.raises(ValueError, match=r"dev split .* training split.*data\.dev"):
+        load(own(dev=path, max_dev_examples=3))
 
 
 def test_load_refuses_files_that_are_missing(own, tmp_path):
     """A test file too, if it is named."""
-    path, nowhere = own().data.train, str(tmp_path / "nowhere.jsonl")
-    for values in (dict(), dict(dev=nowhere), dict(dev=path, test=nowhere)):
+    nowhere = str(tmp_path / "nowhere.jsonl")
+    for values in (dict(dev=""), dict(dev=nowhere), dict(test=nowhere)):
         with pytest.raises(
             MissingData, match=r"nowhere\.jsonl does not exist|data\.dev"
         ):
@@ -60,32 +87,29 @@ def test_load_refuses_files_that_are_missing(own, tmp_path):
 
 def test_load_takes_the_same_part_each_time(own):
     path = own().data.train
-    few = own(dev=path, max_train_examples=7, max_dev_examples=5)
+    few = own(max_train_examples=7, max_dev_examples=5)
     texts = [[e.text[0] for e in load(few).train.examples] for _ in range(2)]
     assert texts[0] == texts[1]
     assert len(set(texts[0])) == 7
     assert texts[0] == sorted(texts[0], key=int), "in the order of the file"
     assert texts[0] != [str(i) for i in range(7)], "but not its head"
     assert len(load(few).dev.examples) == 5
-    test = load(own(dev=path, test=path, max_test_examples=3)).test
+    test = load(own(test=path, max_test_examples=3)).test
     assert len(test.examples) == len(test.encoded) == 3
-    whole = own(dev=path, max_train_examples=40, max_dev_examples=41)
+    whole = own(max_train_examples=40, max_dev_examples=41)
     assert len(load(whole).train.examples) == len(load(whole).dev.examples) == 40
 
 
 def test_examples_that_were_cut_are_described(own, tmp_path):
-    path = tmp_path / "dev.jsonl"
     texts = ("1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7")
-    rows = [{"a": text, "b": "1", "label": "n"} for text in texts]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    train = own().data.train
-    assert describe_long(load(own(dev=train)), 512) == ""
-    cut = describe_long(load(own(dev=str(path)), 12), 12)
+    path, other = write_long(tmp_path, texts)
+    assert describe_long(load(own()), 512) == ""
+    cut = describe_long(load(own(dev=path), 12), 12)
     assert cut == "2 of 3 dev examples were cut to fit 12 tokens."
-    data = load(own(train=str(path), dev=train, test=str(path)), 12)
+    data = load(own(train=path, test=path), 12)
     cut = describe_long(data, 12)
     assert cut == "2 of 3 training and 2 of 3 test examples were cut to fit 12 tokens."
-    data = load(own(train=str(path), dev=str(path), test=str(path)), 12)
+    data = load(own(train=path, dev=other, test=path), 12)
     assert describe_long(data, 12) == (
         "2 of 3 training, 2 of 3 dev and 2 of 3 test examples were cut to fit 12 "
         "tokens."
@@ -94,11 +118,9 @@ def test_examples_that_were_cut_are_described(own, tmp_path):
 
 def test_long_examples_are_left_out_on_request(own, tmp_path):
     """Before a part is taken, and never from a test split."""
-    path = tmp_path / "long.jsonl"
     texts = ["1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7", "3", "4 5"]
-    rows = [{"a": text, "b": "1", "label": "n"} for text in texts]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    paths = dict(train=str(path), dev=str(path), test=str(path))
+    path, other = write_long(tmp_path, texts)
+    paths = dict(train=path, dev=other, test=path)
     data = load(own(**paths, drop_long=True, max_train_examples=2), 12)
     assert len(data.train.examples) == len(data.train.encoded) == 2
     assert [example.text[0] for example in data.dev.examples] == ["1 2", "3", "4 5"]
@@ -110,6 +132,6 @@ def test_long_examples_are_left_out_on_request(own, tmp_path):
     )
     whole = load(own(**paths, drop_long=True))
     assert len(whole.dev.examples) == 5 and describe_long(whole, 512) == ""
-    path.write_text(json.dumps(rows[0]) + "\n")
+    write_long(tmp_path, texts[:1])
     with pytest.raises(ValueError, match=r"All 1 training examples .* longer than 12"):
         load(own(**paths, drop_long=True), 12)
