@@ -1,7 +1,6 @@
 """The splits of a task, read and encoded."""
 
 import dataclasses
-import json
 
 import pytest
 from made_up_tokenizer import Numbers
