@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from logging import Formatter
+from logging import Formatter, LogRecord
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -20,6 +20,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
+from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import wall_time
 
@@ -41,6 +42,10 @@ _LOST = (
     "another process of this run has ended; what it printed says why. Run the same "
     "command again to resume."
 )
+_QUIT = (
+    b"\ngpt1_jax: interrupted without saving. Run the same command again to resume "
+    b"from what was saved before.\n"
+)
 # What the user can mend, or the machine; anything else is a bug, with its traceback.
 _USER_ERRORS = (UserError, OSError, FloatingPointError)
 
@@ -57,13 +62,14 @@ def main(argv: Sequence[str]) -> None:
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
         workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
+        config_lib.check_encodable(workdir, "--workdir")
         _run(config, workdir)
     except KeyboardInterrupt:
         _INTERRUPTED.set()
         _exit("gpt1_jax: interrupted; no partial files were left behind.")
     except _USER_ERRORS as error:
         if logging.level_debug():
-            traceback.print_exc()
+            print(printable(traceback.format_exc()), file=sys.stderr)
         _refuse(f"{error}\n(--verbosity=1 shows the traceback)")
 
 
@@ -75,7 +81,7 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
     try:
         # Before signals raise an exception, which an import can lose.
         job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
-        with signals.catch():
+        with signals.catch(_quit_at_once):
             _join(config, workdir)
             job.run(config, workdir)
     except signals.Stopped as stopped:
@@ -125,6 +131,19 @@ def _say(text: str) -> None:
         console.say(text)
 
 
+def _quit_at_once() -> None:
+    """Ends the program in the middle of a save.
+
+    An exception would have orbax report the save as failed, with a traceback. Of
+    several processes each ends by that nevertheless, so that the main one goes last.
+    """
+    from gpt1_jax.parallel import processes
+
+    if not processes.is_joined():
+        os.write(2, _QUIT)  # print is not safe in a signal's handler
+        os._exit(1)
+
+
 def _skip_finalization() -> None:
     """The last exit handler: interrupted while it compiles, JAX crashes after it."""
     if _INTERRUPTED.is_set():
@@ -137,10 +156,15 @@ def _warn_plainly() -> None:
     """Shows warnings alone, as lines that leave progress bars whole."""
     logging.set_verbosity(logging.WARNING)
     handler = logging.get_absl_handler().python_handler
-    handler.setFormatter(Formatter("%(levelname)s: %(message)s"))
+    handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     handler.setStream(DummyTqdmFile(sys.stderr))
     # About workers that are processes, with an old JAX; ours are threads.
     handler.addFilter(lambda record: "Grain multiprocess" not in record.getMessage())
+
+
+class _PrintableFormatter(Formatter):
+    def format(self, record: LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _refuse(problem: str) -> NoReturn:
@@ -149,7 +173,7 @@ def _refuse(problem: str) -> NoReturn:
 
 def _exit(message: str, code: int = 1) -> NoReturn:
     """Ends the program with a line."""
-    print(message, file=sys.stderr, flush=True)
+    print(printable(message), file=sys.stderr, flush=True)
     _leave(code)
 
 
@@ -164,7 +188,7 @@ def _leave(code: int) -> NoReturn:
 def _parse(argv: Sequence[str]) -> list[str]:
     """Reads the flags; a bad one prints one line, not the parser's traceback."""
     if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
-        print(usage.describe(argv))
+        print(printable(usage.describe(argv)))
         sys.exit()
     if not any(argument.startswith("--config") for argument in argv):
         _refuse(f"name a job with --config=configs/NAME.py.\n\n{usage.describe(argv)}")

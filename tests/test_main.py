@@ -45,6 +45,23 @@ def kill(event, arguments):
 sys.addaudithook(kill)
 program.run()
 """
+# A program that gets two signals in the middle of its first save.
+STOPPED_TWICE = """
+import os, signal, sys, time
+from gpt1_jax import program
+
+sent = []
+
+def stop(event, arguments):
+    if event == "os.mkdir" and "orbax-checkpoint-tmp" in str(arguments[0]) and not sent:
+        sent.append(True)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.2)
+
+sys.addaudithook(stop)
+program.run()
+"""
 # Long enough for a signal to come before the end.
 LONG = {
     "train.num_steps": 300,
@@ -205,6 +222,19 @@ def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path
     assert {path.name for path in checkpoints.iterdir()} == kept
 
 
+def test_a_second_signal_in_the_middle_of_a_save_ends_it_with_one_line(
+    run_main, tmp_path
+):
+    program = ("-c", STOPPED_TWICE)
+    code, output = run_main(f"--workdir={tmp_path}", program=program)
+    assert code == 1, output
+    stopping, _, after = output.partition("gpt1_jax: stopping after this step, then")
+    assert "gpt1_jax: interrupted without saving. Run the same" in after
+    assert "Traceback" not in stopping + after
+    code, output = run_main(f"--workdir={tmp_path}")
+    assert code == 0, output
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path, number):
     def stop(process, line):
@@ -241,6 +271,15 @@ def test_processes_with_different_values_refuse_before_any_work(run_main, tmp_pa
         assert "gpt1_jax: error: The processes of this run differ: " in output
         assert "config.seed is 3 on process 1, 0 on process 0" in output
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("flag", ["--workdir", "--config.data.train"])
+def test_bytes_that_are_not_utf_8_are_refused_in_one_line(flag):
+    code, output = run_program("--config=configs/pretrain.py", f"{flag}=a\udcff")
+    assert code == 1
+    name = flag.removeprefix("--") if "." in flag else flag
+    assert f"error: {name}: '\\udcff' in 'a\\udcff' is half of a character" in output
+    assert "Traceback" not in output
 
 
 def test_a_job_for_one_process_refuses_to_be_several():

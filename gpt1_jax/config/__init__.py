@@ -16,7 +16,7 @@ from gpt1_jax.config.analysis_jobs import (
     WordsConfig,
     ZeroShotConfig,
 )
-from gpt1_jax.config.job import JobConfig, make_model_config
+from gpt1_jax.config.job import JobConfig, check_encodable, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.keep_at import UNITS as KEEP_AT_UNITS
 from gpt1_jax.config.keep_at import Target
@@ -90,6 +90,7 @@ __all__ = [
     "ZeroShotConfig",
     "ZeroShotDataConfig",
     "adopt_older",
+    "check_encodable",
     "compilation_cache",
     "default_cache_dir",
     "flatten",

@@ -6,6 +6,7 @@ from typing import Any, get_args, get_origin
 
 from gpt1_jax.config.model_section import ModelConfig
 from gpt1_jax.config.sections import require
+from gpt1_jax.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,22 @@ def check_seed(key: str, seed: int) -> None:
         0 <= seed < 2**32,
         f"config.{key}={seed} must be a whole number in [0, 2**32).",
     )
+
+
+def check_encodable(text: str, where: str) -> None:
+    """Refuses text that UTF-8 cannot encode, which no tokenizer and no file takes.
+
+    On the command line, bytes of another encoding become such text; in JSON, half of a
+    surrogate pair does.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(
+            f"{where}: {text[error.start]!a} in {text!a:.60} is half of a character "
+            "(a lone surrogate) or a byte that is not UTF-8; write the whole character "
+            "or remove it."
+        ) from error
 
 
 def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
@@ -84,4 +101,6 @@ def _typed(key: str, kind: Any, value: Any) -> Any:
         accepted: Any = int | float if kind is float else kind
         fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
         require(fits, f"{key}={value!r:.80} must be {_KINDS[kind]}.")
+    if isinstance(value, str):
+        check_encodable(value, key)
     return value

@@ -8,6 +8,7 @@ user names may be a device or a pipe, such as /dev/stdout.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -64,6 +65,39 @@ def check_writable(folder: epath.PathLike) -> None:
       OSError: if that fails.
     """
     make_folder(folder)
+    _probe(folder)
+
+
+def check_output(path: epath.PathLike, option: str) -> None:
+    """Refuses a file to write later that cannot be written, before any work.
+
+    Args:
+      path: the file, perhaps with `~`. Its folder may be missing and is not made.
+      option: how to name another, for the message.
+
+    Raises:
+      OSError: naming the path.
+    """
+    path = epath.Path(path).expanduser()
+    try:
+        if is_remote(path):
+            check_writable(path.parent)
+        elif path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        elif not is_stream(path):
+            _probe(
+                next(folder for folder in path.absolute().parents if folder.exists())
+            )
+        elif path.exists() and not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise OSError(
+            f"{path} cannot be written ({error.strerror}); name another with {option}."
+        ) from error
+
+
+def _probe(folder: epath.PathLike) -> None:
+    """Makes a file in a folder, and removes it."""
     probe = epath.Path(folder) / f".writable-{secrets.token_hex(8)}"
     create(probe, "")
     probe.unlink()

@@ -6,12 +6,14 @@ import time
 
 import tqdm
 
+from gpt1_jax.data.text import printable
+
 LINE_SECONDS = 20.0  # between two lines where there is no terminal
 
 
-def say(text: str) -> None:
-    """Shows a line without breaking a progress bar."""
-    tqdm.tqdm.write(text, file=sys.stdout)
+def say(text: str, end: str = "\n") -> None:
+    """Shows a line without breaking a progress bar; control characters are escaped."""
+    tqdm.tqdm.write(printable(text), file=sys.stdout, end=end)
     sys.stdout.flush()
 
 

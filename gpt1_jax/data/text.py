@@ -1,4 +1,4 @@
-"""How any text is read, and what is done to it before it is tokenised."""
+"""How text is read, cleaned before it is tokenised, and shown on a terminal."""
 
 import codecs
 import io
@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from gpt1_jax.errors import UserError
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+# All but tab and newline, and halves of characters, which no terminal takes.
+_ESCAPED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
 
 _BYTE_ORDER_MARKS = {  # UTF-32's first: one of them begins with UTF-16's
@@ -58,3 +60,8 @@ def clean(text: str) -> str:
     text = _CONTROL.sub(" ", text)
     lines = (" ".join(line.split()) for line in text.split("\n"))
     return "\n".join(line for line in lines if line)
+
+
+def printable(text: str) -> str:
+    r"""Text for a terminal: control characters as `\x1b`, so that they do nothing."""
+    return _ESCAPED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.config import ModelConfig, SamplingConfig, check_encodable
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference.decoding import Decoder, Piece
 from gpt1_jax.model.language_model import Params
@@ -21,7 +21,12 @@ class Continuation(NamedTuple):
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The ids of a prompt; of an empty one, a newline."""
+    """The ids of a prompt; of an empty one, a newline.
+
+    Raises:
+      UserError: if UTF-8 cannot encode it.
+    """
+    check_encodable(prompt, "the prompt")
     return tokenizer.encode(prompt) or [tokenizer.newline_id]
 
 

@@ -14,6 +14,7 @@ from gpt1_jax import __version__
 from gpt1_jax.config import FeaturesConfig, FinetuneConfig, compilation_cache
 from gpt1_jax.data import words as words_lib
 from gpt1_jax.data.array_files import ArrayWriter, check_library, open_arrays
+from gpt1_jax.data.files import check_output
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
@@ -42,6 +43,7 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     del workdir
     output = Path(config.output).expanduser()
     check_library(output)
+    check_output(output, "--config.output=FILE")
     trained = open_run(config.init_from, find_step(config.step))
     _check_extract(config, trained)
     if config.attention:

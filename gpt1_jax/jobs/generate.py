@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from gpt1_jax.config import GenerateConfig, compilation_cache
-from gpt1_jax.data.files import write_whole
+from gpt1_jax.data.files import check_output, write_whole
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
@@ -30,6 +30,9 @@ def run(config: GenerateConfig, workdir: str) -> None:
         no prompt.
     """
     del workdir
+    output = epath.Path(config.output).expanduser()
+    if config.output:
+        check_output(output, "--config.output=FILE.jsonl")
     prompts = _prompts(config)
     trained = open_run(config.init_from, find_step(config.step))
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
@@ -63,10 +66,10 @@ def run(config: GenerateConfig, workdir: str) -> None:
     if config.output:
         records = (_record(each, config.log_probs) for each in continuations)
         lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-        write_whole(epath.Path(config.output), "".join(lines))
+        write_whole(output, "".join(lines))
     else:
         for each in continuations:
-            print(f"{each.prompt} {each.text}\n")
+            say(f"{each.prompt} {each.text}\n")
 
 
 def _prompts(config: GenerateConfig) -> list[str] | None:
@@ -80,21 +83,21 @@ def _prompts(config: GenerateConfig) -> list[str] | None:
 
 def _converse(generator: Generator, params: Any, config: GenerateConfig) -> None:
     """Continues what is typed, until the end of the input."""
-    print("Type a text to continue it; Ctrl-D ends.")
+    say("Type a text to continue it; Ctrl-D ends.")
     while True:
         try:
             prompt = input("> ")
         except EOFError:
-            print()
+            say("")
             return
         _stream(generator, params, prompt, config.seed)
 
 
 def _stream(generator: Generator, params: Any, prompt: str, seed: int) -> None:
-    print(prompt, end=" ", flush=True)
+    say(prompt, end=" ")
     for words in generator.stream(params, prompt, seed):
-        print(words, end="", flush=True)
-    print()
+        say(words, end="")
+    say("")
 
 
 def _record(continuation: Continuation, with_log_probs: bool) -> dict[str, Any]:

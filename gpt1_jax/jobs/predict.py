@@ -6,6 +6,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, PredictConfig
+from gpt1_jax.data.files import check_output
 from gpt1_jax.data.text import split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
@@ -35,8 +36,10 @@ def run(config: PredictConfig, workdir: str) -> None:
         not hold the texts that the task needs.
     """
     del workdir
+    output = epath.Path(config.output).expanduser()
     if config.output:
-        submission.check_format(epath.Path(config.output))
+        submission.check_format(output)
+        check_output(output, "--config.output=FILE")
     source = open_run(config.init_from, BEST)
     trained = source.config
     if not isinstance(trained, FinetuneConfig):
@@ -60,7 +63,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     predictions, probabilities = _predict(config, source, task, examples)
     if config.output:
         submission.write_predictions(
-            epath.Path(config.output),
+            output,
             task,
             examples,
             predictions,
@@ -69,7 +72,7 @@ def run(config: PredictConfig, workdir: str) -> None:
         )
     else:
         for row in _table(task, examples, predictions, probabilities):
-            print("\t".join(row))
+            say("\t".join(row))
 
 
 def _predict(

@@ -14,6 +14,7 @@ import tqdm
 from etils import epath
 
 from gpt1_jax.config import SurprisalConfig, compilation_cache
+from gpt1_jax.data.files import check_output
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
 from gpt1_jax.data.text import split_lines
@@ -52,6 +53,9 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         be read or holds no word.
     """
     del workdir
+    for name in ("output", "plot"):
+        if path := getattr(config, name):
+            check_output(path, f"--config.{name}=FILE")
     _check_text(config)
     steps = find_steps(run_folder.locate(config.init_from), config.step)
     trained = open_run(config.init_from, steps[0])
@@ -218,9 +222,8 @@ class _Printed(TableWriter):
     def append(self, rows: Sequence[Row]) -> None:
         if not self._begun:
             self._begun = True
-            print("\t".join(rows[0]))
-        for row in rows:
-            print("\t".join(map(cell, row.values())))
+            say("\t".join(rows[0]))
+        say("\n".join("\t".join(map(cell, row.values())) for row in rows))
 
 
 def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:

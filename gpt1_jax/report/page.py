@@ -12,7 +12,12 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from gpt1_jax.data.files import remove_partial, whole_name, write_whole
+from gpt1_jax.data.files import (
+    check_output,
+    remove_partial,
+    whole_name,
+    write_whole,
+)
 from gpt1_jax.report.document import Document, Folded, Picture, Text, escaped
 from gpt1_jax.report.styles import DARK, LIGHT, drawn
 
@@ -32,11 +37,13 @@ class _Drawn(NamedTuple):
 
 
 def refuse_others(folder: epath.Path) -> None:
-    """Refuses a folder that holds anything but an earlier report.
+    """Refuses a folder that holds anything but an earlier report, or is not writable.
 
     Raises:
       FileExistsError: naming what it holds.
+      OSError: if it cannot be written.
     """
+    check_output(folder / HTML_FILE, "--workdir=DIR")
     if not folder.exists():
         return
     if not folder.is_dir():

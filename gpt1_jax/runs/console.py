@@ -4,7 +4,7 @@ from gpt1_jax.data import progress
 from gpt1_jax.parallel.processes import is_main_process
 
 
-def say(text: str) -> None:
-    """Prints a line without breaking a progress bar."""
+def say(text: str, end: str = "\n") -> None:
+    """Prints a line without breaking a progress bar; control characters are escaped."""
     if is_main_process():
-        progress.say(text)
+        progress.say(text, end)

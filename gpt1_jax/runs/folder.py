@@ -7,7 +7,13 @@ from typing import TypeVar
 from etils import epath
 
 from gpt1_jax.config import JobConfig, adopt_older, read_json
-from gpt1_jax.data.files import check_writable, is_remote, refuse_links, write_json
+from gpt1_jax.data.files import (
+    check_output,
+    check_writable,
+    is_remote,
+    refuse_links,
+    write_json,
+)
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
@@ -36,16 +42,18 @@ def has_begun(folder: epath.Path) -> bool:
 
 
 def refuse_used(folder: epath.Path) -> None:
-    """Refuses a folder to be made anew that holds anything.
+    """Refuses a folder to be made anew that holds anything, or cannot be written.
 
     Raises:
-      FileExistsError: if it does.
+      FileExistsError: if it holds anything.
+      OSError: if it cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(
             f"{folder} is not empty, and nothing in it is overwritten; name another "
             "--workdir."
         )
+    check_output(folder / CONFIG_FILE, "--workdir=DIR")
 
 
 def begin(folder: epath.Path, config: Config) -> Config:
@@ -72,8 +80,8 @@ def begin(folder: epath.Path, config: Config) -> Config:
         check_writable(folder)
     except OSError as error:
         raise PermissionError(
-            f"The run folder {folder} cannot be written ({error.strerror or error}); name "
-            "another with --workdir=DIR."
+            f"The run folder {folder} cannot be written ({error.strerror or error}); "
+            "name another with --workdir=DIR."
         ) from error
     if not (has_begun(folder) and (folder / CONFIG_FILE).exists()):
         return config

@@ -84,8 +84,8 @@ def clear_steps(workdir: epath.Path) -> list[int]:
     """Makes every saved step of a run a checkpoint, as far as a glance can tell.
 
     The main process finishes deletions and saves that a kill has interrupted, and sets
-    aside what lacks a file or has unreadable metadata. Call it as the owner of the folder, on all
-    processes, before anything else reads the steps.
+    aside what lacks a file or has unreadable metadata. Call it as the owner of the
+    folder, on all processes, before anything else reads the steps.
 
     Returns:
       The saved steps in order, the same on all processes.

@@ -9,8 +9,9 @@ from typing import Any
 
 from etils import epath
 
+from gpt1_jax.config import check_encodable
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
+from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines
 from gpt1_jax.tasks.task import Example, Record, Table, Task
 
 STANDARD_INPUT = "-"

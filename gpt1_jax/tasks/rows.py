@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epath
 
+from gpt1_jax.config import check_encodable
 from gpt1_jax.data.text import CONVERT, refuse_utf16, split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.task import Record, Table, shown
@@ -169,17 +170,6 @@ def _check_characters(value: Any, where: str) -> None:
     elif isinstance(value, list):
         for part in value:
             _check_characters(part, where)
-
-
-def check_encodable(text: str, where: str) -> None:
-    """Refuses text that UTF-8 cannot encode: it holds half of a surrogate pair."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{where}: {text[error.start]!a} in {shown(text)} is half of a "
-            "character (a lone surrogate); write the whole character or remove it."
-        ) from error
 
 
 def _tsv(lines: Iterator[str], name: str, table: Table) -> Rows:

@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
+from gpt1_jax.config import check_encodable
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.rows import FORMATS, check_encodable, read_rows, text_lines
+from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines
 from gpt1_jax.tasks.task import Table, shown
 
 LINES = ".txt"

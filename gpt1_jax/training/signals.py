@@ -5,7 +5,7 @@ import os
 import signal
 import threading
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax.experimental import multihost_utils
@@ -20,6 +20,10 @@ _NOTICE = (
 )
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 class Stopped(Exception):
     """The run was stopped by a signal, after its state was saved."""
 
@@ -28,15 +32,19 @@ class StopSignal:
     """Turns SIGTERM and SIGINT into a request to stop.
 
     Outside training a signal interrupts at once. While `deferred`, it is a request
-    that the loop honours between steps, and a second one of the same kind interrupts.
+    that the loop honours between steps, and a second one of the same kind quits.
     Either is remembered, since an interrupt may be lost in code that must not raise.
     In JAX's garbage-collection callback, where most are lost, it is sent once more.
 
     In runs of several processes JAX itself catches SIGTERM, and all processes agree on
     the step to stop after; while `deferred`, SIGINT is passed on as SIGTERM.
+
+    Args:
+      quit_at_once: what the second signal does.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, quit_at_once: Callable[[], None] = _interrupt) -> None:
+        self._quit_at_once = quit_at_once
         self._received: int | None = None
         self._deferring = False
         self._joint = False
@@ -48,6 +56,8 @@ class StopSignal:
             return
         again = self._received == number
         self._received = number
+        if again and self._deferring:
+            self._quit_at_once()
         if again or not self._deferring:
             raise KeyboardInterrupt
         os.write(2, _NOTICE)  # print is not safe in a handler
@@ -86,13 +96,13 @@ _catching: StopSignal | None = None  # of this program
 
 
 @contextlib.contextmanager
-def catch() -> Iterator[StopSignal]:
+def catch(quit_at_once: Callable[[], None] = _interrupt) -> Iterator[StopSignal]:
     """The program's stop signal; installed here unless an outer block has done so."""
     global _catching
     if _catching is not None or threading.current_thread() != threading.main_thread():
         yield _catching or StopSignal()
         return
-    _catching = StopSignal()
+    _catching = StopSignal(quit_at_once)
     previous: dict[int, Any] = {
         number: signal.signal(number, _catching.receive)
         for number in (signal.SIGTERM, signal.SIGINT)

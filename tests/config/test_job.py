@@ -4,6 +4,7 @@ import pytest
 from tiny_run import load_config
 
 from gpt1_jax.config import load
+from gpt1_jax.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,15 @@ def test_unknown_and_missing_keys_are_refused():
         load({k: v for k, v in values.items() if k != "seed"})
     with pytest.raises(ValueError, match="unknown keys"):
         load({**values, "sed": 1})
+
+
+@pytest.mark.parametrize("value", ["a\udcff", "a\ud800"])
+def test_text_that_utf_8_cannot_encode_is_refused_by_name(value):
+    values = load_config("paper").to_dict()
+    values["data"]["train"] = value
+    with pytest.raises(UserError, match=r"config\.data\.train: '.*' is half of a"):
+        load(values)
+    values = load_config("", file="generate", init_from="a").to_dict()
+    values["sampling"]["stop_strings"] = ("end", value)
+    with pytest.raises(UserError, match=r"config\.sampling\.stop_strings\[1\]: "):
+        load(values)

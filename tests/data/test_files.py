@@ -12,6 +12,7 @@ import pytest
 
 from gpt1_jax.data.files import (
     append_to,
+    check_output,
     create,
     remove_partial,
     sha256,
@@ -157,3 +158,23 @@ def test_sha256_is_of_all_bytes(tmp_path):
     data = bytes(range(256)) * 40_000  # more than is read at a time
     (tmp_path / "a").write_bytes(data)
     assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("file/a", "Not a directory"), ("folder", "Is a directory")],
+)
+def test_an_output_that_cannot_be_written_is_refused(tmp_path, name, problem):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=rf"{name} cannot .* \({problem}\); .* --output"):
+        check_output(tmp_path / name, "--output")
+
+
+def test_looking_at_an_output_leaves_nothing(tmp_path):
+    for name in ("new/folder/a", "a"):
+        check_output(tmp_path / name, "--output")
+    check_output("/dev/stdout", "--output")
+    os.mkfifo(tmp_path / "pipe")
+    check_output(tmp_path / "pipe", "--output")
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]

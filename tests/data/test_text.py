@@ -1,10 +1,10 @@
-"""What ends a line, what is not UTF-8, and what `clean` takes out."""
+"""What ends a line, what is not UTF-8, what `clean` takes out, what is escaped."""
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.data.text import clean, refuse_utf16, split_lines
+from gpt1_jax.data.text import clean, printable, refuse_utf16, split_lines
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,10 @@ def test_utf16_is_told_from_latin1(encoding, advice):
         refuse_utf16("fox, \u2018fed\u2019\n".encode(encoding), "a.txt")
     for text in ("", "a", "\x00\x00\x00\x00", "\ufefffox", "fox\x00"):
         refuse_utf16(text.encode(), "a.txt")
+
+
+def test_control_characters_are_escaped_for_a_terminal():
+    text = "naïve\tcell\n\x1b[31mred\x07\r\x7f\x9b0m \ud800 \u200b“”😀"
+    assert printable(text) == (
+        "naïve\tcell\n\\x1b[31mred\\x07\\r\\x7f\\x9b0m \\ud800 \u200b“”😀"
+    )

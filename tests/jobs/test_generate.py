@@ -8,6 +8,7 @@ import pytest
 from tiny_run import as_flags, load_config, run_program
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.jobs import generate
 
 SHORT = {"sampling.max_new_tokens": 6}
@@ -144,3 +145,16 @@ def test_the_program_generates_from_a_run_that_was_moved(pretrained, tmp_path):
         env={"XDG_CACHE_HOME": str(tmp_path)},
     )
     assert code == 0 and output.startswith("abc de "), output
+
+
+def test_escapes_that_are_generated_do_not_reach_a_terminal(ask, monkeypatch, tmp_path):
+    decode = SentencePieceTokenizer.decode
+    monkeypatch.setattr(
+        SentencePieceTokenizer, "decode", lambda *given: "\x1b[31m " + decode(*given)
+    )
+    for more in ({}, {"num_return_sequences": 2}):
+        out = ask(prompt="abc", **more)
+        assert "abc \\x1b[31m " in out and "\x1b" not in out
+    output = tmp_path / "out.jsonl"
+    ask(prompt="abc", output=str(output))
+    assert json.loads(output.read_text())["text"].startswith("\x1b[31m ")

@@ -213,3 +213,10 @@ def test_a_pair_is_separated_by_a_tab(ask, finetune_base, tmp_path):
     assert [row[:3] for row in found[1:]] == as_table(tmp_path / "run")
     with pytest.raises(ValueError, match=r"RTE needs 2.*sentence1, sentence2, but the"):
         ask(tmp_path / "run", text="a")
+
+
+def test_escapes_do_not_reach_a_terminal_and_files_keep_them(ask, finetuned, tmp_path):
+    text, target = "bcd \x1b[31maaaa", tmp_path / "labels.jsonl"
+    assert ask(finetuned, text=text)[1][3] == "bcd \\x1b[31maaaa"
+    ask(finetuned, text=text, output=str(target))
+    assert [line["text"]["sentence"] for line in read_lines(target)] == [text]

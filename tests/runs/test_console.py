@@ -6,3 +6,8 @@ def test_only_the_process_that_writes_is_heard(monkeypatch, capsys):
     monkeypatch.setattr(console, "is_main_process", lambda: False)
     console.say("not heard")
     assert capsys.readouterr().out == "heard\n"
+
+
+def test_nothing_that_is_said_moves_the_cursor(capsys):
+    console.say("\x1b[2Jone\ntwo", end=" ")
+    assert capsys.readouterr().out == "\\x1b[2Jone\ntwo "

@@ -37,6 +37,17 @@ def test_while_deferred_a_signal_is_a_request_and_says_so(number, capfd):
             send(number)
 
 
+@BOTH
+def test_a_second_signal_quits_as_the_program_wishes(number):
+    """Not by an exception, which a library in the middle of a save would report."""
+    ended = []
+    with catch(lambda: ended.append(True) or sys.exit()) as stop, stop.deferred():
+        send(number)
+        with pytest.raises(SystemExit):
+            send(number)
+    assert ended == [True]
+
+
 def test_an_interrupt_that_gets_lost_is_remembered(monkeypatch):
     """As in a callback of the garbage collector, which must not raise."""
     lost = []
