@@ -48,15 +48,18 @@ def _longest(
     most = 0
     while _is_punctuation(text[::direction][most]):
         most += 1
-    spelled = [""]  # by no token, by one, ..
-    for token in ids[::direction][:-1]:
-        new = _plain(tokenizer.decode([token]))
-        spelled.append((spelled[-1] + new) if direction > 0 else (new + spelled[-1]))
+    if not most:
+        return 0, 0
+    # Of several tokens together: by itself, a byte of a character is none.
+    spelled = [
+        _plain(tokenizer.decode(ids[:count] if direction > 0 else ids[-count:]))
+        for count in range(1, len(ids))
+    ]
     for size in range(most, 0, -1):
         part = text[:size] if direction > 0 else text[-size:]
         wanted = _plain(tokenizer.decode(tokenizer.encode(clean(part))))
         if wanted and wanted in spelled:
-            return size, spelled.index(wanted)
+            return size, spelled.index(wanted) + 1
     return 0, 0
 
 

@@ -10,7 +10,7 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gpt1_jax.config import ReadingConfig
@@ -23,13 +23,13 @@ _SHOWN = 40  # characters of a word in a message
 
 
 class Word(NamedTuple):
-    """A word of a text."""
+    """A word of a text, or a part of one: punctuation may be apart from it."""
 
     text: str  # as it stands there
     start: int  # offset of its first character in the text
     end: int  # offset behind its last character
     line: int  # from 0
-    ids: tuple[int, ...]  # its tokens, the last of which ends the word
+    ids: tuple[int, ...]  # its tokens; the last of a word ends it
 
 
 class Span(NamedTuple):
@@ -58,7 +58,7 @@ class Context:
         token.
       overlap: tokens at the end of a full window that the next one reads again.
       num_words: words read before each word, which then has a window of its own; 0
-        reads as many as fit.
+        reads as many as fit. Parts of a word count as one.
       across_lines: whether earlier lines are context, or each line is a text.
       after_newline: whether a text begins with a newline. If not, its first word is
         itself context.
@@ -107,6 +107,25 @@ def split_words(tokenizer: Tokenizer, text: str) -> Iterator[Word]:
         start += len(line)
 
 
+def whole_words(words: Iterable[Word]) -> Iterator[list[Word]]:
+    """The parts of each word: those with nothing between them, in most cases one."""
+    parts: list[Word] = []
+    for word in words:
+        if parts and (word.line, word.start) != (parts[-1].line, parts[-1].end):
+            yield parts
+            parts = []
+        parts.append(word)
+    if parts:
+        yield parts
+
+
+def joined(parts: Sequence[Word]) -> Word:
+    """The word of which these are the parts."""
+    text = "".join(part.text for part in parts)
+    ids = tuple(token for part in parts for token in part.ids)
+    return Word(text, parts[0].start, parts[-1].end, parts[0].line, ids)
+
+
 def check_fits(word: Word, max_seq_len: int, where: str) -> None:
     """Refuses a word that leaves no room for what is read before it.
 
@@ -129,7 +148,9 @@ def check_fits(word: Word, max_seq_len: int, where: str) -> None:
 def windows(words: Iterable[Word], context: Context) -> Iterator[Window]:
     """Windows in which each word has one span; the other tokens are its context.
 
-    A newline stands between words of different lines, however many lie between them.
+    A newline stands between words of different lines, however many lie between them. A
+    word in parts has a span for each, and all of them in one window: what is read does
+    not depend on how words come apart.
 
     Raises:
       ValueError: if a word has more tokens than fit.
@@ -163,39 +184,50 @@ def _one_each(words: Iterable[Word], context: Context) -> Iterator[Window]:
     for piece in _pieces(words, context):
         first, *others = [*before, piece]
         # In the middle of a text, no newline before the first word that is read.
-        ids = list(first.ids if first.begins_text else first.word.ids)
+        ids = list(first.ids if first.begins_text else first.without_newline)
         for each in others:
             ids += each.ids
         ids = ids[-context.max_seq_len :]
-        stop, size = len(ids), len(piece.word.ids)
-        yield Window(ids, stop - size, [Span(piece.word, stop - size, stop)])
+        spans = _spans(piece, ids)
+        yield Window(ids, spans[0].first or spans[0].stop, spans)
         before.append(piece)
 
 
 class _Piece(NamedTuple):
-    """A word with the newline before it, if there is one."""
+    """A word, in parts, with the newline before it, if there is one."""
 
-    word: Word
+    parts: list[Word]
     ids: tuple[int, ...]
+    without_newline: tuple[int, ...]
     begins_text: bool
 
 
 def _pieces(words: Iterable[Word], context: Context) -> Iterator[_Piece]:
     """The words of one text."""
     previous: Word | None = None
-    for word in words:
+    for parts in whole_words(words):
+        word = joined(parts)
         starts_line = previous is None or word.line != previous.line
         newline = starts_line and (previous is not None or context.after_newline)
         ids = (context.newline_id, *word.ids) if newline else word.ids
         check_fits(word, context.max_seq_len, f"line {word.line + 1}")
-        yield _Piece(word, ids, begins_text=previous is None)
+        yield _Piece(parts, ids, word.ids, begins_text=previous is None)
         previous = word
 
 
 def _with(window: Window, piece: _Piece) -> Window:
     """The window with one more word; what begins it is context."""
     ids = [*window.ids, *piece.ids]
-    span = Span(piece.word, len(ids) - len(piece.word.ids), len(ids))
-    # At first that is the newline that begins a text, or else the first word.
-    num_context = window.num_context if window.ids else span.first or span.stop
-    return Window(ids, num_context, [*window.spans, span])
+    spans = _spans(piece, ids)
+    # At first that is the newline that begins a text, or else the first part of it.
+    num_context = window.num_context if window.ids else spans[0].first or spans[0].stop
+    return Window(ids, num_context, [*window.spans, *spans])
+
+
+def _spans(piece: _Piece, ids: Sequence[int]) -> list[Span]:
+    """The spans of the parts of a word whose tokens are the last of a window."""
+    spans, stop = [], len(ids) - len(piece.without_newline)
+    for part in piece.parts:
+        first, stop = stop, stop + len(part.ids)
+        spans.append(Span(part, first, stop))
+    return spans

@@ -19,7 +19,7 @@ from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
 from gpt1_jax.data.text import split_lines
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import check_fits
+from gpt1_jax.data.words import check_fits, joined, whole_words
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import (
     Surprisal,
@@ -102,15 +102,17 @@ def _check_text(config: SurprisalConfig) -> None:
 
 
 def _check_words(config: SurprisalConfig, trained: TrainedRun) -> int:
-    """Encodes the text once; returns how many words it has.
+    """Encodes the text once; returns how many rows it has.
 
     Raises:
       ValueError: naming the line of a word that is longer than the context.
     """
     count = 0
-    for item in _items(config, trained.tokenizer):
-        check_fits(item.word, trained.model.max_seq_len, item.where)
-        count += 1
+    items, same = itertools.tee(_items(config, trained.tokenizer))
+    for parts in whole_words(item.word for item in same):
+        first, *_ = itertools.islice(items, len(parts))
+        check_fits(joined(parts), trained.model.max_seq_len, first.where)
+        count += len(parts)
     return count
 
 

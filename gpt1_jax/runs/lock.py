@@ -114,8 +114,8 @@ def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> OSError | None:
         return _in_use(path, _read(path))
     except OSError as error:
         return PermissionError(
-            f"The run folder {path.parent} cannot be written ({error.strerror or error}); "
-            "name another with --workdir=DIR."
+            f"The run folder {path.parent} cannot be written "
+            f"({error.strerror or error}); name another with --workdir=DIR."
         )
     return None
 

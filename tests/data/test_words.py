@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from made_up_tokenizer import Numbers
 
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.words import Context, split_words, windows
+from gpt1_jax.data.words import Context, Word, split_words, windows
+from gpt1_jax.errors import UserError
 
 NEWLINE = Numbers.newline_id
 LINES = "the old house stood there\nnobody's house , it was said.\nthe end"
@@ -120,6 +121,23 @@ def test_a_word_longer_than_the_context_is_refused_by_name():
         read("1\n1.2.3.4.5")
 
 
+def in_parts(given):
+    """Words whose tokens are a part each, as if punctuation came apart from them."""
+    for word in given:
+        start = word.start
+        for token in word.ids:
+            text = f"{token}." if start + 2 <= word.end else str(token)
+            part = Word(text, start, start + len(text), word.line, (token,))
+            start = part.end
+            yield part
+
+
+def test_a_word_in_parts_is_longer_than_the_context_too():
+    parts = list(in_parts(words("1\n1.2.3.4.5")))
+    with pytest.raises(UserError, match=r"line 2: .* '1\.2\.3\.4\.5' has 5 .* 6 at"):
+        list(windows(parts, context()))
+
+
 @pytest.mark.parametrize("overlap", [0, 6])
 def test_an_overlap_leaves_room_for_words(overlap):
     with pytest.raises(ValueError, match=rf"overlap={overlap} .* 1 to 5"):
@@ -146,3 +164,11 @@ def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_ne
         assert 1 <= len(window.ids) <= 6
         for span in window.spans:
             assert tuple(window.ids[span.first : span.stop]) == span.word.ids
+    parts = list(windows(in_parts(given), context(overlap=overlap, **how)))
+    whole = list(windows(given, context(overlap=overlap, **how)))
+    assert [(w.ids, w.num_context) for w in parts] == [
+        (w.ids, w.num_context) for w in whole
+    ], "what is read depends on how words come apart"
+    for one, other in zip(parts, whole, strict=True):
+        tokens = [one.ids[span.first : span.stop] for span in one.spans]
+        assert sum(tokens, []) == [t for span in other.spans for t in span.word.ids]
