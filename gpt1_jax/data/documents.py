@@ -31,13 +31,16 @@ def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:
     rest = ""
     for chunk in chunks:
         rest += chunk
-        while len(rest) >= BLOCK_CHARS:
-            end = rest.rfind("\n", 0, BLOCK_CHARS) + 1
+        start = 0
+        while len(rest) - start >= BLOCK_CHARS:
+            end = rest.rfind("\n", start, start + BLOCK_CHARS) + 1
             ends_line = end > 0
             if not ends_line:  # before a word, so a line end stays with its last word
-                end = rest[:BLOCK_CHARS].rstrip().rfind(" ") + 1 or BLOCK_CHARS - 1
-            yield Block(rest[:end], ends_line)
-            rest = rest[end:]
+                head = rest[start : start + BLOCK_CHARS]
+                end = start + (head.rstrip().rfind(" ") + 1 or BLOCK_CHARS - 1)
+            yield Block(rest[start:end], ends_line)
+            start = end
+        rest = rest[start:]
     if rest:
         yield Block(rest, True)
 

@@ -1,5 +1,7 @@
 """Text cut into blocks."""
 
+import time
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -77,3 +79,15 @@ def test_read_blocks_cut_a_long_line_at_a_space():
 
 def test_read_blocks_of_nothing_are_none():
     assert small_blocks([]) == small_blocks(["", ""]) == []
+
+
+def test_the_time_to_cut_a_line_grows_with_its_length():
+    """Four times for four times the length; 38 times when each cut copied the rest."""
+
+    def seconds(millions):
+        text = "a " * (millions * 500_000)
+        begin = time.process_time()
+        assert sum(len(block.text) for block in read_blocks([text])) == len(text)
+        return time.process_time() - begin
+
+    assert seconds(64) < 12 * min(seconds(16) for _ in range(3))
