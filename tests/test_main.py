@@ -191,11 +191,11 @@ def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path
     workdir, checkpoints = f"--workdir={tmp_path}", tmp_path / "checkpoints"
     damaged = tmp_path / "damaged_checkpoints"
 
-    def killed(event, text):
+    def killed(event, text, says_damaged=False):
         program = ("-c", KILLED_BEFORE.format(event=event, text=text))
         code, output = run_long(workdir, program=program)
         assert code == -signal.SIGKILL, output
-        assert "damaged" not in output
+        assert ("is damaged" in output) == says_damaged
         return sorted(path.name for path in checkpoints.iterdir())
 
     # A save is whole, but for its name; a score was written, but for its name.
@@ -212,7 +212,7 @@ def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path
     # A damaged checkpoint is being moved out of the way.
     newest = max(checkpoints.iterdir(), key=lambda path: int(path.name))
     (newest / "state" / "_METADATA").write_text("{")
-    killed("os.rename", str(newest))
+    killed("os.rename", str(newest), says_damaged=True)
     code, output = run_long(workdir)
     assert code == 0, output
     assert f"checkpoint of step {newest.name} is damaged" in output

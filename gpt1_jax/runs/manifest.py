@@ -54,6 +54,8 @@ def find_damage(
         if os.path.islink(folder / name):
             return f"{name} is a link"
     for name in chosen(names):
+        if name not in manifest:
+            return f"{MANIFEST_FILE} does not list {name}"
         try:
             digest = sha256(folder / name)
         except OSError as error:

@@ -124,19 +124,22 @@ def refuse_lost(workdir: epath.Path, steps: Collection[int]) -> None:
 
 
 def set_aside(workdir: epath.Path, path: epath.Path, problem: str) -> None:
-    """Moves a damaged checkpoint, or a part of it, out of the way, and says so."""
+    """Moves a damaged checkpoint, or a part of it, out of the way.
+
+    Says so before, as a kill may come after.
+    """
     step, *part = path.relative_to(workdir / "checkpoints").parts
     name = "-".join([step, *part])
     number = 0
     while (target := workdir / DAMAGED_FOLDER / f"{name}-{number}").exists():
         number += 1
     size = megabytes(num_bytes(path))
-    make_folder(target.parent)
-    path.rename(target)
     say(
-        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moved "
+        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moving "
         f"{'/'.join(part) or 'it'}, {size}, to {target}."
     )
+    make_folder(target.parent)
+    path.rename(target)
 
 
 def read_metadata(workdir: epath.Path, step: int) -> dict[str, Any]:

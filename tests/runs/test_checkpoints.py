@@ -120,7 +120,8 @@ def test_a_flipped_byte_is_noticed_and_the_checkpoint_before_is_used(
 
 
 @pytest.mark.parametrize(
-    "damage", ["no manifest", "cut manifest", "a list", "deep", "lost file"]
+    "damage",
+    ["no manifest", "cut manifest", "a list", "deep", "lost entry", "lost file"],
 )
 def test_missing_pieces_are_noticed(opened, tmp_path, capsys, damage):
     save_all(opened(), {1: 1.0, 2: 0.5})
@@ -133,6 +134,10 @@ def test_missing_pieces_are_noticed(opened, tmp_path, capsys, damage):
         manifest.write_text("[1, 2]")
     elif damage == "deep":
         manifest.write_text("[" * 100_000)
+    elif damage == "lost entry":
+        listed = json.loads(manifest.read_text())
+        del listed["metadata/metadata"]
+        manifest.write_text(json.dumps(listed))
     else:
         files_of(tmp_path, 2)[-1].unlink()
     assert int(restore(opened()).step) == 1
@@ -151,7 +156,7 @@ def test_damage_anywhere_is_set_aside_and_the_newest_sound_state_is_used(
     (tmp_path / "checkpoints/1000").mkdir()
     assert int(restore(opened()).step) == 2
     said = capsys.readouterr().out
-    assert re.search(r"step 3 is damaged.*missing.*moved it, .* MB, to ", said)
+    assert re.search(r"step 3 is damaged.*missing.*moving it, .* MB, to ", said)
     assert "step 1 is damaged" in said and "step 999 is damaged" in said
     assert "1000" not in said
     aside = {path.name for path in (tmp_path / "damaged_checkpoints").iterdir()}
@@ -215,6 +220,16 @@ def test_a_save_on_gs_that_a_kill_cut_short_is_none(opened, tmp_path, monkeypatc
     assert not (tmp_path / "damaged_checkpoints").exists()
 
 
+def test_a_kill_cannot_hide_what_is_set_aside(opened, tmp_path, capsys):
+    save_all(opened(), {1: 1.0, 2: 0.5})
+    (tmp_path / "checkpoints/2/manifest.json").write_text("{")
+    _left[:] = [0]
+    with pytest.raises(Killed):
+        opened()
+    assert re.search("step 2 is damaged.*2-0", capsys.readouterr().out)
+    assert not (tmp_path / "damaged_checkpoints/2-0").exists()
+
+
 def test_a_damaged_score_is_read_from_the_metrics(opened, tmp_path, capsys):
     save_all(opened(), {1: 0.5, 2: 0.7, 3: 0.9})
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "valid_loss": 0.5}\n')
@@ -226,7 +241,7 @@ def test_a_damaged_score_is_read_from_the_metrics(opened, tmp_path, capsys):
     assert (
         "step 1 is damaged (measured.json is not as it was written; metrics.j" in said
     )
-    assert "moved measured.json, 0.0 MB, to" in said
+    assert "moving measured.json, 0.0 MB, to" in said
     assert (tmp_path / "damaged_checkpoints/2-measured.json-0").exists()
     assert saved_steps(epath.Path(tmp_path)) == [1, 3, 4]
     assert read_params(epath.Path(tmp_path), BEST).step == 1
