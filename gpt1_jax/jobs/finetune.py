@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from etils import epath
 
-from gpt1_jax.config import FinetuneConfig, ModelConfig, comparisons
+from gpt1_jax.config import FinetuneConfig, ModelConfig, comparisons, load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
@@ -53,6 +53,7 @@ from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
 from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
 
+TABLE_FILE = "results.md"  # of all runs that a command asks for
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up with both
 
 
@@ -106,7 +107,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
         results, skipped = _run_all(plan, sources)
         text = _summary(config.suite.compare, results, skipped)
         if is_main_process():
-            write_whole(folder / "results.md", text)
+            write_whole(folder / TABLE_FILE, text)
             if plan[1:]:
                 write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
                 _pack_glue(folder, results)
@@ -115,7 +116,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
                 ):
                     say(f"Plot: {plot}")
     say(text)
-    say(f"Results: {folder / 'results.md'}")
+    say(f"Results: {folder / TABLE_FILE}")
 
 
 def _run_all(
@@ -138,10 +139,12 @@ def _run_all(
                     setting = _set_up(planned, source, skipped, alone=alone)
                     _check_finished(plan, finished, source, setting)
                 if setting is not None and result is None:
-                    result = _run_one(planned, source, setting, keep=len(plan) == 1)
+                    result = _run_one(planned, source, setting)
                     bar.update()
             if result is not None:
                 results.append((planned, result))
+                if len(plan) > 1 and is_main_process():
+                    _delete_checkpoints(planned)
             else:
                 bar.total -= 1
                 bar.refresh()
@@ -306,7 +309,7 @@ def _init(
 
 
 def _run_one(
-    planned: Planned, source: TrainedRun, setting: Setting, *, keep: bool
+    planned: Planned, source: TrainedRun, setting: Setting
 ) -> Mapping[str, Any]:
     """Takes one run to its end; returns its results."""
     folder = planned.folder
@@ -321,11 +324,26 @@ def _run_one(
     if is_main_process():
         figures.plot_loss(folder, "clf_loss", "nats per example")
         write_json(folder / RESULTS_FILE, result)
-        if not (keep or config.suite.keep_checkpoints):
-            for step in saved_steps(folder):
-                delete_checkpoint(folder / "checkpoints" / str(step))
-            (folder / "checkpoints").rmtree()
     return result
+
+
+def _delete_checkpoints(planned: Planned) -> None:
+    """Deletes the checkpoints of a finished run of a suite, unless they are kept.
+
+    The run may have finished in an earlier session, which was killed before all were
+    deleted; one that was made to keep them, or by itself, keeps them.
+    """
+    folder = planned.folder
+    directory = folder / "checkpoints"
+    by_itself = (folder / TABLE_FILE).exists()
+    if not directory.exists() or by_itself or planned.config.suite.keep_checkpoints:
+        return
+    saved = folder / run_folder.CONFIG_FILE
+    if not saved.exists() or load_saved(saved).suite.keep_checkpoints:
+        return
+    for step in saved_steps(folder):
+        delete_checkpoint(directory / str(step))
+    directory.rmtree()
 
 
 def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:

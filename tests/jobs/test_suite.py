@@ -111,6 +111,43 @@ def test_checkpoints_of_several_runs_go_unless_kept(several, finetuned):
     assert (finetuned / "checkpoints").exists()
 
 
+def test_checkpoints_that_a_kill_has_left_of_a_finished_run_go(
+    several, finetune_base, tmp_path, count_runs, monkeypatch
+):
+    config = finetune_config("sst2", finetune_base, **SEVERAL)
+
+    def killed(folder):
+        (folder / "manifest.json").rename(folder / "deleted.json")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(finetune, "delete_checkpoint", killed)
+        finetune.run(config, str(tmp_path))
+    first = tmp_path / "sst2" / "pretrained-seed0"
+    assert (first / "results.json").exists()
+    assert list(first.glob("checkpoints/*/manifest.json"))
+    finetune.run(config, str(tmp_path))
+    assert count_runs == ["sst2/pretrained-seed0", "sst2/pretrained-seed1"]
+    assert not list(tmp_path.rglob("checkpoints"))
+    assert result_of(first) == result_of(several / "sst2" / "pretrained-seed0")
+
+
+@pytest.mark.parametrize("why", ["made to keep them", "made by itself"])
+def test_checkpoints_of_a_finished_run_stay_if_it_kept_them(
+    finetuned, finetune_base, tmp_path, count_runs, why
+):
+    first = tmp_path / "sst2" / "pretrained-seed0"
+    shutil.copytree(finetuned, first)
+    if why == "made to keep them":
+        (first / "results.md").unlink()
+        values = json.loads((first / "config.json").read_text())
+        values["suite"]["keep_checkpoints"] = True
+        (first / "config.json").write_text(json.dumps(values))
+    finetune.run(finetune_config("sst2", finetune_base, seeds=(0, 1)), str(tmp_path))
+    assert count_runs == ["sst2/pretrained-seed1"]
+    assert list(first.glob("checkpoints/*/manifest.json"))
+
+
 def test_each_run_from_scratch_too_and_checkpoints_kept_if_asked(
     finetune_base, tmp_path, count_runs
 ):
