@@ -144,9 +144,12 @@ def write_predictions(
       with_text: whether to include the texts.
 
     Raises:
-      ValueError: if lengths differ, a number is not finite, or the suffix is unknown.
+      ValueError: if lengths differ, a number is not finite, the suffix is unknown, or
+        two columns of a table would have one name.
     """
     check_format(path)
+    if with_text:
+        check_columns(path, task)
     found = _check(task, predictions, examples)
     if probabilities is not None:
         _check_probabilities(task, probabilities, len(examples))
@@ -181,11 +184,34 @@ def check_format(path: epath.Path) -> None:
         )
 
 
-def _texts(task: Task, example: Example) -> dict[str, str]:
-    """An example's texts and choices by column, choices of one column by label."""
+def check_columns(path: epath.Path, task: Task) -> None:
+    """Refuses a table that repeats the texts, if one is named like another column.
+
+    Raises:
+      UserError: naming the column.
+    """
+    if path.suffix.lower() == ".jsonl":  # which keeps the texts apart
+        return
+    probabilities = (f"P({name})" for name in task.labels)
+    names = ["id", "subset", *_text_names(task), "prediction", "label", *probabilities]
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise UserError(
+            f"{path} would have two columns named {twice!r}, one of them a text of "
+            f"{task.title}; write a .jsonl file, which keeps the texts apart."
+        )
+
+
+def _text_names(task: Task) -> list[str]:
+    """The columns of texts and of choices, those of one column by label."""
     names = task.labels if len(task.choices) == 1 else task.choices
-    named = [*task.text, *(names if task.choices else ())]
-    return dict(zip(named, [*example.text, *example.choices], strict=True))
+    return [*task.text, *(names if task.choices else ())]
+
+
+def _texts(task: Task, example: Example) -> dict[str, str]:
+    """An example's texts and choices by column."""
+    texts = [*example.text, *example.choices]
+    return dict(zip(_text_names(task), texts, strict=True))
 
 
 def _table(lines: Sequence[dict[str, Any]], delimiter: str) -> str:

@@ -54,6 +54,8 @@ def run(config: PredictConfig, workdir: str) -> None:
             f"its best step so far, {source.step:,}."
         )
     task = find_task(trained)
+    if config.output:
+        submission.check_columns(epath.Path(config.output), task)
     if config.text:
         examples = examples_of_lines(task, split_lines(config.text), "config.text")
     else:

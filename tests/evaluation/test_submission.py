@@ -1,10 +1,12 @@
 """Files for the GLUE leaderboard and for people."""
 
 import csv
+import dataclasses
 import io
 import json
 import logging
 import math
+import re
 import zipfile
 from pathlib import Path
 
@@ -325,6 +327,21 @@ def test_predictions_may_be_a_table(folder, suffix, delimiter):
         ["7", "", 'a "text",\n\tand more', yes, yes, "0.25", "0.75"],
         ["1", "x", "a text", no, "", "1.0", "0.0"],
     ]
+
+
+@pytest.mark.parametrize(
+    "name", ["id", "subset", "prediction", "label", "P(acceptable)"]
+)
+def test_a_text_named_like_another_column_is_refused(folder, name):
+    """Only in a table: JSON lines keep the texts apart."""
+    task = dataclasses.replace(TASKS["cola"], text=(name,))
+    for suffix in (".csv", ".tsv"):
+        with pytest.raises(ValueError, match=rf"two columns named '{re.escape(name)}'"):
+            write_predictions(folder / f"a{suffix}", task, [COPA], [0], with_text=True)
+        assert not (folder / f"a{suffix}").exists()
+    path = folder / "a.jsonl"
+    write_predictions(path, task, [example()], [0], with_text=True)
+    assert lines(path)[0]["text"] == {name: "a text"}
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.xlsx"])
