@@ -1,11 +1,11 @@
 """How surprising words are: -log P(word | what is read before it).
 
 The chain rule gives the probability of a word from those of its tokens. The last of
-them ends the word (`</w>`, or the space that a SentencePiece token ends in), so there is
-nothing to correct, as there is with tokens that begin words (Pimentel and Meister 2024,
-arXiv 2406.14561). The tokens are those by which the tokenizer spells the word. A model
-gives some probability to other spellings, too, so the probabilities of all words that
-may come next sum to a little less than one (docs/surprisal.md has the measured share).
+them ends the word (`</w>`, or the space that a SentencePiece token ends in), so nothing
+needs the correction that tokens which begin words do (Pimentel and Meister 2024, arXiv
+2406.14561). The tokens are those by which the tokenizer spells the word. A model gives
+some probability to other spellings, too, so the probabilities of all words that may
+come next sum to a little less than one (docs/surprisal.md has the measured share).
 """
 
 import bisect

@@ -1,7 +1,5 @@
 """Words keep their places; windows hold each word once, after its context."""
 
-import itertools
-
 import hypothesis
 import pytest
 from hypothesis import strategies as st
