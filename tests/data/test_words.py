@@ -170,7 +170,5 @@ def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_ne
         (w.ids, w.num_context) for w in whole
     ], "what is read depends on how words come apart"
     for one, other in zip(parts, whole, strict=True):
-        tokens = [one.ids[span.first : span.stop] for span in one.spans]
-        assert list(itertools.chain(*tokens)) == [
-            t for span in other.spans for t in span.word.ids
-        ]
+        tokens = [t for span in one.spans for t in one.ids[span.first : span.stop]]
+        assert tokens == [t for span in other.spans for t in span.word.ids]
