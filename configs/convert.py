@@ -28,10 +28,11 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
         preset=preset,
         target=preset,  # the format to write
         init_from="",  # the folder to convert
-        # Of a run folder: "newest", "best", a saved step, or "all" that are saved, each
-        # in a folder of its own, step-N; "kept": those that checkpoint.keep_at_..
-        # kept, in folders chck_1M, chck_2M, ...
-        step="newest",
+        # Of a run folder: "default" is a fine-tuned run's best step, any other run's
+        # newest; or "newest", "best" or a number. "all" that are saved go each into a
+        # folder of its own, step-N; "kept", those that checkpoint.keep_at_.. kept, into
+        # folders chck_1M, chck_2M, ...
+        step="default",
         # What a run folder says beside the sizes; configs/pretrain.py explains it.
         model=config_dict.create(
             embed_dropout=0.1,

@@ -20,7 +20,9 @@ def get_config() -> ml_collections.ConfigDict:
         job="features",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        step="newest",  # "best", or the number of a saved step
+        # Which saved step: "newest", "best", a number, or "default": a fine-tuned run's
+        # best, any other run's newest.
+        step="default",
         input="",  # a .txt file, or a table: .csv, .tsv or .jsonl
         lines_column="",  # of a table: each row has a line, or
         words_column="",  # each row has a word, which is a row of features

@@ -41,7 +41,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         tasks=tuple(_COMPARISONS.get(tasks, tasks).split("+")),
         seeds=(0,),  # for head and special tokens, data order, dropout masks
         init_from="",  # the folder of a pre-trained run
-        init_step=-1,  # which of its saved steps; -1: the newest
+        init_step="default",  # the newest; or "best", or the number of a saved step
         # Layers copied from it, starting with the first: "all", a number (0 copies only
         # the embeddings; Figure 2, left), or "none" (Table 5, no pre-training).
         transfer_layers="all",

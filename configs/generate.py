@@ -19,7 +19,9 @@ def get_config() -> ml_collections.ConfigDict:
         job="generate",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        step="newest",  # "best", or the number of a saved step
+        # Which saved step: "newest", "best", a number, or "default": a fine-tuned run's
+        # best, any other run's newest.
+        step="default",
         prompt="",  # one text, or
         input="",  # a file of them, .jsonl or one a line; "-": standard input
         output="",  # a .jsonl file; empty: standard output, as text

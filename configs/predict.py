@@ -20,6 +20,9 @@ def get_config() -> ml_collections.ConfigDict:
         job="predict",
         preset="",
         init_from="",  # the folder of a finished fine-tuned run
+        # Which saved step: "default" is the best, by which the run was scored; or
+        # "newest", "best" or a number.
+        step="default",
         text="",  # one example, or
         input="",  # a file of them; "-": standard input
         output="",  # a .jsonl, .tsv or .csv file; empty: standard output, as a table

@@ -45,7 +45,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         # The folder of any run: start from its weights, with its tokenizer and sizes,
         # whatever config.tokenizer and the sizes in config.model say. Empty: afresh.
         init_from="",
-        init_step=-1,  # which of its saved steps; -1: the newest
+        # Which of its saved steps: "newest", "best" or a number; "default" is a
+        # fine-tuned run's best, any other run's newest.
+        init_step="default",
         # Take over its optimizer too. Moments, schedule and data go on after its step,
         # up to train.num_steps, which counts the steps already taken.
         init_optimizer=False,

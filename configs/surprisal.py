@@ -20,9 +20,10 @@ def get_config() -> ml_collections.ConfigDict:
         job="surprisal",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        # "best", the number of a saved step, "all": each in turn, or "kept": those that
-        # checkpoint.keep_at_.. kept.
-        step="newest",
+        # Which saved step: "newest", "best" or a number; "all": each in turn, "kept":
+        # those that checkpoint.keep_at_.. kept; "default": a fine-tuned run's best, any
+        # other run's newest.
+        step="default",
         text="",  # a text, or
         input="",  # a .txt file, or a table of words: .csv, .tsv or .jsonl
         words_column="",  # of a table: each row has a word, and keeps its columns

@@ -23,9 +23,10 @@ def get_config(tasks: str = "all") -> ml_collections.ConfigDict:
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
         # Another run, drawn dashed, as the paper draws its LSTM; empty: none.
         baseline_init_from="",
-        # Of both: "newest", "best", the number of a saved step, "all" that are saved,
-        # or "kept": those that checkpoint.keep_at_steps (or _words, _tokens) kept.
-        step="newest",
+        # Of both: "default" is a fine-tuned run's best step, any other run's newest; or
+        # "newest", "best", the number of a saved step, "all" that are saved, or "kept":
+        # those that checkpoint.keep_at_steps (or _words, _tokens) kept.
+        step="default",
         seed=0,  # of the resamples that give standard errors
         data=config_dict.create(
             # "tfds"; "jsonl": DIR/TASK/SPLIT.jsonl; "official": the files as their

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 
-def load(folder: str, step: "int | str" = "newest") -> "TrainedModel":
+def load(folder: str, step: "int | str" = "default") -> "TrainedModel":
     """The model in a run folder, pre-trained, fine-tuned or converted.
 
     Args:
       folder: the run folder, local or gs://.
-      step: "newest", "best" (by validation loss, or the task's metric), or the number
-        of a saved step.
+      step: "newest", "best" (by validation loss, or the task's metric), the number of
+        a saved step, or "default": a fine-tuned run's best, any other run's newest.
 
     Raises:
       FileNotFoundError: if there is no run, or no checkpoint of that step.

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import (
+    DEFAULT,
     DEFAULT_SAMPLING,
     DEFAULT_WORDS,
     ModelConfig,
@@ -26,7 +27,6 @@ from gpt1_jax.inference.scoring import Pair, Scorer
 from gpt1_jax.inference.surprisal import WordScorer, WordSurprisal, place_words
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.runs.saved_steps import find_step
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks.word_files import lines_of
 from gpt1_jax.tasks.zero_shot_pairs import encode_line
@@ -224,9 +224,9 @@ class TrainedModel:
         return decoding.prepare(self.config, self.params)
 
 
-def load(folder: str, step: int | str = "newest") -> TrainedModel:
+def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:
     """See `gpt1_jax.load`."""
-    return TrainedModel(open_run(folder, find_step(step)))
+    return TrainedModel(open_run(folder, step))
 
 
 def _padded(ids: list[int], model: ModelConfig) -> jax.Array:

@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable
@@ -31,6 +32,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax
 import pytest
+from etils import epath
 from tiny_models import KIND, WAYS
 from tiny_run import as_flags, load_config, run_program, tiny_overrides, write_texts
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
@@ -39,6 +41,8 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data import locks
 from gpt1_jax.ops import products
+from gpt1_jax.runs import measured
+from gpt1_jax.runs.saved_steps import Best, saved_steps
 
 jax.config.update("jax_num_cpu_devices", 8)
 
@@ -226,6 +230,19 @@ def finetuned(finetune_base, made_once):
 
     config = finetune_config("sst2", finetune_base)
     return made_once("finetuned", lambda folder: finetune.run(config, str(folder)))
+
+
+@pytest.fixture
+def past_its_best(finetuned, tmp_path):
+    """A finished run on SST-2 whose earliest saved step has the best score."""
+    folder = shutil.copytree(finetuned, tmp_path / "past_its_best")
+    first, *later = saved_steps(epath.Path(folder))
+    assert later
+    for step in (first, *later):
+        checkpoint = epath.Path(folder) / "checkpoints" / str(step)
+        score = 0.9 if step == first else 0.8
+        measured.write(checkpoint, Best("valid_accuracy", highest=True), score)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,13 @@ from gpt1_jax.config.saved import (
     without_local,
 )
 from gpt1_jax.config.sections import (
+    ALL,
+    BEST,
+    DEFAULT,
     DEFAULT_SAMPLING,
     DTYPES,
+    KEPT,
+    NEWEST,
     CheckpointConfig,
     DataConfig,
     DistributedConfig,
@@ -43,6 +48,7 @@ from gpt1_jax.config.sections import (
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
+    check_step,
     compilation_cache,
     default_cache_dir,
 )
@@ -55,12 +61,17 @@ from gpt1_jax.config.task_sections import (
 from gpt1_jax.config.training_jobs import FinetuneConfig, PretrainConfig
 
 __all__ = [
+    "ALL",
+    "BEST",
+    "DEFAULT",
     "DEFAULT_SAMPLING",
     "DEFAULT_WORDS",
     "DTYPES",
     "JOBS",
     "KEEP_AT_UNITS",
+    "KEPT",
     "KIND_NAMES",
+    "NEWEST",
     "CheckpointConfig",
     "ConvertConfig",
     "CustomTaskConfig",
@@ -91,6 +102,7 @@ __all__ = [
     "ZeroShotDataConfig",
     "adopt_older",
     "check_encodable",
+    "check_step",
     "compilation_cache",
     "default_cache_dir",
     "flatten",

@@ -1,15 +1,26 @@
 """The typed configurations of the jobs that look inside a trained model."""
 
 import dataclasses
+from typing import ClassVar
 
 from gpt1_jax.config.job import JobConfig, check_seed
-from gpt1_jax.config.sections import DTYPES, newer, one_of, require
+from gpt1_jax.config.sections import (
+    ALL,
+    DTYPES,
+    KEPT,
+    check_step,
+    newer,
+    one_of,
+    require,
+)
 from gpt1_jax.config.task_sections import ZeroShotDataConfig
 
 
 @dataclasses.dataclass(frozen=True)
 class AnalysisConfig(JobConfig):
     """What these jobs have in common: the model they look into."""
+
+    several_steps: ClassVar[tuple[str, ...]] = (ALL, KEPT)
 
     init_from: str
     step: str
@@ -21,6 +32,7 @@ class AnalysisConfig(JobConfig):
             bool(self.init_from),
             "Name the run to look into with --config.init_from=runs/pretrain/NAME.",
         )
+        check_step("config.step", self.step, *self.several_steps)
         one_of("dtype", self.dtype, ("", *DTYPES))
 
 
@@ -42,6 +54,8 @@ class ReadingConfig:
 @dataclasses.dataclass(frozen=True)
 class FeaturesConfig(ReadingConfig, AnalysisConfig):
     """The configuration for hidden states of words and lines."""
+
+    several_steps = ()
 
     input: str
     lines_column: str

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt1_jax.config.job import JobConfig, check_seed, make_model_config
-from gpt1_jax.config.sections import DTYPES, SamplingConfig, one_of, require
+from gpt1_jax.config.sections import (
+    ALL,
+    DTYPES,
+    KEPT,
+    SamplingConfig,
+    check_step,
+    one_of,
+    require,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,6 +21,7 @@ class PredictConfig(JobConfig):
     """The configuration for labelling new text."""
 
     init_from: str
+    step: str
     text: str
     input: str
     output: str
@@ -24,6 +33,7 @@ class PredictConfig(JobConfig):
             "Name a finished fine-tuned run with "
             "--config.init_from=runs/finetune/TASK.",
         )
+        check_step("config.step", self.step)
         require(
             bool(self.text) != bool(self.input),
             f"config.text={self.text!r} and config.input={self.input!r}: set one of "
@@ -70,6 +80,7 @@ class GenerateConfig(JobConfig):
             bool(self.init_from),
             "Name a run to generate from with --config.init_from=runs/pretrain/NAME.",
         )
+        check_step("config.step", self.step)
         require(
             not (self.prompt and self.input),
             f"config.prompt={self.prompt!r} and config.input={self.input!r}: set one "
@@ -111,4 +122,5 @@ class ConvertConfig(JobConfig):
             "Name what to convert with --config.init_from=DIR: a run folder, OpenAI's "
             "model/ folder or a Hugging Face folder.",
         )
+        check_step("config.step", self.step, ALL, KEPT)
         make_model_config({**_SMALLEST, **self.model})

@@ -15,7 +15,7 @@ from etils import epath
 from gpt1_jax.config.job import JobConfig
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.model_section import ModelConfig
-from gpt1_jax.config.sections import require
+from gpt1_jax.config.sections import DEFAULT, NEWEST, require
 from gpt1_jax.errors import UserError
 
 Config = TypeVar("Config", bound=JobConfig)
@@ -95,11 +95,18 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
             f"config.{key}={value!r} no longer exists; only {kept[0]!r} does. Use the "
             "version of gpt1_jax that wrote it.",
         )
+    if isinstance(step := flat.get("init_step"), int):
+        # Versions before 24 November 2026: a number, or -1 for the newest step.
+        named = NEWEST if flat.get("init_from") else DEFAULT
+        flat["init_step"] = named if step < 0 else str(step)
     return unflatten({**newer_keys(JOBS[str(job)]), **flat})
 
 
 def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """The configuration with which a run resumes in an older version's folder.
+
+    Where the default step is asked for, a run goes on with the newest one if that is
+    what it has read so far: until 24 November 2026 that was every job's default.
 
     Args:
       config: the configuration given now.
@@ -116,12 +123,15 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
         for key, value in newer.items()
         if key not in held and key not in _LOCAL and given.get(key) != value
     }
-    if not changed:
-        return config, []
     notes = [
         f"config.{key} is newer than this run, which continues with {value!r}."
         for key, value in changed.items()
     ]
+    if (given.get("step"), held.get("step")) == (DEFAULT, NEWEST):
+        changed["step"] = NEWEST
+        notes.append(f"config.step={NEWEST!r} is what this run continues with.")
+    if not changed:
+        return config, []
     return load(unflatten({**given, **changed})), notes
 
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from typing import Any
 
 from gpt1_jax.errors import UserError
@@ -30,6 +31,27 @@ def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
         value in choices,
         f"config.{key}={value!r} is not known; choose one of "
         f"{', '.join(choice or repr(choice) for choice in choices)}.",
+    )
+
+
+DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
+ALL, KEPT = "all", "kept"  # each saved step, or those that are kept for good
+
+
+def check_step(key: str, step: str, *several: str) -> None:
+    """Refuses what names no saved step of a run.
+
+    Args:
+      key: what holds the step, for the message.
+      step: `DEFAULT`, which is a fine-tuned run's best step and any other run's newest,
+        `NEWEST`, `BEST` or a number.
+      several: further words that are allowed.
+    """
+    words = (DEFAULT, NEWEST, BEST, *several)
+    require(
+        step in words or re.fullmatch("[0-9]{1,18}", step) is not None,
+        f"{key}={step!r} must be {', '.join(words)} or the number of a saved step, "
+        "such as 1200.",
     )
 
 

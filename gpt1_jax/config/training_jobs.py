@@ -8,6 +8,7 @@ from gpt1_jax.config.job import JobConfig, check_seed, make_model_config
 from gpt1_jax.config.keep_at import PretrainCheckpointConfig
 from gpt1_jax.config.model_section import ModelConfig
 from gpt1_jax.config.sections import (
+    DEFAULT,
     CheckpointConfig,
     DataConfig,
     DistributedConfig,
@@ -17,6 +18,7 @@ from gpt1_jax.config.sections import (
     OptimizerConfig,
     TokenizerConfig,
     TrainConfig,
+    check_step,
     newer,
     require,
 )
@@ -42,7 +44,7 @@ class PretrainConfig(JobConfig):
 
     seed: int
     init_from: str = dataclasses.field(metadata=newer(""))
-    init_step: int = dataclasses.field(metadata=newer(-1))
+    init_step: str = dataclasses.field(metadata=newer(DEFAULT))
     init_optimizer: bool = dataclasses.field(metadata=newer(False))
     model: Mapping[str, Any]
     tokenizer: TokenizerConfig
@@ -57,10 +59,12 @@ class PretrainConfig(JobConfig):
 
     def __post_init__(self):
         check_seed("seed", self.seed)
+        check_step("config.init_step", self.init_step)
         self.model_config(self.tokenizer.vocab_size)
         require(
-            bool(self.init_from) or (self.init_step == -1 and not self.init_optimizer),
-            f"config.init_step={self.init_step} and config.init_optimizer="
+            bool(self.init_from)
+            or (self.init_step == DEFAULT and not self.init_optimizer),
+            f"config.init_step={self.init_step!r} and config.init_optimizer="
             f"{self.init_optimizer} are about a run to start from; name its folder "
             "with --config.init_from=FOLDER.",
         )
@@ -87,7 +91,7 @@ class FinetuneConfig(JobConfig):
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     init_from: str
-    init_step: int
+    init_step: str
     transfer_layers: str
     model: Mapping[str, Any]
     custom: CustomTaskConfig
@@ -114,6 +118,7 @@ class FinetuneConfig(JobConfig):
             "takes even when its weights are left out; name its folder with "
             "--config.init_from=runs/pretrain/quickstart.",
         )
+        check_step("config.init_step", self.init_step)
         require(
             self.transfer_layers in ("all", "none") or self.transfer_layers.isdigit(),
             f"config.transfer_layers={self.transfer_layers!r} must be all, none or a "

@@ -11,10 +11,18 @@ from gpt1_jax.data.text import printable
 LINE_SECONDS = 20.0  # between two lines where there is no terminal
 
 
-def say(text: str, end: str = "\n") -> None:
-    """Shows a line without breaking a progress bar; control characters are escaped."""
-    tqdm.tqdm.write(printable(text), file=sys.stdout, end=end)
-    sys.stdout.flush()
+def say(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
+    """Shows a line without breaking a progress bar; control characters are escaped.
+
+    Args:
+      text: the line.
+      end: what follows it.
+      beside_output: whether a job's output may be on standard output, so that the line
+        must go to standard error.
+    """
+    stream = sys.stderr if beside_output else sys.stdout
+    tqdm.tqdm.write(printable(text), file=stream, end=end)
+    stream.flush()
 
 
 def without_bars() -> bool:

@@ -11,7 +11,7 @@ class Export(NamedTuple):
     """What an exported folder is."""
 
     sizes: Sizes
-    origin: str  # "step 1,200 of runs/pretrain/small"
+    origin: str  # "step 1,200, the newest, of runs/pretrain/small"
     version: str  # of gpt1_jax
     tokenizer: str  # its kind
     architecture: str = ""  # the class of transformers; "" in OpenAI's format

@@ -8,6 +8,9 @@ from etils import epath
 
 import gpt1_jax
 from gpt1_jax.config import (
+    ALL,
+    DEFAULT,
+    KEPT,
     ConvertConfig,
     FinetuneConfig,
     ModelConfig,
@@ -30,9 +33,14 @@ from gpt1_jax.interop.readme import Export, describe
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.kept_steps import ALL, KEPT, find_kept_steps
-from gpt1_jax.runs.saved_steps import find_step, saved_steps
-from gpt1_jax.runs.trained_run import TrainedRun, open_run, save_params
+from gpt1_jax.runs.kept_steps import find_kept_steps
+from gpt1_jax.runs.saved_steps import saved_steps
+from gpt1_jax.runs.trained_run import (
+    TrainedRun,
+    open_run,
+    save_params,
+    say_what_is_read,
+)
 from gpt1_jax.tasks.selection import find_task
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
@@ -71,7 +79,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
     if kind == RUN:
         _from_run(config, folder, target)
     else:
-        if config.step != "newest":
+        if config.step != DEFAULT:
             raise UserError(
                 f"config.step={config.step!r}, but {folder} is no run folder and has "
                 "no steps; leave it out."
@@ -125,14 +133,18 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
             "gpt1_jax.load(FOLDER).params has its parameters."
         )
     if config.step not in _SEVERAL:
-        run = open_run(config.init_from, find_step(config.step))
+        run = open_run(config.init_from, config.step)
+        say_what_is_read(run)
         _write(config, _of_run(run, config.init_from), target)
         return
     names = _SEVERAL[config.step](folder)
     newline_as = _BABYLM_TOKENS if config.step == KEPT else ()
     with whole_folder(target) as partial:
         for step, name in names.items():
-            source = _of_run(open_run(config.init_from, step), config.init_from)
+            run = open_run(config.init_from, step)
+            if step == min(names):
+                say_what_is_read(run, config.step, list(names))
+            source = _of_run(run, config.init_from)
             _write(config, source._replace(newline_as=newline_as), partial / name)
 
 
@@ -155,7 +167,7 @@ _SEVERAL = {ALL: _all_steps, KEPT: _kept_steps}
 
 
 def _of_run(run: TrainedRun, name: str) -> Source:
-    origin = f"step {run.step:,} of {name}"
+    origin = f"step {run.step:,}, {run.why}, of {name}"
     if not isinstance(run.config, FinetuneConfig):
         return Source(run.model, run.params, run.tokenizer, None, origin)
     task, layer = find_task(run.config), run.params["head"]

@@ -24,8 +24,7 @@ from gpt1_jax.inference.features import Reader, attention_maps
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.saved_steps import find_step
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.word_files import Line, encode_words, read_lines, read_words
 
 
@@ -44,7 +43,8 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     output = Path(config.output).expanduser()
     check_library(output)
     check_output(output, "--config.output=FILE")
-    trained = open_run(config.init_from, find_step(config.step))
+    trained = open_run(config.init_from, config.step)
+    say_what_is_read(trained)
     _check_extract(config, trained)
     if config.attention:
         language_model.check_attention(trained.model)

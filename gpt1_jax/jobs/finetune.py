@@ -7,7 +7,13 @@ from typing import Any
 import jax
 from etils import epath
 
-from gpt1_jax.config import FinetuneConfig, ModelConfig, comparisons, load_saved
+from gpt1_jax.config import (
+    BEST,
+    FinetuneConfig,
+    ModelConfig,
+    comparisons,
+    load_saved,
+)
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
@@ -32,14 +38,13 @@ from gpt1_jax.runs.identity import (
 )
 from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.saved_steps import (
-    BEST,
     Best,
     clear_steps,
     delete_checkpoint,
     saved_steps,
 )
 from gpt1_jax.runs.suite import Planned, Result
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches
 from gpt1_jax.tasks.loading import Split, TaskData
@@ -97,6 +102,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     if config.custom.labels != named:
         say(f"Labels: {', '.join(config.custom.labels)}.")
     source = open_run(config.init_from, config.init_step)
+    say_what_is_read(source)
     variants = comparisons.variants(config, source.model.depth)
     variants, sources = transfer.open_sources(variants, source)
     if note := comparisons.left_out(config):

@@ -13,8 +13,7 @@ from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.saved_steps import find_step
-from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.runs.trained_run import open_run, say_what_is_read
 from gpt1_jax.tasks.new_text import STANDARD_INPUT, read_prompts
 
 
@@ -34,7 +33,8 @@ def run(config: GenerateConfig, workdir: str) -> None:
     if config.output:
         check_output(output, "--config.output=FILE.jsonl")
     prompts = _prompts(config)
-    trained = open_run(config.init_from, find_step(config.step))
+    trained = open_run(config.init_from, config.step)
+    say_what_is_read(trained)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
     model = dataclasses.replace(
         trained.model, dtype=config.dtype or trained.model.dtype

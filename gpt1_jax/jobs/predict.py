@@ -15,8 +15,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.saved_steps import BEST
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import Padding
 from gpt1_jax.tasks.new_text import examples_of_lines, read_examples
 from gpt1_jax.tasks.selection import find_task
@@ -40,7 +39,8 @@ def run(config: PredictConfig, workdir: str) -> None:
     if config.output:
         submission.check_format(output)
         check_output(output, "--config.output=FILE")
-    source = open_run(config.init_from, BEST)
+    source = open_run(config.init_from, config.step)
+    say_what_is_read(source)
     trained = source.config
     if not isinstance(trained, FinetuneConfig):
         raise UserError(
@@ -50,8 +50,9 @@ def run(config: PredictConfig, workdir: str) -> None:
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (source.folder / RESULTS_FILE).exists():
         say(
-            f"WARNING: the run in {source.folder} is not finished; labels are those of "
-            f"its best step so far, {source.step:,}."
+            f"WARNING: the run in {source.folder} is not finished; its best step may "
+            "be still to come.",
+            beside_output=True,
         )
     task = find_task(trained)
     if config.output:

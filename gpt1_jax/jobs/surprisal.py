@@ -32,7 +32,7 @@ from gpt1_jax.report import figures, text_figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.kept_steps import find_steps
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks import word_files
 from gpt1_jax.tasks.word_files import GivenWord
 
@@ -59,6 +59,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
     _check_text(config)
     steps = find_steps(run_folder.locate(config.init_from), config.step)
     trained = open_run(config.init_from, steps[0])
+    say_what_is_read(trained, config.step, steps)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
     total = _check_words(config, trained) * len(steps)
     summaries = []

@@ -24,7 +24,7 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, manifest
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.kept_steps import find_steps
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.zero_shot import Question, select
 from gpt1_jax.training import signals
@@ -112,14 +112,15 @@ def _sources(config: ZeroShotConfig, questions: list[Question]) -> list[Source]:
     opened = {}
     for name, init_from in named.items():
         if init_from:
-            first, *others = find_steps(run_folder.locate(init_from), config.step)
-            trained = open_run(init_from, first)
+            steps = find_steps(run_folder.locate(init_from), config.step)
+            trained = open_run(init_from, steps[0])
+            say_what_is_read(trained, config.step, steps)
             if isinstance(trained.config, FinetuneConfig):
                 say(
                     f"{trained.folder} is fine-tuned; its language model answers, not "
                     "its head."
                 )
-            opened[name] = trained, [trained.step, *others]
+            opened[name] = trained, [trained.step, *map(int, steps[1:])]
     sources: list[Source] = []
     for name, (trained, steps) in opened.items():
         if sources and read_alike(sources[0].run, trained):

@@ -15,13 +15,13 @@ class Source(NamedTuple):
     """What fine-tuned runs started from."""
 
     init_from: str
-    step: int
+    step: str  # "step 1,200"
     kind: str  # "transformer" or "lstm"
 
     def describe(self) -> str:
         """For a heading, as Markdown."""
         kind = "an LSTM" if self.kind == "lstm" else "a Transformer"
-        return f"From {escaped(self.init_from)}, {kind} at step {self.step:,}"
+        return f"From {escaped(self.init_from)}, {kind} at {self.step}"
 
 
 def by_source(finished: Sequence[Finished]) -> dict[Source, list[Finished]]:
@@ -30,9 +30,15 @@ def by_source(finished: Sequence[Finished]) -> dict[Source, list[Finished]]:
     for run in finished:
         step = run.result.get("init_step")
         known = step if isinstance(step, int) else run.config.init_step
-        source = Source(run.config.init_from, known, run.kind)
+        source = Source(run.config.init_from, describe_step(known), run.kind)
         groups.setdefault(source, []).append(run)
     return groups
+
+
+def describe_step(step: int | str) -> str:
+    """A step to start from, as a number or as a configuration has it."""
+    number = str(step).isdecimal()
+    return f"step {int(step):,}" if number else f"its {step} step"
 
 
 def as_in_paper(finished: Sequence[Finished]) -> dict[str, dict[str, list[Any]]]:

@@ -7,6 +7,7 @@ from etils import epath
 
 from gpt1_jax.model import costs
 from gpt1_jax.report.document import escaped, verbatim
+from gpt1_jax.report.groups import describe_step
 from gpt1_jax.report.tables import markdown
 from gpt1_jax.runs.pretrained import Pretrained
 
@@ -97,7 +98,7 @@ def _start(run: Pretrained) -> str:
     if not config.init_from:
         return "random weights"
     optimizer = " and optimizer" if config.init_optimizer else ""
-    step = "its newest step" if config.init_step < 0 else f"step {config.init_step:,}"
+    step = describe_step(config.init_step)
     return f"the weights{optimizer} of {escaped(config.init_from)}, {step}"
 
 

@@ -32,7 +32,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.config import BEST, NEWEST, CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs import measured
@@ -42,9 +42,7 @@ from gpt1_jax.runs.manifest import find_damage, write_manifest
 from gpt1_jax.runs.measured import MEASURED_FILE
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.saved_steps import (
-    BEST,
     LOWEST_LOSS,
-    NEWEST,
     Best,
     best_first,
     clear_steps,
@@ -328,12 +326,12 @@ class SavedParams(NamedTuple):
     metadata: Mapping[str, Any]
 
 
-def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
+def read_params(workdir: epath.Path, step: int | str = NEWEST) -> SavedParams:
     """Reads only the parameters, and changes nothing in the run folder.
 
     Args:
       workdir: a run folder, local or gs://.
-      step: a saved step, `NEWEST`, or `BEST` by the run's own metric.
+      step: the number of a saved step, `NEWEST`, or `BEST` by the run's own metric.
 
     Raises:
       FileNotFoundError: if there is no such step.
@@ -350,7 +348,7 @@ def read_params(workdir: epath.Path, step: int = NEWEST) -> SavedParams:
     return SavedParams(number, params, read_metadata(workdir, number))
 
 
-def read_state(workdir: epath.Path, step: int, target: Any) -> Any:
+def read_state(workdir: epath.Path, step: int | str, target: Any) -> Any:
     """Reads a whole state, and changes nothing in the run folder.
 
     Args:
@@ -373,7 +371,7 @@ def read_state(workdir: epath.Path, step: int, target: Any) -> Any:
         return _restore(folder, target)
 
 
-def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
+def _sound_checkpoint(workdir: epath.Path, step: int | str) -> epath.Path:
     """The folder of a checkpoint whose files are as they were saved."""
     directory = workdir / "checkpoints"
     steps = saved_steps(workdir)
@@ -385,7 +383,7 @@ def _sound_checkpoint(workdir: epath.Path, step: int) -> epath.Path:
         )
     if step == BEST:
         step = measured.best_step(workdir)
-    chosen = steps[-1] if step == NEWEST else step
+    chosen = steps[-1] if step == NEWEST else int(step)
     if chosen not in steps:
         raise FileNotFoundError(
             f"{workdir} has no checkpoint of step {chosen}; it has {steps}."

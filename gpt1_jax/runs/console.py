@@ -4,7 +4,7 @@ from gpt1_jax.data import progress
 from gpt1_jax.parallel.processes import is_main_process
 
 
-def say(text: str, end: str = "\n") -> None:
-    """Prints a line without breaking a progress bar; control characters are escaped."""
+def say(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
+    """`progress.say`, on the main process."""
     if is_main_process():
-        progress.say(text, end)
+        progress.say(text, end, beside_output=beside_output)

@@ -8,14 +8,12 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.config import KEEP_AT_UNITS, Target
+from gpt1_jax.config import ALL, KEEP_AT_UNITS, KEPT, NEWEST, Target
 from gpt1_jax.data.shards import Split
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
-from gpt1_jax.runs.saved_steps import NEWEST, find_step, read_metadata, saved_steps
-
-ALL, KEPT = "all", "kept"  # in a configuration: each saved step, or those for good
+from gpt1_jax.runs.saved_steps import read_metadata, saved_steps
 
 _NEAR = 0.05  # the share that the end of a run may lack of what it stands for
 
@@ -207,19 +205,18 @@ def find_kept_steps(folder: epath.Path) -> dict[int, Target]:
     return kept
 
 
-def find_steps(folder: epath.Path, step: str) -> list[int]:
-    """The steps that are meant, as `read_params` takes them.
+def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
+    """The steps that are meant, as `open_run` takes them.
 
     Args:
       folder: the run folder; `open_run` refuses one without any saved step.
-      step: "all" for each saved step, "kept" for those kept for good, or what
-        `find_step` takes.
+      step: `ALL`, `KEPT`, or what `open_run` takes.
 
     Raises:
       FileNotFoundError: if no step is kept for good.
     """
     if step not in (ALL, KEPT):
-        return [find_step(step)]
+        return [step]
     steps = saved_steps(folder)
     if step == KEPT and steps:
         return list(find_kept_steps(folder))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config import (
+    BEST,
     ModelConfig,
     PretrainConfig,
     load_saved,
@@ -14,7 +15,9 @@ from gpt1_jax.config import (
 )
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.runs.folder import CONFIG_FILE, locate
+from gpt1_jax.runs.measured import best_step
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.runs.saved_steps import saved_steps
 from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.wall_time import TRAINING
 
@@ -121,9 +124,17 @@ def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:
             break
         if not run.config.init_optimizer:
             step = run.config.init_step
-            tokens += source.tokens if step < 0 else step * source.tokens_per_step
+            number = int(step) if step.isdecimal() else _step_named(source, step)
+            tokens += number * source.tokens_per_step
         run = source
     return tokens
+
+
+def _step_named(run: Pretrained, step: str) -> int:
+    """The best step of a run, as far as its folder tells now, or its newest."""
+    if step == BEST and saved_steps(run.folder):
+        return best_step(run.folder)
+    return run.step
 
 
 def _vocab_size(folder: epath.Path, config: PretrainConfig) -> int:

@@ -17,8 +17,6 @@ from gpt1_jax.runs.folder import megabytes
 from gpt1_jax.runs.identity import saved_digests
 from gpt1_jax.runs.manifest import MANIFEST_FILE, find_damage, num_bytes
 
-NEWEST, BEST = -1, -2  # in place of a step
-
 DAMAGED_FOLDER = "damaged_checkpoints"
 # What the manifest of a checkpoint is called from the moment it is no longer kept.
 _DELETED_FILE = "deleted.json"
@@ -163,20 +161,3 @@ def best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
     """Steps by score, best first; of equally good ones, the earliest first."""
     sign = -1 if highest else 1
     return sorted(scores, key=lambda step: (sign * scores[step], step))
-
-
-def find_step(step: int | str) -> int:
-    """A step as `read_params` takes it, from "newest", "best" or a number.
-
-    Raises:
-      ValueError: if it is anything else.
-    """
-    named = {"newest": NEWEST, "best": BEST}
-    if str(step).isdecimal():
-        return int(step)
-    if step not in named:
-        raise UserError(
-            f"step={step!r} must be newest, best or the number of a saved step, for "
-            "example --config.step=1200."
-        )
-    return named[str(step)]

@@ -1,15 +1,22 @@
 """A run folder to start from: its model, tokenizer and parameters."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 from etils import epath
 
 from gpt1_jax.config import (
+    ALL,
+    BEST,
+    DEFAULT,
+    KEPT,
+    NEWEST,
     CheckpointConfig,
     FinetuneConfig,
     JobConfig,
     ModelConfig,
+    check_step,
     load_saved,
     make_model_config,
 )
@@ -19,9 +26,10 @@ from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs import measured
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
-from gpt1_jax.runs.saved_steps import NEWEST
 from gpt1_jax.runs.shapes import difference
 
 
@@ -33,6 +41,7 @@ class TrainedRun(NamedTuple):
     tokenizer: Tokenizer
     model: ModelConfig
     step: int
+    why: str  # that step, as in "step 8, the newest"
     params: Params  # numpy
 
     @property
@@ -41,18 +50,20 @@ class TrainedRun(NamedTuple):
         return self.params.get("transformer", self.params)
 
 
-def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
+def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     """Reads the configuration, tokenizer and parameters of a run; changes nothing.
 
     Args:
       workdir: the run folder, local or gs://, from this version or an older one.
-      step: a saved step, or `NEWEST` or `BEST` of `gpt1_jax.runs.checkpoints`.
+      step: the number of a saved step, `NEWEST`, `BEST` by the run's own metric, or
+        `DEFAULT`: see `default_step`.
 
     Raises:
       FileNotFoundError: if there is no run, or no checkpoint of that step.
       ValueError: if a file is damaged, or configuration, tokenizer and parameters do
         not belong together.
     """
+    check_step("step", str(step))
     folder = run_folder.locate(workdir)
     config_file = folder / run_folder.CONFIG_FILE
     if not config_file.exists():
@@ -62,6 +73,8 @@ def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
         )
     config = load_saved(config_file)
     tokenizer = tokenizers.load(folder / "tokenizer")
+    if step == DEFAULT:
+        step = default_step(config)
     saved = read_params(folder, step)
     fingerprint = str(saved.metadata.get("tokenizer"))
     if fingerprint != tokenizer.fingerprint:
@@ -72,9 +85,45 @@ def open_run(workdir: str, step: int = NEWEST) -> TrainedRun:
             "one back."
         )
     model = _model(config, tokenizer.vocab_size)
-    run = TrainedRun(folder, config, tokenizer, model, saved.step, saved.params)
+    why = _why(folder, step, saved.step)
+    run = TrainedRun(folder, config, tokenizer, model, saved.step, why, saved.params)
     _check_sizes(run)
     return run
+
+
+def default_step(config: JobConfig) -> str:
+    """The step that stands for a run: the one that was scored, or else the newest.
+
+    The results of a fine-tuned run are those of its best step.
+    """
+    return BEST if isinstance(config, FinetuneConfig) else NEWEST
+
+
+def _why(folder: epath.Path, asked: int | str, step: int) -> str:
+    if asked == NEWEST:
+        return "the newest"
+    if asked != BEST:
+        return "as asked for"
+    for best in measured.read(folder, step):
+        return f"the best by {best.metric.replace('valid_', 'validation ')}"
+    return "the newest, as none was scored"
+
+
+def say_what_is_read(
+    run: TrainedRun, asked: str = "", steps: Sequence[int | str] = ()
+) -> None:
+    """Says which step of a run a job reads, and why that one; or which steps.
+
+    Args:
+      run: the run, opened.
+      asked: what was asked for, which may be `ALL` or `KEPT`.
+      steps: those that this is.
+    """
+    which = f"step {run.step:,}, {run.why},"
+    several = {ALL: "all saved steps", KEPT: "the steps kept for good"}
+    if asked in several:
+        which = f"{several[asked]} ({', '.join(f'{step:,}' for step in steps)})"
+    say(f"Reading {which} of {run.folder}.", beside_output=True)
 
 
 def save_params(

@@ -7,17 +7,25 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from gpt1_jax.config import FinetuneConfig, ModelConfig, PretrainConfig, load_saved
+from gpt1_jax.config import (
+    BEST,
+    DEFAULT,
+    NEWEST,
+    FinetuneConfig,
+    ModelConfig,
+    PretrainConfig,
+    load_saved,
+)
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.folder import CONFIG_FILE
 from gpt1_jax.runs.identity import tree_digest
 from gpt1_jax.runs.saved_steps import newest_digests, saved_steps
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
-from gpt1_jax.training.transfer import SIZES
+from gpt1_jax.training.transfer import SIZES, resolve_step
 
 _WEIGHTS_ALONE = (
     "leave out --config.init_optimizer=True to start from its weights alone."
@@ -39,7 +47,7 @@ class Source(NamedTuple):
 def resolve(
     config: PretrainConfig, folder: epath.Path
 ) -> tuple[PretrainConfig, Source | None]:
-    """Writes the sizes of the run to start from into the configuration.
+    """Writes sizes and step of the run to start from into the configuration.
 
     A run that resumes no longer needs the other one: its own folder holds sizes,
     tokenizer and state. Only if another place is named for it is it opened, to see that
@@ -63,7 +71,8 @@ def resolve(
     if not saved_steps(folder):
         source = _open(config)
         sizes = dataclasses.asdict(source.run.model)
-        return _with_sizes(config, sizes), source
+        step = resolve_step(config.init_step, source.run)
+        return _with_sizes(dataclasses.replace(config, init_step=step), sizes), source
     saved = load_saved(folder / CONFIG_FILE)
     if not (isinstance(saved, PretrainConfig) and saved.init_from):
         raise UserError(
@@ -71,6 +80,8 @@ def resolve(
             f"config.init_from={config.init_from!r}; name another --workdir for the "
             "new one."
         )
+    if config.init_step == DEFAULT and saved.init_step in (NEWEST, BEST):
+        config = dataclasses.replace(config, init_step=saved.init_step)
     origin = newest_digests(folder).get("origin")
     place = (config.init_from, config.init_step)
     moved = origin and place != (saved.init_from, saved.init_step)
@@ -95,6 +106,7 @@ def _with_sizes(config: PretrainConfig, sizes: dict[str, Any]) -> PretrainConfig
 def _open(config: PretrainConfig) -> Source:
     """Opens the run to start from, and refuses what cannot be continued."""
     opened = open_run(config.init_from, config.init_step)
+    say_what_is_read(opened)
     run = _language_model(opened)
     if not config.init_optimizer:
         return Source(run, None)

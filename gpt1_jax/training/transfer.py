@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import (
+    DEFAULT,
     FinetuneConfig,
     ModelConfig,
     comparisons,
@@ -20,7 +21,12 @@ from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.trained_run import (
+    TrainedRun,
+    default_step,
+    open_run,
+    say_what_is_read,
+)
 
 SIZES = (
     "kind",
@@ -34,7 +40,7 @@ SIZES = (
 
 
 def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
-    """The configuration with the sizes of the pre-trained model written out.
+    """The configuration with sizes and step of the pre-trained model written out.
 
     Raises:
       ValueError: if the run was itself fine-tuned, or its model has too few layers or
@@ -50,7 +56,14 @@ def resolve(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
             f"model takes {longest} tokens at most; lower it, or leave it at 0."
         )
     num_transferred(config.transfer_layers, resolved.depth)
-    return dataclasses.replace(config, model=model)
+    return dataclasses.replace(
+        config, model=model, init_step=resolve_step(config.init_step, source)
+    )
+
+
+def resolve_step(init_step: str, source: TrainedRun) -> str:
+    """`config.init_step`, the default replaced by what that is for a run."""
+    return default_step(source.config) if init_step == DEFAULT else init_step
 
 
 def open_sources(
@@ -74,7 +87,10 @@ def open_sources(
     for name, variant in variants.items():
         start = variant.init_from
         if start not in sources:
-            opened = open_run(start, variant.init_step) if sources else source
+            opened = source
+            if sources:
+                opened = open_run(start, variant.init_step)
+                say_what_is_read(opened)
             sources[start] = opened
             if opened.tokenizer.fingerprint != source.tokenizer.fingerprint:
                 say(

@@ -107,6 +107,35 @@ def test_an_older_folder_keeps_its_ways_and_says_so():
     assert config_lib.adopt_older(given, values()) == (given, [])
 
 
+@pytest.mark.parametrize(
+    ("init_from", "saved_as", "step"),
+    [
+        ("run", -1, "newest"),
+        ("run", 1200, "1200"),
+        ("run", "best", "best"),
+        ("", -1, "default"),
+    ],
+)
+def test_steps_that_were_numbers_are_read(loaded, init_from, saved_as, step):
+    written = values()
+    written |= {"init_from": init_from, "init_step": saved_as}
+    assert loaded(written).init_step == step
+
+
+def test_a_run_goes_on_with_the_step_that_was_the_default():
+    def configured(step):
+        given = load_config("sst2", file="zero_shot", init_from="run", step=step)
+        return config_lib.load(given.to_dict())
+
+    default, newest = configured("default"), configured("newest")
+    adopted, notes = config_lib.adopt_older(default, newest.to_dict())
+    assert adopted == newest
+    assert notes == ["config.step='newest' is what this run continues with."]
+    assert config_lib.adopt_older(default, default.to_dict()) == (default, [])
+    best = configured("best")
+    assert config_lib.adopt_older(default, best.to_dict()) == (default, [])
+
+
 def test_how_long_to_wait_is_for_whoever_runs_the_program():
     """Not for the folder, whether it names the waits or is older than they are."""
     given = config_lib.load(values(distributed__stuck_minutes=5.0))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -10,9 +11,10 @@ from etils import epath
 from other_formats import Harm, assert_same_params, made_up_weights, write_bpe_files
 from tiny_models import all_logits, random_tokens
 from tiny_run import load_config, run_program
-from tiny_tasks import finetune_config, rows, write_lines
+from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.config import BEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.evaluation.validation import sequence_losses
 from gpt1_jax.interop import openai_shards, weight_files
@@ -21,7 +23,7 @@ from gpt1_jax.jobs import convert, finetune, predict
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.runs.manifest import write_manifest
-from gpt1_jax.runs.saved_steps import BEST, read_metadata
+from gpt1_jax.runs.saved_steps import read_metadata
 from gpt1_jax.runs.trained_run import open_run
 
 TARGETS = ("huggingface", "openai")
@@ -108,14 +110,13 @@ def held(folder):
     return weight_files.read(epath.Path(folder))["transformer.tokens_embed.weight"]
 
 
-@pytest.mark.parametrize("step", ["newest", "best", "8", "12"])
+@pytest.mark.parametrize("step", ["default", "newest", "best", "8", "12"])
 def test_a_step_is_chosen(pretrained, tmp_path, step):
     run("huggingface", pretrained, tmp_path / "out", step=step)
-    number = {"newest": -1, "best": BEST}.get(step) or int(step)
-    expected = open_run(str(pretrained), number)
+    expected = open_run(str(pretrained), step)
     np.testing.assert_array_equal(held(tmp_path / "out"), expected.params["wte"])
     readme = (tmp_path / "out" / "README.md").read_text()
-    assert f"from step {expected.step} of {pretrained}" in readme
+    assert f"from step {expected.step}, {expected.why}, of {pretrained}" in readme
 
 
 def test_all_steps_are_exported(pretrained, tmp_path):
@@ -193,7 +194,7 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
     ("step", "message"),
     [
         ("kept", r"no checkpoint that was kept by .*keep_at_words, .* \[8, 12\]"),
-        ("last", r"step='last' must be newest, best"),
+        ("last", r"step='last' must be default, newest, best"),
         ("-1", r"step='-1' must be"),
         ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),
     ],
@@ -261,6 +262,37 @@ def test_classes_are_exported(finetuned, tmp_path):
     with torch.no_grad():
         found = theirs.eval()(torch.tensor(tokens[:, 0])).logits.numpy()
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_an_export_labels_text_as_predict_does(past_its_best, tmp_path):
+    """What is exported is the step that the run was scored at, not the newest."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sentences = [row["sentence"] for row in rows("sst2", 400, seed=9)]
+    (tmp_path / "new.txt").write_text("\n".join(sentences))
+
+    def predicted(name, **step):
+        output = str(tmp_path / name)
+        given = {"init_from": str(past_its_best), "input": str(tmp_path / "new.txt")}
+        values = load_config("", file="predict", output=output, **given, **step)
+        predict.run(config_lib.load(values.to_dict()), "")
+        return [line["prediction"] for line in read_lines(output)]
+
+    run("huggingface", past_its_best, tmp_path / "out")
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert ", the best by validation accuracy, of" in readme
+    start = int(re.search(r"ids (\d+) \(start\)", readme)[1])
+    load = transformers.AutoModelForSequenceClassification.from_pretrained
+    model = load(tmp_path / "out").eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    labels = []
+    for sentence in sentences:
+        ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
+        with torch.no_grad():
+            logits = model(torch.tensor([[start, *ids, start + 2]])).logits[0]
+        labels.append(model.config.id2label[int(logits.argmax())])
+    assert labels == predicted("default.jsonl")
+    assert labels != predicted("newest.jsonl", step="newest")
 
 
 @pytest.mark.parametrize(

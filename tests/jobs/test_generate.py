@@ -99,7 +99,10 @@ def test_another_dtype_may_be_asked_for(ask):
         ({"prompt": "a", "input": "b"}, "set one of them"),
         ({"input": "no/such/file"}, "no/such/file cannot be read"),
         ({"prompt": "a", "step": "9"}, "no checkpoint of step 9"),
-        ({"prompt": "a", "step": "last"}, "must be newest, best or the number"),
+        (
+            {"prompt": "a", "step": "last"},
+            "must be default, newest, best or the number",
+        ),
         ({"prompt": "a", "output": "a.txt"}, "must end in .jsonl"),
         ({"prompt": "a", "log_probs": True}, "name it with --config.output="),
         ({"prompt": "a", "batch_size": 0}, "batch_size=0 must be positive"),

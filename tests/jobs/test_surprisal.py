@@ -240,7 +240,7 @@ def test_bad_text_is_refused_and_nothing_harmed(
         ({"input": "a.csv", "output": "a.csv"}, "would replace config.input"),
         ({"input": "no/such.txt"}, "no/such.txt cannot be read"),
         ({"text": "a", "step": "9"}, "no checkpoint of step 9"),
-        ({"text": "a", "step": "last"}, "must be newest, best"),
+        ({"text": "a", "step": "last"}, "must be default, newest, best"),
         ({"text": "a", "init_from": ""}, "--config.init_from=runs"),
         ({"text": "a", "init_from": "no/run"}, "no/run is not a run folder"),
         (

@@ -249,6 +249,21 @@ def test_finished_pieces_are_not_repeated(ask, tmp_path, monkeypatch, scored):
     assert scored == pairs
 
 
+def test_a_folder_goes_on_with_the_step_that_was_the_default(
+    ask, past_its_best, tmp_path, scored
+):
+    first, *_, last = saved_steps(epath.Path(past_its_best))
+    ask(folder=past_its_best, tasks="sst2", step="newest")
+    before = contents(tmp_path / "out")
+    out = ask(folder=past_its_best, tasks="sst2")
+    assert "config.step='newest' is what this run continues with" in out
+    assert contents(tmp_path / "out") == before and len(scored) == 1
+    assert [each["step"] for each in checkpoints(tmp_path)] == [last]
+    ask(folder=past_its_best, tasks="sst2", to="anew")
+    (run,) = results(tmp_path, "anew")["runs"]
+    assert [each["step"] for each in run["checkpoints"]] == [first]
+
+
 def test_each_step_is_opened_once_and_none_without_need(ask, tmp_path, monkeypatch):
     opened = []
 
@@ -398,7 +413,7 @@ def test_a_used_folder_is_left_alone(ask, tmp_path):
     ("overrides", "message"),
     [
         ({"seed": 1}, r"another configuration: config.seed is 1, saved 0"),
-        ({"step": "all"}, r"config.step is 'all', saved 'newest'"),
+        ({"step": "all"}, r"config.step is 'all', saved 'default'"),
         ({"dtype": "bfloat16"}, r"config.dtype is 'bfloat16', saved ''"),
         ({"data.max_examples": 3}, r"config.data.max_examples is 3, saved 0"),
         ({"baseline_init_from": "b"}, r"config.baseline_init_from is 'b', saved ''"),
@@ -504,7 +519,7 @@ def test_missing_runs_steps_and_data_are_named(ask, tmp_path):
         ask(folder=tmp_path / "none", step="all")
     with pytest.raises(FileNotFoundError, match="step 7"):
         ask(step="7")
-    with pytest.raises(ValueError, match="must be newest, best or the number"):
+    with pytest.raises(ValueError, match="must be default, newest, best, all"):
         ask(step="last")
     with pytest.raises(MissingData, match=r"copa.dev\.jsonl does not exist"):
         ask(tasks="copa")

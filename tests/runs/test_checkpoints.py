@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 from etils import epath
 
-from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.config import BEST, NEWEST, CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel import processes
 from gpt1_jax.runs import checkpoints as checkpoints_module
 from gpt1_jax.runs.checkpoints import _UNHASHED, Checkpoints, read_params, read_state
 from gpt1_jax.runs.manifest import write_manifest
 from gpt1_jax.runs.saved_steps import (
-    BEST,
-    NEWEST,
     Best,
     clear_steps,
     delete_checkpoint,

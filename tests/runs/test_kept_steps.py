@@ -5,12 +5,11 @@ import shutil
 import pytest
 from etils import epath
 
-from gpt1_jax.config import Target
+from gpt1_jax.config import NEWEST, Target
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.shards import Split
 from gpt1_jax.runs import kept_steps
 from gpt1_jax.runs.kept_steps import TextRead, find_steps, kept_at, place
-from gpt1_jax.runs.saved_steps import BEST, NEWEST
 
 # 200 tokens a step, and three words in four tokens: 150 words a step.
 TEXT = TextRead(200, Split(1, tokens=4000, words=3000, bytes=20_000, shards=(4000,)))
@@ -128,7 +127,7 @@ def test_all_steps_or_those_kept_may_be_meant(tmp_path):
     save(tmp_path, {step: kept.metadata(step) for step in (10, 4, 9)})
     assert find_steps(folder, "all") == [4, 9, 10]
     assert find_steps(folder, "kept") == [4, 10]
-    assert find_steps(folder, "best") == [BEST] and find_steps(folder, "10") == [10]
+    assert find_steps(folder, "best") == ["best"] and find_steps(folder, "10") == ["10"]
 
 
 def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):

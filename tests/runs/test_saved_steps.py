@@ -3,29 +3,7 @@
 import pytest
 from etils import epath
 
-from gpt1_jax.runs.saved_steps import (
-    BEST,
-    NEWEST,
-    best_first,
-    find_step,
-    read_metadata,
-    saved_steps,
-)
-
-
-def test_a_step_is_named_by_word_or_number():
-    assert [find_step(text) for text in ("newest", "best", "0", "1200")] == [
-        NEWEST,
-        BEST,
-        0,
-        1200,
-    ]
-
-
-@pytest.mark.parametrize("text", ["", "last", "-1", "1.5", "1,200", "\u00b2"])
-def test_another_step_is_refused_with_the_way_out(text):
-    with pytest.raises(ValueError, match=r"must be newest, best or the number of"):
-        find_step(text)
+from gpt1_jax.runs.saved_steps import best_first, read_metadata, saved_steps
 
 
 def test_the_saved_steps_are_in_order(tmp_path):

@@ -7,11 +7,12 @@ import pytest
 from etils import epath
 from tiny_run import saved_state
 
-from gpt1_jax.config import FinetuneConfig, PretrainConfig
+from gpt1_jax.config import ALL, BEST, FinetuneConfig, PretrainConfig
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
 from gpt1_jax.runs.manifest import find_damage
-from gpt1_jax.runs.saved_steps import BEST, saved_steps
-from gpt1_jax.runs.trained_run import open_run, save_params
+from gpt1_jax.runs.saved_steps import saved_steps
+from gpt1_jax.runs.trained_run import open_run, save_params, say_what_is_read
 
 
 @pytest.fixture
@@ -100,3 +101,39 @@ def test_params_that_cannot_be_saved_leave_nothing(pretrained, tmp_path, monkeyp
             str(tmp_path / "made"), source.params, source.tokenizer, source.config
         )
     assert list(tmp_path.iterdir()) == []
+
+
+# --- which step ---------------------------------------------------------------------
+
+
+def test_the_default_is_the_step_that_was_scored(past_its_best, pretrained):
+    first, *_, last = saved_steps(epath.Path(past_its_best))
+    asked = {"default": first, "best": first, "newest": last, str(last): last}
+    assert {step: open_run(str(past_its_best), step).step for step in asked} == asked
+    assert open_run(str(past_its_best)).step == first
+    assert open_run(str(pretrained)).step == 12
+
+
+@pytest.mark.parametrize("step", ["", "last", "-1", "1.5", "1,200", "\u00b2", -1])
+def test_another_step_is_refused_with_the_way_out(pretrained, step):
+    with pytest.raises(UserError, match="must be default, newest, best or the number"):
+        open_run(str(pretrained), step)
+
+
+def test_what_is_read_is_said_beside_the_output(past_its_best, pretrained, capsys):
+    def said(folder, step, *several):
+        say_what_is_read(open_run(str(folder), step), *several)
+        out, err = capsys.readouterr()
+        assert not out
+        return err
+
+    first, *_, last = saved_steps(epath.Path(past_its_best))
+    end = f"of {past_its_best}.\n"
+    best = f"Reading step {first}, the best by validation accuracy, {end}"
+    assert said(past_its_best, "default") == best
+    assert said(past_its_best, "newest") == f"Reading step {last}, the newest, {end}"
+    assert said(past_its_best, first) == f"Reading step {first}, as asked for, {end}"
+    for path in past_its_best.glob("checkpoints/*/measured.json"):
+        path.unlink()
+    several = f"Reading all saved steps (8, 12) of {pretrained}.\n"
+    assert said(pretrained, 8, ALL, [8, 12]) == several
