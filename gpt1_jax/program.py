@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Sequence
-from logging import Formatter, LogRecord
+from logging import CRITICAL, Formatter, LogRecord, getLogger
 from typing import NoReturn
 
 from absl import app, flags, logging
@@ -20,6 +20,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
+from gpt1_jax.data import files
 from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import wall_time
@@ -28,7 +29,10 @@ _CONFIG = config_flags.DEFINE_config_file(
     "config", help_string="The job: a file of configs/, with :preset if it takes one."
 )
 _WORKDIR = flags.DEFINE_string(
-    "workdir", None, "The run folder, local or gs://; default runs/JOB/PRESET."
+    "workdir",
+    None,
+    "The folder to write to, local or gs://; default runs/JOB/PRESET. Jobs that write "
+    "only a file (config.output) take none.",
 )
 _DISTRIBUTED = flags.DEFINE_enum(
     "distributed",
@@ -61,8 +65,11 @@ def main(argv: Sequence[str]) -> None:
         _warn_plainly()
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
-        workdir = _WORKDIR.value or os.path.join("runs", config.job, config.preset)
+        for key, path, local in config_lib.places(config):
+            files.locate(path, key, local=local)
+        workdir = _WORKDIR.value or config.default_workdir
         config_lib.check_encodable(workdir, "--workdir")
+        files.locate(workdir, "--workdir")
         _run(config, workdir)
     except KeyboardInterrupt:
         _INTERRUPTED.set()
@@ -158,6 +165,7 @@ def _warn_plainly() -> None:
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     handler.setStream(DummyTqdmFile(sys.stderr))
+    getLogger("gcsfs").setLevel(CRITICAL)  # what it logs at length it raises, too
     # About workers that are processes, with an old JAX; ours are threads.
     handler.addFilter(lambda record: "Grain multiprocess" not in record.getMessage())
 

@@ -500,3 +500,26 @@ program.run()
     assert code == 1
     assert output.startswith("gpt1_jax: error: the way out") == one_line
     assert ("Traceback" in output) != one_line
+
+
+@pytest.mark.parametrize(
+    ("job", "flag", "problem"),
+    [
+        ("pretrain", "--workdir=hf://a/b", "--workdir='hf://a/b' cannot be opened"),
+        ("pretrain", "--config.init_from=http://a", "config.init_from='http://a' can"),
+        ("pretrain", "--config.data.cache_dir=http://a", "must be a local path"),
+        ("generate", "--config.output=http://a/b.jsonl", "config.output='http://a/b."),
+        ("generate", "--workdir=a", "--workdir='a', but the job generate writes no"),
+    ],
+)
+def test_a_place_that_cannot_be_used_takes_one_line_before_any_work(
+    tmp_path, job, flag, problem
+):
+    flags = (f"--config=configs/{job}.py", flag)
+    if job == "generate":
+        flags += ("--config.init_from=none", "--config.prompt=a")
+    code, output = run_program(*flags, cwd=tmp_path)
+    error, *more = output.splitlines()
+    assert code == 1 and len(more) == 1
+    assert error.startswith("gpt1_jax: error: ") and problem in error
+    assert list(tmp_path.iterdir()) == []

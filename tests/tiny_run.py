@@ -72,7 +72,14 @@ PROGRAM = ("-m", "gpt1_jax.main")
 
 
 def run_program(
-    *flags, cwd=ROOT, env=None, stdin="", meanwhile=None, beside=None, program=PROGRAM
+    *flags,
+    cwd=ROOT,
+    env=None,
+    stdin="",
+    stderr=subprocess.STDOUT,
+    meanwhile=None,
+    beside=None,
+    program=PROGRAM,
 ):
     """Runs `python -m gpt1_jax.main` in a process of its own.
 
@@ -81,6 +88,7 @@ def run_program(
       cwd: the working directory.
       env: further environment variables.
       stdin: what standard input holds.
+      stderr: where standard error goes, as `subprocess` has it.
       meanwhile: called with the process and each line that it prints.
       beside: called with the process in a thread of its own.
       program: what to run instead.
@@ -94,7 +102,7 @@ def run_program(
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
+        stderr=stderr,
         text=True,
     )
     if beside:

@@ -16,7 +16,7 @@ from gpt1_jax.config.analysis_jobs import (
     WordsConfig,
     ZeroShotConfig,
 )
-from gpt1_jax.config.job import JobConfig, check_encodable, make_model_config
+from gpt1_jax.config.job import JobConfig, check_encodable, make_model_config, places
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.keep_at import UNITS as KEEP_AT_UNITS
 from gpt1_jax.config.keep_at import Target
@@ -109,6 +109,7 @@ __all__ = [
     "load",
     "load_saved",
     "make_model_config",
+    "places",
     "read_json",
     "upgrade",
     "without_local",

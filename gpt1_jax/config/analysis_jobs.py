@@ -11,6 +11,7 @@ from gpt1_jax.config.sections import (
     check_step,
     newer,
     one_of,
+    place,
     require,
 )
 from gpt1_jax.config.task_sections import ZeroShotDataConfig
@@ -22,10 +23,10 @@ class AnalysisConfig(JobConfig):
 
     several_steps: ClassVar[tuple[str, ...]] = (ALL, KEPT)
 
-    init_from: str
+    init_from: str = dataclasses.field(metadata=place())
     step: str
     dtype: str
-    compilation_cache_dir: str
+    compilation_cache_dir: str = dataclasses.field(metadata=place())
 
     def __post_init__(self):
         require(
@@ -56,15 +57,16 @@ class FeaturesConfig(ReadingConfig, AnalysisConfig):
     """The configuration for hidden states of words and lines."""
 
     several_steps = ()
+    writes_folder = False
 
-    input: str
+    input: str = dataclasses.field(metadata=place())
     lines_column: str
     words_column: str
     text_column: str
     layers: tuple[int, ...]
     rows: str
     attention: bool
-    output: str
+    output: str = dataclasses.field(metadata=place(local=True))
     output_dtype: str
 
     def __post_init__(self):
@@ -92,9 +94,8 @@ class FeaturesConfig(ReadingConfig, AnalysisConfig):
             "mean or extract.",
         )
         require(
-            self.output.endswith((".npz", ".h5")) and "://" not in self.output,
-            f"config.output={self.output!r} must be a local file that ends in .npz or "
-            ".h5.",
+            self.output.endswith((".npz", ".h5")),
+            f"config.output={self.output!r} must be a file that ends in .npz or .h5.",
         )
         one_of("output_dtype", self.output_dtype, ("float32", "float16"))
 
@@ -151,12 +152,14 @@ DEFAULT_WORDS = WordsConfig(
 class SurprisalConfig(WordsConfig, AnalysisConfig):
     """The configuration for the surprisal of words."""
 
+    writes_folder = False
+
     text: str
-    input: str
+    input: str = dataclasses.field(metadata=place())
     words_column: str
     text_column: str
-    output: str
-    plot: str
+    output: str = dataclasses.field(metadata=place(local=True))
+    plot: str = dataclasses.field(metadata=place())
 
     def __post_init__(self):
         AnalysisConfig.__post_init__(self)
@@ -193,7 +196,7 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
 class ZeroShotConfig(AnalysisConfig):
     """The configuration for tasks that the model was not trained on."""
 
-    baseline_init_from: str = dataclasses.field(metadata=newer(""))
+    baseline_init_from: str = dataclasses.field(metadata=newer("") | place())
     tasks: tuple[str, ...]
     seed: int
     data: ZeroShotDataConfig
@@ -218,7 +221,7 @@ class ZeroShotConfig(AnalysisConfig):
 class ReportConfig(JobConfig):
     """The configuration of a report on runs."""
 
-    runs: str
+    runs: str = dataclasses.field(metadata=place(several=True))
     title: str
 
     def __post_init__(self):

@@ -1,8 +1,9 @@
 """What every job's configuration has, and how it is made from plain values."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, get_args, get_origin
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, get_args, get_origin
 
 from gpt1_jax.config.model_section import ModelConfig
 from gpt1_jax.config.sections import require
@@ -13,12 +14,48 @@ from gpt1_jax.errors import UserError
 class JobConfig:
     """What every job's configuration has."""
 
+    writes_folder: ClassVar[bool] = True  # or only a file, `output`
+
     job: str
     preset: str
+
+    @property
+    def default_workdir(self) -> str:
+        """The folder to write to unless another is named; "" if the job writes none."""
+        if not self.writes_folder:
+            return ""
+        return os.path.join("runs", self.job, self.preset)
+
+    def check_workdir(self, workdir: str) -> None:
+        """Refuses a folder that is named for a job that writes none."""
+        require(
+            self.writes_folder or not workdir,
+            f"--workdir={workdir!r}, but the job {self.job} writes no folder; leave it "
+            "out, and name the file to write with --config.output=FILE.",
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """The resolved configuration as plain JSON values."""
         return dataclasses.asdict(self)
+
+
+def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]:
+    """The files and folders that a configuration names.
+
+    Args:
+      section: the configuration, or a section of it.
+      key: its key.
+
+    Yields:
+      The key of each, its path, and whether it must be local.
+    """
+    for field in dataclasses.fields(section):
+        value, name = getattr(section, field.name), f"{key}.{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from places(value, name)
+        elif kind := field.metadata.get("place"):
+            for path in value.split(",") if kind["several"] else (value,):
+                yield name, path.strip(), kind["local"]
 
 
 def make_model_config(values: Mapping[str, Any]) -> ModelConfig:

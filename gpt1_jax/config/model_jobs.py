@@ -12,6 +12,7 @@ from gpt1_jax.config.sections import (
     SamplingConfig,
     check_step,
     one_of,
+    place,
     require,
 )
 
@@ -20,11 +21,13 @@ from gpt1_jax.config.sections import (
 class PredictConfig(JobConfig):
     """The configuration for labelling new text."""
 
-    init_from: str
+    writes_folder = False
+
+    init_from: str = dataclasses.field(metadata=place())
     step: str
     text: str
-    input: str
-    output: str
+    input: str = dataclasses.field(metadata=place())
+    output: str = dataclasses.field(metadata=place())
     batch_size: int
 
     def __post_init__(self):
@@ -62,17 +65,19 @@ _SMALLEST = dict(
 class GenerateConfig(JobConfig):
     """The configuration for continuing texts."""
 
-    init_from: str
+    writes_folder = False
+
+    init_from: str = dataclasses.field(metadata=place())
     step: str
     prompt: str
-    input: str
-    output: str
+    input: str = dataclasses.field(metadata=place())
+    output: str = dataclasses.field(metadata=place())
     num_return_sequences: int
     seed: int
     batch_size: int
     dtype: str
     log_probs: bool
-    compilation_cache_dir: str
+    compilation_cache_dir: str = dataclasses.field(metadata=place())
     sampling: SamplingConfig
 
     def __post_init__(self):
@@ -111,7 +116,7 @@ class ConvertConfig(JobConfig):
     """
 
     target: str
-    init_from: str
+    init_from: str = dataclasses.field(metadata=place())
     step: str
     model: Mapping[str, Any]
 

@@ -19,6 +19,16 @@ def newer(neutral: Any) -> dict[str, Any]:
     return {"neutral": neutral}
 
 
+def place(*, several: bool = False, local: bool = False) -> dict[str, Any]:
+    """Metadata of a field that names a file or folder.
+
+    Args:
+      several: whether it may name several, separated by commas.
+      local: whether it must be on this machine, not in a bucket.
+    """
+    return {"place": {"several": several, "local": local}}
+
+
 def require(condition: bool, message: str) -> None:
     """Raises a ValueError with the message unless the condition holds."""
     if not condition:
@@ -75,7 +85,7 @@ class TokenizerConfig:
 
     kind: str
     vocab_size: int
-    path: str
+    path: str = dataclasses.field(metadata=place(local=True))
     train_megabytes: float
 
     def __post_init__(self):
@@ -94,14 +104,14 @@ class DataConfig:
     """Where the text comes from and where its token shards are kept."""
 
     source: str
-    train: str
-    valid: str
+    train: str = dataclasses.field(metadata=place(several=True))
+    valid: str = dataclasses.field(metadata=place(several=True))
     valid_fraction: float
     valid_split: str = dataclasses.field(metadata=newer("documents"))
     jsonl_field: str = dataclasses.field(metadata=newer(""))
     tfds_feature: str
-    tfds_data_dir: str
-    cache_dir: str
+    tfds_data_dir: str = dataclasses.field(metadata=place())
+    cache_dir: str = dataclasses.field(metadata=place(local=True))
     num_workers: int
 
     def __post_init__(self):
@@ -199,7 +209,7 @@ class TrainConfig:
     accumulation_steps: int
     max_nonfinite_steps: int
     matmul_precision: str
-    compilation_cache_dir: str
+    compilation_cache_dir: str = dataclasses.field(metadata=place())
 
     @property
     def compilation_cache(self) -> str:

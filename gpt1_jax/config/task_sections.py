@@ -3,7 +3,14 @@
 import dataclasses
 import math
 
-from gpt1_jax.config.sections import newer, not_negative, one_of, positive, require
+from gpt1_jax.config.sections import (
+    newer,
+    not_negative,
+    one_of,
+    place,
+    positive,
+    require,
+)
 
 CUSTOM_TASK = "custom"
 
@@ -13,10 +20,10 @@ class TaskDataConfig:
     """Where task examples come from, and how they are batched."""
 
     source: str
-    dir: str
-    train: str
-    dev: str
-    test: str
+    dir: str = dataclasses.field(metadata=place())
+    train: str = dataclasses.field(metadata=place())
+    dev: str = dataclasses.field(metadata=place())
+    test: str = dataclasses.field(metadata=place())
     max_train_examples: int
     max_dev_examples: int
     max_test_examples: int = dataclasses.field(metadata=newer(0))
@@ -58,7 +65,7 @@ class ZeroShotDataConfig:
     """Where the examples of zero-shot tasks come from."""
 
     source: str
-    dir: str
+    dir: str = dataclasses.field(metadata=place())
     max_examples: int
 
     def __post_init__(self):
@@ -161,7 +168,7 @@ class SuiteConfig:
     """Runs over several tasks, seeds and variants (`gpt1_jax.config.comparisons`)."""
 
     compare: str = dataclasses.field(metadata=newer(""))
-    lstm_init_from: str = dataclasses.field(metadata=newer(""))
+    lstm_init_from: str = dataclasses.field(metadata=newer("") | place())
     aux_lm_weights: tuple[float, ...] = dataclasses.field(metadata=newer(()))
     train_sizes: tuple[int, ...] = dataclasses.field(metadata=newer(()))
     keep_checkpoints: bool

@@ -20,6 +20,7 @@ from gpt1_jax.config.sections import (
     TrainConfig,
     check_step,
     newer,
+    place,
     require,
 )
 from gpt1_jax.config.task_sections import (
@@ -43,7 +44,7 @@ class PretrainConfig(JobConfig):
     """
 
     seed: int
-    init_from: str = dataclasses.field(metadata=newer(""))
+    init_from: str = dataclasses.field(metadata=newer("") | place())
     init_step: str = dataclasses.field(metadata=newer(DEFAULT))
     init_optimizer: bool = dataclasses.field(metadata=newer(False))
     model: Mapping[str, Any]
@@ -90,7 +91,7 @@ class FinetuneConfig(JobConfig):
 
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
-    init_from: str
+    init_from: str = dataclasses.field(metadata=place())
     init_step: str
     transfer_layers: str
     model: Mapping[str, Any]

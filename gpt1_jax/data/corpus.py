@@ -22,7 +22,7 @@ from gpt1_jax.config import DataConfig, TokenizerConfig, default_cache_dir
 from gpt1_jax.data import locks, sources, tokenizers
 from gpt1_jax.data.documents import Block, Document, check_readable
 from gpt1_jax.data.encoding import Encoders
-from gpt1_jax.data.files import check_writable, whole_folder
+from gpt1_jax.data.files import check_writable, locate, whole_folder
 from gpt1_jax.data.progress import Progress, say
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import (
@@ -67,7 +67,7 @@ def prepare(
       OSError: if the disk of the cache folder is full.
     """
     tell = say if progress else _say_nothing
-    cache = Path(data.cache_dir or default_cache_dir()).expanduser()
+    cache = Path(locate(data.cache_dir or default_cache_dir(), local=True))
     _check_writable(cache)
     with _full_disk_explained(cache), locks.exclusive(cache, tell) as doing:
         doing("looking for documents")
@@ -137,7 +137,7 @@ def _find_tokenizer(
     if own:
         return tokenizers.load(own), own
     if config.path:
-        directory = Path(config.path).expanduser()
+        directory = Path(locate(config.path, local=True))
         tokenizer = tokenizers.load(directory)
         if tokenizer.kind != config.kind:
             raise UserError(

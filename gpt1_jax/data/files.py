@@ -10,6 +10,7 @@ user names may be a device or a pipe, such as /dev/stdout.
 import contextlib
 import errno
 import hashlib
+import importlib.util
 import json
 import os
 import re
@@ -23,7 +24,48 @@ from typing import Any, BinaryIO
 
 from etils import epath
 
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingPackage, UserError
+
+# What epath can open: the kinds of buckets, and what it needs to be installed for each
+# (or TensorFlow). Only gs:// is tested.
+_LIBRARIES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
+
+
+def locate(path: str, key: str = "", *, local: bool = False) -> epath.Path:
+    """The file or folder that a user names: local, where ~ is home, or in a bucket.
+
+    Args:
+      path: what is named.
+      key: where it is named, for messages.
+      local: whether it must be on this machine.
+
+    Raises:
+      UserError: if it is an address that cannot be opened.
+      MissingPackage: if that needs a library which is not installed.
+    """
+    scheme, is_address, _ = path.partition("://")
+    named = f"{key}={path!r}" if key else repr(path)
+    if is_address and local:
+        raise UserError(
+            f"{named} must be a local path; an address such as {scheme}:// does not "
+            "work here."
+        )
+    if is_address and scheme not in _LIBRARIES:
+        raise UserError(
+            f"{named} cannot be opened: use a local path or gs://BUCKET/PATH (s3:// "
+            "and az:// are untested). Download what is elsewhere first."
+        )
+    if is_address and not _is_installed(_LIBRARIES[scheme], "tensorflow"):
+        package = "'gpt1_jax[gcp]'" if scheme == "gs" else _LIBRARIES[scheme]
+        raise MissingPackage(
+            f"{named} needs {_LIBRARIES[scheme]}, which is not installed: pip install "
+            f"{package}, or use a local path."
+        )
+    return epath.Path(path).expanduser()
+
+
+def _is_installed(*names: str) -> bool:
+    return any(importlib.util.find_spec(name) for name in names)
 
 
 def is_remote(path: epath.PathLike) -> bool:

@@ -19,9 +19,9 @@ from etils import epath
 
 from gpt1_jax.data import documents
 from gpt1_jax.data.documents import Document, read_blocks
-from gpt1_jax.data.files import files_below
+from gpt1_jax.data.files import files_below, is_remote, locate
 from gpt1_jax.data.text import CONVERT, refuse_utf16
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import UserError
 
 _PLAIN = (".txt", ".text", ".md")
 _JSON_LINES = (".jsonl", ".ndjson")
@@ -72,25 +72,19 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
 
 
 def _expand(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
-    try:
-        path = epath.Path(entry).expanduser()
-        if path.is_dir():
-            return [
-                found
-                for found in files_below(path)
-                if _has_suffix(found.name, suffixes) and not _is_hidden(found, path)
-            ]
-        if path.exists():
-            return [path]
-        if "://" in entry:
-            return [p for p in path.parent.glob(path.name) if p.is_file()]
-        found = glob.glob(os.path.expanduser(entry), recursive=True)
-        return [epath.Path(name) for name in found if not os.path.isdir(name)]
-    except ImportError as error:
-        raise MissingPackage(
-            f"Reading {entry} needs the extra for Google Cloud Storage: "
-            "pip install 'gpt1_jax[gcp]'."
-        ) from error
+    path = locate(entry)
+    if path.is_dir():
+        return [
+            found
+            for found in files_below(path)
+            if _has_suffix(found.name, suffixes) and not _is_hidden(found, path)
+        ]
+    if path.exists():
+        return [path]
+    if is_remote(path):
+        return [p for p in path.parent.glob(path.name) if p.is_file()]
+    found = glob.glob(os.fspath(path), recursive=True)
+    return [epath.Path(name) for name in found if not os.path.isdir(name)]
 
 
 def _is_hidden(path: epath.Path, top: epath.Path) -> bool:

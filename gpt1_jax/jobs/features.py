@@ -14,7 +14,7 @@ from gpt1_jax import __version__
 from gpt1_jax.config import FeaturesConfig, FinetuneConfig, compilation_cache
 from gpt1_jax.data import words as words_lib
 from gpt1_jax.data.array_files import ArrayWriter, check_library, open_arrays
-from gpt1_jax.data.files import check_output
+from gpt1_jax.data.files import check_output, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
@@ -33,14 +33,14 @@ def run(config: FeaturesConfig, workdir: str) -> None:
 
     Args:
       config: the model, the text, and which states to write where.
-      workdir: not used; the features go to `config.output`.
+      workdir: must be empty; the features go to `config.output`.
 
     Raises:
       FileNotFoundError, ValueError: if there is no such run, layer, file or column, or
         the text does not fit the model.
     """
-    del workdir
-    output = Path(config.output).expanduser()
+    config.check_workdir(workdir)
+    output = Path(locate(config.output, local=True))
     check_library(output)
     check_output(output, "--config.output=FILE")
     trained = open_run(config.init_from, config.step)

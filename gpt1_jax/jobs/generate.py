@@ -5,10 +5,8 @@ import json
 import sys
 from typing import Any
 
-from etils import epath
-
 from gpt1_jax.config import GenerateConfig, compilation_cache
-from gpt1_jax.data.files import check_output, write_whole
+from gpt1_jax.data.files import check_output, locate, write_whole
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
@@ -22,14 +20,14 @@ def run(config: GenerateConfig, workdir: str) -> None:
 
     Args:
       config: the model, the prompts and how to continue them.
-      workdir: not used; text goes to standard output or to `config.output`.
+      workdir: must be empty; text goes to standard output or to `config.output`.
 
     Raises:
       FileNotFoundError, ValueError: if there is no such run or file, or the file holds
         no prompt.
     """
-    del workdir
-    output = epath.Path(config.output).expanduser()
+    config.check_workdir(workdir)
+    output = locate(config.output)
     if config.output:
         check_output(output, "--config.output=FILE.jsonl")
     prompts = _prompts(config)

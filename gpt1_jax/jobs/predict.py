@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 import numpy as np
-from etils import epath
 
 from gpt1_jax.config import FinetuneConfig, PredictConfig
-from gpt1_jax.data.files import check_output
+from gpt1_jax.data.files import check_output, locate
 from gpt1_jax.data.text import split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
@@ -28,14 +27,14 @@ def run(config: PredictConfig, workdir: str) -> None:
 
     Args:
       config: the model and the text.
-      workdir: not used; labels go to standard output or to `config.output`.
+      workdir: must be empty; labels go to standard output or to `config.output`.
 
     Raises:
       FileNotFoundError, ValueError: if there is no such run or file, or a line does
         not hold the texts that the task needs.
     """
-    del workdir
-    output = epath.Path(config.output).expanduser()
+    config.check_workdir(workdir)
+    output = locate(config.output)
     if config.output:
         submission.check_format(output)
         check_output(output, "--config.output=FILE")
@@ -56,7 +55,7 @@ def run(config: PredictConfig, workdir: str) -> None:
         )
     task = find_task(trained)
     if config.output:
-        submission.check_columns(epath.Path(config.output), task)
+        submission.check_columns(output, task)
     if config.text:
         examples = examples_of_lines(task, split_lines(config.text), "config.text")
     else:

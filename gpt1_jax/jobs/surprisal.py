@@ -14,7 +14,7 @@ import tqdm
 from etils import epath
 
 from gpt1_jax.config import SurprisalConfig, compilation_cache
-from gpt1_jax.data.files import check_output
+from gpt1_jax.data.files import check_output, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
 from gpt1_jax.data.text import split_lines
@@ -46,16 +46,16 @@ def run(config: SurprisalConfig, workdir: str) -> None:
 
     Args:
       config: the model, the text and how to read it.
-      workdir: not used; the table goes to standard output or to `config.output`.
+      workdir: must be empty; the table goes to standard output or to `config.output`.
 
     Raises:
       FileNotFoundError, ValueError: if there is no such run or file, or the text cannot
         be read or holds no word.
     """
-    del workdir
+    config.check_workdir(workdir)
     for name in ("output", "plot"):
         if path := getattr(config, name):
-            check_output(path, f"--config.{name}=FILE")
+            check_output(locate(path), f"--config.{name}=FILE")
     _check_text(config)
     steps = find_steps(run_folder.locate(config.init_from), config.step)
     trained = open_run(config.init_from, steps[0])
@@ -78,7 +78,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
             say(summary.sentence(unit))
         say(f"Wrote {config.output}")
     if config.plot:
-        _draw(epath.Path(config.plot).expanduser(), summaries)
+        _draw(locate(config.plot), summaries)
         say(f"Wrote {config.plot}")
 
 
@@ -211,7 +211,7 @@ def _table(config: SurprisalConfig) -> Iterator[TableWriter]:
     kinds = {_STEP: int, **Surprisal.__annotations__}
     if not config.words_column:
         kinds |= WordSurprisal.__annotations__
-    path = Path(config.output).expanduser()
+    path = Path(locate(config.output, local=True))
     with open_table(path, kinds, config.to_dict()) as table:
         yield table
 

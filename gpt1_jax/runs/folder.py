@@ -7,6 +7,7 @@ from typing import TypeVar
 from etils import epath
 
 from gpt1_jax.config import JobConfig, adopt_older, read_json
+from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     check_output,
     check_writable,
@@ -30,8 +31,13 @@ Config = TypeVar("Config", bound=JobConfig)
 
 
 def locate(workdir: str) -> epath.Path:
-    """The run folder as an absolute path, as orbax wants it; gs:// stays as it is."""
-    return epath.Path(workdir if is_remote(workdir) else os.path.abspath(workdir))
+    """The run folder as an absolute path, as orbax wants it; gs:// stays as it is.
+
+    Raises:
+      ValueError: as `files.locate`.
+    """
+    path = files.locate(workdir)
+    return path if is_remote(path) else epath.Path(os.path.abspath(path))
 
 
 def has_begun(folder: epath.Path) -> bool:

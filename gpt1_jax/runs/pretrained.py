@@ -14,6 +14,7 @@ from gpt1_jax.config import (
     read_json,
 )
 from gpt1_jax.data.windows import windows_per_epoch
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs.folder import CONFIG_FILE, locate
 from gpt1_jax.runs.measured import best_step
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
@@ -119,8 +120,9 @@ def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:
     sources = {each.folder: each for each in known}
     tokens = 0
     while run.config.init_from:
-        source = sources.pop(locate(run.config.init_from), None)
-        if source is None:
+        try:
+            source = sources.pop(locate(run.config.init_from))
+        except (UserError, KeyError):  # out of reach from here, or not known
             break
         if not run.config.init_optimizer:
             step = run.config.init_step

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from etils import epath
 
+from gpt1_jax.data.files import is_remote
+
 # Inside a run, where there are many files and no run.
 _PARTS_OF_A_RUN = {
     "checkpoints",
@@ -28,7 +30,7 @@ def folders(folder: epath.Path) -> Iterator[epath.Path]:
 
 def _walk(folder: epath.Path, seen: set[str]) -> Iterator[epath.Path]:
     path = os.fspath(folder)
-    place = path if "://" in path else os.path.realpath(path)
+    place = path if is_remote(path) else os.path.realpath(path)
     if place in seen:
         return
     seen.add(place)

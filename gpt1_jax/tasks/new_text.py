@@ -10,6 +10,7 @@ from typing import Any
 from etils import epath
 
 from gpt1_jax.config import check_encodable
+from gpt1_jax.data.files import locate
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines
 from gpt1_jax.tasks.task import Example, Record, Table, Task
@@ -142,7 +143,7 @@ def _opened(source: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
     if source == STANDARD_INPUT:
         return contextlib.nullcontext(sys.stdin.buffer)
     try:
-        return epath.Path(source).expanduser().open("rb")
+        return locate(source).open("rb")
     except OSError as error:
         raise FileNotFoundError(
             f"{source} cannot be read ({error.strerror}); name another file, or "

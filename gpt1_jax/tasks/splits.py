@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from etils import epath
 
+from gpt1_jax.data.files import locate
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.datasets import dataset_records
 from gpt1_jax.tasks.rows import FORMATS, MissingData, find, read_table
@@ -92,7 +93,7 @@ def _records(
     if source == "files":
         yield from own_records(split, paths or {})
         return
-    folder = epath.Path(directory).expanduser()
+    folder = locate(directory)
     if source == "jsonl":
         found = _jsonl_files(task, split, folder)
     else:
@@ -162,7 +163,7 @@ def own_records(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
             f"No file is given for the {split} split; name it with "
             f"--config.data.{split}=FILE."
         )
-    path = epath.Path(paths[split]).expanduser()
+    path = locate(paths[split])
     if path.suffix.lower() not in FORMATS:
         raise UserError(
             f"{path} ends in {path.suffix!r}; examples are read from "

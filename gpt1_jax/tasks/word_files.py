@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config import check_encodable
+from gpt1_jax.data.files import locate
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word
@@ -160,7 +161,7 @@ def encode_words(
 
 def _opened(source: str) -> Any:
     try:
-        return epath.Path(source).expanduser().open("rb")
+        return locate(source).open("rb")
     except OSError as error:
         raise FileNotFoundError(
             f"{source} cannot be read ({error.strerror}); name another file."

@@ -85,7 +85,6 @@ def test_settings_of_features_go_together(overrides):
         ({"rows": "last", "context_words": 5}, "config.rows='last' reads a line"),
         ({"attention": True}, "config.attention=True keeps maps of whole lines"),
         ({"output": "out.txt"}, "config.output='out.txt' must be .* .npz or .h5"),
-        ({"output": "gs://b/out.npz"}, "must be a local file"),
         ({"output_dtype": "float64"}, "config.output_dtype='float64'"),
     ],
     ids=str,

@@ -1,9 +1,12 @@
 """Plain values become a typed configuration, or are refused by name."""
 
+import dataclasses
+import re
+
 import pytest
 from tiny_run import load_config
 
-from gpt1_jax.config import load
+from gpt1_jax.config import JOBS, load, places
 from gpt1_jax.errors import UserError
 
 
@@ -56,3 +59,49 @@ def test_text_that_utf_8_cannot_encode_is_refused_by_name(value):
     values["sampling"]["stop_strings"] = ("end", value)
     with pytest.raises(UserError, match=r"config\.sampling\.stop_strings\[1\]: "):
         load(values)
+
+
+# --- files and folders --------------------------------------------------------------
+
+
+def test_places_are_named_by_key_one_at_a_time():
+    given = {"data.source": "text", "data.train": "a, gs://b/c", "data.cache_dir": "d"}
+    found = list(places(load(load_config("paper", **given).to_dict())))
+    assert ("config.data.train", "a", False) in found
+    assert ("config.data.train", "gs://b/c", False) in found
+    assert ("config.data.cache_dir", "d", True) in found
+    values = load_config("", file="features", init_from="run", input="a.txt")
+    values.output = "gs://b/out.npz"
+    assert ("config.output", "gs://b/out.npz", True) in places(load(values.to_dict()))
+
+
+def text_fields(section, key=""):
+    for field in dataclasses.fields(section):
+        if dataclasses.is_dataclass(field.type):
+            yield from text_fields(field.type, f"{key}{field.name}.")
+        elif field.type is str:
+            yield f"{key}{field.name}", field
+
+
+def test_every_key_that_names_a_file_or_folder_is_a_place():
+    names = "(.*_)?(from|input|output|plot|dir|path|runs)|data.(train|valid|dev|test)"
+    for job, config in JOBS.items():
+        for key, field in text_fields(config):
+            named = re.fullmatch(names, key) or re.fullmatch(names, field.name)
+            assert bool(named) == ("place" in field.metadata), (job, key)
+
+
+# --- the folder to write to ---------------------------------------------------------
+
+
+def test_a_folder_is_refused_where_none_is_written():
+    without = {job for job, config in JOBS.items() if not config.writes_folder}
+    assert without == {"predict", "generate", "surprisal", "features"}
+    config = load(load_config("", file="predict", init_from="run", text="a").to_dict())
+    assert config.default_workdir == ""
+    config.check_workdir("")
+    with pytest.raises(ValueError, match=r"--workdir='a', but .* --config.output=FILE"):
+        config.check_workdir("a")
+    config = load(load_config("small").to_dict())
+    assert config.default_workdir == "runs/pretrain/small"
+    config.check_workdir("a")

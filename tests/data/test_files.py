@@ -1,6 +1,7 @@
 """Files and folders that appear whole or not at all."""
 
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     append_to,
     check_output,
     create,
+    locate,
     remove_partial,
     sha256,
     whole_file,
@@ -21,7 +24,40 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingPackage, UserError
+
+
+def test_a_place_is_local_or_a_bucket(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setattr(files, "_is_installed", lambda *names: True)
+    for path, place in (
+        ("a/b", "a/b"),
+        ("/a", "/a"),
+        ("~/a", "/home/me/a"),
+        ("gs://a/b", "gs://a/b"),
+        ("s3://a/b", "s3://a/b"),
+    ):
+        assert os.fspath(locate(path)) == place
+
+
+@pytest.mark.parametrize(
+    "path", ["http://x/y", "hf://x/y", "file:///x", "GS://x/y", "memory://x", "a/b://c"]
+)
+def test_another_address_is_refused_with_the_way_out(path):
+    with pytest.raises(UserError) as error:
+        locate(path, "config.input")
+    assert f"config.input='{path}' cannot be opened" in str(error.value)
+    assert "use a local path or gs://BUCKET/PATH" in str(error.value)
+
+
+def test_a_bucket_is_no_local_path_and_needs_its_library(monkeypatch):
+    with pytest.raises(UserError, match=r"config.output='gs://x' must be a local path"):
+        locate("gs://x", "config.output", local=True)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingPackage, match=r"needs gcsfs.*'gpt1_jax\[gcp\]'"):
+        locate("gs://x")
+    with pytest.raises(MissingPackage, match=r"needs s3fs.* pip install s3fs"):
+        locate("s3://x")
 
 
 def test_write_whole_replaces_a_file_and_leaves_nothing_else(tmp_path):

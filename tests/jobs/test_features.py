@@ -37,7 +37,7 @@ def ask(pretrained, corpus_dir, tmp_path):
         values = {"init_from": str(pretrained), "output": str(output), **values}
         config.update_from_flattened_dict({"input": str(source), **values})
         config.compilation_cache_dir = str(corpus_dir / "xla")
-        features.run(config_lib.load(config.to_dict()), "unused")
+        features.run(config_lib.load(config.to_dict()), "")
         return read(output) if name.endswith(".npz") else output
 
     return run

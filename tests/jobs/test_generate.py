@@ -23,7 +23,7 @@ def ask(pretrained, corpus_dir, capsys):
         config = load_config(preset="", file="generate")
         config.update_from_flattened_dict(overrides)
         config.compilation_cache_dir = str(corpus_dir / "xla")
-        generate.run(config_lib.load(config.to_dict()), "unused")
+        generate.run(config_lib.load(config.to_dict()), "")
         return capsys.readouterr().out
 
     return run
@@ -147,7 +147,9 @@ def test_the_program_generates_from_a_run_that_was_moved(pretrained, tmp_path):
         *as_flags({"init_from": moved, "prompt": "abc de", **SHORT}),
         env={"XDG_CACHE_HOME": str(tmp_path)},
     )
-    assert code == 0 and output.startswith("abc de "), output
+    read, text = output.split("\n", 1)
+    assert code == 0 and text.startswith("abc de "), output
+    assert read == f"Reading step 12, the newest, of {moved}."
 
 
 def test_escapes_that_are_generated_do_not_reach_a_terminal(ask, monkeypatch, tmp_path):

@@ -3,6 +3,7 @@
 import io
 import json
 import shutil
+import subprocess
 
 import pytest
 from tiny_run import load_config, run_program
@@ -197,6 +198,7 @@ def test_the_program_prints_the_table_and_nothing_else(
         f"--config.init_from={finetuned}",
         "--config.input=-",
         stdin="\n".join(dev_sentences),
+        stderr=subprocess.DEVNULL,
     )
     assert code == 0, output
     rows = [line.split("\t") for line in output.splitlines()]

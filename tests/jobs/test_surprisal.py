@@ -5,6 +5,7 @@ import io
 import json
 import math
 import shutil
+import subprocess
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ def ask(pretrained, corpus_dir, capsys):
         overrides = {"init_from": str(pretrained), **values}
         config.update_from_flattened_dict(overrides)
         config.compilation_cache_dir = str(corpus_dir / "xla")
-        surprisal.run(config_lib.load(config.to_dict()), "unused")
+        surprisal.run(config_lib.load(config.to_dict()), "")
         return capsys.readouterr().out
 
     return run
@@ -273,5 +274,6 @@ def test_the_program_scores_a_run_that_was_moved(pretrained, tmp_path):
         "--config=configs/surprisal.py",
         *as_flags({"init_from": moved, "text": "abc de"}),
         env={"XDG_CACHE_HOME": str(tmp_path)},
+        stderr=subprocess.DEVNULL,
     )
     assert code == 0 and output.startswith("\t".join(COLUMNS)), output

@@ -72,6 +72,8 @@ def test_tokens_of_the_runs_before_are_counted(tmp_path):
     assert before == [0, 4 * 1024, (8 + 4) * 1024, 0, 4 * 1024]
     assert pretrained.tokens_before(third, [second]) == 8 * 1024
     assert pretrained.tokens_before(third, []) == 0
+    afar = begun_from("afar", "hf://who/knows")
+    assert pretrained.tokens_before(afar, known) == 0
     ring = [begun_from("x", tmp_path / "y"), begun_from("y", tmp_path / "x")]
     assert pretrained.tokens_before(ring[0], ring) == 2 * 8 * 1024
 
