@@ -167,13 +167,18 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `flatten`."""
+    """The inverse of `flatten`.
+
+    Raises:
+      ValueError: if a key is both a value and a section.
+    """
     tree: dict[str, Any] = {}
     for key, value in flat.items():
         *sections, name = key.split(".")
         place = tree
         for section in sections:
             place = place.setdefault(section, {})
+            require(isinstance(place, dict), f"config.{key}: {section!r} is a value.")
         place[name] = value
     return tree
 

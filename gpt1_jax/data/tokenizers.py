@@ -129,7 +129,7 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
         raise _damaged(directory, problem) from error
     if not isinstance(description, dict) or not description.keys() <= _DESCRIPTION_KEYS:
         raise _damaged(directory, f"holds a {path.name} that has been changed")
-    if description.get("kind") not in _KINDS:
+    if description.get("kind") not in list(_KINDS):  # it may be of any type
         raise UserError(
             f"{path} names the tokenizer kind {description.get('kind')!r}; known are "
             f"{', '.join(_KINDS)}."

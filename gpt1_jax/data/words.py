@@ -10,6 +10,7 @@ import collections
 import dataclasses
 import itertools
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -180,7 +181,8 @@ def _strided(words: Iterable[Word], context: Context) -> Iterator[Window]:
 
 def _one_each(words: Iterable[Word], context: Context) -> Iterator[Window]:
     """A window for each word: those before it, and the word."""
-    before: collections.deque[_Piece] = collections.deque(maxlen=context.num_words)
+    most = min(context.num_words, sys.maxsize)
+    before: collections.deque[_Piece] = collections.deque(maxlen=most)
     for piece in _pieces(words, context):
         first, *others = [*before, piece]
         # In the middle of a text, no newline before the first word that is read.

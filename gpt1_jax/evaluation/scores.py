@@ -9,10 +9,17 @@ from scipy import special
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.tokenizers import special_tokens
-from gpt1_jax.model import heads
+from gpt1_jax.inference.scoring import power_of_two
+from gpt1_jax.model import costs, heads
 from gpt1_jax.model.heads import Head
-from gpt1_jax.parallel.devices import fetched_late
-from gpt1_jax.parallel.mesh import replicated, rows_by_device, to_global_batch
+from gpt1_jax.parallel.devices import fetched_late, require_memory
+from gpt1_jax.parallel.mesh import (
+    data_parallelism,
+    replicated,
+    rows_by_device,
+    tensor_parallelism,
+    to_global_batch,
+)
 from gpt1_jax.parallel.processes import host_rows
 from gpt1_jax.tasks import metrics as task_metrics
 from gpt1_jax.tasks.batches import BatchRows, EncodedExamples, EvalBatches, Padding
@@ -41,7 +48,8 @@ class Predictor:
       model: configuration of the language model.
       head: the task's head.
       mesh: the device mesh.
-      batch_size: examples over all devices, a multiple of their number.
+      batch_size: examples over all devices, a multiple of their number. Of fewer
+        examples, batches are smaller.
       padding: the lengths that batches are padded to.
     """
 
@@ -53,8 +61,8 @@ class Predictor:
         batch_size: int,
         padding: Padding,
     ):
-        self._mesh, self._padding = mesh, padding
-        self._rows = BatchRows(batch_size, host_rows(batch_size))
+        self._model, self._mesh, self._padding = model, mesh, padding
+        self._batch_size = batch_size
         self._num_outputs = head.num_outputs
 
         def predict_step(params: Any, tokens: jax.Array) -> jax.Array:
@@ -63,6 +71,31 @@ class Predictor:
         self._step = jax.jit(
             rows_by_device(mesh, predict_step), out_shardings=replicated(mesh)
         )
+
+    def check_memory(self, key: str, examples: EncodedExamples) -> None:
+        """Refuses a batch that no device of this machine can hold.
+
+        Args:
+          key: the configuration key of the batch size.
+          examples: those to predict.
+
+        Raises:
+          ValueError: naming the key, what it needs at least and the memory there is.
+        """
+        rows = self._num_rows(len(examples)) // data_parallelism(self._mesh)
+        length = self._padding.padded(int(examples.lengths.max()))
+        read = costs.forward_bytes(self._model) // tensor_parallelism(self._mesh)
+        require_memory(
+            f"{key}={self._batch_size}",
+            rows * examples.num_seqs * length * read,
+            "Lower it.",
+        )
+
+    def _num_rows(self, num_examples: int) -> int:
+        """Rows of a batch: few numbers, so few programs."""
+        unit = data_parallelism(self._mesh)
+        enough = power_of_two(-(-num_examples // unit)) * unit
+        return min(self._batch_size, enough)
 
     def __call__(self, params: Any, examples: EncodedExamples) -> np.ndarray:
         """Logits [examples, K] float32."""
@@ -82,7 +115,9 @@ class Predictor:
         self, params: Any, examples: EncodedExamples
     ) -> Iterator[tuple[np.ndarray, jax.Array]]:
         """Indices of examples, and logits of these and of the batch's filler rows."""
-        batches = EvalBatches(examples, self._rows, self._padding)
+        size = self._num_rows(len(examples))
+        own = BatchRows(size, host_rows(size))
+        batches = EvalBatches(examples, own, self._padding)
         for index in range(len(batches)):
             rows, batch = batches[index]
             yield rows, self._step(params, to_global_batch(batch.tokens, self._mesh))

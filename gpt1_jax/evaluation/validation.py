@@ -17,8 +17,9 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.decoding import Decoder
+from gpt1_jax.inference.generation import TOKEN_BYTES
 from gpt1_jax.model import language_model
-from gpt1_jax.parallel.devices import fetched_late
+from gpt1_jax.parallel.devices import fetched_late, require_memory
 from gpt1_jax.parallel.mesh import replicated, rows_by_device, to_global_batch
 from gpt1_jax.parallel.processes import is_main_process
 
@@ -146,7 +147,7 @@ class TextSampler:
       seed: for the samples.
 
     Raises:
-      ValueError: if the prompt leaves no room for a sample.
+      ValueError: if the prompt leaves no room for a sample, or the host cannot hold it.
     """
 
     def __init__(
@@ -164,6 +165,12 @@ class TextSampler:
                 f"config.model.max_seq_len={model.max_seq_len} there is no room to "
                 "continue it. Shorten the prompt."
             )
+        require_memory(
+            f"config.eval.sample_tokens={config.sample_tokens}",
+            config.sample_tokens * TOKEN_BYTES,
+            "Lower it.",
+            on_host=True,
+        )
         sampling = dataclasses.replace(
             DEFAULT_SAMPLING,
             max_new_tokens=max(1, config.sample_tokens),

@@ -44,6 +44,12 @@ class Prepared(NamedTuple):
     threshold_on: Asked | None  # where to choose the threshold, if there is one
     fingerprint: str  # tells these examples, read by this tokenizer, from any others
 
+    @property
+    def pairs(self) -> list[Pair]:
+        """All that is scored: first what the threshold is chosen on."""
+        parts = [part for part in (self.threshold_on, self.asked) if part]
+        return [Pair(*answer) for part in parts for answer in part.encoded.answers]
+
 
 class Outcome(NamedTuple):
     """How a model did on a task."""
@@ -107,10 +113,8 @@ def evaluate(task: Prepared, score: Scorer, params: Params, seed: int) -> Outcom
       may differ in the number of their choices. With a threshold there are
       "threshold", in nats, "auc" and "auc_standard_error" too.
     """
-    parts = [part for part in (task.threshold_on, task.asked) if part]
-    pairs = [Pair(*answer) for part in parts for answer in part.encoded.answers]
-    log_probs = [each.log_probs for each in score(params, pairs)]
-    count = len(pairs) - len(task.asked.encoded.answers)
+    log_probs = [each.log_probs for each in score(params, task.pairs)]
+    count = len(log_probs) - len(task.asked.encoded.answers)
     values = task.asked.encoded.compare(log_probs[count:], mean=task.way.mean)
     if task.threshold_on is None:
         return _outcome(task, None, values, seed)

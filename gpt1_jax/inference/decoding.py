@@ -25,6 +25,7 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Cache
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.ops.products import Transposed
+from gpt1_jax.parallel.devices import require_memory
 
 # Sizes of padded contexts and of caches: they double, then grow by a step.
 _SMALLEST, _LARGEST_STEP = 32, 128
@@ -104,11 +105,36 @@ class Decoder:
                 if not row.ended:
                     self._enqueue(row, waiting)
 
+    def check_memory(self, longest: int) -> None:
+        """Refuses a batch that no device of this machine can hold.
+
+        Args:
+          longest: tokens of the longest prompt.
+
+        Raises:
+          ValueError: naming its size, what it needs at least and the memory there is.
+        """
+        most = self._model.max_seq_len
+        length = self._padded(longest if longest <= most else most // 2)
+        size = self._cache_size(length, length)
+        row = jax.eval_shape(lambda: self._empty(1, length, size))
+        row_bytes = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(row))
+        logits = 4 * self._vocab_size
+        require_memory(
+            f"batch_size={self._batch_size}",
+            self._batch_size * (row_bytes + logits),
+            "Lower it.",
+        )
+
+    def _padded(self, num_tokens: int) -> int:
+        """The length that a context is padded to, all but its last token."""
+        return bucket(num_tokens - 1, self._model.max_seq_len)
+
     def _enqueue(self, row: "_Row", waiting: dict[int, list["_Row"]]) -> None:
         """Puts a row where it will be read; a full context keeps its newest half."""
         if self._room(row) <= 0:
             row.context = row.context[-(self._model.max_seq_len // 2) :]
-        length = bucket(len(row.context) - 1, self._model.max_seq_len)
+        length = self._padded(len(row.context))
         waiting.setdefault(length, []).append(row)
 
     def _continue(
@@ -155,14 +181,18 @@ class Decoder:
         self, params: Params, rows: list["_Row"], length: int, size: int
     ) -> "_State":
         """A batch that has read the contexts of rows, all but their last tokens."""
-        penalized = self._filters.repetition_penalty is not None
-        seen_size = self._vocab_size if penalized else 0
-        state = _start(self._model, self._batch_size, length, size, seen_size)
+        state = self._empty(self._batch_size, length, size)
         count = min(self._batch_size, max(1, _READ_TOGETHER // length))
         for first in range(0, len(rows), count):
             prompts = self._pad(rows[first : first + count], count, length)
             state = _read_prompts(self._model, params, state, prompts, first)
         return state
+
+    def _empty(self, num_rows: int, length: int, size: int) -> "_State":
+        """A batch in which nothing has been read yet."""
+        penalized = self._filters.repetition_penalty is not None
+        seen_size = self._vocab_size if penalized else 0
+        return _start(self._model, num_rows, length, size, seen_size)
 
     def _pad(self, rows: list["_Row"], count: int, length: int) -> "_Prompts":
         """Up to `count` contexts of up to `length` tokens and a last one, as arrays."""

@@ -7,6 +7,10 @@ from gpt1_jax.config import ModelConfig, SamplingConfig, check_encodable
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference.decoding import Decoder, Piece
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.parallel.devices import require_memory
+
+# What Python takes on the host for a continuation and for each of its tokens, at least.
+_CONTINUATION_BYTES, TOKEN_BYTES = 500, 48
 
 
 class Continuation(NamedTuple):
@@ -77,7 +81,12 @@ class Generator:
     def several(
         self, params: Params, prompts: Sequence[str], number: int, seed: int
     ) -> list[Continuation]:
-        """`number` continuations of each prompt, with the seeds from `seed` on."""
+        """`number` continuations of each prompt, with the seeds from `seed` on.
+
+        Raises:
+          ValueError: as `check_memory`.
+        """
+        self.check_memory(prompts, number)
         samples = range(number)
         return self(
             params,
@@ -100,6 +109,21 @@ class Generator:
                 yield text[shown:whole]
                 shown = whole
         yield text[shown:]
+
+    def check_memory(self, prompts: Sequence[str], number: int = 1) -> None:
+        """Refuses more continuations, or larger batches of them, than can be held.
+
+        Raises:
+          ValueError: naming the number, what it needs at least and the memory there is.
+        """
+        drawn = 0 if self._config.stop_strings else self._config.max_new_tokens
+        require_memory(
+            f"num_return_sequences={number}",
+            len(prompts) * number * (_CONTINUATION_BYTES + drawn * TOKEN_BYTES),
+            f"Lower it, or max_new_tokens={self._config.max_new_tokens}.",
+            on_host=True,
+        )
+        self._decode.check_memory(max((len(self._ids(p)) for p in prompts), default=1))
 
     def outgrows(self, prompts: Iterable[str]) -> bool:
         """Whether a continuation gets longer than the context, so that it slides."""

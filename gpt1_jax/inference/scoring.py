@@ -15,8 +15,9 @@ import numpy as np
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.errors import UserError
-from gpt1_jax.model import language_model
+from gpt1_jax.model import costs, language_model
 from gpt1_jax.model.language_model import Output, Params
+from gpt1_jax.parallel.devices import require_memory
 
 BATCH_TOKENS = 2048  # tokens computed together by default
 _SMALLEST = 8  # the shortest padded length
@@ -65,17 +66,29 @@ class Scorer:
         self._check(pairs)
         scores: dict[int, TokenScores] = {}
         for size, groups in self._by_size(_group(pairs)).items():
-            most = self._groups_together(size)
-            starts = range(0, len(groups), most)
-            batches = [groups[start : start + most] for start in starts]
+            together = self._num_groups(size, len(groups))
+            starts = range(0, len(groups), together)
+            batches = [groups[start : start + together] for start in starts]
             # One program for all, even if the last batch has few groups.
-            shape = _Shape(
-                min(_power_of_two(len(batches[0])), most),
-                _power_of_two(max(map(_num_chunks, batches))),
-            )
+            chunks = power_of_two(max(map(_num_chunks, batches)))
+            shape = _Shape(together, chunks)
             for batch in batches:
                 scores.update(self._score(params, batch, size, shape))
         return [scores[index] for index in range(len(pairs))]
+
+    def check_memory(self, pairs: Sequence[Pair]) -> None:
+        """Refuses so many tokens at a time that no device of this machine holds them.
+
+        Raises:
+          ValueError: naming the number, what it needs at least and the memory there is.
+        """
+        for size, groups in self._by_size(_group(pairs)).items():
+            rows = self._num_groups(size, len(groups)) * size.rows
+            require_memory(
+                f"config.batch_tokens={self._batch_tokens}",
+                rows * size.row * costs.forward_bytes(self._model),
+                "Lower it.",
+            )
 
     def _check(self, pairs: Sequence[Pair]) -> None:
         longest = self._model.max_seq_len
@@ -105,6 +118,10 @@ class Scorer:
 
     def _groups_together(self, size: "_Size") -> int:
         return max(1, self._batch_tokens // size.tokens())
+
+    def _num_groups(self, size: "_Size", count: int) -> int:
+        """Groups of a batch: few numbers, so few programs."""
+        return min(power_of_two(count), self._groups_together(size))
 
     def _size(self, group: "_Group") -> "_Size":
         longest = max(len(row.tokens) for row in group.rows)
@@ -234,7 +251,7 @@ def _padded_in_front(
     return _Contexts(tokens, padding)
 
 
-def _power_of_two(number: int) -> int:
+def power_of_two(number: int) -> int:
     """The lowest power of two that is not less."""
     return 1 << max(0, number - 1).bit_length()
 

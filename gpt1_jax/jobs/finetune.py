@@ -53,7 +53,13 @@ from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import select_tasks
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 from gpt1_jax.training import transfer
-from gpt1_jax.training.fit import Plan, accumulation_steps, check_sharing, fit
+from gpt1_jax.training.fit import (
+    Plan,
+    accumulation_steps,
+    check_sharing,
+    check_train_batch,
+    fit,
+)
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
 from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
@@ -237,10 +243,17 @@ def _set_up(
         say(f"{task.title}: {long}")
     examples = data.train.encoded
     steps_per_epoch, num_steps = count_steps(config, len(examples))
+    shortest = dataclasses.replace(model, max_seq_len=int(examples.lengths.min()))
+    check_train_batch(config.train, shortest, mesh, examples.num_seqs)
     longest = padding.padded(int(examples.lengths.max()))
     largest = dataclasses.replace(model, max_seq_len=longest)
     parts = accumulation_steps(config.train, largest, mesh, examples.num_seqs)
     head = make_head(task, config.head.dropout, source.tokenizer.vocab_size)
+    predict = Predictor(model, head, mesh, config.eval.batch_size, padding)
+    train_sample = _train_sample(config, data, source, padding)
+    for split in (data.dev, data.test, train_sample):
+        if split is not None:
+            predict.check_memory("config.eval.batch_size", split.encoded)
     optimizer = make_optimizer(config.optimizer, num_steps)
     step = make_finetune_step(
         model, head, optimizer, config.head.aux_lm_weight, parts, mesh
@@ -250,7 +263,7 @@ def _set_up(
     return Setting(
         config=_shared(config),
         data=data,
-        train_sample=_train_sample(config, data, source, padding),
+        train_sample=train_sample,
         model=model,
         head=head,
         mesh=mesh,
@@ -260,7 +273,7 @@ def _set_up(
         accumulation_steps=parts,
         shapes=shapes,
         step=jit_step(step, mesh, shapes),
-        predict=Predictor(model, head, mesh, config.eval.batch_size, padding),
+        predict=predict,
         origin=tree_digest(source.params),
     )
 

@@ -92,6 +92,7 @@ def _converse(generator: Generator, params: Any, config: GenerateConfig) -> None
 
 
 def _stream(generator: Generator, params: Any, prompt: str, seed: int) -> None:
+    generator.check_memory([prompt])
     say(prompt, end=" ")
     for words in generator.stream(params, prompt, seed):
         say(words, end="")

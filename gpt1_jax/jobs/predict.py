@@ -88,6 +88,7 @@ def _predict(
     batch_size = -(-config.batch_size // unit) * unit
     head = make_head(task, 0.0, source.tokenizer.vocab_size)
     predict = Predictor(source.model, head, mesh, batch_size, padding)
+    predict.check_memory("config.batch_size", encoded)
     return read_outputs(task, predict(source.params, encoded))
 
 

@@ -20,7 +20,7 @@ from gpt1_jax.evaluation.validation import (
 )
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
-from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
+from gpt1_jax.parallel.mesh import gathered, make_mesh
 from gpt1_jax.parallel.processes import gather, host_rows, is_main_process
 from gpt1_jax.report import figures
 from gpt1_jax.runs import agreement, kept_steps, lock
@@ -87,8 +87,7 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     configured = config.model_config(config.tokenizer.vocab_size)
     check_sharing(config.train, config.eval.batch_size, configured, mesh)
-    eval_sequences = config.eval.batch_size // data_parallelism(mesh)
-    check_memory(configured, mesh, eval_sequences)
+    check_memory(config.train, config.eval.batch_size, configured, mesh)
     needs_corpus = config.preset.startswith(("paper", "babylm"))
     if needs_corpus and config.data.source == "builtin":
         say(_BUILTIN_WARNING)

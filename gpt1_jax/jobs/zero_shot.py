@@ -88,6 +88,9 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
         run_folder.refuse_used(folder)
     sources = _sources(config, questions)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
+    for source in sources:
+        for task in source.tasks:
+            _scorer(config, source.run).check_memory(task.pairs)
     pieces = [
         Piece(source, step, task)
         for source in sources
@@ -249,11 +252,15 @@ def _with_models(
             trained = source.run
             if piece.step != trained.step:
                 trained = open_run(source.init_from, piece.step)
-            dtype = config.dtype or trained.model.dtype
-            model = dataclasses.replace(trained.model, dtype=dtype)
-            score = Scorer(model, trained.tokenizer.vocab_size, config.batch_tokens)
+            score = _scorer(config, trained)
             params = jax.tree.map(jnp.asarray, trained.language_model)
         yield piece, score, params
+
+
+def _scorer(config: ZeroShotConfig, trained: TrainedRun) -> Scorer:
+    dtype = config.dtype or trained.model.dtype
+    model = dataclasses.replace(trained.model, dtype=dtype)
+    return Scorer(model, trained.tokenizer.vocab_size, config.batch_tokens)
 
 
 # --- what is written of all -----------------------------------------------------

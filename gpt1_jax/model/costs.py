@@ -55,9 +55,19 @@ def train_state_bytes(model: ModelConfig) -> int:
 def eval_activation_bytes(model: ModelConfig) -> int:
     """Rough memory to evaluate one sequence: its logits and two layers' arrays."""
     t = model.max_seq_len
-    logits = (model.loss_chunk or t) * model.vocab_size * 4
+    logits = min(model.loss_chunk or t, t) * model.vocab_size * 4
     inner = 5 * model.lstm_units if model.kind == "lstm" else model.mlp_dim
     return logits + 4 * t * (model.embed_dim + inner)
+
+
+def forward_bytes(model: ModelConfig) -> int:
+    """The least memory that reading a token takes, among others that are read with it.
+
+    Counts its id and, in `dtype`, what exists together of one layer: the state [.., D]
+    and the MLP's units [.., F], or an LSTM's gates [.., 4 U].
+    """
+    inner = 4 * model.lstm_units if model.kind == "lstm" else model.mlp_dim
+    return 4 + (model.embed_dim + inner) * jnp.dtype(model.dtype).itemsize
 
 
 def train_activation_bytes(model: ModelConfig) -> int:

@@ -2,9 +2,12 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
+
+from gpt1_jax.errors import UserError
 
 # Peak dense bfloat16 rate of one JAX device, FLOP/s, from the vendors' data sheets.
 # Of the names that `device_kind` starts with, the longest applies.
@@ -25,12 +28,75 @@ _PEAK_FLOPS = {
 }
 
 
+# Where Linux says which groups a process is in, and what they may use.
+_GROUPS_FILE = Path("/proc/self/cgroup")
+_GROUPS = Path("/sys/fs/cgroup")
+
+
 def memory_bytes() -> int:
-    """Memory of one device; on a CPU, its share of the machine's memory."""
+    """Memory of one device; on a CPU, its share of the host's memory."""
     device = jax.local_devices()[0]
     stats = device.memory_stats() or {}
+    return stats.get("bytes_limit", host_memory_bytes() // jax.local_device_count())
+
+
+def host_memory_bytes() -> int:
+    """Memory of the machine, or what its container may use of it."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return stats.get("bytes_limit", machine // jax.local_device_count())
+    return min([machine, *_group_limits()])
+
+
+def _group_limits() -> Iterator[int]:
+    """The memory limits of this process's control groups and of those around them.
+
+    A container may show its own group at the top instead of below its path.
+    """
+    try:
+        lines = _GROUPS_FILE.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:  # version 2
+            tops, name = [_GROUPS, _GROUPS / "unified"], "memory.max"
+        elif "memory" in controllers.split(","):  # version 1
+            tops, name = [_GROUPS / "memory"], "memory.limit_in_bytes"
+        else:
+            continue
+        group = Path(path.lstrip("/"))
+        for top in tops:
+            for each in (group, *group.parents):
+                try:
+                    limit = (top / each / name).read_text().strip()
+                except OSError:  # such as for the group of the whole machine
+                    continue
+                if limit.isdecimal():  # not "max"
+                    yield int(limit)
+
+
+def require_memory(
+    setting: str, num_bytes: float, way_out: str, *, on_host: bool = False
+) -> None:
+    """Refuses a size whose arrays cannot be held, before any is made.
+
+    Args:
+      setting: the key and its value, such as "config.batch_size=1000000".
+      num_bytes: what must be held at the same time; a lower bound, so that nothing is
+        refused that would run.
+      way_out: the end of the message, a sentence.
+      on_host: whether the host holds it, not one device.
+
+    Raises:
+      ValueError: naming the setting, what it needs and what there is.
+    """
+    room = host_memory_bytes() if on_host else memory_bytes()
+    if num_bytes > room:
+        where = "the host" if on_host else "a device"
+        least = min(num_bytes, 10**18)  # what a float holds, whatever was asked for
+        raise UserError(
+            f"{setting} takes at least {least / 1e9:,.1f} GB of memory; {where} has "
+            f"{room / 1e9:,.1f} GB. {way_out}"
+        )
 
 
 def describe() -> str:

@@ -1,5 +1,6 @@
 """A run folder to start from: its model, tokenizer and parameters."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -163,9 +164,20 @@ def _model(config: Any, vocab_size: int) -> ModelConfig:
 
 def _check_sizes(run: TrainedRun) -> None:
     """Refuses parameters whose names or shapes are not those of the model."""
-    expected = jax.eval_shape(lambda: init_params(run.model, jax.random.key(0)))
+    # To trace a layer takes time: of too many, the first that is missing is enough.
+    held = sum(name.startswith("h_") for name in run.language_model)
+    num_layers = min(run.model.num_layers, held + 1)
+    model = dataclasses.replace(run.model, num_layers=num_layers)
+    expected = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     if wrong := difference(run.language_model, expected):
         raise UserError(
             f"The checkpoint in {run.folder} holds {wrong}, as its tokenizer and "
             "configuration require. They do not belong together."
+        )
+    longest = run.model.max_seq_len
+    if isinstance(run.config, FinetuneConfig) and run.config.data.max_seq_len > longest:
+        raise UserError(
+            f"{run.folder / run_folder.CONFIG_FILE} says data.max_seq_len="
+            f"{run.config.data.max_seq_len}, but its model reads {longest} tokens at "
+            "most. It is damaged or was not written by this program."
         )

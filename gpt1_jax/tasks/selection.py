@@ -36,9 +36,21 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
 
 
 def find_task(config: FinetuneConfig) -> Task:
-    """The task of a finished run."""
+    """The task of a fine-tuned run.
+
+    Raises:
+      ValueError: if its configuration names none.
+    """
     name = config.tasks[0]
-    return custom_task(config) if name == CUSTOM_TASK else _published_task(name, config)
+    if name == CUSTOM_TASK:
+        return custom_task(config)
+    if name not in TASKS:
+        raise UserError(
+            f"The run's configuration names the task {name!r:.40}; there are "
+            f"{', '.join(TASKS)} and {CUSTOM_TASK}. Its folder is damaged, or another "
+            "version has written it."
+        )
+    return _published_task(name, config)
 
 
 def _published_task(name: str, config: FinetuneConfig) -> Task:

@@ -18,7 +18,6 @@ from gpt1_jax.config import (
     TrainConfig,
 )
 from gpt1_jax.data.read_ahead import BatchSource, read_ahead
-from gpt1_jax.errors import UserError
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (
@@ -27,6 +26,7 @@ from gpt1_jax.parallel.mesh import (
     data_parallelism,
     state_sharding,
     state_share,
+    tensor_parallelism,
     to_global_batch,
 )
 from gpt1_jax.parallel.processes import EXIT_AGAIN, is_lost, is_main_process
@@ -230,35 +230,59 @@ def check_sharing(
 
 
 def check_memory(
-    model: ModelConfig, mesh: jax.sharding.Mesh, eval_sequences: int
+    train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
 ) -> None:
     """Refuses sizes that no device of this machine can hold.
 
     Args:
+      train: the training batch and its parts.
+      eval_size: sequences that are evaluated at a time, over all devices.
       model: configuration of the model to train.
       mesh: the device mesh.
-      eval_sequences: sequences that a device evaluates at a time.
 
     Raises:
-      ValueError: if they do not fit; names the estimate and the memory available.
+      ValueError: naming the size, what it needs at least and the memory there is.
     """
-    room = devices.memory_bytes()
-    state = costs.train_state_bytes(model) * state_share(mesh)
-    if state > room:
-        main_size = f"{model.main_size}={getattr(model, model.main_size)}"
-        raise UserError(
-            f"Training this model takes about {state / 1e9:,.1f} GB for parameters, "
-            f"gradients and optimizer alone; the device has {room / 1e9:,.1f} GB. "
-            f"Lower config.model.{main_size} or "
-            f"config.model.embed_dim={model.embed_dim}."
-        )
-    evaluation = eval_sequences * costs.eval_activation_bytes(model)
-    if evaluation > room:
-        raise UserError(
-            f"Evaluating {eval_sequences:,} sequences at a time takes about "
-            f"{evaluation / 1e9:,.1f} GB; the device has {room / 1e9:,.1f} GB. Lower "
-            "config.eval.batch_size."
-        )
+    names = ["num_layers", "mlp_dim", "max_seq_len"]
+    if model.kind == "lstm":
+        names = ["lstm_units"]
+    sizes = [f"config.model.{n}={getattr(model, n)}" for n in ("embed_dim", *names)]
+    devices.require_memory(
+        "Training this model",
+        costs.train_state_bytes(model) * state_share(mesh),
+        "That is for parameters, gradients and optimizer alone; lower "
+        f"{', '.join(sizes)} or config.tokenizer.vocab_size={model.vocab_size}.",
+    )
+    check_train_batch(train, model, mesh)
+    devices.require_memory(
+        f"config.eval.batch_size={eval_size}",
+        eval_size // data_parallelism(mesh) * costs.eval_activation_bytes(model),
+        "Lower it.",
+    )
+
+
+def check_train_batch(
+    train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
+) -> None:
+    """Refuses a training batch that no device of this machine can hold.
+
+    Args:
+      train: the batch and its parts.
+      model: its sizes, with the `max_seq_len` of the shortest sequence.
+      mesh: the device mesh.
+      num_seqs: sequences per example.
+
+    Raises:
+      ValueError: naming the batch, what it needs at least and the memory there is.
+    """
+    tokens = train.batch_size // data_parallelism(mesh) * num_seqs * model.max_seq_len
+    read = costs.forward_bytes(model) // tensor_parallelism(mesh)
+    parts = train.accumulation_steps  # 0: as many as it takes
+    devices.require_memory(
+        f"config.train.batch_size={train.batch_size}",
+        tokens * max(4, read // parts if parts else 0),  # an id has 4 bytes
+        "Lower it, or compute it in more parts with config.train.accumulation_steps.",
+    )
 
 
 def accumulation_steps(
