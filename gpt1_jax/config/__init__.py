@@ -21,7 +21,7 @@ from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.keep_at import UNITS as KEEP_AT_UNITS
 from gpt1_jax.config.keep_at import Target
 from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
-from gpt1_jax.config.model_section import KIND_NAMES, ModelConfig
+from gpt1_jax.config.model_section import KIND_NAMES, SIZES, ModelConfig
 from gpt1_jax.config.saved import (
     adopt_older,
     flatten,
@@ -72,6 +72,7 @@ __all__ = [
     "KEPT",
     "KIND_NAMES",
     "NEWEST",
+    "SIZES",
     "CheckpointConfig",
     "ConvertConfig",
     "CustomTaskConfig",

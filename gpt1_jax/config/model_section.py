@@ -14,6 +14,15 @@ from gpt1_jax.config.sections import (
 )
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
+SIZES = (  # what a run takes over from the one it starts from
+    "kind",
+    "num_layers",
+    "num_heads",
+    "embed_dim",
+    "mlp_dim",
+    "lstm_units",
+    "max_seq_len",
+)
 
 
 def depth(model: Mapping[str, Any]) -> int:

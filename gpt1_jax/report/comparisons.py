@@ -242,7 +242,8 @@ def _starts(runs: Iterable[Finished]) -> list[str]:
     """A sentence on what ours started from."""
     folders: dict[str, set[str]] = {}
     for run in runs:
-        folders.setdefault(run.kind, set()).add(run.config.init_from)
+        if not run.is_from_scratch:
+            folders.setdefault(run.kind, set()).add(run.config.init_from)
     listed = [
         f"the {KIND_NAMES[kind]} of {', '.join(sorted(found))}"
         for kind, found in sorted(folders.items(), reverse=True)

@@ -15,23 +15,47 @@ class Source(NamedTuple):
     """What fine-tuned runs started from."""
 
     init_from: str
-    step: str  # "step 1,200"
+    step: str | None  # "step 1,200"; None: from scratch, with its tokenizer and sizes
     kind: str  # "transformer" or "lstm"
+
+    @classmethod
+    def of(cls, run: Finished) -> "Source":
+        """What a run started from."""
+        if run.is_from_scratch:
+            return cls(run.config.init_from, None, run.kind)
+        step = run.result.get("init_step")
+        known = step if isinstance(step, int) else run.config.init_step
+        return cls(run.config.init_from, describe_step(known), run.kind)
 
     def describe(self) -> str:
         """For a heading, as Markdown."""
         kind = "an LSTM" if self.kind == "lstm" else "a Transformer"
+        if self.step is None:
+            return (
+                f"From scratch, {kind} with the tokenizer and sizes of "
+                f"{escaped(self.init_from)}"
+            )
         return f"From {escaped(self.init_from)}, {kind} at {self.step}"
 
 
 def by_source(finished: Sequence[Finished]) -> dict[Source, list[Finished]]:
-    """The runs of each source, in order."""
+    """The runs of each source, in order.
+
+    Those from scratch stand beside the runs of every source with the same tokenizer
+    and sizes, whichever they name, and by themselves if there is none.
+    """
+    architectures = {
+        Source.of(run): run.architecture for run in finished if not run.is_from_scratch
+    }
     groups: dict[Source, list[Finished]] = {}
     for run in finished:
-        step = run.result.get("init_step")
-        known = step if isinstance(step, int) else run.config.init_step
-        source = Source(run.config.init_from, describe_step(known), run.kind)
-        groups.setdefault(source, []).append(run)
+        sources = [Source.of(run)]
+        if run.is_from_scratch:
+            own = run.architecture
+            alike = [each for each, other in architectures.items() if other == own]
+            sources = alike or sources
+        for source in sources:
+            groups.setdefault(source, []).append(run)
     return groups
 
 
@@ -49,7 +73,7 @@ def as_in_paper(finished: Sequence[Finished]) -> dict[str, dict[str, list[Any]]]
     """
     chosen: dict[str, dict[str, list[Finished]]] = {}
     for run in shown(finished):
-        scratch = run.config.transfer_layers == "none"
+        scratch = run.is_from_scratch
         usual = run.config.head.aux_lm_weight == AUX_LM_WEIGHT
         if usual and (scratch or run.is_whole):
             by_start = chosen.setdefault(run.config.tasks[0], {})

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import FinetuneConfig, load_saved, read_json
+from gpt1_jax.config import SIZES, FinetuneConfig, load_saved, read_json
 from gpt1_jax.config.model_section import depth
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
 
@@ -23,10 +23,23 @@ class Finished(NamedTuple):
         return self.config.model["kind"]
 
     @property
+    def is_from_scratch(self) -> bool:
+        """Whether it took nothing but tokenizer and sizes of the run it names."""
+        return self.config.transfer_layers == "none"
+
+    @property
+    def architecture(self) -> tuple[Any, ...]:
+        """Its sizes and its tokenizer's fingerprint, or else where that is from."""
+        file = self.folder / "tokenizer" / "tokenizer.json"
+        saved = read_json(file).get("fingerprint") if file.exists() else None
+        sizes = (self.config.model.get(name) for name in SIZES)
+        return (saved or self.config.init_from, *sizes)
+
+    @property
     def layers_transferred(self) -> int:
         """How many; -1 if not even the embeddings were."""
         named = self.config.transfer_layers
-        if named == "none":
+        if self.is_from_scratch:
             return -1
         return depth(self.config.model) if named == "all" else int(named)
 

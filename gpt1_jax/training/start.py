@@ -11,6 +11,7 @@ from gpt1_jax.config import (
     BEST,
     DEFAULT,
     NEWEST,
+    SIZES,
     FinetuneConfig,
     ModelConfig,
     PretrainConfig,
@@ -25,7 +26,7 @@ from gpt1_jax.runs.saved_steps import newest_digests, saved_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
-from gpt1_jax.training.transfer import SIZES, resolve_step
+from gpt1_jax.training.transfer import resolve_step
 
 _WEIGHTS_ALONE = (
     "leave out --config.init_optimizer=True to start from its weights alone."

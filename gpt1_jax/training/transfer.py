@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from gpt1_jax.config import (
     DEFAULT,
+    SIZES,
     FinetuneConfig,
     ModelConfig,
     comparisons,
@@ -26,16 +27,6 @@ from gpt1_jax.runs.trained_run import (
     default_step,
     open_run,
     say_what_is_read,
-)
-
-SIZES = (
-    "kind",
-    "num_layers",
-    "num_heads",
-    "embed_dim",
-    "mlp_dim",
-    "lstm_units",
-    "max_seq_len",
 )
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 from etils import epath
-from made_up_runs import write_finished
+from made_up_runs import write_finished, write_json
 
 from gpt1_jax.report import groups
 from gpt1_jax.runs import finished
@@ -36,6 +36,38 @@ def test_runs_are_grouped_by_source(run):
     first, _, last = found
     assert first.describe() == "From runs/pretrain/small, a Transformer at step 8"
     assert last.describe() == "From runs/pretrain/lstm, an LSTM at step 8"
+
+
+def test_runs_from_scratch_stand_beside_all_that_they_compare_with(run):
+    """Those with the same tokenizer and sizes, whichever folder and step they name."""
+
+    def with_tokenizer(made, fingerprint):
+        file = made.folder / "tokenizer" / "tokenizer.json"
+        write_json(file, {"fingerprint": fingerprint})
+        return made
+
+    first, later = run(), run(init_from="runs/pretrain/later")
+    other = run(init_from="runs/pretrain/other")
+    scratch = run(init_from="runs/pretrain/small", transfer_layers="none")
+    for each, fingerprint in ((first, "a"), (later, "a"), (other, "b"), (scratch, "a")):
+        with_tokenizer(each, fingerprint)
+    found = groups.by_source([scratch, first, later, other])
+    assert list(found.values()) == [[scratch, first], [scratch, later], [other]]
+    ((alone, runs),) = groups.by_source([scratch]).items()
+    assert runs == [scratch]
+    assert alone.describe() == (
+        "From scratch, a Transformer with the tokenizer and sizes of "
+        "runs/pretrain/small"
+    )
+    small, large = (
+        made._replace(
+            config=dataclasses.replace(
+                made.config, model={**made.config.model, "num_layers": layers}
+            )
+        )
+        for made, layers in ((scratch, 2), (first, 4))
+    )
+    assert list(groups.by_source([small, large]).values()) == [[small], [large]]
 
 
 def test_names_of_sources_are_escaped(run):
