@@ -1,6 +1,6 @@
 """A task's examples, read, checked and encoded."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,9 +11,11 @@ from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.task import Example, Task
-from gpt1_jax.tasks.transforms import encode_examples, whole_examples
+from gpt1_jax.tasks.transforms import collect, encode_each
 
 _SUBSET_SEED = 0  # all runs see the same examples
+
+X = TypeVar("X")
 
 
 class Split(NamedTuple):
@@ -61,19 +63,21 @@ def load(
         )
 
     def encode(name: str, examples: list[Example], limit: int, whole: bool) -> Split:
-        kept = examples
-        if whole:
-            kept = whole_examples(task, examples, tokenizer, max_seq_len)
-            if not kept:
-                raise UserError(
-                    f"All {len(examples):,} {name} examples of {task.title} are longer "
-                    f"than {max_seq_len} tokens, and config.data.drop_long=True leaves "
-                    "them out. Use a model with a larger max_seq_len, or let them be "
-                    "cut."
-                )
+        if not whole:
+            examples = some(examples, limit)
+        kept = encode_each(task, examples, tokenizer, max_seq_len, drop_long=whole)
+        if not kept:
+            raise UserError(
+                f"All {len(examples):,} {name} examples of {task.title} are longer "
+                f"than {max_seq_len} tokens, and config.data.drop_long=True leaves "
+                "them out. Use a model with a larger max_seq_len, or let them be cut."
+            )
         taken = some(kept, limit)
-        encoded = encode_examples(task, taken, tokenizer, max_seq_len)
-        return Split(taken, encoded, len(examples) - len(kept))
+        return Split(
+            [each.example for each in taken],
+            collect(task, taken),
+            len(examples) - len(kept),
+        )
 
     train, dev = read("train"), read("dev")
     _refuse_same(task, train, dev)
@@ -136,7 +140,7 @@ def _listed(parts: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
-def some(examples: list[Example], limit: int) -> list[Example]:
+def some(examples: list[X], limit: int) -> list[X]:
     """At most `limit` of the examples, at random but always the same; 0 for all."""
     if not 0 < limit < len(examples):
         return examples

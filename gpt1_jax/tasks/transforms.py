@@ -14,6 +14,7 @@ choice stay whole and the context is cut. Texts are cleaned as the corpus is.
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from scipy import special
@@ -36,53 +37,70 @@ class _NoRoom(UserError):
     """Question and choice leave no room for the extract token."""
 
 
+class Encoded(NamedTuple):
+    """An example as token ids."""
+
+    example: Example
+    sequences: list[np.ndarray]
+    is_cut: bool  # whether a sequence lacks tokens because it was too long
+
+
 def encode_examples(
     task: Task,
     examples: Sequence[Example],
     tokenizer: Tokenizer,
     max_seq_len: int,
 ) -> EncodedExamples:
-    """Token ids and targets of examples.
+    """Token ids and targets of examples: `collect` of what `encode_each` returns."""
+    return collect(task, encode_each(task, examples, tokenizer, max_seq_len))
+
+
+def encode_each(
+    task: Task,
+    examples: Sequence[Example],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+    *,
+    drop_long: bool = False,
+) -> list[Encoded]:
+    """Token ids of examples.
 
     Args:
       task: the task, with its transform and labels.
       examples: one or more.
       tokenizer: the pre-trained model's tokenizer.
       max_seq_len: the most tokens in a sequence, special tokens included.
+      drop_long: whether examples that are too long are left out, rather than cut.
 
     Raises:
       ValueError: if question and choice of an example leave no room for the extract
-        token.
+        token, unless such examples are left out.
     """
     encode = _encoder(task, tokenizer, max_seq_len)
-    encoded = [encode(example) for example in examples]
-    rows = targets(task, [example.label for example in examples])
-    num_cut = sum(is_cut for _, is_cut in encoded)
-    return EncodedExamples.collect([made for made, _ in encoded], rows, num_cut)
-
-
-def whole_examples(
-    task: Task,
-    examples: Sequence[Example],
-    tokenizer: Tokenizer,
-    max_seq_len: int,
-) -> list[Example]:
-    """Those of which `encode_examples`, given the same, would cut nothing off."""
-    encode = _encoder(task, tokenizer, max_seq_len)
-
-    def is_whole(example: Example) -> bool:
+    encoded = []
+    for example in examples:
         try:
-            return not encode(example)[1]
+            made = encode(example)
         except _NoRoom:
-            return False
+            if not drop_long:
+                raise
+        else:
+            if not (drop_long and made.is_cut):
+                encoded.append(made)
+    return encoded
 
-    return [example for example in examples if is_whole(example)]
+
+def collect(task: Task, encoded: Sequence[Encoded]) -> EncodedExamples:
+    """One or more examples in one array, with their targets."""
+    rows = targets(task, [each.example.label for each in encoded])
+    num_cut = sum(each.is_cut for each in encoded)
+    return EncodedExamples.collect([each.sequences for each in encoded], rows, num_cut)
 
 
 def _encoder(
     task: Task, tokenizer: Tokenizer, max_seq_len: int
-) -> Callable[[Example], tuple[list[np.ndarray], bool]]:
-    """A function that returns an example's sequences and whether they were cut."""
+) -> Callable[[Example], Encoded]:
+    """A function that encodes an example."""
     if max_seq_len < _SHORTEST:
         raise UserError(
             f"Sequences of {max_seq_len} tokens have no room for two texts and three "
@@ -93,14 +111,14 @@ def _encoder(
     )
     specials = special_tokens(tokenizer.vocab_size)
 
-    def encode(example: Example) -> tuple[list[np.ndarray], bool]:
+    def encode(example: Example) -> Encoded:
         text = [encode_text(field) for field in example.text]
         choices = [encode_text(choice) for choice in example.choices]
         try:
             made = transform(task, text, choices, specials, max_seq_len)
         except _NoRoom as error:
             raise _NoRoom(f"{example.where}: {error}") from error
-        return made, _is_cut(task, text, choices, made)
+        return Encoded(example, made, _is_cut(task, text, choices, made))
 
     return encode
 

@@ -129,6 +129,18 @@ def test_long_examples_are_left_out_on_request(own, tmp_path):
         "2 training and 2 dev examples are longer than 12 tokens and were left out. "
         "2 of 5 test examples were cut to fit 12 tokens."
     )
+    with pytest.MonkeyPatch.context() as patch:
+        encoded = []
+        encode = Numbers.encode
+        patch.setattr(
+            Numbers,
+            "encode",
+            lambda self, text: encoded.append(text) or encode(self, text),
+        )
+        # Texts are remembered, but not more than some thousand of them.
+        patch.setattr("functools.lru_cache", lambda maxsize: lambda function: function)
+        load(own(**paths, drop_long=True), 12)
+    assert len(encoded) == 3 * 2 * len(texts), "each text of each file once"
     whole = load(own(**paths, drop_long=True))
     assert len(whole.dev.examples) == 5 and describe_long(whole, 512) == ""
     write_long(tmp_path, texts[:1])

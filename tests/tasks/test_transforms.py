@@ -12,11 +12,11 @@ from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import (
+    encode_each,
     encode_examples,
     num_outputs,
     read_outputs,
     targets,
-    whole_examples,
 )
 
 few = settings(deadline=None, max_examples=60)
@@ -177,7 +177,7 @@ def test_question_and_choice_without_room_are_refused():
     assert "8 and 6 tokens" in str(raised.value)
     assert "the 16 the model reads" in str(raised.value)
     long = Example(("1", words(10, 8)), ("1", "2", "3", words(20, 6)), 0, "", "", "")
-    assert whole_examples(RACE, [long], Numbers(), 16) == []
+    assert encode_each(RACE, [long], Numbers(), 16, drop_long=True) == []
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_examples_that_are_cut_are_counted(task, sizes, cut):
     )
     encoded = encode_examples(task, [short, made, short, made], Numbers(), 16)
     assert encoded.num_cut == 2 * cut
-    kept = whole_examples(task, [short, made], Numbers(), 16)
-    assert kept == ([short] if cut else [short, made])
+    kept = encode_each(task, [short, made], Numbers(), 16, drop_long=True)
+    assert [each.example for each in kept] == ([short] if cut else [short, made])
 
 
 @pytest.mark.parametrize("max_seq_len", [0, 1, 5])
