@@ -28,6 +28,7 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.identity import Identity
 from gpt1_jax.runs.kept_steps import TextRead
+from gpt1_jax.runs.pretrained import steps_taken_over
 from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.saved_steps import (
     LOWEST_LOSS,
@@ -35,6 +36,7 @@ from gpt1_jax.runs.saved_steps import (
     newest_digests,
     saved_steps,
 )
+from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.shapes import num_bytes
 from gpt1_jax.training import loop, start
 from gpt1_jax.training.fit import (
@@ -109,7 +111,8 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     step = make_pretrain_step(model, optimizer, parts, mesh)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
     run_folder.write(folder, config, tokenizer)
-    say(_description(config, model, corpus, num_steps, parts, folder))
+    own_steps = num_steps - _taken_over(config, folder, source)
+    say(_description(config, model, corpus, num_steps, own_steps, parts, folder))
     if source:
         say(start.describe(source, num_steps))
     kept_steps.announce(kept, folder, _first_step(folder, source), num_bytes(shapes))
@@ -170,6 +173,15 @@ def _first_step(folder: epath.Path, source: Source | None) -> int:
     """The step that the run goes on from."""
     taken_over = source.run.step if source and source.state else 0
     return max(saved_steps(folder), default=taken_over)
+
+
+def _taken_over(
+    config: PretrainConfig, folder: epath.Path, source: Source | None
+) -> int:
+    """How many of the updates are those of the run whose optimizer is taken over."""
+    if source:
+        return source.run.step if source.state else 0
+    return steps_taken_over(config, read_sessions(folder / SESSIONS_FILE))
 
 
 def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
@@ -233,18 +245,21 @@ def _description(
     model: ModelConfig,
     corpus: Corpus,
     num_steps: int,
+    own_steps: int,
     parts: int,
     folder: epath.Path,
 ) -> str:
     """What is about to happen."""
     tokens_per_step = config.train.batch_size * model.max_seq_len
-    epochs = num_steps * tokens_per_step / corpus.train.tokens
+    epochs = own_steps * tokens_per_step / corpus.train.tokens
+    own = f", {own_steps:,} of them in this run" if own_steps < num_steps else ""
     in_parts = f", each in {parts} parts" if parts > 1 else ""
     return (
         f"Model: {model.layers}, {model.embed_dim} wide, "
         f"{costs.num_params(model):,} parameters, {model.dtype}\n"
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
         f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"
-        f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens ({epochs:.2f} epochs)"
+        f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens{own} "
+        f"({epochs:.2f} epochs)"
         f"{in_parts} on {devices.describe()}, in {folder}"
     )

@@ -105,9 +105,16 @@ def _start(run: Pretrained) -> str:
 def _read(run: Pretrained, before: int) -> str:
     epochs = UNKNOWN
     if run.corpus_tokens:
-        epochs = f"{run.tokens / run.corpus_tokens:,.2f}"
+        own = (run.step - run.taken_over) * run.tokens_per_step
+        epochs = f"{own / run.corpus_tokens:,.2f}"
     earlier = f"; before that, {before:,} tokens" if before else ""
-    return f"{run.step:,} updates, {run.tokens:,} tokens; epochs: {epochs}{earlier}"
+    taken_over = ""
+    if run.taken_over:
+        taken_over = f", the first {run.taken_over:,} of them in the run before"
+    return (
+        f"{run.step:,} updates{taken_over}, {run.tokens:,} tokens; epochs: "
+        f"{epochs}{earlier}"
+    )
 
 
 def _optimizer(run: Pretrained) -> str:

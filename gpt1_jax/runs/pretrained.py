@@ -48,6 +48,11 @@ class Pretrained(NamedTuple):
         return self.step * self.tokens_per_step
 
     @property
+    def taken_over(self) -> int:
+        """The updates that were another run's, whose optimizer this one took over."""
+        return steps_taken_over(self.config, self.sessions)
+
+    @property
     def corpus_tokens(self) -> int | None:
         """Tokens of the training split; None if that is not recorded."""
         sizes = [session["text"].get("tokens") for session in self.sessions]
@@ -109,6 +114,18 @@ def read(folder: epath.Path) -> Pretrained | None:
         records=read_metrics(folder / METRICS_FILE),
         sessions=read_sessions(folder / SESSIONS_FILE),
     )
+
+
+def steps_taken_over(
+    config: PretrainConfig, sessions: Sequence[Mapping[str, Any]]
+) -> int:
+    """The step of another run that a run began at, since it took over its optimizer.
+
+    Args:
+      config: the run's configuration.
+      sessions: the run's, as `read_sessions` returns them; none if it has not begun.
+    """
+    return sessions[0]["first_step"] if config.init_optimizer and sessions else 0
 
 
 def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:

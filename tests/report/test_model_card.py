@@ -67,6 +67,11 @@ def test_a_run_from_another_says_which(shown):
     assert r"from the weights of runs/\*it\*, its newest step" in text
     text = shown(init_from="a", init_step="1200", init_optimizer=True)
     assert "from the weights and optimizer of a, step 1,200" in text
+    own = {**SESSION, "first_step": 6}
+    text = shown(sessions=(own,), init_from="a", init_optimizer=True)
+    assert "8 updates, the first 6 of them in the run before" in text
+    assert "epochs: 0.50" in text, "2 updates of 1,024 of 4,096 tokens"
+    assert "epochs: 2.00" in shown(sessions=(SESSION,))
 
 
 def test_prompts_and_warmup_fractions_are_said(shown):

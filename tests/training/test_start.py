@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import jax
@@ -116,6 +117,10 @@ def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
     folder = tmp_path / "run"
     pretrain.run(from_run(init_step="8", init_optimizer=True), str(folder))
     out = capsys.readouterr().out
+    (tokens,) = re.findall(r"Corpus: ([\d,]+) training", out)
+    epochs = 4 * 320 / int(tokens.replace(",", ""))
+    line = f"Run: 12 steps of 320 tokens, 4 of them in this run ({epochs:.2f} epochs)"
+    assert line in out
     assert f"Start: step 8 of {pretrained}" in out and "4 steps to go" in out
     assert "Resuming" not in out
     np.testing.assert_equal(saved_state(folder, 12), saved_state(pretrained, 12))
@@ -178,7 +183,7 @@ def test_another_origin_is_refused(from_run, pretrained, tmp_path):
 
 
 def test_it_resumes_after_its_source_was_deleted(
-    from_run, pretrained, tmp_path, monkeypatch
+    from_run, pretrained, tmp_path, monkeypatch, capsys
 ):
     source = shutil.copytree(pretrained, tmp_path / "source")
     config = from_run(init_from=str(source), init_optimizer=True, init_step="8")
@@ -188,7 +193,9 @@ def test_it_resumes_after_its_source_was_deleted(
         with pytest.raises(Stopped):
             pretrain.run(config, str(folder))
     shutil.rmtree(source)
+    capsys.readouterr()
     pretrain.run(config, str(folder))
+    assert "12 steps of 320 tokens, 4 of them in this run (" in capsys.readouterr().out
     np.testing.assert_equal(saved_state(folder, 12), saved_state(pretrained, 12))
     with pytest.raises(FileNotFoundError, match="other is not a run folder"):
         pretrain.run(dataclasses.replace(config, init_from="other"), str(folder))
