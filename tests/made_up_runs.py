@@ -7,6 +7,13 @@ from tiny_run import load_config
 from gpt1_jax.report import zero_shot
 from gpt1_jax.runs.wall_time import TRAINING
 
+SIZES = {
+    "num_layers": 4,
+    "num_heads": 4,
+    "embed_dim": 64,
+    "mlp_dim": 256,
+    "max_seq_len": 128,
+}
 SESSION = {
     "began": "2026-11-23T01:00:00+00:00",
     "first_step": 0,
@@ -70,7 +77,7 @@ def write_finished(folder, task="sst2", score=0.75, seed=0, result=None, **overr
     """A finished fine-tuned run."""
     given = {"init_from": "runs/pretrain/small", "seeds": (seed,), **overrides}
     config = load_config(task, file="finetune", **given).to_dict()
-    config["model"] |= {"num_layers": 4}
+    config["model"] |= SIZES
     write_json(folder / "config.json", config)
     write_json(folder / "results.json", result or finished_result(task, score))
     return folder

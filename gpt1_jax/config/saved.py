@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from gpt1_jax.config.job import JobConfig
+from gpt1_jax.config.job import JobConfig, make_model_config
 from gpt1_jax.config.jobs import JOBS, load
 from gpt1_jax.config.model_section import ModelConfig
 from gpt1_jax.config.sections import DEFAULT, NEWEST, require
@@ -71,7 +71,10 @@ def load_saved(path: epath.PathLike) -> Any:
     """
     values = read_json(path)
     try:
-        return load(without_local(upgrade(values)))
+        config = load(without_local(upgrade(values)))
+        if hasattr(config, "model"):  # in a run folder with all sizes, of every job
+            make_model_config({"vocab_size": 1, **config.model})
+        return config
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a run's configuration: {error}") from error
 

@@ -70,7 +70,7 @@ def gather(places: Sequence[str]) -> Material:
     found = dict.fromkeys(folder for root in roots for folder in folders(root))
     material = Material(
         [run for folder in found if (run := pretrained.read(folder))],
-        [tuned for folder in found if (tuned := _read_finished(folder))],
+        [tuned for folder in found if (tuned := finished.read(folder))],
         [each for folder in found if (each := _read_zero_shot(folder))],
     )
     used = [each.folder for each in material.pretrained]
@@ -83,20 +83,6 @@ def gather(places: Sequence[str]) -> Material:
                 "one, nor a zero-shot evaluation; leave it out of config.runs."
             )
     return material
-
-
-def _read_finished(folder: epath.Path) -> Finished | None:
-    run = finished.read(folder)
-    if run is None:
-        return None
-    for name in ("dev", "majority"):
-        scores = run.result.get(name)
-        if not (isinstance(scores, dict) and isinstance(scores.get("n"), int)):
-            raise UserError(
-                f"{folder / RESULTS_FILE} holds no {name!r} scores; it is damaged. "
-                "Remove it and run the fine-tuning again, or name other folders."
-            )
-    return run
 
 
 def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:

@@ -25,6 +25,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.runs.wall_time import PROGRAM
 
 SESSIONS_FILE = "sessions.json"
+_ENDLESS = 1e12  # seconds
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
@@ -109,5 +110,8 @@ def _is_session(value: Any) -> bool:
             "text": dict(),
             "seconds": dict(seconds),
         }:
-            return all(isinstance(each, int | float) for each in seconds.values())
+            return all(
+                isinstance(each, int | float) and 0 <= each < _ENDLESS
+                for each in seconds.values()
+            )
     return False

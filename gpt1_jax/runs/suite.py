@@ -12,7 +12,7 @@ from gpt1_jax.config.comparisons import Variants
 from gpt1_jax.data import progress
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.finished import Finished, read_results
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.identity import changed_keys, refuse_changes, saved_digests
 from gpt1_jax.tasks.task import Task
@@ -63,12 +63,12 @@ def read_result(planned: Planned) -> Mapping[str, Any] | None:
     """The results of a run, if it has finished.
 
     Raises:
-      ValueError: if the folder holds those of another configuration.
+      ValueError: if the folder holds those of another configuration, or damaged ones.
     """
     if not (planned.folder / RESULTS_FILE).exists():
         return None
     run_folder.begin(planned.folder, planned.config)
-    return read_json(planned.folder / RESULTS_FILE)
+    return read_results(planned.folder / RESULTS_FILE)
 
 
 def has_moved(planned: Planned, result: Mapping[str, Any]) -> bool:

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 from etils import epath
+from made_up_runs import SIZES, finished_result
 from tiny_run import load_config
 
 from gpt1_jax.runs import finished
@@ -16,9 +17,12 @@ def write_run(folder, results=True, **overrides):
     """The files that are read of a run."""
     folder.mkdir(parents=True)
     config = load_config("sst2", file="finetune", init_from="run", **overrides)
-    (folder / "config.json").write_text(json.dumps(config.to_dict()))
+    values = config.to_dict()
+    values["model"] |= SIZES
+    (folder / "config.json").write_text(json.dumps(values))
     if results:
-        (folder / "results.json").write_text('{"dev": {"accuracy": 0.5}}')
+        result = finished_result("sst2", 0.5)
+        (folder / "results.json").write_text(json.dumps(result))
     return epath.Path(folder)
 
 
