@@ -43,11 +43,11 @@ def refuse_others(folder: epath.Path) -> None:
       FileExistsError: naming what it holds.
       OSError: if it cannot be written.
     """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; name another --workdir.")
     check_output(folder / HTML_FILE, "--workdir=DIR")
     if not folder.exists():
         return
-    if not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; name another --workdir.")
     others = [
         path.relative_to(folder).as_posix()
         for path in (*folder.iterdir(), *_plots(folder))
