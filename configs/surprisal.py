@@ -37,7 +37,7 @@ def get_config() -> ml_collections.ConfigDict:
         overlap=0,
         first_word="scored",  # as after a line end; "unscored": not at all
         punctuation="with_word",  # "apart": rows of its own, where tokens allow it
-        output="",  # a .csv or .npz file; empty: standard output, as a table
+        output="",  # a .csv, .tsv or .npz file; empty: standard output, as a table
         plot="",  # a .png file: the first words, and the mean at each step
         dtype="float32",  # "bfloat16" is rougher; empty: the run's own
         compilation_cache_dir="",  # empty: ~/.cache/gpt1_jax/xla

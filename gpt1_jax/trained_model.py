@@ -2,8 +2,8 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,8 @@ from gpt1_jax.config import (
     DEFAULT_WORDS,
     ModelConfig,
     ReadingConfig,
+    SamplingConfig,
+    WordsConfig,
 )
 from gpt1_jax.data.text import split_lines
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -30,6 +32,8 @@ from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.trained_run import TrainedRun, open_run
 from gpt1_jax.tasks.word_files import lines_of
 from gpt1_jax.tasks.zero_shot_pairs import encode_line
+
+Config = TypeVar("Config", SamplingConfig, WordsConfig)
 
 
 class TrainedModel:
@@ -179,7 +183,7 @@ class TrainedModel:
           several texts or continuations, those of a text next to one another.
         """
         number = sampling.pop("num_return_sequences", 1)
-        config = dataclasses.replace(DEFAULT_SAMPLING, **sampling)
+        config = _replaced(DEFAULT_SAMPLING, sampling, "num_return_sequences")
         texts = [text] if isinstance(text, str) else list(text)
         generator = Generator(self.config, self.tokenizer, config, batch_size)
         continuations = generator.several(self._prepared, texts, number, seed)
@@ -203,7 +207,7 @@ class TrainedModel:
         Raises:
           ValueError: if there is no word, or one that is longer than the context.
         """
-        config = dataclasses.replace(DEFAULT_WORDS, **reading)
+        config = _replaced(DEFAULT_WORDS, reading)
         lines = lines_of(split_lines(text), "the text")
         placed = place_words(
             self.tokenizer,
@@ -227,6 +231,16 @@ class TrainedModel:
 def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:
     """See `gpt1_jax.load`."""
     return TrainedModel(open_run(folder, step))
+
+
+def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Config:
+    """The defaults with some values replaced by name; `others` are options, too."""
+    known = [*others, *(field.name for field in dataclasses.fields(defaults))]
+    if unknown := sorted(set(values) - set(known)):
+        raise UserError(
+            f"There is no option {', '.join(unknown)}; there are {', '.join(known)}."
+        )
+    return dataclasses.replace(defaults, **values)
 
 
 def _padded(ids: list[int], model: ModelConfig) -> jax.Array:

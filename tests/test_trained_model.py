@@ -12,6 +12,7 @@ from tiny_models import all_logits
 from tiny_run import ROOT
 
 import gpt1_jax
+from gpt1_jax.errors import UserError
 
 TEXT = "the abcd of efgh and a"
 
@@ -172,3 +173,10 @@ def test_the_lines_of_the_readme_run_as_printed(
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     exec(code, {})
     assert "(2, " in capsys.readouterr().out.splitlines()[-1]
+
+
+def test_an_option_that_there_is_not_is_refused_with_those_there_are(model):
+    with pytest.raises(UserError, match=r"no option foo; there are num_return_seq"):
+        model.generate("a", foo=1)
+    with pytest.raises(UserError, match=r"no option bar, foo; there are context, cont"):
+        model.surprisal("a", foo=1, bar=2)

@@ -180,7 +180,8 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
             "config.punctuation='apart' would make several rows of a word, and "
             "words that are given stay one row each: leave it at with_word.",
         )
-        for name, endings in (("output", (".csv", ".npz")), ("plot", (".png",))):
+        tables = (".csv", ".tsv", ".npz")
+        for name, endings in (("output", tables), ("plot", (".png",))):
             path = getattr(self, name)
             require(
                 not path or path.endswith(endings),

@@ -1,4 +1,4 @@
-"""Tables written row by row, as .csv or .npz."""
+"""Tables written row by row, as .csv, .tsv or .npz."""
 
 import abc
 import contextlib
@@ -6,7 +6,8 @@ import csv
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from gpt1_jax.data.array_files import ArrayWriter, open_arrays
 from gpt1_jax.data.files import append_to, whole_file
 
+_GAPS = re.compile(r"[\t\r\n]")
 Row = Mapping[str, Any]  # of column names; all rows of a table have the same
 
 
@@ -33,8 +35,9 @@ def open_table(
     """A new table that takes its name once it is whole, or vanishes.
 
     Args:
-      path: a local file. In a `.csv`, NaN is an empty cell, and fractions have six
-        digits; in an `.npz`, each column is an array.
+      path: a local file. In a `.csv` or `.tsv`, NaN is an empty cell, and fractions
+        have six digits; a `.tsv` has no quotes, and a space for each tab or line end in
+        a cell. In an `.npz`, each column is an array.
       kinds: int or float for the columns of numbers; others are texts in an `.npz`.
       attributes: what an `.npz` says of itself, as `open_arrays` takes it.
     """
@@ -46,7 +49,7 @@ def open_table(
             whole_file(path) as partial,
             io.TextIOWrapper(append_to(partial), "utf-8", newline="") as file,
         ):
-            yield _Csv(file)
+            yield _Tsv(file) if path.suffix == ".tsv" else _Csv(file)
 
 
 def cell(value: Any) -> str:
@@ -68,6 +71,22 @@ class _Csv(TableWriter):
             self._begun = True
             self._writer.writerow(rows[0])
         self._writer.writerows(map(cell, row.values()) for row in rows)
+
+
+class _Tsv(TableWriter):
+    def __init__(self, file: Any):
+        self._file = file
+        self._begun = False
+
+    def append(self, rows: Sequence[Row]) -> None:
+        if not self._begun:
+            self._begun = True
+            self._write(rows[0])
+        for row in rows:
+            self._write(map(cell, row.values()))
+
+    def _write(self, cells: Iterable[str]) -> None:
+        self._file.write("\t".join(_GAPS.sub(" ", each) for each in cells) + "\n")
 
 
 class _Arrays(TableWriter):

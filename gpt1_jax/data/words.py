@@ -128,7 +128,7 @@ def joined(parts: Sequence[Word]) -> Word:
 
 
 def check_fits(word: Word, max_seq_len: int, where: str) -> None:
-    """Refuses a word that leaves no room for what is read before it.
+    """Refuses a word without tokens, or without room for what is read before it.
 
     Args:
       word: the word.
@@ -138,12 +138,22 @@ def check_fits(word: Word, max_seq_len: int, where: str) -> None:
     Raises:
       ValueError: naming the word.
     """
+    if not word.ids:
+        raise nothing_left(word.text, where)
     if 1 + len(word.ids) >= max_seq_len:
         raise UserError(
             f"{where}: the word {word.text[:_SHOWN]!r} has {len(word.ids)} tokens; "
             f"this model reads {max_seq_len} at a time, some before the word. Leave it "
             "out."
         )
+
+
+def nothing_left(text: str, where: str) -> UserError:
+    """The error for text that encodes to no token."""
+    return UserError(
+        f"{where}: nothing is left of {text[:_SHOWN]!r} without its invisible "
+        "characters; leave it out."
+    )
 
 
 def windows(words: Iterable[Word], context: Context) -> Iterator[Window]:
@@ -154,7 +164,7 @@ def windows(words: Iterable[Word], context: Context) -> Iterator[Window]:
     not depend on how words come apart.
 
     Raises:
-      ValueError: if a word has more tokens than fit.
+      ValueError: if a word has no tokens, or more than fit.
     """
     read = _one_each if context.num_words else _strided
     if context.across_lines:

@@ -127,13 +127,15 @@ def write_predictions(
     probabilities: np.ndarray | None = None,
     *,
     with_text: bool = False,
+    log_probs: np.ndarray | None = None,
 ) -> None:
     """Writes predictions of any task, in the format of the file's suffix.
 
     For each example, a `.jsonl` file holds "id" (the source's, or else its number from
     0), "subset", "text" if asked for, "prediction" (a label's name, or a score),
-    "label" if it is known, and "probabilities" by label if they are given. A `.tsv` or
-    `.csv` file has a header and the same in columns, one for each text and probability.
+    "label" if it is known, "probabilities" by label and "log_probs" of the answers in
+    the order of the labels, if they are given. A `.tsv` or `.csv` file has a header and
+    the same in columns, one for each text and probability.
 
     Args:
       path: the file to write; its folder is made if it is missing.
@@ -142,6 +144,8 @@ def write_predictions(
       predictions: [N] label numbers, or scores if the task has no labels.
       probabilities: [N, labels], or None.
       with_text: whether to include the texts.
+      log_probs: [N, A], nats, for a `.jsonl` file; or None. Minus infinity stands for
+        an answer that an example does not have.
 
     Raises:
       ValueError: if lengths differ, a number is not finite, the suffix is unknown, or
@@ -168,6 +172,9 @@ def write_predictions(
             line["probabilities"] = dict(
                 zip(task.labels, map(float, probabilities[number]), strict=True)
             )
+        if log_probs is not None:
+            row = log_probs[number]
+            line["log_probs"] = row[np.isfinite(row)].tolist()
         lines.append(line)
     if path.suffix.lower() == ".jsonl":
         _write(path, (json.dumps(line, ensure_ascii=False) for line in lines))

@@ -55,6 +55,7 @@ class Outcome(NamedTuple):
     """How a model did on a task."""
 
     predictions: np.ndarray  # [N] label numbers
+    log_probs: np.ndarray  # [N, A] of the answers, nats: means or sums as compared
     scores: dict[str, Any]  # see `evaluate`
 
 
@@ -107,11 +108,12 @@ def evaluate(task: Prepared, score: Scorer, params: Params, seed: int) -> Outcom
       seed: of the resamples from which standard errors are estimated.
 
     Returns:
-      Predictions and scores. Scores are what `gpt1_jax.tasks.metrics.evaluate` returns,
-      with "standard_error" of the task's first metric, "split" and "num_cut", the
-      examples that were cut, and "chance", the accuracy of a random choice, if examples
-      may differ in the number of their choices. With a threshold there are
-      "threshold", in nats, "auc" and "auc_standard_error" too.
+      Predictions, log-probabilities and scores. Scores are what
+      `gpt1_jax.tasks.metrics.evaluate` returns, with "standard_error" of the task's
+      first metric, "split" and "num_cut", the examples that were cut, and "chance", the
+      accuracy of a random choice, if examples may differ in the number of their
+      choices. With a threshold there are "threshold", in nats, "auc" and
+      "auc_standard_error" too.
     """
     log_probs = [each.log_probs for each in score(params, task.pairs)]
     count = len(log_probs) - len(task.asked.encoded.answers)
@@ -151,4 +153,4 @@ def _outcome(
         **more,
         "num_cut": task.asked.encoded.num_cut,
     }
-    return Outcome(predictions, scores)
+    return Outcome(predictions, values, scores)

@@ -103,10 +103,10 @@ class WordScorer:
 
         Args:
           params: the language model's parameters.
-          words: with their tokens and lines; a word without tokens has 0 nats.
+          words: with their tokens and lines.
 
         Raises:
-          ValueError: if a word has more tokens than the model reads.
+          ValueError: if a word has no tokens, or more than the model reads.
         """
         for chunk in _chunks(windows(words, self._context)):
             # Without a context, or without a token behind it, there is nothing to ask.
@@ -124,8 +124,6 @@ class WordScorer:
         """The surprisal of a word of a window."""
         tokens = tuple(map(self._token_text, span.word.ids))
         first, stop = span.first - num_context, span.stop - num_context
-        if not tokens:
-            return Surprisal((), 0, 0.0, 0.0, math.nan, math.nan)
         if scores is None or first < 0:
             return Surprisal(tokens, len(tokens), *[math.nan] * 4)
         nats = abs(float(scores.log_probs[first:stop].sum(dtype="float64")))

@@ -42,6 +42,7 @@ from gpt1_jax.runs.trained_run import (
     say_what_is_read,
 )
 from gpt1_jax.tasks.selection import find_task
+from gpt1_jax.tasks.transforms import room
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 # BabyLM's evaluation pads sentences, and begins a word without context with a start
@@ -57,6 +58,7 @@ class Source(NamedTuple):
     tokenizer: Tokenizer
     head: FinetunedHead | None
     origin: str  # for people
+    room: str = ""  # to which inputs of the head were cut, for people
     newline_as: tuple[str, ...] = ()  # special tokens that the newline stands for
 
 
@@ -172,7 +174,9 @@ def _of_run(run: TrainedRun, name: str) -> Source:
         return Source(run.model, run.params, run.tokenizer, None, origin)
     task, layer = find_task(run.config), run.params["head"]
     head = FinetunedHead(layer["kernel"], layer["bias"], task.transform, task.labels)
-    return Source(run.model, run.params["transformer"], run.tokenizer, head, origin)
+    longest = room(task, run.config.data.longest(run.model.max_seq_len))
+    params = run.params["transformer"]
+    return Source(run.model, params, run.tokenizer, head, origin, longest)
 
 
 # --- writing ------------------------------------------------------------------------
@@ -217,7 +221,7 @@ def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
             "transformers it acts on the sum. This matters only in training."
         )
     if source.head:
-        notes.append(_special_tokens(source))
+        notes += _inputs(source)
     if to.architecture == hugging_face.CLASSIFIER:
         notes.append("The head's bias is part of its weights: the class has none.")
     return _export(source, to.architecture, tuple(notes))
@@ -251,11 +255,15 @@ def _export(source: Source, architecture: str, notes: tuple[str, ...]) -> Export
     )
 
 
-def _special_tokens(source: Source) -> str:
+def _inputs(source: Source) -> tuple[str, ...]:
+    """What whoever calls the head must do."""
     start = source.tokenizer.vocab_size
     return (
         f"The tokenizer does not write the special tokens, ids {start} (start), "
         f"{start + 1} (delimiter) and {start + 2} (extract): put start before the "
         "input and extract after it, and delimiter between two texts. The head reads "
-        "the state at the extract token."
+        "the state at the extract token.",
+        f"The tokenizer does not cut inputs as fine-tuning did, to {source.room} with "
+        "special tokens: a text that is too long keeps its beginning, and of a context "
+        "with a question only the context is cut. Uncut, other labels may be found.",
     )

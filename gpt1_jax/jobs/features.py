@@ -1,7 +1,7 @@
 """The features job: hidden states of words and lines, and attention maps."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +168,6 @@ def _line_window(config: FeaturesConfig, trained: TrainedRun, line: Line) -> Win
 def _words(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Word]:
     """The words of the text, each shorter than the context."""
     for where, word in _placed_words(config, trained.tokenizer):
-        _check_visible(where, word.text, word.ids)
         check_fits(word, trained.model.max_seq_len, where)
         yield word
 
@@ -198,16 +197,9 @@ def _lines(config: FeaturesConfig) -> Iterator[Line]:
 
 def _encode(trained: TrainedRun, where: str, text: str) -> tuple[int, ...]:
     ids = tuple(trained.tokenizer.encode(clean(text)))
-    _check_visible(where, text, ids)
-    return ids
-
-
-def _check_visible(where: str, text: str, ids: Sequence[int]) -> None:
     if not ids:
-        raise UserError(
-            f"{where}: nothing is left of {text[:40]!r} without its invisible "
-            "characters; leave it out."
-        )
+        raise words_lib.nothing_left(text, where)
+    return ids
 
 
 def _narrowed(rows: np.ndarray, dtype: str, layer: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from gpt1_jax.data.files import check_output, locate, write_whole
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs.console import say
+from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.trained_run import open_run, say_what_is_read
 from gpt1_jax.tasks.new_text import STANDARD_INPUT, read_prompts
 
@@ -52,8 +52,8 @@ def run(config: GenerateConfig, workdir: str) -> None:
         return
     if generator.outgrows(prompts):
         say(
-            f"The context of {model.max_seq_len} tokens slides: once it is full, text "
-            "continues from its newest half.",
+            f"The context of {model.max_seq_len} tokens slides: text that outgrows "
+            "it continues from its newest half.",
         )
     if streamed:
         _stream(generator, params, prompts[0], config.seed)
@@ -65,6 +65,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
         records = (_record(each, config.log_probs) for each in continuations)
         lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
         write_whole(output, "".join(lines))
+        say_wrote(config.output)
     else:
         for each in continuations:
             say(f"{each.prompt} {each.text}\n")

@@ -12,7 +12,7 @@ from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import Predictor, make_head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
-from gpt1_jax.runs.console import say
+from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import Padding
@@ -72,6 +72,7 @@ def run(config: PredictConfig, workdir: str) -> None:
             probabilities if task.labels else None,
             with_text=True,
         )
+        say_wrote(config.output)
     else:
         for row in _table(task, examples, predictions, probabilities):
             say("\t".join(row))

@@ -30,7 +30,7 @@ from gpt1_jax.inference.surprisal import (
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, text_figures
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.console import say
+from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.kept_steps import find_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks import word_files
@@ -76,10 +76,10 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         unit = "word" if config.punctuation == "with_word" else "row"
         for summary in summaries:
             say(summary.sentence(unit))
-        say(f"Wrote {config.output}")
+        say_wrote(config.output)
     if config.plot:
         _draw(locate(config.plot), summaries)
-        say(f"Wrote {config.plot}")
+        say_wrote(config.plot)
 
 
 # --- what is read ---------------------------------------------------------------

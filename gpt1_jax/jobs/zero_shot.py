@@ -226,15 +226,17 @@ def _score(
                     f"stopped by a signal; {done} of {num_pieces} scores are saved."
                 )
             task, examples = piece.task.way.task, piece.task.asked.examples
-            predictions, scores = evaluate(piece.task, score, params, config.seed)
+            outcome = evaluate(piece.task, score, params, config.seed)
             lock.check_owned()
             path = folder / "predictions" / f"{piece.name}.jsonl"
-            write_predictions(path, task, examples, predictions)
+            write_predictions(
+                path, task, examples, outcome.predictions, log_probs=outcome.log_probs
+            )
             # Last: where there are scores, nothing else of the piece is missing.
             path = _scores_file(folder, piece)
-            write_json(path, {**piece.origin(), "scores": scores})
+            write_json(path, {**piece.origin(), "scores": outcome.scores})
             of = f"{piece.source.name:<8}  " if config.baseline_init_from else ""
-            line = zero_shot.describe(task.name, scores)
+            line = zero_shot.describe(task.name, outcome.scores)
             say(f"{of}step {piece.step:>7,}  {line}")
             done += 1
             bar.update()

@@ -11,7 +11,7 @@ from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.splits import load_split
 from gpt1_jax.tasks.task import Example, Task
-from gpt1_jax.tasks.transforms import collect, encode_each
+from gpt1_jax.tasks.transforms import collect, encode_each, room
 
 _SUBSET_SEED = 0  # all runs see the same examples
 
@@ -124,14 +124,13 @@ def describe_long(data: TaskData, max_seq_len: int) -> str:
         for name, split in splits.items()
         if split.encoded.num_cut
     ]
-    lines = []
+    lines, fitting = [], room(data.task, max_seq_len)
     if dropped:
         lines.append(
-            f"{_listed(dropped)} examples are longer than {max_seq_len} tokens and "
-            "were left out."
+            f"{_listed(dropped)} examples were left out: they do not fit {fitting}."
         )
     if cut:
-        lines.append(f"{_listed(cut)} examples were cut to fit {max_seq_len} tokens.")
+        lines.append(f"{_listed(cut)} examples were cut to fit {fitting}.")
     return " ".join(lines)
 
 

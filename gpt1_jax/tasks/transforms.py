@@ -159,7 +159,7 @@ def transform(
     """
     if task.transform == "single":
         return [_join(specials, text[0][: max_seq_len - 2])]
-    half = max_seq_len // 2 - 2
+    half = _half(max_seq_len)
     if task.transform == "pair":
         return [_join(specials, text[0][:half], text[1][:half])]
     if task.transform == "similarity":
@@ -182,6 +182,18 @@ def transform(
         sequence = _join(specials, np.concatenate([context[:room], question]), choice)
         sequences.append(sequence)
     return sequences
+
+
+def room(task: Task, max_seq_len: int) -> str:
+    """The most tokens that an example may have, for messages."""
+    if task.transform == "single" or (task.choices and len(task.text) > 1):
+        return f"{max_seq_len} tokens"
+    return f"{max_seq_len} tokens, {_half(max_seq_len)} for each text"
+
+
+def _half(max_seq_len: int) -> int:
+    """The tokens of each of two fields, as in the released code."""
+    return max_seq_len // 2 - 2
 
 
 def _join(specials: SpecialTokens, *fields: np.ndarray) -> np.ndarray:

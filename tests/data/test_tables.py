@@ -54,3 +54,19 @@ def test_a_table_that_fails_leaves_the_old_one(tmp_path, suffix):
         table.append(ROWS)
         raise RuntimeError
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+def test_tsv_has_no_quotes_and_a_space_for_a_tab_or_a_line_end(tmp_path):
+    write(tmp_path / "a.tsv")
+    rows = [{"word": '"a\tb', "number": 4, "value": 1.0, "parts": ()}]
+    with open_table(tmp_path / "b.tsv", KINDS, {}) as table:
+        table.append(rows)
+    lines = (tmp_path / "a.tsv").read_text("utf-8").split("\n")
+    assert lines == [
+        "word\tnumber\tvalue\tparts",
+        'a "b", c\t1\t0.123457\tx y',
+        "é d\t2\t\t",
+        "long " * 9 + "\t3\t2\tz",
+        "",
+    ]
+    assert (tmp_path / "b.tsv").read_text().splitlines()[1] == '"a b\t4\t1.000000\t'

@@ -349,3 +349,11 @@ def test_predictions_in_other_formats_are_refused(folder, name):
     with pytest.raises(ValueError, match=r"predictions are written as .jsonl, .tsv, "):
         write_predictions(folder / name, TASKS["cola"], [example()], [0])
     assert not folder.exists()
+
+
+def test_log_probabilities_are_those_of_the_answers_that_there_are(folder):
+    path, examples = folder / "dev.jsonl", [example(), example()]
+    log_probs = np.array([[-1.5, -2.0], [-3.0, -np.inf]])
+    write_predictions(path, TASKS["cola"], examples, [0, 0], log_probs=log_probs)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["log_probs"] for line in lines] == [[-1.5, -2.0], [-3.0]]

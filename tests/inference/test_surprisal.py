@@ -15,6 +15,7 @@ from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 from gpt1_jax.config import DEFAULT_WORDS, make_model_config
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.words import Word, split_words
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference import surprisal
 from gpt1_jax.inference.surprisal import WordScorer, place_words
 from gpt1_jax.model import language_model
@@ -243,15 +244,9 @@ def test_the_first_word_may_stay_unscored(score, by_hand, context_words):
     ],
 )
 @pytest.mark.parametrize("text", ["-", "- -", "- 3 - 4", "3 -", "-\n3 4\n-"])
-def test_a_word_without_tokens_has_no_surprisal(score, text, reading):
-    found = score(text, **reading)
-    assert len(found) == len(text.split())
-    for word, each in zip(text.split(), found, strict=True):
-        if word == "-":
-            assert (each.tokens, each.num_tokens, each.nats, each.bits) == ((), 0, 0, 0)
-            assert math.isnan(each.rank) and math.isnan(each.entropy_nats)
-        else:
-            assert each.num_tokens == 1 and not each.nats <= 0
+def test_a_word_without_tokens_is_refused(score, text, reading):
+    with pytest.raises(UserError, match=r"line \d: nothing is left of '-' without"):
+        score(text, **reading)
 
 
 def test_words_are_read_as_they_are_needed(score, monkeypatch, model, params):

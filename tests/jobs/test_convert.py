@@ -240,7 +240,9 @@ def test_choices_are_exported(pretrained, finetune_base, tmp_path):
     tokens = found["transformer.tokens_embed.weight"]
     np.testing.assert_array_equal(tokens, trained.params["transformer"]["wte"])
     assert len(tokens) == trained.tokenizer.vocab_size + 3
-    assert "ids 512 (start), 513" in (tmp_path / "out" / "README.md").read_text()
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "ids 512 (start), 513" in readme
+    assert "does not cut inputs as fine-tuning did, to 40 tokens with" in readme
 
 
 def test_classes_are_exported(finetuned, tmp_path):

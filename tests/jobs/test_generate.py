@@ -52,7 +52,7 @@ def test_prompts_of_a_file_become_json_lines(ask, tmp_path):
     for name, source in (("one", lines), ("two", objects)):
         output = tmp_path / f"{name}.jsonl"
         more = {"num_return_sequences": 2, "log_probs": True}
-        assert ask(input=str(source), output=str(output), **more) == ""
+        assert ask(input=str(source), output=str(output), **more) == f"Wrote {output}\n"
         found.append([json.loads(line) for line in output.read_text().splitlines()])
     assert found[0] == found[1]
     assert [each["prompt"] for each in found[0]] == [p for p in prompts for _ in "12"]

@@ -29,11 +29,10 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
 ):
     (tmp_path / "file").touch()
     output = str(tmp_path / "file" / "out")
-    config = load_config("", file=job)
-    for key, value in values.items():
-        config[key] = value.replace("OUT", output)
+    values = {key: value.replace("OUT", output) for key, value in values.items()}
+    config = config_lib.load(load_config("", file=job, **values).to_dict())
     run = importlib.import_module(f"gpt1_jax.jobs.{job}").run
     with pytest.raises(
         OSError, match=r"cannot be written .Not a directory.; name anot"
     ):
-        run(config_lib.load(config.to_dict()), output)
+        run(config, output if config.writes_folder else "")

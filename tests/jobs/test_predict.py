@@ -79,7 +79,7 @@ def test_lines_of_a_file_get_what_the_run_itself_predicted(
 def test_json_lines_become_json_lines(ask, finetuned, tmp_path, dev_sentences):
     path, target = tmp_path / "lines.jsonl", tmp_path / "made" / "labels.jsonl"
     write_lines(path, [{"sentence": s, "label": "unheard of"} for s in dev_sentences])
-    assert ask(finetuned, input=str(path), output=str(target)) == []
+    assert ask(finetuned, input=str(path), output=str(target)) == [[f"Wrote {target}"]]
     written = read_lines(target)
     expected = read_lines(finetuned / "predictions" / "dev.jsonl")
     for line, other in zip(written, expected, strict=True):

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-import math
+import os
 import shutil
 import subprocess
 
@@ -13,6 +13,7 @@ from tiny_run import as_flags, load_config, run_program
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import Place, Surprisal
 from gpt1_jax.jobs import surprisal
 
@@ -122,7 +123,6 @@ def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained, name):
         for number, word in enumerate(text.split())
     ]
     given[3]["w"] = "  efgh\u200b hij "  # two words in a cell
-    given[4]["w"] = "\u200b"  # nothing to encode
     if name == "a.jsonl":
         content = "".join(json.dumps(row) + "\n" for row in given)
     else:
@@ -138,16 +138,13 @@ def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained, name):
         assert all(row[key] == str(value) for key, value in original.items())
     model = gpt1_jax.load(str(pretrained))
     expected = [
-        each.nats for each in model.surprisal("the abcd of\nefgh hij\nthe abcd")
+        each.nats for each in model.surprisal("the abcd of\nefgh hij and\nthe abcd")
     ]
-    expected[3:5] = [expected[3] + expected[4], 0.0]
+    expected[3:5] = [expected[3] + expected[4]]
     np.testing.assert_allclose(numbers(rows), expected, atol=1e-5)
-    empty = rows[4]
-    assert (empty["num_tokens"], empty["rank"], empty["tokens"]) == ("0", "", "")
     ask(output=str(tmp_path / "out.npz"), **how)
     with np.load(tmp_path / "out.npz") as file:
         assert file["RT"].tolist() == [row["RT"] for row in given]
-        assert math.isnan(file["rank"][4])
 
 
 def test_all_rows_are_one_text_unless_a_column_tells_them_apart(ask, tmp_path):
@@ -233,7 +230,7 @@ def test_bad_text_is_refused_and_nothing_harmed(
         ({"text": "a", "input": "a.txt"}, "set one of them"),
         (
             {"text": "a", "output": "a.xlsx"},
-            r"output='a.xlsx' must end in .csv or .npz",
+            r"output='a.xlsx' must end in .csv or .tsv or .npz",
         ),
         ({"text": "a", "plot": "a.pdf"}, r"plot='a.pdf' must end in .png"),
         ({"text": "a", "words_column": "w"}, "does nothing without config.input"),
@@ -277,3 +274,32 @@ def test_the_program_scores_a_run_that_was_moved(pretrained, tmp_path):
         stderr=subprocess.DEVNULL,
     )
     assert code == 0 and output.startswith("\t".join(COLUMNS)), output
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+def test_words_that_are_invisible_are_refused_as_for_features(ask, tmp_path, name):
+    text = {"a.txt": "the\nabcd \u200b of\n", "a.csv": "w\nthe\n\u200b\n"}[name]
+    (tmp_path / name).write_text(text)
+    number = 2 if name == "a.txt" else 3
+    how = {"words_column": "w"} if name == "a.csv" else {}
+    with pytest.raises(UserError, match=rf"{name}:{number}: nothing is left of '.u2"):
+        ask(input=str(tmp_path / name), output=str(tmp_path / "out.csv"), **how)
+    assert not (tmp_path / "out.csv").exists()
+
+
+def test_tsv_goes_out_as_it_comes_in(ask, tmp_path):
+    source, target = tmp_path / "a.tsv", tmp_path / "out.tsv"
+    source.write_text('w\tRT\n"the\t200\nabcd"\t210\n')
+    ask(input=str(source), words_column="w", output=str(target))
+    rows = [line.split("\t") for line in target.read_text().splitlines()]
+    assert rows[0] == ["step", "w", "RT", *Surprisal._fields]
+    assert [row[1:3] for row in rows[1:]] == [['"the', "200"], ['abcd"', "210"]]
+
+
+def test_nothing_is_said_in_a_stream(ask, tmp_path):
+    pipe = tmp_path / "pipe.csv"
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as cat:
+        out = ask(text="the abcd", output=str(pipe))
+        assert cat.communicate()[0].startswith(b"step,line")
+    assert "Wrote" not in out

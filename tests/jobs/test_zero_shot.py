@@ -122,6 +122,9 @@ def test_all_kept_checkpoints_are_scored(ask, pretrained, tmp_path):
         predictions = read_lines(tmp_path / "out/predictions" / f"{name}.jsonl")
         right = [each["prediction"] == each["label"] for each in predictions]
         assert sum(right) / 6 == pytest.approx(sst2["accuracy"])
+        assert [
+            each["log_probs"][0] < each["log_probs"][1] for each in predictions
+        ] == [each["prediction"] == "positive" for each in predictions]
         piece = json.loads((tmp_path / "out/scores" / f"{name}.json").read_text())
         assert piece["scores"].items() <= sst2.items()
     assert found["config"]["step"] == "all" and "jax" in found["versions"]

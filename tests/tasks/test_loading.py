@@ -104,14 +104,17 @@ def test_examples_that_were_cut_are_described(own, tmp_path):
     path, other = write_long(tmp_path, texts)
     assert describe_long(load(own()), 512) == ""
     cut = describe_long(load(own(dev=path), 12), 12)
-    assert cut == "2 of 3 dev examples were cut to fit 12 tokens."
+    assert cut == "2 of 3 dev examples were cut to fit 12 tokens, 4 for each text."
     data = load(own(train=path, test=path), 12)
     cut = describe_long(data, 12)
-    assert cut == "2 of 3 training and 2 of 3 test examples were cut to fit 12 tokens."
+    assert cut == (
+        "2 of 3 training and 2 of 3 test examples were cut to fit 12 tokens, 4 for "
+        "each text."
+    )
     data = load(own(train=path, dev=other, test=path), 12)
     assert describe_long(data, 12) == (
         "2 of 3 training, 2 of 3 dev and 2 of 3 test examples were cut to fit 12 "
-        "tokens."
+        "tokens, 4 for each text."
     )
 
 
@@ -126,8 +129,9 @@ def test_long_examples_are_left_out_on_request(own, tmp_path):
     assert data.train.encoded.num_cut == data.dev.encoded.num_cut == 0
     assert len(data.test.examples) == 5 and data.test.encoded.num_cut == 2
     assert describe_long(data, 12) == (
-        "2 training and 2 dev examples are longer than 12 tokens and were left out. "
-        "2 of 5 test examples were cut to fit 12 tokens."
+        "2 training and 2 dev examples were left out: they do not fit 12 tokens, 4 for "
+        "each text. "
+        "2 of 5 test examples were cut to fit 12 tokens, 4 for each text."
     )
     with pytest.MonkeyPatch.context() as patch:
         encoded = []

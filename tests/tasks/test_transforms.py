@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from made_up_tokenizer import VOCAB_SIZE, Numbers
 
 from gpt1_jax.data.tokenizers import special_tokens
+from gpt1_jax.tasks import transforms
 from gpt1_jax.tasks.table import TASKS
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import (
@@ -345,3 +346,18 @@ def test_labels_are_the_largest_outputs(logits):
     assert probabilities.dtype == np.float64
     exact = np.exp(logits.astype(np.float64) - np.logaddexp.reduce(logits, 1)[:, None])
     np.testing.assert_allclose(probabilities, exact, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("sst2", "128 tokens"),
+        ("race", "128 tokens"),
+        ("copa", "128 tokens"),
+        ("rte", "128 tokens, 62 for each text"),
+        ("stsb", "128 tokens, 62 for each text"),
+        ("story_cloze", "128 tokens, 62 for each text"),
+    ],
+)
+def test_the_room_of_an_example_is_that_of_its_transform(name, expected):
+    assert transforms.room(TASKS[name], 128) == expected
