@@ -89,8 +89,9 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
     sources = _sources(config, questions)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
     for source in sources:
+        score = _scorer(config, source.run)
         for task in source.tasks:
-            _scorer(config, source.run).check_memory(task.pairs)
+            score.check_memory(task.pairs)
     pieces = [
         Piece(source, step, task)
         for source in sources
