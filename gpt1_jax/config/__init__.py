@@ -51,6 +51,7 @@ from gpt1_jax.config.sections import (
     check_step,
     compilation_cache,
     default_cache_dir,
+    is_device,
 )
 from gpt1_jax.config.task_sections import (
     CustomTaskConfig,
@@ -107,6 +108,7 @@ __all__ = [
     "compilation_cache",
     "default_cache_dir",
     "flatten",
+    "is_device",
     "load",
     "load_saved",
     "make_model_config",

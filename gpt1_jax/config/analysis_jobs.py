@@ -9,6 +9,7 @@ from gpt1_jax.config.sections import (
     DTYPES,
     KEPT,
     check_step,
+    is_device,
     newer,
     one_of,
     place,
@@ -184,7 +185,9 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
         for name, endings in (("output", tables), ("plot", (".png",))):
             path = getattr(self, name)
             require(
-                not path or path.endswith(endings),
+                not path
+                or path.endswith(endings)
+                or (name == "output" and is_device(path)),
                 f"config.{name}={path!r} must end in {' or '.join(endings)}.",
             )
         require(

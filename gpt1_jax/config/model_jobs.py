@@ -11,6 +11,7 @@ from gpt1_jax.config.sections import (
     KEPT,
     SamplingConfig,
     check_step,
+    is_device,
     one_of,
     place,
     require,
@@ -98,7 +99,7 @@ class GenerateConfig(JobConfig):
         check_seed("seed", self.seed + self.num_return_sequences - 1)
         one_of("dtype", self.dtype, ("", *DTYPES))
         require(
-            not self.output or self.output.endswith(".jsonl"),
+            not self.output or self.output.endswith(".jsonl") or is_device(self.output),
             f"config.output={self.output!r} must end in .jsonl.",
         )
         require(

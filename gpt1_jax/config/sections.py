@@ -35,6 +35,11 @@ def require(condition: bool, message: str) -> None:
         raise UserError(message)
 
 
+def is_device(path: str) -> bool:
+    """Whether an output is a device such as /dev/stdout, whose name has no ending."""
+    return path.startswith("/dev/") and not path.startswith("/dev/shm/")  # a folder
+
+
 def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
     """Refuses a value that is not one of the choices."""
     require(

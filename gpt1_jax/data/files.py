@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 
 from etils import epath
 
+from gpt1_jax.config import is_device
 from gpt1_jax.errors import MissingPackage, UserError
 
 # What epath can open: the kinds of buckets, and what it needs to be installed for each
@@ -235,7 +236,7 @@ def temporary_folder() -> Iterator[Path]:
 
 def is_stream(path: epath.PathLike) -> bool:
     """Whether a path is a device or a pipe; /dev/stdout is, even if it is a file."""
-    if Path(os.path.abspath(path)).is_relative_to("/dev"):
+    if is_device(os.path.abspath(path)):
         return True
     try:
         mode = os.lstat(path).st_mode

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
+from gpt1_jax.config import is_device
 from gpt1_jax.data.files import write_whole
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.table import TASKS
@@ -176,15 +177,20 @@ def write_predictions(
             row = log_probs[number]
             line["log_probs"] = row[np.isfinite(row)].tolist()
         lines.append(line)
-    if path.suffix.lower() == ".jsonl":
+    if (suffix := _suffix(path)) == ".jsonl":
         _write(path, (json.dumps(line, ensure_ascii=False) for line in lines))
     else:
-        write_whole(path, _table(lines, "," if path.suffix.lower() == ".csv" else "\t"))
+        write_whole(path, _table(lines, "," if suffix == ".csv" else "\t"))
+
+
+def _suffix(path: epath.Path) -> str:
+    """The suffix that names a format; that of JSON lines for a device."""
+    return ".jsonl" if is_device(str(path)) else path.suffix.lower()
 
 
 def check_format(path: epath.Path) -> None:
     """Refuses a file for predictions whose suffix names no format."""
-    if path.suffix.lower() not in FORMATS:
+    if _suffix(path) not in FORMATS:
         raise UserError(
             f"{path} ends in {path.suffix!r}; predictions are written as "
             f"{', '.join(FORMATS)}."
@@ -197,7 +203,7 @@ def check_columns(path: epath.Path, task: Task) -> None:
     Raises:
       UserError: naming the column.
     """
-    if path.suffix.lower() == ".jsonl":  # which keeps the texts apart
+    if _suffix(path) == ".jsonl":  # which keeps the texts apart
         return
     probabilities = (f"P({name})" for name in task.labels)
     names = ["id", "subset", *_text_names(task), "prediction", "label", *probabilities]

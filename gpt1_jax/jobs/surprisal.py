@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import tqdm
 from etils import epath
 
-from gpt1_jax.config import SurprisalConfig, compilation_cache
+from gpt1_jax.config import SurprisalConfig, compilation_cache, is_device
 from gpt1_jax.data.files import check_output, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
@@ -75,7 +75,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
     if config.output:
         unit = "word" if config.punctuation == "with_word" else "row"
         for summary in summaries:
-            say(summary.sentence(unit))
+            say(summary.sentence(unit), beside_output=is_device(config.output))
         say_wrote(config.output)
     if config.plot:
         _draw(locate(config.plot), summaries)

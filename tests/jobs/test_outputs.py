@@ -1,11 +1,13 @@
 """What every job does with the outputs that its user names."""
 
 import importlib
+import os
 
 import pytest
 from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.data import files
 
 TEXT = {"init_from": "no/run", "text": "a"}
 
@@ -36,3 +38,31 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
         OSError, match=r"cannot be written .Not a directory.; name anot"
     ):
         run(config, output if config.writes_folder else "")
+
+
+@pytest.mark.parametrize(
+    ("job", "values", "begin"),
+    [
+        ("generate", {"prompt": "abc"}, '{"prompt": "abc", '),
+        ("predict", {"text": "bcd aaaa efg"}, '{"id": "0", '),
+        ("surprisal", {"text": "abcd efg"}, "step,line,"),
+    ],
+    ids=str,
+)
+def test_a_device_takes_the_output(
+    pretrained, finetuned, capsys, tmp_path, job, values, begin
+):
+    """As /dev/stdout does, of which nothing but the table may be read."""
+    with open(tmp_path / "out", "wb") as file:
+        config = load_config("", file=job, **values)
+        config["init_from"] = str(finetuned if job == "predict" else pretrained)
+        config["output"] = f"/dev/fd/{file.fileno()}"
+        run = importlib.import_module(f"gpt1_jax.jobs.{job}").run
+        run(config_lib.load(config.to_dict()), "")
+    assert (tmp_path / "out").read_text().startswith(begin)
+    assert "bits" not in capsys.readouterr().out
+
+
+def test_a_file_in_shared_memory_is_no_device():
+    path = f"/dev/shm/{os.getpid()}.csv"
+    assert not files.is_stream(path) and files.is_stream("/dev/stdout")
