@@ -18,9 +18,8 @@ _BYTE_ORDER_MARKS = {  # UTF-32's first: one of them begins with UTF-16's
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-_UNMARKED: dict[
-    tuple[bool, ...], str
-] = {  # which of the first four bytes are zero where letters are ASCII
+# By which of the first four bytes are zero, where letters are ASCII.
+_UNMARKED: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "UTF-16LE",
     (True, False, True, False): "UTF-16BE",
 }
