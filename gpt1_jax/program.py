@@ -195,12 +195,13 @@ def _leave(code: int) -> NoReturn:
 
 def _parse(argv: Sequence[str]) -> list[str]:
     """Reads the flags; a bad one prints one line, not the parser's traceback."""
-    if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
-        print(printable(usage.describe(argv)))
-        sys.exit()
-    if not any(argument.startswith("--config") for argument in argv):
-        _refuse(f"name a job with --config=configs/NAME.py.\n\n{usage.describe(argv)}")
     try:
+        if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
+            print(printable(usage.describe(argv)))
+            sys.exit()
+        if not any(argument.startswith("--config") for argument in argv):
+            jobs = usage.describe(argv)
+            _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
         return flags.FLAGS(usage.find_configs(argv))
     except FileNotFoundError as error:
         _refuse(str(error))

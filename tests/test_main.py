@@ -502,6 +502,22 @@ program.run()
     assert ("Traceback" in output) != one_line
 
 
+@pytest.mark.parametrize("more", [(), ("--help",)])
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ("pretrain.py:nope", "has no preset 'nope'; choose one of paper,"),
+        ("convert.py:nope", "has no preset 'nope'; choose one of run,"),
+        ("predict.py:nope", "this job has no presets"),
+        ("nope.py", "there is no such file. The program has configs/convert.py,"),
+    ],
+)
+def test_a_job_or_preset_that_there_is_not_takes_one_line(config, problem, more):
+    code, output = run_program(f"--config=configs/{config}", *more)
+    assert code == 1 and "Traceback" not in output
+    assert output.startswith("gpt1_jax: error: ") and problem in output
+
+
 @pytest.mark.parametrize(
     ("job", "flag", "problem"),
     [

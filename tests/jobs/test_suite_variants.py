@@ -152,7 +152,7 @@ def carried_out(monkeypatch):
     """Runs that only write made-up scores; the folders in which any did, in order."""
     seen = []
 
-    def run_one(planned, source, setting, *, keep):
+    def run_one(planned, source, setting):
         run_folder.begin(planned.folder, planned.config)
         run_folder.write(planned.folder, planned.config, source.tokenizer)
         seen.append("/".join(planned.folder.parts[-2:]))
