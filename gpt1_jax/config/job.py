@@ -90,9 +90,7 @@ def check_encodable(text: str, where: str) -> None:
 def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
     """Builds one section; a wrong set of keys or a wrong type is a ValueError."""
     key = f"config.{name}" if name else "config"
-    require(
-        isinstance(values, Mapping), f"{key}={values!r:.40} must be a section of keys."
-    )
+    _require_section(key, values)
     fields: dict[str, Any] = {
         field.name: field.type for field in dataclasses.fields(cls)
     }
@@ -109,6 +107,12 @@ def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
             else _typed(f"{key}.{field}", kind, values[field])
             for field, kind in fields.items()
         }
+    )
+
+
+def _require_section(key: str, values: Any) -> None:
+    require(
+        isinstance(values, Mapping), f"{key}={values!r:.40} must be a section of keys."
     )
 
 
@@ -132,6 +136,8 @@ def _typed(key: str, kind: Any, value: Any) -> Any:
         )
         pairs = enumerate(zip(parts, value, strict=True))
         return tuple(_typed(f"{key}[{i}]", *pair) for i, pair in pairs)
+    if get_origin(kind) is Mapping:
+        _require_section(key, value)
     if kind is str and key.endswith("]") and type(value) in (int, float):
         return str(value)  # a name that looks like a number
     if kind in _KINDS:

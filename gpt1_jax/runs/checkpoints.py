@@ -23,7 +23,9 @@ A checkpoint that is no longer kept loses its manifest first.
 """
 
 import contextlib
+import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -290,8 +292,11 @@ class Checkpoints:
 @contextlib.contextmanager
 def _explained_reading(folder: epath.Path) -> Iterator[None]:
     """Turns what orbax raises for files that it does not understand into one line."""
+    hook = sys.unraisablehook
+    sys.unraisablehook = functools.partial(_leave_out_late_reads, hook)
     try:
         yield
+        sys.unraisablehook = hook
     except (OSError, UserError, jax.errors.JaxRuntimeError):
         raise
     except Exception as error:
@@ -301,6 +306,16 @@ def _explained_reading(folder: epath.Path) -> Iterator[None]:
             f"be read ({reason:.200}). Another program or another version of orbax has "
             "written them; name another step, or another run."
         ) from error
+
+
+def _leave_out_late_reads(hook: Callable[[Any], Any], unraisable: Any) -> None:
+    """Shows what a thread could not raise, unless it is the end of a read.
+
+    Once a read has failed, orbax closes the event loop to which others of the same
+    time report, each with a traceback, at any moment until the program ends.
+    """
+    if "Event loop is closed" not in str(unraisable.exc_value):
+        hook(unraisable)
 
 
 def _one_copy(state: Any) -> Any:
@@ -341,7 +356,7 @@ def read_params(workdir: epath.Path, step: int | str = NEWEST) -> SavedParams:
     with _explained_reading(folder):
         shapes = jax.tree.map(
             lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype),
-            _saved_shapes(folder)["params"],
+            dict(_saved_shapes(folder)["params"]),
         )
         params = _restore(folder, {"params": shapes})["params"]
     number = int(folder.name)

@@ -57,7 +57,7 @@ def read(workdir: epath.Path, step: int) -> dict[Best, float]:
         value = float(record["value"])
         if intact and math.isfinite(value) and isinstance(record["metric"], str):
             return {Best(record["metric"], bool(record["highest"])): value}
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         pass
     raise UserError(
         f"{file} is damaged, which says how good step {step} is. Name a step by its "
@@ -72,5 +72,5 @@ def _read_metrics(workdir: epath.Path, step: int) -> dict[Best, float]:
             Best(name, highest=name != LOWEST_LOSS.metric): float(value)
             for name, value in read_metadata(workdir, step)["metrics"].items()
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return {}

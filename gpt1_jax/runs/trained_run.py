@@ -164,9 +164,9 @@ def _model(config: Any, vocab_size: int) -> ModelConfig:
 
 def _check_sizes(run: TrainedRun) -> None:
     """Refuses parameters whose names or shapes are not those of the model."""
-    # To trace a layer takes time: of too many, the first that is missing is enough.
-    held = sum(name.startswith("h_") for name in run.language_model)
-    num_layers = min(run.model.num_layers, held + 1)
+    # To trace a layer takes time; of too many, some that are not there are enough.
+    most = len(run.language_model) + 1
+    num_layers = min(run.model.num_layers, most)
     model = dataclasses.replace(run.model, num_layers=num_layers)
     expected = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
     if wrong := difference(run.language_model, expected):

@@ -5,6 +5,7 @@ from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import saved
+from gpt1_jax.errors import UserError
 
 
 def values(job="pretrain", **overrides):
@@ -151,3 +152,18 @@ def test_flatten_and_unflatten_are_inverse():
     tree = {"a": 1, "b": {"c": (1, 2), "d": {"e": None}}}
     assert saved.flatten(tree) == {"a": 1, "b.c": (1, 2), "b.d.e": None}
     assert saved.unflatten(saved.flatten(tree)) == tree
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("mesh", {"sharding": {"a": 1}}, r"config\.mesh\.sharding\.a: 'sharding' is a"),
+        ("mesh", 5, r"config\.mesh=5 must be a section"),
+        ("model", {}, r"lacks the keys .*num_layers"),
+        ("model", "x", r"config\.model='x' must be a section"),
+    ],
+)
+@pytest.mark.parametrize("job", ["pretrain", "finetune"])
+def test_a_key_of_another_kind_is_one_error(loaded, job, key, value, message):
+    with pytest.raises(UserError, match=rf"is not a run's configuration: .*{message}"):
+        loaded({**values(job), key: value})

@@ -85,7 +85,8 @@ def test_load_finds_any_change_of_the_description(saved):
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "sentencepiece.model"])
 @pytest.mark.parametrize(
-    "content", [None, b"", b"[]", b"{}", b"\xff\x00", b"[" * 10**5]
+    "content",
+    [None, b"", b"[]", b"{}", b"\xff\x00", b"[" * 10**5, b'{"kind": {"": []}}'],
 )
 def test_load_of_other_content_is_one_error(saved, name, content):
     (saved / name).unlink()

@@ -222,6 +222,11 @@ def test_a_context_of_words(score, by_hand):
     np.testing.assert_allclose(found[:2], nats(score("3 1.4")), atol=1e-5)
 
 
+def test_more_words_than_there_are_may_be_read_before_each(score):
+    text = "3 1.4 1 5"
+    assert nats(score(text, context_words=10**30)) == nats(score(text, context_words=4))
+
+
 @pytest.mark.parametrize("context_words", [0, 2])
 def test_the_first_word_may_stay_unscored(score, by_hand, context_words):
     how = dict(first_word="unscored", context_words=context_words)

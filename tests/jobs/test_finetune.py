@@ -28,6 +28,7 @@ from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
+from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import read_metrics
@@ -323,6 +324,24 @@ def test_what_does_not_fit_is_refused_before_any_step(
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+def test_a_batch_to_evaluate_is_no_larger_than_the_split(
+    start, finetuned, tmp_path, monkeypatch
+):
+    start(eval__batch_size=8 * 10**12)
+    expected, found = (
+        [line["probabilities"] for line in read_lines(folder / "predictions/dev.jsonl")]
+        for folder in (finetuned, tmp_path / "run")
+    )
+    for one, other in zip(expected, found, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    monkeypatch.setattr(finetune, "fit", lambda plan: pytest.fail("it started"))
+    monkeypatch.setattr(devices, "memory_bytes", lambda: 10_000)
+    message = r"config\.eval\.batch_size=8000000000000 takes at least .*Lower it"
+    with pytest.raises(UserError, match=message):
+        start(folder=tmp_path / "more", eval__batch_size=8 * 10**12)
+    assert not (tmp_path / "more" / "config.json").exists()
+
+
 def test_a_fine_tuned_run_is_no_start(start, finetuned):
     with pytest.raises(ValueError, match="job 'finetune'; fine-tuning starts from a"):
         start(init_from=str(finetuned))
@@ -345,6 +364,8 @@ def test_a_start_with_another_tokenizer_is_refused(start, pretrained, tmp_path):
         ({"num_layers": 2}, "h_1/.* of shape None"),
         ({"mlp_dim": 48}, "h_0/.*mlp.* of shape"),
         ({"max_seq_len": 64}, r"wpe of shape \(40, 16\).*\(64, 16\)"),
+        ({"max_seq_len": 10**12}, r"wpe of shape \(40, 16\).*\(1000000000000, 16\)"),
+        ({"num_layers": 10**9}, "h_1/.* of shape None"),
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from tiny_run import as_flags, load_config, run_program
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import generate
 
 SHORT = {"sampling.max_new_tokens": 6}
@@ -87,6 +88,16 @@ def test_a_context_that_slides_is_announced(ask):
     out = ask(prompt="abc de", **{"sampling.max_new_tokens": 60})
     assert out.startswith("The context of 40 tokens slides")
     assert "slides" not in ask(prompt="abc de")
+
+
+def test_sizes_that_no_memory_holds_are_refused_before_anything_is_printed(ask, capsys):
+    text = {"prompt": "abc de"}
+    with pytest.raises(UserError, match=r"num_return_sequences=1000000000 takes.*host"):
+        ask(num_return_sequences=10**9, **text)
+    for number in (1, 2):
+        with pytest.raises(UserError, match=r"^batch_size=1000000000 takes at least"):
+            ask(batch_size=10**9, num_return_sequences=number, **text)
+    assert capsys.readouterr().out == ""
 
 
 def test_another_dtype_may_be_asked_for(ask):

@@ -10,7 +10,9 @@ from tiny_run import load_config, run_program
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune, predict
+from gpt1_jax.parallel import devices
 
 
 @pytest.fixture
@@ -123,6 +125,14 @@ def test_nothing_is_left_behind(ask, finetuned, tmp_path, monkeypatch):
     ask(finetuned, text="bcd")
     assert {p: p.stat().st_mtime_ns for p in finetuned.rglob("*")} == before
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_batch_is_no_larger_than_its_examples(ask, finetuned, monkeypatch):
+    texts = {"text": "bcd\nefg"}
+    assert ask(finetuned, batch_size=10**12, **texts) == ask(finetuned, **texts)
+    monkeypatch.setattr(devices, "memory_bytes", lambda: 10_000)
+    with pytest.raises(UserError, match=r"config.batch_size=8 takes at least .*Lower"):
+        ask(finetuned, batch_size=8, **texts)
 
 
 @pytest.mark.parametrize(

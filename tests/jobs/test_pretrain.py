@@ -343,6 +343,16 @@ def test_too_many_nonfinite_losses_stop_the_run_before_harm(
     [
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
         ({"eval__batch_size": 3}, r"eval.batch_size=3 .* 8 devices.*=8"),
+        (
+            {"train__batch_size": 8 * 10**12},
+            r"train.batch_size=8000000000000 takes .*GB",
+        ),
+        ({"eval__batch_size": 8 * 10**9}, r"eval.batch_size=8000000000 takes .*GB"),
+        (
+            {"model__max_seq_len": 10**12},
+            r"Training this model .*seq_len=1000000000000",
+        ),
+        ({"eval__sample_tokens": 10**12}, r"sample_tokens=1000000000000 takes .*GB"),
         ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
         ({"eval__sample_prompt": "abc " * 40}, r"sample_prompt takes .* no room"),
         ({"data__train": "no/such/*.txt"}, r"config.data.train: 'no/such/\*.txt'"),

@@ -12,8 +12,10 @@ from tiny_run import load_config, run_program, tiny_overrides
 from tiny_tasks import read_lines, write_task
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.jobs import pretrain, zero_shot
+from gpt1_jax.parallel import devices
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.saved_steps import saved_steps
 from gpt1_jax.runs.trained_run import open_run
@@ -376,6 +378,17 @@ def test_scores_do_not_depend_on_the_batch_or_on_other_tasks(ask, tmp_path):
     ask(tasks="sst2", step=str(first["step"]), batch_tokens=64)
     second = checkpoints(tmp_path)[0]
     assert second["tasks"]["sst2"] == first["tasks"]["sst2"]
+
+
+def test_so_many_tokens_as_no_memory_holds_are_refused_before_any_score(
+    ask, tmp_path, monkeypatch, scored
+):
+    ask("sst2", batch_tokens=10**12)  # no more than the task has
+    monkeypatch.setattr(devices, "memory_bytes", lambda: 10_000)
+    scored.clear()
+    with pytest.raises(UserError, match=r"config\.batch_tokens=1000000000000 takes"):
+        ask("cola", to="more", batch_tokens=10**12)
+    assert scored == [] and not (tmp_path / "more").exists()
 
 
 def test_the_language_model_of_a_fine_tuned_run_is_asked(ask, finetuned, tmp_path):

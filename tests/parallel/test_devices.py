@@ -8,8 +8,17 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.ops.products import row_major
-from gpt1_jax.parallel.devices import configure, describe, memory_bytes, peak_flops
+from gpt1_jax.parallel import devices as devices_lib
+from gpt1_jax.parallel.devices import (
+    configure,
+    describe,
+    host_memory_bytes,
+    memory_bytes,
+    peak_flops,
+    require_memory,
+)
 from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
 
 
@@ -49,9 +58,67 @@ def test_memory_bytes_is_the_limit_of_an_accelerator(monkeypatch):
     assert memory_bytes() == 80 * 2**30
 
 
-def test_memory_bytes_of_a_cpu_is_its_share_of_the_machine():
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    assert memory_bytes() == machine // 8
+MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.fixture
+def groups(monkeypatch, tmp_path):
+    """Makes up this process's control groups and the limits of some."""
+
+    def make(listed, limits):
+        (tmp_path / "cgroup").write_text(listed)
+        for name, limit in limits.items():
+            path = tmp_path / "groups" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{limit}\n")
+
+    monkeypatch.setattr(devices_lib, "_GROUPS_FILE", tmp_path / "cgroup")
+    monkeypatch.setattr(devices_lib, "_GROUPS", tmp_path / "groups")
+    return make
+
+
+def test_memory_bytes_of_a_cpu_is_its_share_of_the_machine(groups):
+    assert memory_bytes() == MACHINE // 8
+    groups("0::/\n", {"memory.max": 800})
+    assert memory_bytes() == 100
+
+
+@pytest.mark.parametrize(
+    ("listed", "limits", "expected"),
+    [
+        ("0::/\n", {"memory.max": 3000}, 3000),
+        ("0::/\n", {"memory.max": "max"}, MACHINE),
+        ("0::/a/b\n", {"a/b/memory.max": "max", "a/memory.max": 3000}, 3000),
+        ("0::/a/b\n", {"a/b/memory.max": 2000, "a/memory.max": 3000}, 2000),
+        ("0::/a\n", {"a/memory.max": 2 * MACHINE}, MACHINE),
+        # The group's path is the host's, and the container sees its own at the top.
+        ("0::/docker/1f\n", {"memory.max": 3000}, 3000),
+        ("4:memory:/docker/1f\n0::/\n", {"memory/memory.limit_in_bytes": 3000}, 3000),
+        ("4:cpu,memory:/a\n", {"memory/a/memory.limit_in_bytes": 3000}, 3000),
+        ("4:memory:/\n", {"memory/memory.limit_in_bytes": 2**63 - 4096}, MACHINE),
+        # Both versions at once; memory may be limited by either.
+        ("4:cpu:/a\n0::/a\n", {"unified/a/memory.max": 3000}, 3000),
+        ("4:cpu:/a\n", {"memory/a/memory.limit_in_bytes": 3000}, MACHINE),
+        ("", {}, MACHINE),
+    ],
+)
+def test_a_container_has_what_its_groups_may_use(groups, listed, limits, expected):
+    groups(listed, limits)
+    assert host_memory_bytes() == expected
+
+
+def test_what_no_memory_holds_is_refused_in_one_line(groups):
+    groups("0::/\n", {"memory.max": 8 * 10**9})
+    require_memory("config.batch_size=7", 10**9, "Lower it.")
+    require_memory("config.batch_size=7", 8 * 10**9, "Lower it.", on_host=True)
+    with pytest.raises(
+        UserError,
+        match=r"^config\.batch_size=9 takes at least 2\.0 GB"
+        r" of memory; a device has 1\.0 GB\. Lower it\.$",
+    ):
+        require_memory("config.batch_size=9", 2 * 10**9, "Lower it.")
+    with pytest.raises(UserError, match=r"the host has 8\.0 GB"):
+        require_memory("config.batch_size=9", 10**400, "Lower it.", on_host=True)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from etils import epath
 from made_up_runs import SIZES, finished_result
 from tiny_run import load_config
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs import finished
 from gpt1_jax.runs.search import folders
 
@@ -86,3 +87,38 @@ def test_a_damaged_file_is_named(tmp_path):
     (folder / "results.json").write_text("{")
     with pytest.raises(ValueError, match=r"run/results\.json cannot be read"):
         find(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("dev", None),
+        ("dev", {"n": 40}),
+        ("dev/n", "40"),
+        ("dev/accuracy", None),
+        ("dev/accuracy", {"": {}}),
+        ("dev/accuracy", 1e308),
+        ("majority/accuracy", "0.5"),
+        ("majority/accuracy", True),
+        ("dev/subsets", []),
+        ("dev/subsets", {"matched": {"n": 3}}),
+        ("test", [1]),
+        ("train_examples", "64"),
+        ("init_step", -1),
+    ],
+)
+def test_scores_of_another_kind_are_named(tmp_path, place, value):
+    folder = write_run(tmp_path / "run")
+    results = finished_result("sst2", 0.5)
+    *section, key = place.split("/")
+    (results[section[0]] if section else results)[key] = value
+    (folder / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UserError, match=r"run/results\.json holds .*damaged"):
+        find(tmp_path)
+
+
+def test_a_test_split_without_labels_has_no_scores(tmp_path):
+    folder = write_run(tmp_path / "run")
+    results = finished_result("sst2", 0.5, test={"n": 9, "scores": None})
+    (folder / "results.json").write_text(json.dumps(results))
+    assert find(tmp_path)[0].result == results

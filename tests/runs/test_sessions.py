@@ -1,6 +1,7 @@
 """Who worked on a run, and for how long."""
 
 import json
+import math
 
 import pytest
 
@@ -59,7 +60,11 @@ def test_a_folder_without_the_file_has_no_sessions(tmp_path):
         "{}",
         '{"sessions": [3]}',
         '{"sessions": [{"began": "a"}]}',
-        "seconds",
+        "long",
+        -1.0,
+        math.inf,
+        math.nan,
+        10**400,
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, program, damage):
@@ -67,11 +72,11 @@ def test_a_damaged_file_is_named(tmp_path, program, damage):
     path = tmp_path / SESSIONS_FILE
     Session(path, 0, {}).write()
     whole = path.read_text()
-    path.write_text(damage)
-    if damage == "seconds":
+    if not str(damage).startswith("{"):  # seconds
         content = json.loads(whole)
-        content["sessions"][0]["seconds"] = {TRAINING: "long"}
-        path.write_text(json.dumps(content))
+        content["sessions"][0]["seconds"] = {TRAINING: damage}
+        damage = json.dumps(content)
+    path.write_text(damage)
     with pytest.raises(ValueError, match=r"sessions\.json"):
         read_sessions(path)
 

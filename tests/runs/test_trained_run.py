@@ -1,5 +1,7 @@
+import contextlib
 import json
 import shutil
+from random import Random
 
 import jax
 import numpy as np
@@ -7,7 +9,8 @@ import pytest
 from etils import epath
 from tiny_run import saved_state
 
-from gpt1_jax.config import ALL, BEST, FinetuneConfig, PretrainConfig
+from gpt1_jax.config import ALL, BEST, NEWEST, FinetuneConfig, PretrainConfig
+from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
 from gpt1_jax.runs.manifest import find_damage
@@ -61,6 +64,66 @@ def test_another_configuration_file_is_one_error(copied, text):
     (copied / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json"):
         open_run(str(copied))
+
+
+def test_a_longest_example_that_the_model_cannot_read_is_refused(finetuned, tmp_path):
+    folder = shutil.copytree(finetuned, tmp_path / "run")
+    config = json.loads((folder / "config.json").read_text())
+    config["data"]["max_seq_len"] = 10**12
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"max_seq_len=1000000000000, but its model re"):
+        open_run(str(folder), BEST)
+
+
+OTHERS = (None, True, -1, 10**12, 10**400, 0.5, "", "x", "\0", [], [[1]], {}, {"a": {}})
+
+
+def mutated(value, random):
+    """A copy of a JSON value with one part of it removed or of another kind."""
+    value = json.loads(json.dumps(value))
+    place = value
+    while True:
+        keys = list(place if isinstance(place, dict) else range(len(place)))
+        key = random.choice(keys)
+        inner = place[key]
+        if not (isinstance(inner, dict | list) and inner and random.random() < 0.8):
+            break
+        place = inner
+    if random.random() < 0.2:
+        del place[key]
+    else:
+        place[key] = random.choice(OTHERS)
+    return value
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "config.json",
+        "tokenizer/tokenizer.json",
+        "checkpoints/12/_CHECKPOINT_METADATA",
+        "checkpoints/12/manifest.json",
+        "checkpoints/12/measured.json",
+        "checkpoints/12/metadata/metadata",
+        "checkpoints/12/state/_METADATA",
+        "checkpoints/12/state/_sharding",
+        "checkpoints/12/state/array_metadatas/process_0",
+    ],
+)
+def test_a_strangers_folder_opens_or_is_refused_in_one_line(copied, name):
+    """Whatever kinds of values its files hold, whose manifest agrees with them."""
+    file, manifest = copied / name, copied / "checkpoints/12/manifest.json"
+    sound, checksums = file.read_text(), json.loads(manifest.read_text())
+    random = Random(0)
+    for _ in range(15):
+        file.write_text(json.dumps(mutated(json.loads(sound), random)))
+        if name in (f"checkpoints/12/{listed}" for listed in checksums):
+            listed = name.removeprefix("checkpoints/12/")
+            now = {**checksums, listed: sha256(file)}
+            manifest.write_text(json.dumps(now))
+        for step in (NEWEST, BEST):
+            with contextlib.suppress(UserError, OSError):
+                open_run(str(copied), step)
 
 
 def test_what_is_no_run_folder_is_refused(tmp_path):

@@ -1,10 +1,12 @@
 """Tasks by name, and tasks of the user's own."""
 
+import dataclasses
 import json
 
 import pytest
 from tiny_tasks import finetune_config
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import MissingData
 from gpt1_jax.tasks.selection import custom_task, find_task, select_tasks
 from gpt1_jax.tasks.splits import load_split
@@ -79,6 +81,9 @@ def test_find_task_is_the_task_of_a_run():
     assert find_task(finetune_config("mnli", BASE)) is TASKS["mnli"]
     config = custom_config()
     assert find_task(config) == custom_task(config)
+    stranger = dataclasses.replace(finetune_config("mnli", BASE), tasks=("../../x",))
+    with pytest.raises(UserError, match=r"names the task '\.\./\.\./x'; there are"):
+        find_task(stranger)
 
 
 # --- of the user's own ----------------------------------------------------------
