@@ -23,6 +23,7 @@ SIZES = (  # what a run takes over from the one it starts from
     "lstm_units",
     "max_seq_len",
 )
+_LARGEST = 2**31 - 1  # index of an array
 
 
 def depth(model: Mapping[str, Any]) -> int:
@@ -77,6 +78,12 @@ class ModelConfig:
 
     def __post_init__(self):
         one_of("model.kind", self.kind, tuple(KIND_NAMES))
+        for name in SIZES[1:]:
+            require(
+                getattr(self, name) <= _LARGEST,
+                f"config.model.{name}={getattr(self, name)} must be at most "
+                f"{_LARGEST:,}, as no array has a larger index.",
+            )
         positive("model", self, "embed_dim")
         if self.kind == "lstm":
             self._check_lstm()

@@ -8,6 +8,7 @@ model has heads of 64. Folders written here note it in `gpt1_jax.json`.
 import io
 import json
 import math
+import tokenize
 from typing import Any
 
 import numpy as np
@@ -144,11 +145,23 @@ def _read_vector(folder: epath.Path) -> np.ndarray:
     return np.concatenate([_read_shard(path) for path in paths])
 
 
+# What NumPy raises for other files, whose headers it reads as Python.
+_NOT_AN_ARRAY = (
+    ValueError,
+    EOFError,
+    SyntaxError,
+    tokenize.TokenError,
+    TypeError,
+    MemoryError,
+    RecursionError,
+)
+
+
 def _read_shard(path: epath.Path) -> np.ndarray:
     try:
         file = io.BytesIO(path.read_bytes())
         array = np.lib.format.read_array(file, allow_pickle=False)
-    except (ValueError, EOFError, SyntaxError, TypeError, MemoryError) as error:
+    except _NOT_AN_ARRAY as error:
         raise UserError(
             f"{path} is not an array of numbers: {' '.join(str(error).split())} "
             "Nothing in it was executed; copy the file again."

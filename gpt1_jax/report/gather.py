@@ -17,13 +17,14 @@ from gpt1_jax.runs.folder import RESULTS_FILE, locate
 from gpt1_jax.runs.pretrained import Pretrained
 from gpt1_jax.runs.search import folders
 
+_HUGE = 1e15  # beyond it, figures do not tell numbers apart
 _DAMAGE = (
     KeyError,
     TypeError,
     ValueError,
     AttributeError,
     IndexError,
-    ZeroDivisionError,
+    ArithmeticError,
 )
 
 
@@ -97,7 +98,8 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
         config = load(without_local(upgrade(values)))
         runs = escaped_below(result.get("runs") or [_single(result, config)])
         zero_shot.results_table(runs)  # as the report will
-        zero_shot.curves(runs)
+        for curve in zero_shot.curves(runs):
+            _check_drawable(curve)
         versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
     except _DAMAGE as error:
         raise UserError(
@@ -105,6 +107,15 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
             "the folder and run the evaluation again, or name other folders."
         ) from error
     return ZeroShot(folder, config, versions, runs)
+
+
+def _check_drawable(curve: zero_shot.Curve) -> None:
+    """Refuses a curve that is not of steps, scores and standard errors."""
+    for value in (*curve.steps, *curve.scores, *curve.standard_errors):
+        if not -_HUGE < value < _HUGE:
+            raise ValueError(f"{value!r:.40} is no score, error or step")
+    if min(*curve.steps, *curve.standard_errors) < 0:
+        raise ValueError("a step or a standard error is below 0")
 
 
 def _single(result: Mapping[str, Any], config: ZeroShotConfig) -> dict[str, Any]:

@@ -135,9 +135,13 @@ def test_a_missing_file_is_named(folder, name):
         (lambda content: b"", r"params_3.npy is not an array of numbers"),
         (lambda content: content[:-3], r"params_3.npy is not an array of numbers"),
         (lambda content: b"PK\x03\x04" + content, r"is not an array of numbers"),
+        (
+            lambda content: content.replace(b"'shape': (", b"'shape': ((", 1),
+            r"params_3.npy is not an array of numbers",
+        ),
         (lambda content: b"\x00" * 500, r"params_3.npy is not an array of numbers"),
     ],
-    ids=["empty", "truncated", "zip", "zeros"],
+    ids=["empty", "truncated", "zip", "header", "zeros"],
 )
 def test_a_damaged_shard_is_named(folder, spoil, message):
     path = folder / "params_3.npy"

@@ -364,7 +364,7 @@ def test_a_start_with_another_tokenizer_is_refused(start, pretrained, tmp_path):
         ({"num_layers": 2}, "h_1/.* of shape None"),
         ({"mlp_dim": 48}, "h_0/.*mlp.* of shape"),
         ({"max_seq_len": 64}, r"wpe of shape \(40, 16\).*\(64, 16\)"),
-        ({"max_seq_len": 10**12}, r"wpe of shape \(40, 16\).*\(1000000000000, 16\)"),
+        ({"max_seq_len": 10**9}, r"wpe of shape \(40, 16\).*\(1000000000, 16\)"),
         ({"num_layers": 10**9}, "h_1/.* of shape None"),
     ],
     ids=str,

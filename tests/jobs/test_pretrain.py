@@ -348,10 +348,7 @@ def test_too_many_nonfinite_losses_stop_the_run_before_harm(
             r"train.batch_size=8000000000000 takes .*GB",
         ),
         ({"eval__batch_size": 8 * 10**9}, r"eval.batch_size=8000000000 takes .*GB"),
-        (
-            {"model__max_seq_len": 10**12},
-            r"Training this model .*seq_len=1000000000000",
-        ),
+        ({"model__max_seq_len": 10**9}, r"Training this model .*seq_len=1000000000"),
         ({"eval__sample_tokens": 10**12}, r"sample_tokens=1000000000000 takes .*GB"),
         ({"model__max_seq_len": 100_000}, r"train split holds .* at least 199999"),
         ({"eval__sample_prompt": "abc " * 40}, r"sample_prompt takes .* no room"),

@@ -1,6 +1,7 @@
 """Which runs a report is about, and which folders it refuses."""
 
 import json
+import math
 
 import pytest
 from made_up_runs import (
@@ -101,6 +102,16 @@ def test_damaged_files_are_named(runs, name, content):
         [{"step": 1, "tasks": {"sst3": {}}}],
         [{"step": "a", "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}],
         [{"step": 1, "tasks": {"sst2": {"n": 3}}}],
+        [{"step": -1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}],
+        *(
+            [{"step": 1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5) | changed}}]
+            for changed in (
+                {"relative": math.inf},
+                {"relative": 10**400},
+                {"relative_standard_error": "<b>"},
+                {"relative_standard_error": -0.5},
+            )
+        ),
     ],
     ids=str,
 )
