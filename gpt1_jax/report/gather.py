@@ -100,6 +100,9 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
         zero_shot.results_table(runs)  # as the report will
         for curve in zero_shot.curves(runs):
             _check_drawable(curve)
+        names = [run[key] for run in runs for key in ("init_from", "kind")]
+        if not all(isinstance(name, str) for name in names):
+            raise TypeError(f"names {names}")
         versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
     except _DAMAGE as error:
         raise UserError(

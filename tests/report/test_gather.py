@@ -12,6 +12,7 @@ from made_up_runs import (
     zero_shot_scores,
 )
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.report import zero_shot
 from gpt1_jax.report.commands import Models
 from gpt1_jax.report.gather import gather
@@ -120,6 +121,14 @@ def test_damaged_zero_shot_scores_are_named(tmp_path, checkpoints):
     write_zero_shot(tmp_path / "z", runs=[run])
     with pytest.raises(ValueError, match=r"z.results\.json holds no zero-shot scores"):
         gather([str(tmp_path)])
+
+
+def test_a_zero_shot_run_without_a_name_is_refused(tmp_path):
+    scores = [{"step": 1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}]
+    for name in ({"init_from": 1e308, "kind": "lstm"}, {"init_from": "a", "kind": 3}):
+        write_zero_shot(tmp_path / "z", runs=[{**name, "checkpoints": scores}])
+        with pytest.raises(UserError, match=r"z.results\.json holds no zero-shot"):
+            gather([str(tmp_path)])
 
 
 def test_zero_shot_folders_of_one_run_open(tmp_path):
