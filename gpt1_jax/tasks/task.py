@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -234,13 +235,21 @@ class Task:
             name = label_name(value, record.where)
             if name in self.labels:
                 return self.labels.index(name)
+        # Of labels -1 and 1, a 0 is neither, not the first.
+        positions = 0 if self._has_numbers_as_names() else len(self.labels)
         number = _whole_number(value)
-        if not 0 <= number < len(self.labels):
+        if not 0 <= number < positions:
+            names = f"one of {list(self.labels)}"
+            expected = f"neither {names} nor a number from 0 to {positions - 1}"
             raise UserError(
-                f"{record.where}: label {shown(value)} is neither one of "
-                f"{list(self.labels)} nor a number from 0 to {len(self.labels) - 1}."
+                f"{record.where}: label {shown(value)} is "
+                f"{expected if positions else f'not {names}'}."
             )
         return number
+
+    def _has_numbers_as_names(self) -> bool:
+        numbers = re.compile("-?[0-9]+")
+        return self.numbers_are_names and any(map(numbers.fullmatch, self.labels))
 
     def _score(self, record: Record, value: Any) -> float:
         low, high = self.score_range or (-math.inf, math.inf)

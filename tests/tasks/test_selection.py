@@ -212,6 +212,14 @@ def test_examples_without_a_label_name_none(training_file):
     assert task.labels == ("no", "yes")
 
 
+def test_a_number_is_no_position_where_labels_are_numbers(training_file):
+    config = custom_config(training_file([-1, 1]), labels=())
+    (task,), _ = select_tasks(config)
+    record = Record({"a": "1", "b": "2", "label": 0}, "a.jsonl:7")
+    with pytest.raises(UserError, match=r"a.jsonl:7: label 0 is not one of .'-1', '1'"):
+        task.example(record, needs_label=True)
+
+
 @pytest.mark.parametrize("withheld", ["-", "hidden", -1])
 def test_only_what_is_no_label_marks_one_that_is_withheld(withheld):
     def label(**custom):
