@@ -148,6 +148,9 @@ class DataConfig:
             )
 
 
+_MAX_STEPS = 2**31 - 1  # they are counted in int32
+
+
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     """Adam as released, its schedule and clipping (sec. 4.1; opt.py)."""
@@ -189,13 +192,18 @@ class OptimizerConfig:
                 0.0 <= beta < 1.0, f"config.optimizer.{name}={beta} must lie in [0, 1)."
             )
 
-    def check_warmup(self, num_steps: int, counted: str) -> None:
-        """Refuses a run that ends before it has warmed up.
+    def check_num_steps(self, num_steps: int, counted: str) -> None:
+        """Refuses a run that ends before it has warmed up, or has too many updates.
 
         Args:
           num_steps: updates in the whole run.
           counted: what their number comes from, for the message.
         """
+        require(
+            num_steps <= _MAX_STEPS,
+            f"The run has {num_steps:,} updates ({counted}); steps are numbered up to "
+            f"{_MAX_STEPS:,}. Train for less.",
+        )
         require(
             num_steps > self.warmup_steps,
             f"The run has {num_steps:,} updates ({counted}), all within "
@@ -223,6 +231,11 @@ class TrainConfig:
 
     def __post_init__(self):
         not_negative("train", self, "num_epochs", "num_steps")
+        require(
+            self.num_epochs <= _MAX_STEPS,
+            f"config.train.num_epochs={self.num_epochs} must be at most "
+            f"{_MAX_STEPS:,}, as steps are.",
+        )
         require(
             (self.num_epochs > 0) != (self.num_steps > 0),
             f"config.train.num_epochs={self.num_epochs} and config.train.num_steps="

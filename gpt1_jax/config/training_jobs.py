@@ -75,7 +75,7 @@ class PretrainConfig(JobConfig):
             f"{self.tokenizer.path!r}: a run that starts from another one uses its "
             "tokenizer; leave out one of them.",
         )
-        _check_warmup(self.train, self.optimizer)
+        _check_num_steps(self.train, self.optimizer)
 
     def model_config(self, vocab_size: int) -> ModelConfig:
         """The model for a tokenizer of `vocab_size` entries."""
@@ -131,15 +131,15 @@ class FinetuneConfig(JobConfig):
             f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
             "read from source='files', and the paper's tasks from the others.",
         )
-        _check_warmup(self.train, self.optimizer)
+        _check_num_steps(self.train, self.optimizer)
         _check_comparison(self)
 
 
-def _check_warmup(train: TrainConfig, optimizer: OptimizerConfig) -> None:
+def _check_num_steps(train: TrainConfig, optimizer: OptimizerConfig) -> None:
     """What can be said of it before examples or text are read."""
     if train.num_steps:
         counted = f"config.train.num_steps={train.num_steps}"
-        optimizer.check_warmup(train.num_steps, counted)
+        optimizer.check_num_steps(train.num_steps, counted)
 
 
 def _check_comparison(config: FinetuneConfig) -> None:

@@ -309,7 +309,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
             f"config.train.num_epochs={config.train.num_epochs} at {per_epoch} updates "
             "per epoch gives no update; train for longer."
         )
-    config.optimizer.check_warmup(
+    config.optimizer.check_num_steps(
         num_steps, f"{num_examples:,} examples, {per_epoch:,} updates per epoch"
     )
     return per_epoch, num_steps

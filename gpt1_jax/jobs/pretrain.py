@@ -193,7 +193,7 @@ def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
     num_steps = config.train.num_steps or int(
         config.train.num_epochs * per_epoch / config.train.batch_size
     )
-    config.optimizer.check_warmup(
+    config.optimizer.check_num_steps(
         num_steps,
         f"{corpus.train.tokens:,} tokens, {per_epoch:,} windows per epoch",
     )

@@ -51,6 +51,10 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"train__num_steps": 10}, ["num_epochs=100.0", "num_steps=10", "one of them"]),
         ({"train__num_epochs": 0.0}, ["num_epochs=0.0", "one of them"]),
         (
+            {"train__num_steps": 0, "train__num_epochs": 1e26},
+            ["num_epochs=1e+26", "2,147,483,647"],
+        ),
+        (
             {"train__num_epochs": 0.0, "train__num_steps": 30},
             ["num_steps=30", "--config.optimizer.warmup_steps=3"],
         ),

@@ -411,3 +411,6 @@ def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
     assert finetune.count_steps(config, 32 * 3) == (3, 9)
     with pytest.raises(ValueError, match=r"has 6 updates .*warmup_steps=6; .*=0\."):
         finetune.count_steps(config, 32 * 2)
+    endless = finetune_config("rte", START, train__num_epochs=2e9)
+    with pytest.raises(ValueError, match=r"has 4,000,000,000 updates .*2,147,483,647"):
+        finetune.count_steps(endless, 32 * 2)
