@@ -98,8 +98,7 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
         config = load(without_local(upgrade(values)))
         runs = escaped_below(result.get("runs") or [_single(result, config)])
         zero_shot.results_table(runs)  # as the report will
-        for curve in zero_shot.curves(runs):
-            _check_drawable(curve)
+        _check_drawable(zero_shot.curves(runs))
         names = [run[key] for run in runs for key in ("init_from", "kind")]
         if not all(isinstance(name, str) for name in names):
             raise TypeError(f"names {names}")
@@ -112,13 +111,16 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
     return ZeroShot(folder, config, versions, runs)
 
 
-def _check_drawable(curve: zero_shot.Curve) -> None:
-    """Refuses a curve that is not of steps, scores and standard errors."""
-    for value in (*curve.steps, *curve.scores, *curve.standard_errors):
-        if not -_HUGE < value < _HUGE:
-            raise ValueError(f"{value!r:.40} is no score, error or step")
-    if min(*curve.steps, *curve.standard_errors) < 0:
-        raise ValueError("a step or a standard error is below 0")
+def _check_drawable(curves: Sequence[zero_shot.Curve]) -> None:
+    """Refuses curves that are not of steps, scores and standard errors."""
+    if not curves:
+        raise ValueError("no task has a score")
+    for curve in curves:
+        for value in (*curve.steps, *curve.scores, *curve.standard_errors):
+            if not -_HUGE < value < _HUGE:
+                raise ValueError(f"{value!r:.40} is no score, error or step")
+        if min(*curve.steps, *curve.standard_errors) < 0:
+            raise ValueError("a step or a standard error is below 0")
 
 
 def _single(result: Mapping[str, Any], config: ZeroShotConfig) -> dict[str, Any]:

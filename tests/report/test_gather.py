@@ -100,6 +100,7 @@ def test_damaged_files_are_named(runs, name, content):
     [
         [],
         [{"step": 1}],
+        [{"step": 1, "tasks": {}}],
         [{"step": 1, "tasks": {"sst3": {}}}],
         [{"step": "a", "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}],
         [{"step": 1, "tasks": {"sst2": {"n": 3}}}],
