@@ -8,8 +8,10 @@ import faulthandler
 import os
 import sys
 import threading
+import time
 
 _TICK_SECONDS = 1.0
+_STOP_SECONDS = 5.0  # a busy machine is late by less
 
 
 class Watchdog(contextlib.AbstractContextManager):
@@ -27,12 +29,12 @@ class Watchdog(contextlib.AbstractContextManager):
     def __init__(self, seconds: float, message: str, code: int, traces: bool = False):
         self._seconds = seconds
         self._message, self._code, self._traces = message, code, traces
-        self._heard = False  # since the last tick
+        self._heard = 0.0
         self._over = threading.Event()
 
     def hear(self) -> None:
         """Notes that there is progress."""
-        self._heard = True
+        self._heard = time.monotonic()
 
     def __enter__(self) -> "Watchdog":
         if self._seconds > 0:
@@ -43,14 +45,15 @@ class Watchdog(contextlib.AbstractContextManager):
         self._over.set()
 
     def _watch(self) -> None:
-        # Clocks go on while the process is stopped, so that ticks are counted.
-        tick = min(_TICK_SECONDS, self._seconds / 8)
-        silent = 0.0
-        while not self._over.wait(tick):
-            silent += tick
-            if self._heard:
-                self._heard, silent = False, 0.0
-            if silent >= self._seconds:
+        self.hear()
+        left, now = self._seconds, self._heard
+        while not self._over.wait(wait := min(left, self._seconds / 8, _TICK_SECONDS)):
+            late = time.monotonic() - now - wait
+            now = time.monotonic()
+            if late > min(self._seconds / 4, _STOP_SECONDS):  # the process was stopped
+                self._heard = min(self._heard + late, now)
+            left = self._heard + self._seconds - now
+            if left <= 0:
                 self._end()
 
     def _end(self) -> None:
