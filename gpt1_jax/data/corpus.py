@@ -188,13 +188,17 @@ def _find_corpus(
     work: _Work,
 ) -> Corpus:
     """Opens the prepared corpus, making it first if it is missing or damaged."""
-    directory = cache / "corpora" / _fingerprint(
-        FORMAT, tokenizer.fingerprint, *([d.name, d.stamp] for d in texts.train),
-        "valid", texts.valid_fraction, *([d.name, d.stamp] for d in texts.valid),
+    key, older = (
+        _fingerprint(
+            FORMAT, tokenizer.fingerprint, *([d.name, stamp(d)] for d in texts.train),
+            "valid", texts.valid_fraction, *([d.name, stamp(d)] for d in texts.valid),
+        )
+        for stamp in (lambda d: d.stamp, lambda d: d.older_stamp or d.stamp)
     )  # fmt: skip
+    directory = cache / "corpora" / key
     if directory.exists():
         try:
-            return load(directory)
+            return dataclasses.replace(load(directory), fingerprint=older)
         except DamagedCorpus as error:
             say(f"{error.problem}; making the damaged corpus again.")
             shutil.rmtree(directory)
@@ -203,7 +207,7 @@ def _find_corpus(
     work.doing(f"tokenising {texts.num_bytes / 1e6:,.1f} MB of text")
     with whole_folder(directory) as partial:
         _write_corpus(partial, texts, tokenizer, tokenizer_dir, work)
-    return load(directory)
+    return dataclasses.replace(load(directory), fingerprint=older)
 
 
 def _write_corpus(

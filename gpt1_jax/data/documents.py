@@ -24,6 +24,7 @@ class Document(NamedTuple):
     num_bytes: int  # to show progress and to split; for .gz the size on disk
     blocks: Callable[[], Iterator[Block]]
     may_be_blank: bool = False  # dataset rows may; an empty file is a mistake
+    older_stamp: str = ""  # what `stamp` was before 24 November 2026, if another
 
 
 def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:

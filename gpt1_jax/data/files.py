@@ -307,6 +307,13 @@ def files_below(folder: epath.PathLike) -> Iterator[epath.Path]:
         yield from (parent / name for name in names)
 
 
+def file_stamp(path: epath.Path) -> str:
+    """Size and modification time: in nanoseconds, or seconds if it is not local."""
+    stat = path.stat()
+    exact = os.stat(path).st_mtime_ns if os.path.exists(path) else 0
+    return f"{stat.length}-{exact or stat.mtime}"
+
+
 def sha256(path: epath.PathLike) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     digest = hashlib.sha256()

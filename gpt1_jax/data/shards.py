@@ -58,7 +58,8 @@ class Corpus:
     """A prepared corpus: where it is and how much it holds."""
 
     directory: Path
-    fingerprint: str  # the key of the cache: names, sizes and times, and the tokenizer
+    # Of names, sizes and times, and the tokenizer: the identity in older run folders.
+    fingerprint: str
     tokenizer_fingerprint: str
     dtype: str
     train: Split

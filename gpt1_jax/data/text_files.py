@@ -19,7 +19,7 @@ from etils import epath
 
 from gpt1_jax.data import documents
 from gpt1_jax.data.documents import Document, read_blocks
-from gpt1_jax.data.files import files_below, is_remote, locate
+from gpt1_jax.data.files import file_stamp, files_below, is_remote, locate
 from gpt1_jax.data.text import CONVERT, refuse_utf16
 from gpt1_jax.errors import UserError
 
@@ -107,18 +107,13 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
         raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
     if path.name.lower().endswith(_COMPRESSED):
         raise UserError(f"{key} finds {path}. {_UNPACK}")
-    stamp = f"{stat.length}-{_mtime(path) or stat.mtime}"
+    stamp = file_stamp(path)
     if jsonl_field and _has_suffix(path.name, _JSON_LINES):
         stamp += f"-{jsonl_field}"
         chunks = functools.partial(_json_texts, path, jsonl_field)
     else:
         chunks = functools.partial(_decoded, path)
     return Document(str(path), stamp, stat.length, lambda: read_blocks(chunks()))
-
-
-def _mtime(path: epath.Path) -> int:
-    """Modification time in nanoseconds, which epath lacks; 0 if it is not local."""
-    return os.stat(path).st_mtime_ns if os.path.exists(path) else 0
 
 
 def _decoded(path: epath.Path) -> Iterator[str]:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from gpt1_jax.data.documents import Document, read_blocks
+from gpt1_jax.data.files import file_stamp, files_below, json_digest
 from gpt1_jax.errors import UserError
 
 _MAX_DOCUMENTS = 10_000
@@ -241,7 +242,9 @@ def tfds_documents(
             f"{info.name}; it has {', '.join(sorted(features))}."
         )
     split = spec.partition(":")[2]
-    stamp = f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}"
+    older = f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}"
+    files = {each.name: file_stamp(each) for each in files_below(info.data_dir)}
+    stamp = f"{older}-{json_digest(files)}"
     group = -(-len(rows) // _MAX_DOCUMENTS)
     row_bytes = info.dataset_size // info.splits.total_num_examples
 
@@ -259,7 +262,7 @@ def tfds_documents(
 
         size = (stop - start) * row_bytes
         return Document(
-            f"{spec}[{start}]", stamp, size, lambda: read_blocks(lines()), True
+            f"{spec}[{start}]", stamp, size, lambda: read_blocks(lines()), True, older
         )
 
     return [make(start) for start in range(0, len(rows), group)]

@@ -12,6 +12,8 @@ import threading
 from pathlib import Path
 
 import pytest
+from etils import epath
+from tiny_run import stop_after
 
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.documents import Document, check_readable
@@ -22,6 +24,9 @@ from gpt1_jax.data.tfds import (
     tfds_documents,
 )
 from gpt1_jax.errors import UserError
+from gpt1_jax.jobs import pretrain
+from gpt1_jax.runs.saved_steps import saved_steps
+from gpt1_jax.training.signals import Stopped
 
 KEY = "config.data.train"
 
@@ -294,3 +299,27 @@ def test_a_class_that_is_not_of_tfds_is_not_imported(tfds_dir, tmp_path, monkeyp
     with pytest.raises(UserError, match=r"names the class 'planted\.Feature'.*Prepare"):
         open_dataset("gpt1_rows:train", str(folder), where=KEY)
     assert not (tmp_path / "proof").exists()
+
+
+def test_another_download_of_the_same_rows_resumes(
+    tiny_config, corpus_dir, tmp_path, monkeypatch
+):
+    rows = [(corpus_dir / f"texts/{n}.txt").read_text() for n in range(len(ROWS))]
+    prepare_tfds(tmp_path / "first", rows)
+    shutil.copytree(tmp_path / "first", tmp_path / "second", copy_function=shutil.copy)
+    prepare_tfds(tmp_path / "other", [*rows[:-1], rows[-1][::-1]])
+
+    def run(directory):
+        place = {"tfds_data_dir": str(tmp_path / directory), "train": "gpt1_rows:train"}
+        data = {f"data__{key}": each for key, each in place.items()}
+        config = tiny_config(data__source="tfds", **data)
+        pretrain.run(config, str(tmp_path / "run"))
+
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(Stopped):
+            run("first")
+    with pytest.raises(UserError, match=r"train\[4\] holds other text"):
+        run("other")
+    run("second")
+    assert saved_steps(epath.Path(tmp_path / "run"))[-1] == 12
