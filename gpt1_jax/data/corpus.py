@@ -188,14 +188,15 @@ def _find_corpus(
     work: _Work,
 ) -> Corpus:
     """Opens the prepared corpus, making it first if it is missing or damaged."""
-    key, older = (
-        _fingerprint(
+
+    def fingerprint(stamp: Callable[[Document], str]) -> str:
+        return _fingerprint(
             FORMAT, tokenizer.fingerprint, *([d.name, stamp(d)] for d in texts.train),
             "valid", texts.valid_fraction, *([d.name, stamp(d)] for d in texts.valid),
-        )
-        for stamp in (lambda d: d.stamp, lambda d: d.older_stamp or d.stamp)
-    )  # fmt: skip
-    directory = cache / "corpora" / key
+        )  # fmt: skip
+
+    directory = cache / "corpora" / fingerprint(lambda d: d.stamp)
+    older = fingerprint(lambda d: d.older_stamp or d.stamp)
     if directory.exists():
         try:
             return dataclasses.replace(load(directory), fingerprint=older)

@@ -115,13 +115,13 @@ def check_output(path: epath.PathLike, option: str) -> None:
     """Refuses a file to write later that cannot be written, before any work.
 
     Args:
-      path: the file, perhaps with `~`. Its folder may be missing and is not made.
+      path: the file, as `locate` returns it. Its folder may be missing and is not made.
       option: how to name another, for the message.
 
     Raises:
       OSError: naming the path.
     """
-    path = epath.Path(path).expanduser()
+    path = epath.Path(path)
     try:
         if is_remote(path):
             check_writable(path.parent)

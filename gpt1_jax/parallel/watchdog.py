@@ -48,8 +48,8 @@ class Watchdog(contextlib.AbstractContextManager):
         self.hear()
         left, now = self._seconds, self._heard
         while not self._over.wait(wait := min(left, self._seconds / 8, _TICK_SECONDS)):
-            late = time.monotonic() - now - wait
-            now = time.monotonic()
+            before, now = now, time.monotonic()
+            late = now - before - wait
             if late > min(self._seconds / 4, _STOP_SECONDS):  # the process was stopped
                 self._heard = min(self._heard + late, now)
             left = self._heard + self._seconds - now
