@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gpt1_jax.tasks.splits import load_split
+from gpt1_jax.tasks.examples import load_split
 from gpt1_jax.tasks.task import Task
 
 SUBSETS = {"mnli": ("matched", "mismatched"), "race": ("middle", "high")}

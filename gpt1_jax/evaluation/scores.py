@@ -23,7 +23,7 @@ from gpt1_jax.parallel.mesh import (
 from gpt1_jax.parallel.processes import host_rows
 from gpt1_jax.tasks import metrics as task_metrics
 from gpt1_jax.tasks.batches import BatchRows, EncodedExamples, EvalBatches, Padding
-from gpt1_jax.tasks.loading import Split
+from gpt1_jax.tasks.examples import Split
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import num_outputs, read_outputs
 

@@ -17,7 +17,7 @@ from etils import epath
 from gpt1_jax.config import is_device
 from gpt1_jax.data.files import write_whole
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Task
 
 FORMATS = (".jsonl", ".tsv", ".csv")  # of files for people

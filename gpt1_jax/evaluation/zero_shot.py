@@ -11,14 +11,14 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference.scoring import Pair, Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.tasks import metrics
-from gpt1_jax.tasks.loading import some
-from gpt1_jax.tasks.task import Example
-from gpt1_jax.tasks.uncertainty import (
+from gpt1_jax.tasks.examples import draw_examples
+from gpt1_jax.tasks.metrics import (
     auc,
     best_threshold,
     bootstrap_error,
     standard_error,
 )
+from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.zero_shot import Question, ZeroShot, read
 from gpt1_jax.tasks.zero_shot_pairs import EncodedAnswers, encode_answers
 
@@ -75,7 +75,7 @@ def prepare(
 
     def ask(splits: tuple[str, ...]) -> Asked:
         split, examples = read(Question(way, splits), data.source, data.dir)
-        examples = some(examples, data.max_examples)
+        examples = draw_examples(examples, data.max_examples)
         encoded = encode_answers(way, examples, tokenizer, max_seq_len)
         return Asked(split, examples, encoded)
 

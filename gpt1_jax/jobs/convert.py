@@ -41,7 +41,7 @@ from gpt1_jax.runs.trained_run import (
     save_params,
     say_what_is_read,
 )
-from gpt1_jax.tasks.selection import find_task
+from gpt1_jax.tasks.custom_task import find_task
 from gpt1_jax.tasks.transforms import room
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"

@@ -45,12 +45,17 @@ from gpt1_jax.runs.saved_steps import (
 )
 from gpt1_jax.runs.suite import Planned, Result
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.tasks import loading
 from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches
-from gpt1_jax.tasks.loading import Split, TaskData
+from gpt1_jax.tasks.custom_task import select_tasks
+from gpt1_jax.tasks.examples import (
+    MissingData,
+    Split,
+    TaskData,
+    describe_long_examples,
+    draw_examples,
+    load_task,
+)
 from gpt1_jax.tasks.metrics import majority_baseline
-from gpt1_jax.tasks.rows import MissingData
-from gpt1_jax.tasks.selection import select_tasks
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 from gpt1_jax.training import transfer
 from gpt1_jax.training.fit import (
@@ -232,14 +237,14 @@ def _set_up(
     check_sharing(config.train, config.eval.batch_size, model, mesh)
     padding = Padding.of(config.data, model.max_seq_len)
     try:
-        data = loading.load(task, config.data, source.tokenizer, padding.longest)
+        data = load_task(task, config.data, source.tokenizer, padding.longest)
     except MissingData as error:
         if alone:
             raise
         skipped[task.name] = str(error)
         say(f"Skipping {task.title}: {error}")
         return None
-    if long := loading.describe_long(data, padding.longest):
+    if long := describe_long_examples(data, padding.longest):
         say(f"{task.title}: {long}")
     examples = data.train.encoded
     steps_per_epoch, num_steps = count_steps(config, len(examples))
@@ -285,7 +290,7 @@ def _train_sample(
     number = config.eval.train_examples
     if not number:
         return None
-    examples = loading.some(data.train.examples, number)
+    examples = draw_examples(data.train.examples, number)
     encoded = encode_examples(data.task, examples, source.tokenizer, padding.longest)
     return Split(examples, encoded)
 

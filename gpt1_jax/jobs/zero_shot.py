@@ -25,7 +25,7 @@ from gpt1_jax.runs import lock, manifest
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.kept_steps import find_steps
 from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.tasks.rows import MissingData
+from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.tasks.zero_shot import Question, select
 from gpt1_jax.training import signals
 from gpt1_jax.training.signals import Stopped, StopSignal

@@ -24,7 +24,7 @@ from gpt1_jax.report.groups import (
 )
 from gpt1_jax.report.paper import PAPER
 from gpt1_jax.runs.finished import Finished
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 _PAPER_LAYERS = Text(
     "The paper's curves, as others have read them off its figure to about a point: "

@@ -13,7 +13,7 @@ from gpt1_jax.config import check_encodable
 from gpt1_jax.data.files import locate
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines
-from gpt1_jax.tasks.task import Example, Record, Table, Task
+from gpt1_jax.tasks.task import Example, FileLayout, Record, Task
 
 STANDARD_INPUT = "-"
 _JSON_SUFFIXES = (".json", ".ndjson")  # besides .jsonl
@@ -43,7 +43,7 @@ def read_examples(task: Task, source: str) -> list[Example]:
     with _opened(source) as file:
         file, format_name = _format(source, file)
         if format_name:
-            table = Table("", format=format_name)
+            table = FileLayout("", format=format_name)
             examples = _examples(task, read_rows(file, name, table))
         else:
             examples = examples_of_lines(task, text_lines(file, name), name)
@@ -66,7 +66,7 @@ def read_prompts(source: str) -> list[str]:
     with _opened(source) as file:
         file, format_name = _format(source, file)
         if format_name:
-            rows = read_rows(file, name, Table("", format=format_name))
+            rows = read_rows(file, name, FileLayout("", format=format_name))
             prompts = [_prompt(where, row) for where, row in rows]
         else:
             lines = enumerate(text_lines(file, name), 1)

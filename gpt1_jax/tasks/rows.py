@@ -11,14 +11,10 @@ from etils import epath
 from gpt1_jax.config import check_encodable
 from gpt1_jax.data.text import CONVERT, refuse_utf16, split_lines
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.task import Record, Table, shown
+from gpt1_jax.tasks.task import FileLayout, Record, shown
 
 FORMATS = {".jsonl": "jsonl", ".tsv": "tsv", ".csv": "csv"}  # by a file's suffix
 Rows = Iterator[tuple[str, Mapping[Any, Any]]]  # where, cells by header or position
-
-
-class MissingData(FileNotFoundError):
-    """The data of a split is not where it should be."""
 
 
 def find(folder: epath.Path, pattern: str) -> list[epath.Path]:
@@ -29,7 +25,7 @@ def find(folder: epath.Path, pattern: str) -> list[epath.Path]:
 
 
 def read_table(
-    path: epath.Path, table: Table, *, subset: str = "", optional: str = ""
+    path: epath.Path, table: FileLayout, *, subset: str = "", optional: str = ""
 ) -> Iterator[Record]:
     """The records of a file, or of a folder of RACE's passages.
 
@@ -52,7 +48,7 @@ def read_table(
             yield Record(cells, where, subset)
 
 
-def read_rows(file: Iterable[bytes], name: str, table: Table) -> Rows:
+def read_rows(file: Iterable[bytes], name: str, table: FileLayout) -> Rows:
     """The rows of an open file.
 
     Args:
@@ -132,7 +128,7 @@ def _race(folder: epath.Path, subset: str) -> Iterator[Record]:
         yield from questions(named, where, subset)
 
 
-def _jsonl(lines: Iterator[str], name: str, _: Table) -> Rows:
+def _jsonl(lines: Iterator[str], name: str, _: FileLayout) -> Rows:
     for number, line in enumerate(lines, 1):
         if line.strip():
             where = f"{name}:{number}"
@@ -172,12 +168,12 @@ def _check_characters(value: Any, where: str) -> None:
             _check_characters(part, where)
 
 
-def _tsv(lines: Iterator[str], name: str, table: Table) -> Rows:
+def _tsv(lines: Iterator[str], name: str, table: FileLayout) -> Rows:
     cells = ((n, line.rstrip("\r\n")) for n, line in enumerate(lines, 1))
     return _by_header(name, ((n, t.split("\t")) for n, t in cells if t), table)
 
 
-def _csv(lines: Iterator[str], name: str, table: Table) -> Rows:
+def _csv(lines: Iterator[str], name: str, table: FileLayout) -> Rows:
     return _by_header(name, _csv_cells(lines, name), table)
 
 
@@ -193,7 +189,9 @@ def _csv_cells(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]
         raise UserError(f"{name}:{line}: this is not CSV: {error}.") from error
 
 
-def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -> Rows:
+def _by_header(
+    name: str, rows: Iterator[tuple[int, list[str]]], table: FileLayout
+) -> Rows:
     """Cells by the names in the first line, or by position if the table uses that."""
     headless = any(isinstance(column, int) for column in table.columns.values())
     names: Sequence[Any] = ()
@@ -224,7 +222,7 @@ def _by_header(name: str, rows: Iterator[tuple[int, list[str]]], table: Table) -
         )
 
 
-def _check_names(names: Sequence[Any], where: str, table: Table) -> None:
+def _check_names(names: Sequence[Any], where: str, table: FileLayout) -> None:
     """Refuses a user's own file that gives two columns the same name."""
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None and not table.columns:
@@ -235,7 +233,7 @@ _READERS = {"tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
 
 
 def _renamed(
-    cells: Mapping[Any, Any], table: Table, where: str, optional: str
+    cells: Mapping[Any, Any], table: FileLayout, where: str, optional: str
 ) -> dict[str, Any]:
     columns: dict[str, Any] = {}
     for ours, theirs in table.columns.items():

@@ -47,7 +47,7 @@ class Example(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Table:
+class FileLayout:
     """A file as its authors distribute it.
 
     Attributes:
@@ -104,7 +104,7 @@ class Task:
       wording: by column, the texts that replace certain values.
       tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
       tfds_first_label: what TFDS calls the first label.
-      files: split -> subset -> `Table`, as distributed.
+      files: split -> subset -> `FileLayout`, as distributed.
       optional: subsets that a source may lack.
       subset_column: for sources that keep the subsets together, the column whose
         values begin with the subset's name, as "high/1.txt" and "high1.txt" do.

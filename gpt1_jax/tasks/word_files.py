@@ -17,7 +17,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines
-from gpt1_jax.tasks.task import Table, shown
+from gpt1_jax.tasks.task import FileLayout, shown
 
 LINES = ".txt"
 
@@ -120,7 +120,7 @@ def read_words(source: str, words_column: str, text_column: str = "") -> Iterato
     """
     names: list[str] = []
     with _opened(source) as file:
-        table = Table("", format=FORMATS[epath.Path(source).suffix.lower()])
+        table = FileLayout("", format=FORMATS[epath.Path(source).suffix.lower()])
         for where, cells in read_rows(file, source, table):
             names = names or list(cells)
             for column in filter(None, (words_column, text_column)):

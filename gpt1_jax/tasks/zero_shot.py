@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.rows import MissingData
-from gpt1_jax.tasks.splits import SPLITS, load_split
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.examples import SPLITS, MissingData, load_split
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record, Task
 from gpt1_jax.tasks.winograd import WINOGRAD
 

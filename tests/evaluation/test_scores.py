@@ -1,7 +1,7 @@
 import dataclasses
 
 from gpt1_jax.evaluation.scores import make_head
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 
 def test_make_head_fits_the_task():

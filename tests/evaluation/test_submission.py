@@ -19,7 +19,7 @@ from gpt1_jax.evaluation.submission import (
     write_glue_zip,
     write_predictions,
 )
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 
 

@@ -13,8 +13,8 @@ from gpt1_jax.config import ZeroShotDataConfig
 from gpt1_jax.evaluation.zero_shot import evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer, TokenScores
 from gpt1_jax.model import language_model
-from gpt1_jax.tasks.rows import MissingData
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.examples import MissingData
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT, Question, ZeroShot, select
 
 TOKENIZER = Characters()

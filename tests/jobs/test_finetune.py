@@ -32,7 +32,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.training.signals import Stopped
 
 START = {"init_from": "runs/pretrain/tiny"}

@@ -7,7 +7,6 @@ import pytest
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax.jobs import finetune
-from gpt1_jax.tasks import loading
 
 SEVERAL = {"seeds": (0, 1), "train__num_epochs": 1.0}
 FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
@@ -85,9 +84,11 @@ def test_only_runs_without_results_are_run(
     config = finetune_config("sst2+wnli+rte", finetune_base, **SEVERAL)
     table = (folder / "results.md").read_text()
     with monkeypatch.context() as patch:
-        load, loaded = loading.load, []
+        load, loaded = finetune.load_task, []
         patch.setattr(
-            loading, "load", lambda task, *a: (loaded.append(task.name), load(task, *a))
+            finetune,
+            "load_task",
+            lambda task, *a: (loaded.append(task.name), load(task, *a)),
         )
         finetune.run(config, str(folder))
     assert count_runs == [] and loaded == ["wnli"] * len(loaded)

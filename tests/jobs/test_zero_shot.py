@@ -19,7 +19,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.saved_steps import saved_steps
 from gpt1_jax.runs.trained_run import open_run
-from gpt1_jax.tasks.rows import MissingData
+from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.training.signals import Stopped, StopSignal
 
 TASKS = "cola+sst2+dpr"

@@ -3,7 +3,7 @@ import statistics
 import pytest
 
 from gpt1_jax.report.paper import PAPER, TABLE_5, TABLE_5_COLUMNS
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 
 def test_paper_rows_are_the_tasks_with_their_first_metric():

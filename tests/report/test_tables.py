@@ -2,7 +2,7 @@ import pytest
 
 from gpt1_jax.report.paper import PAPER_GLUE
 from gpt1_jax.report.tables import glue_score, headline, results_table, summarise
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 # GPT-1 on the GLUE leaderboard, in points: the first metrics are the paper's.
 LEADERBOARD = {

@@ -12,7 +12,7 @@ from gpt1_jax.config import load_saved
 from gpt1_jax.config.comparisons import variants
 from gpt1_jax.runs import suite
 from gpt1_jax.runs.suite import Planned
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 FOLDER = epath.Path("/runs")
 

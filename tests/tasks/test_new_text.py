@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpt1_jax.tasks.new_text import examples_of_lines, read_examples
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 SST2, RTE, COPA, RACE, SNLI = (
     TASKS[name] for name in ("sst2", "rte", "copa", "race", "snli")

@@ -9,14 +9,14 @@ from etils import epath
 from made_up_tasks import load
 
 from gpt1_jax.tasks import rows
-from gpt1_jax.tasks.table import TASKS
-from gpt1_jax.tasks.task import Table
+from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.tasks.task import FileLayout
 
 
 def read(path, table=None, **more):
     """The columns of all records of a file, by default in the format of its name."""
     path = epath.Path(path)
-    table = table or Table("", format=path.suffix[1:])
+    table = table or FileLayout("", format=path.suffix[1:])
     return [record.columns for record in rows.read_table(path, table, **more)]
 
 
@@ -164,7 +164,7 @@ def test_questions_of_a_passage_are_rows(write):
         questions=["One?", "Two?"], options=[["a"], ["b"]], answers=["A", "B"]
     )
     path = epath.Path(write("high/1.txt", json.dumps(both)))
-    records = rows.read_table(path.parent, Table("", format="race"), subset="high")
+    records = rows.read_table(path.parent, FileLayout("", format="race"), subset="high")
     assert [tuple(record) for record in records] == [
         (
             {
@@ -187,17 +187,17 @@ def test_questions_of_a_passage_are_rows(write):
 def test_columns_are_renamed_joined_and_listed(write):
     path = write("a.csv", "w,x,y,z\n1,2,3,4\n")
     columns = {"one": "z", "joined": ("w", "x"), "listed": ["x", "y"]}
-    made = read(path, Table("", columns, "csv"))
+    made = read(path, FileLayout("", columns, "csv"))
     assert made == [{"one": "4", "joined": "1 2", "listed": ["2", "3"]}]
 
 
 def test_columns_without_a_header_have_positions(write):
     path = write("a.tsv", "1\t2\n3\t4\n")
-    assert read(path, Table("", {"b": 1})) == [{"b": "2"}, {"b": "4"}]
+    assert read(path, FileLayout("", {"b": 1})) == [{"b": "2"}, {"b": "4"}]
 
 
 def test_column_may_be_missing_if_it_is_optional(write):
-    path, table = write("a.tsv", "a\n1\n"), Table("", {"x": "a", "y": "b"})
+    path, table = write("a.tsv", "a\n1\n"), FileLayout("", {"x": "a", "y": "b"})
     assert read(path, table, optional="y") == [{"x": "1"}]
     with pytest.raises(
         ValueError, match=r"a.tsv:2: there is no column 'b'; .* are a\."
@@ -209,7 +209,7 @@ def test_two_columns_of_one_name_are_refused_in_a_users_file(write):
     path = write("a.csv", "a,b,a\n1,2,3\n")
     with pytest.raises(ValueError, match=r"a.csv:1: two columns are named 'a'"):
         read(path)
-    assert read(path, Table("", {"x": "b"}, "csv")) == [{"x": "2"}]
+    assert read(path, FileLayout("", {"x": "b"}, "csv")) == [{"x": "2"}]
 
 
 def test_files_are_found_by_pattern(write):

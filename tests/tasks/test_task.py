@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Record, Task
 
 PAIR = {"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}

@@ -10,7 +10,7 @@ from made_up_tokenizer import VOCAB_SIZE, Numbers
 
 from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.tasks import transforms
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import (
     encode_each,

@@ -4,7 +4,7 @@ import pytest
 from made_up_tasks import load, prepare_dataset
 from tiny_tasks import rows, write_lines
 
-from gpt1_jax.tasks.rows import MissingData
+from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.tasks.winograd import WINOGRAD
 
 DPR, WSC273 = WINOGRAD["dpr"], WINOGRAD["wsc273"]

@@ -5,8 +5,8 @@ from made_up_tokenizer import Characters
 from tiny_tasks import rows, write_lines, write_task
 
 from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
-from gpt1_jax.tasks.rows import MissingData
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.examples import MissingData
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Record
 from gpt1_jax.tasks.zero_shot import ALL, ZERO_SHOT, Question, read, select
 from gpt1_jax.tasks.zero_shot_pairs import encode_answers

@@ -6,7 +6,7 @@ one in the configuration.
 
 from collections.abc import Mapping
 
-from gpt1_jax.tasks.task import GlueFile, Places, Table, Task
+from gpt1_jax.tasks.task import FileLayout, GlueFile, Places, Task
 
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
@@ -19,9 +19,9 @@ def _tfds(name: str, *, train: str = "train", dev: str = "validation") -> Places
 
 def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> Places:
     """The files of gluebenchmark.com that have a header."""
-    training = Table(f"{folder}/train.tsv", {**columns, "label": label})
-    dev = Table(f"{folder}/dev.tsv", {**columns, "label": label})
-    test = Table(f"{folder}/test.tsv", {**columns, "idx": "index"})
+    training = FileLayout(f"{folder}/train.tsv", {**columns, "label": label})
+    dev = FileLayout(f"{folder}/dev.tsv", {**columns, "label": label})
+    test = FileLayout(f"{folder}/test.tsv", {**columns, "idx": "index"})
     return {"train": {"": training}, "dev": {"": dev}, "test": {"": test}}
 
 
@@ -42,46 +42,51 @@ _STORY_COLUMNS: dict[str, str | int | tuple[str, ...] | list[str]] = {
 }
 
 
-def _mnli_files(split: str) -> dict[str, Table]:
+def _mnli_files(split: str) -> dict[str, FileLayout]:
     columns = {**_MNLI_COLUMNS, "idx": "index"}
     if split == "dev":
         columns["label"] = "gold_label"
     return {
-        subset: Table(f"MNLI/{split}_{subset}.tsv", columns)
+        subset: FileLayout(f"MNLI/{split}_{subset}.tsv", columns)
         for subset in ("matched", "mismatched")
     }
 
 
-def _mnli_test_files() -> dict[str, Table]:
+def _mnli_test_files() -> dict[str, FileLayout]:
     """Both test sets, and GLUE's diagnostic set, which an MNLI model answers."""
     columns = {**_MNLI_COLUMNS, "idx": "index"}
-    return {**_mnli_files("test"), "ax": Table("diagnostic/diagnostic.tsv", columns)}
-
-
-def _snli_file(split: str) -> dict[str, Table]:
-    columns = {**_MNLI_COLUMNS, "label": "gold_label", "idx": "pairID"}
-    return {"": Table(f"snli_1.0/snli_1.0_{split}.jsonl", columns, "jsonl")}
-
-
-def _scitail_file(split: str) -> dict[str, Table]:
-    columns = {"premise": 0, "hypothesis": 1, "label": 2}
-    return {"": Table(f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv", columns)}
-
-
-def _copa_file(split: str) -> dict[str, Table]:
-    names = ("premise", "choice1", "choice2", "question", "label", "idx")
-    return {"": Table(f"COPA/{split}.jsonl", {n: n for n in names}, "jsonl")}
-
-
-def _race_files(split: str) -> dict[str, Table]:
     return {
-        level: Table(f"RACE/{split}/{level}", format="race")
+        **_mnli_files("test"),
+        "ax": FileLayout("diagnostic/diagnostic.tsv", columns),
+    }
+
+
+def _snli_file(split: str) -> dict[str, FileLayout]:
+    columns = {**_MNLI_COLUMNS, "label": "gold_label", "idx": "pairID"}
+    return {"": FileLayout(f"snli_1.0/snli_1.0_{split}.jsonl", columns, "jsonl")}
+
+
+def _scitail_file(split: str) -> dict[str, FileLayout]:
+    columns = {"premise": 0, "hypothesis": 1, "label": 2}
+    return {"": FileLayout(f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv", columns)}
+
+
+def _copa_file(split: str) -> dict[str, FileLayout]:
+    names = ("premise", "choice1", "choice2", "question", "label", "idx")
+    return {"": FileLayout(f"COPA/{split}.jsonl", {n: n for n in names}, "jsonl")}
+
+
+def _race_files(split: str) -> dict[str, FileLayout]:
+    return {
+        level: FileLayout(f"RACE/{split}/{level}", format="race")
         for level in ("middle", "high")
     }
 
 
-def _story_file(name: str) -> dict[str, Table]:
-    return {"": Table(f"cloze_test_{name}__spring2016*.csv", _STORY_COLUMNS, "csv")}
+def _story_file(name: str) -> dict[str, FileLayout]:
+    return {
+        "": FileLayout(f"cloze_test_{name}__spring2016*.csv", _STORY_COLUMNS, "csv")
+    }
 
 
 _TASKS = (
@@ -117,7 +122,9 @@ _TASKS = (
         },
         files={
             "train": {
-                "": Table("MNLI/train.tsv", {**_MNLI_COLUMNS, "label": "gold_label"})
+                "": FileLayout(
+                    "MNLI/train.tsv", {**_MNLI_COLUMNS, "label": "gold_label"}
+                )
             },
             "dev": _mnli_files("dev"),
             "test": _mnli_test_files(),
@@ -240,13 +247,13 @@ _TASKS = (
         files={
             **_glue("QQP", _QQP_COLUMNS, label="is_duplicate"),
             "train": {  # line ends within some questions break their rows
-                "": Table(
+                "": FileLayout(
                     "QQP/train.tsv",
                     {**_QQP_COLUMNS, "label": "is_duplicate"},
                     may_be_short=True,
                 )
             },
-            "test": {"": Table("QQP/test.tsv", {**_QQP_COLUMNS, "idx": "id"})},
+            "test": {"": FileLayout("QQP/test.tsv", {**_QQP_COLUMNS, "idx": "id"})},
         },
         may_be_empty=True,
         glue=_glue_file("QQP.tsv", 390965),
@@ -272,10 +279,12 @@ _TASKS = (
         metrics=("matthews", "accuracy"),
         tfds=_tfds("glue/cola"),
         files={
-            "train": {"": Table("CoLA/train.tsv", _COLA_COLUMNS)},
-            "dev": {"": Table("CoLA/dev.tsv", _COLA_COLUMNS)},
+            "train": {"": FileLayout("CoLA/train.tsv", _COLA_COLUMNS)},
+            "dev": {"": FileLayout("CoLA/dev.tsv", _COLA_COLUMNS)},
             "test": {
-                "": Table("CoLA/test.tsv", {"sentence": "sentence", "idx": "index"})
+                "": FileLayout(
+                    "CoLA/test.tsv", {"sentence": "sentence", "idx": "index"}
+                )
             },
         },
         glue=_glue_file("CoLA.tsv", 1063),

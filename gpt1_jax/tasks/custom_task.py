@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.task_sections import CUSTOM_TASK, CustomTaskConfig
 from gpt1_jax.errors import UserError
+from gpt1_jax.tasks.examples import own_records
 from gpt1_jax.tasks.metrics import METRICS
-from gpt1_jax.tasks.splits import own_records
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import BLANK_LABELS, Task, label_name
 
 ALL = "all"

@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from made_up_tasks import (
     MadeUp,
     load,
@@ -15,12 +16,21 @@ from made_up_tasks import (
     write_jsonl,
     write_official,
 )
+from made_up_tokenizer import Numbers
+from tiny_tasks import finetune_config, read_lines, write_lines
 
+from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.tfds import NotPrepared
-from gpt1_jax.tasks import datasets
-from gpt1_jax.tasks.rows import MissingData
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks import examples as examples_module
+from gpt1_jax.tasks.custom_task import select_tasks
+from gpt1_jax.tasks.examples import (
+    MissingData,
+    describe_long_examples,
+    load_task,
+)
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Task
+from gpt1_jax.tasks.winograd import WINOGRAD
 
 OWN = Task(
     name="own",
@@ -117,14 +127,14 @@ def test_diagnostic_set_of_glue_may_be_missing(tmp_path, source):
     with pytest.MonkeyPatch.context() as patch:
         if source == "tfds":
             prepare_tfds(task, {"test": made}, tmp_path)
-            opened = datasets.open_dataset
+            opened = examples_module.open_dataset
 
             def without_ax(spec, *arguments, **more):
                 if spec.startswith("glue/ax"):
                     raise NotPrepared(spec)
                 return opened(spec, *arguments, **more)
 
-            patch.setattr(datasets, "open_dataset", without_ax)
+            patch.setattr(examples_module, "open_dataset", without_ax)
         examples = load(task, "test", source, tmp_path)
     assert len(examples) == len(made)
     assert {e.subset for e in examples} == {"matched", "mismatched"}
@@ -288,3 +298,220 @@ def test_own_file_that_is_not_given_is_missing(paths):
 def test_own_file_that_is_not_there_is_missing(tmp_path):
     with pytest.raises(MissingData, match=r"The dev file .*no\.tsv does not"):
         load(OWN, "dev", "files", "", dev=f"{tmp_path}/no.tsv")
+
+
+# --- TensorFlow Datasets --------------------------------------------------------
+
+
+def test_tfds_rows_of_text_that_is_not_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(opener, "_unreachable", lambda urls: "")
+    assert examples_module._plain(["a", b"b", [b"c"]]) == ["a", "b", ["c"]]
+    with tfds.testing.mock_data(num_examples=5):
+        examples = load(TASKS["sst2"], "train", "tfds", tmp_path)
+    assert len(examples) == 5
+    assert all(isinstance(e.text[0], str) for e in examples)
+
+
+def test_tfds_unknown_dataset_is_refused(tmp_path):
+    task = dataclasses.replace(TASKS["rte"], tfds={"dev": {"": "gpt1_nothing:test"}})
+    with pytest.raises(
+        ValueError, match="not know the dataset 'gpt1_nothing'"
+    ) as raised:
+        load(task, "dev", "tfds", tmp_path)
+    assert len(str(raised.value)) < 300
+
+
+def test_tfds_unknown_split_is_refused(tmp_path):
+    task = TASKS["rte"]
+    prepare_tfds(task, {"dev": made_up(task, "dev")}, tmp_path)
+    with pytest.raises(ValueError, match=r"(?s)glue/rte:test: .*'validation'"):
+        load(task, "test", "tfds", tmp_path)
+
+
+def test_tfds_tfrecord_is_refused(tmp_path):
+    task = TASKS["snli"]
+    prepare_tfds(task, {"dev": made_up(task, "dev")}, tmp_path)
+    (info,) = tmp_path.rglob("dataset_info.json")
+    info.write_text(info.read_text().replace("array_record", "tfrecord"))
+    with pytest.raises(ValueError, match=r"(?s)again with file_format='array_record'"):
+        load(task, "dev", "tfds", tmp_path)
+
+
+@pytest.mark.parametrize("there", [[], ["another.csv"]])
+def test_tfds_story_cloze_says_how_to_get_its_files(tmp_path, there):
+    for name in there:
+        (tmp_path / "downloads" / "manual").mkdir(parents=True)
+        (tmp_path / "downloads" / "manual" / name).touch()
+    with pytest.raises(MissingData, match=r"(?s)rocstories.*source to 'official'"):
+        load(TASKS["story_cloze"], "dev", "tfds", tmp_path)
+
+
+def test_tfds_dataset_that_only_tensorflow_can_prepare_is_missing(tmp_path):
+    with pytest.raises(MissingData, match=r"that needs TensorFlow"):
+        load(TASKS["copa"], "dev", "tfds", tmp_path)
+
+
+def test_tfds_dataset_whose_hosts_do_not_answer_is_missing(tmp_path, monkeypatch):
+    monkeypatch.setattr(opener, "_unreachable", lambda urls: f"{len(urls) > 0} no.")
+    with pytest.raises(MissingData, match="True no") as raised:
+        load(TASKS["rte"], "train", "tfds", tmp_path)
+    assert "glue/rte:train" in str(raised.value)
+    assert str(tmp_path) in str(raised.value)
+    assert "set the source to 'official'" in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_tfds_dataset_that_needs_another_package_says_which(tmp_path, monkeypatch):
+    def prepare(self, **kwargs):
+        reason = ModuleNotFoundError("No module named 'bs4'", name="bs4")
+        raise ModuleNotFoundError("Failed importing bs4") from reason
+
+    monkeypatch.setattr(opener, "_unreachable", lambda urls: "")
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", prepare)
+    with pytest.raises(MissingData, match=r"pip install bs4.*source to 'jsonl'"):
+        load(WINOGRAD["wsc273"], "test", "tfds", tmp_path)
+
+
+# --- all splits, encoded --------------------------------------------------------
+
+
+@pytest.fixture
+def own(tmp_path):
+    """`own(**data)`: a task of two texts, 40 examples for training and for dev."""
+    base = {"init_from": "runs/pretrain/tiny"}
+    for split, b in (("train", "2"), ("dev", "3")):
+        path = tmp_path / f"{split}.jsonl"
+        rows = [{"a": f"{i}", "b": b, "label": "ny"[i % 2]} for i in range(40)]
+        write_lines(path, rows)
+        base[f"data.{split}"] = str(path)
+    custom = dict(
+        custom__head="classification",
+        custom__text=("a", "b"),
+        custom__labels=("n", "y"),
+    )
+    config = finetune_config("custom", base, **custom)
+
+    def make(**values):
+        return dataclasses.replace(
+            config, data=dataclasses.replace(config.data, **values)
+        )
+
+    return make
+
+
+def write_long(folder, texts):
+    """Files with examples of these texts, whose labels differ; their paths."""
+    return [
+        str(
+            write_lines(
+                folder / f"long_{label}.jsonl",
+                [{"a": text, "b": "1", "label": label} for text in texts],
+            )
+        )
+        for label in "ny"
+    ]
+
+
+def load_own(config, max_seq_len=512):
+    (task,), config = select_tasks(config)
+    return load_task(task, config.data, Numbers(), max_seq_len)
+
+
+def test_load_reads_the_splits_that_are_named(own):
+    path = own().data.train
+    data = load_own(own())
+    assert (len(data.train.examples), len(data.dev.encoded)) == (40, 40)
+    assert data.test is None
+    assert len(load_own(own(test=path)).test.examples) == 40
+
+
+@pytest.mark.parametrize("how", ["same file", "reversed table"])
+def test_a_dev_split_that_is_the_training_split_is_refused(own, tmp_path, how):
+    """However few of them are taken."""
+    path = own().data.train
+    if how != "same file":
+        cells = ["\t".join(row.values()) + "\n" for row in read_lines(path)[::-1]]
+        path = str(tmp_path / "dev.tsv")
+        (tmp_path / "dev.tsv").write_text("".join(["a\tb\tlabel\n", *cells]))
+    with pytest.raises(ValueError, match=r"dev split .* training split.*data\.dev"):
+        load_own(own(dev=path, max_dev_examples=3))
+
+
+def test_load_refuses_files_that_are_missing(own, tmp_path):
+    """A test file too, if it is named."""
+    nowhere = str(tmp_path / "nowhere.jsonl")
+    for values in (dict(dev=""), dict(dev=nowhere), dict(test=nowhere)):
+        with pytest.raises(
+            MissingData, match=r"nowhere\.jsonl does not exist|data\.dev"
+        ):
+            load_own(own(**values))
+
+
+def test_load_takes_the_same_part_each_time(own):
+    path = own().data.train
+    few = own(max_train_examples=7, max_dev_examples=5)
+    texts = [[e.text[0] for e in load_own(few).train.examples] for _ in range(2)]
+    assert texts[0] == texts[1]
+    assert len(set(texts[0])) == 7
+    assert texts[0] == sorted(texts[0], key=int), "in the order of the file"
+    assert texts[0] != [str(i) for i in range(7)], "but not its head"
+    assert len(load_own(few).dev.examples) == 5
+    test = load_own(own(test=path, max_test_examples=3)).test
+    assert len(test.examples) == len(test.encoded) == 3
+    whole = own(max_train_examples=40, max_dev_examples=41)
+    assert (
+        len(load_own(whole).train.examples) == len(load_own(whole).dev.examples) == 40
+    )
+
+
+def test_examples_that_were_cut_are_described(own, tmp_path):
+    texts = ("1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7")
+    path, other = write_long(tmp_path, texts)
+    assert describe_long_examples(load_own(own()), 512) == ""
+    cut = describe_long_examples(load_own(own(dev=path), 12), 12)
+    assert cut == "2 of 3 dev examples were cut to fit 12 tokens, 4 for each text."
+    data = load_own(own(train=path, test=path), 12)
+    cut = describe_long_examples(data, 12)
+    assert cut == (
+        "2 of 3 training and 2 of 3 test examples were cut to fit 12 tokens, 4 for "
+        "each text."
+    )
+    data = load_own(own(train=path, dev=other, test=path), 12)
+    assert describe_long_examples(data, 12) == (
+        "2 of 3 training, 2 of 3 dev and 2 of 3 test examples were cut to fit 12 "
+        "tokens, 4 for each text."
+    )
+
+
+def test_long_examples_are_left_out_on_request(own, tmp_path):
+    """Before a part is taken, and never from a test split."""
+    texts = ["1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7", "3", "4 5"]
+    path, other = write_long(tmp_path, texts)
+    paths = dict(train=path, dev=other, test=path)
+    data = load_own(own(**paths, drop_long=True, max_train_examples=2), 12)
+    assert len(data.train.examples) == len(data.train.encoded) == 2
+    assert [example.text[0] for example in data.dev.examples] == ["1 2", "3", "4 5"]
+    assert data.train.encoded.num_cut == data.dev.encoded.num_cut == 0
+    assert len(data.test.examples) == 5 and data.test.encoded.num_cut == 2
+    assert describe_long_examples(data, 12) == (
+        "2 training and 2 dev examples were left out: they do not fit 12 tokens, 4 for "
+        "each text. "
+        "2 of 5 test examples were cut to fit 12 tokens, 4 for each text."
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        encoded = []
+        encode = Numbers.encode
+        patch.setattr(
+            Numbers,
+            "encode",
+            lambda self, text: encoded.append(text) or encode(self, text),
+        )
+        # Texts are remembered, but not more than some thousand of them.
+        patch.setattr("functools.lru_cache", lambda maxsize: lambda function: function)
+        load_own(own(**paths, drop_long=True), 12)
+    assert len(encoded) == 3 * 2 * len(texts), "each text of each file once"
+    whole = load_own(own(**paths, drop_long=True))
+    assert len(whole.dev.examples) == 5 and describe_long_examples(whole, 512) == ""
+    write_long(tmp_path, texts[:1])
+    with pytest.raises(ValueError, match=r"All 1 training examples .* longer than 12"):
+        load_own(own(**paths, drop_long=True), 12)

@@ -3,7 +3,7 @@
 import pytest
 
 from gpt1_jax.tasks.metrics import METRICS
-from gpt1_jax.tasks.table import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import TRANSFORMS
 
 
