@@ -20,6 +20,7 @@ from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
+from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.data import files
 from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
@@ -65,10 +66,10 @@ def main(argv: Sequence[str]) -> None:
         _warn_plainly()
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
-        for key, path, local in config_lib.places(config):
+        for key, path, local in places(config):
             files.locate(path, key, local=local)
         workdir = _WORKDIR.value or config.default_workdir
-        config_lib.check_encodable(workdir, "--workdir")
+        check_encodable(workdir, "--workdir")
         files.locate(workdir, "--workdir")
         _run(config, workdir)
     except KeyboardInterrupt:

@@ -2,12 +2,15 @@
 
 A file in `configs/` builds a `ml_collections.ConfigDict`; the command line
 overrides individual values; `load` turns the result into the frozen dataclasses of
-this package, and `load_saved` does the same with the file in a run folder. A missing or
-unknown key, or a value that cannot work, raises a `ValueError` that names the key, the
-value and a way out.
+this package, and `saved.load_saved` does the same with the file in a run folder. A
+missing or unknown key, or a value that cannot work, raises a `UserError` that names the
+key, the value and a way out.
 """
 
-from gpt1_jax.config.analysis_jobs import (
+from collections.abc import Mapping
+from typing import Any
+
+from gpt1_jax.config.analyses import (
     DEFAULT_WORDS,
     FeaturesConfig,
     ReadingConfig,
@@ -15,51 +18,64 @@ from gpt1_jax.config.analysis_jobs import (
     SurprisalConfig,
     WordsConfig,
     ZeroShotConfig,
+    ZeroShotDataConfig,
 )
-from gpt1_jax.config.job import JobConfig, check_encodable, make_model_config, places
-from gpt1_jax.config.jobs import JOBS, load
-from gpt1_jax.config.keep_at import UNITS as KEEP_AT_UNITS
-from gpt1_jax.config.keep_at import Target
-from gpt1_jax.config.model_jobs import ConvertConfig, GenerateConfig, PredictConfig
-from gpt1_jax.config.model_section import KIND_NAMES, SIZES, ModelConfig
-from gpt1_jax.config.saved import (
-    adopt_older,
-    flatten,
-    load_saved,
-    read_json,
-    upgrade,
-    without_local,
-)
-from gpt1_jax.config.sections import (
+from gpt1_jax.config.checks import (
     ALL,
     BEST,
     DEFAULT,
-    DEFAULT_SAMPLING,
-    DTYPES,
     KEPT,
     NEWEST,
+    make_section,
+    one_of,
+)
+from gpt1_jax.config.finetune import CustomTaskConfig, FinetuneConfig, TaskDataConfig
+from gpt1_jax.config.models import ConvertConfig, GenerateConfig, PredictConfig
+from gpt1_jax.config.pretrain import PretrainConfig
+from gpt1_jax.config.sections import (
+    DEFAULT_SAMPLING,
     CheckpointConfig,
     DataConfig,
     DistributedConfig,
     EvalConfig,
+    JobConfig,
     LogConfig,
-    MeshConfig,
+    ModelConfig,
     OptimizerConfig,
     SamplingConfig,
     TokenizerConfig,
     TrainConfig,
-    check_step,
-    compilation_cache,
-    default_cache_dir,
-    is_device,
 )
-from gpt1_jax.config.task_sections import (
-    CustomTaskConfig,
-    HeadConfig,
-    TaskDataConfig,
-    ZeroShotDataConfig,
-)
-from gpt1_jax.config.training_jobs import FinetuneConfig, PretrainConfig
+
+# A job is a file in configs/, a file in jobs/ and a line here.
+JOBS: Mapping[str, type[JobConfig]] = {
+    "pretrain": PretrainConfig,
+    "finetune": FinetuneConfig,
+    "predict": PredictConfig,
+    "generate": GenerateConfig,
+    "zero_shot": ZeroShotConfig,
+    "convert": ConvertConfig,
+    "features": FeaturesConfig,
+    "surprisal": SurprisalConfig,
+    "report": ReportConfig,
+}
+
+
+def load(values: Mapping[str, Any]) -> Any:
+    """Checks a configuration and freezes it.
+
+    Args:
+      values: the mapping built by a file in `configs/`, with overrides applied.
+
+    Returns:
+      The frozen configuration of the job that it names.
+
+    Raises:
+      UserError: naming the first key that is unknown, missing or impossible.
+    """
+    one_of("job", values.get("job", ""), tuple(JOBS))
+    return make_section("", JOBS[values["job"]], values)
+
 
 __all__ = [
     "ALL",
@@ -67,13 +83,9 @@ __all__ = [
     "DEFAULT",
     "DEFAULT_SAMPLING",
     "DEFAULT_WORDS",
-    "DTYPES",
     "JOBS",
-    "KEEP_AT_UNITS",
     "KEPT",
-    "KIND_NAMES",
     "NEWEST",
-    "SIZES",
     "CheckpointConfig",
     "ConvertConfig",
     "CustomTaskConfig",
@@ -83,10 +95,8 @@ __all__ = [
     "FeaturesConfig",
     "FinetuneConfig",
     "GenerateConfig",
-    "HeadConfig",
     "JobConfig",
     "LogConfig",
-    "MeshConfig",
     "ModelConfig",
     "OptimizerConfig",
     "PredictConfig",
@@ -95,25 +105,11 @@ __all__ = [
     "ReportConfig",
     "SamplingConfig",
     "SurprisalConfig",
-    "Target",
     "TaskDataConfig",
     "TokenizerConfig",
     "TrainConfig",
     "WordsConfig",
     "ZeroShotConfig",
     "ZeroShotDataConfig",
-    "adopt_older",
-    "check_encodable",
-    "check_step",
-    "compilation_cache",
-    "default_cache_dir",
-    "flatten",
-    "is_device",
     "load",
-    "load_saved",
-    "make_model_config",
-    "places",
-    "read_json",
-    "upgrade",
-    "without_local",
 ]

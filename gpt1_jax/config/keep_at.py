@@ -8,7 +8,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import NamedTuple
 
-from gpt1_jax.config.sections import CheckpointConfig, newer, require
+from gpt1_jax.config.checks import newer, require
+from gpt1_jax.config.sections import CheckpointConfig
 
 _SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?[kMB]?"

@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from gpt1_jax.config.job import JobConfig, make_model_config
-from gpt1_jax.config.jobs import JOBS, load
-from gpt1_jax.config.model_section import ModelConfig
-from gpt1_jax.config.sections import DEFAULT, NEWEST, require
+from gpt1_jax.config import JOBS, load
+from gpt1_jax.config.checks import DEFAULT, NEWEST, require
+from gpt1_jax.config.sections import JobConfig, ModelConfig, make_model_config
 from gpt1_jax.errors import UserError
 
 Config = TypeVar("Config", bound=JobConfig)

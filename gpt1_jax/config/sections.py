@@ -2,86 +2,175 @@
 
 import dataclasses
 import os
-import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
-from gpt1_jax.errors import UserError
+from gpt1_jax.config.checks import (
+    make_section,
+    newer,
+    not_negative,
+    one_of,
+    place,
+    positive,
+    require,
+)
 
 DTYPES = ("float32", "bfloat16")
 
+KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
+SIZES = (  # what a run takes over from the one it starts from
+    "kind",
+    "num_layers",
+    "num_heads",
+    "embed_dim",
+    "mlp_dim",
+    "lstm_units",
+    "max_seq_len",
+)
+_LARGEST = 2**31 - 1  # index of an array
 
-def newer(neutral: Any) -> dict[str, Any]:
-    """Metadata of a field whose key is newer than some run folders.
 
-    Args:
-      neutral: the value that does what runs did before the key existed.
+@dataclasses.dataclass(frozen=True)
+class JobConfig:
+    """What every job's configuration has."""
+
+    writes_folder: ClassVar[bool] = True  # or only a file, `output`
+
+    job: str
+    preset: str
+
+    @property
+    def default_workdir(self) -> str:
+        """The folder to write to unless another is named; "" if the job writes none."""
+        if not self.writes_folder:
+            return ""
+        return os.path.join("runs", self.job, self.preset)
+
+    def check_workdir(self, workdir: str) -> None:
+        """Refuses a folder that is named for a job that writes none."""
+        require(
+            self.writes_folder or not workdir,
+            f"--workdir={workdir!r}, but the job {self.job} writes no folder; leave it "
+            "out, and name the file to write with --config.output=FILE.",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The resolved configuration as plain JSON values."""
+        return dataclasses.asdict(self)
+
+
+def depth(model: Mapping[str, Any]) -> int:
+    """The number of layers that a model's section describes: 1 of an LSTM."""
+    return 1 if model["kind"] == "lstm" else model["num_layers"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """The Transformer decoder (sec. 4.1), or the LSTM in its place (sec. 5).
+
+    `vocab_size` is not a key of `config.model`: the tokenizer decides it. An LSTM has
+    no use for the sizes and implementations of layers that only the Transformer has.
     """
-    return {"neutral": neutral}
+
+    vocab_size: int
+    kind: str = dataclasses.field(metadata=newer("transformer"))
+    num_layers: int
+    num_heads: int
+    embed_dim: int
+    mlp_dim: int
+    lstm_units: int = dataclasses.field(metadata=newer(2048))
+    max_seq_len: int
+    embed_dropout: float
+    attn_dropout: float
+    resid_dropout: float
+    embed_dropout_on: str
+    attention_impl: str
+    layer_norm_impl: str = dataclasses.field(metadata=newer("plain"))
+    softmax_rows: str
+    loss_chunk: int
+    dtype: str
+    layer_loop: str
+    remat: bool
+
+    @property
+    def depth(self) -> int:
+        """The number of layers: L of the Transformer, 1 of the LSTM."""
+        return depth(vars(self))
+
+    @property
+    def main_size(self) -> str:
+        """The key that, with `embed_dim`, decides how large the model is."""
+        return "lstm_units" if self.kind == "lstm" else "num_layers"
+
+    @property
+    def layers(self) -> str:
+        """The layers in words."""
+        if self.kind == "lstm":
+            return f"LSTM layer of {self.lstm_units:,} units"
+        return f"{self.num_layers} layers"
+
+    def __post_init__(self):
+        one_of("model.kind", self.kind, tuple(KIND_NAMES))
+        for name in SIZES[1:]:
+            require(
+                getattr(self, name) <= _LARGEST,
+                f"config.model.{name}={getattr(self, name)} must be at most "
+                f"{_LARGEST:,}, as no array has a larger index.",
+            )
+        positive("model", self, "embed_dim")
+        if self.kind == "lstm":
+            self._check_lstm()
+        else:
+            self._check_transformer()
+        require(
+            self.max_seq_len >= 2,
+            f"config.model.max_seq_len={self.max_seq_len} must be at least 2: a "
+            "sequence needs a token to predict and one to predict it from.",
+        )
+        for name in ("embed_dropout", "attn_dropout", "resid_dropout"):
+            rate = getattr(self, name)
+            require(
+                0.0 <= rate < 1.0,
+                f"config.model.{name}={rate} must lie in [0, 1); the paper uses 0.1.",
+            )
+        one_of(
+            "model.embed_dropout_on",
+            self.embed_dropout_on,
+            ("sum", "matrix", "lookups"),
+        )
+        not_negative("model", self, "loss_chunk")
+        one_of(
+            "model.attention_impl", self.attention_impl, ("blocked", "fused", "plain")
+        )
+        one_of("model.layer_norm_impl", self.layer_norm_impl, ("fused", "plain"))
+        one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
+        one_of("model.dtype", self.dtype, DTYPES)
+        one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))
+
+    def _check_transformer(self) -> None:
+        positive("model", self, "num_layers", "num_heads", "mlp_dim")
+        require(
+            self.embed_dim % self.num_heads == 0,
+            f"config.model.embed_dim={self.embed_dim} must be a multiple of "
+            f"config.model.num_heads={self.num_heads}; use "
+            f"--config.model.embed_dim={-(-self.embed_dim // self.num_heads)}"
+            f"*{self.num_heads}="
+            f"{-(-self.embed_dim // self.num_heads) * self.num_heads}.",
+        )
+
+    def _check_lstm(self) -> None:
+        positive("model", self, "lstm_units")
+        require(
+            self.softmax_rows == "tokens",
+            f"config.model.softmax_rows={self.softmax_rows!r} scores positions, and "
+            "config.model.kind='lstm' has no position embeddings; use "
+            "--config.model.softmax_rows=tokens.",
+        )
 
 
-def place(*, several: bool = False, local: bool = False) -> dict[str, Any]:
-    """Metadata of a field that names a file or folder.
-
-    Args:
-      several: whether it may name several, separated by commas.
-      local: whether it must be on this machine, not in a bucket.
-    """
-    return {"place": {"several": several, "local": local}}
-
-
-def require(condition: bool, message: str) -> None:
-    """Raises a ValueError with the message unless the condition holds."""
-    if not condition:
-        raise UserError(message)
-
-
-def is_device(path: str) -> bool:
-    """Whether an output is a device such as /dev/stdout, whose name has no ending."""
-    return path.startswith("/dev/") and not path.startswith("/dev/shm/")  # a folder
-
-
-def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
-    """Refuses a value that is not one of the choices."""
-    require(
-        value in choices,
-        f"config.{key}={value!r} is not known; choose one of "
-        f"{', '.join(choice or repr(choice) for choice in choices)}.",
-    )
-
-
-DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
-ALL, KEPT = "all", "kept"  # each saved step, or those that are kept for good
-
-
-def check_step(key: str, step: str, *several: str) -> None:
-    """Refuses what names no saved step of a run.
-
-    Args:
-      key: what holds the step, for the message.
-      step: `DEFAULT`, which is a fine-tuned run's best step and any other run's newest,
-        `NEWEST`, `BEST` or a number.
-      several: further words that are allowed.
-    """
-    words = (DEFAULT, NEWEST, BEST, *several)
-    require(
-        step in words or re.fullmatch("[0-9]{1,18}", step) is not None,
-        f"{key}={step!r} must be {', '.join(words)} or the number of a saved step, "
-        "such as 1200.",
-    )
-
-
-def positive(section: str, values: Any, *names: str) -> None:
-    """Refuses values of a section that are not above 0."""
-    for name in names:
-        value = getattr(values, name)
-        require(value > 0, f"config.{section}.{name}={value} must be positive.")
-
-
-def not_negative(section: str, values: Any, *names: str) -> None:
-    """Refuses values of a section that are below 0."""
-    for name in names:
-        value = getattr(values, name)
-        require(value >= 0, f"config.{section}.{name}={value} must not be negative.")
+def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
+    """The model's section and the vocabulary size as one typed view."""
+    return make_section("model", ModelConfig, values)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,6 +342,22 @@ class TrainConfig:
             self.matmul_precision,
             ("default", "high", "highest"),
         )
+
+
+def check_num_steps(train: TrainConfig, optimizer: OptimizerConfig) -> None:
+    """What can be said of it before examples or text are read."""
+    if train.num_steps:
+        counted = f"config.train.num_steps={train.num_steps}"
+        optimizer.check_num_steps(train.num_steps, counted)
+
+
+def check_source(source: str, folder: str, sources: tuple[str, ...]) -> None:
+    one_of("data.source", source, sources)
+    require(
+        source in ("tfds", "files") or bool(folder),
+        f"config.data.source={source!r} reads files below a folder; name it with "
+        "--config.data.dir=DIR.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

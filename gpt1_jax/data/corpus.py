@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.config import DataConfig, TokenizerConfig, default_cache_dir
+from gpt1_jax.config import DataConfig, TokenizerConfig
+from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import locks, sources, tokenizers
 from gpt1_jax.data.documents import Block, Document, check_readable
 from gpt1_jax.data.encoding import Encoders

@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 
 from etils import epath
 
-from gpt1_jax.config import is_device
+from gpt1_jax.config.checks import is_device
 from gpt1_jax.errors import MissingPackage, UserError
 
 # What epath can open: the kinds of buckets, and what it needs to be installed for each

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import is_device
+from gpt1_jax.config.checks import is_device
 from gpt1_jax.data.files import write_whole
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.paper_tasks import TASKS

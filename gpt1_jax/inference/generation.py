@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gpt1_jax.config import ModelConfig, SamplingConfig, check_encodable
+from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference.decoding import Decoder, Piece
 from gpt1_jax.model.language_model import Params

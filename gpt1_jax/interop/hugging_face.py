@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import ModelConfig, read_json
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names, weight_files

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import read_json
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import create, write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names

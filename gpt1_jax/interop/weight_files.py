@@ -14,7 +14,7 @@ import safetensors
 import safetensors.numpy
 from etils import epath
 
-from gpt1_jax.config import read_json
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_whole
 from gpt1_jax.errors import MissingPackage, UserError
 

@@ -14,10 +14,9 @@ from gpt1_jax.config import (
     ConvertConfig,
     FinetuneConfig,
     ModelConfig,
-    load_saved,
-    make_model_config,
-    read_json,
 )
+from gpt1_jax.config.saved import load_saved, read_json
+from gpt1_jax.config.sections import make_model_config
 from gpt1_jax.data.files import whole_folder, write_whole
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError

@@ -11,7 +11,8 @@ import numpy as np
 import tqdm
 
 from gpt1_jax import __version__
-from gpt1_jax.config import FeaturesConfig, FinetuneConfig, compilation_cache
+from gpt1_jax.config import FeaturesConfig, FinetuneConfig
+from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data import words as words_lib
 from gpt1_jax.data.array_files import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.files import check_output, locate

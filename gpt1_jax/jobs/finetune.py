@@ -7,13 +7,9 @@ from typing import Any
 import jax
 from etils import epath
 
-from gpt1_jax.config import (
-    BEST,
-    FinetuneConfig,
-    ModelConfig,
-    comparisons,
-    load_saved,
-)
+from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig
+from gpt1_jax.config.finetune import describe_left_out, suite_variants
+from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
@@ -114,9 +110,9 @@ def run(config: FinetuneConfig, workdir: str) -> None:
         say(f"Labels: {', '.join(config.custom.labels)}.")
     source = open_run(config.init_from, config.init_step)
     say_what_is_read(source)
-    variants = comparisons.variants(config, source.model.depth)
+    variants = suite_variants(config, source.model.depth)
     variants, sources = transfer.open_sources(variants, source)
-    if note := comparisons.left_out(config):
+    if note := describe_left_out(config):
         say(note)
     folder = run_folder.locate(workdir)
     plan = suite.plan(variants, tasks, config.seeds, folder)

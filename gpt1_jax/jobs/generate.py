@@ -5,7 +5,8 @@ import json
 import sys
 from typing import Any
 
-from gpt1_jax.config import GenerateConfig, compilation_cache
+from gpt1_jax.config import GenerateConfig
+from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import check_output, locate, write_whole
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator

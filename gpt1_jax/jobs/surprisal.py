@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import tqdm
 from etils import epath
 
-from gpt1_jax.config import SurprisalConfig, compilation_cache, is_device
+from gpt1_jax.config import SurprisalConfig
+from gpt1_jax.config.checks import is_device
+from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import check_output, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table

@@ -11,7 +11,9 @@ import tqdm
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import FinetuneConfig, ZeroShotConfig, compilation_cache, read_json
+from gpt1_jax.config import FinetuneConfig, ZeroShotConfig
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.errors import UserError

@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from gpt1_jax.config import KIND_NAMES
+from gpt1_jax.config.sections import KIND_NAMES
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5, TABLE_5_COLUMNS, Column
 from gpt1_jax.report.tables import headline, markdown, spread, summarise
 from gpt1_jax.runs.finished import Finished

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpt1_jax.config import JobConfig, flatten
+from gpt1_jax.config import JobConfig
+from gpt1_jax.config.saved import flatten
 from gpt1_jax.config.usage import defaults
 from gpt1_jax.report.document import escaped
 from gpt1_jax.report.tables import markdown

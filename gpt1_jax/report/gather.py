@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import ZeroShotConfig, load, read_json, upgrade, without_local
+from gpt1_jax.config import ZeroShotConfig, load
+from gpt1_jax.config.saved import read_json, upgrade, without_local
 from gpt1_jax.errors import UserError
 from gpt1_jax.report import zero_shot
 from gpt1_jax.report.commands import Models

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from gpt1_jax.config import KIND_NAMES
+from gpt1_jax.config.sections import KIND_NAMES
 from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
 from gpt1_jax.report.tables import markdown
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT

@@ -12,7 +12,8 @@ import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import JobConfig, flatten, without_local
+from gpt1_jax.config import JobConfig
+from gpt1_jax.config.saved import flatten, without_local
 from gpt1_jax.data.files import create, make_folder
 from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process

@@ -5,8 +5,9 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import SIZES, FinetuneConfig, load_saved, read_json
-from gpt1_jax.config.model_section import depth
+from gpt1_jax.config import FinetuneConfig
+from gpt1_jax.config.saved import load_saved, read_json
+from gpt1_jax.config.sections import SIZES, depth
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
 from gpt1_jax.tasks.metrics import METRICS

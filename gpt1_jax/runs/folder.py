@@ -6,7 +6,8 @@ from typing import TypeVar
 
 from etils import epath
 
-from gpt1_jax.config import JobConfig, adopt_older, read_json
+from gpt1_jax.config import JobConfig
+from gpt1_jax.config.saved import adopt_older, read_json
 from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     check_output,

@@ -17,7 +17,7 @@ import numpy as np
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import flatten, read_json, upgrade
+from gpt1_jax.config.saved import flatten, read_json, upgrade
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.config import ALL, KEEP_AT_UNITS, KEPT, NEWEST, Target
+from gpt1_jax.config import ALL, KEPT, NEWEST
+from gpt1_jax.config.keep_at import UNITS, Target
 from gpt1_jax.data.shards import Split
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.console import say
@@ -166,9 +167,7 @@ def kept_at(metadata: Mapping[str, Any]) -> Target | None:
     match metadata.get("kept_at"):
         case None:
             return None
-        case {"amount": int(amount), "unit": unit} if (
-            amount > 0 and unit in KEEP_AT_UNITS
-        ):
+        case {"amount": int(amount), "unit": unit} if amount > 0 and unit in UNITS:
             return Target(amount, unit)
         case other:
             raise UserError(

@@ -4,7 +4,7 @@ import math
 
 from etils import epath
 
-from gpt1_jax.config import read_json
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import json_digest, write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.saved_steps import (

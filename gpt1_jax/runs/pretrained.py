@@ -6,13 +6,8 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import (
-    BEST,
-    ModelConfig,
-    PretrainConfig,
-    load_saved,
-    read_json,
-)
+from gpt1_jax.config import BEST, ModelConfig, PretrainConfig
+from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.folder import CONFIG_FILE, locate

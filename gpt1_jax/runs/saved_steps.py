@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import read_json
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import create, is_remote, make_folder
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process

@@ -18,7 +18,7 @@ import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import read_json
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.parallel import devices

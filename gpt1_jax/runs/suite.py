@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import tqdm
 from etils import epath
 
-from gpt1_jax.config import FinetuneConfig, read_json
-from gpt1_jax.config.comparisons import Variants
+from gpt1_jax.config import FinetuneConfig
+from gpt1_jax.config.finetune import Variants
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import progress
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import folder as run_folder

@@ -17,10 +17,10 @@ from gpt1_jax.config import (
     FinetuneConfig,
     JobConfig,
     ModelConfig,
-    check_step,
-    load_saved,
-    make_model_config,
 )
+from gpt1_jax.config.checks import check_step
+from gpt1_jax.config.saved import load_saved
+from gpt1_jax.config.sections import make_model_config
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import whole_folder
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer

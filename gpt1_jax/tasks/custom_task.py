@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from gpt1_jax.config import FinetuneConfig
-from gpt1_jax.config.task_sections import CUSTOM_TASK, CustomTaskConfig
+from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import own_records
 from gpt1_jax.tasks.metrics import METRICS

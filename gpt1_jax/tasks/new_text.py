@@ -9,7 +9,7 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.config import check_encodable
+from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.files import locate
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines

@@ -8,7 +8,7 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.config import check_encodable
+from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.text import CONVERT, refuse_utf16, split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.task import FileLayout, Record, shown

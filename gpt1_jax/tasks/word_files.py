@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import check_encodable
+from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer

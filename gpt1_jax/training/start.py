@@ -11,12 +11,12 @@ from gpt1_jax.config import (
     BEST,
     DEFAULT,
     NEWEST,
-    SIZES,
     FinetuneConfig,
     ModelConfig,
     PretrainConfig,
-    load_saved,
 )
+from gpt1_jax.config.saved import load_saved
+from gpt1_jax.config.sections import SIZES
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.runs.checkpoints import read_state

@@ -7,15 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.config import (
-    DEFAULT,
-    SIZES,
-    FinetuneConfig,
-    ModelConfig,
-    comparisons,
-    make_model_config,
-)
-from gpt1_jax.config.comparisons import Variants
+from gpt1_jax.config import DEFAULT, FinetuneConfig, ModelConfig
+from gpt1_jax.config.finetune import Variants, check_kind
+from gpt1_jax.config.sections import SIZES, make_model_config
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
 from gpt1_jax.model import heads
@@ -88,7 +82,7 @@ def open_sources(
                     f"{name} starts from {opened.folder}, whose tokenizer is not that "
                     f"of {source.folder}; each model keeps its own."
                 )
-        comparisons.check_kind(name, variant, sources[start].model.kind)
+        check_kind(name, variant, sources[start].model.kind)
         resolved[name] = resolve(variant, sources[start])
     return resolved, sources
 

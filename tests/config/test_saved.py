@@ -24,7 +24,7 @@ def loaded(tmp_path):
     def load(written):
         path = tmp_path / "config.json"
         path.write_text(json.dumps(written))
-        return config_lib.load_saved(path)
+        return saved.load_saved(path)
 
     return load
 
@@ -93,19 +93,19 @@ def test_a_strangers_folder_decides_nothing_about_this_machine(
 def test_other_content_is_one_error_that_names_the_file(tmp_path, text):
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json"):
-        config_lib.load_saved(tmp_path / "config.json")
+        saved.load_saved(tmp_path / "config.json")
 
 
 def test_an_older_folder_keeps_its_ways_and_says_so():
     given = config_lib.load(values(eval__max_batches=3))
     older = values()
     del older["eval"]["max_batches"]
-    config, notes = config_lib.adopt_older(given, older)
+    config, notes = saved.adopt_older(given, older)
     assert config.eval.max_batches == 0
     assert notes == [
         "config.eval.max_batches is newer than this run, which continues with 0."
     ]
-    assert config_lib.adopt_older(given, values()) == (given, [])
+    assert saved.adopt_older(given, values()) == (given, [])
 
 
 @pytest.mark.parametrize(
@@ -129,12 +129,12 @@ def test_a_run_goes_on_with_the_step_that_was_the_default():
         return config_lib.load(given.to_dict())
 
     default, newest = configured("default"), configured("newest")
-    adopted, notes = config_lib.adopt_older(default, newest.to_dict())
+    adopted, notes = saved.adopt_older(default, newest.to_dict())
     assert adopted == newest
     assert notes == ["config.step='newest' is what this run continues with."]
-    assert config_lib.adopt_older(default, default.to_dict()) == (default, [])
+    assert saved.adopt_older(default, default.to_dict()) == (default, [])
     best = configured("best")
-    assert config_lib.adopt_older(default, best.to_dict()) == (default, [])
+    assert saved.adopt_older(default, best.to_dict()) == (default, [])
 
 
 def test_how_long_to_wait_is_for_whoever_runs_the_program():
@@ -142,8 +142,8 @@ def test_how_long_to_wait_is_for_whoever_runs_the_program():
     given = config_lib.load(values(distributed__stuck_minutes=5.0))
     older = values()
     del older["distributed"]
-    assert config_lib.adopt_older(given, older) == (given, [])
-    reset = config_lib.without_local(given.to_dict())
+    assert saved.adopt_older(given, older) == (given, [])
+    reset = saved.without_local(given.to_dict())
     assert reset["distributed"] == values()["distributed"]
     assert reset["seed"] == given.seed
 

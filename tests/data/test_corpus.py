@@ -19,8 +19,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpt1_jax import config as config_lib
-from gpt1_jax.config import default_cache_dir
+from gpt1_jax.config.saved import load_saved
+from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import builtin, corpus, documents, shards
 from gpt1_jax.data.corpus import prepare
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -589,7 +589,7 @@ def test_prepare_for_a_saved_run_finds_the_corpus_it_was_trained_on(
     for path in (tmp_path / "texts").iterdir():
         os.utime(path, (1_700_000_000, 1_700_000_000))
     monkeypatch.chdir(tmp_path)
-    config = config_lib.load_saved(saved / "pretrain" / "config.json")
+    config = load_saved(saved / "pretrain" / "config.json")
     prepared, tokenizer = prepare(
         dataclasses.replace(config.data, cache_dir=str(tmp_path / "cache")),
         config.tokenizer,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
-from gpt1_jax.config import make_model_config
+from gpt1_jax.config.sections import make_model_config
 from gpt1_jax.inference import scoring
 from gpt1_jax.inference.scoring import Pair, Scorer
 from gpt1_jax.model import language_model

@@ -18,7 +18,7 @@ from tiny_run import (
 )
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.config import Target
+from gpt1_jax.config.keep_at import Target
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain

@@ -5,7 +5,8 @@ import shutil
 import pytest
 from etils import epath
 
-from gpt1_jax.config import NEWEST, Target
+from gpt1_jax.config import NEWEST
+from gpt1_jax.config.keep_at import Target
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.shards import Split
 from gpt1_jax.runs import kept_steps

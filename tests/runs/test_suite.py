@@ -8,8 +8,8 @@ import pytest
 from etils import epath
 from tiny_tasks import finetune_config
 
-from gpt1_jax.config import load_saved
-from gpt1_jax.config.comparisons import variants
+from gpt1_jax.config.finetune import suite_variants
+from gpt1_jax.config.saved import load_saved
 from gpt1_jax.runs import suite
 from gpt1_jax.runs.suite import Planned
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -20,7 +20,7 @@ FOLDER = epath.Path("/runs")
 def planned_for(tasks="sst2", seeds=(0,), num_layers=1, **overrides):
     config = finetune_config(tasks, {"init_from": "run"}, **overrides)
     found = [TASKS[name] for name in config.tasks]
-    return suite.plan(variants(config, num_layers), found, seeds, FOLDER)
+    return suite.plan(suite_variants(config, num_layers), found, seeds, FOLDER)
 
 
 def names(plan):

@@ -3,8 +3,9 @@
 import pytest
 from tiny_run import load_config
 
-from gpt1_jax.config import load, upgrade
-from gpt1_jax.config.analysis_jobs import AnalysisConfig, FeaturesConfig
+from gpt1_jax.config import load
+from gpt1_jax.config.analyses import AnalysisConfig, FeaturesConfig
+from gpt1_jax.config.saved import upgrade
 
 VALID = dict(
     job="surprisal",

@@ -1,5 +1,6 @@
 """Fine-tuning's configuration: the paper's values, and those that are refused."""
 
+import dataclasses
 import json
 import sys
 
@@ -9,6 +10,12 @@ from ml_collections import config_flags
 from tiny_run import load_config
 
 from gpt1_jax.config import load
+from gpt1_jax.config.finetune import (
+    check_kind,
+    describe_left_out,
+    suite_variants,
+)
+from gpt1_jax.config.saved import flatten
 
 
 def resolve(preset, *flags, **overrides):
@@ -151,3 +158,172 @@ def test_impossible_fine_tunings_are_refused_by_name(preset, overrides, parts):
         resolve(preset, **{"init_from": "run", **overrides})
     for part in parts:
         assert part in str(error.value)
+
+
+# --- a task of one's own ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("flag", "names"),
+    [
+        ("title", ("title",)),
+        ("title,body", ("title", "body")),
+        ("('title', 'body')", ("title", "body")),
+        ("0,1", ("0", "1")),
+        ("()", ()),
+    ],
+)
+def test_names_may_be_written_with_and_without_brackets(flag, names):
+    keys = ("text", "choices", "labels", "metrics")
+    custom = resolve(
+        "custom", *(f"custom.{key}={flag}" for key in keys), init_from="run"
+    ).custom
+    assert [getattr(custom, key) for key in keys] == [names] * 4
+
+
+@pytest.mark.parametrize(("flag", "range"), [("1,5", (1, 5)), ("(0.0, 2.5)", (0, 2.5))])
+def test_score_range_may_be_written_with_and_without_brackets(flag, range):
+    assert (
+        resolve(
+            "custom", f"custom.score_range={flag}", init_from="run"
+        ).custom.score_range
+        == range
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        ({"custom__labels": ((0,), 1)}, ["custom.labels[0]=(0,)", "text"]),
+        ({"custom__text": ("a,,b",)}, ["text=('a', '', 'b')", "different"]),
+        ({"custom__text": ("a", "a")}, ["text=('a', 'a')", "different"]),
+        ({"custom__score_range": (5, 0)}, ["score_range=(5, 0)", "lowest"]),
+        ({"custom__score_range": (5.0,)}, ["score_range=(5.0,)", "tuple of 2"]),
+        ({"custom__score_range": ("a", "b")}, ["score_range[0]='a'", "a number"]),
+        ({"data__max_test_examples": -1}, ["max_test_examples=-1"]),
+        ({"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'", "whole"]),
+        ({"data__seq_len_buckets": (0, 8)}, ["seq_len_buckets=(0, 8)"]),
+    ],
+    ids=str,
+)
+def test_impossible_custom_tasks_are_refused_by_name(overrides, parts):
+    with pytest.raises(ValueError) as error:
+        resolve("custom", init_from="run", **overrides)
+    for part in parts:
+        assert part in str(error.value)
+
+
+def test_longest_sequence_is_the_models_unless_set():
+    assert resolve("custom", init_from="run").data.longest(512) == 512
+    assert (
+        resolve("custom", "data.max_seq_len=100", init_from="run").data.longest(512)
+        == 100
+    )
+
+
+# --- the variants that a suite compares ---------------------------------------------
+
+
+def configured(preset="sst2", **overrides):
+    values = load_config(preset, file="finetune", init_from="run", **overrides)
+    return load(values.to_dict())
+
+
+def changes(config, variant):
+    """The keys, outside the section on the suite, in which a variant differs."""
+    before, after = flatten(config.to_dict()), flatten(variant.to_dict())
+    assert before.keys() == after.keys()
+    return {
+        key: after[key]
+        for key in before
+        if before[key] != after[key] and not key.startswith("suite.")
+    }
+
+
+def named(config, num_layers=12):
+    return {
+        name: changes(config, variant)
+        for name, variant in suite_variants(config, num_layers).items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("compare", "layers", "expected"),
+    [
+        ("", "all", {"pretrained": {}}),
+        ("", "3", {"pretrained": {}}),
+        ("", "none", {"scratch": {}}),
+        ("scratch", "all", {"pretrained": {}, "scratch": {"transfer_layers": "none"}}),
+        ("scratch", "none", {"scratch": {}}),
+    ],
+)
+def test_one_run_or_two_are_named_by_their_start(compare, layers, expected):
+    config = configured(suite__compare=compare, transfer_layers=layers)
+    assert named(config) == expected
+
+
+def test_ablations_are_the_lines_of_table_5():
+    config = configured("ablations", suite__lstm_init_from="runs/lstm", init_step="7")
+    assert named(config) == {
+        "full": {},
+        "no_pretraining": {"transfer_layers": "none"},
+        "no_aux_lm": {"head.aux_lm_weight": 0.0},
+        "lstm": {"init_from": "runs/lstm"},
+    }
+    assert describe_left_out(config) == ""
+
+
+def test_ablations_without_an_lstm_say_so():
+    config = configured("ablations")
+    assert list(suite_variants(config, 12)) == ["full", "no_pretraining", "no_aux_lm"]
+    assert "--config.suite.lstm_init_from=DIR" in describe_left_out(config)
+    assert describe_left_out(configured(suite__compare="scratch")) == ""
+
+
+def test_layer_transfer_goes_from_the_embeddings_alone_to_all_layers():
+    expected = {f"layers{n}": {"transfer_layers": str(n)} for n in range(4)}
+    assert named(configured("layer_transfer"), num_layers=3) == expected
+
+
+def test_each_lambda_is_paired_with_each_size_the_largest_first():
+    config = configured(
+        "aux_lm_weight",
+        suite__aux_lm_weights=(0, 0.25),
+        suite__train_sizes=(100, 0, 2000),
+    )
+    assert list(suite_variants(config, 12)) == [
+        "lambda0-all",
+        "lambda0.25-all",
+        "lambda0-size2000",
+        "lambda0.25-size2000",
+        "lambda0-size100",
+        "lambda0.25-size100",
+    ]
+    assert named(config)["lambda0.25-size100"] == {
+        "head.aux_lm_weight": 0.25,
+        "data.max_train_examples": 100,
+    }
+
+
+@pytest.mark.parametrize("preset", ["sst2", "ablations", "aux_lm_weight"])
+def test_a_variant_is_a_configuration_that_runs_alone(preset):
+    config = configured(preset, suite__lstm_init_from="runs/lstm")
+    for name, variant in suite_variants(config, 2).items():
+        again = load(json.loads(json.dumps(variant.to_dict())))
+        assert again == variant
+        (only,) = suite_variants(again, 2).values()
+        assert only == variant
+        assert name == "no_pretraining" or variant.transfer_layers == "all"
+
+
+def test_a_model_of_the_wrong_kind_is_refused_by_its_key():
+    config = configured("ablations", suite__lstm_init_from="b")
+    found = suite_variants(config, 2)
+    check_kind("lstm", found["lstm"], "lstm")
+    check_kind("full", found["full"], "transformer")
+    check_kind("pretrained", found["full"], "lstm")
+    with pytest.raises(ValueError, match=r"lstm_init_from='b' is a transformer"):
+        check_kind("lstm", found["lstm"], "transformer")
+    lstm = dataclasses.replace(found["full"], init_from="a")
+    with pytest.raises(ValueError, match=r"init_from='a' is an lstm, but the abla"):
+        check_kind("no_aux_lm", lstm, "lstm")

@@ -1,42 +1,85 @@
-"""What every job's configuration has, and how it is made from plain values."""
+"""Types and constraints: plain values become a typed section, or are refused."""
 
 import dataclasses
-import os
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar, get_args, get_origin
+from typing import Any, get_args, get_origin
 
-from gpt1_jax.config.model_section import ModelConfig
-from gpt1_jax.config.sections import require
 from gpt1_jax.errors import UserError
 
 
-@dataclasses.dataclass(frozen=True)
-class JobConfig:
-    """What every job's configuration has."""
+def newer(neutral: Any) -> dict[str, Any]:
+    """Metadata of a field whose key is newer than some run folders.
 
-    writes_folder: ClassVar[bool] = True  # or only a file, `output`
+    Args:
+      neutral: the value that does what runs did before the key existed.
+    """
+    return {"neutral": neutral}
 
-    job: str
-    preset: str
 
-    @property
-    def default_workdir(self) -> str:
-        """The folder to write to unless another is named; "" if the job writes none."""
-        if not self.writes_folder:
-            return ""
-        return os.path.join("runs", self.job, self.preset)
+def place(*, several: bool = False, local: bool = False) -> dict[str, Any]:
+    """Metadata of a field that names a file or folder.
 
-    def check_workdir(self, workdir: str) -> None:
-        """Refuses a folder that is named for a job that writes none."""
-        require(
-            self.writes_folder or not workdir,
-            f"--workdir={workdir!r}, but the job {self.job} writes no folder; leave it "
-            "out, and name the file to write with --config.output=FILE.",
-        )
+    Args:
+      several: whether it may name several, separated by commas.
+      local: whether it must be on this machine, not in a bucket.
+    """
+    return {"place": {"several": several, "local": local}}
 
-    def to_dict(self) -> dict[str, Any]:
-        """The resolved configuration as plain JSON values."""
-        return dataclasses.asdict(self)
+
+def require(condition: bool, message: str) -> None:
+    """Raises a ValueError with the message unless the condition holds."""
+    if not condition:
+        raise UserError(message)
+
+
+def is_device(path: str) -> bool:
+    """Whether an output is a device such as /dev/stdout, whose name has no ending."""
+    return path.startswith("/dev/") and not path.startswith("/dev/shm/")  # a folder
+
+
+def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+    """Refuses a value that is not one of the choices."""
+    require(
+        value in choices,
+        f"config.{key}={value!r} is not known; choose one of "
+        f"{', '.join(choice or repr(choice) for choice in choices)}.",
+    )
+
+
+DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
+ALL, KEPT = "all", "kept"  # each saved step, or those that are kept for good
+
+
+def check_step(key: str, step: str, *several: str) -> None:
+    """Refuses what names no saved step of a run.
+
+    Args:
+      key: what holds the step, for the message.
+      step: `DEFAULT`, which is a fine-tuned run's best step and any other run's newest,
+        `NEWEST`, `BEST` or a number.
+      several: further words that are allowed.
+    """
+    words = (DEFAULT, NEWEST, BEST, *several)
+    require(
+        step in words or re.fullmatch("[0-9]{1,18}", step) is not None,
+        f"{key}={step!r} must be {', '.join(words)} or the number of a saved step, "
+        "such as 1200.",
+    )
+
+
+def positive(section: str, values: Any, *names: str) -> None:
+    """Refuses values of a section that are not above 0."""
+    for name in names:
+        value = getattr(values, name)
+        require(value > 0, f"config.{section}.{name}={value} must be positive.")
+
+
+def not_negative(section: str, values: Any, *names: str) -> None:
+    """Refuses values of a section that are below 0."""
+    for name in names:
+        value = getattr(values, name)
+        require(value >= 0, f"config.{section}.{name}={value} must not be negative.")
 
 
 def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]:
@@ -56,11 +99,6 @@ def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]
         elif kind := field.metadata.get("place"):
             for path in value.split(",") if kind["several"] else (value,):
                 yield name, path.strip(), kind["local"]
-
-
-def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
-    """The model's section and the vocabulary size as one typed view."""
-    return make_section("model", ModelConfig, values)
 
 
 def check_seed(key: str, seed: int) -> None:

@@ -4,17 +4,21 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from gpt1_jax.config.job import JobConfig, check_seed, make_model_config
-from gpt1_jax.config.sections import (
+from gpt1_jax.config.checks import (
     ALL,
-    DTYPES,
     KEPT,
-    SamplingConfig,
+    check_seed,
     check_step,
     is_device,
     one_of,
     place,
     require,
+)
+from gpt1_jax.config.sections import (
+    DTYPES,
+    JobConfig,
+    SamplingConfig,
+    make_model_config,
 )
 
 

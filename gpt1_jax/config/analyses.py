@@ -1,21 +1,21 @@
-"""The typed configurations of the jobs that look inside a trained model."""
+"""The typed configurations of the jobs that look inside trained models."""
 
 import dataclasses
 from typing import ClassVar
 
-from gpt1_jax.config.job import JobConfig, check_seed
-from gpt1_jax.config.sections import (
+from gpt1_jax.config.checks import (
     ALL,
-    DTYPES,
     KEPT,
+    check_seed,
     check_step,
     is_device,
     newer,
+    not_negative,
     one_of,
     place,
     require,
 )
-from gpt1_jax.config.task_sections import ZeroShotDataConfig
+from gpt1_jax.config.sections import DTYPES, JobConfig, check_source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +194,19 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
             not self.output or self.output != self.input,
             f"config.output={self.output!r} would replace config.input; name another.",
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroShotDataConfig:
+    """Where the examples of zero-shot tasks come from."""
+
+    source: str
+    dir: str = dataclasses.field(metadata=place())
+    max_examples: int
+
+    def __post_init__(self):
+        check_source(self.source, self.dir, ("tfds", "jsonl", "official"))
+        not_negative("data", self, "max_examples")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,372 @@
+"""The typed configuration of fine-tuning: tasks, suites and what they compare.
+
+A variant of a comparison is a configuration of its own. Nothing that trains knows of
+comparisons.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gpt1_jax.config.checks import (
+    check_seed,
+    check_step,
+    newer,
+    not_negative,
+    one_of,
+    place,
+    positive,
+    require,
+)
+from gpt1_jax.config.sections import (
+    CheckpointConfig,
+    DistributedConfig,
+    JobConfig,
+    LogConfig,
+    MeshConfig,
+    OptimizerConfig,
+    TrainConfig,
+    check_num_steps,
+    check_source,
+)
+
+CUSTOM_TASK = "custom"
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskDataConfig:
+    """Where task examples come from, and how they are batched."""
+
+    source: str
+    dir: str = dataclasses.field(metadata=place())
+    train: str = dataclasses.field(metadata=place())
+    dev: str = dataclasses.field(metadata=place())
+    test: str = dataclasses.field(metadata=place())
+    max_train_examples: int
+    max_dev_examples: int
+    max_test_examples: int = dataclasses.field(metadata=newer(0))
+    max_seq_len: int
+    drop_long: bool = dataclasses.field(metadata=newer(False))
+    seq_len_buckets: tuple[int, ...]
+    packed_sizes: int = dataclasses.field(metadata=newer(0))
+
+    def __post_init__(self):
+        check_source(self.source, self.dir, ("tfds", "jsonl", "official", "files"))
+        not_negative(
+            "data",
+            self,
+            "max_train_examples",
+            "max_dev_examples",
+            "max_test_examples",
+            "max_seq_len",
+            "packed_sizes",
+        )
+        buckets = self.seq_len_buckets
+        require(
+            bool(buckets) and buckets[0] > 0 and list(buckets) == sorted(set(buckets)),
+            f"config.data.seq_len_buckets={buckets} must be rising lengths in tokens, "
+            "such as 32,64,128.",
+        )
+
+    def longest(self, model_max_seq_len: int) -> int:
+        """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""
+        return self.max_seq_len or model_max_seq_len
+
+    def paths(self) -> dict[str, str]:
+        """The files of a custom task by split."""
+        named = {"train": self.train, "dev": self.dev, "test": self.test}
+        return {split: path for split, path in named.items() if path}
+
+
+@dataclasses.dataclass(frozen=True)
+class CustomTaskConfig:
+    """A task of the user's own: the columns of its files and their meaning.
+
+    Names may come from the command line, which gives a,b as the one text "a,b".
+    """
+
+    head: str
+    text: tuple[str, ...]
+    choices: tuple[str, ...]
+    label: str
+    labels: tuple[str, ...]
+    score_range: tuple[float, float]
+    metrics: tuple[str, ...]
+
+    def __post_init__(self):
+        one_of(
+            "custom.head",
+            self.head,
+            ("", "classification", "similarity", "multiple_choice"),
+        )
+        for name in ("text", "choices", "labels", "metrics"):
+            names = _different(f"custom.{name}", getattr(self, name))
+            object.__setattr__(self, name, names)
+        score_range = self.score_range
+        require(
+            -math.inf < score_range[0] <= score_range[1] < math.inf,
+            f"config.custom.score_range={score_range} must be the lowest and the "
+            "highest score, such as 0,5; or 0,0 if labels are not scores.",
+        )
+
+
+def split_names(values: tuple[str, ...]) -> tuple[str, ...]:
+    """The separate names; a flag gives `a,b` as one text."""
+    if len(values) != 1:
+        return values
+    return tuple(name.strip() for name in values[0].split(","))
+
+
+def _different(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
+    names = split_names(values)
+    require(
+        all(names) and len(set(names)) == len(names),
+        f"config.{key}={names} must be different names, none of them empty.",
+    )
+    return names
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadConfig:
+    """The linear layer on the extract token, and the losses (eq. 3 to 5)."""
+
+    dropout: float
+    score_loss: str
+    aux_lm_weight: float
+
+    def __post_init__(self):
+        require(
+            0.0 <= self.dropout < 1.0,
+            f"config.head.dropout={self.dropout} must lie in [0, 1).",
+        )
+        one_of("head.score_loss", self.score_loss, ("soft_labels", "regression"))
+        not_negative("head", self, "aux_lm_weight")
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneEvalConfig:
+    """When to evaluate, besides at the end of each epoch, and on what at the end."""
+
+    batch_size: int
+    first_epoch_steps: tuple[int, ...]
+    train_examples: int = dataclasses.field(metadata=newer(0))
+
+    def __post_init__(self):
+        positive("eval", self, "batch_size")
+        not_negative("eval", self, "train_examples")
+
+
+COMPARISONS = ("", "scratch", "ablations", "layer_transfer", "aux_lm_weight")
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteConfig:
+    """Runs over several tasks, seeds and variants (`suite_variants`)."""
+
+    compare: str = dataclasses.field(metadata=newer(""))
+    lstm_init_from: str = dataclasses.field(metadata=newer("") | place())
+    aux_lm_weights: tuple[float, ...] = dataclasses.field(metadata=newer(()))
+    train_sizes: tuple[int, ...] = dataclasses.field(metadata=newer(()))
+    keep_checkpoints: bool
+
+    def __post_init__(self):
+        one_of("suite.compare", self.compare, COMPARISONS)
+        for name in ("aux_lm_weights", "train_sizes"):
+            values = getattr(self, name)
+            require(
+                all(0 <= value < math.inf for value in values)
+                and len(set(values)) == len(values),
+                f"config.suite.{name}={values} must be different numbers, none of "
+                "them below 0.",
+            )
+            require(
+                bool(values) or self.compare != "aux_lm_weight",
+                f"config.suite.{name} is empty, but config.suite.compare="
+                "'aux_lm_weight' compares its values; name one or more.",
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class FinetuneConfig(JobConfig):
+    """The configuration of fine-tuning: a run for each task, variant and seed.
+
+    `model` holds what may differ from the pre-trained run; the sizes are that run's.
+    """
+
+    tasks: tuple[str, ...]
+    seeds: tuple[int, ...]
+    init_from: str = dataclasses.field(metadata=place())
+    init_step: str
+    transfer_layers: str
+    model: Mapping[str, Any]
+    custom: CustomTaskConfig
+    data: TaskDataConfig
+    head: HeadConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+    eval: FinetuneEvalConfig
+    checkpoint: CheckpointConfig
+    log: LogConfig
+    distributed: DistributedConfig
+    suite: SuiteConfig
+
+    def __post_init__(self):
+        object.__setattr__(self, "tasks", split_names(self.tasks))
+        require(bool(self.seeds), "config.seeds is empty; name one or more.")
+        for seed in self.seeds:
+            check_seed("seeds", seed)
+        require(bool(self.tasks), "config.tasks is empty; name one or more.")
+        require(
+            bool(self.init_from),
+            "Fine-tuning starts from a pre-trained run, whose tokenizer and sizes it "
+            "takes even when its weights are left out; name its folder with "
+            "--config.init_from=runs/pretrain/quickstart.",
+        )
+        check_step("config.init_step", self.init_step)
+        require(
+            self.transfer_layers in ("all", "none") or self.transfer_layers.isdigit(),
+            f"config.transfer_layers={self.transfer_layers!r} must be all, none or a "
+            "number of layers; 0 transfers the embeddings alone.",
+        )
+        require(
+            (self.tasks == (CUSTOM_TASK,)) == (self.data.source == "files"),
+            f"config.tasks={self.tasks} does not go with config.data.source="
+            f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
+            "read from source='files', and the paper's tasks from the others.",
+        )
+        check_num_steps(self.train, self.optimizer)
+        _check_comparison(self)
+
+
+def _check_comparison(config: FinetuneConfig) -> None:
+    """Refuses values that the comparison asked for would overrule."""
+    compare = config.suite.compare
+    require(
+        compare in ("", "scratch") or config.transfer_layers == "all",
+        f"config.transfer_layers={config.transfer_layers!r}, but the runs of "
+        f"config.suite.compare={compare!r} start from all layers unless a variant says "
+        "otherwise; leave it at 'all'.",
+    )
+    require(
+        compare != "ablations" or config.head.aux_lm_weight > 0,
+        "config.head.aux_lm_weight=0, but config.suite.compare='ablations' compares "
+        "runs with and without the auxiliary objective; leave it above 0.",
+    )
+    require(
+        compare != "aux_lm_weight" or config.data.max_train_examples == 0,
+        f"config.data.max_train_examples={config.data.max_train_examples}, but "
+        "config.suite.compare='aux_lm_weight' takes the sizes in "
+        "config.suite.train_sizes; leave it at 0.",
+    )
+
+
+# --- comparisons: the paper's analyses ------------------------------------------------
+
+LSTM = "lstm"  # the variant that starts from `suite.lstm_init_from`
+
+_OF_THE_TRANSFORMER = ("full", "no_pretraining", "no_aux_lm")
+
+Variants = Mapping[str, FinetuneConfig]
+
+
+def suite_variants(config: FinetuneConfig, num_layers: int) -> Variants:
+    """The variants that `config.suite.compare` names, in the order they are run.
+
+    Args:
+      config: the suite's configuration.
+      num_layers: of the model at `config.init_from`.
+
+    Returns:
+      The configuration of each variant by its name, which is part of its folders'.
+    """
+    base = dataclasses.replace(config, suite=_of_one_run(config.suite))
+    own = "scratch" if config.transfer_layers == "none" else "pretrained"
+    scratch = dataclasses.replace(base, transfer_layers="none")
+    match config.suite.compare:
+        case "scratch":
+            return {own: base, "scratch": scratch}
+        case "ablations":
+            return _ablations(config, base, scratch)
+        case "layer_transfer":
+            return {
+                f"layers{number}": dataclasses.replace(
+                    base, transfer_layers=str(number)
+                )
+                for number in range(num_layers + 1)
+            }
+        case "aux_lm_weight":
+            return _aux_lm_weights(config.suite, base)
+    return {own: base}
+
+
+def describe_left_out(config: FinetuneConfig) -> str:
+    """A line on what is missing from the comparison, or ""."""
+    if config.suite.compare != "ablations" or config.suite.lstm_init_from:
+        return ""
+    return (
+        "Table 5's LSTM is left out; for it, name the run folder of a pre-trained LSTM "
+        "with --config.suite.lstm_init_from=DIR."
+    )
+
+
+def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
+    """Refuses a model that would stand in the wrong line of Table 5.
+
+    Args:
+      name: the variant's name.
+      variant: its configuration.
+      kind: that of the model that it starts from, "transformer" or "lstm".
+
+    Raises:
+      ValueError: naming the key that holds the other kind.
+    """
+    require(
+        name != LSTM or kind == "lstm",
+        f"config.suite.lstm_init_from={variant.init_from!r} is a {kind}, not an LSTM; "
+        "name the run folder of one, or leave the key empty.",
+    )
+    require(
+        name not in _OF_THE_TRANSFORMER or kind == "transformer",
+        f"config.init_from={variant.init_from!r} is an {kind}, but the ablations of "
+        "Table 5 are the Transformer's; name the LSTM with "
+        "--config.suite.lstm_init_from.",
+    )
+
+
+def _of_one_run(suite: SuiteConfig) -> SuiteConfig:
+    """What is left of the section for one of the suite's runs."""
+    return dataclasses.replace(
+        suite, compare="", lstm_init_from="", aux_lm_weights=(), train_sizes=()
+    )
+
+
+def _ablations(
+    config: FinetuneConfig, base: FinetuneConfig, scratch: FinetuneConfig
+) -> dict[str, FinetuneConfig]:
+    """The lines of Table 5."""
+    own = (base, scratch, _with_aux_lm(base, 0.0))
+    found = dict(zip(_OF_THE_TRANSFORMER, own, strict=True))
+    if config.suite.lstm_init_from:
+        found[LSTM] = dataclasses.replace(base, init_from=config.suite.lstm_init_from)
+    return found
+
+
+def _aux_lm_weights(
+    suite: SuiteConfig, base: FinetuneConfig
+) -> dict[str, FinetuneConfig]:
+    """Each lambda with each number of training examples, the largest first."""
+    found = {}
+    for size in sorted(suite.train_sizes, key=lambda n: n or math.inf, reverse=True):
+        data = dataclasses.replace(base.data, max_train_examples=size)
+        for weight in suite.aux_lm_weights:
+            name = f"lambda{weight:.12g}-{f'size{size}' if size else 'all'}"
+            sized = dataclasses.replace(base, data=data)
+            found[name] = _with_aux_lm(sized, float(weight))
+    return found
+
+
+def _with_aux_lm(config: FinetuneConfig, weight: float) -> FinetuneConfig:
+    head = dataclasses.replace(config.head, aux_lm_weight=weight)
+    return dataclasses.replace(config, head=head)

@@ -1,0 +1,77 @@
+"""The typed configuration of pre-training."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from gpt1_jax.config.checks import (
+    DEFAULT,
+    check_seed,
+    check_step,
+    newer,
+    place,
+    require,
+)
+from gpt1_jax.config.keep_at import PretrainCheckpointConfig
+from gpt1_jax.config.sections import (
+    DataConfig,
+    DistributedConfig,
+    EvalConfig,
+    JobConfig,
+    LogConfig,
+    MeshConfig,
+    ModelConfig,
+    OptimizerConfig,
+    TokenizerConfig,
+    TrainConfig,
+    check_num_steps,
+    make_model_config,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainConfig(JobConfig):
+    """The configuration of a pre-training run.
+
+    `model` stays a plain mapping until the tokenizer has given the vocabulary
+    size; `model_config` then makes the typed view. With `init_from`, sizes and
+    vocabulary are those of that run (`gpt1_jax.training.start`).
+    """
+
+    seed: int
+    init_from: str = dataclasses.field(metadata=newer("") | place())
+    init_step: str = dataclasses.field(metadata=newer(DEFAULT))
+    init_optimizer: bool = dataclasses.field(metadata=newer(False))
+    model: Mapping[str, Any]
+    tokenizer: TokenizerConfig
+    data: DataConfig
+    optimizer: OptimizerConfig
+    train: TrainConfig
+    mesh: MeshConfig
+    eval: EvalConfig
+    checkpoint: PretrainCheckpointConfig
+    log: LogConfig
+    distributed: DistributedConfig
+
+    def __post_init__(self):
+        check_seed("seed", self.seed)
+        check_step("config.init_step", self.init_step)
+        self.model_config(self.tokenizer.vocab_size)
+        require(
+            bool(self.init_from)
+            or (self.init_step == DEFAULT and not self.init_optimizer),
+            f"config.init_step={self.init_step!r} and config.init_optimizer="
+            f"{self.init_optimizer} are about a run to start from; name its folder "
+            "with --config.init_from=FOLDER.",
+        )
+        require(
+            not (self.init_from and self.tokenizer.path),
+            f"config.init_from={self.init_from!r} and config.tokenizer.path="
+            f"{self.tokenizer.path!r}: a run that starts from another one uses its "
+            "tokenizer; leave out one of them.",
+        )
+        check_num_steps(self.train, self.optimizer)
+
+    def model_config(self, vocab_size: int) -> ModelConfig:
+        """The model for a tokenizer of `vocab_size` entries."""
+        return make_model_config({"vocab_size": vocab_size, **self.model})
