@@ -24,8 +24,8 @@ from gpt1_jax.parallel.mesh import (
 )
 from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.fit import accumulation_steps
+from gpt1_jax.training.initial_state import state_shapes
 from gpt1_jax.training.optimizer import make_optimizer
-from gpt1_jax.training.start import state_shapes
 from gpt1_jax.training.state import TrainState, init_state
 from gpt1_jax.training.steps import (
     Step,

@@ -111,7 +111,7 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
 def _join(config: config_lib.JobConfig, workdir: str) -> None:
     """Joins the other processes, if there are any; together they check the run."""
     from gpt1_jax.parallel import processes
-    from gpt1_jax.runs import agreement
+    from gpt1_jax.runs import resume
 
     waits = getattr(config, "distributed", None)  # of the jobs for several processes
     if waits is not None:
@@ -123,7 +123,7 @@ def _join(config: config_lib.JobConfig, workdir: str) -> None:
                 waits.shutdown_seconds,
             ),
         )
-        agreement.check(config, workdir)
+        resume.check_processes(config, workdir)
     elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
         raise UserError(
             f"The job {config.job} is the work of one process, but a launcher has "

@@ -29,7 +29,7 @@ from gpt1_jax.inference.scoring import Pair, Scorer
 from gpt1_jax.inference.surprisal import WordScorer, WordSurprisal, place_words
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.runs.trained_run import TrainedRun, open_run
+from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.tasks.word_files import lines_of
 from gpt1_jax.tasks.zero_shot_pairs import encode_line
 

@@ -41,8 +41,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data import locks
 from gpt1_jax.ops import products
-from gpt1_jax.runs import measured
-from gpt1_jax.runs.saved_steps import Best, saved_steps
+from gpt1_jax.runs.checkpoint_files import Best, saved_steps, write_score
 
 jax.config.update("jax_num_cpu_devices", 8)
 
@@ -241,7 +240,7 @@ def past_its_best(finetuned, tmp_path):
     for step in (first, *later):
         checkpoint = epath.Path(folder) / "checkpoints" / str(step)
         score = 0.9 if step == first else 0.8
-        measured.write(checkpoint, Best("valid_accuracy", highest=True), score)
+        write_score(checkpoint, Best("valid_accuracy", highest=True), score)
     return folder
 
 

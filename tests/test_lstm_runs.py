@@ -19,8 +19,8 @@ from tiny_tasks import finetune_config, write_task
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import convert, features, finetune, predict, pretrain, zero_shot
+from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.runs.trained_run import open_run
 from gpt1_jax.training.signals import Stopped
 
 TEXT = "the abcd of efgh and a"

@@ -16,7 +16,7 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
-from gpt1_jax.runs.saved_steps import saved_steps
+from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 # A program whose batches stop coming, as from a disk that hangs.

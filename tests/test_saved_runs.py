@@ -16,8 +16,8 @@ from tiny_tasks import read_lines
 from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import finetune, predict, pretrain
 from gpt1_jax.ops import dropout
-from gpt1_jax.runs.kept_steps import kept_steps
-from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.runs.milestones import saved_milestones
+from gpt1_jax.runs.open import open_run
 
 SAVED = Path(__file__).parent / "saved_runs"
 VERSIONS = sorted(path.name for path in SAVED.glob("[0-9]*"))
@@ -158,4 +158,4 @@ def test_it_opens(saved, name):
     run = open_run(name)
     assert run.config.job == name
     assert run.model.num_layers == 1 and run.step in (4, 8)
-    assert kept_steps(run.folder) == {}  # nothing says how much text was read
+    assert saved_milestones(run.folder) == {}  # nothing says how much text was read

@@ -35,7 +35,7 @@ class PretrainConfig(JobConfig):
 
     `model` stays a plain mapping until the tokenizer has given the vocabulary
     size; `model_config` then makes the typed view. With `init_from`, sizes and
-    vocabulary are those of that run (`gpt1_jax.training.start`).
+    vocabulary are those of that run (`gpt1_jax.training.initial_state`).
     """
 
     seed: int

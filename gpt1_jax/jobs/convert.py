@@ -31,10 +31,10 @@ from gpt1_jax.interop.names import Sizes, Weights
 from gpt1_jax.interop.readme import Export, describe
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.kept_steps import find_kept_steps
-from gpt1_jax.runs.saved_steps import saved_steps
-from gpt1_jax.runs.trained_run import (
+from gpt1_jax.runs.milestones import find_milestones
+from gpt1_jax.runs.open import (
     TrainedRun,
     open_run,
     save_params,
@@ -159,7 +159,7 @@ def _all_steps(folder: epath.Path) -> dict[int, str]:
 
 def _kept_steps(folder: epath.Path) -> dict[int, str]:
     """The steps kept for good; after words, their folders have BabyLM's names."""
-    kept = find_kept_steps(folder)
+    kept = find_milestones(folder)
     ends = {"words": "", "tokens": "_tokens", "steps": "_steps"}
     return {s: f"chck_{target.short}{ends[target.unit]}" for s, target in kept.items()}
 

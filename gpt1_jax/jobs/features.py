@@ -25,7 +25,7 @@ from gpt1_jax.inference.features import Reader, attention_maps
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.word_files import Line, encode_words, read_lines, read_words
 
 

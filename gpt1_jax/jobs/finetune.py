@@ -23,24 +23,25 @@ from gpt1_jax.report import figures, suite_figures, tables
 from gpt1_jax.report.comparisons import ablations_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, suite
-from gpt1_jax.runs.checkpoints import read_params
-from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.identity import (
-    Identity,
-    digests_record,
-    saved_digests,
-    tree_digest,
-)
-from gpt1_jax.runs.records import Throughput
-from gpt1_jax.runs.saved_steps import (
+from gpt1_jax.runs.checkpoint_files import (
     Best,
     clear_steps,
     delete_checkpoint,
     saved_steps,
 )
+from gpt1_jax.runs.checkpoints import read_params
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.records import Throughput
+from gpt1_jax.runs.resume import (
+    Identity,
+    begin_run,
+    digests_record,
+    saved_digests,
+    tree_digest,
+)
 from gpt1_jax.runs.suite import Planned, Result
-from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches
 from gpt1_jax.tasks.custom_task import select_tasks
 from gpt1_jax.tasks.examples import (
@@ -53,7 +54,7 @@ from gpt1_jax.tasks.examples import (
 )
 from gpt1_jax.tasks.metrics import majority_baseline
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
-from gpt1_jax.training import transfer
+from gpt1_jax.training import initial_state
 from gpt1_jax.training.fit import (
     Plan,
     accumulation_steps,
@@ -111,7 +112,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     source = open_run(config.init_from, config.init_step)
     say_what_is_read(source)
     variants = suite_variants(config, source.model.depth)
-    variants, sources = transfer.open_sources(variants, source)
+    variants, sources = initial_state.open_sources(variants, source)
     if note := describe_left_out(config):
         say(note)
     folder = run_folder.locate(workdir)
@@ -229,7 +230,7 @@ def _set_up(
     """
     task, config = planned.task, planned.config
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
-    model = transfer.finetuned_model(source, config.model)
+    model = initial_state.finetuned_model(source, config.model)
     check_sharing(config.train, config.eval.batch_size, model, mesh)
     padding = Padding.of(config.data, model.max_seq_len)
     try:
@@ -322,7 +323,9 @@ def _init(
     """Makes (key, pre-trained parameters) -> the state before the first step."""
 
     def init(key: jax.Array, pretrained: Params) -> TrainState:
-        params = transfer.start_params(model, head, pretrained, transfer_layers, key)
+        params = initial_state.start_params(
+            model, head, pretrained, transfer_layers, key
+        )
         return init_state(params, optimizer)
 
     return init
@@ -334,7 +337,7 @@ def _run_one(
     """Takes one run to its end; returns its results."""
     folder = planned.folder
     clear_steps(folder)
-    config = run_folder.begin(folder, planned.config)
+    config = begin_run(folder, planned.config)
     run_folder.write(folder, config, source.tokenizer)
     say(_description(config, source, setting))
     say(f"Run folder: {folder}")
@@ -370,7 +373,7 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
     config, task, data = planned.config, planned.task, setting.data
     model, mesh = setting.model, setting.mesh
     seed, batch_size = config.seeds[0], config.train.batch_size
-    layers = transfer.num_transferred(config.transfer_layers, model.depth)
+    layers = initial_state.num_transferred(config.transfer_layers, model.depth)
     early = (
         step
         for step in config.eval.first_epoch_steps

@@ -12,7 +12,7 @@ from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.trained_run import open_run, say_what_is_read
+from gpt1_jax.runs.open import open_run, say_what_is_read
 from gpt1_jax.tasks.new_text import STANDARD_INPUT, read_prompts
 
 

@@ -14,7 +14,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import Padding
 from gpt1_jax.tasks.custom_task import find_task
 from gpt1_jax.tasks.new_text import examples_of_lines, read_examples

@@ -23,31 +23,31 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import gathered, make_mesh
 from gpt1_jax.parallel.processes import gather, host_rows, is_main_process
 from gpt1_jax.report import figures
-from gpt1_jax.runs import agreement, kept_steps, lock
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.console import say
-from gpt1_jax.runs.identity import Identity
-from gpt1_jax.runs.kept_steps import TextRead
-from gpt1_jax.runs.pretrained import steps_taken_over
-from gpt1_jax.runs.records import Throughput
-from gpt1_jax.runs.saved_steps import (
+from gpt1_jax.runs import lock
+from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
     clear_steps,
     newest_digests,
     saved_steps,
+    state_bytes,
 )
-from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
-from gpt1_jax.runs.shapes import num_bytes
-from gpt1_jax.training import loop, start
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.milestones import TextRead, announce_milestones, place_milestones
+from gpt1_jax.runs.past_runs import steps_taken_over
+from gpt1_jax.runs.records import SESSIONS_FILE, Throughput, read_sessions
+from gpt1_jax.runs.resume import Identity, begin_run, check_same
+from gpt1_jax.training import initial_state
 from gpt1_jax.training.fit import (
+    Evaluate,
     Plan,
     accumulation_steps,
     check_memory,
     check_sharing,
     fit,
 )
+from gpt1_jax.training.initial_state import Source
 from gpt1_jax.training.optimizer import make_optimizer
-from gpt1_jax.training.start import Source
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
 _BUILTIN_WARNING = """\
@@ -74,8 +74,8 @@ def run(config: PretrainConfig, workdir: str) -> None:
     folder = run_folder.locate(workdir)
     with lock.owned(folder):
         clear_steps(folder)
-        config, source = start.resolve(config, folder)
-        config = run_folder.begin(folder, config)
+        config, source = initial_state.resolve_pretraining(config, folder)
+        config = begin_run(folder, config)
         devices.configure(config.train.matmul_precision, config.train.compilation_cache)
         plan = _plan(config, folder, source)
         fit(plan)
@@ -99,23 +99,23 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
         own_tokenizer=_own_tokenizer(folder, source),
         progress=is_main_process(),
     )
-    agreement.check_same({"the prepared text": corpus.digest})
+    check_same({"the prepared text": corpus.digest})
     model = config.model_config(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
-    start.check_end(source, num_steps)
+    initial_state.check_end(source, num_steps)
     text = TextRead(config.train.batch_size * model.max_seq_len, corpus.train)
-    kept = kept_steps.place(config.checkpoint.targets(), text, num_steps)
+    kept = place_milestones(config.checkpoint.targets(), text, num_steps)
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(config.train, model, mesh)
-    shapes = start.state_shapes(model, optimizer)
+    shapes = initial_state.state_shapes(model, optimizer)
     step = make_pretrain_step(model, optimizer, parts, mesh)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
     run_folder.write(folder, config, tokenizer)
     own_steps = num_steps - _taken_over(config, folder, source)
     say(_description(config, model, corpus, num_steps, own_steps, parts, folder))
     if source:
-        say(start.describe(source, num_steps))
-    kept_steps.announce(kept, folder, _first_step(folder, source), num_bytes(shapes))
+        say(initial_state.describe(source, num_steps))
+    announce_milestones(kept, folder, _first_step(folder, source), state_bytes(shapes))
     return Plan(
         config=config,
         folder=folder,
@@ -124,8 +124,8 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
         seed=config.seed,
         num_steps=num_steps,
         shapes=shapes,
-        init=start.make_init(config, model, optimizer),
-        init_arguments=functools.partial(start.init_arguments, config, source),
+        init=initial_state.make_init(config, model, optimizer),
+        init_arguments=functools.partial(initial_state.init_arguments, config, source),
         step=jit_step(step, mesh, shapes),
         batches=windows.TrainWindows(
             open_split(corpus, "train"),
@@ -206,7 +206,7 @@ def _evaluation(
     corpus: Corpus,
     tokenizer: Tokenizer,
     mesh: jax.sharding.Mesh,
-) -> loop.Evaluate:
+) -> Evaluate:
     """Makes the function that computes validation loss and samples text."""
     held_out = windows.ValidWindows(
         open_split(corpus, "valid"),

@@ -33,8 +33,8 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, text_figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.kept_steps import find_steps
-from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.milestones import find_steps
+from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks import word_files
 from gpt1_jax.tasks.word_files import GivenWord
 

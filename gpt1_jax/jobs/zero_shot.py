@@ -23,10 +23,12 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, zero_shot, zero_shot_figures
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs import lock, manifest
+from gpt1_jax.runs import lock
+from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.kept_steps import find_steps
-from gpt1_jax.runs.trained_run import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.milestones import find_steps
+from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.tasks.zero_shot import Question, select
 from gpt1_jax.training import signals
@@ -61,7 +63,7 @@ class Piece(NamedTuple):
         """What its scores are of: the fingerprints of parameters and examples."""
         checkpoint = self.source.run.folder / "checkpoints" / str(self.step)
         return {
-            "checkpoint": manifest.fingerprint(checkpoint),
+            "checkpoint": manifest_digest(checkpoint),
             "examples": self.task.fingerprint,
         }
 
@@ -85,7 +87,7 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
     questions = select(config.tasks)
     folder = run_folder.locate(workdir)
     if (folder / run_folder.CONFIG_FILE).exists():
-        config = run_folder.begin(folder, config)
+        config = begin_run(folder, config)
     else:
         run_folder.refuse_used(folder)
     sources = _sources(config, questions)
@@ -102,7 +104,7 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
     ]
     missing = [piece for piece in pieces if not _is_scored(folder, piece)]
     with lock.owned(folder):
-        config = run_folder.begin(folder, config)
+        config = begin_run(folder, config)
         write_json(folder / run_folder.CONFIG_FILE, config.to_dict())
         with signals.catch() as stop, stop.deferred():
             _score(config, folder, missing, len(pieces), stop)

@@ -23,7 +23,7 @@ from gpt1_jax.report.groups import (
     shown,
 )
 from gpt1_jax.report.paper import PAPER
-from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 _PAPER_LAYERS = Text(

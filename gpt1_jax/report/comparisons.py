@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from gpt1_jax.config.sections import KIND_NAMES
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5, TABLE_5_COLUMNS, Column
 from gpt1_jax.report.tables import headline, markdown, spread, summarise
-from gpt1_jax.runs.finished import Finished
-from gpt1_jax.runs.identity import fixed_values
+from gpt1_jax.runs.past_runs import Finished
+from gpt1_jax.runs.resume import fixed_values
 
 _NOTE = (
     "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "

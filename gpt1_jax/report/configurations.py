@@ -8,7 +8,7 @@ from gpt1_jax.config.saved import flatten
 from gpt1_jax.config.usage import defaults
 from gpt1_jax.report.document import escaped
 from gpt1_jax.report.tables import markdown
-from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.past_runs import Finished
 
 _NAMED_APART = {"preset", "tasks", "seeds"}  # of fine-tuned runs
 

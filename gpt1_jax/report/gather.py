@@ -12,11 +12,14 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.report import zero_shot
 from gpt1_jax.report.commands import Models
 from gpt1_jax.report.document import escaped_below
-from gpt1_jax.runs import finished, pretrained
-from gpt1_jax.runs.finished import Finished
 from gpt1_jax.runs.folder import RESULTS_FILE, locate
-from gpt1_jax.runs.pretrained import Pretrained
-from gpt1_jax.runs.search import folders
+from gpt1_jax.runs.past_runs import (
+    Finished,
+    Pretrained,
+    find_folders,
+    read_finished,
+    read_pretrained,
+)
 
 _HUGE = 1e15  # beyond it, figures do not tell numbers apart
 _DAMAGE = (
@@ -69,10 +72,10 @@ def gather(places: Sequence[str]) -> Material:
                 f"config.runs names {root}, which is no folder; name folders of runs, "
                 "or folders above them, as in --config.runs=runs/pretrain,runs/finetune"
             )
-    found = dict.fromkeys(folder for root in roots for folder in folders(root))
+    found = dict.fromkeys(folder for root in roots for folder in find_folders(root))
     material = Material(
-        [run for folder in found if (run := pretrained.read(folder))],
-        [tuned for folder in found if (tuned := finished.read(folder))],
+        [run for folder in found if (run := read_pretrained(folder))],
+        [tuned for folder in found if (tuned := read_finished(folder))],
         [each for folder in found if (each := _read_zero_shot(folder))],
     )
     used = [each.folder for each in material.pretrained]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from gpt1_jax.report.document import escaped
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5_COLUMNS
-from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.past_runs import Finished
 
 _TABLE_5_TASKS = {column.task for column in TABLE_5_COLUMNS}
 

@@ -9,7 +9,7 @@ from gpt1_jax.model import costs
 from gpt1_jax.report.document import escaped, verbatim
 from gpt1_jax.report.groups import describe_step
 from gpt1_jax.report.tables import markdown
-from gpt1_jax.runs.pretrained import Pretrained
+from gpt1_jax.runs.past_runs import Pretrained
 
 UNKNOWN = "not recorded"
 _CORPORA = {

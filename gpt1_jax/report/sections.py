@@ -21,9 +21,9 @@ from gpt1_jax.report.document import (
 from gpt1_jax.report.gather import Material
 from gpt1_jax.report.loss_figures import LossCurve
 from gpt1_jax.report.model_card import UNKNOWN, card, hardware, listed, versions
-from gpt1_jax.runs.pretrained import Pretrained, tokens_before
-from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
-from gpt1_jax.runs.sessions import versions as own_versions
+from gpt1_jax.runs.past_runs import Pretrained, tokens_before
+from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
+from gpt1_jax.runs.records import versions as own_versions
 
 
 def document(material: Material, title: str, date: str) -> Document:

@@ -14,7 +14,7 @@ from gpt1_jax.report.comparisons import (
     layer_transfer_curves,
 )
 from gpt1_jax.report.figures import LINES, MARKERS, new_figure, save
-from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.past_runs import Finished
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

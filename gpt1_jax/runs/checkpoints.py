@@ -37,24 +37,28 @@ from etils import epath
 from gpt1_jax.config import BEST, NEWEST, CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
-from gpt1_jax.runs import measured
-from gpt1_jax.runs.folder import check_room, megabytes, no_room
-from gpt1_jax.runs.kept_steps import kept_at
-from gpt1_jax.runs.manifest import find_damage, write_manifest
-from gpt1_jax.runs.measured import MEASURED_FILE
-from gpt1_jax.runs.records import METRICS_FILE, read_metrics
-from gpt1_jax.runs.saved_steps import (
+from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
+    MEASURED_FILE,
     Best,
     best_first,
+    best_step,
     clear_steps,
     delete_checkpoint,
+    difference,
+    find_damage,
     read_metadata,
+    read_scores,
     refuse_lost,
     saved_steps,
     set_aside,
+    state_bytes,
+    write_manifest,
+    write_score,
 )
-from gpt1_jax.runs.shapes import difference, num_bytes
+from gpt1_jax.runs.folder import check_room, megabytes, no_room
+from gpt1_jax.runs.milestones import read_milestone
+from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 # Written after the manifest, by orbax or by `Checkpoints.measured`; so not in it.
 _UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", MEASURED_FILE}
@@ -102,7 +106,7 @@ class Checkpoints:
         """The score of a saved step; a damaged one is read from the metrics instead."""
         folder = self._directory / str(step)
         try:
-            return measured.read(self._workdir, step).get(self.best)
+            return read_scores(self._workdir, step).get(self.best)
         except UserError:
             metric, records = (
                 self.best.metric,
@@ -114,7 +118,7 @@ class Checkpoints:
                 problem = f"{MEASURED_FILE} is not as it was written{elsewhere}"
                 set_aside(self._workdir, folder / MEASURED_FILE, problem)
                 if found:
-                    measured.write(folder, self.best, found[-1])
+                    write_score(folder, self.best, found[-1])
             return found[-1] if found else None
 
     def latest_step(self) -> int | None:
@@ -129,7 +133,7 @@ class Checkpoints:
           step: the state's step; if it is the latest saved, nothing is done.
           state: the state to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to, and whether it is
-            kept for good (`kept_steps`).
+            kept for good (`saved_milestones`).
 
         Raises:
           OSError: if the disk has no room for it, or had none for the save before.
@@ -137,11 +141,11 @@ class Checkpoints:
         self.wait()
         if step == self.latest_step():
             return
-        self._state_bytes = num_bytes(state)
+        self._state_bytes = state_bytes(state)
         check_room(self._directory, self._state_bytes, f"the checkpoint of step {step}")
         self._saving = step
         self._scores.pop(step, None)
-        if kept_at(metadata):
+        if read_milestone(metadata):
             self._for_good.add(step)
         saved = self._manager.save(
             step,
@@ -168,7 +172,7 @@ class Checkpoints:
             return
         self._scores[step] = score
         if is_main_process():
-            measured.write(self._directory / str(step), self.best, score)
+            write_score(self._directory / str(step), self.best, score)
         self._delete_old()
 
     def restore(
@@ -397,7 +401,7 @@ def _sound_checkpoint(workdir: epath.Path, step: int | str) -> epath.Path:
             "--config.suite.keep_checkpoints=True."
         )
     if step == BEST:
-        step = measured.best_step(workdir)
+        step = best_step(workdir)
     chosen = steps[-1] if step == NEWEST else int(step)
     if chosen not in steps:
         raise FileNotFoundError(
@@ -437,7 +441,7 @@ def _kept_for_good(workdir: epath.Path) -> Iterator[int]:
     """The saved steps that are kept for good, or are too damaged to tell."""
     for step in saved_steps(workdir):
         try:
-            if kept_at(read_metadata(workdir, step)):
+            if read_milestone(read_metadata(workdir, step)):
                 yield step
         except ValueError:
             yield step

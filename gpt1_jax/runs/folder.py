@@ -1,25 +1,19 @@
-"""The run folder: where it is, and whether a run may continue in it."""
+"""The run folder: where it is, what it holds, and what is written to begin with."""
 
 import os
 import shutil
-from typing import TypeVar
 
 from etils import epath
 
 from gpt1_jax.config import JobConfig
-from gpt1_jax.config.saved import adopt_older, read_json
 from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     check_output,
-    check_writable,
     is_remote,
-    refuse_links,
     write_json,
 )
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.parallel.processes import is_main_process
-from gpt1_jax.runs.console import say
-from gpt1_jax.runs.identity import refuse_changes
 
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # of what is finished
@@ -27,8 +21,6 @@ SCORES_FOLDER = "scores"  # of zero-shot tasks, piece by piece
 
 _ROOM = 1 << 20  # bytes
 _MAX_FILES = 50  # in a checkpoint, which has some 30
-
-Config = TypeVar("Config", bound=JobConfig)
 
 
 def locate(workdir: str) -> epath.Path:
@@ -61,43 +53,6 @@ def refuse_used(folder: epath.Path) -> None:
             "--workdir."
         )
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
-
-
-def begin(folder: epath.Path, config: Config) -> Config:
-    """Makes a run folder, or checks that the run in it may continue.
-
-    Text, examples and the run to start from may lie elsewhere than before: their
-    content digests are compared once they are known (`Identity`).
-
-    Args:
-      folder: the run folder.
-      config: the run's configuration.
-
-    Returns:
-      The configuration; in a folder written by an older version, keys that it did not
-      know take the value that does what the run did so far.
-
-    Raises:
-      PermissionError: if nothing can be written there.
-      ValueError: if it holds checkpoints, scores or results of another configuration,
-        or a link.
-    """
-    refuse_links(folder)
-    try:
-        check_writable(folder)
-    except OSError as error:
-        raise PermissionError(
-            f"The run folder {folder} cannot be written ({error.strerror or error}); "
-            "name another with --workdir=DIR."
-        ) from error
-    if not (has_begun(folder) and (folder / CONFIG_FILE).exists()):
-        return config
-    saved = read_json(folder / CONFIG_FILE)
-    config, notes = adopt_older(config, saved)
-    refuse_changes(saved, config.to_dict(), str(folder), by_content=True)
-    for note in notes:
-        say(note)
-    return config
 
 
 def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:

@@ -13,9 +13,9 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import progress
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.finished import Finished, read_results
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.identity import changed_keys, refuse_changes, saved_digests
+from gpt1_jax.runs.past_runs import Finished, read_results
+from gpt1_jax.runs.resume import begin_run, changed_keys, refuse_changes, saved_digests
 from gpt1_jax.tasks.task import Task
 
 
@@ -68,7 +68,7 @@ def read_result(planned: Planned) -> Mapping[str, Any] | None:
     """
     if not (planned.folder / RESULTS_FILE).exists():
         return None
-    run_folder.begin(planned.folder, planned.config)
+    begin_run(planned.folder, planned.config)
     return read_results(planned.folder / RESULTS_FILE)
 
 

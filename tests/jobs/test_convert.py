@@ -22,9 +22,8 @@ from gpt1_jax.interop.tokenizer_files import OPENAI_FILES
 from gpt1_jax.jobs import convert, finetune, predict
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
-from gpt1_jax.runs.manifest import write_manifest
-from gpt1_jax.runs.saved_steps import read_metadata
-from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.runs.checkpoint_files import read_metadata, write_manifest
+from gpt1_jax.runs.open import open_run
 
 TARGETS = ("huggingface", "openai")
 

@@ -23,11 +23,11 @@ from gpt1_jax.data import corpus as corpora
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import language_model
-from gpt1_jax.runs import agreement
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.kept_steps import kept_steps
+from gpt1_jax.runs import resume
+from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
+from gpt1_jax.runs.milestones import saved_milestones
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.runs.saved_steps import read_metadata, saved_steps
 from gpt1_jax.training.signals import Stopped
 
 
@@ -154,7 +154,7 @@ def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
     assert_same_run(whole_run, tmp_path, 12)
     folder = epath.Path(tmp_path)
     assert saved_steps(folder) == [3, 5, 7, 9, 11, 12]
-    names = {step: str(target) for step, target in kept_steps(folder).items()}
+    names = {step: str(target) for step, target in saved_milestones(folder).items()}
     assert names == {3: "384 tokens", 5: "640 tokens", 7: "896 tokens"} | {
         9: "1.152k tokens",
         11: "1.408k tokens",
@@ -213,7 +213,7 @@ def test_a_run_that_goes_on_counts_the_text_of_both(
     pretrain.run(tiny_config(**longer, init_optimizer=True), str(tmp_path))
     said = capsys.readouterr().out
     assert "Not kept: 384 to 1.408k tokens, which step 12 is past." in said
-    kept = kept_steps(epath.Path(tmp_path))
+    kept = saved_milestones(epath.Path(tmp_path))
     assert kept == {13: Target(13 * 128, "tokens")}
 
 
@@ -226,7 +226,7 @@ def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
     words = config.checkpoint.keep_at_words
     config.checkpoint.keep_at_words = words.replace("M", "00")
     pretrain.run(config_lib.load(config.to_dict()), str(tmp_path))
-    kept = kept_steps(epath.Path(tmp_path))
+    kept = saved_milestones(epath.Path(tmp_path))
     assert [target.amount for target in kept.values()] == list(range(100, 1001, 100))
 
 
@@ -306,7 +306,7 @@ def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkey
         others |= {name: "other" for name in others if name == "the prepared text"}
         return [text, json.dumps(others)]
 
-    monkeypatch.setattr(agreement, "gather", gather)
+    monkeypatch.setattr(resume, "gather", gather)
     with pytest.raises(ValueError, match=r"the prepared text is 'other' on process 1"):
         pretrain.run(tiny_config(), str(tmp_path))
     assert not (tmp_path / "metrics.jsonl").exists()

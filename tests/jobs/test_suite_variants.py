@@ -9,8 +9,9 @@ from tiny_tasks import finetune_config
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.jobs import finetune
-from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.training import transfer
+from gpt1_jax.runs.folder import write
+from gpt1_jax.runs.resume import begin_run
+from gpt1_jax.training import initial_state
 from gpt1_jax.training.signals import Stopped
 
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
@@ -114,9 +115,9 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
 ):
     """All of Table 5."""
     lstm = pretrained_lstm
-    open_run, opened = transfer.open_run, []
+    open_run, opened = initial_state.open_run, []
     monkeypatch.setattr(
-        transfer,
+        initial_state,
         "open_run",
         lambda folder, step: (opened.append(folder), open_run(folder, step))[1],
     )
@@ -153,8 +154,8 @@ def carried_out(monkeypatch):
     seen = []
 
     def run_one(planned, source, setting):
-        run_folder.begin(planned.folder, planned.config)
-        run_folder.write(planned.folder, planned.config, source.tokenizer)
+        begin_run(planned.folder, planned.config)
+        write(planned.folder, planned.config, source.tokenizer)
         seen.append("/".join(planned.folder.parts[-2:]))
         scores = {"n": 12, "accuracy": 0.5}
         count = len(setting.data.train.examples)
@@ -218,14 +219,14 @@ def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, 
 def test_another_tokenizer_is_allowed_and_said(
     finetune_base, pretrained_lstm, tmp_path, carried_out, capsys, monkeypatch
 ):
-    opened = transfer.open_run
+    opened = initial_state.open_run
     words = ["zyx wvu tsr qpo nml kji hgf edc"] * 9
     other = SentencePieceTokenizer.train(words, 345)
 
     def with_another(workdir, step):
         return opened(workdir, step)._replace(tokenizer=other)
 
-    monkeypatch.setattr(transfer, "open_run", with_another)
+    monkeypatch.setattr(initial_state, "open_run", with_another)
     config = finetune_config(
         "rte",
         finetune_base,

@@ -17,8 +17,8 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.jobs import pretrain, zero_shot
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs import lock
-from gpt1_jax.runs.saved_steps import saved_steps
-from gpt1_jax.runs.trained_run import open_run
+from gpt1_jax.runs.checkpoint_files import saved_steps
+from gpt1_jax.runs.open import open_run
 from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.training.signals import Stopped, StopSignal
 

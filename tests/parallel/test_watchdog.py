@@ -6,11 +6,11 @@ import sys
 import time
 from pathlib import Path
 
-from gpt1_jax.parallel.watchdog import Watchdog
+from gpt1_jax.parallel.processes import Watchdog
 
 STUCK = """
 import time
-from gpt1_jax.parallel.watchdog import Watchdog
+from gpt1_jax.parallel.processes import Watchdog
 
 def wait_for_ever():
     time.sleep(60)
@@ -48,7 +48,7 @@ def test_the_stack_of_every_thread_is_shown_first():
 
 STOPPED = """
 import time
-from gpt1_jax.parallel.watchdog import Watchdog
+from gpt1_jax.parallel.processes import Watchdog
 
 with Watchdog(0.8, "stuck here.", 75) as watchdog:
     print("begun", flush=True)

@@ -11,7 +11,7 @@ from tiny_tasks import finetune_config
 from gpt1_jax.report import comparisons
 from gpt1_jax.report.comparisons import Spread, ablations_table
 from gpt1_jax.report.paper import TABLE_5, TABLE_5_COLUMNS
-from gpt1_jax.runs.finished import Finished
+from gpt1_jax.runs.past_runs import Finished
 
 SIZES = {"num_layers": 2, "num_heads": 2, "embed_dim": 8, "kind": "transformer"}
 

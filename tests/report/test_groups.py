@@ -7,7 +7,7 @@ from etils import epath
 from made_up_runs import write_finished, write_json
 
 from gpt1_jax.report import groups
-from gpt1_jax.runs import finished
+from gpt1_jax.runs.past_runs import read_finished
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def run(tmp_path):
     def make(task="sst2", score=0.75, seed=0, kind="transformer", **overrides):
         folder = tmp_path / str(len(made))
         write_finished(folder, task, score, seed, **overrides)
-        found = finished.read(epath.Path(folder))
+        found = read_finished(epath.Path(folder))
         config = dataclasses.replace(
             found.config, model={**found.config.model, "kind": kind}
         )

@@ -7,7 +7,7 @@ from made_up_runs import SESSION, write_finished, write_pretrained, write_zero_s
 from gpt1_jax.report import commands, sections
 from gpt1_jax.report.document import Folded, Text
 from gpt1_jax.report.gather import gather
-from gpt1_jax.runs import pretrained
+from gpt1_jax.runs.past_runs import read_pretrained
 
 TITLES = [
     "Models",
@@ -137,7 +137,7 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
 def test_names_are_as_long_as_it_takes_to_differ(tmp_path, paths, names):
     for path in paths:
         write_pretrained(tmp_path / path)
-    runs = [pretrained.read(epath.Path(tmp_path / path)) for path in paths]
+    runs = [read_pretrained(epath.Path(tmp_path / path)) for path in paths]
     assert sections.short_names(runs) == names
 
 

@@ -3,7 +3,7 @@
 import pytest
 from joined import addresses, start_script
 
-from gpt1_jax.runs import agreement
+from gpt1_jax.runs import resume
 
 ASK = """
 import dataclasses, importlib.util, sys
@@ -12,7 +12,7 @@ from pathlib import Path
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.parallel import processes
-from gpt1_jax.runs import agreement
+from gpt1_jax.runs import resume
 
 spec = importlib.util.spec_from_file_location("pretrain", "configs/pretrain.py")
 module = importlib.util.module_from_spec(spec)
@@ -25,7 +25,7 @@ processes.PATIENCE_SECONDS = 0.5
 
 def ask(name, config, folder):
     try:
-        agreement.check(config, str(folder))
+        resume.check_processes(config, str(folder))
         print(f"{name}: agreed", flush=True)
     except (ValueError, OSError) as error:
         print(f"{name}: {error}", flush=True)
@@ -63,7 +63,7 @@ def test_processes_that_differ_all_say_in_what(tmp_path):
 
 
 def test_a_process_that_is_alone_agrees_with_itself(tmp_path):
-    agreement.check(None, str(tmp_path / "run"))
+    resume.check_processes(None, str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -72,8 +72,8 @@ def test_of_many_differences_the_first_are_named(monkeypatch, others):
     def gather(text):
         return [text, *['{"a": 1}'] * others]
 
-    monkeypatch.setattr(agreement, "gather", gather)
-    agreement.check_same({"a": 1})
+    monkeypatch.setattr(resume, "gather", gather)
+    resume.check_same({"a": 1})
     with pytest.raises(ValueError, match=r"a is 1 on process 1, 2 on process 0") as e:
-        agreement.check_same({"a": 2})
+        resume.check_same({"a": 2})
     assert ("and 15 more" in str(e.value)) == (others == 20)

@@ -14,16 +14,16 @@ from gpt1_jax.config import BEST, NEWEST, CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel import processes
 from gpt1_jax.runs import checkpoints as checkpoints_module
-from gpt1_jax.runs.checkpoints import _UNHASHED, Checkpoints, read_params, read_state
-from gpt1_jax.runs.manifest import write_manifest
-from gpt1_jax.runs.saved_steps import (
+from gpt1_jax.runs.checkpoint_files import (
     Best,
+    abstract_state,
     clear_steps,
     delete_checkpoint,
     read_metadata,
     saved_steps,
+    write_manifest,
 )
-from gpt1_jax.runs.shapes import abstract_state
+from gpt1_jax.runs.checkpoints import _UNHASHED, Checkpoints, read_params, read_state
 from gpt1_jax.training.state import TrainState
 
 CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)
@@ -212,7 +212,7 @@ def test_a_save_on_gs_that_a_kill_cut_short_is_none(opened, tmp_path, monkeypatc
     (whole / "commit_success.txt").unlink()
     (cut / "commit_success.txt").unlink()
     (cut / "manifest.json").unlink()
-    monkeypatch.setattr("gpt1_jax.runs.saved_steps.is_remote", lambda path: True)
+    monkeypatch.setattr("gpt1_jax.runs.checkpoint_files.is_remote", lambda path: True)
     assert clear_steps(epath.Path(tmp_path))[-1] == 2
     assert not cut.exists() and (whole / "commit_success.txt").exists()
     assert not (tmp_path / "damaged_checkpoints").exists()

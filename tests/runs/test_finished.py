@@ -10,8 +10,8 @@ from made_up_runs import SIZES, finished_result
 from tiny_run import load_config
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.runs import finished
-from gpt1_jax.runs.search import folders
+from gpt1_jax.runs import past_runs
+from gpt1_jax.runs.past_runs import find_folders
 
 
 def write_run(folder, results=True, **overrides):
@@ -29,12 +29,12 @@ def write_run(folder, results=True, **overrides):
 
 def find(folder):
     """As a report does."""
-    found = (finished.read(each) for each in folders(epath.Path(folder)))
+    found = (past_runs.read_finished(each) for each in find_folders(epath.Path(folder)))
     return [run for run in found if run]
 
 
 def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
-    run = finished.read(epath.Path(finetuned))
+    run = past_runs.read_finished(epath.Path(finetuned))
     assert run.folder == epath.Path(finetuned)
     assert (run.config.tasks, run.config.seeds) == (("sst2",), (0,))
     assert run.result == json.loads((finetuned / "results.json").read_text())
@@ -53,7 +53,7 @@ def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
     ],
 )
 def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, whole):
-    run = finished.read(epath.Path(finetuned))
+    run = past_runs.read_finished(epath.Path(finetuned))
     config = dataclasses.replace(run.config, model=model, transfer_layers=named)
     run = run._replace(config=config)
     assert (run.kind, run.layers_transferred) == (model["kind"], layers)
@@ -61,14 +61,14 @@ def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, wh
 
 
 def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
-    assert finished.read(epath.Path(tmp_path / "nothing")) is None
-    assert finished.read(epath.Path(pretrained)) is None
-    assert finished.read(write_run(tmp_path / "began", results=False)) is None
+    assert past_runs.read_finished(epath.Path(tmp_path / "nothing")) is None
+    assert past_runs.read_finished(epath.Path(pretrained)) is None
+    assert past_runs.read_finished(write_run(tmp_path / "began", results=False)) is None
     other = shutil.copytree(pretrained, tmp_path / "other")
     (other / "results.json").write_text("{}")  # as zero-shot evaluation writes them
-    assert finished.read(epath.Path(other)) is None
+    assert past_runs.read_finished(epath.Path(other)) is None
     (other / "config.json").unlink()
-    assert finished.read(epath.Path(other)) is None
+    assert past_runs.read_finished(epath.Path(other)) is None
 
 
 def test_runs_are_found_at_any_depth_sorted(tmp_path):

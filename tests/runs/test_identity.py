@@ -5,7 +5,7 @@ from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
-from gpt1_jax.runs.identity import (
+from gpt1_jax.runs.resume import (
     Identity,
     changed_keys,
     differing_documents,

@@ -3,10 +3,10 @@ import json
 import pytest
 from etils import epath
 
-from gpt1_jax.runs.manifest import (
+from gpt1_jax.runs.checkpoint_files import (
     MANIFEST_FILE,
     find_damage,
-    fingerprint,
+    manifest_digest,
     write_manifest,
 )
 
@@ -55,11 +55,11 @@ def test_a_manifest_of_another_kind_is_damage(folder, text):
 
 
 def test_the_fingerprint_changes_with_what_was_saved(folder, tmp_path):
-    before = fingerprint(folder)
+    before = manifest_digest(folder)
     write_manifest(folder, leave_out={"later"})
-    assert fingerprint(folder) == before != ""
+    assert manifest_digest(folder) == before != ""
     (folder / "record").write_text("[]")
     write_manifest(folder, leave_out={"later"})
-    assert fingerprint(folder) != before
+    assert manifest_digest(folder) != before
     (folder / MANIFEST_FILE).unlink()
-    assert fingerprint(folder) == ""
+    assert manifest_digest(folder) == ""

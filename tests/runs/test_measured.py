@@ -5,8 +5,14 @@ import json
 import pytest
 from etils import epath
 
-from gpt1_jax.runs import measured
-from gpt1_jax.runs.saved_steps import LOWEST_LOSS, Best
+from gpt1_jax.runs.checkpoint_files import (
+    LOWEST_LOSS,
+    MEASURED_FILE,
+    Best,
+    best_step,
+    read_scores,
+    write_score,
+)
 
 ACCURACY = Best("valid_accuracy", highest=True)
 
@@ -20,12 +26,12 @@ def folder(tmp_path):
 
 
 def test_scores_come_back_and_name_the_best_step(folder):
-    assert measured.best_step(folder) == 3
+    assert best_step(folder) == 3
     for step, score in ((1, 0.5), (2, 0.75)):
-        measured.write(folder / "checkpoints" / str(step), ACCURACY, score)
-    scores = [measured.read(folder, step) for step in (1, 2, 3)]
+        write_score(folder / "checkpoints" / str(step), ACCURACY, score)
+    scores = [read_scores(folder, step) for step in (1, 2, 3)]
     assert scores == [{ACCURACY: 0.5}, {ACCURACY: 0.75}, {}]
-    assert measured.best_step(folder) == 2
+    assert best_step(folder) == 2
 
 
 def test_the_scores_of_0_1_are_in_the_metadata(folder):
@@ -33,15 +39,15 @@ def test_the_scores_of_0_1_are_in_the_metadata(folder):
         place = folder / "checkpoints" / str(step) / "metadata"
         place.mkdir()
         (place / "metadata").write_text(json.dumps({"metrics": {"valid_loss": loss}}))
-    scores = [measured.read(folder, step) for step in (1, 2, 3)]
+    scores = [read_scores(folder, step) for step in (1, 2, 3)]
     assert scores == [{LOWEST_LOSS: 2.0}, {}, {LOWEST_LOSS: 4.0}]
-    assert measured.best_step(folder) == 1
+    assert best_step(folder) == 1
 
 
 def test_a_file_of_before_has_no_checksum_and_is_read(folder):
-    file = folder / "checkpoints" / "1" / measured.MEASURED_FILE
+    file = folder / "checkpoints" / "1" / MEASURED_FILE
     file.write_text('{"metric": "valid_accuracy", "highest": true, "value": 0.5}')
-    assert measured.best_step(folder) == 1
+    assert best_step(folder) == 1
 
 
 @pytest.mark.parametrize(
@@ -58,8 +64,8 @@ def test_a_file_of_before_has_no_checksum_and_is_read(folder):
     ],
 )
 def test_a_damaged_score_is_refused_by_name(folder, damage):
-    measured.write(folder / "checkpoints" / "1", ACCURACY, 0.5)
-    file = folder / "checkpoints" / "1" / measured.MEASURED_FILE
+    write_score(folder / "checkpoints" / "1", ACCURACY, 0.5)
+    file = folder / "checkpoints" / "1" / MEASURED_FILE
     file.write_text(damage(file.read_text()))
     with pytest.raises(ValueError, match=r"1/measured.json is damaged.*run the"):
-        measured.best_step(folder)
+        best_step(folder)

@@ -6,18 +6,18 @@ import pytest
 from etils import epath
 from made_up_runs import RECORDS, SESSION, write_finished, write_json, write_pretrained
 
-from gpt1_jax.runs import pretrained
-from gpt1_jax.runs.search import folders
+from gpt1_jax.runs import past_runs
+from gpt1_jax.runs.past_runs import find_folders
 from gpt1_jax.runs.wall_time import TRAINING
 
 
 def read(folder):
-    return pretrained.read(epath.Path(folder))
+    return past_runs.read_pretrained(epath.Path(folder))
 
 
 def find(folder):
     """As a report does."""
-    return [run for each in folders(epath.Path(folder)) if (run := read(each))]
+    return [run for each in find_folders(epath.Path(folder)) if (run := read(each))]
 
 
 def test_a_run_is_what_its_files_say(tmp_path):
@@ -68,14 +68,14 @@ def test_tokens_of_the_runs_before_are_counted(tmp_path):
     counted = begun_from("counted", first.folder, init_optimizer=True)
     longer = begun_from("longer", second.folder, init_optimizer=True)
     known = [first, second, third, counted, longer]
-    before = [pretrained.tokens_before(run, known) for run in known]
+    before = [past_runs.tokens_before(run, known) for run in known]
     assert before == [0, 4 * 1024, (8 + 4) * 1024, 0, 4 * 1024]
-    assert pretrained.tokens_before(third, [second]) == 8 * 1024
-    assert pretrained.tokens_before(third, []) == 0
+    assert past_runs.tokens_before(third, [second]) == 8 * 1024
+    assert past_runs.tokens_before(third, []) == 0
     afar = begun_from("afar", "hf://who/knows")
-    assert pretrained.tokens_before(afar, known) == 0
+    assert past_runs.tokens_before(afar, known) == 0
     ring = [begun_from("x", tmp_path / "y"), begun_from("y", tmp_path / "x")]
-    assert pretrained.tokens_before(ring[0], ring) == 2 * 8 * 1024
+    assert past_runs.tokens_before(ring[0], ring) == 2 * 8 * 1024
 
 
 def test_runs_are_found_at_any_depth_and_nothing_else(tmp_path):

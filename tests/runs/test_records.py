@@ -5,8 +5,14 @@ from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from gpt1_jax.runs import records as records_lib
-from gpt1_jax.runs.records import METRICS_FILE, Records, Throughput, read_metrics
-from gpt1_jax.runs.sessions import SESSIONS_FILE, read_sessions
+from gpt1_jax.runs.records import (
+    METRICS_FILE,
+    SESSIONS_FILE,
+    Records,
+    Throughput,
+    read_metrics,
+    read_sessions,
+)
 
 METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 

@@ -3,7 +3,7 @@
 import pytest
 from etils import epath
 
-from gpt1_jax.runs.saved_steps import best_first, read_metadata, saved_steps
+from gpt1_jax.runs.checkpoint_files import best_first, read_metadata, saved_steps
 
 
 def test_the_saved_steps_are_in_order(tmp_path):

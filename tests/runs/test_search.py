@@ -2,11 +2,11 @@
 
 from etils import epath
 
-from gpt1_jax.runs.search import folders
+from gpt1_jax.runs.past_runs import find_folders
 
 
 def names(root):
-    return [str(path.relative_to(root)) for path in folders(epath.Path(root))]
+    return [str(path.relative_to(root)) for path in find_folders(epath.Path(root))]
 
 
 def test_all_folders_are_found_in_order_but_parts_of_runs(tmp_path):

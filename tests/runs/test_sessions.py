@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from gpt1_jax.runs import sessions
-from gpt1_jax.runs.sessions import SESSIONS_FILE, Session, read_sessions
+from gpt1_jax.runs import records
+from gpt1_jax.runs.records import SESSIONS_FILE, Session, read_sessions
 from gpt1_jax.runs.wall_time import TRAINING, WallTime
 
 
@@ -19,7 +19,7 @@ def program(monkeypatch):
         def lap(self):
             return laps.pop(0)
 
-    monkeypatch.setattr(sessions, "PROGRAM", Program())
+    monkeypatch.setattr(records, "PROGRAM", Program())
     return laps
 
 
@@ -36,7 +36,7 @@ def test_a_session_says_what_it_did_and_on_what(tmp_path, program):
     assert found["devices"] == "8 x cpu" and found["processes"] == 1
     assert found["host"].endswith("cores") and found["began"].endswith("+00:00")
     assert found["text"] == {"tokens": 7, "words": 5}
-    assert found["versions"] == sessions.versions()
+    assert found["versions"] == records.versions()
     assert found["versions"].keys() >= {"gpt1_jax", "python", "jax"}
 
 
@@ -89,7 +89,7 @@ def test_a_disk_without_room_does_not_end_the_run(tmp_path, program, monkeypatch
         raise OSError("No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(sessions, "write_json", full)
+        patch.setattr(records, "write_json", full)
         session.write()
     session.write()
     (found,) = read_sessions(tmp_path / SESSIONS_FILE)

@@ -2,7 +2,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.runs.shapes import abstract_state, difference, num_bytes
+from gpt1_jax.runs.checkpoint_files import abstract_state, difference, state_bytes
 from gpt1_jax.training.state import TrainState
 
 
@@ -35,4 +35,6 @@ def test_the_size_of_a_state_is_known_from_its_shapes():
         "step": jnp.int32(0),
         "half": jnp.ones(5, "bfloat16"),
     }
-    assert num_bytes(state) == num_bytes(jax.eval_shape(lambda: state)) == 24 + 4 + 10
+    assert (
+        state_bytes(state) == state_bytes(jax.eval_shape(lambda: state)) == 24 + 4 + 10
+    )

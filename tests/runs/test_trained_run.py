@@ -13,9 +13,8 @@ from gpt1_jax.config import ALL, BEST, NEWEST, FinetuneConfig, PretrainConfig
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
-from gpt1_jax.runs.manifest import find_damage
-from gpt1_jax.runs.saved_steps import saved_steps
-from gpt1_jax.runs.trained_run import open_run, save_params, say_what_is_read
+from gpt1_jax.runs.checkpoint_files import find_damage, saved_steps
+from gpt1_jax.runs.open import open_run, save_params, say_what_is_read
 
 
 @pytest.fixture
@@ -158,7 +157,7 @@ def test_params_that_cannot_be_saved_leave_nothing(pretrained, tmp_path, monkeyp
         raise OSError("No space left on device")
 
     source = open_run(str(pretrained))
-    monkeypatch.setattr("gpt1_jax.runs.trained_run.Checkpoints.save", fail)
+    monkeypatch.setattr("gpt1_jax.runs.open.Checkpoints.save", fail)
     with pytest.raises(OSError, match=r"No space"):
         save_params(
             str(tmp_path / "made"), source.params, source.tokenizer, source.config

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import pytest
 
-from gpt1_jax.parallel.watchdog import Watchdog
-from gpt1_jax.runs.saved_steps import LOWEST_LOSS
+from gpt1_jax.parallel.processes import Watchdog
+from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS
 from gpt1_jax.runs.wall_time import WallTime
-from gpt1_jax.training import loop
+from gpt1_jax.training import fit
 from gpt1_jax.training.signals import Stopped
 
 
@@ -78,7 +78,7 @@ def make_run(diary, *, loss=1.0, in_row=0, at=None, asked=None):
             yield number
 
     watchdog = Watchdog(0, "", 0)
-    return loop.Run(train_step, batches(), evaluate, dict, diary, diary, "", watchdog)
+    return fit.Run(train_step, batches(), evaluate, dict, diary, diary, "", watchdog)
 
 
 def cadence(**overrides):
@@ -91,13 +91,13 @@ def cadence(**overrides):
         profile_first_step=0,
         profile_steps=0,
     )
-    return loop.Cadence(**{**values, **overrides})
+    return fit.Cadence(**{**values, **overrides})
 
 
 def train(diary, first_step=0, run=None, **overrides):
     run = run or make_run(diary)
     run = run._replace(metadata=lambda step: {})
-    return loop.train(run, State(jnp.int32(first_step)), cadence(**overrides))
+    return fit.train(run, State(jnp.int32(first_step)), cadence(**overrides))
 
 
 def test_a_state_is_saved_before_it_is_evaluated():
@@ -206,9 +206,9 @@ def test_the_watchdog_hears_of_steps_evaluation_batches_and_saves():
 
 
 def test_the_time_is_divided_among_training_evaluation_and_checkpoints(monkeypatch):
-    monkeypatch.setattr(loop, "PROGRAM", WallTime())
+    monkeypatch.setattr(fit, "PROGRAM", WallTime())
     diary = Diary()
     train(diary, run=make_run(diary, at={3: lambda: time.sleep(0.6)}))
-    said = loop.PROGRAM.summary()
+    said = fit.PROGRAM.summary()
     assert "evaluation 1 s" in said and "checkpoints 0 s" in said
     assert "compilation of the step 0 s" in said

@@ -17,11 +17,11 @@ from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import tokenizers
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune, pretrain
+from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.checkpoints import Checkpoints
+from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.runs.saved_steps import saved_steps
-from gpt1_jax.runs.trained_run import open_run
-from gpt1_jax.training import fit, start
+from gpt1_jax.training import fit, initial_state
 from gpt1_jax.training.signals import Stopped
 
 SIZES = {"model__max_seq_len": 40}  # of `pretrained`
@@ -261,13 +261,15 @@ def test_it_starts_from_the_step_that_stands_for_a_run(
         (pretrained, "newest", 12),
     ):
         config = from_run(init_from=str(origin))
-        config, source = start.resolve(config, epath.Path(tmp_path / "new"))
+        config, source = initial_state.resolve_pretraining(
+            config, epath.Path(tmp_path / "new")
+        )
         assert (config.init_step, source.run.step) == (word, step)
     folder = epath.Path(tmp_path / "run")
     pretrain.run(from_run(train__num_steps=4), str(folder))
     for asked in ("default", "newest"):
         again = from_run(train__num_steps=4, init_step=asked)
-        config, source = start.resolve(again, folder)
+        config, source = initial_state.resolve_pretraining(again, folder)
         assert (config.init_step, source) == ("newest", None)
 
 
@@ -355,4 +357,7 @@ def test_a_folder_that_holds_another_run_is_refused(from_run, pretrained, tmp_pa
 
 def test_resolve_leaves_a_run_without_a_source_alone(tiny_config, tmp_path):
     config = tiny_config()
-    assert start.resolve(config, epath.Path(tmp_path)) == (config, None)
+    assert initial_state.resolve_pretraining(config, epath.Path(tmp_path)) == (
+        config,
+        None,
+    )

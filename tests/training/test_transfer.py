@@ -9,12 +9,12 @@ import pytest
 
 from gpt1_jax.model import heads, language_model
 from gpt1_jax.model.heads import Head
-from gpt1_jax.training import transfer
+from gpt1_jax.training import initial_state
 
 HEAD = Head(num_outputs=40, per_choice=False, dropout=0.1, extract_token=96)
 VOCAB_SIZE = 94  # without the three special tokens
 
-start_params = jax.jit(transfer.start_params, static_argnums=(0, 1, 3))  # as a run
+start_params = jax.jit(initial_state.start_params, static_argnums=(0, 1, 3))  # as a run
 
 
 @pytest.fixture(scope="module")
@@ -134,9 +134,9 @@ def test_key_draws_all_that_is_not_copied(model, pretrained):
     [("all", 3), ("none", None), ("0", 0), ("1", 1), ("3", 3)],
 )
 def test_num_transferred_counts_layers(model, transfer_layers, number):
-    assert transfer.num_transferred(transfer_layers, model.depth) == number
+    assert initial_state.num_transferred(transfer_layers, model.depth) == number
 
 
 def test_more_layers_than_there_are_cannot_be_transferred(model):
     with pytest.raises(ValueError, match=r"transfer_layers=4, but .* has 3 layers"):
-        transfer.num_transferred("4", model.num_layers)
+        initial_state.num_transferred("4", model.num_layers)

@@ -27,11 +27,10 @@ from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs import measured
+from gpt1_jax.runs.checkpoint_files import difference, read_scores
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.identity import Identity
-from gpt1_jax.runs.shapes import difference
+from gpt1_jax.runs.resume import Identity
 
 
 class TrainedRun(NamedTuple):
@@ -105,7 +104,7 @@ def _why(folder: epath.Path, asked: int | str, step: int) -> str:
         return "the newest"
     if asked != BEST:
         return "as asked for"
-    for best in measured.read(folder, step):
+    for best in read_scores(folder, step):
         return f"the best by {best.metric.replace('valid_', 'validation ')}"
     return "the newest, as none was scored"
 

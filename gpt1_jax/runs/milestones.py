@@ -12,9 +12,9 @@ from gpt1_jax.config import ALL, KEPT, NEWEST
 from gpt1_jax.config.keep_at import UNITS, Target
 from gpt1_jax.data.shards import Split
 from gpt1_jax.errors import UserError
+from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
-from gpt1_jax.runs.saved_steps import read_metadata, saved_steps
 
 _NEAR = 0.05  # the share that the end of a run may lack of what it stands for
 
@@ -63,7 +63,7 @@ class TextRead:
 
 
 @dataclasses.dataclass(frozen=True)
-class KeptSteps:
+class Milestones:
     """Which steps of a run are kept for good, and what each stands for.
 
     Attributes:
@@ -85,7 +85,9 @@ class KeptSteps:
         return {"text_read": self.text.after(step), **kept}
 
 
-def place(targets: Sequence[Target], text: TextRead, num_steps: int) -> KeptSteps:
+def place_milestones(
+    targets: Sequence[Target], text: TextRead, num_steps: int
+) -> Milestones:
     """Finds the step of each target.
 
     The end of the run stands for the first target beyond it, if at most 5% of the text
@@ -118,11 +120,11 @@ def place(targets: Sequence[Target], text: TextRead, num_steps: int) -> KeptStep
         end = text.amount(num_steps, beyond[0].unit)
         if end >= (1 - _NEAR) * beyond[0].amount:
             kept[num_steps] = beyond.pop(0)
-    return KeptSteps(text, kept, tuple(beyond), num_steps)
+    return Milestones(text, kept, tuple(beyond), num_steps)
 
 
-def announce(
-    kept: KeptSteps, folder: epath.Path, first_step: int, state_bytes: int
+def announce_milestones(
+    kept: Milestones, folder: epath.Path, first_step: int, state_bytes: int
 ) -> None:
     """Says what will be kept for good, and refuses a disk that cannot hold it.
 
@@ -140,7 +142,7 @@ def announce(
         end = kept.text.amount(kept.num_steps, unit)
         has = "has" if unit == "steps" else "reads"
         say(f"Not kept: {_shown(kept.beyond)}; the whole run {has} {end:,}.")
-    saved = kept_steps(folder)
+    saved = saved_milestones(folder)
     passed = [t for s, t in kept.targets.items() if s <= first_step and s not in saved]
     if passed:
         say(f"Not kept: {_shown(passed)}, which step {first_step:,} is past.")
@@ -158,7 +160,7 @@ def _shown(targets: Sequence[Target]) -> str:
     return str(first) if first == last else f"{first.short} to {last}"
 
 
-def kept_at(metadata: Mapping[str, Any]) -> Target | None:
+def read_milestone(metadata: Mapping[str, Any]) -> Target | None:
     """The target for which a saved step is kept for good; None if it is not.
 
     Raises:
@@ -176,25 +178,26 @@ def kept_at(metadata: Mapping[str, Any]) -> Target | None:
             )
 
 
-def kept_steps(folder: epath.Path) -> dict[int, Target]:
+def saved_milestones(folder: epath.Path) -> dict[int, Target]:
     """The saved steps of a run that are kept for good, and their targets.
 
     Raises:
       ValueError: if what was saved beside a step cannot be read.
     """
     targets = {
-        step: kept_at(read_metadata(folder, step)) for step in saved_steps(folder)
+        step: read_milestone(read_metadata(folder, step))
+        for step in saved_steps(folder)
     }
     return {step: target for step, target in targets.items() if target}
 
 
-def find_kept_steps(folder: epath.Path) -> dict[int, Target]:
-    """As `kept_steps`, where there must be one.
+def find_milestones(folder: epath.Path) -> dict[int, Target]:
+    """As `saved_milestones`, where there must be one.
 
     Raises:
       FileNotFoundError: if no step is kept for good.
     """
-    kept = kept_steps(folder)
+    kept = saved_milestones(folder)
     if not kept:
         raise FileNotFoundError(
             f"{folder} holds no checkpoint that was kept by config.checkpoint."
@@ -218,5 +221,5 @@ def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
         return [step]
     steps = saved_steps(folder)
     if step == KEPT and steps:
-        return list(find_kept_steps(folder))
+        return list(find_milestones(folder))
     return steps or [NEWEST]

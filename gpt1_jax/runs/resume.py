@@ -1,25 +1,47 @@
-"""What a checkpoint belongs to, and when a run is no longer the same run.
+"""Whether a run may resume: what it is, and that all its processes are one run.
 
 A run is what its text, examples, tokenizer and origin are: their content digests are
 compared, not where they lie or when they were written.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
+import platform
+import socket
+import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config.saved import flatten, read_json, upgrade
-from gpt1_jax.data.files import write_json
+from gpt1_jax.config import JobConfig
+from gpt1_jax.config.saved import (
+    adopt_older,
+    flatten,
+    read_json,
+    upgrade,
+    without_local,
+)
+from gpt1_jax.data.files import (
+    check_writable,
+    create,
+    make_folder,
+    refuse_links,
+    write_json,
+)
 from gpt1_jax.errors import UserError
+from gpt1_jax.parallel.processes import eventually, gather, is_main_process
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.console import say
+
+Config = TypeVar("Config", bound=JobConfig)
 
 _WAY_OUT = "Use the saved values, or name another --workdir for a new run."
 
@@ -61,7 +83,8 @@ _PLACES = {
 _RUNS = {"init_from", "baseline_init_from"}  # places that must not appear or vanish
 DOCUMENTS_FILE = "documents.json"
 _DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
-_LISTED = 3  # documents in a message
+_LISTED_DOCUMENTS = 3  # in a message
+_LISTED_FACTS = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,8 +154,8 @@ class Identity:
         except UserError:
             return ""
         differences = differing_documents(saved, self.documents)
-        more = len(differences) - _LISTED
-        listed = "; ".join(differences[:_LISTED])
+        more = len(differences) - _LISTED_DOCUMENTS
+        listed = "; ".join(differences[:_LISTED_DOCUMENTS])
         return f" ({listed}{f'; and {more} more' if more > 0 else ''})"
 
     def write_documents(self, folder: epath.Path) -> None:
@@ -191,6 +214,45 @@ def tree_digest(tree: Any) -> str:
         )
         digest.update(np.ascontiguousarray(array).view(np.uint8).data)
     return digest.hexdigest()
+
+
+def begin_run(folder: epath.Path, config: Config) -> Config:
+    """Makes a run folder, or checks that the run in it may continue.
+
+    Text, examples and the run to start from may lie elsewhere than before: their
+    content digests are compared once they are known (`Identity`).
+
+    Args:
+      folder: the run folder.
+      config: the run's configuration.
+
+    Returns:
+      The configuration; in a folder written by an older version, keys that it did not
+      know take the value that does what the run did so far.
+
+    Raises:
+      PermissionError: if nothing can be written there.
+      ValueError: if it holds checkpoints, scores or results of another configuration,
+        or a link.
+    """
+    refuse_links(folder)
+    try:
+        check_writable(folder)
+    except OSError as error:
+        raise PermissionError(
+            f"The run folder {folder} cannot be written ({error.strerror or error}); "
+            "name another with --workdir=DIR."
+        ) from error
+    if not (
+        run_folder.has_begun(folder) and (folder / run_folder.CONFIG_FILE).exists()
+    ):
+        return config
+    saved = read_json(folder / run_folder.CONFIG_FILE)
+    config, notes = adopt_older(config, saved)
+    refuse_changes(saved, config.to_dict(), str(folder), by_content=True)
+    for note in notes:
+        say(note)
+    return config
 
 
 def refuse_changes(
@@ -259,3 +321,96 @@ def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
         for key, value in flatten(json.loads(json.dumps(config))).items()
         if key not in _FREE_KEYS and key.split(".")[0] not in _FREE_SECTIONS
     }
+
+
+def check_processes(config: JobConfig, workdir: str) -> None:
+    """Refuses processes that differ in what makes up a run; all of them refuse.
+
+    Args:
+      config: this process's configuration.
+      workdir: its run folder, local or gs://.
+
+    Raises:
+      ValueError: if configurations or versions differ; names each difference. If the
+        run folder is not one and the same; names who has another.
+      PermissionError: if the main process cannot write there.
+    """
+    if jax.process_count() == 1:
+        return
+    versions = {
+        "gpt1_jax": gpt1_jax.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
+    values = flatten(without_local(config.to_dict()))
+    check_same({f"config.{key}": value for key, value in values.items()})
+    check_same({f"the version of {name}": value for name, value in versions.items()})
+    folder = run_folder.locate(workdir)
+    _check_shared(folder)
+
+
+def check_same(facts: Mapping[str, Any]) -> None:
+    """Refuses processes that know different facts; all of them refuse.
+
+    Args:
+      facts: JSON values by their names; every process calls this with its own.
+
+    Raises:
+      ValueError: naming each difference.
+    """
+    first, *others = map(json.loads, gather(json.dumps(facts)))
+    differences = [
+        f"{key} is {other.get(key)!r} on process {index}, {first.get(key)!r} on "
+        "process 0"
+        for index, other in enumerate(others, 1)
+        for key in sorted(first.keys() | other.keys())
+        if other.get(key) != first.get(key)
+    ]
+    if differences:
+        more = len(differences) - _LISTED_FACTS
+        listed = "; ".join(differences[:_LISTED_FACTS])
+        raise UserError(
+            f"The processes of this run differ: {listed}"
+            + (f"; and {more} more" if more > 0 else "")
+            + ". Start the same command on every host, with the same installation and "
+            "the same text."
+        )
+
+
+def _check_shared(folder: epath.Path) -> None:
+    """Raises on all processes unless all see what the main one writes to the folder."""
+    name = gather(_write_name(folder) if is_main_process() else "")[0]
+    if not name:
+        raise PermissionError(
+            f"Process 0 cannot write to the run folder {folder}; name another with "
+            "--workdir=DIR."
+        )
+    seen = eventually(lambda: _holds_its_name(folder / name))
+    apart = "" if seen else f"{folder} on {socket.gethostname()}"
+    found = gather(apart)
+    if is_main_process():
+        (folder / name).unlink(missing_ok=True)
+    for index, other in enumerate(found):
+        if other:
+            raise UserError(
+                f"The run folder of process {index}, {other}, is not that of process "
+                "0: a file written there is not seen. All processes need one folder; "
+                "name one on a shared disk or in a bucket, --workdir=gs://BUCKET/RUN."
+            )
+
+
+def _write_name(folder: epath.Path) -> str:
+    """The name of a new file that holds its own name; empty if it cannot be made."""
+    name = f".shared-{uuid.uuid4().hex}"
+    with contextlib.suppress(OSError):
+        make_folder(folder)
+        create(folder / name, name)
+        return name
+    return ""
+
+
+def _holds_its_name(path: epath.Path) -> bool:
+    """Whether there is a file as `_write` makes them."""
+    with contextlib.suppress(OSError):
+        return path.read_text() == path.name
+    return False
