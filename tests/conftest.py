@@ -39,7 +39,7 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.data import locks
+from gpt1_jax.data.files import exclusive
 from gpt1_jax.ops import products
 from gpt1_jax.runs.checkpoint_files import Best, saved_steps, write_score
 
@@ -134,7 +134,7 @@ def made_once(tmp_path_factory):
     def folder(name: str, make: Callable[[Path], object]) -> Path:
         place = shared / name
         place.mkdir(exist_ok=True)
-        with locks.exclusive(place, say=lambda waiting: None):
+        with exclusive(place, say=lambda waiting: None):
             if not (place / "made").exists():
                 make(place / "folder")
                 (place / "made").touch()

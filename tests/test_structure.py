@@ -33,7 +33,7 @@ ONLY_IN = {
 WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.
 WRITERS = {
-    "data/array_files.py": {"File", "ZipFile", "open"},  # in a partial file
+    "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
     "evaluation/submission.py": {"ZipFile"},  # in memory
     "interop/openai_shards.py": {"save"},  # in memory
     "report/figures.py": {"savefig"},  # in memory

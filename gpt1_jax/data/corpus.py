@@ -5,14 +5,20 @@ and tokenizer. It is written under a temporary name and renamed when whole, so a
 folder that exists is complete; one that has been damaged since is made again.
 """
 
+import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import errno
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import threading
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +26,18 @@ import numpy as np
 
 from gpt1_jax.config import DataConfig, TokenizerConfig
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import locks, sources, tokenizers
-from gpt1_jax.data.documents import Block, Document, check_readable
-from gpt1_jax.data.encoding import Encoders
-from gpt1_jax.data.files import check_writable, locate, whole_folder
+from gpt1_jax.data import tokenizers
+from gpt1_jax.data.builtin import builtin_documents
+from gpt1_jax.data.documents import (
+    Block,
+    Document,
+    check_readable,
+    hold_out,
+    is_near,
+    shared_texts,
+    text_documents,
+)
+from gpt1_jax.data.files import check_writable, exclusive, locate, whole_folder
 from gpt1_jax.data.progress import Progress, say
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import (
@@ -35,8 +49,8 @@ from gpt1_jax.data.shards import (
     token_dtype,
     write_record,
 )
-from gpt1_jax.data.splits import hold_out, is_near, shared_texts
 from gpt1_jax.data.text import clean
+from gpt1_jax.data.tfds import shared_rows, tfds_documents
 from gpt1_jax.errors import UserError
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
@@ -70,9 +84,9 @@ def prepare(
     tell = say if progress else _say_nothing
     cache = Path(locate(data.cache_dir or default_cache_dir(), local=True))
     _check_writable(cache)
-    with _full_disk_explained(cache), locks.exclusive(cache, tell) as doing:
+    with _full_disk_explained(cache), exclusive(cache, tell) as doing:
         doing("looking for documents")
-        train, valid = sources.find_documents(data, cache, tell)
+        train, valid = find_documents(data, cache, tell)
         if not valid:
             train, valid = hold_out(train, data.valid_fraction, data.valid_split)
         texts = _Texts(train, valid, data.valid_fraction)
@@ -118,6 +132,70 @@ class _Texts:
         if self._digests is None:
             self._digests = check_readable([*self.train, *self.valid])
         return self._digests
+
+
+# --- where text comes from ----------------------------------------------------
+
+# The documentation on this machine (`builtin`), files of plain text or JSON lines
+# (`text`), or a TensorFlow Datasets corpus (`tfds`). A document is one file, one
+# module's docstrings, or a range of a dataset's rows.
+
+_TRAIN, _VALID = "config.data.train", "config.data.valid"
+
+
+def find_documents(
+    config: DataConfig, cache_dir: Path, say: Callable[[str], None]
+) -> tuple[list[Document], list[Document]]:
+    """The documents for training and, if named separately, for validation.
+
+    Args:
+      config: the sources.
+      cache_dir: where the built-in documentation is collected.
+      say: shows a line to the user.
+
+    Raises:
+      FileNotFoundError, ValueError: if they do not exist, or a document is named for
+        both.
+    """
+    if config.source == "builtin":
+        return builtin_documents(cache_dir, say), []
+
+    def read(value: str, key: str) -> list[Document]:
+        if config.source == "text":
+            return text_documents(value, key, config.jsonl_field)
+        feature, data_dir = config.tfds_feature, config.tfds_data_dir
+        return tfds_documents(value, feature, data_dir, key, say) if value else []
+
+    train, valid = read(config.train, _TRAIN), read(config.valid, _VALID)
+    if config.source == "text":
+        _refuse_shared(train, valid)
+    elif valid:
+        shared = shared_rows(config.train, config.valid, config.tfds_data_dir)
+        if shared:
+            raise UserError(
+                f"{_TRAIN}={config.train!r} and {_VALID}={config.valid!r} have "
+                f"{shared:,} rows in common; the validation loss would be that of text "
+                "trained on. Name splits that share none, such as train[:98%] and "
+                "train[98%:]."
+            )
+    return train, valid
+
+
+def _refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
+    """Refuses documents that are named for both splits, by whatever path."""
+    trained = {_identity(document) for document in train}
+    for document in valid:
+        if _identity(document) in trained:
+            raise UserError(
+                f"{document.name} is named by {_TRAIN} and by {_VALID}; the validation "
+                f"loss would be that of text trained on. Leave it out of one of them, "
+                f"or leave {_VALID} empty to hold out a part of the text."
+            )
+
+
+def _identity(document: Document) -> str:
+    is_file = os.path.exists(document.name)
+    return os.path.realpath(document.name) if is_file else document.name
 
 
 # --- tokenizer ----------------------------------------------------------------
@@ -277,6 +355,121 @@ def _warnings(texts: _Texts, record: dict[str, Any], data: DataConfig) -> Iterat
             f"No whole documents make up config.data.valid_fraction={wanted} of the "
             "text; the end of the last ones is held out instead."
         )
+
+
+# --- blocks of text to token ids, on several processes ------------------------
+
+_GRACE_SECONDS = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Encoded:
+    """A block of text as the corpus holds it."""
+
+    ids: np.ndarray  # [tokens] uint32
+    words: int
+    bytes: int  # of cleaned UTF-8 text
+
+
+class Encoders:
+    """Encodes blocks in order, a bounded number of them ahead.
+
+    Args:
+      tokenizer_dir: the saved tokenizer, which each process loads.
+      workers: number of processes; with one, this process does the work.
+    """
+
+    def __init__(self, tokenizer_dir: str | os.PathLike[str], workers: int):
+        self._workers = workers
+        self._pool: concurrent.futures.Executor | None = None
+        if workers > 1:
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                workers,
+                mp_context=multiprocessing.get_context("spawn"),
+                initializer=_start_worker,
+                initargs=(os.fspath(tokenizer_dir),),
+            )
+        else:
+            _start_worker(tokenizer_dir)
+
+    def __enter__(self) -> "Encoders":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def map(self, blocks: Iterable[Block], progress: Progress) -> Iterator[Encoded]:
+        """The encoded blocks in the order of `blocks`.
+
+        Raises:
+          ChildProcessError: if a process ends before its work is done.
+        """
+        try:
+            yield from self._map(blocks, progress)
+        except concurrent.futures.BrokenExecutor as error:
+            raise ChildProcessError(
+                "A tokenising process died, perhaps for lack of memory; use "
+                f"fewer than {self._workers} with --config.data.num_workers=N."
+            ) from error
+
+    def _map(self, blocks: Iterable[Block], progress: Progress) -> Iterator[Encoded]:
+        if self._pool is None:
+            for block in blocks:
+                yield _encode(block)
+                progress.update(len(block.text))
+            return
+        pending: collections.deque = collections.deque()
+        for block in blocks:
+            pending.append((self._pool.submit(_encode, block), len(block.text)))
+            while len(pending) > 4 * self._workers or (
+                pending and pending[0][0].done()
+            ):
+                future, size = pending.popleft()
+                yield future.result()
+                progress.update(size)
+        for future, size in pending:
+            yield future.result()
+            progress.update(size)
+
+
+_tokenizer: tokenizers.Tokenizer | None = None  # of this worker process
+
+
+def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:
+    global _tokenizer
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        # Signals are the parent's to handle; a worker ends when the parent does. The
+        # pool itself ends its workers by SIGTERM when one of them has died.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, _end_late)
+        threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    _tokenizer = tokenizers.load(tokenizer_dir)
+
+
+def _end_late(number: int, frame: types.FrameType | None) -> None:
+    """Ends this process, but not before its parent has handled the same signal."""
+    del number, frame
+    threading.Timer(_GRACE_SECONDS, os._exit, [1]).start()
+
+
+def _end_with(parent: "multiprocessing.process.BaseProcess") -> None:
+    """Ends this process when its parent is gone: it would wait for work for ever."""
+    parent.join()
+    os._exit(1)
+
+
+def _encode(block: Block) -> Encoded:
+    """Cleans and encodes one block; each line's newline is a token."""
+    text = clean(block.text)
+    if not text or _tokenizer is None:
+        return Encoded(np.zeros(0, np.uint32), 0, 0)
+    ids = _tokenizer.encode(text)
+    if block.ends_line:
+        ids.append(_tokenizer.newline_id)
+    size = len(text.encode()) + block.ends_line
+    return Encoded(np.asarray(ids, np.uint32), len(text.split()), size)
 
 
 # --- the cache folder ---------------------------------------------------------

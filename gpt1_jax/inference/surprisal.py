@@ -17,14 +17,14 @@ from typing import NamedTuple
 import jax
 
 from gpt1_jax.config import ModelConfig, WordsConfig
-from gpt1_jax.data.punctuation import punctuation_apart
-from gpt1_jax.data.sentences import sentence_starts
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     Context,
     Span,
     Window,
     Word,
+    punctuation_apart,
+    sentence_starts,
     split_words,
     windows,
 )

@@ -14,9 +14,9 @@ from gpt1_jax import __version__
 from gpt1_jax.config import FeaturesConfig, FinetuneConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data import words as words_lib
-from gpt1_jax.data.array_files import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.files import check_output, locate
 from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.tables import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
 from gpt1_jax.data.words import Context, Span, Window, Word, check_fits, split_words

@@ -22,13 +22,14 @@ from typing import Any
 from etils import epath
 
 from gpt1_jax.data.files import (
+    Held,
     is_remote,
     make_folder,
     refuse_links,
     remove_partial,
+    system_lock,
     write_json,
 )
-from gpt1_jax.data.locks import Held, system_lock
 from gpt1_jax.parallel.processes import agree, is_main_process
 from gpt1_jax.runs.console import say
 

@@ -23,7 +23,7 @@ from gpt1_jax.config import (
     ModelConfig,
     TrainConfig,
 )
-from gpt1_jax.data.read_ahead import BatchSource, read_ahead
+from gpt1_jax.data.windows import BatchSource, read_ahead
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (

@@ -9,6 +9,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -22,7 +23,9 @@ import pytest
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import builtin, corpus, documents, shards
-from gpt1_jax.data.corpus import prepare
+from gpt1_jax.data.corpus import Encoders, find_documents, prepare
+from gpt1_jax.data.documents import Block, Document
+from gpt1_jax.data.progress import Progress
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, open_split, token_dtype
 
@@ -743,3 +746,151 @@ def test_prepare_memory_does_not_grow_with_the_text(tmp_path, tokenizer_dir, mak
     assert large_tokens > 4.9 * tokens
     assert large_peak < peak + 8  # MiB; the text is 20 MB longer, its tokens 9 MB
     assert large_worker_peak < worker_peak + 8
+
+
+# --- where text comes from ----------------------------------------------------
+
+
+@pytest.fixture
+def three_books(tmp_path):
+    (tmp_path / "books").mkdir()
+    for name in "abc":
+        (tmp_path / "books" / f"{name}.txt").write_text(f"book {name}\n")
+    return tmp_path / "books"
+
+
+def file_names(documents):
+    return [os.path.basename(document.name) for document in documents]
+
+
+def test_find_documents_of_both_splits(three_books, tmp_path, data_config):
+    config = data_config(train=f"{three_books}/[ab].txt", valid=f"{three_books}/c.txt")
+    train, valid = find_documents(config, tmp_path, print)
+    assert (file_names(train), file_names(valid)) == (["a.txt", "b.txt"], ["c.txt"])
+
+
+def test_find_documents_builtin_has_no_validation(tmp_path, data_config, monkeypatch):
+    monkeypatch.setattr(builtin, "_collect_docstrings", lambda _: {"a": "Text."})
+    train, valid = find_documents(
+        data_config(source="builtin", train=""), tmp_path, print
+    )
+    assert (file_names(train), valid) == (["a"], [])
+
+
+@pytest.mark.parametrize("how", ["same path", "link", "relative path"])
+def test_find_documents_refuses_a_file_named_for_both_splits(
+    three_books, tmp_path, data_config, monkeypatch, how
+):
+    monkeypatch.chdir(three_books)
+    valid = {"same path": three_books / "b.txt", "link": tmp_path / "link.txt"}
+    (tmp_path / "link.txt").symlink_to(three_books / "b.txt")
+    config = data_config(train=str(three_books), valid=str(valid.get(how, "b.txt")))
+    with pytest.raises(ValueError, match=r"b\.txt|link\.txt") as raised:
+        find_documents(config, tmp_path, print)
+    assert "config.data.train" in str(raised.value)
+    assert "config.data.valid" in str(raised.value)
+
+
+@pytest.mark.parametrize(("shared", "refused"), [(3, True), (0, False)])
+def test_find_documents_refuses_rows_in_both_splits(
+    tmp_path, data_config, monkeypatch, shared, refused
+):
+    document = Document("a[0]", "", 1, lambda: iter(()))
+    monkeypatch.setattr(corpus, "tfds_documents", lambda *_: [document])
+    monkeypatch.setattr(corpus, "shared_rows", lambda *_: shared)
+    config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
+    if not refused:
+        assert find_documents(config, tmp_path, print) == ([document], [document])
+        return
+    with pytest.raises(ValueError, match="3 rows in common") as raised:
+        find_documents(config, tmp_path, print)
+    assert "a:train[9%:]" in str(raised.value)
+
+
+# --- worker processes that encode ---------------------------------------------
+
+BLOCKS = [Block(f"the quick fox {'and ' * n}dog\n", n % 3 > 0) for n in range(40)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_encoders_give_the_blocks_in_order(
+    tokenizer_dir, sentencepiece_tokenizer, workers
+):
+    tokenizer = sentencepiece_tokenizer
+    with Encoders(tokenizer_dir, workers) as encoders, Progress(0, False) as progress:
+        found = list(encoders.map(BLOCKS, progress))
+    for block, encoded in zip(BLOCKS, found, strict=True):
+        ids = tokenizer.encode(block.text.rstrip("\n"))
+        assert encoded.ids.tolist() == ids + [tokenizer.newline_id] * block.ends_line
+        assert encoded.words == len(block.text.split())
+        assert encoded.bytes == len(block.text) - 1 + block.ends_line
+
+
+def test_encoders_of_blank_text_give_nothing(tokenizer_dir):
+    with Encoders(tokenizer_dir, 1) as encoders, Progress(0, False) as progress:
+        (encoded,) = encoders.map([Block(" \n\t\n", True)], progress)
+    assert (encoded.ids.tolist(), encoded.words, encoded.bytes) == ([], 0, 0)
+
+
+PARENT = """
+    import multiprocessing, sys, time
+    from gpt1_jax.data.documents import Block
+    from gpt1_jax.data.corpus import Encoders
+    from gpt1_jax.data.progress import Progress
+
+    if __name__ == "__main__":
+        with Encoders(sys.argv[1], 2) as encoders, Progress(0, False) as progress:
+            list(encoders.map([Block("the fox\\n", True)] * 50, progress))
+            print(*(p.pid for p in multiprocessing.active_children()), flush=True)
+            time.sleep(60)
+"""
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("group", [False, True])
+def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number, group):
+    program = tmp_path / "parent.py"
+    program.write_text(textwrap.dedent(PARENT))
+    with subprocess.Popen(
+        [sys.executable, program, tokenizer_dir],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        workers = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(workers) == 2
+        if group:
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+    deadline = time.monotonic() + 20
+    while any(map(is_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, workers))
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed):
+    """The other one, which is handing over a result, ends too."""
+    blocks = [Block("the quick fox " * 10_000, True)] * 40
+    with (
+        Encoders(tokenizer_dir, 2) as encoders,
+        Progress(0, False) as progress,
+        pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"),
+    ):
+        results = encoders.map(blocks, progress)
+        for _ in range(10):  # until both are at work
+            next(results)
+        for child in multiprocessing.active_children()[:killed]:
+            child.kill()
+        list(results)
+    assert not multiprocessing.active_children()

@@ -6,12 +6,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt1_jax.data import shards
-from gpt1_jax.data.read_ahead import read_ahead
 from gpt1_jax.data.shards import Corpus, ShardWriter, Split, TokenReader
 from gpt1_jax.data.windows import (
     TrainWindows,
     ValidWindows,
     check_long_enough,
+    read_ahead,
     windows_per_epoch,
 )
 
@@ -308,3 +308,27 @@ def test_check_long_enough_asks_for_a_prediction_in_validation(tmp_path):
     check_long_enough(corpus_of(0, 2, tmp_path), "valid", 512)
     with pytest.raises(ValueError, match="valid split holds 1 tokens"):
         check_long_enough(corpus_of(10_000, 1, tmp_path), "valid", 512)
+
+
+# --- any batches read ahead ---------------------------------------------------
+
+
+class Squares:
+    """Twelve batches that tell their step."""
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, step):
+        return np.full(3, step**2)
+
+
+@pytest.mark.parametrize("first_step", [0, 1, 5, 12])
+def test_read_ahead_from_a_step_equals_skipping_to_it(first_step):
+    found = [batch.tolist() for batch in read_ahead(Squares(), first_step)]
+    assert found == [[step**2] * 3 for step in range(first_step, 12)]
+
+
+def test_read_ahead_keeps_the_type_of_a_batch(made_up_tuple=(1, 2)):
+    iterator = read_ahead([made_up_tuple], 0)
+    assert next(iterator) == made_up_tuple

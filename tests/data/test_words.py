@@ -1,12 +1,23 @@
 """Words keep their places; windows hold each word once, after its context."""
 
+import os
+
 import hypothesis
 import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_tokenizer import Numbers
+from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
+from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.words import Context, Word, split_words, windows
+from gpt1_jax.data.words import (
+    Context,
+    Word,
+    punctuation_apart,
+    sentence_starts,
+    split_words,
+    windows,
+)
 from gpt1_jax.errors import UserError
 
 NEWLINE = Numbers.newline_id
@@ -172,3 +183,114 @@ def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_ne
     for one, other in zip(parts, whole, strict=True):
         tokens = [t for span in one.spans for t in one.ids[span.first : span.stop]]
         assert tokens == [t for span in other.spans for t in span.word.ids]
+
+
+# --- punctuation apart from words ---------------------------------------------
+
+PARTS = [
+    ("word", ["word"]),
+    ('"Word!"', ['"', "Word", '!"']),
+    ("(don't),", ["(", "don't", "),"]),
+    ("well-known.", ["well-known", "."]),
+    ("dogs'", ["dogs", "'"]),
+    ("'tis", ["'", "tis"]),
+    ("...", ["..."]),
+    ("--", ["--"]),
+    ("$5", ["$5"]),
+    ("5%", ["5", "%"]),
+    ("‘Hello’", ["‘", "Hello", "’"]),
+    ("“(Hello…”—", ["“(", "Hello", "…”—"]),
+]
+
+
+@pytest.fixture(scope="module")
+def prose_tokenizer():
+    lines = ["the old house stood there. nobody's house, it was said."]
+    return SentencePieceTokenizer.train(lines * 20, vocab_size=340)
+
+
+@pytest.fixture(scope="module", params=["sentencepiece", "gpt1", "released"])
+def tokenizer(request, prose_tokenizer):
+    if request.param == "sentencepiece":
+        return prose_tokenizer
+    if request.param == "gpt1":
+        return small_gpt1_tokenizer()
+    if not os.environ.get("GPT1_OPENAI_BPE"):
+        pytest.skip("GPT1_OPENAI_BPE does not name OpenAI's model/ folder")
+    return tokenizers.load(os.environ["GPT1_OPENAI_BPE"])
+
+
+def parts(tokenizer, text):
+    (word,) = split_words(tokenizer, text)
+    found = list(punctuation_apart(tokenizer, word))
+    assert [text[part.start : part.end] for part in found] == [p.text for p in found]
+    assert [token for part in found for token in part.ids] == list(word.ids)
+    return [part.text for part in found]
+
+
+@pytest.mark.parametrize(("text", "expected"), PARTS, ids=lambda value: str(value))
+def test_punctuation_at_the_ends_comes_apart(tokenizer, text, expected):
+    assert parts(tokenizer, text) == expected
+
+
+def test_it_stays_with_the_word_inside_one_token():
+    tokenizer = small_gpt1_tokenizer()
+    assert [tokenizer.decode([i]) for i in tokenizer.encode("Mr.")] == ["mr."]
+    assert parts(tokenizer, "Mr.") == ["Mr."]
+    assert parts(tokenizer, '("Mr."),') == ['("', "Mr.", '"),']
+
+
+anything = st.text(
+    st.characters(exclude_categories=["Z", "Cs", "Cc"]), min_size=1, max_size=8
+)
+
+
+@settings(deadline=None)
+@given(anything | st.text(st.sampled_from("ab.,'\"—…“é"), min_size=1))
+def test_the_parts_of_any_word_are_the_word(prose_tokenizer, text):
+    for word in split_words(prose_tokenizer, text):
+        found = list(punctuation_apart(prose_tokenizer, word))
+        assert "".join(part.text for part in found) == word.text
+        assert [i for part in found for i in part.ids] == list(word.ids)
+        assert [part.start for part in found[1:]] == [p.end for p in found[:-1]]
+
+
+# --- sentences of English prose, and of whatever else a line may hold ---------
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Mr. A. B. Smith laughed. ", "At 5 p.m. he left. ", "It cost $3.50. ", "So?"],
+        ["“Oh! It is late!” cried Dr. Jones. ", "“Come in.” ", "He did."],
+        ['"You do not," he said. ', '"She does. I know."'],
+        ["Wait . . . what? ", "He stopped... then went on."],
+        ["the dogs' bones were old. ", "They didn't care."],
+        ["no end"],
+    ],
+    ids=lambda sentences: sentences[0],
+)
+def test_sentences_of_prose(sentences):
+    lengths = [0]
+    for sentence in sentences[:-1]:
+        lengths.append(lengths[-1] + len(sentence))
+    assert sentence_starts("".join(sentences)) == lengths
+
+
+def test_white_space_beyond_ascii_separates_words():
+    """Left as it is, it makes sentencex 1.0.32 panic."""
+    assert sentence_starts("A\u2028. B\u3000. So.") == sentence_starts("A . B . So.")
+
+
+def test_a_blank_line_has_no_sentence():
+    assert sentence_starts(" \t ") == sentence_starts("") == []
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.text(st.sampled_from("aB.?! “”\"'é\u2028\u3000\xa0\x85\u200b😀"), max_size=30)
+)
+def test_any_text_has_starts_in_order_that_cover_its_words(text):
+    starts = sentence_starts(text)
+    assert starts == sorted(set(starts)) and all(0 <= s < len(text) for s in starts)
+    assert not text[: starts[0] if starts else None].strip()

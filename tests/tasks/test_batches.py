@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny_tasks import finetune_config
 
-from gpt1_jax.data.read_ahead import read_ahead
+from gpt1_jax.data.windows import read_ahead
 from gpt1_jax.tasks.batches import (
     Batch,
     BatchRows,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gpt1_jax.data.text_files import text_documents
+from gpt1_jax.data.documents import text_documents
 from gpt1_jax.tasks.new_text import read_examples, read_prompts
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.word_files import check_source, lines_of, read_lines, read_words
