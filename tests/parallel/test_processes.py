@@ -3,8 +3,13 @@
 import contextlib
 import http.server
 import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,6 +20,7 @@ from gpt1_jax.parallel import processes
 from gpt1_jax.parallel.processes import (
     EXIT_AGAIN,
     Waits,
+    Watchdog,
     agree,
     count_processes,
     gather,
@@ -297,3 +303,79 @@ def test_agree_is_the_value_of_the_main_process(monkeypatch):
     monkeypatch.setattr(processes.multihost_utils, "broadcast_one_to_all", broadcast)
     assert agree(False) is True
     assert heard == [False]
+
+
+STUCK = """
+import time
+from gpt1_jax.parallel.processes import Watchdog
+
+def wait_for_ever():
+    time.sleep(60)
+
+with Watchdog(0.8, "stuck here.", 75, traces={traces}) as watchdog:
+    for _ in range(5):
+        watchdog.hear()
+        time.sleep(0.2)
+    print("alive", flush=True)
+    wait_for_ever()
+"""
+
+
+def run_stuck(traces):
+    return subprocess.run(
+        [sys.executable, "-c", STUCK.format(traces=traces)],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+
+
+def test_silence_ends_the_process_with_a_line_and_its_code():
+    ended = run_stuck(traces=False)
+    assert (ended.returncode, ended.stdout) == (75, "alive\n")
+    assert ended.stderr == "gpt1_jax: stuck here.\n"
+
+
+def test_the_stack_of_every_thread_is_shown_first():
+    ended = run_stuck(traces=True)
+    assert "in wait_for_ever" in ended.stderr and "in _watch" in ended.stderr
+    assert ended.stderr.endswith("gpt1_jax: stuck here.\n")
+
+
+STOPPED = """
+import time
+from gpt1_jax.parallel.processes import Watchdog
+
+with Watchdog(0.8, "stuck here.", 75) as watchdog:
+    print("begun", flush=True)
+    for _ in range(4):
+        watchdog.hear()
+        for _ in range(5):  # a step
+            time.sleep(0.1)
+print("done", flush=True)
+"""
+
+
+def test_time_in_which_the_process_is_stopped_is_no_silence():
+    """As by Ctrl-Z, until `fg`."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED],
+        cwd=Path(__file__).parents[2],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout.readline() == "begun\n"
+    time.sleep(0.3)
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2)
+    process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=30) == ("done\n", "")
+    assert process.returncode == 0
+
+
+def test_nothing_ends_after_the_block_or_without_a_limit():
+    with Watchdog(0.2, "still watching.", 1), Watchdog(0, "watching nothing.", 1):
+        pass
+    time.sleep(0.4)

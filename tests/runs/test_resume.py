@@ -1,0 +1,268 @@
+"""What makes a run the same run, on all its processes."""
+
+import json
+import re
+
+import pytest
+from etils import epath
+from joined import addresses, start_script
+from tiny_run import load_config
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.files import write_json
+from gpt1_jax.errors import UserError
+from gpt1_jax.runs import resume
+from gpt1_jax.runs.folder import has_begun
+from gpt1_jax.runs.resume import (
+    Identity,
+    begin_run,
+    changed_keys,
+    differing_documents,
+    refuse_changes,
+)
+
+
+def paper(**overrides):
+    return config_lib.load(load_config("paper", **overrides).to_dict())
+
+
+def test_changed_keys_name_what_makes_another_run():
+    saved = json.loads(json.dumps(paper().to_dict()))
+    assert not changed_keys(saved, paper().to_dict())
+    free = paper(
+        eval__every_steps=3,
+        log__every_steps=1,
+        checkpoint__keep_best=0,
+        model__remat=True,
+        model__layer_loop="scan",
+        data__num_workers=1,
+        distributed__heartbeat_seconds=30,
+    )
+    assert not changed_keys(saved, free.to_dict())
+    other = paper(optimizer__learning_rate=1e-3, model__num_layers=2, seed=7)
+    assert changed_keys(saved, other.to_dict()) == {
+        "model.num_layers": (12, 2),
+        "optimizer.learning_rate": (2.5e-4, 1e-3),
+        "seed": (0, 7),
+    }
+
+
+def test_a_longer_run_is_shown_the_way():
+    saved = json.loads(json.dumps(paper().to_dict()))
+    longer = paper(train__num_epochs=200.0).to_dict()
+    with pytest.raises(ValueError, match=r"saved 100.0\. Use .*init_from=FOLDER"):
+        refuse_changes(saved, longer, "here")
+    del saved["init_optimizer"], longer["init_optimizer"]  # a job that has no such key
+    for other in (longer, paper(seed=3).to_dict()):
+        saved["job"] = other["job"]
+        with pytest.raises(ValueError, match="another configuration") as raised:
+            refuse_changes(saved, other, "here")
+        assert "init_from=FOLDER" not in str(raised.value)
+
+
+def text(train, **overrides):
+    return paper(data__source="text", data__train=train, **overrides).to_dict()
+
+
+def identity(**changes):
+    digests = {"text": "t" * 64, "dev examples": "d" * 64, "origin": "o" * 64}
+    values = {"tokenizer": "k" * 64, "digests": digests, "older": "old" * 5}
+    return Identity(**{"config": paper().to_dict(), **values, **changes})
+
+
+def test_identity_names_the_part_that_differs(tmp_path):
+    mine = identity()
+    mine.check(mine.metadata(3), tmp_path)
+    for name in mine.digests:
+        other = identity(digests={**mine.digests, name: "0" * 64})
+        refused = pytest.raises(
+            UserError, match=f"The {name} of .* began with: .* digest is 0{{12}}, saved"
+        )
+        with refused:
+            other.check(mine.metadata(3), tmp_path)
+        lost = {key: each for key, each in mine.digests.items() if key != name}
+        with pytest.raises(UserError, match=f"The {name} of .*digest is missing"):
+            identity(digests=lost).check(mine.metadata(3), tmp_path)
+    with pytest.raises(UserError, match="The tokenizer of this run"):
+        identity(tokenizer="0" * 64).check(mine.metadata(3), tmp_path)
+
+
+def test_identity_is_content_and_not_the_place(tmp_path):
+    moved = identity(
+        config=text("elsewhere/*.txt", init_from="there"), older="of other times"
+    )
+    here = identity(config=text("here.txt", init_from="here"))
+    moved.check(here.metadata(3), tmp_path)
+    scratch = identity(config=text("here.txt"))
+    for saved, now in ((scratch, moved), (moved, scratch)):
+        with pytest.raises(UserError, match="another configuration: config"):
+            now.check(saved.metadata(3), tmp_path)
+    with pytest.raises(UserError, match="another configuration"):
+        identity(config=text("here.txt", seed=3)).check(moved.metadata(3), tmp_path)
+
+
+def test_a_folder_without_content_digests_is_compared_as_before(tmp_path):
+    older = identity(config=text("here.txt")).metadata(3)
+    del older["content_digests"]
+    identity(config=text("here.txt")).check(older, tmp_path)
+    with pytest.raises(UserError, match="The text of this run"):
+        identity(config=text("here.txt"), older="of others").check(older, tmp_path)
+    moved = text("elsewhere/*.txt")
+    with pytest.raises(UserError, match="another configuration"):
+        identity(config=moved).check(older, tmp_path)
+
+
+def test_the_documents_that_differ_are_named(tmp_path):
+    saved = {"/old/a.txt": "1" * 64, "/old/b.txt": "2" * 64, "/old/c.txt": "3" * 64}
+    identity(documents=saved).write_documents(tmp_path)
+    now = {"/new/a.txt": "1" * 64, "/new/b.txt": "9" * 64, "/new/d.txt": "4" * 64}
+    other = identity(digests={"text": "0" * 64}, documents=now)
+    with pytest.raises(UserError) as error:
+        other.check(identity(digests={"text": "t" * 64}).metadata(3), tmp_path)
+    for phrase in (
+        "/new/b.txt holds other text",
+        "/new/d.txt is new",
+        "/old/c.txt is missing",
+    ):
+        assert phrase in str(error.value)
+    assert "a.txt" not in str(error.value)
+    shuffled = dict(reversed(saved.items()))
+    assert differing_documents(saved, shuffled) == [
+        "the same documents in another order or split"
+    ]
+
+
+def test_a_key_that_no_longer_exists_is_no_change():
+    saved = json.loads(json.dumps(paper().to_dict()))
+    saved["model"]["dropout_impl"] = "hash"
+    assert not changed_keys(saved, paper().to_dict())
+    saved["model"]["dropout_impl"] = "threefry"
+    with pytest.raises(ValueError, match="'threefry' no longer exists"):
+        changed_keys(saved, paper().to_dict())
+
+
+ASK = """
+import dataclasses, importlib.util, sys
+from pathlib import Path
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.parallel import processes
+from gpt1_jax.runs import resume
+
+spec = importlib.util.spec_from_file_location("pretrain", "configs/pretrain.py")
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+config = config_lib.load(module.get_config().to_dict())
+processes.initialize_processes("on", processes.Waits(60, 30, 30))
+main, folder = processes.is_main_process(), Path(sys.argv[1])
+processes.PATIENCE_SECONDS = 0.5
+
+
+def ask(name, config, folder):
+    try:
+        resume.check_processes(config, str(folder))
+        print(f"{name}: agreed", flush=True)
+    except (ValueError, OSError) as error:
+        print(f"{name}: {error}", flush=True)
+
+
+ask("same", config, folder / "run")
+data = dataclasses.replace(config.data, cache_dir="mine", num_workers=1 + main)
+ask("local", dataclasses.replace(config, data=data), folder / "run")
+ask("config", dataclasses.replace(config, seed=int(main)), folder / "run")
+ask("folder", config, folder / f"run-{main}")
+ask("unwritable", config, "/proc/run")
+if not main:
+    gpt1_jax.__version__ = "0.0"
+ask("version", config, folder / "run")
+"""
+
+
+def test_processes_that_differ_all_say_in_what(tmp_path):
+    joined = [start_script(ASK, tmp_path, **each) for each in addresses()]
+    outputs = [process.communicate(timeout=120)[0] for process in joined]
+    said = []
+    for process, output in zip(joined, outputs, strict=True):
+        assert process.returncode == 0, output
+        lines = (line.partition(": ") for line in output.splitlines())
+        said.append({name: text for name, _, text in lines})
+    for one in said:
+        assert one["same"] == one["local"] == "agreed"
+        assert "config.seed is 0 on process 1, 1 on process 0" in one["config"]
+        assert "the same installation" in one["config"]
+        assert f"folder of process 1, {tmp_path}/run-False on " in one["folder"]
+        assert "gs://" in one["folder"]
+        assert "Process 0 cannot write to the run folder /proc/run" in one["unwritable"]
+        assert "version of gpt1_jax is '0.0' on process 1" in one["version"]
+    assert not list((tmp_path / "run").iterdir())
+
+
+def test_a_process_that_is_alone_agrees_with_itself(tmp_path):
+    resume.check_processes(None, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("others", [1, 20])
+def test_of_many_differences_the_first_are_named(monkeypatch, others):
+    def gather(text):
+        return [text, *['{"a": 1}'] * others]
+
+    monkeypatch.setattr(resume, "gather", gather)
+    resume.check_same({"a": 1})
+    with pytest.raises(ValueError, match=r"a is 1 on process 1, 2 on process 0") as e:
+        resume.check_same({"a": 2})
+    assert ("and 15 more" in str(e.value)) == (others == 20)
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A folder that holds a checkpoint of the paper's configuration."""
+    (tmp_path / "checkpoints" / "4").mkdir(parents=True)
+    write_json(tmp_path / "config.json", paper().to_dict())
+    return epath.Path(tmp_path)
+
+
+def test_a_folder_of_another_job_is_refused_in_one_line(begun):
+    assert begin_run(begun, paper()) == paper()
+    values = load_config("sst2", file="finetune", init_from="runs/pretrain/paper")
+    with pytest.raises(ValueError, match=r"job 'pretrain', not 'finetune'") as error:
+        begin_run(begun, config_lib.load(values.to_dict()))
+    assert re.search(r"name another --workdir\.$", str(error.value))
+
+
+def test_scores_begin_a_run_as_checkpoints_do(tmp_path):
+    folder = epath.Path(tmp_path)
+    write_json(folder / "config.json", paper().to_dict())
+    (folder / "scores").mkdir()
+    assert not has_begun(folder)
+    begin_run(folder, paper(seed=1))
+    (folder / "scores" / "run").mkdir()
+    assert has_begun(folder)
+    with pytest.raises(ValueError, match=r"config.seed is 1, saved 0"):
+        begin_run(folder, paper(seed=1))
+
+
+def test_a_run_of_an_older_version_keeps_its_ways(begun, capsys):
+    """A key that the folder lacks gets the value that does what the run did."""
+    saved = json.loads((begun / "config.json").read_text())
+    del saved["eval"]["max_batches"]
+    write_json(begun / "config.json", saved)
+    config = begin_run(begun, paper(eval__max_batches=3))
+    assert config.eval.max_batches == 0
+    assert "config.eval.max_batches is newer than this run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "null", "3", "{}", '{"job": 3}', '{"job": "x"}', "", "[" * 100_000]
+)
+def test_a_configuration_file_of_another_kind_is_one_error(begun, text):
+    (begun / "config.json").write_text(text)
+    with pytest.raises(ValueError, match=r"config.json|of the job"):
+        begin_run(begun, paper())
+
+
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PermissionError, match=r"--workdir=DIR"):
+        begin_run(epath.Path(tmp_path / "file" / "run"), paper())
