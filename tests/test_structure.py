@@ -37,7 +37,6 @@ WRITERS = {
     "evaluation/submission.py": {"ZipFile"},  # in memory
     "interop/openai_shards.py": {"save"},  # in memory
     "report/figures.py": {"savefig"},  # in memory
-    "report/styles.py": {"savefig"},  # in memory
     "runs/records.py": {"SummaryWriter"},  # in a run folder searched for links
 }
 WRITING = {

@@ -19,7 +19,7 @@ from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
-from gpt1_jax.report import figures, suite_figures, tables
+from gpt1_jax.report import figures, tables
 from gpt1_jax.report.comparisons import ablations_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, suite
@@ -125,7 +125,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
             if plan[1:]:
                 write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
                 _pack_glue(folder, results)
-                for plot in suite_figures.draw(
+                for plot in figures.draw(
                     config.suite.compare, suite.finished(results), folder
                 ):
                     say(f"Plot: {plot}")

@@ -30,7 +30,7 @@ from gpt1_jax.inference.surprisal import (
     place_words,
 )
 from gpt1_jax.parallel import devices
-from gpt1_jax.report import figures, text_figures
+from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.milestones import find_steps
@@ -237,12 +237,12 @@ def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
     if not first.words:
         raise UserError("No word has a surprisal that could be drawn.")
     if more:
-        figure = text_figures.surprisal_by_step(
+        figure = notebook_figures.surprisal_by_step(
             first.words,
             [summary.bits for summary in summaries],
             [summary.step for summary in summaries],
             [summary.mean for summary in summaries],
         )
     else:
-        figure = text_figures.surprisal_of_words(first.words, first.bits)
+        figure = notebook_figures.surprisal_of_words(first.words, first.bits)
     figures.save(figure, path)

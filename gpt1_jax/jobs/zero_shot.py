@@ -21,7 +21,7 @@ from gpt1_jax.evaluation.submission import write_predictions
 from gpt1_jax.evaluation.zero_shot import Prepared, evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.parallel import devices
-from gpt1_jax.report import figures, zero_shot, zero_shot_figures
+from gpt1_jax.report import figures, zero_shot
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import manifest_digest
@@ -296,7 +296,7 @@ def _write(
     """Writes the table, the plot and, last, all that is known of the scores."""
     table = zero_shot.results_table(runs)
     write_whole(folder / "results.md", table)
-    figure = zero_shot_figures.relative_scores(zero_shot.curves(runs))
+    figure = figures.relative_scores(zero_shot.curves(runs))
     plot = figures.save(figure, folder / "plots" / "zero_shot.png")
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     write_json(

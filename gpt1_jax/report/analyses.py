@@ -7,13 +7,11 @@ from typing import Any
 from gpt1_jax.report import (
     commands,
     comparisons,
-    suite_figures,
+    figures,
     tables,
     zero_shot,
-    zero_shot_figures,
 )
 from gpt1_jax.report.comparisons import AuxWeightCurve, LayerCurve, Spread
-from gpt1_jax.report.document import Block, Picture, Text, missing
 from gpt1_jax.report.gather import Material
 from gpt1_jax.report.groups import (
     as_in_paper,
@@ -22,6 +20,8 @@ from gpt1_jax.report.groups import (
     not_ablated,
     shown,
 )
+from gpt1_jax.report.markdown import markdown_table
+from gpt1_jax.report.page import Block, Picture, Text, missing
 from gpt1_jax.report.paper import PAPER
 from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -101,7 +101,7 @@ def layer_transfer(material: Material) -> list[Block]:
         *_curves(
             material,
             comparisons.layer_transfer_curves,
-            suite_figures.layer_transfer,
+            figures.layer_transfer,
             _layers_table,
             "Scores over the number of layers transferred from the pre-trained model",
             missing("runs that transfer some layers", command),
@@ -117,7 +117,7 @@ def aux_lm_weight(material: Material) -> list[Block]:
         *_curves(
             material,
             comparisons.aux_weight_curves,
-            suite_figures.aux_lm_weight,
+            figures.aux_lm_weight,
             _weights_table,
             "Scores over the weight of the auxiliary objective",
             missing("runs with several weights", command),
@@ -159,7 +159,7 @@ def over_updates(material: Material) -> list[Block]:
             _file("zero_shot", blocks),
             "Relative zero-shot scores over updates, 0 at chance and 1 at the best "
             "published before; the numbers are in the table.",
-            functools.partial(zero_shot_figures.relative_scores, curves),
+            functools.partial(figures.relative_scores, curves),
         )
         table = Text(zero_shot.results_table(each.runs))
         blocks += [Text(f"### Of {named}"), picture, table]
@@ -182,7 +182,7 @@ def _layers_table(curves: Sequence[LayerCurve]) -> str:
         if points
     ]
     header = ["layers transferred", "split", *map(str, layers)]
-    return f"{tables.markdown(header, body, num_texts=2)}\n\n{_SEEDS}"
+    return f"{markdown_table(header, body, text_columns=2)}\n\n{_SEEDS}"
 
 
 def _weights_table(curves: Sequence[AuxWeightCurve]) -> str:
@@ -196,7 +196,7 @@ def _weights_table(curves: Sequence[AuxWeightCurve]) -> str:
         for curve in curves
     ]
     header = ["weight (lambda)", "training examples", *(f"{w:g}" for w in weights)]
-    return f"{tables.markdown(header, body, num_texts=1)}\n\n{_SEEDS}"
+    return f"{markdown_table(header, body, text_columns=1)}\n\n{_SEEDS}"
 
 
 def _cells(points: Mapping[Any, Spread], places: Sequence[float]) -> list[str]:

@@ -12,8 +12,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.report.markdown import markdown_table
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5, TABLE_5_COLUMNS, Column
-from gpt1_jax.report.tables import headline, markdown, spread, summarise
+from gpt1_jax.report.tables import headline, spread, summarise
 from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.resume import fixed_values
 
@@ -80,7 +81,7 @@ def ablations_table(finished: Sequence[Finished]) -> str:
         [*name, *row]
         for name, row in zip(names, zip(*columns, strict=True), strict=True)
     ]
-    table = markdown(header, body, num_texts=2)
+    table = markdown_table(header, body, text_columns=2)
     return f"{table}\n\n{' '.join([_NOTE, *_starts(chosen)])}\n"
 
 

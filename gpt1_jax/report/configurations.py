@@ -6,8 +6,7 @@ from typing import Any
 from gpt1_jax.config import JobConfig
 from gpt1_jax.config.saved import flatten
 from gpt1_jax.config.usage import defaults
-from gpt1_jax.report.document import escaped
-from gpt1_jax.report.tables import markdown
+from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.runs.past_runs import Finished
 
 _NAMED_APART = {"preset", "tasks", "seeds"}  # of fine-tuned runs
@@ -30,7 +29,7 @@ def differences(config: JobConfig) -> dict[str, Any]:
 def one(config: JobConfig) -> str:
     """The differences of a run as a Markdown table."""
     preset = f"{config.job}.py:{config.preset}" if config.preset else config.job
-    return f"`configs/` file: {escaped(preset)}\n\n{_table(differences(config))}"
+    return f"`configs/` file: {escape(preset)}\n\n{_table(differences(config))}"
 
 
 def several(finished: Sequence[Finished]) -> str:
@@ -45,10 +44,10 @@ def several(finished: Sequence[Finished]) -> str:
     apart = [key for key in keys if key not in shared]
     groups: dict[tuple[str, ...], list[Finished]] = {}
     for run, values in zip(finished, flat, strict=True):
-        shown = tuple(escaped(_shown(values[key])) for key in apart)
+        shown = tuple(escape(_shown(values[key])) for key in apart)
         groups.setdefault(shown, []).append(run)
     body = [[_tasks_and_seeds(runs), *shown] for shown, runs in groups.items()]
-    lines = markdown(["tasks (seeds)", *apart], body, num_texts=1 + len(apart))
+    lines = markdown_table(["tasks (seeds)", *apart], body, text_columns=1 + len(apart))
     return f"{lines}\n\nAll of them:\n\n{_table({k: flat[0][k] for k in shared})}"
 
 
@@ -66,7 +65,7 @@ def _tasks_and_seeds(runs: Sequence[Finished]) -> str:
     for run in runs:
         seeds.setdefault(run.config.tasks[0], set()).add(run.config.seeds[0])
     return "; ".join(
-        f"{escaped(task)} ({', '.join(map(str, sorted(of_task)))})"
+        f"{escape(task)} ({', '.join(map(str, sorted(of_task)))})"
         for task, of_task in seeds.items()
     )
 
@@ -74,8 +73,8 @@ def _tasks_and_seeds(runs: Sequence[Finished]) -> str:
 def _table(values: Mapping[str, Any]) -> str:
     if not values:
         return "All values are those of the file."
-    body = [[escaped(key), escaped(_shown(value))] for key, value in values.items()]
-    return markdown(["key", "value"], body, num_texts=2)
+    body = [[escape(key), escape(_shown(value))] for key, value in values.items()]
+    return markdown_table(["key", "value"], body, text_columns=2)
 
 
 def _shown(value: Any) -> str:

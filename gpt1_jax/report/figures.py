@@ -1,17 +1,29 @@
-"""What all figures share, and the loss of a run.
+"""The figures of runs: losses, what a suite compares, zero-shot scores over updates.
 
-Whatever is drawn returns a matplotlib `Figure`, which a notebook shows with
+Each function returns a matplotlib `Figure`, which a notebook displays with
 `%matplotlib inline` and `figure.savefig(path)` saves. Text and background have the
-colours of the matplotlib style in use; guides are mid-grey, which shows on any.
+colours of the matplotlib style in use; guides are mid-grey, which is visible on any.
 """
 
 import io
-from typing import TYPE_CHECKING, Any
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from etils import epath
 
 from gpt1_jax.data.files import write_whole
+from gpt1_jax.report.comparisons import (
+    AuxWeightCurve,
+    LayerCurve,
+    Spread,
+    aux_weight_curves,
+    layer_transfer_curves,
+)
+from gpt1_jax.report.zero_shot import Curve
+from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
@@ -87,3 +99,364 @@ def number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None
         color = "white" if dark else "black"
         style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
         axes.text(column, row, form.format(value), color=color, **style)
+
+
+# --- losses ---------------------------------------------------------------
+
+
+class LossCurve(NamedTuple):
+    """A run: tokens read and nats per token, in training and in validation."""
+
+    name: str
+    train: tuple[Sequence[float], Sequence[float]]
+    valid: tuple[Sequence[float], Sequence[float]]
+
+
+def pretraining_loss(curves: Sequence[LossCurve]) -> "Figure":
+    """Draws training and validation loss of runs, a colour and a marker for each.
+
+    Args:
+      curves: runs with a record at least.
+    """
+    from matplotlib.ticker import EngFormatter
+
+    figure = new_figure(8, 4.4)
+    axes = figure.subplots()
+    handles, labels = [], []
+    for number, curve in enumerate(curves):
+        looks: dict[str, Any] = {
+            "color": f"C{number}",
+            "linestyle": LINES[number // len(MARKERS) % len(LINES)],
+        }
+        validation = {"marker": MARKERS[number % len(MARKERS)], "markersize": 5}
+        for what, points, more in (
+            ("training", curve.train, {"linewidth": 1, "alpha": 0.55}),
+            ("validation", curve.valid, validation),
+        ):
+            if points[0]:
+                handles += axes.plot(*points, **looks, **more)
+                labels.append(f"{curve.name}, {what}")
+    axes.set(xlabel="tokens read", ylabel="loss, nats per token")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.grid(alpha=0.3)
+    # With its own labels: those of lines are left out if they begin with "_".
+    for text in axes.legend(handles, labels).get_texts():
+        text.set_parse_math(False)
+    return figure
+
+
+# --- suites ---------------------------------------------------------------
+
+
+_COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # of the style
+_PANELS = 2  # in a row
+_ASIDE = 0.012  # between points of one lambda, as a part of the axis
+
+
+def draw(
+    compare: str, finished: Sequence[Finished], folder: epath.Path
+) -> list[epath.Path]:
+    """Draws what `config.suite.compare` asks for; returns the paths of the pictures."""
+    drawn: dict[str, Figure] = {}
+    if compare == "layer_transfer" and (layers := layer_transfer_curves(finished)):
+        drawn[compare] = layer_transfer(layers)
+    if compare == "aux_lm_weight" and (weights := aux_weight_curves(finished)):
+        drawn[compare] = aux_lm_weight(weights)
+    plots = folder / "plots"
+    return [save(figure, plots / f"{name}.png") for name, figure in drawn.items()]
+
+
+def layer_transfer(curves: Sequence[LayerCurve]) -> "Figure":
+    """Draws scores over the number of layers transferred, as Figure 2 (left) does.
+
+    Solid are dev scores and dashed training scores; bars reach from the lowest to the
+    highest of several seeds.
+
+    Args:
+      curves: two share the picture with an axis each, any other number has one axis.
+    """
+    figure = new_figure(7, 4.2)
+    left = figure.subplots()
+    two = len(curves) == 2
+    both = [left, left.twinx()] if two else [left] * len(curves)
+    for number, (curve, axes) in enumerate(zip(curves, both, strict=True)):
+        color, marker = _COLORS[number % len(_COLORS)], MARKERS[number % len(MARKERS)]
+        for split, scores, line in (
+            ("dev", curve.dev, "-"),
+            ("train", curve.train, "--"),
+        ):
+            style: dict[str, Any] = {
+                "color": color,
+                "marker": marker,
+                "linestyle": line,
+            }
+            _plot(axes, scores, label=f"{curve.title} {split}", **style)
+        if two:
+            axes.set_ylabel(f"{curve.title}, {curve.metric} x 100", color=color)
+            axes.tick_params(axis="y", colors=color)
+    if not two:
+        left.set_ylabel(_common([curve.metric for curve in curves]))
+    layers = sorted({number for curve in curves for number in curve.dev})
+    left.set_xticks(layers)
+    left.set_xlabel("layers transferred")
+    left.grid(alpha=0.3)
+    # Each column holds a task's two lines.
+    columns = min(4, len(curves))
+    figure.legend(loc="outside upper center", ncols=columns, fontsize=9, handlelength=3)
+    return figure
+
+
+def aux_lm_weight(curves: Sequence[AuxWeightCurve]) -> "Figure":
+    """Draws dev scores over lambda: a panel a task, a line a number of examples.
+
+    Bars reach from the lowest to the highest of several seeds.
+
+    Args:
+      curves: those of a task one after another.
+    """
+    tasks: dict[str, list[AuxWeightCurve]] = {}
+    for curve in curves:
+        tasks.setdefault(curve.title, []).append(curve)
+    columns = min(_PANELS, len(tasks))
+    rows = math.ceil(len(tasks) / columns)
+    figure = new_figure(5.2 * columns, 0.4 + 3.0 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes, (title, found) in zip(grid.flat, tasks.items(), strict=False):
+        _weights_panel(axes, sorted(found, key=lambda curve: curve.train_examples))
+        axes.set_title(title, fontsize=10, parse_math=False)
+    for axes in grid.flat[len(tasks) :]:
+        axes.axis("off")
+    return figure
+
+
+def _weights_panel(axes: Any, curves: Sequence[AuxWeightCurve]) -> None:
+    """The lines of one task, those of fewer examples first."""
+    weights = sorted({weight for curve in curves for weight in curve.dev})
+    for number, curve in enumerate(curves):
+        # Side by side, so that error bars do not hide one another.
+        aside = (number - (len(curves) - 1) / 2) * _ASIDE * (weights[-1] - weights[0])
+        _plot(
+            axes,
+            {weight + aside: scores for weight, scores in curve.dev.items()},
+            label=f"{curve.train_examples:,}",
+            color=_COLORS[number % len(_COLORS)],
+            marker=MARKERS[number % len(MARKERS)],
+            linestyle=LINES[number % len(LINES)],
+        )
+    axes.set_xticks(weights, [f"{weight:g}" for weight in weights])
+    axes.set(xlabel="lambda", ylabel=f"{curves[0].metric} x 100")
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        handles[::-1],  # from top to bottom, as lines often are
+        labels[::-1],
+        loc="upper left",
+        bbox_to_anchor=(1, 1),  # beside the panel, where it covers nothing
+        frameon=False,
+        title="training\nexamples",
+        fontsize=8,
+        title_fontsize=8,
+        handlelength=3.5,
+    )
+    axes.grid(alpha=0.3)
+
+
+def _plot(axes: Any, scores: Mapping[Any, Spread], **style: Any) -> None:
+    """A line through the medians, with bars from lowest to highest; or nothing."""
+    if not scores:
+        return
+    spreads = list(scores.values())
+    medians = [spread.median for spread in spreads]
+    bars = [
+        [spread.median - spread.low for spread in spreads],
+        [spread.high - spread.median for spread in spreads],
+    ]
+    if not any(map(any, bars)):
+        axes.plot(list(scores), medians, markersize=5, **style)
+    else:
+        axes.errorbar(list(scores), medians, bars, capsize=3, markersize=5, **style)
+
+
+def _common(metrics: Sequence[str]) -> str:
+    """The label of an axis that several metrics may share."""
+    return f"{', '.join(dict.fromkeys(metrics))} x 100"
+
+
+# --- zero-shot ------------------------------------------------------------
+
+
+_STEP_ASIDE = 0.008  # between points of one step, as a part of the axis
+_CROWD = 0.4  # what they take together at most, as a part of the way to the next step
+_LABELLED_STEPS = 8  # so many steps or fewer are the ticks of their axis
+_BARS: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
+_LABEL = "relative score ± standard error\n(0: chance, 1: best published before)"
+
+
+def relative_scores(curves: Sequence[Curve]) -> "Figure":
+    """Draws relative zero-shot scores (Figure 2, right), with standard errors.
+
+    Args:
+      curves: those of the run, then those of the baseline, which are dashed and have
+        hollow markers. Each task has a colour and a marker of its own. Scores of
+        several steps are lines over the logarithm of the steps, and those of step 0, as
+        a converted run has, are levels; scores of one step only are points.
+    """
+    several = any(curve.steps[1:] for curve in curves)
+    return _over_steps(curves) if several else _at_one_step(curves)
+
+
+def _over_steps(curves: Sequence[Curve]) -> "Figure":
+    figure = new_figure(8.5, 4.8)
+    axes = figure.subplots()
+    axes.axhline(0, color=GUIDE, linewidth=1)
+    for curve, aside in zip(curves, _asides(curves), strict=True):
+        style = _curve_style(curve, curves)
+        if any(curve.steps):
+            # Side by side, so that error bars do not hide one another.
+            places = [step * aside for step in curve.steps]
+            axes.errorbar(places, curve.scores, curve.standard_errors, **_BARS, **style)
+        else:
+            axes.axhline(curve.scores[0], **{**style, "marker": ""})
+    axes.set(xscale="log", xlabel="updates", ylabel=_LABEL)
+    steps = _steps(curves)
+    if len(steps) <= _LABELLED_STEPS:
+        axes.set_xticks(steps, [f"{step:,}" for step in steps])
+        axes.set_xticks([], minor=True)
+    axes.grid(alpha=0.3)
+    of_run = [curve for curve in curves if not curve.is_baseline]
+    tasks = {curve.title: _curve_style(curve, curves) for curve in of_run}
+    _add_legend(figure, "outside right upper", tasks)
+    _add_legend_of_runs(figure, "outside right lower", curves)
+    return figure
+
+
+def _at_one_step(curves: Sequence[Curve]) -> "Figure":
+    """Points, a row for each task."""
+    titles, count = _titles(curves), 1 + curves[-1].is_baseline
+    figure = new_figure(7.5, 0.45 * count**0.5 * len(titles) + 1.5)
+    axes = figure.subplots()
+    axes.axvline(0, color=GUIDE, linewidth=1)
+    for curve in curves:
+        row = titles.index(curve.title) + (curve.is_baseline - (count - 1) / 2) * 0.3
+        style = _curve_style(curve, curves)
+        errors: dict[str, Any] = {"xerr": curve.standard_errors, **_BARS}
+        _, _, (bar,) = axes.errorbar(curve.scores, [row], **errors, **style)
+        bar.set_linestyle(style["linestyle"])
+    axes.set_yticks(range(len(titles)), titles)
+    axes.set_ylim(len(titles) - 0.5, -0.5)
+    axes.set_xlabel(_LABEL)
+    steps = dict.fromkeys(f"step {curve.steps[0]:,}" for curve in curves)
+    axes.set_title(f"zero-shot, {' and '.join(steps)}", fontsize=10)
+    axes.grid(alpha=0.3)
+    _add_legend_of_runs(figure, "outside right upper", curves)
+    return figure
+
+
+def _steps(curves: Sequence[Curve]) -> list[int]:
+    """All steps that a logarithmic axis can show."""
+    return sorted({step for curve in curves for step in curve.steps} - {0})
+
+
+def _titles(curves: Sequence[Curve]) -> list[str]:
+    return list(dict.fromkeys(curve.title for curve in curves))
+
+
+def _asides(curves: Sequence[Curve]) -> list[float]:
+    """Factors of the steps of each curve, around 1."""
+    steps = _steps(curves)
+    gaps = [
+        math.log(later / step)
+        for curve in curves
+        for step, later in itertools.pairwise(curve.steps)
+    ]
+    most = _STEP_ASIDE * math.log(steps[-1] / steps[0])
+    between = min(most, _CROWD * min(gaps) / len(curves))
+    middle = (len(curves) - 1) / 2
+    return [math.exp((number - middle) * between) for number in range(len(curves))]
+
+
+def _curve_style(curve: Curve, curves: Sequence[Curve]) -> dict[str, Any]:
+    """How a curve is drawn: colour and marker are the task's, the rest the run's."""
+    number = _titles(curves).index(curve.title)
+    return {
+        "color": f"C{number}",
+        "marker": MARKERS[number % len(MARKERS)],
+        **_run_style(curve),
+    }
+
+
+def _run_style(curve: Curve) -> dict[str, Any]:
+    if curve.is_baseline:
+        return {"markersize": 5, "linestyle": "--", "markerfacecolor": "none"}
+    return {"markersize": 5, "linestyle": "-"}
+
+
+def _add_legend_of_runs(figure: "Figure", place: Any, curves: Sequence[Curve]) -> None:
+    """What is solid and what is dashed, where there is a baseline."""
+    if curves[-1].is_baseline:
+        grey = {"color": GUIDE, "marker": "o"}
+        styles = {curve.run: {**grey, **_run_style(curve)} for curve in curves}
+        _add_legend(figure, place, styles)
+
+
+def _add_legend(
+    figure: "Figure", place: Any, styles: dict[str, dict[str, Any]]
+) -> None:
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], label=label, **style) for label, style in styles.items()]
+    legend = figure.legend(handles=lines, loc=place, handlelength=3)
+    for text in legend.get_texts():
+        text.set_parse_math(False)  # names of folders
+
+
+# --- styles of a page -----------------------------------------------------
+
+
+def _page_style(ink: str, guide: str, paper: str) -> dict[str, Any]:
+    """The settings of matplotlib for a colour of text, of guides and of the page."""
+    return {
+        "text.color": ink,
+        "axes.labelcolor": ink,
+        "axes.titlecolor": ink,
+        "xtick.labelcolor": ink,
+        "ytick.labelcolor": ink,
+        "axes.edgecolor": guide,
+        "xtick.color": guide,
+        "ytick.color": guide,
+        "grid.color": guide,
+        "legend.edgecolor": guide,
+        "legend.facecolor": paper,
+        "figure.facecolor": paper,
+        "axes.facecolor": paper,
+        "savefig.facecolor": paper,
+        "svg.fonttype": "path",  # looks the same without the font
+        "svg.hashsalt": "gpt1_jax",  # the same file each time
+    }
+
+
+# The colours of the page, in templates/style.css.
+LIGHT = _page_style(ink="#1f2328", guide="#7b838c", paper="#ffffff")
+_BRIGHT = ["#6cb6ff", "#ffab5e", "#6fd08c", "#ff8a80", "#c9a4f5", "#d3a688", "#f59bd5"]
+DARK = {
+    **_page_style(ink="#e6e8eb", guide="#8d96a0", paper="#16191d"),
+    "axes.prop_cycle": f"cycler(color={_BRIGHT})",
+}
+
+
+def render(draw: "Callable[[], Figure]", style: Mapping[str, Any], kind: str) -> bytes:
+    """A figure in a style.
+
+    Args:
+      draw: makes the figure.
+      style: `LIGHT` or `DARK`.
+      kind: "svg" or "png".
+    """
+    import matplotlib
+
+    settings: Any = dict(style)
+    file = io.BytesIO()
+    with matplotlib.rc_context(settings):
+        # Neither the date nor the version of matplotlib.
+        nothing = {"svg": {"Date": None}, "png": {"Software": None}}
+        draw().savefig(file, format=kind, metadata=nothing[kind])
+    return file.getvalue()

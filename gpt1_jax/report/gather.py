@@ -11,7 +11,7 @@ from gpt1_jax.config.saved import read_json, upgrade, without_local
 from gpt1_jax.errors import UserError
 from gpt1_jax.report import zero_shot
 from gpt1_jax.report.commands import Models
-from gpt1_jax.report.document import escaped_below
+from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.runs.folder import RESULTS_FILE, locate
 from gpt1_jax.runs.past_runs import (
     Finished,
@@ -100,7 +100,7 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
         return None
     try:
         config = load(without_local(upgrade(values)))
-        runs = escaped_below(result.get("runs") or [_single(result, config)])
+        runs = escape_strings(result.get("runs") or [_single(result, config)])
         zero_shot.results_table(runs)  # as the report will
         _check_drawable(zero_shot.curves(runs))
         names = [run[key] for run in runs for key in ("init_from", "kind")]

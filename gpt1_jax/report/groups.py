@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpt1_jax.report.document import escaped
+from gpt1_jax.report.markdown import escape
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, TABLE_5_COLUMNS
 from gpt1_jax.runs.past_runs import Finished
 
@@ -33,9 +33,9 @@ class Source(NamedTuple):
         if self.step is None:
             return (
                 f"From scratch, {kind} with the tokenizer and sizes of "
-                f"{escaped(self.init_from)}"
+                f"{escape(self.init_from)}"
             )
-        return f"From {escaped(self.init_from)}, {kind} at {self.step}"
+        return f"From {escape(self.init_from)}, {kind} at {self.step}"
 
 
 def by_source(finished: Sequence[Finished]) -> dict[Source, list[Finished]]:
@@ -110,7 +110,7 @@ def for_table_5(finished: Sequence[Finished]) -> list[tuple[str, list[Finished]]
         for lstm in lstms or (None,):
             title, runs = source.describe(), groups[source]
             if lstm is not None:
-                title += f"; LSTM: {escaped(lstm.init_from)}"
+                title += f"; LSTM: {escape(lstm.init_from)}"
                 runs = [*runs, *groups[lstm]]
             tables.append((title, runs))
     return tables
@@ -136,8 +136,8 @@ def shown(finished: Sequence[Finished]) -> list[Finished]:
         run._replace(
             config=dataclasses.replace(
                 run.config,
-                tasks=tuple(map(escaped, run.config.tasks)),
-                init_from=escaped(run.config.init_from),
+                tasks=tuple(map(escape, run.config.tasks)),
+                init_from=escape(run.config.init_from),
             )
         )
         for run in finished

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from etils import epath
 
 from gpt1_jax.model import costs
-from gpt1_jax.report.document import escaped, verbatim
 from gpt1_jax.report.groups import describe_step
-from gpt1_jax.report.tables import markdown
+from gpt1_jax.report.markdown import code_block, escape, markdown_table
 from gpt1_jax.runs.past_runs import Pretrained
 
 UNKNOWN = "not recorded"
@@ -27,7 +26,7 @@ def card(run: Pretrained, before: int = 0) -> str:
       before: tokens that its first weights had read, as `tokens_before` says.
     """
     rows = {
-        "folder": escaped(_place(run.folder)),
+        "folder": escape(_place(run.folder)),
         "model": _model(run),
         "tokenizer": _tokenizer(run),
         "corpus": _corpus(run),
@@ -38,12 +37,17 @@ def card(run: Pretrained, before: int = 0) -> str:
         "versions": versions(run),
         "validation": validation(run),
     }
-    table = markdown(["", ""], [[f"**{k}**", v] for k, v in rows.items()], num_texts=2)
+    table = markdown_table(
+        ["", ""], [[f"**{k}**", v] for k, v in rows.items()], text_columns=2
+    )
     parts = [table]
     if sample := run.sample():
         prompt = run.config.eval.sample_prompt
-        after = f", continuing “{escaped(prompt)}”" if prompt else ""
-        parts += [f"A sample at the last evaluation{after}:", verbatim(sample)]
+        after = f", continuing “{escape(prompt)}”" if prompt else ""
+        parts += [
+            f"A sample at the last evaluation{after}:",
+            code_block(sample),
+        ]
     return "\n\n".join([*parts, _use(run, before)])
 
 
@@ -72,14 +76,14 @@ def _model(run: Pretrained) -> str:
 def _tokenizer(run: Pretrained) -> str:
     kind = run.config.tokenizer.kind
     shown = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece BPE"}
-    return f"{shown.get(kind, escaped(kind))}, {run.model.vocab_size:,} entries"
+    return f"{shown.get(kind, escape(kind))}, {run.model.vocab_size:,} entries"
 
 
 def _corpus(run: Pretrained) -> str:
     data = run.config.data
     text = _CORPORA[data.source]
     if data.source != "builtin":
-        text += escaped(data.train)
+        text += escape(data.train)
     if run.corpus_tokens:
         text += f"; {run.corpus_tokens:,} training tokens"
     return text
@@ -99,7 +103,7 @@ def _start(run: Pretrained) -> str:
         return "random weights"
     optimizer = " and optimizer" if config.init_optimizer else ""
     step = describe_step(config.init_step)
-    return f"the weights{optimizer} of {escaped(config.init_from)}, {step}"
+    return f"the weights{optimizer} of {escape(config.init_from)}, {step}"
 
 
 def _read(run: Pretrained, before: int) -> str:
@@ -133,7 +137,7 @@ def _optimizer(run: Pretrained) -> str:
 def hardware(run: Pretrained) -> str:
     """What the run was trained on, once each."""
     used = dict.fromkeys(f"{s['devices']} ({s['host']})" for s in run.sessions)
-    return escaped("; ".join(used)) or UNKNOWN
+    return escape("; ".join(used)) or UNKNOWN
 
 
 def versions(run: Pretrained) -> str:
@@ -145,7 +149,7 @@ def versions(run: Pretrained) -> str:
 
 def listed(versions: Mapping[str, str]) -> str:
     """Versions by name, in a line."""
-    return escaped(", ".join(f"{name} {version}" for name, version in versions.items()))
+    return escape(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
 def validation(run: Pretrained) -> str:

@@ -2,8 +2,8 @@
 
 import base64
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
 import markupsafe
@@ -18,14 +18,76 @@ from gpt1_jax.data.files import (
     whole_name,
     write_whole,
 )
-from gpt1_jax.report.document import Document, Folded, Picture, Text, escaped
-from gpt1_jax.report.styles import DARK, LIGHT, drawn
+from gpt1_jax.report.figures import DARK, LIGHT, render
+from gpt1_jax.report.markdown import code_block, escape
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
 _PICTURE_FILE = re.compile(
     r"(pretraining|(layer_transfer|aux_lm_weight|zero_shot)(_\d+)?)\.png"
 )
+
+
+class Text(NamedTuple):
+    """Markdown; what comes from a run folder in it is `escaped` or `verbatim`."""
+
+    markdown: str
+
+
+class Picture(NamedTuple):
+    """A figure."""
+
+    name: str  # of its file, without the ending
+    alt: str  # what it shows, in words
+    draw: "Callable[[], Figure]"  # called once in each style
+
+
+class Folded(NamedTuple):
+    """Markdown that is shown on demand."""
+
+    title: str  # plain text
+    markdown: str
+
+
+Block = Text | Picture | Folded
+
+
+class Section(NamedTuple):
+    """A heading and what stands below it."""
+
+    title: str
+    blocks: Sequence[Block]
+
+    @property
+    def anchor(self) -> str:
+        """The fragment of its address, as GitHub makes it from the title."""
+        kept = re.sub(r"[^\w\- ]", "", self.title.lower())
+        return kept.replace(" ", "-")
+
+
+class Document(NamedTuple):
+    """A report."""
+
+    title: str  # plain text
+    introduction: str  # Markdown
+    sections: Sequence[Section]
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """All pictures, in order."""
+        blocks = (block for section in self.sections for block in section.blocks)
+        return [block for block in blocks if isinstance(block, Picture)]
+
+
 _KINDS = {Text: "text", Picture: "picture", Folded: "folded"}
+
+
+def missing(what: str, command: str) -> Text:
+    """Says what is missing, and the command that makes it."""
+    block = code_block(command, "bash")
+    return Text(f"**Missing:** {what}. Made by:\n\n{block}")
 
 
 class _Drawn(NamedTuple):
@@ -68,7 +130,7 @@ def write(document: Document, folder: epath.Path) -> None:
       folder: made if missing; what an earlier report had more is removed.
     """
     pictures = {picture.name: _draw(picture) for picture in document.pictures}
-    html, markdown = _html(document, pictures), _markdown(document)
+    html, text = _html(document, pictures), _markdown(document)
     plots = folder / PLOTS
     remove_partial(folder)
     for path in _plots(folder):
@@ -76,7 +138,7 @@ def write(document: Document, folder: epath.Path) -> None:
             path.unlink()
     for name, each in pictures.items():
         write_whole(plots / f"{name}.png", each.png)
-    write_whole(folder / MARKDOWN_FILE, markdown)
+    write_whole(folder / MARKDOWN_FILE, text)
     write_whole(folder / HTML_FILE, html)
 
 
@@ -95,15 +157,15 @@ def _plots(folder: epath.Path) -> list[epath.Path]:
 
 def _draw(picture: Picture) -> _Drawn:
     def uri(style: Mapping[str, Any]) -> str:
-        data = base64.b64encode(drawn(picture.draw, style, "svg")).decode()
+        data = base64.b64encode(render(picture.draw, style, "svg")).decode()
         return f"data:image/svg+xml;base64,{data}"
 
-    return _Drawn(uri(LIGHT), uri(DARK), drawn(picture.draw, LIGHT, "png"))
+    return _Drawn(uri(LIGHT), uri(DARK), render(picture.draw, LIGHT, "png"))
 
 
 def _markdown(document: Document) -> str:
     environment = _templates(autoescape=False)
-    environment.filters["escaped"] = escaped
+    environment.filters["escaped"] = escape
     template = environment.get_template("report.md.jinja")
     return template.render(document=document, kind=_kind, plots=PLOTS)
 
@@ -111,8 +173,8 @@ def _markdown(document: Document) -> str:
 def _html(document: Document, pictures: Mapping[str, _Drawn]) -> str:
     renderer = _renderer()
 
-    def as_html(markdown: str) -> markupsafe.Markup:
-        return markupsafe.Markup(renderer.render(markdown))
+    def as_html(text: str) -> markupsafe.Markup:
+        return markupsafe.Markup(renderer.render(text))
 
     environment = _templates(autoescape=True)
     environment.filters["html"] = as_html

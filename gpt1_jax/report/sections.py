@@ -5,22 +5,21 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
-from gpt1_jax.report import analyses, commands, loss_figures, tables
+from gpt1_jax.report import analyses, commands, figures
 from gpt1_jax.report.configurations import one, several
-from gpt1_jax.report.document import (
+from gpt1_jax.report.figures import LossCurve
+from gpt1_jax.report.gather import Material
+from gpt1_jax.report.markdown import counted, escape, markdown_table
+from gpt1_jax.report.model_card import UNKNOWN, card, hardware, listed, versions
+from gpt1_jax.report.page import (
     Block,
     Document,
     Folded,
     Picture,
     Section,
     Text,
-    counted,
-    escaped,
     missing,
 )
-from gpt1_jax.report.gather import Material
-from gpt1_jax.report.loss_figures import LossCurve
-from gpt1_jax.report.model_card import UNKNOWN, card, hardware, listed, versions
 from gpt1_jax.runs.past_runs import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.records import versions as own_versions
@@ -44,7 +43,7 @@ def document(material: Material, title: str, date: str) -> Document:
         "What was trained and measured in a reproduction of GPT-1 (Radford et al. "
         "2018, *Improving Language Understanding by Generative Pre-Training*), beside "
         f"the paper's numbers: {', '.join(counts)}. Made on {date} by gpt1_jax "
-        f"{escaped(version)} from the run folders alone. Test scores are the paper's "
+        f"{escape(version)} from the run folders alone. Test scores are the paper's "
         "unless a column says otherwise; ours are on the development splits."
     )
     names = short_names(material.pretrained)
@@ -85,7 +84,7 @@ def _models(material: Material, names: Sequence[str]) -> list[Block]:
         ]
     runs = zip(names, material.pretrained, strict=True)
     return [
-        Text(f"### {escaped(name)}\n\n{card(run, _before(material, run))}")
+        Text(f"### {escape(name)}\n\n{card(run, _before(material, run))}")
         for name, run in runs
     ]
 
@@ -113,11 +112,11 @@ def _pretraining(material: Material, names: Sequence[str]) -> list[Block]:
         "pretraining",
         "Training and validation loss over the tokens read. Last validation loss in "
         f"nats per token: {last or 'none yet'}.",
-        functools.partial(loss_figures.pretraining_loss, curves),
+        functools.partial(figures.pretraining_loss, curves),
     )
     header = ["run", "hardware", "updates", "tokens", "validation, nats per token"]
     header += ["time", "in training steps", "tokens per second", "MFU"]
-    table = tables.markdown(header, [_speed(*each) for each in runs], num_texts=2)
+    table = markdown_table(header, [_speed(*each) for each in runs], text_columns=2)
     note = (
         "Time is that of the programs that trained, from their start to their end, "
         "with compilation, evaluation and checkpoints; steps done again after a crash "
@@ -142,7 +141,7 @@ def _speed(name: str, run: Pretrained) -> list[str]:
     loss, rates = run.last("valid_loss"), run.series("tokens_per_second")[1]
     shares, seconds = run.series("mfu")[1], run.seconds()
     return [
-        escaped(name),
+        escape(name),
         hardware(run),
         f"{run.step:,}",
         f"{run.tokens:,}",
@@ -183,7 +182,7 @@ def _configurations(material: Material, names: Sequence[str]) -> list[Block]:
 def _versions(material: Material, names: Sequence[str]) -> list[Block]:
     rows = [["this page", listed(own_versions())]]
     for name, run in zip(names, material.pretrained, strict=True):
-        rows.append([escaped(name), versions(run)])
+        rows.append([escape(name), versions(run)])
     finetuned: Counter[str] = Counter()
     for tuned in material.finished:
         sessions = read_sessions(tuned.folder / SESSIONS_FILE)
@@ -192,6 +191,9 @@ def _versions(material: Material, names: Sequence[str]) -> list[Block]:
         rows.append([f"{counted(count, 'fine-tuned run')}", shown])
     for each in material.zero_shot:
         rows.append(
-            [f"zero-shot of {escaped(each.config.init_from)}", listed(each.versions)]
+            [
+                f"zero-shot of {escape(each.config.init_from)}",
+                listed(each.versions),
+            ]
         )
-    return [Text(tables.markdown(["of", "versions"], rows, num_texts=2))]
+    return [Text(markdown_table(["of", "versions"], rows, text_columns=2))]

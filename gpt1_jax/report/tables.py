@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gpt1_jax.report.markdown import markdown_table
 from gpt1_jax.report.paper import PAPER, PAPER_GLUE, Row
 from gpt1_jax.tasks.metrics import METRICS
 
@@ -132,7 +133,7 @@ def table_and_notes(
         body.extend(group)
     body.append(["**Average**", "", "", *(_average(lines, title) for title in titles)])
     header = ["task", "metric", "n (dev)", *titles]
-    text = markdown(header, body, num_texts=2)
+    text = markdown_table(header, body, text_columns=2)
     note = _NOTE if in_paper else _NOTE_WITHOUT_PAPER
     return text, [note, *_glue_notes(results), *_skipped_notes(skipped or {})]
 
@@ -189,12 +190,6 @@ def _count(starts: Starts, row: Row) -> str:
     return " to ".join(f"{n:,}" for n in dict.fromkeys(counts[:1] + counts[-1:])) or "-"
 
 
-def markdown(header: Sequence[str], body: Sequence[list[str]], num_texts: int) -> str:
-    """A Markdown table; its first `num_texts` columns are text, the others numbers."""
-    rule = ["---"] * num_texts + ["---:"] * (len(header) - num_texts)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *body])
-
-
 def _variants_table(results: Results, skipped: Mapping[str, str]) -> str:
     """A line for each variant, a column for each score of each task."""
     variants = dict.fromkeys(name for found in results.values() for name in found)
@@ -205,7 +200,7 @@ def _variants_table(results: Results, skipped: Mapping[str, str]) -> str:
     ]
     body.append(["majority baseline", *(column.majority for column in columns)])
     header = ["variant", *(column.title for column in columns)]
-    text = markdown(header, body, num_texts=1)
+    text = markdown_table(header, body, text_columns=1)
     return "\n\n".join([text, _NOTE_ON_VARIANTS, *_skipped_notes(skipped)]) + "\n"
 
 

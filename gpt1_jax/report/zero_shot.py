@@ -11,8 +11,8 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.report.markdown import markdown_table
 from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
-from gpt1_jax.report.tables import markdown
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 Scores = Mapping[str, Any]
@@ -118,7 +118,7 @@ def _table(checkpoints: Checkpoints) -> str:
     header = ["task", "metric", "split", "n", "chance", "best before", *steps]
     header += ["standard errors above chance", "relative score"]
     body = [row for task in checkpoints[0]["tasks"] for row in _rows(task, checkpoints)]
-    return markdown(header, body, num_texts=3)
+    return markdown_table(header, body, text_columns=3)
 
 
 def _rows(task: str, checkpoints: Checkpoints) -> Iterator[list[str]]:

@@ -6,8 +6,8 @@ from made_up_runs import write_finished, write_zero_shot, zero_shot_scores
 from gpt1_jax.report import analyses, commands
 from gpt1_jax.report.commands import Models
 from gpt1_jax.report.comparisons import AuxWeightCurve, LayerCurve, Spread
-from gpt1_jax.report.document import Picture, Text
 from gpt1_jax.report.gather import gather
+from gpt1_jax.report.page import Picture, Text
 
 
 def text_of(blocks):

@@ -1,8 +1,17 @@
-"""What all figures share, and the loss of a run."""
+"""What figures show."""
 
+import matplotlib
+import matplotlib.style
+import numpy as np
+import pytest
+from drawn import png, texts
 from etils import epath
+from matplotlib.colors import to_rgba
 
 from gpt1_jax.report import figures
+from gpt1_jax.report.comparisons import AuxWeightCurve, LayerCurve, Spread
+from gpt1_jax.report.figures import DARK, LIGHT, LossCurve, new_figure, render
+from gpt1_jax.report.zero_shot import Curve
 from gpt1_jax.runs.records import METRICS_FILE
 
 
@@ -11,3 +20,328 @@ def test_plot_is_a_picture_even_without_validation(tmp_path):
     path = figures.plot_loss(epath.Path(tmp_path), "loss", "nats")
     assert path == epath.Path(tmp_path) / "plots" / "loss.png"
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+NONE = ([], [])
+
+
+def drawn_losses(*curves):
+    figure = figures.pretraining_loss(curves)
+    png(figure)
+    (axes,) = figure.axes
+    return axes, [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_each_run_has_its_curves():
+    first = LossCurve("small", ([10, 20], [5.0, 4.0]), ([20], [4.5]))
+    second = LossCurve("lstm", ([10, 20], [6.0, 5.0]), ([20], [5.5]))
+    axes, legend = drawn_losses(first, second)
+    assert legend == [
+        "small, training",
+        "small, validation",
+        "lstm, training",
+        "lstm, validation",
+    ]
+    points = [
+        list(map(list, zip(*line.get_data(), strict=True))) for line in axes.lines
+    ]
+    assert points == [[[10, 5], [20, 4]], [[20, 4.5]], [[10, 6], [20, 5]], [[20, 5.5]]]
+    colors = [line.get_color() for line in axes.lines]
+    assert colors[0] == colors[1] != colors[2] == colors[3]
+    markers = [line.get_marker() for line in axes.lines]
+    assert markers[1] != markers[3], "colour alone does not tell runs apart"
+
+
+def test_a_curve_without_points_is_left_out():
+    axes, legend = drawn_losses(LossCurve("a", ([10], [5.0]), NONE))
+    assert legend == ["a, training"] and len(axes.lines) == 1
+
+
+def test_names_of_folders_are_drawn_as_they_are():
+    axes, legend = drawn_losses(LossCurve("_a$x$_{", ([10], [5.0]), NONE))
+    assert legend == ["_a$x$_{, training"]
+    assert not any(text.get_parse_math() for text in axes.get_legend().get_texts())
+
+
+def spreads(medians, spread=0.0):
+    return {x: Spread(y, y - spread, y + spread) for x, y in medians.items()}
+
+
+def layer_curve(title, spread=0.0, train=True):
+    dev, seen = {0: 40.0, 1: 45.0, 2: 50.0}, {0: 60.0, 2: 90.0}
+    scores = spreads(seen, spread) if train else {}
+    return LayerCurve(title, "accuracy", spreads(dev, spread), scores)
+
+
+def legend(figure):
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_two_tasks_have_an_axis_each_as_in_figure_2():
+    figure = figures.layer_transfer([layer_curve("RACE"), layer_curve("MNLI-m")])
+    assert png(figure).startswith(b"\x89PNG")
+    left, right = figure.axes
+    assert left.get_ylabel().startswith("RACE, accuracy")
+    assert right.get_ylabel().startswith("MNLI-m, accuracy")
+    assert right.yaxis.get_label_position() == "right"
+    assert left.get_xticks().tolist() == [0, 1, 2]
+    for axes in (left, right):
+        dev, train = axes.lines
+        assert (dev.get_linestyle(), train.get_linestyle()) == ("-", "--")
+        assert dev.get_xdata().tolist() == [0, 1, 2]
+        assert dev.get_ydata().tolist() == [40, 45, 50]
+        assert train.get_ydata().tolist() == [60, 90]
+    assert left.lines[0].get_marker() != right.lines[0].get_marker()
+    assert legend(figure) == ["RACE dev", "RACE train", "MNLI-m dev", "MNLI-m train"]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7])
+def test_any_other_number_of_tasks_shares_one_axis(count):
+    curves = [layer_curve(f"task {k}", train=k > 0) for k in range(count)]
+    figure = figures.layer_transfer(curves)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "accuracy x 100"
+    assert len(axes.lines) == len(legend(figure)) == 2 * count - 1
+
+
+def test_bars_reach_from_the_lowest_to_the_highest_seed():
+    figure = figures.layer_transfer([layer_curve("RACE", spread=2.0)])
+    assert png(figure).startswith(b"\x89PNG")
+    dev, _ = figure.axes[0].containers
+    (bars,) = dev.lines[2]
+    ends = [segment[:, 1].tolist() for segment in bars.get_segments()]
+    assert ends == [[38, 42], [43, 47], [48, 52]]
+
+
+def weight_curve(title, size, spread=1.0):
+    scores = spreads({0.0: 50.0, 0.5: 60.0}, spread)
+    return AuxWeightCurve(title, "f1", size, scores)
+
+
+def test_each_task_has_a_panel_and_each_size_a_line():
+    curves = [weight_curve("A$b$", 3000), weight_curve("A$b$", 1000)]
+    curves += [weight_curve("B", 500), weight_curve("C", 500, spread=0.0)]
+    figure = figures.aux_lm_weight(curves)
+    assert png(figure).startswith(b"\x89PNG")
+    first, second, third, empty = figure.axes
+    assert [axes.get_title() for axes in (first, second, third)] == ["A$b$", "B", "C"]
+    assert not empty.axison
+    shown = [text.get_text() for text in first.get_legend().get_texts()]
+    assert shown == ["3,000", "1,000"]
+    few, many = (container.lines[0] for container in first.containers)
+    assert few.get_ydata().tolist() == many.get_ydata().tolist() == [50, 60]
+    assert few.get_xdata()[0] < 0 < many.get_xdata()[0]  # side by side
+    assert few.get_marker() != many.get_marker()
+    assert few.get_linestyle() != many.get_linestyle()
+    assert [tick.get_text() for tick in first.get_xticklabels()] == ["0", "0.5"]
+    assert third.lines[0].get_xdata().tolist() == [0.0, 0.5]
+
+
+def test_nothing_is_drawn_where_there_is_nothing_to_compare(tmp_path):
+    for compare in ("", "scratch", "ablations", "layer_transfer", "aux_lm_weight"):
+        assert figures.draw(compare, [], epath.Path(tmp_path)) == []
+    assert not list(tmp_path.iterdir())
+
+
+TEN = [m * 10**k for k in (3, 4, 5) for m in (1, 2, 5)] + [10**6]
+TITLES = ("CoLA", "SST-2", "RACE")
+
+
+def curves(steps, name="Transformer", is_baseline=False, titles=TITLES):
+    """A curve of each task: 0.1, 0.2, ... at the first step, rising by 0.01."""
+    return [
+        Curve(
+            title,
+            name,
+            is_baseline,
+            list(steps),
+            [0.1 * (k + 1) + 0.01 * n for n in range(len(steps))],
+            [0.05] * len(steps),
+        )
+        for k, title in enumerate(titles)
+    ]
+
+
+def lines(figure):
+    """The data line of each curve, in order."""
+    return [container.lines[0] for container in figure.axes[0].containers]
+
+
+def legends(figure):
+    return [texts(legend.get_texts()) for legend in figure.legends]
+
+
+def test_each_task_has_a_line_with_its_scores_and_errors():
+    figure = figures.relative_scores(curves([100, 1000, 10000]))
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    for number, container in enumerate(axes.containers):
+        line, _, (bars,) = container.lines
+        first = 0.1 * (number + 1)
+        expected = [first, first + 0.01, first + 0.02]
+        np.testing.assert_allclose(line.get_ydata().astype(float), expected)
+        tops = [segment[:, 1] for segment in bars.get_segments()]
+        np.testing.assert_allclose(tops[0], [first - 0.05, first + 0.05])
+    assert axes.get_xscale() == "log" and axes.get_xlabel() == "updates"
+    assert axes.get_ylabel().startswith("relative score ± standard error")
+    assert not axes.get_xticks(minor=True).size
+    assert texts(axes.get_xticklabels()) == ["100", "1,000", "10,000"]
+    assert legends(figure) == [list(TITLES)]
+
+
+def test_the_baseline_is_dashed_in_the_colours_of_the_tasks():
+    both = curves(TEN) + curves(TEN[::3], "LSTM", is_baseline=True)
+    figure = figures.relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    ours, theirs = lines(figure)[:3], lines(figure)[3:]
+    assert {line.get_linestyle() for line in ours} == {"-"}
+    assert {line.get_linestyle() for line in theirs} == {"--"}
+    assert [line.get_color() for line in ours] == [line.get_color() for line in theirs]
+    assert [line.get_marker() for line in ours] == [
+        each.get_marker() for each in theirs
+    ]
+    assert len({line.get_color() for line in ours}) == 3
+    assert len({line.get_marker() for line in ours}) == 3
+    assert {line.get_markerfacecolor() for line in theirs} == {"none"}
+    assert [len(line.get_xdata()) for line in (ours[0], theirs[0])] == [10, 4]
+
+
+def test_legends_name_tasks_by_colour_and_runs_by_line():
+    both = curves(TEN) + curves(TEN, "LSTM", is_baseline=True)
+    figure = figures.relative_scores(both)
+    assert legends(figure) == [list(TITLES), ["Transformer", "LSTM"]]
+    by_task, by_run = (legend.get_lines() for legend in figure.legends)
+    drawn = [line.get_color() for line in lines(figure)[:3]]
+    assert [line.get_color() for line in by_task] == drawn
+    assert [line.get_linestyle() for line in by_run] == ["-", "--"]
+    assert {line.get_color() for line in by_run} == {"0.5"}
+
+
+@pytest.mark.parametrize(
+    ("steps", "most"),
+    [(TEN, 0.45 * np.log(2)), ([1, 10**6], 0.1 * np.log(10**6))],
+    ids=["near", "far"],
+)
+def test_points_of_a_step_stand_side_by_side_far_from_the_next_step(steps, most):
+    """Of six curves, and of twelve, which are crowded."""
+    for tasks in (TITLES, [*TITLES, *"ABC"]):
+        both = [
+            curve
+            for is_baseline in (False, True)
+            for curve in curves(steps, str(is_baseline), is_baseline, tasks)
+        ]
+        drawn = lines(figures.relative_scores(both))
+        places = np.log([line.get_xdata().astype(float) for line in drawn])
+        assert (np.diff(places, axis=0) > 0).all()
+        assert (places[-1] - places[0] < most).all()
+        np.testing.assert_allclose(places.mean(axis=0), np.log(steps), atol=1e-9)
+
+
+def test_many_steps_are_not_all_labelled():
+    figure = figures.relative_scores(curves(TEN))
+    png(figure)
+    assert "2,000" not in texts(figure.axes[0].get_xticklabels())
+
+
+def test_one_step_is_a_row_of_points():
+    figure = figures.relative_scores(curves([3000]))
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert texts(axes.get_yticklabels()) == list(TITLES) and axes.yaxis_inverted()
+    assert [line.get_xdata()[0] for line in lines(figure)] == [0.1, 0.2, 0.1 * 3]
+    assert [line.get_ydata()[0] for line in lines(figure)] == [0, 1, 2]
+    segments = axes.containers[0].lines[2][0].get_segments()
+    np.testing.assert_allclose(segments[0][:, 0], [0.05, 0.15])
+    assert axes.get_title() == "zero-shot, step 3,000" and not figure.legends
+    assert axes.get_xlabel().startswith("relative score ± standard error")
+    chance = axes.lines[0]
+    assert (chance.get_xdata(), chance.get_color()) == ([0, 0], "0.5")
+
+
+def test_one_step_of_two_runs_is_two_points_a_row():
+    both = curves([3000]) + curves([2000], "LSTM", is_baseline=True)
+    figure = figures.relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    rows = [line.get_ydata()[0] for line in lines(figure)]
+    assert rows == pytest.approx([-0.15, 0.85, 1.85, 0.15, 1.15, 2.15])
+    hollow = [line.get_markerfacecolor() == "none" for line in lines(figure)]
+    assert hollow == [False] * 3 + [True] * 3
+    bars = [container.lines[2][0] for container in figure.axes[0].containers]
+    dashed = [bar.get_linestyle()[0][1] is not None for bar in bars]
+    assert dashed == hollow
+    assert legends(figure) == [["Transformer", "LSTM"]]
+    assert figure.axes[0].get_title() == "zero-shot, step 3,000 and step 2,000"
+
+
+def test_step_0_of_a_converted_run_is_a_level():
+    both = curves([10, 100]) + curves([0], r"$\frac$", is_baseline=True)
+    figure = figures.relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    levels = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [line.get_ydata()[0] for line in levels] == [0.1, 0.2, 0.1 * 3]
+    assert len(axes.containers) == 3
+    assert texts(axes.get_xticklabels()) == ["10", "100"]
+
+
+def test_steps_of_the_baseline_alone_are_a_line_beside_points():
+    both = curves([100]) + curves([10, 100], "LSTM", is_baseline=True)
+    figure = figures.relative_scores(both)
+    assert png(figure).startswith(b"\x89PNG")
+    assert [len(line.get_xdata()) for line in lines(figure)] == [1, 1, 1, 2, 2, 2]
+    assert figure.axes[0].get_xscale() == "log"
+
+
+def test_text_has_the_colour_of_the_style():
+    with matplotlib.style.context("dark_background"):
+        both = curves(TEN) + curves(TEN, "LSTM", is_baseline=True)
+        figure = figures.relative_scores(both)
+        (axes,) = figure.axes
+        shown = [axes.xaxis.label, *figure.legends[1].get_texts()]
+        assert {to_rgba(text.get_color()) for text in shown} == {to_rgba("white")}
+        assert to_rgba(figure.get_facecolor()) == to_rgba("black")
+        assert to_rgba(axes.lines[0].get_color()) == to_rgba("0.5")  # chance
+
+
+def small_figure():
+    figure = new_figure(2, 2)
+    axes = figure.subplots()
+    axes.plot([1, 2], [3, 4])
+    axes.set_title("title")
+    return figure
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+@pytest.mark.parametrize("style", [LIGHT, DARK])
+def test_a_figure_is_drawn_to_the_same_bytes(style, kind):
+    assert render(small_figure, style, kind) == render(small_figure, style, kind)
+
+
+def test_the_styles_differ_and_leave_no_trace():
+    before = dict(matplotlib.rcParams)
+    light, dark = (
+        render(small_figure, style, "svg").decode() for style in (LIGHT, DARK)
+    )
+    assert "#ffffff" in light and "#16191d" in dark and "#ffffff" not in dark
+    assert "#6cb6ff" in dark  # the first line's colour
+    assert dict(matplotlib.rcParams) == before
+
+
+def luminance(color):
+    """WCAG 2, relative luminance."""
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("style", [LIGHT, DARK])
+@pytest.mark.parametrize(
+    ("part", "least"), [("text.color", 7.0), ("xtick.color", 3.0)], ids=str
+)
+def test_contrast_is_enough(style, part, least):
+    """WCAG 2: 7 for text at level AAA, 3 for lines that carry meaning."""
+    darker, lighter = sorted(map(luminance, (style["figure.facecolor"], style[part])))
+    assert (lighter + 0.05) / (darker + 0.05) >= least

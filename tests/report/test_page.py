@@ -9,16 +9,9 @@ from etils import epath
 from markdown_it import MarkdownIt
 
 from gpt1_jax.report import page
-from gpt1_jax.report.document import (
-    Document,
-    Folded,
-    Picture,
-    Section,
-    Text,
-    escaped,
-    verbatim,
-)
 from gpt1_jax.report.figures import new_figure
+from gpt1_jax.report.markdown import code_block, escape
+from gpt1_jax.report.page import Document, Folded, Picture, Section, Text, missing
 
 VOID = {"br", "hr", "img", "link", "meta", "source"}
 NASTY = "<script>alert(1)</script> ![x](http://e.com/x.png) <img src=//e.com> | `a` &"
@@ -133,10 +126,10 @@ def test_a_row_of_one_text_spans_its_table(tmp_path):
 
 def test_nothing_that_a_run_folder_says_does_anything(tmp_path):
     blocks = (
-        Text(f"### {escaped(NASTY)}\n\n{verbatim(NASTY)}"),
+        Text(f"### {escape(NASTY)}\n\n{code_block(NASTY)}"),
         Text(NASTY),  # even if it was not escaped
         Picture("pretraining", NASTY, draw),
-        Folded(NASTY, escaped(NASTY)),
+        Folded(NASTY, escape(NASTY)),
     )
     read, markdown, _ = write(tmp_path, *blocks, title=NASTY)
     tags = {tag for tag, _ in read.tags}
@@ -192,3 +185,16 @@ def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
     page.refuse_others(epath.Path(tmp_path))
     with pytest.raises(FileExistsError, match="is a file"):
         page.refuse_others(epath.Path(tmp_path / "report.md"))
+
+
+def test_anchors_are_those_of_github():
+    section = Section("Layers transferred (Figure 2, left)", [])
+    assert section.anchor == "layers-transferred-figure-2-left"
+
+
+def test_what_is_missing_names_its_command():
+    text = missing("curves", "python x").markdown
+    assert text == "**Missing:** curves. Made by:\n\n```bash\npython x\n```"
+    hostile = MarkdownIt("commonmark").parse(missing("a", "x '\n```\n# b'").markdown)
+    assert [token.type for token in hostile][-1] == "fence"
+    assert "heading_open" not in {token.type for token in hostile}

@@ -5,8 +5,8 @@ from etils import epath
 from made_up_runs import SESSION, write_finished, write_pretrained, write_zero_shot
 
 from gpt1_jax.report import commands, sections
-from gpt1_jax.report.document import Folded, Text
 from gpt1_jax.report.gather import gather
+from gpt1_jax.report.page import Folded, Text
 from gpt1_jax.runs.past_runs import read_pretrained
 
 TITLES = [

@@ -1,19 +1,17 @@
-"""What comes from run folders is shown, and does nothing."""
+"""Markdown displays what comes from run folders, which has no other effect."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from gpt1_jax.report.document import (
-    Section,
+from gpt1_jax.report.markdown import (
+    code_block,
     counted,
-    escaped,
-    escaped_below,
-    missing,
-    verbatim,
+    escape,
+    escape_strings,
+    markdown_table,
 )
-from gpt1_jax.report.tables import markdown
 
 NASTY = [
     "<script>alert(1)</script>",
@@ -29,49 +27,36 @@ NASTY = [
 @pytest.mark.parametrize("text", NASTY)
 def test_escaped_text_is_only_text(text):
     before = "text "
-    children = MarkdownIt("commonmark").parseInline(before + escaped(text))[0].children
+    children = MarkdownIt("commonmark").parseInline(before + escape(text))[0].children
     assert {child.type for child in children} <= {"text", "text_special"}
     assert "".join(child.content for child in children) == before + text
 
 
 @given(st.text())
 def test_any_text_fits_into_a_cell(text):
-    table = markdown(["a", "b"], [["x" + escaped(text), "end"]], num_texts=2)
+    table = markdown_table(["a", "b"], [["x" + escape(text), "end"]], text_columns=2)
     tokens = MarkdownIt("commonmark").enable("table").parse(table)
     cells = [t for t in tokens if t.type == "inline"][2:]
     assert len(cells) == 2 and cells[1].content == "end"
     assert {c.type for c in cells[0].children} <= {"text", "text_special"}
-    escaped(text).encode()
+    escape(text).encode()
 
 
 def test_what_cannot_be_seen_or_written_is_replaced():
-    assert escaped("a\x00b\u202ec\ud800d\n e") == "a\ufffdb\ufffdc\ufffdd e"
-    assert "\ud800" not in verbatim("\ud800")
+    assert escape("a\x00b\u202ec\ud800d\n e") == "a\ufffdb\ufffdc\ufffdd e"
+    assert "\ud800" not in code_block("\ud800")
 
 
 @pytest.mark.parametrize("text", ["a\n\n# b", "```\n</code>", "`````", "</pre><b>"])
 def test_verbatim_text_stays_in_its_block(text):
-    tokens = MarkdownIt("commonmark").parse(verbatim(text))
+    tokens = MarkdownIt("commonmark").parse(code_block(text))
     assert [token.type for token in tokens] == ["fence"]
     assert tokens[0].content == text + "\n"
 
 
-def test_texts_below_a_value_are_escaped():
+def test_texts_below_a_value_are_escape():
     value = {"a_": ["<b>", {"c": "*"}, 1, None, 2.5]}
-    assert escaped_below(value) == {"a_": [r"\<b\>", {"c": r"\*"}, 1, None, 2.5]}
-
-
-def test_anchors_are_those_of_github():
-    section = Section("Layers transferred (Figure 2, left)", [])
-    assert section.anchor == "layers-transferred-figure-2-left"
-
-
-def test_what_is_missing_names_its_command():
-    text = missing("curves", "python x").markdown
-    assert text == "**Missing:** curves. Made by:\n\n```bash\npython x\n```"
-    hostile = MarkdownIt("commonmark").parse(missing("a", "x '\n```\n# b'").markdown)
-    assert [token.type for token in hostile][-1] == "fence"
-    assert "heading_open" not in {token.type for token in hostile}
+    assert escape_strings(value) == {"a_": [r"\<b\>", {"c": r"\*"}, 1, None, 2.5]}
 
 
 def test_things_are_counted():

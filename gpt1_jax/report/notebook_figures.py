@@ -1,4 +1,4 @@
-"""Pictures of a model's inside: attention, hidden states, parameters."""
+"""Figures for notebooks: words, their surprisal, and what is inside a model."""
 
 import math
 import textwrap
@@ -9,10 +9,150 @@ import numpy as np
 
 from gpt1_jax.model.costs import component_sizes
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.report.figures import NUMBERED_CELLS, new_figure, number_cells, visible
+from gpt1_jax.report.figures import (
+    GUIDE,
+    NUMBERED_CELLS,
+    new_figure,
+    number_cells,
+    visible,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+_ROW, _NARROWEST = 110, 3  # characters of a row of words, and of its shortest word
+_CHARACTER = 0.093  # inches
+
+
+def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Figure":
+    """Draws the likeliest next tokens as bars, the likeliest on top.
+
+    Args:
+      predictions: tokens and their probabilities, as `model.next_tokens` gives them.
+      title: such as the text that they follow.
+    """
+    words = [visible(word) for word, _ in predictions]
+    figure = new_figure(7, 0.9 + 0.3 * len(words))
+    axes = figure.subplots()
+    bars = axes.barh(range(len(words)), [share for _, share in predictions])
+    axes.bar_label(bars, fmt="%.3f", padding=3, fontsize=9)
+    axes.set_yticks(range(len(words)), words, parse_math=False)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlabel("probability")
+    axes.set_title(textwrap.fill(title, 80), fontsize=10, parse_math=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def surprisal_of_words(words: Sequence[str], bits: Sequence[float]) -> "Figure":
+    """Draws how surprising each word of a text is, as bars above the words.
+
+    Args:
+      words: at least one.
+      bits: -log2 P of each, given those before it.
+    """
+    rows = _wrapped(words)
+    room = max(sum(_room(words[i]) for i in row) for row in rows)
+    figure = new_figure(0.9 + _CHARACTER * room, 0.5 + 1.5 * len(rows))
+    grid = figure.subplots(len(rows), 1, squeeze=False, sharey=True)
+    for axes, row in zip(grid.flat, rows, strict=True):
+        widths = np.asarray([_room(words[i]) for i in row])
+        middles = np.cumsum(widths) - widths / 2
+        heights = [bits[i] for i in row]
+        bars = axes.bar(middles, heights, widths - 1, color="tab:blue", alpha=0.8)
+        axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=7, color=GUIDE)
+        shown = [visible(words[i]) for i in row]
+        axes.set_xticks(middles, shown, fontsize=9, parse_math=False)
+        axes.tick_params(axis="x", length=0)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="y", alpha=0.3)
+        axes.set(axisbelow=True, xlim=(0, room), ylim=(0, 1.15 * max(*bits, 1)))
+    figure.supylabel("surprisal, bits", fontsize=10)
+    return figure
+
+
+def surprisal_by_step(
+    words: Sequence[str],
+    bits: Sequence[Sequence[float]],
+    steps: Sequence[int],
+    means: Sequence[float],
+) -> "Figure":
+    """Draws how surprising words are at several steps of training.
+
+    Args:
+      words: N, drawn as rows.
+      bits: [S][N], -log2 P of each word at each step.
+      steps: S, drawn as columns.
+      means: [S], of a whole text, drawn above.
+    """
+    figure = new_figure(max(5.0, 2.6 + 0.42 * len(steps)), 2.6 + 0.2 * len(words))
+    heights = [1.4, 0.2 * len(words)]
+    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=heights)
+    columns = range(len(steps))
+    above.plot(columns, means, marker="o", color="tab:blue")
+    for column, mean in zip(columns, means, strict=True):
+        above.annotate(
+            f"{mean:.2f}",
+            (column, mean),
+            xytext=(0, 6),
+            textcoords="offset points",
+            ha="center",
+            fontsize=7,
+        )
+    above.margins(y=0.35)
+    above.set_ylabel("mean of the text,\nbits", fontsize=9)
+    above.grid(alpha=0.3)
+    picture = axes.imshow(np.transpose(bits), vmin=0, cmap="viridis", aspect="auto")
+    if len(steps) <= NUMBERED_CELLS:
+        number_cells(axes, picture, np.transpose(bits), "{:.1f}")
+    shown = [visible(word) for word in words]
+    axes.set_yticks(range(len(words)), shown, fontsize=8, parse_math=False)
+    axes.set_xticks(columns, [f"{step:,}" for step in steps], rotation=90, fontsize=8)
+    axes.set_xlabel("step of training")
+    figure.colorbar(picture, ax=axes, label="surprisal, bits")
+    return figure
+
+
+def tokens_per_word(counts: Sequence[int]) -> "Figure":
+    """Draws how many tokens the words of a text take.
+
+    Args:
+      counts: tokens of each word.
+    """
+    numbers, words = np.unique(np.asarray(counts), return_counts=True)
+    figure = new_figure(7, 3.6)
+    axes = figure.subplots()
+    bars = axes.bar(numbers, words / len(counts))
+    axes.bar_label(bars, [f"{n / len(counts):.1%}" for n in words], fontsize=8)
+    axes.set_xticks(range(int(numbers.min()), int(numbers.max()) + 1))
+    axes.margins(y=0.12)
+    axes.set(xlabel="tokens of a word", ylabel="share of the words")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    axes.set_title(
+        f"{len(counts):,} words, {np.mean(counts):.2f} tokens each", fontsize=10
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _wrapped(words: Sequence[str]) -> list[list[int]]:
+    """The numbers of words, in rows as wide as a picture."""
+    rows: list[list[int]] = [[]]
+    taken = 0
+    for number, word in enumerate(words):
+        taken += _room(word)
+        if rows[-1] and taken > _ROW:
+            rows.append([])
+            taken = _room(word)
+        rows[-1].append(number)
+    return rows
+
+
+def _room(word: str) -> int:
+    """Characters that a word takes in a row, with the space behind it."""
+    return max(len(visible(word)), _NARROWEST) + 1
+
 
 _WIDTH = 11.0  # inches; what is wider is shrunk by the notebook
 _LABEL = 40  # characters of a sentence

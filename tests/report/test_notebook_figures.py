@@ -1,0 +1,161 @@
+"""Figures for notebooks, as drawn."""
+
+import numpy as np
+import pytest
+from drawn import png, texts
+
+from gpt1_jax.report import notebook_figures
+
+
+def test_bars_stand_beside_their_tokens_the_likeliest_on_top():
+    figure = notebook_figures.next_token_bars(
+        [("a$b$", 0.5), ("\n", 0.25)], "after $x$"
+    )
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert texts(axes.get_yticklabels()) == ["a$b$", r"'\n'"]
+    assert [bar.get_width() for bar in axes.patches] == [0.5, 0.25]
+    assert axes.yaxis_inverted() and axes.get_title() == "after $x$"
+
+
+def test_surprisal_stands_above_its_words():
+    words, bits = ["The", "$5", "“cat”"], [3.0, 12.5, 0.0]
+    figure = notebook_figures.surprisal_of_words(words, bits)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert texts(axes.get_xticklabels()) == words
+    assert [bar.get_height() for bar in axes.patches] == bits
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
+    assert axes.get_xticks().tolist() == pytest.approx(middles)
+
+
+def test_surprisal_of_a_long_sentence_takes_several_rows_of_one_scale():
+    words = [f"word{i}" for i in range(40)]
+    figure = notebook_figures.surprisal_of_words(words, list(range(40)))
+    png(figure)
+    rows = [texts(axes.get_xticklabels()) for axes in figure.axes]
+    assert len(rows) == 3 and [word for row in rows for word in row] == words
+    assert len({(axes.get_ylim(), axes.get_xlim()) for axes in figure.axes}) == 1
+    assert figure.get_figwidth() < 13
+
+
+def test_a_word_wider_than_a_row_has_one_of_its_own():
+    figure = notebook_figures.surprisal_of_words(["a", "b" * 150, "c"], [1, 2, 3])
+    assert [len(axes.patches) for axes in figure.axes] == [1, 1, 1]
+
+
+def test_tokens_per_word_are_shares_of_the_words():
+    figure = notebook_figures.tokens_per_word([1, 1, 1, 2, 4, 1, 1, 1])
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    heights = {bar.get_x() + 0.4: bar.get_height() for bar in axes.patches}
+    assert heights == pytest.approx({1: 0.75, 2: 0.125, 4: 0.125})
+    assert axes.get_title() == "8 words, 1.50 tokens each"
+
+
+def test_surprisal_by_step_has_a_column_for_each_step():
+    figure = notebook_figures.surprisal_by_step(
+        ["$a$", "b"], [[4.0, 12.25], [3.0, 10.0]], steps=[500, 1000], means=[8.0, 7.5]
+    )
+    assert png(figure).startswith(b"\x89PNG")
+    above, below, *_ = figure.axes
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), [8.0, 7.5])
+    assert texts(above.texts) == ["8.00", "7.50"]
+    np.testing.assert_array_equal(below.images[0].get_array(), [[4, 3], [12.25, 10]])
+    assert texts(below.texts) == ["4.0", "3.0", "12.2", "10.0"]
+    assert texts(below.get_yticklabels()) == ["$a$", "b"]
+    assert texts(below.get_xticklabels()) == ["500", "1,000"]
+
+
+def test_surprisal_at_many_steps_has_no_numbers():
+    steps = range(1, 21)
+    figure = notebook_figures.surprisal_by_step(["a"], [[1.0]] * 20, steps, [1.0] * 20)
+    assert png(figure) and not texts(figure.axes[1].texts)
+
+
+TOKENS = ("the", "$a", "b$", "\n", "")
+
+
+def random_maps(count, size=5):
+    weights = np.tril(np.random.default_rng(0).random((count, size, size)))
+    return weights / weights.sum(-1, keepdims=True)
+
+
+@pytest.mark.parametrize(("count", "rows"), [(1, 1), (4, 1), (5, 2)])
+def test_attention_maps_have_a_square_for_each_head(count, rows):
+    probs = random_maps(count)
+    figure = notebook_figures.attention_maps(probs, TOKENS)
+    assert png(figure).startswith(b"\x89PNG")
+    maps = [axes for axes in figure.axes if axes.images and axes.get_title()]
+    assert [axes.get_title() for axes in maps] == [
+        f"head {i + 1}" for i in range(count)
+    ]
+    assert len({axes.get_subplotspec().rowspan.start for axes in maps}) == rows
+    for axes, weights in zip(maps, probs, strict=True):
+        shown = axes.images[0].get_array()
+        np.testing.assert_array_equal(shown.filled(0), weights)
+        np.testing.assert_array_equal(shown.mask, np.triu(np.ones((5, 5), bool), 1))
+    labels = ["the", "$a", "b$", r"'\n'", "''"]
+    assert texts(maps[0].get_yticklabels()) == labels
+    assert texts(maps[-1].get_xticklabels()) == labels
+
+
+def test_attention_maps_of_long_texts_stand_below_one_another():
+    probs = random_maps(2, 40)
+    figure = notebook_figures.attention_maps(probs, ["w"] * 40, ["first", "second"])
+    first, second, *_ = figure.axes
+    assert (first.get_title(), second.get_title()) == ("first", "second")
+    png(figure)
+    assert first.get_position().y0 > second.get_position().y1
+
+
+def test_the_lowest_map_of_each_column_names_the_tokens():
+    figure = notebook_figures.attention_maps(random_maps(6), TOKENS)
+    named = [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes[:6]]
+    assert named == [False, False, True, True, True, True]
+
+
+def test_layer_similarity_is_the_mean_cosine_of_the_tokens():
+    states = np.asarray([[[1, 0], [0, 2]], [[3, 0], [5, 0]]], np.float32)
+    figure = notebook_figures.layer_similarity(states)
+    assert png(figure).startswith(b"\x89PNG")
+    axes = figure.axes[0]
+    np.testing.assert_allclose(axes.images[0].get_array(), [[1, 0.5], [0.5, 1]])
+    assert texts(axes.texts) == ["1.00", "0.50", "0.50", "1.00"]
+    assert texts(axes.get_xticklabels()) == ["embedding", "layer 1"]
+
+
+def test_sentence_similarity_is_the_cosine_of_the_sentences():
+    states = np.asarray([[1, 0], [3, 4], [0, -2]], np.float32)
+    sentences = ["$x$ costs $1", "word " * 30, "short"]
+    figure = notebook_figures.sentence_similarity(states, sentences)
+    assert png(figure).startswith(b"\x89PNG")
+    axes = figure.axes[0]
+    expected = [[1, 0.6, 0], [0.6, 1, -0.8], [0, -0.8, 1]]
+    np.testing.assert_allclose(axes.images[0].get_array(), expected, atol=1e-6)
+    labels = texts(axes.get_yticklabels())
+    assert labels[0] == "$x$ costs $1  1" and labels[2] == "short  3"
+    assert labels[1].endswith("word …  2") and len(labels[1]) < 45
+    assert texts(axes.get_xticklabels()) == ["1", "2", "3"]
+    assert axes.images[0].get_clim() == pytest.approx((-0.8, 1))
+
+
+def test_numbers_in_cells_can_be_read_on_their_colors():
+    figure = notebook_figures.layer_similarity(np.eye(2, dtype=np.float32)[:, None])
+    assert [text.get_color() for text in figure.axes[0].texts] == [
+        "white",
+        "black",
+        "black",
+        "white",
+    ]
+
+
+def test_parameters_by_component_have_a_bar_each():
+    block = {"attn": np.ones(5), "ln_1": np.ones(2), "mlp": np.ones(10)}
+    params = {"wte": np.ones((6, 4)), "wpe": np.ones(9), "h_0": block}
+    figure = notebook_figures.parameters_by_component(params)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert [bar.get_width() for bar in axes.patches] == [24, 9, 5, 10, 2]
+    assert axes.get_title() == "50 parameters"
+    assert texts(axes.texts)[0] == "24 (48.0%)"
