@@ -14,20 +14,20 @@ from tiny_run import load_config, metrics_without_times, saved_state
 from tiny_tasks import read_lines
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.jobs import finetune, predict, pretrain
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.jobs import finetune, predict, pretrain, report, zero_shot
 from gpt1_jax.ops import dropout
 from gpt1_jax.runs.milestones import saved_milestones
 from gpt1_jax.runs.open import open_run
 
 SAVED = Path(__file__).parent / "saved_runs"
-VERSIONS = sorted(path.name for path in SAVED.glob("[0-9]*"))
 
 spec = importlib.util.spec_from_file_location("make", SAVED / "make.py")
 make = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make)
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=make.RUNS)
 def saved(request, tmp_path, monkeypatch):
     """A copy of a version's folders, in the working directory they were made in."""
     for folder in (SAVED / request.param).iterdir():
@@ -36,6 +36,9 @@ def saved(request, tmp_path, monkeypatch):
         os.utime(path, (make.MTIME, make.MTIME))
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+newer = pytest.mark.parametrize("saved", ["2026-11-24"], indirect=True)
 
 
 def random_bits_of_0_1_0(words, rows, row_shape, window=None, unit_ndim=1):
@@ -51,8 +54,11 @@ def random_bits_of_0_1_0(words, rows, row_shape, window=None, unit_ndim=1):
 
 
 @pytest.fixture
-def its_masks(saved, monkeypatch):
+def its_masks(saved, request, monkeypatch):
     """Those of the version, with which runs end where they would have then."""
+    if request.node.callspec.params["saved"] != "0.1.0":
+        yield
+        return
     jax.clear_caches()
     monkeypatch.setattr(dropout, "random_bits", random_bits_of_0_1_0)
     yield
@@ -67,13 +73,21 @@ def one_device(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda *backend: 1)
 
 
-def resolved(job, preset, flags, tmp_path):
+# What a version's flags are called and mean today.
+TODAY = {"continued": {"init_step": "6"}}
+
+
+def resolved(saved, name):
+    """The configuration that made a folder, in today's words."""
+    version = "2026-11-24" if (saved / "lstm").exists() else "0.1.0"
+    job, preset, flags = next(run[1:] for run in make.RUNS[version] if run[0] == name)
     config = load_config(preset, file=job)
     values = {k: eval(v) if str(v)[0] in "(" else v for k, v in flags.items()}
-    config.update_from_flattened_dict(values)
-    config.train.compilation_cache_dir = jax.config.jax_compilation_cache_dir
+    config.update_from_flattened_dict({**values, **TODAY.get(name, {})})
+    if "train" in config:
+        config.train.compilation_cache_dir = jax.config.jax_compilation_cache_dir
     if job == "pretrain":
-        config.data.cache_dir = str(tmp_path / "cache")
+        config.data.cache_dir = str(saved / "cache")
     return config_lib.load(config.to_dict())
 
 
@@ -102,36 +116,74 @@ def assert_goes_on(folder, expected, step):
                 assert ours[name] == value, name
 
 
+def check_resumes(saved, name, step, last, capsys):
+    folder = saved / name
+    expected = roll_back(folder, step)
+    config = resolved(saved, name)
+    {"pretrain": pretrain, "finetune": finetune}[config.job].run(config, name)
+    assert f"Resuming from the checkpoint of step {step}" in capsys.readouterr().out
+    assert_goes_on(folder, expected, last)
+
+
 @pytest.mark.usefixtures("its_masks")
 def test_pre_training_resumes_and_ends_where_it_would_have(saved, one_device, capsys):
-    folder = saved / "pretrain"
-    expected = roll_back(folder, 4)
-    pretrain.run(resolved("pretrain", "quickstart", make.PRETRAIN, saved), "pretrain")
-    assert "Resuming from the checkpoint of step 4" in capsys.readouterr().out
-    assert_goes_on(folder, expected, 8)
+    # Where milestones are kept, the step before the last one is one of them.
+    step = 6 if (saved / "pretrain" / "checkpoints" / "6").exists() else 4
+    check_resumes(saved, "pretrain", step, 8, capsys)
+
+
+@newer
+@pytest.mark.parametrize("name, step, last", [("lstm", 7, 8), ("continued", 2, 4)])
+def test_other_pre_training_resumes(saved, one_device, capsys, name, step, last):
+    check_resumes(saved, name, step, last, capsys)
 
 
 @pytest.mark.usefixtures("its_masks")
 def test_fine_tuning_resumes_and_ends_where_it_would_have(saved, one_device, capsys):
-    folder = saved / "finetune"
-    expected = roll_back(folder, 2)
-    (folder / "results.json").unlink()
-    before = (folder / "predictions" / "dev.jsonl").read_text()
-    finetune.run(resolved("finetune", "sst2", make.FINETUNE, saved), "finetune")
-    assert "Resuming from the checkpoint of step 2" in capsys.readouterr().out
-    assert_goes_on(folder, expected, 4)
-    assert len(before.splitlines()) == 8
+    (saved / "finetune" / "results.json").unlink()
+    before = read_lines(saved / "finetune" / "predictions" / "dev.jsonl")
+    check_resumes(saved, "finetune", 2, 4, capsys)
+    after = read_lines(saved / "finetune" / "predictions" / "dev.jsonl")
+    assert len(after) == len(before) == 8
 
 
 def test_a_finished_run_is_not_repeated(saved, one_device, monkeypatch):
-    monkeypatch.setattr(finetune, "fit", lambda plan: pytest.fail("it began"))
-    finetune.run(resolved("finetune", "sst2", make.FINETUNE, saved), "finetune")
+    monkeypatch.setattr(finetune, "fit", lambda *run: pytest.fail("it began"))
+    finetune.run(resolved(saved, "finetune"), "finetune")
+
+
+@newer
+def test_a_finished_suite_is_not_repeated(saved, one_device, monkeypatch):
+    monkeypatch.setattr(finetune, "fit", lambda *run: pytest.fail("it began"))
+    tables = (saved / "suite" / "results.md").read_text()
+    finetune.run(resolved(saved, "suite"), "suite")
+    assert (saved / "suite" / "results.md").read_text() == tables
+
+
+@newer
+def test_a_scored_step_is_not_scored_again(saved, one_device, monkeypatch):
+    def scored(*args):
+        raise AssertionError("scored again")
+
+    tables = (saved / "zero_shot" / "results.md").read_text()
+    monkeypatch.setattr(Scorer, "__call__", scored)
+    zero_shot.run(resolved(saved, "zero_shot"), "zero_shot")
+    assert (saved / "zero_shot" / "results.md").read_text() == tables
+
+
+@newer
+def test_all_of_it_is_reported(saved):
+    values = load_config("", file="report").to_dict()
+    values["runs"] = "pretrain,lstm,continued,suite,zero_shot"
+    report.run(config_lib.load(values), "page")
+    text = (saved / "page" / "report.md").read_text()
+    for name in ("pretrain", "lstm", "continued", "zero_shot", "Table 5"):
+        assert name in text
 
 
 @pytest.mark.usefixtures("its_masks")
 def test_fine_tuning_starts_from_it(saved, one_device):
-    config = resolved("finetune", "sst2", make.FINETUNE, saved)
-    finetune.run(config, "again")
+    finetune.run(resolved(saved, "finetune"), "again")
     one, other = (metrics_without_times(saved / name) for name in ("again", "finetune"))
     assert one[0]["loss"] == pytest.approx(other[0]["loss"], rel=1e-5)
 
@@ -158,4 +210,18 @@ def test_it_opens(saved, name):
     run = open_run(name)
     assert run.config.job == name
     assert run.model.num_layers == 1 and run.step in (4, 8)
-    assert saved_milestones(run.folder) == {}  # nothing says how much text was read
+
+
+@newer
+def test_what_was_converted_opens(saved):
+    converted, origin = open_run("converted"), open_run("pretrain")
+    assert converted.model.embed_dim == origin.model.embed_dim
+    jax.tree.map(np.testing.assert_array_equal, converted.params, origin.params)
+
+
+def test_its_milestones_are_known(saved):
+    if (saved / "lstm").exists():
+        assert list(saved_milestones(saved / "pretrain")) == [2, 6]
+        assert list(saved_milestones(saved / "lstm")) == [1, 7]
+    else:  # nothing says how much text was read
+        assert saved_milestones(saved / "pretrain") == {}

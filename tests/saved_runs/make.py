@@ -2,11 +2,12 @@
 
     python tests/saved_runs/make.py CHECKOUT tests/saved_runs/0.1.0
 
-CHECKOUT is a clone at the commit whose folders are wanted: 0.1.0 was made from the last
-commit before the rooms were rearranged, with jax 0.10.2. The tests check that such
-folders still open: to resume, to start from, to predict with. Texts are made-up words;
-their times are fixed, since a corpus is known by the names, sizes and times of its
-files.
+CHECKOUT is a clone at the commit whose folders are wanted, all of them made with jax
+0.10.2. 0.1.0 is the last commit before the rooms were rearranged; 2026-11-24 is
+9c9a055, the last one before keys and steps got the words they have today. The tests
+check that such folders still open: to resume, to start from, to predict with, to
+report. Texts are made-up words; their times are fixed, since 0.1.0 knew a corpus by the
+names, sizes and times of its files.
 """
 
 import json
@@ -40,6 +41,8 @@ PRETRAIN = {
     "checkpoint.every_steps": 4,
     "log.every_steps": 2,
 }
+# Byte-level pairs, whose tokenizer holds every byte.
+PRETRAIN_BYTES = {**PRETRAIN, "tokenizer.vocab_size": 340, "model.mlp_dim": 64}
 FINETUNE = {
     "init_from": "pretrain",
     "data.source": "jsonl",
@@ -81,6 +84,75 @@ def write_task(folder: Path) -> None:
         (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
 
 
+# The runs of each version, in the order they are made: folder, job, preset and flags.
+# What a suite or a conversion reads is made before it.
+RUNS = {
+    "0.1.0": (
+        ("pretrain", "pretrain", "quickstart", PRETRAIN),
+        ("finetune", "finetune", "sst2", FINETUNE),
+    ),
+    "2026-11-24": (
+        (
+            "pretrain",
+            "pretrain",
+            "quickstart",
+            {
+                **PRETRAIN_BYTES,
+                "checkpoint.keep_at_steps": "2:6:+4",
+            },
+        ),
+        (
+            "lstm",
+            "pretrain",
+            "quickstart",
+            {
+                **PRETRAIN_BYTES,
+                "model.kind": "lstm",
+                "model.lstm_units": 16,
+                "checkpoint.keep_at_words": "100:500:+400",
+            },
+        ),
+        (
+            "continued",
+            "pretrain",
+            "quickstart",
+            {
+                **PRETRAIN_BYTES,
+                "init_from": "pretrain",
+                "init_step": 6,
+                "train.num_steps": 4,
+                "checkpoint.every_steps": 2,
+            },
+        ),
+        ("finetune", "finetune", "sst2", {**FINETUNE, "init_step": "best"}),
+        (
+            "suite",
+            "finetune",
+            "ablations",
+            {
+                **FINETUNE,
+                "tasks": "('sst2',)",
+                "train.num_steps": 2,
+                "suite.lstm_init_from": "lstm",
+            },
+        ),
+        (
+            "zero_shot",
+            "zero_shot",
+            "sst2",
+            {
+                "init_from": "pretrain",
+                "step": "kept",
+                "data.source": "jsonl",
+                "data.dir": "tasks",
+            },
+        ),
+        ("exported", "convert", "huggingface", {"init_from": "pretrain"}),
+        ("converted", "convert", "run", {"init_from": "exported"}),
+    ),
+}
+
+
 def main(checkout: str, target: str) -> None:
     """Runs the program of a checkout in a scratch folder and keeps what it wrote."""
     root = Path(target).resolve()
@@ -89,10 +161,7 @@ def main(checkout: str, target: str) -> None:
         environment["XDG_CACHE_HOME"] = f"{scratch}/cache"
         write_texts(Path(scratch, "texts"))
         write_task(Path(scratch, "tasks", "sst2"))
-        for job, preset, flags in (
-            ("pretrain", "quickstart", PRETRAIN),
-            ("finetune", "sst2", FINETUNE),
-        ):
+        for folder, job, preset, flags in RUNS[root.name]:
             config = Path(checkout, "configs", f"{job}.py").resolve()
             subprocess.run(
                 [
@@ -100,7 +169,7 @@ def main(checkout: str, target: str) -> None:
                     "-m",
                     "gpt1_jax.main",
                     f"--config={config}:{preset}",
-                    f"--workdir={job}",
+                    f"--workdir={folder}",
                     *(f"--config.{key}={value}" for key, value in flags.items()),
                 ],
                 cwd=scratch,
@@ -108,7 +177,10 @@ def main(checkout: str, target: str) -> None:
                 check=True,
             )
         shutil.rmtree(root, ignore_errors=True)
-        for name in ("pretrain", "finetune", "texts", "tasks"):
+        folders = [folder for folder, *_ in RUNS[root.name]]
+        for name in (*folders, "texts", "tasks"):
+            if name == "exported":  # only read by the conversion
+                continue
             shutil.copytree(Path(scratch, name), root / name)
     for extra in (*root.rglob("plots"), *root.rglob("tensorboard")):
         shutil.rmtree(extra)
