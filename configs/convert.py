@@ -30,7 +30,7 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
         init_from="",  # the folder to convert
         # Of a run folder: "default" is a fine-tuned run's best step, any other run's
         # newest; or "newest", "best" or a number. "all" that are saved go each into a
-        # folder of its own, step-N; "kept", those that checkpoint.keep_at_.. kept, into
+        # folder of its own, step-N; "kept", those of checkpoint.milestone_.., into
         # folders chck_1M, chck_2M, ...
         step="default",
         # What a run folder says beside the sizes; configs/pretrain.py explains it.

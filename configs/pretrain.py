@@ -149,14 +149,12 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             every_steps=1000,
             keep_latest=2,
             keep_best=1,  # by validation loss
-            # After how much training text one more is kept, for good: "1M,2.5M", or
-            # "1M:10M:+1M" for each million up to ten, or "1M:1000M:*10" for powers of
-            # ten, or several with commas. Words are separated by white space.
-            keep_at_words="",
-            keep_at_tokens="",  # instead of words
-            # Instead of either: after how many updates. "1k:1M:*10,2k:1M:*10,5k:1M:*10"
-            # is 1k, 2k, 5k, 10k, .. up to 1M, as spaced as Figure 2 (right) is.
-            keep_at_steps="",
+            # Milestones: checkpoints kept for good, after so many words of training
+            # text (separated by white space), tokens or updates; set one of the three.
+            # On the command line: --config.checkpoint.milestone_steps=1000,2000,5000.
+            milestone_words=(),
+            milestone_tokens=(),
+            milestone_steps=(),
         ),
         log=config_dict.create(
             every_steps=50,
@@ -176,8 +174,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
     if preset == "paper_1m":
         config.train.num_epochs = 0.0
         config.train.num_steps = 1_000_000
-        # 1k, 2k, 5k, 10k, .. 1M: ten checkpoints, 14 GB.
-        config.checkpoint.keep_at_steps = "1k:1M:*10,2k:1M:*10,5k:1M:*10"
+        # 1k, 2k, 5k, 10k, .. 1M, spaced as in Figure 2 (right): ten, 14 GB.
+        spaced = [first * 10**k for k in (3, 4, 5) for first in (1, 2, 5)]
+        config.checkpoint.milestone_steps = (*spaced, 1_000_000)
     if preset in TOPOLOGIES:
         config.model.dtype = "bfloat16"
         config.mesh.update(TOPOLOGIES[preset])
@@ -186,7 +185,12 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         config.train.update(num_epochs=10.0, batch_size=16)
         config.optimizer.update(warmup_steps=0, warmup_fraction=0.05)
         config.eval.max_batches = 32  # about a million tokens
-        config.checkpoint.keep_at_words = "1M:10M:+1M,20M:100M:+10M,200M:1000M:+100M"
+        # 1M, 2M, .. 10M, 20M, .. 100M, 200M, .. 1000M.
+        config.checkpoint.milestone_words = (
+            *range(1_000_000, 10_000_000, 1_000_000),
+            *range(10_000_000, 100_000_000, 10_000_000),
+            *range(100_000_000, 1_000_000_001, 100_000_000),
+        )
     if preset in ("small", "quickstart"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
         config.model.lstm_units = 680  # to embed_dim about as in the paper

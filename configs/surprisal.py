@@ -21,8 +21,8 @@ def get_config() -> ml_collections.ConfigDict:
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
         # Which saved step: "newest", "best" or a number; "all": each in turn, "kept":
-        # those that checkpoint.keep_at_.. kept; "default": a fine-tuned run's best, any
-        # other run's newest.
+        # those that checkpoint.milestone_.. kept; "default": a fine-tuned run's best,
+        # any other run's newest.
         step="default",
         text="",  # a text, or
         input="",  # a .txt file, or a table of words: .csv, .tsv or .jsonl

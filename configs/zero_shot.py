@@ -25,7 +25,7 @@ def get_config(tasks: str = "all") -> ml_collections.ConfigDict:
         baseline_init_from="",
         # Of both: "default" is a fine-tuned run's best step, any other run's newest; or
         # "newest", "best", the number of a saved step, "all" that are saved, or "kept":
-        # those that checkpoint.keep_at_steps (or _words, _tokens) kept.
+        # those that checkpoint.milestone_steps (or _words, _tokens) kept.
         step="default",
         seed=0,  # of the resamples that give standard errors
         data=config_dict.create(

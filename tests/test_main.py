@@ -257,7 +257,7 @@ def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     """One device in each; the one has several."""
     pretrain.run(tiny_config(), str(tmp_path / "alone"))
     joined = f"--workdir={tmp_path / 'joined'}"
-    keep = "--config.checkpoint.keep_at_tokens=384,640"
+    keep = "--config.checkpoint.milestone_tokens=384,640"
     outputs = in_two_processes(functools.partial(run_main, joined, keep))
     assert "2 x cpu" in outputs[0] and "step" not in outputs[1]
     assert saved_steps(epath.Path(tmp_path / "joined")) == [3, 5, 8, 12]

@@ -1,11 +1,19 @@
 """Types and constraints: plain values become a typed section, or are refused."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args, get_origin
 
 from gpt1_jax.errors import UserError
+
+# Old keys, and how they are written now.
+RENAMED = {
+    "checkpoint.keep_at_words": "checkpoint.milestone_words=1000000,2000000",
+    "checkpoint.keep_at_tokens": "checkpoint.milestone_tokens=1000000,2000000",
+    "checkpoint.keep_at_steps": "checkpoint.milestone_steps=1000,2000",
+}
 
 
 def newer(neutral: Any) -> dict[str, Any]:
@@ -109,6 +117,15 @@ def check_seed(key: str, seed: int) -> None:
     )
 
 
+def check_rising(key: str, amounts: tuple[int, ...], example: str) -> None:
+    """Refuses amounts that are not positive and in rising order."""
+    require(
+        all(low < high for low, high in itertools.pairwise((0, *amounts))),
+        f"{key}={amounts} must be whole numbers above 0 in rising order, such as "
+        f"{example}.",
+    )
+
+
 def check_encodable(text: str, where: str) -> None:
     """Refuses text that UTF-8 cannot encode, which no tokenizer and no file takes.
 
@@ -125,6 +142,15 @@ def check_encodable(text: str, where: str) -> None:
         ) from error
 
 
+def refuse_renamed(key: str) -> None:
+    """Refuses a key that has another name now, and says which."""
+    now = RENAMED.get(key.removeprefix("config."), "")
+    require(
+        not now,
+        f"{key} is now config.{now.partition('=')[0]}; for example --config.{now}.",
+    )
+
+
 def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
     """Builds one section; a wrong set of keys or a wrong type is a ValueError."""
     key = f"config.{name}" if name else "config"
@@ -133,6 +159,8 @@ def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
         field.name: field.type for field in dataclasses.fields(cls)
     }
     unknown = sorted(set(values) - set(fields))
+    for old in unknown:
+        refuse_renamed(f"{key}.{old}")
     missing = sorted(set(fields) - set(values))
     require(
         not unknown, f"{key} has unknown keys {unknown}; it takes {sorted(fields)}."

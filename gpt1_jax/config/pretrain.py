@@ -6,14 +6,15 @@ from typing import Any
 
 from gpt1_jax.config.checks import (
     DEFAULT,
+    check_rising,
     check_seed,
     check_step,
     newer,
     place,
     require,
 )
-from gpt1_jax.config.keep_at import PretrainCheckpointConfig
 from gpt1_jax.config.sections import (
+    CheckpointConfig,
     DataConfig,
     DistributedConfig,
     EvalConfig,
@@ -27,6 +28,38 @@ from gpt1_jax.config.sections import (
     check_num_steps,
     make_model_config,
 )
+
+MILESTONE_UNITS = ("words", "tokens", "steps")
+
+
+@dataclasses.dataclass(frozen=True)
+class PretrainCheckpointConfig(CheckpointConfig):
+    """Also the milestones: after how much training a checkpoint is kept for good."""
+
+    milestone_words: tuple[int, ...] = dataclasses.field(metadata=newer(()))
+    milestone_tokens: tuple[int, ...] = dataclasses.field(metadata=newer(()))
+    milestone_steps: tuple[int, ...] = dataclasses.field(metadata=newer(()))
+
+    def __post_init__(self):
+        super().__post_init__()
+        given = {
+            f"config.checkpoint.milestone_{unit}": amounts
+            for unit in MILESTONE_UNITS
+            if (amounts := getattr(self, f"milestone_{unit}"))
+        }
+        for key, amounts in given.items():
+            check_rising(key, amounts, "1000,2000,5000")
+        require(
+            len(given) <= 1,
+            f"{' and '.join(given)} are set; set one of them and leave the others "
+            "empty.",
+        )
+
+    @property
+    def milestones(self) -> tuple[str, tuple[int, ...]]:
+        """What is counted, one of `MILESTONE_UNITS`, and the amounts, rising."""
+        units = {unit: getattr(self, f"milestone_{unit}") for unit in MILESTONE_UNITS}
+        return next((each for each in units.items() if each[1]), ("steps", ()))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,11 @@ many processes run and how long they wait.
 """
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from etils import epath
@@ -18,6 +21,12 @@ from gpt1_jax.config.sections import JobConfig, ModelConfig, make_model_config
 from gpt1_jax.errors import UserError
 
 Config = TypeVar("Config", bound=JobConfig)
+
+_KEEP_AT = "checkpoint.keep_at_"  # and a unit: what `checkpoint.milestone_UNIT` was
+_SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?[kMB]?"
+_RANGE = re.compile(rf"({_NUMBER})(?::({_NUMBER}):([+*])({_NUMBER}))?")
+_MOST_MILESTONES = 1000
 
 # Removed keys, each with the values that still have a meaning, or never had any for
 # the one run that a folder holds.
@@ -97,11 +106,60 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
             f"config.{key}={value!r} no longer exists; only {kept[0]!r} does. Use the "
             "version of gpt1_jax that wrote it.",
         )
+    flat = _with_todays_names(flat)
     if isinstance(step := flat.get("init_step"), int):
         # Versions before 24 November 2026: a number, or -1 for the newest step.
         named = NEWEST if flat.get("init_from") else DEFAULT
         flat["init_step"] = named if step < 0 else str(step)
     return unflatten({**newer_keys(JOBS[str(job)]), **flat})
+
+
+def _with_todays_names(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration, by flat keys, with milestones written as today."""
+    return {
+        key.replace(_KEEP_AT, "checkpoint.milestone_"): _read_keep_at(key, value)
+        if key.startswith(_KEEP_AT)
+        else value
+        for key, value in flat.items()
+    }
+
+
+def _read_keep_at(key: str, text: Any) -> tuple[int, ...]:
+    """The amounts in "1M:3M:+1M,10M:1B:*10": 1, 2, 3, 10, 100 and 1,000 million.
+
+    Until 24 November 2026, milestones were written as ranges FIRST:LAST:+STEP or
+    FIRST:LAST:*FACTOR and single amounts; k, M and B are thousands, millions, billions.
+    """
+    found: set[int] = set()
+    for part in str(text).split(",") if text else ():
+        amounts = list(itertools.islice(_amounts(part.strip()), _MOST_MILESTONES + 1))
+        require(
+            0 < len(amounts) <= _MOST_MILESTONES,
+            f"config.{key}={text!r:.80}: {part!r:.40} is neither an amount nor a range "
+            "of amounts.",
+        )
+        found.update(amounts)
+    return tuple(sorted(found))
+
+
+def _amounts(part: str) -> Iterator[int]:
+    """The amounts of one part; none if it cannot be read."""
+    match = _RANGE.fullmatch(part)
+    if match is None:
+        return
+    # A single amount is a range of one.
+    amount, last = _number(match[1]), _number(match[2] or match[1])
+    adds, change = match[3] != "*", _number(match[4] or "1")
+    whole = amount.denominator == 1 and (change.denominator == 1 or not adds)
+    grows = change >= 1 if adds else change > 1
+    while whole and grows and 1 <= amount <= last:
+        yield round(amount)
+        amount = amount + change if adds else amount * change
+
+
+def _number(text: str) -> Fraction:
+    digits = text.rstrip("".join(_SUFFIXES))
+    return Fraction(digits) * _SUFFIXES[text[len(digits) :]]
 
 
 def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
@@ -118,7 +176,7 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
       The configuration with the neutral value of every key that the folder lacks, and
       a sentence for each value that differs from the one given.
     """
-    given, held = flatten(config.to_dict()), flatten(saved)
+    given, held = flatten(config.to_dict()), _with_todays_names(flatten(saved))
     newer = newer_keys(type(config))
     changed = {
         key: value

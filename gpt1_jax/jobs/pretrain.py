@@ -33,7 +33,12 @@ from gpt1_jax.runs.checkpoint_files import (
     state_bytes,
 )
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import TextRead, announce_milestones, place_milestones
+from gpt1_jax.runs.milestones import (
+    Target,
+    TextRead,
+    announce_milestones,
+    place_milestones,
+)
 from gpt1_jax.runs.past_runs import steps_taken_over
 from gpt1_jax.runs.records import SESSIONS_FILE, Throughput, read_sessions
 from gpt1_jax.runs.resume import Identity, begin_run, check_same
@@ -104,7 +109,9 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
     num_steps = _num_steps(config, corpus)
     initial_state.check_end(source, num_steps)
     text = TextRead(config.train.batch_size * model.max_seq_len, corpus.train)
-    kept = place_milestones(config.checkpoint.targets(), text, num_steps)
+    unit, amounts = config.checkpoint.milestones
+    targets = tuple(Target(amount, unit) for amount in amounts)
+    kept = place_milestones(targets, text, num_steps)
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(config.train, model, mesh)
     shapes = initial_state.state_shapes(model, optimizer)

@@ -3,20 +3,41 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
 from gpt1_jax.config import ALL, KEPT, NEWEST
-from gpt1_jax.config.keep_at import UNITS, Target
+from gpt1_jax.config.pretrain import MILESTONE_UNITS
 from gpt1_jax.data.shards import Split
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
 
+_SUFFIXES = ((10**6, "M"), (10**3, "k"), (1, ""))
 _NEAR = 0.05  # the share that the end of a run may lack of what it stands for
+
+
+class Target(NamedTuple):
+    """An amount of training."""
+
+    amount: int
+    unit: str  # one of `MILESTONE_UNITS`
+
+    @property
+    def short(self) -> str:
+        """The amount with a suffix, never above M: 20k, 2.5M, 1000M."""
+        factor, suffix = next(
+            each for each in _SUFFIXES if self.amount >= each[0] or not each[1]
+        )
+        # Decimal writes every digit, and no exponent with "f".
+        return f"{(Decimal(self.amount) / factor).normalize():f}{suffix}"
+
+    def __str__(self) -> str:
+        return f"{self.short} {self.unit}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +130,7 @@ def place_milestones(
             beyond.append(target)
         elif step in kept:
             raise UserError(
-                f"config.checkpoint.keep_at_{target.unit}: {kept[step]} and {target} "
+                f"config.checkpoint.milestone_{target.unit}: {kept[step]} and {target} "
                 f"both fall on step {step:,}, as a step reads "
                 f"{float(text.per_step(target.unit)):,.0f} {target.unit}; space them "
                 "wider, or lower config.train.batch_size."
@@ -169,7 +190,9 @@ def read_milestone(metadata: Mapping[str, Any]) -> Target | None:
     match metadata.get("kept_at"):
         case None:
             return None
-        case {"amount": int(amount), "unit": unit} if amount > 0 and unit in UNITS:
+        case {"amount": int(amount), "unit": unit} if (
+            amount > 0 and unit in MILESTONE_UNITS
+        ):
             return Target(amount, unit)
         case other:
             raise UserError(
@@ -201,8 +224,8 @@ def find_milestones(folder: epath.Path) -> dict[int, Target]:
     if not kept:
         raise FileNotFoundError(
             f"{folder} holds no checkpoint that was kept by config.checkpoint."
-            f"keep_at_words, keep_at_tokens or keep_at_steps; its saved steps are "
-            f"{saved_steps(folder)}."
+            "milestone_words, milestone_tokens or milestone_steps; its saved steps "
+            f"are {saved_steps(folder)}."
         )
     return kept
 

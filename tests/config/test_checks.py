@@ -53,6 +53,17 @@ def test_unknown_and_missing_keys_are_refused():
         load({**values, "sed": 1})
 
 
+def test_an_old_key_in_a_file_of_ones_own_is_refused_with_the_new_one():
+    values = load_config("paper").to_dict()
+    values["checkpoint"]["keep_at_words"] = "1M"
+    with pytest.raises(UserError) as error:
+        load(values)
+    assert str(error.value) == (
+        "config.checkpoint.keep_at_words is now config.checkpoint.milestone_words; for "
+        "example --config.checkpoint.milestone_words=1000000,2000000."
+    )
+
+
 @pytest.mark.parametrize("value", ["a\udcff", "a\ud800"])
 def test_text_that_utf_8_cannot_encode_is_refused_by_name(value):
     values = load_config("paper").to_dict()

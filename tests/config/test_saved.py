@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import pytest
@@ -121,6 +122,49 @@ def test_steps_that_were_numbers_are_read(loaded, init_from, saved_as, step):
     written = values()
     written |= {"init_from": init_from, "init_step": saved_as}
     assert loaded(written).init_step == step
+
+
+@pytest.mark.parametrize(
+    ("text", "amounts"),
+    [
+        ("", ()),
+        ("1M", (10**6,)),
+        ("2.5M, 300,1k", (300, 1000, 2_500_000)),
+        ("1M:4M:+1M", (10**6, 2 * 10**6, 3 * 10**6, 4 * 10**6)),
+        ("1M:4M:+2M", (10**6, 3 * 10**6)),  # up to the last at most
+        ("1M:1B:*10", (10**6, 10**7, 10**8, 10**9)),
+        ("1:10:*1.5", (1, 2, 3, 5, 8)),  # 1.5, 2.25, 3.375, 5.0625, 7.59375
+        ("1k:3k:+1k,2k:8k:*2", (1000, 2000, 3000, 4000, 8000)),  # 2k but once
+        ("0.5k:1.5k:+0.5k", (500, 1000, 1500)),
+    ],
+)
+@pytest.mark.parametrize("unit", ["words", "tokens", "steps"])
+def test_milestones_that_were_ranges_are_read(loaded, unit, text, amounts):
+    written, now = values(), config_lib.load(values())
+    for each in ("words", "tokens", "steps"):
+        del written["checkpoint"][f"milestone_{each}"]
+        written["checkpoint"][f"keep_at_{each}"] = text if each == unit else ""
+    checkpoint = loaded(written).checkpoint
+    assert checkpoint.milestones[1] == amounts
+    assert not amounts or checkpoint.milestones[0] == unit
+    given = dataclasses.replace(now, checkpoint=checkpoint)
+    assert saved.adopt_older(given, written) == (given, [])
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        *("a", "-1", "0", "1.5", "1m", "1 M", "1e6", "\u0661", "1M:2M", "1M:2M:1M"),
+        *("2M:1M:+1", "1:5:+0", "1:5:+0.5", "1:5:*1", "1:5:*0.5", "1:5:-1", "1k,"),
+        *("1:2:+1:2", "0:5:+1", "1:1B:+1", "1:9:*1.0001", ["1M"]),
+    ],
+    ids=str,
+)
+def test_milestones_that_were_never_written_are_refused(loaded, part):
+    written = values()
+    written["checkpoint"]["keep_at_words"] = part
+    with pytest.raises(UserError, match=r"config\.checkpoint\.keep_at_words="):
+        loaded(written)
 
 
 def test_a_run_goes_on_with_the_step_that_was_the_default():

@@ -16,7 +16,7 @@ def resolve(preset="paper", **overrides):
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_preset_is_valid(preset):
     config = resolve(preset)
-    assert json.loads(json.dumps(config.to_dict())) == config.to_dict()
+    assert load(json.loads(json.dumps(config.to_dict()))) == config
 
 
 def test_the_default_is_the_recipe_of_the_paper():
@@ -143,3 +143,49 @@ def test_layers_are_named_with_what_decides_their_number_of_parameters():
         "LSTM layer of 2,048 units",
         "lstm_units",
     )
+
+
+# --- milestones ---------------------------------------------------------------------
+
+M = 10**6
+
+
+def test_the_milestones_of_both_tracks_of_the_challenge():
+    ones, tens = (list(range(1, 11)), list(range(20, 101, 10)))
+    hundreds = list(range(200, 1001, 100))
+    amounts = tuple(count * M for count in (*ones, *tens, *hundreds))
+    assert resolve("babylm").checkpoint.milestones == ("words", amounts)
+
+
+def test_a_million_updates_have_milestones_as_figure_2_spaces_them():
+    config = resolve("paper_1m")
+    spaced = tuple(m * 10**k for k in (3, 4, 5) for m in (1, 2, 5))
+    expected = ("steps", (*spaced, config.train.num_steps))
+    assert config.checkpoint.milestones == expected
+
+
+def test_milestones_have_the_unit_that_is_set():
+    assert resolve().checkpoint.milestones[1] == ()
+    for unit in ("words", "tokens", "steps"):
+        config = resolve(**{f"checkpoint__milestone_{unit}": (2000, 3000)})
+        assert config.checkpoint.milestones == (unit, (2000, 3000))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"words": ("ten",)}, r"milestone_words\[0\]='ten' must be a whole number"),
+        ({"tokens": (0, 5)}, r"milestone_tokens=\(0, 5\) must be .* rising order"),
+        ({"steps": (5, 5)}, r"milestone_steps=\(5, 5\) must be .* as 1000,2000"),
+        (
+            {"tokens": (M,), "steps": (2000,)},
+            r"config.checkpoint.milestone_tokens and config.checkpoint.milestone_steps"
+            " are set; set one",
+        ),
+    ],
+    ids=str,
+)
+def test_milestones_that_cannot_be_are_refused(overrides, message):
+    keys = {f"checkpoint__milestone_{unit}": each for unit, each in overrides.items()}
+    with pytest.raises(ValueError, match=message):
+        resolve(**keys)

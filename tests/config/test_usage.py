@@ -71,3 +71,11 @@ def test_the_defaults_of_a_job_are_those_of_its_preset(job, preset, key, value):
 
 def test_a_job_without_presets_has_defaults_too():
     assert usage.defaults("report", "any")["runs"] == "runs"
+
+
+def test_an_old_key_is_one_line_that_says_the_new_one():
+    flag = "--config.checkpoint.keep_at_steps=1k:1M:*10"
+    assert usage.explain(KeyError("'keep_at_steps'"), ["main", flag]) == (
+        f"{flag}: the key is now checkpoint.milestone_steps; for example "
+        "--config.checkpoint.milestone_steps=1000,2000."
+    )

@@ -192,7 +192,7 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ("kept", r"no checkpoint that was kept by .*keep_at_words, .* \[8, 12\]"),
+        ("kept", r"no checkpoint that was kept by .*milestone_words, .* \[8, 12\]"),
         ("last", r"step='last' must be default, newest, best"),
         ("-1", r"step='-1' must be"),
         ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),

@@ -18,7 +18,6 @@ from tiny_run import (
 )
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.config.keep_at import Target
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
@@ -26,7 +25,7 @@ from gpt1_jax.model import language_model
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
-from gpt1_jax.runs.milestones import saved_milestones
+from gpt1_jax.runs.milestones import Target, saved_milestones
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.training.signals import Stopped
 
@@ -137,14 +136,15 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     assert_same_run(whole_run, tmp_path, 12)
 
 
-KEEP_AT = {"checkpoint__keep_at_tokens": "384:2k:+256"}  # 128 a step: 3, 5, 7, ...
+# 128 a step: 3, 5, 7, ...
+MILESTONES = {"checkpoint__milestone_tokens": tuple(range(384, 2001, 256))}
 
 
 def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
     tiny_config, whole_run, tmp_path, monkeypatch, capsys
 ):
     """Also across stops, one at a step to keep; with the latest two and the best."""
-    config = tiny_config(**KEEP_AT, checkpoint__keep_best=0)
+    config = tiny_config(**MILESTONES, checkpoint__keep_best=0)
     for last_step in (5, 6):
         with monkeypatch.context() as patch:
             stop_after(patch, last_step)
@@ -176,9 +176,9 @@ def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, c
             pretrain.run(tiny_config(**checkpoint), str(tmp_path))
 
     with pytest.raises(Stopped):
-        run(6, **KEEP_AT)
+        run(6, **MILESTONES)
     with pytest.raises(Stopped):
-        run(10, checkpoint__keep_at_tokens="256,1k")
+        run(10, checkpoint__milestone_tokens=(256, 1000))
     assert "Not kept: 256 tokens, which step 6 is past." in capsys.readouterr().out
     run(0)
     assert saved_steps(epath.Path(tmp_path)) == [3, 5, 8, 10, 12]
@@ -188,10 +188,13 @@ def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, c
     ("overrides", "message"),
     [
         (
-            {"checkpoint__keep_at_words": "1:100:+1"},
+            {"checkpoint__milestone_words": tuple(range(1, 101))},
             r"1 words and 2 words both fall on",
         ),
-        ({"model__embed_dim": 32, **KEEP_AT}, r"keeping 5 checkpoints .* needs 1.5 MB"),
+        (
+            {"model__embed_dim": 32, **MILESTONES},
+            r"keeping 5 checkpoints .* needs 1.5 MB",
+        ),
     ],
     ids=["one step", "room"],
 )
@@ -209,7 +212,7 @@ def test_what_cannot_be_kept_is_refused_before_any_step(
 def test_a_run_that_goes_on_counts_the_text_of_both(
     tiny_config, whole_run, tmp_path, capsys
 ):
-    longer = {**KEEP_AT, "init_from": str(whole_run), "train__num_steps": 14}
+    longer = {**MILESTONES, "init_from": str(whole_run), "train__num_steps": 14}
     pretrain.run(tiny_config(**longer, init_optimizer=True), str(tmp_path))
     said = capsys.readouterr().out
     assert "Not kept: 384 to 1.408k tokens, which step 12 is past." in said
@@ -223,8 +226,8 @@ def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
     del tiny["optimizer.warmup_steps"]
     config = load_config("babylm", **tiny)
     config.optimizer.warmup_fraction = 0.1
-    words = config.checkpoint.keep_at_words
-    config.checkpoint.keep_at_words = words.replace("M", "00")
+    words = config.checkpoint.milestone_words
+    config.checkpoint.milestone_words = tuple(each // 10_000 for each in words)
     pretrain.run(config_lib.load(config.to_dict()), str(tmp_path))
     kept = saved_milestones(epath.Path(tmp_path))
     assert [target.amount for target in kept.values()] == list(range(100, 1001, 100))

@@ -44,7 +44,7 @@ def other(corpus_dir, made_once):
         **tiny_overrides(corpus_dir),
         "model.max_seq_len": 36,
         "tokenizer.vocab_size": 480,
-        "checkpoint.keep_at_steps": "4",
+        "checkpoint.milestone_steps": (4,),
     }
     config = config_lib.load(load_config(**overrides).to_dict())
     return made_once("zero-shot-other", lambda to: pretrain.run(config, str(to)))

@@ -6,10 +6,10 @@ import pytest
 from etils import epath
 
 from gpt1_jax.config import NEWEST
-from gpt1_jax.config.keep_at import Target
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.shards import Split
 from gpt1_jax.runs.milestones import (
+    Target,
     TextRead,
     announce_milestones,
     find_steps,
@@ -97,7 +97,7 @@ def test_two_targets_on_one_step_are_refused():
     with pytest.raises(ValueError) as error:
         place_milestones(words(300, 1440, 1500), TEXT, num_steps=20)
     message = str(error.value)
-    assert "keep_at_words: 1.44k words and 1.5k words both fall on step 10" in message
+    assert "milestone_words: 1.44k words and 1.5k words both fall on step 10" in message
     assert "a step reads 150 words" in message and "batch_size" in message
 
 
@@ -144,7 +144,7 @@ def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
     with pytest.raises(FileNotFoundError) as error:
         find_steps(epath.Path(tmp_path), "kept")
     assert str(error.value).startswith(f"{tmp_path} holds no checkpoint that was kept")
-    assert "keep_at_steps; its saved steps are [3, 12]" in str(error.value)
+    assert "milestone_steps; its saved steps are [3, 12]" in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -202,3 +202,21 @@ def test_a_disk_without_room_for_all_is_refused_before(tmp_path, monkeypatch):
 
 def test_the_size_of_the_training_text_is_known():
     assert TEXT.train_size == {"tokens": 4000, "words": 3000}
+
+
+@pytest.mark.parametrize(
+    ("amount", "short"),
+    [
+        (7, "7"),
+        (999, "999"),
+        (1000, "1k"),
+        (20_500, "20.5k"),
+        (10**7, "10M"),
+        (2_500_000, "2.5M"),
+        (1_234_567, "1.234567M"),
+        (10**9, "1000M"),
+    ],
+)
+def test_a_short_name_says_the_amount_exactly(amount, short):
+    target = Target(amount, "words")
+    assert target.short == short and str(target) == f"{short} words"
