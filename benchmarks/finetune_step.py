@@ -27,7 +27,7 @@ from command_line import add_sizes, count, some_of
 from harness import Trainer, Variant
 from recipe import load_config, pretrain_config, token_probabilities
 
-from gpt1_jax.tasks.batches import Batch, Groups, Padding, real_places
+from gpt1_jax.tasks.batches import Batch, padded_length, real_places
 
 NUM_SPECIALS = 3
 
@@ -128,16 +128,19 @@ def build_jax(
     step = jit_step(step, mesh, shapes)
     seed = jnp.uint32(0)
     data = load_config("finetune", flags.task).data
-    padding = Padding(() if padded else data.seq_len_buckets, flags.seq_len)
-    groups = Groups(data_parallelism(mesh), parts=1, sizes=data.packed_sizes)
+    buckets = () if padded else data.seq_len_buckets
+    seq_lens = (*(size for size in buckets if size < flags.seq_len), flags.seq_len)
+    devices = data_parallelism(mesh)
 
     def put(batch: Batch) -> Batch:
         longest = batch.tokens.shape[-1]
-        seq_len = padding.padded(longest)
+        seq_len = padded_length(longest, seq_lens)
         tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, seq_len - longest)))
         batch = batch._replace(tokens=tokens)
         if not padded:
-            places = real_places(batch.lengths, seq_len, groups)
+            places = real_places(
+                batch.lengths, seq_len, devices, parts=1, sizes=data.packed_sizes
+            )
             batch = batch._replace(places=places)
         return to_global_batch(batch, mesh)
 

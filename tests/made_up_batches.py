@@ -7,7 +7,7 @@ import pytest
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.parallel.mesh import state_sharding
-from gpt1_jax.tasks.batches import Batch, Groups, real_places
+from gpt1_jax.tasks.batches import Batch, real_places
 
 needs_tensor_axis = pytest.mark.skipif(
     jax.__version_info__ < (0, 8), reason="JAX before 0.8 cannot split the model"
@@ -37,8 +37,8 @@ def made_up_batch(
 
 def packed(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
     """The batch with the places of its real tokens."""
-    groups = Groups(devices, parts, sizes=8)
-    places = real_places(batch.lengths, batch.tokens.shape[-1], groups)
+    seq_len = batch.tokens.shape[-1]
+    places = real_places(batch.lengths, seq_len, devices, parts, sizes=8)
     return batch._replace(places=places)
 
 

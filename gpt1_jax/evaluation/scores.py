@@ -1,6 +1,6 @@
 """Predictions of a fine-tuned model over whole splits, and their scores."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -21,9 +21,8 @@ from gpt1_jax.parallel.mesh import (
     to_global_batch,
 )
 from gpt1_jax.parallel.processes import host_rows
-from gpt1_jax.tasks import metrics as task_metrics
-from gpt1_jax.tasks.batches import BatchRows, EncodedExamples, EvalBatches, Padding
-from gpt1_jax.tasks.examples import Split
+from gpt1_jax.tasks.batches import EncodedExamples, eval_batches, padded_length
+from gpt1_jax.tasks.metrics import score_predictions
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import num_outputs, read_outputs
 
@@ -48,9 +47,9 @@ class Predictor:
       model: configuration of the language model.
       head: the task's head.
       mesh: the device mesh.
-      batch_size: examples over all devices, a multiple of their number. Of fewer
-        examples, batches are smaller.
-      padding: the lengths that batches are padded to.
+      batch_size: examples over all devices, a multiple of their number. Batches are
+        smaller where there are fewer examples.
+      seq_lens: the lengths that batches are padded to, from `padded_lengths`.
     """
 
     def __init__(
@@ -59,9 +58,9 @@ class Predictor:
         head: Head,
         mesh: jax.sharding.Mesh,
         batch_size: int,
-        padding: Padding,
+        seq_lens: Sequence[int],
     ):
-        self._model, self._mesh, self._padding = model, mesh, padding
+        self._model, self._mesh, self._seq_lens = model, mesh, seq_lens
         self._batch_size = batch_size
         self._num_outputs = head.num_outputs
 
@@ -80,10 +79,10 @@ class Predictor:
           examples: those to predict.
 
         Raises:
-          ValueError: naming the key, what it needs at least and the memory there is.
+          UserError: naming the key, what it needs at least and the memory there is.
         """
         rows = self._num_rows(len(examples)) // data_parallelism(self._mesh)
-        length = self._padding.padded(int(examples.lengths.max()))
+        length = padded_length(int(examples.lengths.max()), self._seq_lens)
         read = costs.forward_bytes(self._model) // tensor_parallelism(self._mesh)
         require_memory(
             f"{key}={self._batch_size}",
@@ -108,19 +107,14 @@ class Predictor:
         self, params: Any, examples: EncodedExamples
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Indices and logits of a few examples at a time, in no particular order."""
-        for rows, outputs in fetched_late(self._batches(params, examples)):
-            yield rows, outputs[: len(rows)]
-
-    def _batches(
-        self, params: Any, examples: EncodedExamples
-    ) -> Iterator[tuple[np.ndarray, jax.Array]]:
-        """Indices of examples, and logits of these and of the batch's filler rows."""
         size = self._num_rows(len(examples))
-        own = BatchRows(size, host_rows(size))
-        batches = EvalBatches(examples, own, self._padding)
-        for index in range(len(batches)):
-            rows, batch = batches[index]
-            yield rows, self._step(params, to_global_batch(batch.tokens, self._mesh))
+        batches = eval_batches(examples, size, host_rows(size), self._seq_lens)
+        on_devices = (
+            (rows, self._step(params, to_global_batch(batch.tokens, self._mesh)))
+            for rows, batch in batches
+        )
+        for rows, outputs in fetched_late(on_devices):
+            yield rows, outputs[: len(rows)]  # without those that fill up the batch
 
 
 def loss(logits: np.ndarray, targets: np.ndarray) -> float:
@@ -132,51 +126,41 @@ def loss(logits: np.ndarray, targets: np.ndarray) -> float:
     return float(-(targets * log_probs).sum(axis=1).mean())
 
 
-def score(task: Task, split: Split, predictions: np.ndarray) -> dict[str, Any]:
-    """The metrics of a split's predictions; see `gpt1_jax.tasks.metrics.evaluate`."""
-    labels = [example.label for example in split.examples]
-    subsets = [example.subset for example in split.examples]
-    return task_metrics.evaluate(task, predictions, labels, subsets)
-
-
-class DevScores:
-    """Scores parameters on the development split, in the form the training loop calls.
+def evaluate_dev(
+    task: Task,
+    dev: EncodedExamples,
+    predict: Predictor,
+    say: Callable[[str], None],
+    params: Any,
+    step: int,
+    stopped: Callable[[], bool],
+) -> Mapping[str, Any] | None:
+    """Scores parameters on the development split, and shows a line of scores.
 
     Args:
       task: the task, which names the metrics.
-      split: the split to score.
-      predictor: applies the model.
-      say: shows a line of scores.
+      dev: the split.
+      predict: applies the model.
+      say: shows a line to the user.
+      params: the parameters.
+      step: their step, to be shown.
+      stopped: whether to stop before the end.
+
+    Returns:
+      `valid_loss`, per example, in nats or as a squared error for a regression, and
+      `valid_METRIC` for each of the task's metrics. None if `stopped()` became true.
     """
-
-    def __init__(
-        self,
-        task: Task,
-        split: Split,
-        predictor: Predictor,
-        say: Callable[[str], None],
-    ):
-        self._task, self._split = task, split
-        self._predict, self._say = predictor, say
-
-    def __call__(
-        self, params: Any, step: int, stopped: Callable[[], bool]
-    ) -> Mapping[str, Any] | None:
-        """`valid_loss`, per example, and `valid_METRIC` for each of the task's metrics.
-
-        The loss is in nats, or a squared error for a regression. None if `stopped()`
-        became true before the end.
-        """
-        examples = self._split.encoded
-        logits = np.zeros(examples.targets.shape, np.float32)
-        for rows, outputs in self._predict.parts(params, examples):
-            if stopped():
-                return None
-            logits[rows] = outputs
-        predictions, _ = read_outputs(self._task, logits)
-        scores = score(self._task, self._split, predictions)
-        values = {f"valid_{name}": scores[name] for name in self._task.metrics}
-        dev_loss = loss(logits, examples.targets)
-        shown = "  ".join(f"{name} {scores[name]:.4f}" for name in self._task.metrics)
-        self._say(f"step {step:>6}  dev {shown}  loss {dev_loss:.4f}")
-        return {"valid_loss": dev_loss, **values}
+    logits = np.zeros(dev.targets.shape, np.float32)
+    for rows, outputs in predict.parts(params, dev):
+        if stopped():
+            return None
+        logits[rows] = outputs
+    predictions, _ = read_outputs(task, logits)
+    scores = score_predictions(task, predictions, dev.examples)
+    dev_loss = loss(logits, dev.targets)
+    shown = "  ".join(f"{name} {scores[name]:.4f}" for name in task.metrics)
+    say(f"step {step:>6}  dev {shown}  loss {dev_loss:.4f}")
+    return {
+        "valid_loss": dev_loss,
+        **{f"valid_{name}": scores[name] for name in task.metrics},
+    }

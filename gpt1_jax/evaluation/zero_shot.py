@@ -10,12 +10,12 @@ from gpt1_jax.config import ZeroShotDataConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference.scoring import Pair, Scorer
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.tasks import metrics
-from gpt1_jax.tasks.examples import draw_examples
+from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.metrics import (
     auc,
     best_threshold,
     bootstrap_error,
+    score_predictions,
     standard_error,
 )
 from gpt1_jax.tasks.task import Example
@@ -108,8 +108,8 @@ def evaluate(task: Prepared, score: Scorer, params: Params, seed: int) -> Outcom
       seed: of the resamples from which standard errors are estimated.
 
     Returns:
-      Predictions, log-probabilities and scores. Scores are what
-      `gpt1_jax.tasks.metrics.evaluate` returns, with "standard_error" of the task's
+      Predictions, log-probabilities and scores. Scores are what `score_predictions` of
+      `gpt1_jax.tasks.metrics` returns, with "standard_error" of the task's
       first metric, "split" and "num_cut", the examples that were cut, and "chance", the
       accuracy of a random choice, if examples may differ in the number of their
       choices. With a threshold there are "threshold", in nats, "auc" and
@@ -143,8 +143,7 @@ def _outcome(
         labels_at_hand = definition.labels[: max(num_answers)]
         definition = dataclasses.replace(definition, labels=labels_at_hand)
         more["chance"] = float(np.mean(1 / np.asarray(num_answers)))
-    subsets = [example.subset for example in task.asked.examples]
-    found = metrics.evaluate(definition, predictions, labels.tolist(), subsets)
+    found = score_predictions(definition, predictions, task.asked.examples)
     error = standard_error(definition.metrics[0], predictions, labels, seed)
     scores = {
         "split": task.asked.split,

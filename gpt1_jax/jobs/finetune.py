@@ -1,7 +1,8 @@
 """The fine-tuning job: every task, variant and seed requested, and their table."""
 
 import dataclasses
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
-from gpt1_jax.evaluation.scores import DevScores, Predictor, make_head, score
+from gpt1_jax.evaluation.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
@@ -42,18 +43,21 @@ from gpt1_jax.runs.resume import (
     tree_digest,
 )
 from gpt1_jax.runs.suite import Planned, Result
-from gpt1_jax.tasks.batches import BatchRows, Groups, Padding, TrainBatches
+from gpt1_jax.tasks.batches import (
+    EncodedExamples,
+    TrainBatches,
+    padded_length,
+    padded_lengths,
+)
 from gpt1_jax.tasks.custom_task import select_tasks
 from gpt1_jax.tasks.examples import (
     MissingData,
-    Split,
-    TaskData,
     describe_long_examples,
-    draw_examples,
     load_task,
 )
-from gpt1_jax.tasks.metrics import majority_baseline
-from gpt1_jax.tasks.transforms import encode_examples, read_outputs
+from gpt1_jax.tasks.metrics import majority_baseline, score_predictions
+from gpt1_jax.tasks.task import Example
+from gpt1_jax.tasks.transforms import read_outputs
 from gpt1_jax.training import initial_state
 from gpt1_jax.training.fit import (
     Plan,
@@ -75,8 +79,8 @@ class Setting:
     """What runs share that differ in seed and transferred layers alone."""
 
     config: FinetuneConfig  # as `_shared` gives it
-    data: TaskData
-    train_sample: Split | None  # training examples to score at the end
+    splits: Mapping[str, EncodedExamples]
+    train_sample: EncodedExamples | None  # training examples to score at the end
     model: ModelConfig
     head: Head
     mesh: jax.sharding.Mesh
@@ -232,30 +236,31 @@ def _set_up(
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     model = initial_state.finetuned_model(source, config.model)
     check_sharing(config.train, config.eval.batch_size, model, mesh)
-    padding = Padding.of(config.data, model.max_seq_len)
+    seq_lens = padded_lengths(config.data, model.max_seq_len)
     try:
-        data = load_task(task, config.data, source.tokenizer, padding.longest)
+        splits = load_task(task, config.data, source.tokenizer, seq_lens[-1])
     except MissingData as error:
         if alone:
             raise
         skipped[task.name] = str(error)
         say(f"Skipping {task.title}: {error}")
         return None
-    if long := describe_long_examples(data, padding.longest):
+    if long := describe_long_examples(task, splits, seq_lens[-1]):
         say(f"{task.title}: {long}")
-    examples = data.train.encoded
+    examples = splits["train"]
     steps_per_epoch, num_steps = count_steps(config, len(examples))
     shortest = dataclasses.replace(model, max_seq_len=int(examples.lengths.min()))
     check_train_batch(config.train, shortest, mesh, examples.num_seqs)
-    longest = padding.padded(int(examples.lengths.max()))
+    longest = padded_length(int(examples.lengths.max()), seq_lens)
     largest = dataclasses.replace(model, max_seq_len=longest)
     parts = accumulation_steps(config.train, largest, mesh, examples.num_seqs)
     head = make_head(task, config.head.dropout, source.tokenizer.vocab_size)
-    predict = Predictor(model, head, mesh, config.eval.batch_size, padding)
-    train_sample = _train_sample(config, data, source, padding)
-    for split in (data.dev, data.test, train_sample):
+    predict = Predictor(model, head, mesh, config.eval.batch_size, seq_lens)
+    number = config.eval.train_examples
+    train_sample = examples.draw(number) if number else None
+    for split in (splits["dev"], splits.get("test"), train_sample):
         if split is not None:
-            predict.check_memory("config.eval.batch_size", split.encoded)
+            predict.check_memory("config.eval.batch_size", split)
     optimizer = make_optimizer(config.optimizer, num_steps)
     step = make_finetune_step(
         model, head, optimizer, config.head.aux_lm_weight, parts, mesh
@@ -264,7 +269,7 @@ def _set_up(
     shapes = jax.eval_shape(init, jax.random.key(0), source.params)
     return Setting(
         config=_shared(config),
-        data=data,
+        splits=splits,
         train_sample=train_sample,
         model=model,
         head=head,
@@ -278,18 +283,6 @@ def _set_up(
         predict=predict,
         origin=tree_digest(source.params),
     )
-
-
-def _train_sample(
-    config: FinetuneConfig, data: TaskData, source: TrainedRun, padding: Padding
-) -> Split | None:
-    """The training examples that are scored at the end, encoded as dev ones are."""
-    number = config.eval.train_examples
-    if not number:
-        return None
-    examples = draw_examples(data.train.examples, number)
-    encoded = encode_examples(data.task, examples, source.tokenizer, padding.longest)
-    return Split(examples, encoded)
 
 
 def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
@@ -339,7 +332,7 @@ def _run_one(
     clear_steps(folder)
     config = begin_run(folder, planned.config)
     run_folder.write(folder, config, source.tokenizer)
-    say(_description(config, source, setting))
+    say(_description(planned._replace(config=config), source, setting))
     say(f"Run folder: {folder}")
     fit(_plan(planned._replace(config=config), source, setting))
     result = _conclude(planned, source, setting)
@@ -370,7 +363,7 @@ def _delete_checkpoints(planned: Planned) -> None:
 
 
 def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
-    config, task, data = planned.config, planned.task, setting.data
+    config, task, splits = planned.config, planned.task, setting.splits
     model, mesh = setting.model, setting.mesh
     seed, batch_size = config.seeds[0], config.train.batch_size
     layers = initial_state.num_transferred(config.transfer_layers, model.depth)
@@ -391,18 +384,19 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
         init_arguments=lambda: (jax.random.key(seed), source.params),
         step=setting.step,
         batches=TrainBatches(
-            data.train.encoded,
-            BatchRows(batch_size, host_rows(batch_size)),
-            Padding.of(config.data, model.max_seq_len),
-            Groups(
-                data_parallelism(mesh),
-                setting.accumulation_steps,
-                config.data.packed_sizes,
-            ),
-            setting.num_steps,
-            seed,
+            splits["train"],
+            batch_size=batch_size,
+            rows=host_rows(batch_size),
+            seq_lens=padded_lengths(config.data, model.max_seq_len),
+            devices=data_parallelism(mesh),
+            parts=setting.accumulation_steps,
+            sizes=config.data.packed_sizes,
+            num_steps=setting.num_steps,
+            seed=seed,
         ),
-        evaluate=DevScores(task, data.dev, setting.predict, say),
+        evaluate=functools.partial(
+            evaluate_dev, task, splits["dev"], setting.predict, say
+        ),
         evaluate_every=setting.steps_per_epoch,
         evaluate_also=tuple(early),
         save_evaluated=True,
@@ -413,30 +407,30 @@ def _plan(planned: Planned, source: TrainedRun, setting: Setting) -> Plan:
 
 def _identity(config: FinetuneConfig, source: TrainedRun, setting: Setting) -> Identity:
     """What a run's checkpoints and results belong to."""
-    data = setting.data
+    splits = setting.splits
     return Identity(
         config.to_dict(),
         source.tokenizer.fingerprint,
         {
             "origin": setting.origin,
-            "training examples": data.train.encoded.fingerprint,
-            "dev examples": data.dev.encoded.fingerprint,
-            **({"test examples": data.test.encoded.fingerprint} if data.test else {}),
+            "training examples": splits["train"].digest,
+            "dev examples": splits["dev"].digest,
+            **({"test examples": splits["test"].digest} if "test" in splits else {}),
         },
-        older=data.train.encoded.fingerprint,
+        older=splits["train"].digest,
     )
 
 
-def _description(config: FinetuneConfig, source: TrainedRun, setting: Setting) -> str:
+def _description(planned: Planned, source: TrainedRun, setting: Setting) -> str:
     """What is about to happen."""
-    data = setting.data
+    config, splits = planned.config, setting.splits
     start = f"step {source.step:,} of {source.folder}"
     if config.transfer_layers == "none":
         start = f"scratch, with the tokenizer of {source.folder}"
-    test = f", {len(data.test.examples):,} test" if data.test else ""
+    test = f", {len(splits['test']):,} test" if "test" in splits else ""
     return (
-        f"{data.task.title}, seed {config.seeds[0]}, from {start}\n"
-        f"{len(data.train.examples):,} training and {len(data.dev.examples):,} dev"
+        f"{planned.task.title}, seed {config.seeds[0]}, from {start}\n"
+        f"{len(splits['train']):,} training and {len(splits['dev']):,} dev"
         f"{test} examples; {setting.num_steps:,} steps of {config.train.batch_size} "
         "examples"
     )
@@ -444,13 +438,9 @@ def _description(config: FinetuneConfig, source: TrainedRun, setting: Setting) -
 
 def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[str, Any]:
     """Scores the best checkpoint of a run and writes its predictions."""
-    config, task, data = planned.config, planned.task, setting.data
+    config, task, splits = planned.config, planned.task, setting.splits
     best = read_params(planned.folder, BEST)
-    train_labels, dev_labels = (
-        [example.label for example in split.examples]
-        for split in (data.train, data.dev)
-    )
-    subsets = [example.subset for example in data.dev.examples]
+    train, dev = splits["train"].examples, splits["dev"].examples
     result: dict[str, Any] = {
         "task": task.name,
         "start": planned.variant,
@@ -458,23 +448,23 @@ def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[st
         "init_from": config.init_from,
         "init_step": source.step,
         "best_step": best.step,
-        "train_examples": len(data.train.examples),
-        "majority": majority_baseline(task, train_labels, dev_labels, subsets),
+        "train_examples": len(train),
+        "majority": majority_baseline(task, train, dev),
         **digests_record(_identity(config, source, setting).digests),
     }
-    for name, split in (("dev", data.dev), ("test", data.test)):
-        if split is not None:
-            logits = setting.predict(best.params, split.encoded)
-            result[name] = _report(planned, name, split, logits)
+    for name in ("dev", "test"):
+        if name in splits:
+            logits = setting.predict(best.params, splits[name])
+            result[name] = _report(planned, name, splits[name].examples, logits)
     if sample := setting.train_sample:
-        predictions, _ = read_outputs(
-            task, setting.predict(best.params, sample.encoded)
-        )
-        result["train"] = score(task, sample, predictions)
+        predictions, _ = read_outputs(task, setting.predict(best.params, sample))
+        result["train"] = score_predictions(task, predictions, sample.examples)
     return result
 
 
-def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str, Any]:
+def _report(
+    planned: Planned, name: str, examples: Sequence[Example], logits: Any
+) -> dict[str, Any]:
     """Writes the predictions for a split; returns its scores, if it has labels."""
     task = planned.task
     predictions, probabilities = read_outputs(task, logits)
@@ -482,14 +472,12 @@ def _report(planned: Planned, name: str, split: Split, logits: Any) -> dict[str,
         submission.write_predictions(
             planned.folder / "predictions" / f"{name}.jsonl",
             task,
-            split.examples,
+            examples,
             predictions,
             probabilities if task.labels else None,
         )
         if name == "test" and task.glue:
-            submission.write_glue(
-                planned.folder / "glue", task, predictions, split.examples
-            )
-    if any(example.label is None for example in split.examples):
-        return {"n": len(split.examples), "scores": None}
-    return score(task, split, predictions)
+            submission.write_glue(planned.folder / "glue", task, predictions, examples)
+    if any(example.label is None for example in examples):
+        return {"n": len(examples), "scores": None}
+    return score_predictions(task, predictions, examples)

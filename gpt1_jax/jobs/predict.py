@@ -15,7 +15,7 @@ from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.tasks.batches import Padding
+from gpt1_jax.tasks.batches import padded_lengths
 from gpt1_jax.tasks.custom_task import find_task
 from gpt1_jax.tasks.new_text import examples_of_lines, read_examples
 from gpt1_jax.tasks.task import Example, Task
@@ -82,13 +82,13 @@ def _predict(
     config: PredictConfig, source: TrainedRun, task: Task, examples: list[Example]
 ) -> tuple[np.ndarray, np.ndarray]:
     """The labels (or scores) and probabilities of examples."""
-    padding = Padding.of(source.config.data, source.model.max_seq_len)
-    encoded = encode_examples(task, examples, source.tokenizer, padding.longest)
+    seq_lens = padded_lengths(source.config.data, source.model.max_seq_len)
+    encoded = encode_examples(task, examples, source.tokenizer, seq_lens[-1])
     mesh = make_mesh()
     unit = data_parallelism(mesh)
     batch_size = -(-config.batch_size // unit) * unit
     head = make_head(task, 0.0, source.tokenizer.vocab_size)
-    predict = Predictor(source.model, head, mesh, batch_size, padding)
+    predict = Predictor(source.model, head, mesh, batch_size, seq_lens)
     predict.check_memory("config.batch_size", encoded)
     return read_outputs(task, predict(source.params, encoded))
 

@@ -2,8 +2,8 @@
 
 `Results` are `{task: {variant: [one run's results.json, ..]}}`, where the variant is
 "pretrained", "scratch" or one of `gpt1_jax.config.comparisons`. In a run, "dev" is what
-`gpt1_jax.tasks.metrics.evaluate` returns and "majority" what `majority_baseline`
-returns. The paper's numbers are points, the results are fractions.
+`gpt1_jax.tasks.metrics.score_predictions` returns and "majority" what
+`majority_baseline` returns. The paper's numbers are points, the results are fractions.
 """
 
 import statistics

@@ -237,7 +237,7 @@ def read_results(file: epath.Path) -> dict[str, Any]:
 
 
 def _is_scores(value: Any, labelled: bool) -> bool:
-    """Whether a value is what `gpt1_jax.tasks.metrics.evaluate` returns.
+    """Whether a value is what `gpt1_jax.tasks.metrics.score_predictions` returns.
 
     Of a split without labels it has no metrics.
     """

@@ -10,12 +10,17 @@ pre-training.
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from gpt1_jax.config import TaskDataConfig
+from gpt1_jax.tasks.task import Example
+
+_DRAW_SEED = 0  # all runs see the same examples
+
+X = TypeVar("X")
 
 
 class Batch(NamedTuple):
@@ -29,50 +34,80 @@ class Batch(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class EncodedExamples:
-    """Token ids of many examples in one array.
+    """The examples of a split, and the token ids of all of them in one array.
 
     Attributes:
+      examples: the examples as text.
       tokens: [sum of lengths] int32, every sequence, one after another.
       starts: [examples * C + 1] int64, where each sequence begins.
       targets: [examples, K] float32.
-      num_seqs: C.
-      num_cut: examples that lost tokens because they were too long.
+      cut: [examples] bool, whether an example lost tokens because it was too long.
+      num_dropped: how many examples were left out because they were too long.
     """
 
+    examples: Sequence[Example]
     tokens: np.ndarray
     starts: np.ndarray
     targets: np.ndarray
-    num_seqs: int
-    num_cut: int = 0
+    cut: np.ndarray
+    num_dropped: int = 0
 
     @classmethod
     def collect(
         cls,
+        examples: Sequence[Example],
         sequences: Sequence[Sequence[np.ndarray]],
         targets: np.ndarray,
-        num_cut: int = 0,
+        cut: Sequence[bool] | np.ndarray,
+        num_dropped: int = 0,
     ) -> "EncodedExamples":
-        """Makes them from C arrays of ids per example and [examples, K] targets."""
-        flat = [sequence for example in sequences for sequence in example]
-        starts = np.concatenate([[0], np.cumsum([len(s) for s in flat])])
-        tokens = np.concatenate(flat).astype(np.int32)
-        return cls(tokens, starts.astype(np.int64), targets, len(sequences[0]), num_cut)
+        """Joins C arrays of ids for each example; for the others, see above."""
+        flat = [ids for example in sequences for ids in example]
+        starts = np.concatenate([[0], np.cumsum([len(ids) for ids in flat])])
+        return cls(
+            examples,
+            np.concatenate([np.zeros(0, np.int32), *flat]).astype(np.int32),
+            starts.astype(np.int64),
+            targets,
+            np.asarray(cut, bool),
+            num_dropped,
+        )
 
     def __len__(self) -> int:
         return len(self.targets)
 
+    @property
+    def num_seqs(self) -> int:
+        """C."""
+        return (len(self.starts) - 1) // len(self)
+
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """[examples, C] int64, tokens of each sequence."""
-        return np.diff(self.starts).reshape(-1, self.num_seqs)
+        return np.diff(self.starts).reshape(len(self), -1)
 
     @functools.cached_property
-    def fingerprint(self) -> str:
-        """SHA-256 of all ids, lengths and targets."""
+    def digest(self) -> str:
+        """The content digest: SHA-256 of all ids, lengths and targets."""
         digest = hashlib.sha256()
         for array in (self.tokens, self.starts, self.targets):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
+
+    def draw(self, limit: int) -> "EncodedExamples":
+        """At most `limit` of the examples, as `draw_examples` chooses them."""
+        rows = draw_examples(range(len(self)), limit)
+        if len(rows) == len(self):
+            return self
+        sequences = np.split(self.tokens, self.starts[1:-1])
+        count = self.num_seqs
+        return self.collect(
+            [self.examples[row] for row in rows],
+            [sequences[row * count :][:count] for row in rows],
+            self.targets[rows],
+            self.cut[rows],
+            self.num_dropped,
+        )
 
     def batch(self, rows: np.ndarray, seq_len: int) -> Batch:
         """The examples at the given indices, padded to `seq_len`."""
@@ -85,55 +120,48 @@ class EncodedExamples:
         return Batch(tokens, lengths, self.targets[rows])
 
 
-class Padding(NamedTuple):
-    """The lengths that sequences are padded to."""
-
-    buckets: tuple[int, ...]  # rising
-    longest: int  # limit of every length; a bucket above it is not used
-
-    @classmethod
-    def of(cls, data: TaskDataConfig, model_max_seq_len: int) -> "Padding":
-        """As configured, for a model that reads `model_max_seq_len` tokens."""
-        return cls(tuple(data.seq_len_buckets), data.longest(model_max_seq_len))
-
-    def padded(self, length: int) -> int:
-        """The shortest of the lengths that holds `length` tokens."""
-        fitting = (size for size in self.buckets if length <= size < self.longest)
-        return next(fitting, self.longest)
+def draw_examples(examples: Sequence[X], limit: int) -> list[X]:
+    """At most `limit` of the examples, at random but always the same; 0 for all."""
+    if not 0 < limit < len(examples):
+        return list(examples)
+    order = np.random.default_rng(_DRAW_SEED).permutation(len(examples))
+    return [examples[i] for i in sorted(order[:limit])]
 
 
-class BatchRows(NamedTuple):
-    """Which rows of every batch this host loads."""
+def padded_lengths(data: TaskDataConfig, model_max_seq_len: int) -> tuple[int, ...]:
+    """The lengths that sequences are padded to, rising, for a model that reads so much.
 
-    batch_size: int  # B, over all hosts
-    own: slice
-
-
-class Groups(NamedTuple):
-    """The groups of examples that a batch is packed in, one per device and part.
-
-    A device's rows are contiguous; part p of them is rows p, p + parts, ...: see
-    `gpt1_jax.training.state.accumulated_gradients`.
+    The last is the limit of every sequence.
     """
-
-    devices: int
-    parts: int  # computed one after another
-    sizes: int  # R is a multiple of 1/sizes of a group's padded size; 0: not packed
+    longest = data.longest(model_max_seq_len)
+    return (*(size for size in data.seq_len_buckets if size < longest), longest)
 
 
-def real_places(lengths: np.ndarray, seq_len: int, groups: Groups) -> np.ndarray:
+def padded_length(length: int, lengths: Sequence[int]) -> int:
+    """The shortest of the lengths that holds `length` tokens."""
+    return next(size for size in lengths if length <= size)
+
+
+def real_places(
+    lengths: np.ndarray, seq_len: int, devices: int, parts: int, sizes: int
+) -> np.ndarray:
     """The places of the real tokens of a padded batch.
+
+    The batch is packed in groups, one for each device and part. A device's rows are
+    contiguous; part p of them is rows p, p + parts, ...: see
+    `gpt1_jax.training.state.accumulated_gradients`.
 
     Args:
       lengths: [B, C], real tokens of each sequence.
       seq_len: T.
-      groups: the groups to pack the batch in.
+      devices: the devices that share the batch.
+      parts: the parts of a device's rows, which it computes one after another.
+      sizes: R is a multiple of 1/sizes of a group's padded size.
 
     Returns:
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
       sequences has the place n * T + t. Each row is filled up with N * T.
     """
-    devices, parts, sizes = groups
     by_part = lengths.reshape(devices, -1, parts, lengths.shape[1]).swapaxes(1, 2)
     grouped = by_part.reshape(devices * parts, -1)  # [S, N]
     real = np.arange(seq_len) < grouped[:, :, None]
@@ -155,27 +183,34 @@ class TrainBatches:
 
     Args:
       examples: the training split.
-      rows: the rows that this host loads.
-      padding: the lengths to pad batches to.
-      groups: the groups to pack a batch in.
-      num_steps: length of the run.
+      batch_size: B, over all hosts.
+      rows: the rows of every batch that this host loads.
+      seq_lens: the lengths to pad batches to, from `padded_lengths`.
+      devices: as for `real_places`.
+      parts: the same.
+      sizes: the same; 0: batches are not packed.
+      num_steps: the length of the run.
       seed: for the example orders.
     """
 
     def __init__(
         self,
         examples: EncodedExamples,
-        rows: BatchRows,
-        padding: Padding,
-        groups: Groups,
+        *,
+        batch_size: int,
+        rows: slice,
+        seq_lens: Sequence[int],
+        devices: int,
+        parts: int,
+        sizes: int,
         num_steps: int,
         seed: int,
     ):
-        self._examples, self._padding, self._groups = examples, padding, groups
-        self._batch_size, self._rows = rows
-        self._num_steps = num_steps
+        self._examples, self._batch_size, self._rows = examples, batch_size, rows
+        self._seq_lens, self._num_steps = seq_lens, num_steps
+        self._devices, self._parts, self._sizes = devices, parts, sizes
         self._longest = examples.lengths.max(axis=1)
-        self._per_epoch = len(examples) // rows.batch_size
+        self._per_epoch = len(examples) // batch_size
 
         @functools.lru_cache(maxsize=2)  # the epoch that ends and the next
         def order(epoch: int) -> np.ndarray:
@@ -193,12 +228,13 @@ class TrainBatches:
         """This host's rows of the batch of one step."""
         epoch, index = divmod(step, self._per_epoch)
         chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
-        seq_len = self._padding.padded(int(self._longest[chosen].max()))
+        seq_len = padded_length(int(self._longest[chosen].max()), self._seq_lens)
         batch = self._examples.batch(chosen[self._rows], seq_len)
-        if not self._groups.sizes:  # padding is left in
+        if not self._sizes:  # padding is left in
             return batch
         # Every group has the size of the fullest, on whichever host that is.
-        places = real_places(self._examples.lengths[chosen], seq_len, self._groups)
+        lengths = self._examples.lengths[chosen]
+        places = real_places(lengths, seq_len, self._devices, self._parts, self._sizes)
         first, last = (
             row * len(places) // self._batch_size
             for row in (self._rows.start, self._rows.stop)
@@ -206,29 +242,26 @@ class TrainBatches:
         return batch._replace(places=places[first:last])
 
 
-class EvalBatches:
+def eval_batches(
+    examples: EncodedExamples, batch_size: int, rows: slice, seq_lens: Sequence[int]
+) -> Iterator[tuple[np.ndarray, Batch]]:
     """All examples once, the short ones first, so that there is little padding.
 
     Args:
       examples: the split.
-      rows: the rows that this host loads; the last batch is filled up with copies of
-        its first row.
-      padding: the lengths to pad batches to.
+      batch_size: B, over all hosts; the last batch is filled up with copies of its
+        first row.
+      rows: the rows of every batch that this host loads.
+      seq_lens: the lengths to pad batches to, from `padded_lengths`.
+
+    Yields:
+      The indices of a batch's examples, over all hosts, and this host's rows of it.
     """
-
-    def __init__(self, examples: EncodedExamples, rows: BatchRows, padding: Padding):
-        self._examples, self._padding = examples, padding
-        self._batch_size, self._rows = rows
-        self._longest = examples.lengths.max(axis=1)
-        self._order = np.argsort(self._longest, kind="stable")
-
-    def __len__(self) -> int:
-        return -(-len(self._examples) // self._batch_size)
-
-    def __getitem__(self, index: int) -> tuple[np.ndarray, Batch]:
-        """Indices of a batch's examples, over all hosts, and this host's rows of it."""
-        chosen = self._order[index * self._batch_size :][: self._batch_size]
-        seq_len = self._padding.padded(int(self._longest[chosen].max()))
-        missing = self._batch_size - len(chosen)
+    longest = examples.lengths.max(axis=1)
+    order = np.argsort(longest, kind="stable")
+    for first in range(0, len(examples), batch_size):
+        chosen = order[first : first + batch_size]
+        missing = batch_size - len(chosen)
         filled = np.concatenate([chosen, np.repeat(chosen[:1], missing)])
-        return chosen, self._examples.batch(filled[self._rows], seq_len)
+        seq_len = padded_length(int(longest[chosen].max()), seq_lens)
+        yield chosen, examples.batch(filled[rows], seq_len)

@@ -8,12 +8,11 @@ from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import own_records
-from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import BLANK_LABELS, Task, label_name
 
 ALL = "all"
-_METRICS_OF_SCORES = ("pearson", "spearman")
 
 
 def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
@@ -137,12 +136,7 @@ def _check_labels(custom: CustomTaskConfig) -> None:
 
 
 def _check_metrics(task: Task) -> None:
-    fitting = [
-        name
-        for name in METRICS
-        if name in _METRICS_OF_SCORES
-        or (task.labels and (name != "f1" or len(task.labels) == 2))
-    ]
+    fitting = fitting_metrics(task)
     if unfit := [name for name in task.metrics if name not in fitting]:
         kind = f"{len(task.labels)} labels" if task.labels else "scores"
         raise UserError(

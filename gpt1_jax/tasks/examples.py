@@ -10,7 +10,7 @@ lacks 499 training examples; and it stores scores as float32.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -20,18 +20,17 @@ from gpt1_jax.data.files import locate
 from gpt1_jax.data.tfds import NotPrepared, open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.batches import EncodedExamples
+from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
 from gpt1_jax.tasks.rows import FORMATS, find, questions, read_table
 from gpt1_jax.tasks.task import NO_LABEL, Example, FileLayout, Record, Task
-from gpt1_jax.tasks.transforms import collect, encode_each, room
+from gpt1_jax.tasks.transforms import encode_examples, room
 
 SPLITS = ("train", "dev", "test")
 SOURCES = ("tfds", "jsonl", "official", "files")
-_SUBSET_SEED = 0  # all runs see the same examples
+_NAMES = {"train": "training", "dev": "dev", "test": "test"}  # for messages
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
 
-X = TypeVar("X")
 Found = tuple[str, epath.Path, FileLayout]  # a subset's name, path and table
 
 
@@ -39,26 +38,9 @@ class MissingData(FileNotFoundError):
     """The data of a split is not where it should be."""
 
 
-class Split(NamedTuple):
-    """One split: its text for people, its ids for the model."""
-
-    examples: list[Example]
-    encoded: EncodedExamples
-    num_dropped: int = 0  # examples left out because they are too long
-
-
-class TaskData(NamedTuple):
-    """The splits of a task."""
-
-    task: Task
-    train: Split
-    dev: Split
-    test: Split | None  # None if there is none
-
-
 def load_task(
     task: Task, config: TaskDataConfig, tokenizer: Tokenizer, max_seq_len: int
-) -> TaskData:
+) -> dict[str, EncodedExamples]:
     """Reads and encodes all splits of a task.
 
     Args:
@@ -67,10 +49,13 @@ def load_task(
       tokenizer: the pre-trained model's tokenizer.
       max_seq_len: the most tokens in a sequence, special tokens included.
 
+    Returns:
+      The splits "train" and "dev", and "test" if there is one.
+
     Raises:
       MissingData: if there is no training or no development split, or the test file
         that is named does not exist.
-      ValueError: naming the file and line of a broken example, or the split of which
+      UserError: naming the file and line of a broken example, or the split of which
         `config.drop_long` leaves nothing; if the dev split is the training split.
     """
 
@@ -83,23 +68,6 @@ def load_task(
             paths=config.paths(),
         )
 
-    def encode(name: str, examples: list[Example], limit: int, whole: bool) -> Split:
-        if not whole:
-            examples = draw_examples(examples, limit)
-        kept = encode_each(task, examples, tokenizer, max_seq_len, drop_long=whole)
-        if not kept:
-            raise UserError(
-                f"All {len(examples):,} {name} examples of {task.title} are longer "
-                f"than {max_seq_len} tokens, and config.data.drop_long=True leaves "
-                "them out. Use a model with a larger max_seq_len, or let them be cut."
-            )
-        taken = draw_examples(kept, limit)
-        return Split(
-            [each.example for each in taken],
-            collect(task, taken),
-            len(examples) - len(kept),
-        )
-
     train, dev = read("train"), read("dev")
     _refuse_same(task, train, dev)
     try:
@@ -108,12 +76,29 @@ def load_task(
         if config.test:
             raise
         test = []
-    return TaskData(
-        task,
-        encode("training", train, config.max_train_examples, config.drop_long),
-        encode("dev", dev, config.max_dev_examples, config.drop_long),
-        encode("test", test, config.max_test_examples, False) if test else None,
-    )
+    splits = {}
+    for split, examples, limit in (
+        ("train", train, config.max_train_examples),
+        ("dev", dev, config.max_dev_examples),
+        ("test", test, config.max_test_examples),
+    ):
+        if not examples:
+            continue
+        drop_long = config.drop_long and split != "test"
+        if not drop_long:
+            examples = draw_examples(examples, limit)
+        encoded = encode_examples(
+            task, examples, tokenizer, max_seq_len, drop_long=drop_long
+        )
+        if not len(encoded):
+            raise UserError(
+                f"All {len(examples):,} {_NAMES[split]} examples of {task.title} are "
+                f"longer than {max_seq_len} tokens, and config.data.drop_long=True "
+                "leaves them out. Use a model with a larger max_seq_len, or let them "
+                "be cut."
+            )
+        splits[split] = encoded.draw(limit)
+    return splits
 
 
 def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
@@ -131,21 +116,21 @@ def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
         )
 
 
-def describe_long_examples(data: TaskData, max_seq_len: int) -> str:
+def describe_long_examples(
+    task: Task, splits: Mapping[str, EncodedExamples], max_seq_len: int
+) -> str:
     """A line on examples that were too long, or "" if there were none."""
-    named = {"training": data.train, "dev": data.dev, "test": data.test}
-    splits = {name: split for name, split in named.items() if split is not None}
     dropped = [
-        f"{split.num_dropped:,} {name}"
+        f"{split.num_dropped:,} {_NAMES[name]}"
         for name, split in splits.items()
         if split.num_dropped
     ]
     cut = [
-        f"{split.encoded.num_cut:,} of {len(split.examples):,} {name}"
+        f"{split.cut.sum():,} of {len(split):,} {_NAMES[name]}"
         for name, split in splits.items()
-        if split.encoded.num_cut
+        if split.cut.any()
     ]
-    lines, fitting = [], room(data.task, max_seq_len)
+    lines, fitting = [], room(task, max_seq_len)
     if dropped:
         lines.append(
             f"{_listed(dropped)} examples were left out: they do not fit {fitting}."
@@ -158,14 +143,6 @@ def describe_long_examples(data: TaskData, max_seq_len: int) -> str:
 def _listed(parts: list[str]) -> str:
     """a, b and c."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
-
-
-def draw_examples(examples: list[X], limit: int) -> list[X]:
-    """At most `limit` of the examples, at random but always the same; 0 for all."""
-    if not 0 < limit < len(examples):
-        return examples
-    order = np.random.default_rng(_SUBSET_SEED).permutation(len(examples))
-    return [examples[i] for i in sorted(order[:limit])]
 
 
 def load_split(

@@ -12,7 +12,7 @@ import numpy as np
 from etils import epy
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.task import Task
+from gpt1_jax.tasks.task import Example, Task
 
 with epy.lazy_imports():  # they take a second, and only scoring needs them
     from scipy import stats
@@ -22,7 +22,6 @@ _RESAMPLES = 200  # enough for a standard error, though not for an interval
 _BATCH = 100  # resamples that are held at a time
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
-Label = int | float | None
 
 
 def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -48,28 +47,37 @@ def _correlation(function: Metric) -> Metric:
     return correlation
 
 
-METRICS: Mapping[str, Metric] = {
+# A new metric takes one entry, in one of these two.
+_METRICS_OF_LABELS: Mapping[str, Metric] = {
     "accuracy": _accuracy,
     "f1": _f1,  # of two labels; 1 is the positive class
     "matthews": _correlation(lambda p, y: sk.matthews_corrcoef(y, p)),
+}
+_METRICS_OF_SCORES: Mapping[str, Metric] = {  # they take numbers of labels, too
     "pearson": _correlation(lambda p, y: stats.pearsonr(p, y).statistic),
     "spearman": _correlation(lambda p, y: stats.spearmanr(p, y).statistic),
 }
+METRICS: Mapping[str, Metric] = {**_METRICS_OF_LABELS, **_METRICS_OF_SCORES}
 
 
-def evaluate(
+def fitting_metrics(task: Task) -> list[str]:
+    """The names of the metrics that suit a task's labels or scores."""
+    if not task.labels:
+        return list(_METRICS_OF_SCORES)
+    return [name for name in METRICS if name != "f1" or len(task.labels) == 2]
+
+
+def score_predictions(
     task: Task,
     predictions: np.ndarray | Sequence[float],
-    labels: Sequence[Label],
-    subsets: Sequence[str],
+    examples: Sequence[Example],
 ) -> dict[str, Any]:
     """Scores predictions.
 
     Args:
       task: the task, which names the metrics.
       predictions: [N] label numbers, or scores if the task has no labels.
-      labels: the N true labels.
-      subsets: N names of the parts of the split, "" if it has none.
+      examples: the N examples, with their labels and subsets.
 
     Returns:
       `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics in
@@ -78,16 +86,17 @@ def evaluate(
       examples: a row for each true label, a column for each predicted one.
 
     Raises:
-      ValueError: if there are no examples, lengths differ, labels are missing, or
-        predictions are not finite.
+      UserError: if there are no examples, labels are missing, or predictions are not
+        finite.
     """
     predicted = np.asarray(predictions)
-    _check(task, predicted, labels, subsets)
+    labels = [example.label for example in examples]
+    _check(task, predicted, labels)
     # Scores in float64: in float32 SciPy warns of predictions that differ little.
     true = np.asarray(labels, np.int64 if task.labels else np.float64)
     scores = _scores(task, predicted, true)
-    parts = np.asarray(subsets)
-    names = [name for name in dict.fromkeys(subsets) if name]
+    parts = np.asarray([example.subset for example in examples])
+    names = [name for name in dict.fromkeys(parts.tolist()) if name]
     if names:
         scores["subsets"] = {
             name: _scores(task, predicted[parts == name], true[parts == name])
@@ -101,36 +110,30 @@ def evaluate(
 
 
 def majority_baseline(
-    task: Task,
-    train_labels: Sequence[Label],
-    dev_labels: Sequence[Label],
-    dev_subsets: Sequence[str] | None = None,
+    task: Task, train: Sequence[Example], dev: Sequence[Example]
 ) -> dict[str, Any]:
     """Scores the same answer to every example, which a model has to beat.
 
     Args:
-      task: as for `evaluate`.
-      train_labels: their most frequent label is the answer (the lowest in a tie), or
-        their mean score if the task has no labels.
-      dev_labels: the labels to score against.
-      dev_subsets: the subsets of the dev labels; None if there are none.
+      task: as for `score_predictions`.
+      train: training examples. Their most frequent label is the answer (the lowest in
+        a tie), or their mean score if the task has no labels.
+      dev: the examples to answer.
 
     Returns:
-      What `evaluate` returns.
+      What `score_predictions` returns.
 
     Raises:
-      ValueError: as in `evaluate`, and if no training label is known.
+      UserError: as `score_predictions`, and if no training label is known.
     """
-    known = [label for label in train_labels if label is not None]
+    known = [example.label for example in train if example.label is not None]
     if not known:
         raise UserError(
             f"The training split of {task.title} has no labels, so there is no most "
             "frequent one."
         )
     answer = np.bincount(known).argmax() if task.labels else np.mean(known)
-    predictions = np.full(len(dev_labels), answer)
-    subsets = [""] * len(dev_labels) if dev_subsets is None else dev_subsets
-    return evaluate(task, predictions, dev_labels, subsets)
+    return score_predictions(task, np.full(len(dev), answer), dev)
 
 
 def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
@@ -142,15 +145,12 @@ def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, An
 
 
 def _check(
-    task: Task,
-    predicted: np.ndarray,
-    labels: Sequence[Label],
-    subsets: Sequence[str],
+    task: Task, predicted: np.ndarray, labels: Sequence[int | float | None]
 ) -> None:
-    if predicted.shape != (len(labels),) or len(subsets) != len(labels):
+    if predicted.shape != (len(labels),):
         raise ValueError(
-            f"{task.title}: predictions of shape {predicted.shape}, {len(labels)} "
-            f"labels and {len(subsets)} subsets do not match."
+            f"{task.title}: predictions of shape {predicted.shape} and {len(labels)} "
+            "labels do not match."
         )
     if len(labels) == 0:
         raise UserError(f"There are no examples of {task.title} to score.")

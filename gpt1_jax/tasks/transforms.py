@@ -13,8 +13,7 @@ choice stay whole and the context is cut. Texts are cleaned as the corpus is.
 """
 
 import functools
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import special
@@ -37,90 +36,57 @@ class _NoRoom(UserError):
     """Question and choice leave no room for the extract token."""
 
 
-class Encoded(NamedTuple):
-    """An example as token ids."""
-
-    example: Example
-    sequences: list[np.ndarray]
-    is_cut: bool  # whether a sequence lacks tokens because it was too long
-
-
 def encode_examples(
-    task: Task,
-    examples: Sequence[Example],
-    tokenizer: Tokenizer,
-    max_seq_len: int,
-) -> EncodedExamples:
-    """Token ids and targets of examples: `collect` of what `encode_each` returns."""
-    return collect(task, encode_each(task, examples, tokenizer, max_seq_len))
-
-
-def encode_each(
     task: Task,
     examples: Sequence[Example],
     tokenizer: Tokenizer,
     max_seq_len: int,
     *,
     drop_long: bool = False,
-) -> list[Encoded]:
-    """Token ids of examples.
+) -> EncodedExamples:
+    """Token ids and targets of examples.
 
     Args:
       task: the task, with its transform and labels.
-      examples: one or more.
+      examples: the examples.
       tokenizer: the pre-trained model's tokenizer.
       max_seq_len: the most tokens in a sequence, special tokens included.
       drop_long: whether examples that are too long are left out, rather than cut.
 
     Raises:
-      ValueError: if question and choice of an example leave no room for the extract
+      UserError: if question and choice of an example leave no room for the extract
         token, unless such examples are left out.
     """
-    encode = _encoder(task, tokenizer, max_seq_len)
-    encoded = []
-    for example in examples:
-        try:
-            made = encode(example)
-        except _NoRoom:
-            if not drop_long:
-                raise
-        else:
-            if not (drop_long and made.is_cut):
-                encoded.append(made)
-    return encoded
-
-
-def collect(task: Task, encoded: Sequence[Encoded]) -> EncodedExamples:
-    """One or more examples in one array, with their targets."""
-    rows = targets(task, [each.example.label for each in encoded])
-    num_cut = sum(each.is_cut for each in encoded)
-    return EncodedExamples.collect([each.sequences for each in encoded], rows, num_cut)
-
-
-def _encoder(
-    task: Task, tokenizer: Tokenizer, max_seq_len: int
-) -> Callable[[Example], Encoded]:
-    """A function that encodes an example."""
     if max_seq_len < _SHORTEST:
         raise UserError(
             f"Sequences of {max_seq_len} tokens have no room for two texts and three "
             f"special tokens; config.data.max_seq_len must be at least {_SHORTEST}."
         )
-    encode_text = functools.lru_cache(maxsize=4096)(
+    encode = functools.lru_cache(maxsize=4096)(
         lambda text: np.asarray(tokenizer.encode(clean(text)), np.int32)
     )
     specials = special_tokens(tokenizer.vocab_size)
-
-    def encode(example: Example) -> Encoded:
-        text = [encode_text(field) for field in example.text]
-        choices = [encode_text(choice) for choice in example.choices]
+    kept: list[Example] = []
+    sequences: list[list[np.ndarray]] = []
+    cut: list[bool] = []
+    for example in examples:
+        text = [encode(field) for field in example.text]
+        choices = [encode(choice) for choice in example.choices]
         try:
             made = transform(task, text, choices, specials, max_seq_len)
         except _NoRoom as error:
-            raise _NoRoom(f"{example.where}: {error}") from error
-        return Encoded(example, made, _is_cut(task, text, choices, made))
-
-    return encode
+            if drop_long:
+                continue
+            raise UserError(f"{example.where}: {error}") from error
+        is_cut = _is_cut(task, text, choices, made)
+        if not (is_cut and drop_long):
+            kept.append(example)
+            sequences.append(made)
+            cut.append(is_cut)
+    labels = [example.label for example in kept]
+    return EncodedExamples.collect(
+        kept, sequences, targets(task, labels), cut, len(examples) - len(kept)
+    )
 
 
 def _is_cut(

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from gpt1_jax.ops.packing import make_packing, pack, unpack
-from gpt1_jax.tasks.batches import Groups, real_places
+from gpt1_jax.tasks.batches import real_places
 
 SEQ_LEN, WIDTH = 5, 3
 LENGTHS = np.array([[2], [5], [1], [4]])
 
 
 def packing_of(devices=1, sizes=10):
-    places = real_places(LENGTHS, SEQ_LEN, Groups(devices, 1, sizes))
+    places = real_places(LENGTHS, SEQ_LEN, devices, parts=1, sizes=sizes)
     return make_packing(jnp.asarray(places), jnp.asarray(LENGTHS.ravel()), SEQ_LEN)
 
 

@@ -11,18 +11,18 @@ from tiny_tasks import finetune_config
 from gpt1_jax.data.windows import read_ahead
 from gpt1_jax.tasks.batches import (
     Batch,
-    BatchRows,
     EncodedExamples,
-    EvalBatches,
-    Groups,
-    Padding,
     TrainBatches,
+    eval_batches,
+    padded_length,
+    padded_lengths,
     real_places,
 )
+from gpt1_jax.tasks.task import Example
 
 few = settings(deadline=None, max_examples=40)
 MAX_SEQ_LEN = 24
-PADDING = Padding((4, 8, 16), MAX_SEQ_LEN)
+SEQ_LENS = (4, 8, 16, MAX_SEQ_LEN)
 STEPS = 200
 
 lengths_of_examples = st.integers(1, 3).flatmap(
@@ -40,10 +40,17 @@ def sequences_of(lengths):
     return [[rng.integers(1, 999, size) for size in example] for example in lengths]
 
 
+def collect(sequences, targets):
+    """Examples of these ids, [examples][C], without texts."""
+    example = Example((), (), None, "", "", "")
+    count = len(sequences)
+    return EncodedExamples.collect([example] * count, sequences, targets, [0] * count)
+
+
 def examples_of(lengths):
     """Examples of the given lengths, [examples][C]; their targets number them."""
     targets = np.arange(len(lengths), dtype=np.float32)[:, None]
-    return EncodedExamples.collect(sequences_of(lengths), targets)
+    return collect(sequences_of(lengths), targets)
 
 
 def examples(count):
@@ -58,14 +65,21 @@ def numbers(batch):
 
 
 def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
-    rows = BatchRows(batch_size, slice(*rows.indices(batch_size)))
-    groups = Groups(devices=1, parts=1, sizes=8)
-    values = dict(padding=PADDING, groups=groups, num_steps=STEPS, seed=0)
-    return TrainBatches(encoded, rows, **{**values, **overrides})
+    values = dict(
+        batch_size=batch_size,
+        rows=slice(*rows.indices(batch_size)),
+        seq_lens=SEQ_LENS,
+        devices=1,
+        parts=1,
+        sizes=8,
+        num_steps=STEPS,
+        seed=0,
+    )
+    return TrainBatches(encoded, **{**values, **overrides})
 
 
-def eval_batches(encoded, batch_size=4, rows=slice(None)):
-    return EvalBatches(encoded, BatchRows(batch_size, rows), PADDING)
+def all_batches(encoded, batch_size=4, rows=slice(None)):
+    return list(eval_batches(encoded, batch_size, rows, SEQ_LENS))
 
 
 def host_rows(batch_size, hosts):
@@ -91,7 +105,7 @@ def test_batch_is_padded_at_the_end_with_zeros():
     sequences = [[[7, 8, 9], [5]], [[1, 2], [3, 4, 6]]]
     arrays = [[np.asarray(s) for s in example] for example in sequences]
     targets = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
-    encoded = EncodedExamples.collect(arrays, targets)
+    encoded = collect(arrays, targets)
     batch = encoded.batch(np.array([1, 0, 1]), 4)
     assert batch.tokens.tolist() == [
         [[1, 2, 0, 0], [3, 4, 6, 0]],
@@ -123,21 +137,21 @@ def test_examples_give_every_sequence_back(lengths):
 
 @few
 @given(lengths=lengths_of_examples, data=st.data())
-def test_fingerprint_changes_with_any_id_or_target(lengths, data):
+def test_digest_changes_with_any_id_or_target(lengths, data):
     encoded = examples_of(lengths)
-    assert examples_of(lengths).fingerprint == encoded.fingerprint
+    assert examples_of(lengths).digest == encoded.digest
     for name in ("tokens", "targets"):
         changed = getattr(encoded, name).copy()
         changed.flat[data.draw(st.integers(0, changed.size - 1))] += 1
         other = dataclasses.replace(encoded, **{name: changed})
-        assert other.fingerprint != encoded.fingerprint
+        assert other.digest != encoded.digest
 
 
-def test_fingerprint_changes_with_the_cut_between_sequences():
+def test_digest_changes_with_the_cut_between_sequences():
     ids, targets = np.arange(5), np.zeros((1, 2), np.float32)
-    cuts = [EncodedExamples.collect([[ids[:k], ids[k:]]], targets) for k in (2, 3)]
+    cuts = [collect([[ids[:k], ids[k:]]], targets) for k in (2, 3)]
     assert cuts[0].tokens.tolist() == cuts[1].tokens.tolist()
-    assert cuts[0].fingerprint != cuts[1].fingerprint
+    assert cuts[0].digest != cuts[1].digest
 
 
 # --- lengths --------------------------------------------------------------------
@@ -148,14 +162,26 @@ def test_fingerprint_changes_with_the_cut_between_sequences():
     [(1, 4), (4, 4), (5, 8), (8, 8), (9, 16), (16, 16), (17, 24), (24, 24)],
 )
 def test_padding_is_to_the_shortest_length_that_holds_all(length, padded):
-    assert PADDING.padded(length) == padded
+    assert padded_length(length, SEQ_LENS) == padded
 
 
-def test_padding_never_exceeds_what_the_model_reads():
-    padding = Padding(PADDING.buckets, 10)
-    assert [padding.padded(length) for length in (8, 9, 10)] == [8, 10, 10]
-    assert Padding((), 10).padded(3) == 10
-    assert Padding((512,), 10).padded(3) == 10
+def lengths_to_pad_to(buckets, model_max_seq_len, max_seq_len=0):
+    config = finetune_config(
+        "sst2",
+        {"init_from": "runs/pretrain/tiny"},
+        data__max_seq_len=max_seq_len,
+        data__seq_len_buckets=buckets,
+    )
+    return padded_lengths(config.data, model_max_seq_len)
+
+
+@pytest.mark.parametrize(
+    ("buckets", "lengths"),
+    [((4, 8, 16), (4, 8, 10)), ((8, 10), (8, 10)), ((512,), (10,))],
+)
+def test_padding_never_exceeds_what_the_model_reads(buckets, lengths):
+    assert lengths_to_pad_to(buckets, 10) == lengths
+    assert padded_length(3, lengths) == lengths[0]
 
 
 @few
@@ -166,7 +192,8 @@ def test_padding_never_exceeds_what_the_model_reads():
 )
 def test_padding_is_minimal(length, buckets, more):
     longest = length + more
-    padded = Padding(tuple(buckets), longest).padded(length)
+    usable = [size for size in buckets if size < longest]
+    padded = padded_length(length, (*usable, longest))
     assert length <= padded <= longest
     assert padded in (*buckets, longest)
     assert not [size for size in buckets if length <= size < padded]
@@ -174,13 +201,7 @@ def test_padding_is_minimal(length, buckets, more):
 
 @pytest.mark.parametrize(("max_seq_len", "longest"), [(0, 512), (100, 100)])
 def test_padding_is_that_of_the_configuration(max_seq_len, longest):
-    config = finetune_config(
-        "sst2",
-        {"init_from": "runs/pretrain/tiny"},
-        data__max_seq_len=max_seq_len,
-        data__seq_len_buckets=(8, 16),
-    )
-    assert Padding.of(config.data, 512) == Padding((8, 16), longest)
+    assert lengths_to_pad_to((8, 16), 512, max_seq_len) == (8, 16, longest)
 
 
 # --- training -------------------------------------------------------------------
@@ -244,7 +265,7 @@ def test_train_batches_are_padded_to_the_bucket_of_their_longest():
     for step in range(40):
         batch = batches[step]
         longest = encoded.lengths[numbers(batch)].max()
-        assert batch.tokens.shape == (2, 2, PADDING.padded(longest))
+        assert batch.tokens.shape == (2, 2, padded_length(longest, SEQ_LENS))
         padded.add(batch.tokens.shape[2])
     assert padded == {4, 8, 16, 24}
 
@@ -254,10 +275,9 @@ def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
     """With one padded length, whichever host has the longest example."""
     lengths = [[3]] * 7 + [[20]]
     encoded = examples_of(lengths)
-    groups = Groups(devices=4, parts=1, sizes=8)
-    whole = train_batches(encoded, groups=groups)
+    whole = train_batches(encoded, devices=4)
     parts = [
-        train_batches(encoded, groups=groups, rows=rows) for rows in host_rows(4, hosts)
+        train_batches(encoded, devices=4, rows=rows) for rows in host_rows(4, hosts)
     ]
     holders = set()
     for step in range(40):
@@ -286,9 +306,7 @@ def test_real_places_list_the_tokens_of_each_group(
     """A device's rows are contiguous; a part takes every `parts`-th of them."""
     shape, seq_len = (devices, rows, parts, num_seqs), 6
     lengths = np.random.default_rng(seed).integers(1, seq_len + 1, shape)
-    places = real_places(
-        lengths.reshape(-1, num_seqs), seq_len, Groups(devices, parts, sizes)
-    )
+    places = real_places(lengths.reshape(-1, num_seqs), seq_len, devices, parts, sizes)
     padded = rows * num_seqs * seq_len
     assert places.dtype == np.int32
     assert places.shape[0] == devices * parts
@@ -312,7 +330,7 @@ def test_train_batches_list_real_tokens_unless_told_not_to():
     flat = batch.tokens.reshape(-1)
     found = batch.places[0][batch.places[0] < len(flat)]
     np.testing.assert_array_equal(flat[found], flat[flat > 0])
-    assert train_batches(encoded, groups=Groups(1, 1, sizes=0))[3].places is None
+    assert train_batches(encoded, sizes=0)[3].places is None
 
 
 def test_train_batches_are_read_ahead_from_any_step():
@@ -333,14 +351,13 @@ def test_train_batches_are_read_ahead_from_any_step():
 @example(lengths=[[3], [2], [1], [9], [4]], batch_size=4)
 def test_eval_batches_hold_every_example_once(lengths, batch_size):
     encoded = examples_of(lengths)
-    batches = eval_batches(encoded, batch_size)
+    batches = all_batches(encoded, batch_size)
     seen, longest = [], []
-    for index in range(len(batches)):
-        chosen, batch = batches[index]
+    for chosen, batch in batches:
         assert len(batch.tokens) == batch_size
         assert numbers(batch)[: len(chosen)] == chosen.tolist()
         longest += encoded.lengths[chosen].max(axis=1).tolist()
-        padded = PADDING.padded(longest[-1])
+        padded = padded_length(longest[-1], SEQ_LENS)
         assert batch.tokens.shape[2] == padded
         seen += chosen.tolist()
     assert sorted(seen) == list(range(len(lengths)))
@@ -348,7 +365,7 @@ def test_eval_batches_hold_every_example_once(lengths, batch_size):
 
 
 def test_eval_batches_fill_the_last_one_with_its_first_row():
-    batches = eval_batches(examples_of([[3], [9], [2], [8], [1], [7]]))
+    batches = all_batches(examples_of([[3], [9], [2], [8], [1], [7]]))
     assert len(batches) == 2
     first, last = batches[0], batches[1]
     assert first[0].tolist() == [4, 2, 0, 5]
@@ -358,15 +375,15 @@ def test_eval_batches_fill_the_last_one_with_its_first_row():
 
 
 def test_eval_batches_of_equal_lengths_keep_the_order():
-    batches = eval_batches(examples_of([[5]] * 8))
+    batches = all_batches(examples_of([[5]] * 8))
     assert [batches[i][0].tolist() for i in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])
 def test_eval_batches_of_all_hosts_are_the_global_batch(hosts):
     encoded = examples(10)
-    whole = eval_batches(encoded)
-    parts = [eval_batches(encoded, rows=rows) for rows in host_rows(4, hosts)]
+    whole = all_batches(encoded)
+    parts = [all_batches(encoded, rows=rows) for rows in host_rows(4, hosts)]
     assert {len(part) for part in parts} == {len(whole)} == {3}
     for index in range(3):
         chosen, expected = whole[index]

@@ -40,6 +40,13 @@ OWN = Task(
     labels=("no", "yes"),
     metrics=("accuracy",),
 )
+OWN_CONFIG = finetune_config(
+    "custom",
+    {"init_from": "runs/pretrain/tiny"},
+    custom__head="classification",
+    custom__text=("a", "b"),
+    custom__labels=("n", "y"),
+)
 STORY = dataclasses.replace(TASKS["story_cloze"], dev_split=(3, 3535999445))
 COUNT = 4  # of a subset
 
@@ -378,23 +385,16 @@ def test_tfds_dataset_that_needs_another_package_says_which(tmp_path, monkeypatc
 @pytest.fixture
 def own(tmp_path):
     """`own(**data)`: a task of two texts, 40 examples for training and for dev."""
-    base = {"init_from": "runs/pretrain/tiny"}
+    paths = {}
     for split, b in (("train", "2"), ("dev", "3")):
         path = tmp_path / f"{split}.jsonl"
         rows = [{"a": f"{i}", "b": b, "label": "ny"[i % 2]} for i in range(40)]
         write_lines(path, rows)
-        base[f"data.{split}"] = str(path)
-    custom = dict(
-        custom__head="classification",
-        custom__text=("a", "b"),
-        custom__labels=("n", "y"),
-    )
-    config = finetune_config("custom", base, **custom)
+        paths[split] = str(path)
 
     def make(**values):
-        return dataclasses.replace(
-            config, data=dataclasses.replace(config.data, **values)
-        )
+        data = dataclasses.replace(OWN_CONFIG.data, **{**paths, **values})
+        return dataclasses.replace(OWN_CONFIG, data=data)
 
     return make
 
@@ -417,12 +417,19 @@ def load_own(config, max_seq_len=512):
     return load_task(task, config.data, Numbers(), max_seq_len)
 
 
+def describe_long(splits, max_seq_len):
+    (task,), _ = select_tasks(OWN_CONFIG)
+    return describe_long_examples(task, splits, max_seq_len)
+
+
 def test_load_reads_the_splits_that_are_named(own):
     path = own().data.train
-    data = load_own(own())
-    assert (len(data.train.examples), len(data.dev.encoded)) == (40, 40)
-    assert data.test is None
-    assert len(load_own(own(test=path)).test.examples) == 40
+    splits = load_own(own())
+    assert {name: len(split) for name, split in splits.items()} == {
+        "train": 40,
+        "dev": 40,
+    }
+    assert len(load_own(own(test=path))["test"].examples) == 40
 
 
 @pytest.mark.parametrize("how", ["same file", "reversed table"])
@@ -450,34 +457,33 @@ def test_load_refuses_files_that_are_missing(own, tmp_path):
 def test_load_takes_the_same_part_each_time(own):
     path = own().data.train
     few = own(max_train_examples=7, max_dev_examples=5)
-    texts = [[e.text[0] for e in load_own(few).train.examples] for _ in range(2)]
+    texts = [[e.text[0] for e in load_own(few)["train"].examples] for _ in range(2)]
     assert texts[0] == texts[1]
     assert len(set(texts[0])) == 7
     assert texts[0] == sorted(texts[0], key=int), "in the order of the file"
     assert texts[0] != [str(i) for i in range(7)], "but not its head"
-    assert len(load_own(few).dev.examples) == 5
-    test = load_own(own(test=path, max_test_examples=3)).test
-    assert len(test.examples) == len(test.encoded) == 3
+    assert len(load_own(few)["dev"].examples) == 5
+    test = load_own(own(test=path, max_test_examples=3))["test"]
+    assert len(test.examples) == len(test) == len(test.lengths) == 3
     whole = own(max_train_examples=40, max_dev_examples=41)
-    assert (
-        len(load_own(whole).train.examples) == len(load_own(whole).dev.examples) == 40
-    )
+    splits = load_own(whole)
+    assert len(splits["train"].examples) == len(splits["dev"].examples) == 40
 
 
 def test_examples_that_were_cut_are_described(own, tmp_path):
     texts = ("1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7")
     path, other = write_long(tmp_path, texts)
-    assert describe_long_examples(load_own(own()), 512) == ""
-    cut = describe_long_examples(load_own(own(dev=path), 12), 12)
+    assert describe_long(load_own(own()), 512) == ""
+    cut = describe_long(load_own(own(dev=path), 12), 12)
     assert cut == "2 of 3 dev examples were cut to fit 12 tokens, 4 for each text."
-    data = load_own(own(train=path, test=path), 12)
-    cut = describe_long_examples(data, 12)
+    splits = load_own(own(train=path, test=path), 12)
+    cut = describe_long(splits, 12)
     assert cut == (
         "2 of 3 training and 2 of 3 test examples were cut to fit 12 tokens, 4 for "
         "each text."
     )
-    data = load_own(own(train=path, dev=other, test=path), 12)
-    assert describe_long_examples(data, 12) == (
+    splits = load_own(own(train=path, dev=other, test=path), 12)
+    assert describe_long(splits, 12) == (
         "2 of 3 training, 2 of 3 dev and 2 of 3 test examples were cut to fit 12 "
         "tokens, 4 for each text."
     )
@@ -488,12 +494,16 @@ def test_long_examples_are_left_out_on_request(own, tmp_path):
     texts = ["1 2 3 4 5 6", "1 2", "1 2 3 4 5 6 7", "3", "4 5"]
     path, other = write_long(tmp_path, texts)
     paths = dict(train=path, dev=other, test=path)
-    data = load_own(own(**paths, drop_long=True, max_train_examples=2), 12)
-    assert len(data.train.examples) == len(data.train.encoded) == 2
-    assert [example.text[0] for example in data.dev.examples] == ["1 2", "3", "4 5"]
-    assert data.train.encoded.num_cut == data.dev.encoded.num_cut == 0
-    assert len(data.test.examples) == 5 and data.test.encoded.num_cut == 2
-    assert describe_long_examples(data, 12) == (
+    splits = load_own(own(**paths, drop_long=True, max_train_examples=2), 12)
+    assert len(splits["train"].examples) == len(splits["train"]) == 2
+    assert [example.text[0] for example in splits["dev"].examples] == [
+        "1 2",
+        "3",
+        "4 5",
+    ]
+    assert not splits["train"].cut.any() and not splits["dev"].cut.any()
+    assert len(splits["test"].examples) == 5 and splits["test"].cut.sum() == 2
+    assert describe_long(splits, 12) == (
         "2 training and 2 dev examples were left out: they do not fit 12 tokens, 4 for "
         "each text. "
         "2 of 5 test examples were cut to fit 12 tokens, 4 for each text."
@@ -511,7 +521,7 @@ def test_long_examples_are_left_out_on_request(own, tmp_path):
         load_own(own(**paths, drop_long=True), 12)
     assert len(encoded) == 3 * 2 * len(texts), "each text of each file once"
     whole = load_own(own(**paths, drop_long=True))
-    assert len(whole.dev.examples) == 5 and describe_long_examples(whole, 512) == ""
+    assert len(whole["dev"].examples) == 5 and describe_long(whole, 512) == ""
     write_long(tmp_path, texts[:1])
     with pytest.raises(ValueError, match=r"All 1 training examples .* longer than 12"):
         load_own(own(**paths, drop_long=True), 12)

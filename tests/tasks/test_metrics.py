@@ -1,4 +1,4 @@
-"""Metrics by hand, and what `evaluate` makes of predictions."""
+"""Metrics by hand, and what becomes of predictions."""
 
 import json
 import math
@@ -14,12 +14,12 @@ from gpt1_jax.tasks.metrics import (
     auc,
     best_threshold,
     bootstrap_error,
-    evaluate,
     majority_baseline,
+    score_predictions,
     standard_error,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Task
+from gpt1_jax.tasks.task import Example, Task
 
 CLASSES = Task(
     name="made_up",
@@ -38,6 +38,22 @@ SCORES = Task(
     score_range=(0.0, 5.0),
     metrics=("pearson", "spearman"),
 )
+
+
+def examples(labels, subsets=None):
+    subsets = [""] * len(labels) if subsets is None else subsets
+    pairs = zip(labels, subsets, strict=True)
+    return [Example(("",), (), label, "", subset, "") for label, subset in pairs]
+
+
+def evaluate(task, predictions, labels, subsets=None):
+    return score_predictions(task, predictions, examples(labels, subsets))
+
+
+def majority(task, train_labels, dev_labels, dev_subsets=None):
+    dev = examples(dev_labels, dev_subsets)
+    return majority_baseline(task, examples(train_labels), dev)
+
 
 # Ten examples: TP = 3, FN = 1, FP = 2, TN = 4.
 TRUE = [1, 1, 1, 1, 0, 0, 0, 0, 0, 0]
@@ -86,7 +102,7 @@ def test_f1_without_positives_is_zero_without_warning():
 
 
 def test_evaluate_gives_metrics_and_confusion():
-    result = evaluate(CLASSES, PREDICTED, TRUE, [""] * 10)
+    result = evaluate(CLASSES, PREDICTED, TRUE)
     assert list(result) == ["n", "matthews", "f1", "accuracy", "confusion"]
     assert result["n"] == 10
     assert result["accuracy"] == 0.7
@@ -118,13 +134,13 @@ def test_examples_of_no_subset_count_in_the_whole_only():
 def test_confusion_has_a_row_for_labels_that_do_not_occur():
     result = evaluate(TASKS["mnli"], np.array([2, 2]), [0, 2], ["matched"] * 2)
     assert result["confusion"] == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
-    assert evaluate(CLASSES, [1], [1], [""])["confusion"] == [[0, 0], [0, 1]]
+    assert evaluate(CLASSES, [1], [1])["confusion"] == [[0, 0], [0, 1]]
 
 
 def test_scores_are_correlated_without_accuracy_or_confusion():
     # Nearly constant in float32, at which SciPy would warn.
     predictions = np.array([3.0, 3.000001, 3.000002], np.float32)
-    result = evaluate(SCORES, predictions, [0.0, 2.5, 5.0], [""] * 3)
+    result = evaluate(SCORES, predictions, [0.0, 2.5, 5.0])
     assert list(result) == ["n", "pearson", "spearman"]
     assert result["pearson"] == pytest.approx(1, abs=0.01)
     assert result["spearman"] == pytest.approx(1)
@@ -134,30 +150,29 @@ def test_missing_labels_are_refused_by_number():
     with pytest.raises(
         ValueError, match=r"^2 of 3 examples of Made-up have no label.*"
     ):
-        evaluate(CLASSES, [0, 1, 1], [None, 1, None], [""] * 3)
+        evaluate(CLASSES, [0, 1, 1], [None, 1, None])
 
 
 def test_no_examples_are_refused():
     with pytest.raises(ValueError, match="no examples of Made-up"):
-        evaluate(CLASSES, np.array([], int), [], [])
+        evaluate(CLASSES, np.array([], int), [])
 
 
 @pytest.mark.parametrize(
-    ("predictions", "labels", "subsets"),
-    [([0], [0, 1], ["", ""]), ([0, 1], [0, 1], [""]), ([[0], [1]], [0, 1], ["", ""])],
+    ("predictions", "labels"), [([0], [0, 1]), ([[0], [1]], [0, 1])]
 )
-def test_lengths_that_differ_are_refused(predictions, labels, subsets):
+def test_lengths_that_differ_are_refused(predictions, labels):
     with pytest.raises(ValueError, match="do not match"):
-        evaluate(CLASSES, predictions, labels, subsets)
+        evaluate(CLASSES, predictions, labels)
 
 
 def test_predictions_that_are_not_finite_are_refused():
     with pytest.raises(ValueError, match=r"1 of 2 predictions .* at position 1\."):
-        evaluate(SCORES, [1.0, math.nan], [1.0, 2.0], ["", ""])
+        evaluate(SCORES, [1.0, math.nan], [1.0, 2.0])
 
 
 def test_majority_is_of_the_training_labels():
-    result = majority_baseline(CLASSES, [1, 1, 0], [0, 0, 0, 1])
+    result = majority(CLASSES, [1, 1, 0], [0, 0, 0, 1])
     # Always 1: TP 1, FP 3: F1 = 2 / (2 + 3)
     assert result["accuracy"] == 0.25
     assert result["f1"] == pytest.approx(0.4)
@@ -167,24 +182,24 @@ def test_majority_is_of_the_training_labels():
 
 
 def test_majority_of_a_tie_is_the_lowest_label():
-    assert majority_baseline(CLASSES, [1, 0, 1, 0], [0])["accuracy"] == 1.0
+    assert majority(CLASSES, [1, 0, 1, 0], [0])["accuracy"] == 1.0
 
 
 def test_majority_has_the_subsets_of_the_dev_split():
-    result = majority_baseline(CLASSES, [0], [0, 1, 1], ["a", "a", "b"])
+    result = majority(CLASSES, [0], [0, 1, 1], ["a", "a", "b"])
     assert result["subsets"]["a"]["accuracy"] == 0.5
     assert result["subsets"]["b"]["accuracy"] == 0.0
 
 
 def test_majority_of_scores_correlates_with_nothing():
-    result = majority_baseline(SCORES, [1.0, 4.0], [0.0, 3.0])
+    result = majority(SCORES, [1.0, 4.0], [0.0, 3.0])
     assert result == {"n": 2, "pearson": 0.0, "spearman": 0.0}
 
 
 @pytest.mark.parametrize("labels", [[], [None]])
 def test_majority_needs_training_labels(labels):
     with pytest.raises(ValueError, match="Made-up has no labels"):
-        majority_baseline(CLASSES, labels, [1])
+        majority(CLASSES, labels, [1])
 
 
 def test_metrics_do_not_load_jax():

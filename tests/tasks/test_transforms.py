@@ -13,7 +13,6 @@ from gpt1_jax.tasks import transforms
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import (
-    encode_each,
     encode_examples,
     num_outputs,
     read_outputs,
@@ -178,7 +177,8 @@ def test_question_and_choice_without_room_are_refused():
     assert "8 and 6 tokens" in str(raised.value)
     assert "the 16 the model reads" in str(raised.value)
     long = Example(("1", words(10, 8)), ("1", "2", "3", words(20, 6)), 0, "", "", "")
-    assert encode_each(RACE, [long], Numbers(), 16, drop_long=True) == []
+    kept = encode_examples(RACE, [long], Numbers(), 16, drop_long=True)
+    assert (list(kept.examples), len(kept), kept.num_dropped) == ([], 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -206,9 +206,10 @@ def test_examples_that_are_cut_are_counted(task, sizes, cut):
         text=tuple("1" for _ in made.text), choices=tuple("1" for _ in made.choices)
     )
     encoded = encode_examples(task, [short, made, short, made], Numbers(), 16)
-    assert encoded.num_cut == 2 * cut
-    kept = encode_each(task, [short, made], Numbers(), 16, drop_long=True)
-    assert [each.example for each in kept] == ([short] if cut else [short, made])
+    assert encoded.cut.tolist() == [False, cut] * 2
+    kept = encode_examples(task, [short, made], Numbers(), 16, drop_long=True)
+    assert kept.examples == ([short] if cut else [short, made])
+    assert (len(kept), kept.num_dropped, kept.cut.any()) == (2 - cut, cut, False)
 
 
 @pytest.mark.parametrize("max_seq_len", [0, 1, 5])
