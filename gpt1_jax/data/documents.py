@@ -9,7 +9,6 @@ import glob
 import gzip
 import hashlib
 import io
-import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,7 +18,8 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.data.files import file_stamp, files_below, is_remote, locate
-from gpt1_jax.data.text import CONVERT, refuse_utf16
+from gpt1_jax.data.tables import read_json_lines
+from gpt1_jax.data.text import CONVERT, brief, refuse_utf16
 from gpt1_jax.errors import UserError
 
 BLOCK_CHARS = 1 << 18
@@ -223,11 +223,20 @@ def _json_texts(path: epath.Path, field: str) -> Iterator[str]:
     """The text field of each object in a JSON lines file, a newline after each.
 
     Raises:
-      ValueError: naming the line that is not an object with text in that field.
+      UserError: naming the line that is not an object with text in that field.
     """
-    for number, line in enumerate(_lines(_decoded(path)), 1):
-        if not line.isspace():
-            yield _json_text(line, field, f"{path}:{number}") + "\n"
+    lines = _lines(_decoded(path))
+    for where, value in read_json_lines(lines, str(path), only_column=field):
+        if field not in value:
+            raise UserError(
+                f"{where}: the object has no field {field!r}; it has "
+                f"{', '.join(map(repr, value)) or 'none':.200}. Name the text's field "
+                "with --config.data.jsonl_field=NAME, or leave the file out."
+            )
+        text = value[field]
+        if not isinstance(text, str):
+            raise UserError(f"{where}: the field {field!r} is {brief(text)}, not text.")
+        yield text + "\n"
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:
@@ -241,35 +250,6 @@ def _lines(chunks: Iterable[str]) -> Iterator[str]:
             parts = [part]
     if last := "".join(parts):
         yield last
-
-
-def _json_text(line: str, field: str, where: str) -> str:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        deep = isinstance(error, RecursionError)
-        reason = "it is nested too deeply" if deep else error
-        raise UserError(f"{where}: this cannot be read as JSON: {reason}.") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: this is {value!r:.60}, not a JSON object {{...}}.")
-    if field not in value:
-        raise UserError(
-            f"{where}: the object has no field {field!r}; it has "
-            f"{', '.join(map(repr, value)) or 'none':.200}. Name the text's field with "
-            "--config.data.jsonl_field=NAME, or leave the file out."
-        )
-    text = value[field]
-    if not isinstance(text, str):
-        raise UserError(f"{where}: the field {field!r} is {text!r:.60}, not text.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(
-            f"{where}: character {error.start} of the field {field!r} is "
-            f"{text[error.start]!r}, half of a surrogate pair; remove it or add the "
-            "other half."
-        ) from error
-    return text
 
 
 # --- which documents are held out for validation ------------------------------

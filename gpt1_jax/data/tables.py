@@ -1,6 +1,6 @@
-"""Tables and arrays written row by row: .csv, .tsv, .npz and .h5.
+"""Rows in, rows out: JSON lines, CSV, TSV, and arrays in .npz and .h5.
 
-What has been written is on disk, not in memory, so a file may be larger than that.
+Files are read and written row by row, so they may be larger than memory.
 """
 
 import abc
@@ -9,9 +9,11 @@ import csv
 import importlib
 import io
 import json
+import logging
 import math
 import re
 import shutil
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,8 +21,208 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.data.files import append_to, whole_file
-from gpt1_jax.errors import MissingPackage
+from gpt1_jax.config.checks import check_encodable
+from gpt1_jax.data.files import append_to, locate, whole_file
+from gpt1_jax.data.text import brief, text_lines
+from gpt1_jax.errors import MissingPackage, UserError
+
+# --- rows of files: JSON lines and tables -------------------------------------
+
+FORMATS = {".jsonl": "jsonl", ".tsv": "tsv", ".csv": "csv"}  # by a file's suffix
+STANDARD_INPUT = "-"
+RowsRead = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells
+
+
+def open_input(
+    source: str, *, or_standard_input: bool = False
+) -> contextlib.AbstractContextManager[Iterable[bytes]]:
+    """Opens a file that the user names.
+
+    Args:
+      source: the file; with `or_standard_input`, "-" is standard input.
+      or_standard_input: see `source`.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+    """
+    if or_standard_input and source == STANDARD_INPUT:
+        return contextlib.nullcontext(sys.stdin.buffer)
+    try:
+        return locate(source).open("rb")
+    except OSError as error:
+        another = f", or {STANDARD_INPUT} for standard input" * or_standard_input
+        raise FileNotFoundError(
+            f"{source} cannot be read ({error.strerror}); name another file{another}."
+        ) from error
+
+
+def read_rows(
+    file: Iterable[bytes],
+    name: str,
+    format_name: str,
+    *,
+    header: bool = True,
+    as_published: bool = False,
+    skip_short: bool = False,
+) -> RowsRead:
+    """Reads the rows of an open file, one at a time: everything that is read by rows.
+
+    For example, the words of a table:
+
+        with open_input(source) as file:
+            for where, cells in read_rows(file, source, "csv"):
+                word = require_column(cells, "word", where)
+
+    Args:
+      file: a binary file, or anything else that yields its lines.
+      name: the file's name, for messages.
+      format_name: "jsonl", an object on each line; "csv"; or "tsv", which has no
+        quotes. See `FORMATS`.
+      header: whether the first line of a table names its columns. If not, they are
+        numbered from 0.
+      as_published: whether rows may have more cells than the first line, which are
+        ignored, and columns may share a name. In a user's own file, these are errors:
+        a text holds the delimiter, or a column would be lost.
+      skip_short: whether rows with too few cells are left out, with one warning.
+
+    Yields:
+      Where the row is, "FILE:LINE" with lines counted from 1, to begin a message with;
+      and its cells by column. Blank lines are passed over.
+
+    Raises:
+      UserError: naming file and line of a row that cannot be read: text that is not
+        UTF-8, broken JSON or CSV, half of a character, or the wrong number of cells.
+    """
+    lines = text_lines(file, name)
+    if format_name == "jsonl":
+        yield from read_json_lines(lines, name)
+        return
+    rows = _csv_rows(lines, name) if format_name == "csv" else _tsv_rows(lines)
+    names: Sequence[Any] = ()
+    first_short, num_short = "", 0
+    for number, row in rows:
+        where = f"{name}:{number}"
+        if not names:
+            names = row if header else range(len(row))
+            if not as_published:
+                _check_names(names, where)
+            if header:
+                continue
+        if len(row) < len(names) and skip_short:
+            first_short, num_short = first_short or where, num_short + 1
+            continue
+        if len(row) < len(names) or (len(row) > len(names) and not as_published):
+            raise UserError(
+                f"{where}: the row has {len(row)} columns, and the first line has "
+                f"{len(names)}."
+            )
+        yield where, dict(zip(names, row, strict=False))
+    if num_short:
+        logging.warning(
+            "%d rows with too few columns are left out; the first is %s.",
+            num_short,
+            first_short,
+        )
+
+
+def _check_names(names: Sequence[Any], where: str) -> None:
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
+    if twice is not None:
+        raise UserError(f"{where}: two columns are named {twice!r}; rename one.")
+
+
+def _csv_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(lines, strict=True)
+    line = 1  # where the row starts: quoted cells may hold line ends
+    try:
+        for row in reader:
+            if row:
+                yield line, row
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{name}:{line}: this is not CSV: {error}.") from error
+
+
+def _tsv_rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    for number, line in enumerate(lines, 1):
+        if text := line.rstrip("\r\n"):
+            yield number, text.split("\t")
+
+
+def read_json_lines(lines: Iterable[str], name: str, only_column: str = "") -> RowsRead:
+    """The JSON objects on the lines that are not blank, and where each is.
+
+    Args:
+      lines: the lines, with or without their ends.
+      name: the file's name, for messages.
+      only_column: as for `parse_json_object`.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{name}:{number}"
+            yield where, parse_json_object(line, where, only_column)
+
+
+def parse_json_object(text: str, where: str, only_column: str = "") -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Args:
+      text: the JSON.
+      where: its place, which begins each message.
+      only_column: the only column that is used; the others may hold halves of
+        characters. By default none may.
+
+    Raises:
+      UserError: if it is something else, or holds half of a character.
+    """
+    try:
+        value = _parse_json(text, where)
+        if not isinstance(value, dict):
+            raise UserError(
+                f"{where}: this is {brief(value)}, not a JSON object: {{...}}."
+            )
+        if "\\" in text:  # an escape may stand for half of a character
+            used = value.get(only_column) if only_column else value
+            _check_characters(used, where)
+    except RecursionError as error:
+        raise UserError(f"{where}: this JSON is nested too deeply.") from error
+    return value
+
+
+def _parse_json(text: str, where: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UserError(f"{where}: this is not JSON: {error}.") from error
+    except ValueError as error:  # Python reads numbers of up to 4,300 digits
+        raise UserError(f"{where}: a number is too long: {error}.") from error
+
+
+def _check_characters(value: Any, where: str) -> None:
+    """Refuses lone surrogates, which no tokenizer and no file takes."""
+    if isinstance(value, str):
+        check_encodable(value, where)
+    elif isinstance(value, dict):
+        for part in (*value, *value.values()):
+            _check_characters(part, where)
+    elif isinstance(value, list):
+        for part in value:
+            _check_characters(part, where)
+
+
+def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:
+    """The cell of a column.
+
+    Raises:
+      UserError: if the row has no such column, naming those it has.
+    """
+    if column not in cells:
+        raise UserError(
+            f"{where}: there is no column {column!r}; the columns are "
+            f"{', '.join(map(str, cells))}."
+        )
+    return cells[column]
+
 
 # --- files of arrays: .npz, which NumPy reads, and .h5, HDF5's ----------------
 

@@ -1,9 +1,11 @@
-"""How text is read, cleaned before it is tokenised, and shown on a terminal."""
+"""Text: decoded into lines, cleaned before it is tokenised, shown in messages."""
 
 import codecs
 import io
 import re
-from collections.abc import Iterator
+import reprlib
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from gpt1_jax.errors import UserError
 
@@ -53,6 +55,33 @@ def split_lines(text: str) -> Iterator[str]:
     return io.StringIO(text, newline="")
 
 
+def text_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of an open file with their ends, as `split_lines` divides them.
+
+    Args:
+      file: parts of the file that end where a line does, as a binary file yields them.
+      name: the file's name, for messages.
+
+    Raises:
+      UserError: naming the file and the first line that is not UTF-8.
+    """
+    number = 0
+    for part in file:
+        if not number:
+            refuse_utf16(part, name)
+        try:
+            text = part.decode("utf-8" if number else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            number += 1 + error.object.count(b"\r", 0, error.start)
+            raise UserError(
+                f"{name}:{number}: byte {error.object[error.start]:#04x} is not UTF-8 "
+                f"text. {CONVERT.format('latin1')}"
+            ) from error
+        for line in split_lines(text):
+            number += 1
+            yield line
+
+
 def clean(text: str) -> str:
     """Text without outer or repeated spaces, control characters or blank lines."""
     text = _INVISIBLE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
@@ -64,3 +93,12 @@ def clean(text: str) -> str:
 def printable(text: str) -> str:
     r"""Text for a terminal: control characters as `\x1b`, so that they do nothing."""
     return _ESCAPED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def brief(value: Any) -> str:
+    """A value for a message: short, however long or deeply nested it is."""
+    return _repr.repr(value)
+
+
+_repr = reprlib.Repr()
+_repr.maxstring = 60

@@ -8,12 +8,13 @@ from typing import Any
 from gpt1_jax.config import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import check_output, locate, write_whole
+from gpt1_jax.data.tables import STANDARD_INPUT
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.open import open_run, say_what_is_read
-from gpt1_jax.tasks.new_text import STANDARD_INPUT, read_prompts
+from gpt1_jax.tasks.new_text import read_prompts
 
 
 def run(config: GenerateConfig, workdir: str) -> None:

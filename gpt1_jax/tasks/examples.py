@@ -17,11 +17,12 @@ from etils import epath
 
 from gpt1_jax.config import TaskDataConfig
 from gpt1_jax.data.files import locate
+from gpt1_jax.data.tables import FORMATS
 from gpt1_jax.data.tfds import NotPrepared, open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
-from gpt1_jax.tasks.rows import FORMATS, find, questions, read_table
+from gpt1_jax.tasks.rows import find, questions, read_table
 from gpt1_jax.tasks.task import NO_LABEL, Example, FileLayout, Record, Task
 from gpt1_jax.tasks.transforms import encode_examples, room
 

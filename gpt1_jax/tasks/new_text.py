@@ -1,21 +1,18 @@
 """New examples to label and prompts to continue, as people write them."""
 
-import contextlib
 import dataclasses
 import itertools
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
-from gpt1_jax.data.files import locate
+from gpt1_jax.data.tables import FORMATS, STANDARD_INPUT, open_input, read_rows
+from gpt1_jax.data.text import text_lines
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines
-from gpt1_jax.tasks.task import Example, FileLayout, Record, Task
+from gpt1_jax.tasks.task import Example, Record, Task
 
-STANDARD_INPUT = "-"
 _JSON_SUFFIXES = (".json", ".ndjson")  # besides .jsonl
 
 
@@ -40,11 +37,10 @@ def read_examples(task: Task, source: str) -> list[Example]:
         because it is not UTF-8; or if there are no examples.
     """
     name = "standard input" if source == STANDARD_INPUT else source
-    with _opened(source) as file:
+    with open_input(source, or_standard_input=True) as file:
         file, format_name = _format(source, file)
         if format_name:
-            table = FileLayout("", format=format_name)
-            examples = _examples(task, read_rows(file, name, table))
+            examples = _examples(task, read_rows(file, name, format_name))
         else:
             examples = examples_of_lines(task, text_lines(file, name), name)
     if not examples:
@@ -63,10 +59,10 @@ def read_prompts(source: str) -> list[str]:
       ValueError: naming the line that holds no prompt; or if there are none.
     """
     name = "standard input" if source == STANDARD_INPUT else source
-    with _opened(source) as file:
+    with open_input(source, or_standard_input=True) as file:
         file, format_name = _format(source, file)
         if format_name:
-            rows = read_rows(file, name, FileLayout("", format=format_name))
+            rows = read_rows(file, name, format_name)
             prompts = [_prompt(where, row) for where, row in rows]
         else:
             lines = enumerate(text_lines(file, name), 1)
@@ -137,18 +133,6 @@ def _cells(task: Task, line: str, where: str) -> dict[str, Any]:
     if len(task.choices) == 1:
         return dict(zip(names, [*cells[:-choices], cells[-choices:]], strict=True))
     return dict(zip(names, cells, strict=True))
-
-
-def _opened(source: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
-    if source == STANDARD_INPUT:
-        return contextlib.nullcontext(sys.stdin.buffer)
-    try:
-        return locate(source).open("rb")
-    except OSError as error:
-        raise FileNotFoundError(
-            f"{source} cannot be read ({error.strerror}); name another file, or "
-            f"{STANDARD_INPUT} for standard input."
-        ) from error
 
 
 def _format(source: str, file: Iterable[bytes]) -> tuple[Iterable[bytes], str]:

@@ -3,10 +3,10 @@
 import dataclasses
 import math
 import re
-import reprlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
 TRANSFORMS = ("single", "pair", "similarity", "multiple_choice")
@@ -14,13 +14,6 @@ NO_LABEL = -1  # TFDS' label for an example without one
 BLANK_LABELS = (None, "")
 _WITHHELD_LABELS = ("-", "hidden", NO_LABEL)  # as published data marks them
 _ID_COLUMNS = ("idx", "id", "index")  # TFDS', users', the GLUE files'
-_repr = reprlib.Repr()
-_repr.maxstring = 60
-
-
-def shown(value: Any) -> str:
-    """A value as messages show it: short, however long or deeply nested it is."""
-    return _repr.repr(value)
 
 
 class Record(NamedTuple):
@@ -169,7 +162,7 @@ class Task:
         choices = self._choices(record)
         if choices and label is not None and label >= len(choices):
             raise UserError(
-                f"{record.where}: label {shown(record.columns[self.label])} is none of "
+                f"{record.where}: label {brief(record.columns[self.label])} is none of "
                 f"the example's {len(choices)} choices, which count from 0."
             )
         return Example(
@@ -193,7 +186,7 @@ class Task:
         value = self._value(record, column)
         if not isinstance(value, str):
             raise UserError(
-                f"{record.where}: column {column!r} holds {shown(value)}, not text."
+                f"{record.where}: column {column!r} holds {brief(value)}, not text."
             )
         value = self.wording.get(column, {}).get(value, value)
         empty = not any(c.isprintable() and not c.isspace() for c in value)
@@ -211,7 +204,7 @@ class Task:
         if not isinstance(values, list | tuple) or not least <= len(values) <= most:
             number = f"{least} to {most}" if least < most else f"{most}"
             raise UserError(
-                f"{record.where}: column {column!r} holds {shown(values)}, not a list "
+                f"{record.where}: column {column!r} holds {brief(values)}, not a list "
                 f"of {number} texts."
             )
         part = [Record({column: v}, record.where) for v in values]
@@ -242,7 +235,7 @@ class Task:
             names = f"one of {list(self.labels)}"
             expected = f"neither {names} nor a number from 0 to {positions - 1}"
             raise UserError(
-                f"{record.where}: label {shown(value)} is "
+                f"{record.where}: label {brief(value)} is "
                 f"{expected if positions else f'not {names}'}."
             )
         return number
@@ -259,7 +252,7 @@ class Task:
             score = math.nan
         if not low <= score <= high:
             raise UserError(
-                f"{record.where}: score {shown(value)} is not a number from {low} to "
+                f"{record.where}: score {brief(value)} is not a number from {low} to "
                 f"{high}."
             )
         return score
@@ -269,7 +262,7 @@ class Task:
         value = next((record.columns[n] for n in names if n in record.columns), None)
         if isinstance(value, list | dict):
             raise UserError(
-                f"{record.where}: the id {shown(value)} is neither text nor a number."
+                f"{record.where}: the id {brief(value)} is neither text nor a number."
             )
         return "" if value is None else str(value)
 
@@ -290,7 +283,7 @@ def label_name(value: Any, where: str) -> str:
       ValueError: if it is neither.
     """
     if isinstance(value, list | dict):
-        raise UserError(f"{where}: label {shown(value)} is neither text nor a number.")
+        raise UserError(f"{where}: label {brief(value)} is neither text nor a number.")
     return str(value)
 
 

@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.task import Record, Task, shown
+from gpt1_jax.tasks.task import Record, Task
 
 _CANDIDATES = (  # names of the labels, of which most schemas need two
     *("first", "second", "third", "fourth", "fifth"),
@@ -29,7 +30,7 @@ def _around_the_word(record: Record) -> Record:
     if not isinstance(sentence, str) or not isinstance(pronoun, str):
         raise UserError(
             f"{record.where}: columns 'sentence' and 'pronoun' must hold texts, not "
-            f"{shown(sentence)} and {shown(pronoun)}."
+            f"{brief(sentence)} and {brief(pronoun)}."
         )
     candidates = columns.get("candidates")
     start = _after(sentence, candidates if isinstance(candidates, list) else ())
@@ -37,8 +38,8 @@ def _around_the_word(record: Record) -> Record:
     match = word.search(sentence, start) or word.search(sentence)
     if match is None or not pronoun:
         raise UserError(
-            f"{record.where}: the pronoun {shown(pronoun)} is not a word of "
-            f"{shown(sentence)}."
+            f"{record.where}: the pronoun {brief(pronoun)} is not a word of "
+            f"{brief(sentence)}."
         )
     return _split(record, sentence, match.start(), match.end())
 
@@ -66,8 +67,8 @@ def _around_the_place(record: Record) -> Record:
     ):
         raise UserError(
             f"{record.where}: columns 'pronoun_start' and 'pronoun_end' hold "
-            f"{shown(start)} and {shown(end)}, not the place of a pronoun in "
-            f"{shown(text)}: its first character, counted from 0, and the one behind "
+            f"{brief(start)} and {brief(end)}, not the place of a pronoun in "
+            f"{brief(text)}: its first character, counted from 0, and the one behind "
             "its last."
         )
     if "options" not in record.columns:

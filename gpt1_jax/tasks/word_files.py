@@ -11,13 +11,11 @@ from typing import Any, NamedTuple
 from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
-from gpt1_jax.data.files import locate
-from gpt1_jax.data.text import clean
+from gpt1_jax.data.tables import FORMATS, open_input, read_rows, require_column
+from gpt1_jax.data.text import brief, clean, text_lines
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.rows import FORMATS, read_rows, text_lines
-from gpt1_jax.tasks.task import FileLayout, shown
 
 LINES = ".txt"
 
@@ -79,7 +77,7 @@ def read_lines(source: str) -> Iterator[Line]:
       FileNotFoundError: if the file cannot be read.
       ValueError: naming a line that is not UTF-8; or if there is no word at all.
     """
-    with _opened(source) as file:
+    with open_input(source) as file:
         yield from lines_of(text_lines(file, source), source)
 
 
@@ -119,16 +117,12 @@ def read_words(source: str, words_column: str, text_column: str = "") -> Iterato
         first, or holds no word; or if there is no row.
     """
     names: list[str] = []
-    with _opened(source) as file:
-        table = FileLayout("", format=FORMATS[epath.Path(source).suffix.lower()])
-        for where, cells in read_rows(file, source, table):
+    with open_input(source) as file:
+        format_name = FORMATS[epath.Path(source).suffix.lower()]
+        for where, cells in read_rows(file, source, format_name):
             names = names or list(cells)
             for column in filter(None, (words_column, text_column)):
-                if column not in cells:
-                    raise UserError(
-                        f"{where}: there is no column {column!r}; the columns are "
-                        f"{', '.join(map(str, cells))}."
-                    )
+                require_column(cells, column, where)
             if list(cells) != names:
                 raise UserError(
                     f"{where}: the row's columns are {', '.join(cells)}, those of the "
@@ -137,7 +131,7 @@ def read_words(source: str, words_column: str, text_column: str = "") -> Iterato
             word = cells[words_column]
             if not isinstance(word, str) or not word.strip():
                 raise UserError(
-                    f"{where}: the column {words_column!r} holds {shown(word)}, not a "
+                    f"{where}: the column {words_column!r} holds {brief(word)}, not a "
                     "word; remove the row, or write its word."
                 )
             check_encodable(word, where)
@@ -157,12 +151,3 @@ def encode_words(
             ids = tokenizer.encode(clean(" ".join(row.word.split())))
             word = Word(row.word, 0, len(row.word), number, tuple(ids))
             yield GivenWord(row.where, word, row.cells)
-
-
-def _opened(source: str) -> Any:
-    try:
-        return locate(source).open("rb")
-    except OSError as error:
-        raise FileNotFoundError(
-            f"{source} cannot be read ({error.strerror}); name another file."
-        ) from error

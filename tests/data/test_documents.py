@@ -412,18 +412,18 @@ def test_jsonl_documents_are_not_searched_for_without_a_field(books):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"text": ', "cannot be read as JSON"),
-        ("plain text", "cannot be read as JSON"),
+        ('{"text": ', "this is not JSON"),
+        ("plain text", "this is not JSON"),
         ('{"a":' * 100_000, "nested too deeply"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"text": "a", "n": ' + "9" * 5000 + "}", "cannot be read as JSON"),
+        ('{"text": "a", "n": ' + "9" * 5000 + "}", "a number is too long"),
         ("[1, 2]", "not a JSON object"),
         ("null", "not a JSON object"),
         ('{"content": "a", "id": 3}', "no field 'text'; it has 'content', 'id'"),
         ("{}", "no field 'text'; it has none"),
         ('{"text": null}', "is None, not text"),
         ('{"text": ["a"]}', r"is \['a'\], not text"),
-        ('{"text": "a\\ud800b"}', "character 1 .*half of a surrogate pair"),
+        ('{"text": "a\\ud800b"}', "is half of a character"),
     ],
 )
 def test_jsonl_document_that_cannot_be_read_is_named_with_its_line(

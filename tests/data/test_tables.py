@@ -1,6 +1,7 @@
-"""Tables are written row by row, whole or not at all."""
+"""Rows are read and written one by one; files appear whole or not at all."""
 
 import csv
+import io
 import json
 import math
 import sys
@@ -10,7 +11,14 @@ import numpy as np
 import pytest
 
 from gpt1_jax.data import tables
-from gpt1_jax.data.tables import check_library, open_arrays, open_table
+from gpt1_jax.data.tables import (
+    check_library,
+    open_arrays,
+    open_table,
+    read_json_lines,
+    read_rows,
+)
+from gpt1_jax.errors import UserError
 
 KINDS = {"number": int, "value": float}
 ROWS = [
@@ -73,6 +81,88 @@ def test_tsv_has_no_quotes_and_a_space_for_a_tab_or_a_line_end(tmp_path):
         "",
     ]
     assert (tmp_path / "b.tsv").read_text().splitlines()[1] == '"a b\t4\t1.000000\t'
+
+
+# --- rows that are read -------------------------------------------------------
+
+
+def rows(data, format_name, **options):
+    return list(read_rows(io.BytesIO(data), "a", format_name, **options))
+
+
+@pytest.mark.parametrize(
+    ("format_name", "data"),
+    [
+        ("csv", b'x,y\r\n\r\n1,"a\nb"\r\n2,c\n'),
+        ("tsv", b"x\ty\n\n1\ta b\n\n2\tc"),
+        ("jsonl", b'\n\n{"x": "1", "y": "a b"}\n  \n{"x": "2", "y": "c"}'),
+    ],
+)
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+def test_rows_have_their_line_and_cells_by_column(format_name, data, mark):
+    (where, one), (last, two) = rows(mark + data, format_name)
+    assert (one["x"], one["y"].split()) == ("1", ["a", "b"])
+    assert two == {"x": "2", "y": "c"}
+    assert (where, last) == ("a:3", "a:5")
+
+
+def test_rows_of_a_table_without_a_header_are_numbered():
+    assert rows(b"1\t2\n", "tsv", header=False) == [("a:1", {0: "1", 1: "2"})]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "data", "message"),
+    [
+        ("csv", b'x\n"a', "a:2: this is not CSV: unexpected end of data"),
+        ("csv", b'x\n"a" b\n', "a:2: this is not CSV: "),
+        ("csv", b"x\n" + b"a" * (1 << 18), "a:2: this is not CSV: field larger than"),
+        ("csv", b"x\ncaf\xe9\n", "a:2: byte 0xe9 is not UTF-8"),
+        ("tsv", b"x\ty\n1\n", "a:2: the row has 1 columns, and the first line has 2"),
+        ("tsv", b"x\n1\t2\n", "a:2: the row has 2 columns, and the first line has 1"),
+        ("tsv", b"x\tx\n", "a:1: two columns are named 'x'"),
+        ("jsonl", "{}".encode("utf-16"), "a is UTF-16 text, not UTF-8"),
+        ("jsonl", "{}".encode("utf-16-be"), "a is UTF-16BE text, not UTF-8"),
+        ("jsonl", b"{}\n{", "a:2: this is not JSON"),
+        ("jsonl", b'{}\n{"a": ["\\udc00"]}', "a:2: '.udc00' in .* half of a character"),
+    ],
+)
+def test_rows_that_cannot_be_read_are_named(format_name, data, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        rows(data, format_name)
+
+
+def test_a_published_table_may_have_more_cells_or_fewer(caplog):
+    data = b"x\ty\tx\n1\t2\t3\t4\n5\n6\t7\n"
+    options = dict(as_published=True, skip_short=True)
+    assert rows(data, "tsv", **options) == [("a:2", {"x": "3", "y": "2"})]
+    assert caplog.messages == [
+        "2 rows with too few columns are left out; the first is a:3."
+    ]
+
+
+def test_of_one_json_column_the_others_may_hold_anything():
+    """Titles of crawled text are often cut within a character."""
+    line = r'{"title": "\ud83d", "text": "a"}'
+    ((_, cells),) = read_json_lines([line], "a", "text")
+    assert cells["text"] == "a"
+    with pytest.raises(UserError, match=r"a:1: .* half of a character"):
+        list(read_json_lines([line], "a"))
+
+
+@pytest.mark.parametrize("format_name", ["csv", "tsv", "jsonl"])
+def test_memory_does_not_grow_with_the_rows(format_name):
+    line = b'{"x": "1"}\n' if format_name == "jsonl" else b"x\n"
+
+    def peak(count):
+        tracemalloc.start()
+        given = (line for _ in range(count))
+        assert sum(1 for _ in read_rows(given, "a", format_name)) >= count - 1
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        return most
+
+    peak(10)
+    assert peak(20_000) < peak(1000) + 10_000
 
 
 # --- files of arrays ----------------------------------------------------------
