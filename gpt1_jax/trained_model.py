@@ -31,7 +31,7 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.tasks.word_files import lines_of
-from gpt1_jax.tasks.zero_shot_pairs import encode_line
+from gpt1_jax.tasks.zero_shot import encode_line
 
 Config = TypeVar("Config", SamplingConfig, WordsConfig)
 

@@ -19,8 +19,13 @@ from gpt1_jax.tasks.metrics import (
     standard_error,
 )
 from gpt1_jax.tasks.task import Example
-from gpt1_jax.tasks.zero_shot import Question, ZeroShot, read
-from gpt1_jax.tasks.zero_shot_pairs import EncodedAnswers, encode_answers
+from gpt1_jax.tasks.zero_shot import (
+    EncodedAnswers,
+    Question,
+    ZeroShot,
+    encode_answers,
+    read,
+)
 
 
 class Asked(NamedTuple):

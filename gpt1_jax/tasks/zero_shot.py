@@ -1,20 +1,40 @@
-"""How a language model answers tasks that it was not trained on (sec. 5).
+"""Zero-shot tasks (sec. 5): how a language model answers without training.
 
-Each answer becomes a text to read and a text to score. Whatever a task needs said is
-said here, in format strings over its columns; nothing else asks which task it is.
+Each answer to an example becomes a text to read and a text to score. How a task is put
+is said here alone, in format strings over its columns. There is no start token, so a
+text begins with a newline, as a paragraph does in training; its first token is then
+scored like the others. Texts are cleaned as the corpus is.
+
+Two tasks ask what a pronoun stands for: definite pronoun resolution (the paper's,
+Figure 2, right) and WSC273, the Winograd schema challenge. Their examples become the
+texts around the pronoun, with the candidates that may take its place. PDP-60, WSC-285
+and others can be given the columns of either, with more than two candidates.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+import functools
+import itertools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from gpt1_jax.data.text import brief, clean
+from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import SPLITS, MissingData, load_split
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record, Task
-from gpt1_jax.tasks.winograd import WINOGRAD
 
 ALL = "all"
+_CANDIDATES = (  # names of the labels, of which most schemas need two
+    *("first", "second", "third", "fourth", "fifth"),
+    *("sixth", "seventh", "eighth", "ninth", "tenth"),
+)
+
+
+Encode = Callable[[str], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +69,16 @@ class ZeroShot:
     splits: tuple[str, ...] = ("dev",)
 
 
+class Question(NamedTuple):
+    """A task that a configuration names."""
+
+    way: ZeroShot
+    splits: tuple[str, ...]  # of which the first whose data is at hand is used
+
+
+# --- what records are made of ---------------------------------------------------
+
+
 def _with_open_premise(record: Record) -> Record:
     """COPA: the premise without its final period, so that a connective may follow."""
     premise = record.columns.get("premise")
@@ -58,6 +88,104 @@ def _with_open_premise(record: Record) -> Record:
     return record._replace(columns=columns)
 
 
+def _around_the_word(record: Record) -> Record:
+    """DPR: the pronoun is named, and found in the sentence."""
+    _need(record, ("sentence", "pronoun"), "candidates (a list)")
+    columns = record.columns
+    sentence, pronoun = columns["sentence"], columns["pronoun"]
+    if not isinstance(sentence, str) or not isinstance(pronoun, str):
+        raise UserError(
+            f"{record.where}: columns 'sentence' and 'pronoun' must hold texts, not "
+            f"{brief(sentence)} and {brief(pronoun)}."
+        )
+    candidates = columns.get("candidates")
+    start = _after(sentence, candidates if isinstance(candidates, list) else ())
+    word = re.compile(rf"(?<!\w){re.escape(pronoun)}(?!\w)", re.IGNORECASE)
+    match = word.search(sentence, start) or word.search(sentence)
+    if match is None or not pronoun:
+        raise UserError(
+            f"{record.where}: the pronoun {brief(pronoun)} is not a word of "
+            f"{brief(sentence)}."
+        )
+    return _split(record, sentence, match.start(), match.end())
+
+
+def _after(sentence: str, candidates: Iterable[Any]) -> int:
+    """Where all candidates have been mentioned, the first time."""
+    places = [
+        (sentence.lower().find(name.lower()), len(name))
+        for name in candidates
+        if isinstance(name, str)
+    ]
+    return max((at + length for at, length in places if at >= 0), default=0)
+
+
+def _around_the_place(record: Record) -> Record:
+    """WSC273: the pronoun's place is given, and each candidate has a column."""
+    names = ("text", "pronoun_start", "pronoun_end")
+    _need(record, names, "option1 and option2 (and so on, or a list: options)")
+    text, start, end = (record.columns[name] for name in names)
+    if not (
+        isinstance(text, str)
+        and isinstance(start, int)
+        and isinstance(end, int)
+        and 0 <= start < end <= len(text)
+    ):
+        raise UserError(
+            f"{record.where}: columns 'pronoun_start' and 'pronoun_end' hold "
+            f"{brief(start)} and {brief(end)}, not the place of a pronoun in "
+            f"{brief(text)}: its first character, counted from 0, and the one behind "
+            "its last."
+        )
+    if "options" not in record.columns:
+        numbered = (f"option{number}" for number in itertools.count(1))
+        found = itertools.takewhile(record.columns.__contains__, numbered)
+        options = [record.columns[name] for name in found]
+        record = record._replace(columns={**record.columns, "options": options})
+    return _split(record, text, start, end)
+
+
+def _need(record: Record, names: Sequence[str], candidates: str) -> None:
+    """Refuses a record that lacks a column, and names all that an example needs."""
+    missing = [name for name in names if name not in record.columns]
+    if missing:
+        raise UserError(
+            f"{record.where}: there is no column {' or '.join(map(repr, missing))}; an "
+            f"example has {', '.join(names)}, {candidates} and label."
+        )
+
+
+def _split(record: Record, text: str, start: int, end: int) -> Record:
+    columns = {**record.columns, "before": text[:start], "after": text[end:]}
+    return record._replace(columns=columns)
+
+
+# --- the tasks ------------------------------------------------------------------
+
+_DPR = Task(
+    name="dpr",
+    title="DPR",
+    transform="multiple_choice",
+    text=("before", "after"),
+    choices=("candidates",),
+    fewer_choices=True,
+    labels=_CANDIDATES,
+    metrics=("accuracy",),
+    may_be_empty=True,  # a pronoun may be the first or the last word
+    prepare=_around_the_word,
+    tfds={
+        split: {"": f"definite_pronoun_resolution:{split}"}
+        for split in ("train", "test")
+    },
+)
+_WSC273 = dataclasses.replace(
+    _DPR,
+    name="wsc273",
+    title="WSC273",
+    choices=("options",),
+    prepare=_around_the_place,
+    tfds={"test": {"": "wsc273:test"}},
+)
 _COPA = dataclasses.replace(
     TASKS["copa"],
     wording={"question": {"cause": "because", "effect": "so"}},
@@ -79,7 +207,7 @@ _WAYS = (
         TASKS["race"], passage="{article}", context="{question}", scored=" {answer}"
     ),
     ZeroShot(
-        WINOGRAD["dpr"],
+        _DPR,
         context="{before}{answer}",
         scored="{after}",
         splits=("test", "train"),
@@ -87,7 +215,7 @@ _WAYS = (
     ZeroShot(_STORY_CLOZE, context="{context}", scored=" {answer}"),
     ZeroShot(_COPA, context="{premise} {question}", scored=" {answer}"),
     ZeroShot(
-        WINOGRAD["wsc273"],
+        _WSC273,
         context="{before}{answer}",
         scored="{after}",
         splits=("test",),
@@ -95,13 +223,6 @@ _WAYS = (
 )
 
 ZERO_SHOT: Mapping[str, ZeroShot] = {way.task.name: way for way in _WAYS}
-
-
-class Question(NamedTuple):
-    """A task that a configuration names."""
-
-    way: ZeroShot
-    splits: tuple[str, ...]  # of which the first whose data is at hand is used
 
 
 def select(names: Sequence[str]) -> list[Question]:
@@ -162,3 +283,133 @@ def read(question: Question, source: str, directory: str) -> tuple[str, list[Exa
                 )
         return split, examples
     raise missing
+
+
+# --- answers as tokens -----------------------------------------------------------
+
+
+class Answer(NamedTuple):
+    """An answer to an example: what is read, and what is scored after it."""
+
+    context: list[int]
+    continuation: list[int]
+
+
+class EncodedAnswers(NamedTuple):
+    """The answers to N examples, those of an example next to one another."""
+
+    answers: list[Answer]
+    num_answers: list[int]  # of each example; A is the most
+    num_cut: int  # examples whose text was too long
+
+    def compare(self, log_probs: Sequence[np.ndarray], *, mean: bool) -> np.ndarray:
+        """[N, A] float64: the mean or sum of each answer's log-probabilities, nats.
+
+        Minus infinity stands for the answers that an example has fewer than others.
+        """
+        combine = np.mean if mean else np.sum
+        counts = np.asarray(self.num_answers)
+        values = np.full((len(counts), counts.max()), -np.inf)
+        values[np.arange(counts.max()) < counts[:, None]] = [
+            combine(each, dtype=np.float64) for each in log_probs
+        ]
+        return values
+
+
+def encode_answers(
+    way: ZeroShot, examples: Sequence[Example], tokenizer: Tokenizer, max_seq_len: int
+) -> EncodedAnswers:
+    """Token ids of all answers to examples.
+
+    A text that is too long is cut: the passage at its end; without one, the context at
+    its beginning. Question and answers stay whole, and the answers of an example lose
+    the same.
+
+    Args:
+      way: how the task is put.
+      examples: one or more.
+      tokenizer: the model's tokenizer.
+      max_seq_len: the most tokens that the model reads.
+
+    Raises:
+      ValueError: naming the example whose answers do not fit or have no tokens.
+    """
+    encode = functools.lru_cache(maxsize=4096)(
+        lambda text: tokenizer.encode(clean(text))
+    )
+    answers: list[Answer] = []
+    num_answers: list[int] = []
+    num_cut = 0
+    for example in examples:
+        columns = dict(zip(way.task.text, example.text, strict=True))
+        passage = encode(way.passage.format(**columns))
+        lines = [
+            encode_line(
+                way.context.format(answer=answer, **columns),
+                way.scored.format(answer=answer, **columns),
+                encode,
+            )
+            for answer in way.answers or example.choices or ("",)
+        ]
+        try:
+            whole = _begun(passage, lines, tokenizer.newline_id)
+            fitting = _begun(*_cut(passage, lines, max_seq_len), tokenizer.newline_id)
+        except ValueError as error:
+            raise UserError(f"{example.where}: {error}") from error
+        answers += fitting
+        num_answers.append(len(fitting))
+        num_cut += fitting != whole
+    return EncodedAnswers(answers, num_answers, num_cut)
+
+
+def encode_line(context: str, scored: str, encode: Encode) -> Answer:
+    """A line, divided where the tokens of its end begin.
+
+    It is encoded whole, since what follows a word decides how it is spelled: with or
+    without a mark of its end. A token that reaches across counts as read.
+
+    Args:
+      context: the beginning of the line, which is read; may be empty.
+      scored: its end.
+      encode: text to ids.
+    """
+    ids, end = encode(context + scored), encode(scored)
+    pairs = zip(reversed(ids), reversed(end), strict=False)
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    first = len(ids) - len(list(same))
+    return Answer(ids[:first], ids[first:])
+
+
+def _begun(passage: list[int], lines: list[Answer], newline: int) -> list[Answer]:
+    """The lines after the passage, and a newline before all."""
+    begin = [newline, *passage, newline] if passage else [newline]
+    return [Answer(begin + line.context, line.continuation) for line in lines]
+
+
+def _cut(
+    passage: list[int], lines: list[Answer], max_seq_len: int
+) -> tuple[list[int], list[Answer]]:
+    """Passage and lines that fit, with the newlines, into `max_seq_len` tokens.
+
+    Raises:
+      ValueError: if what stays whole does not fit, or nothing would be scored.
+    """
+    if not all(line.continuation for line in lines):
+        raise UserError("an answer is empty, so there is nothing to score.")
+    longest = max(len(line.context) + len(line.continuation) for line in lines)
+    newlines = 2 if passage else 1
+    excess = newlines + len(passage) + longest - max_seq_len
+    if excess <= 0:
+        return passage, lines
+    shortest = min(len(line.context) for line in lines)
+    if excess > (len(passage) if passage else shortest):
+        kept = "question and answer" if passage else "the scored text"
+        whole = longest if passage else longest - shortest
+        raise UserError(
+            f"there are {whole} tokens of {kept}, which stay whole; with the newlines "
+            f"before them that is more than the {max_seq_len} that this model reads. "
+            "Leave the task out, or choose a model with a larger max_seq_len."
+        )
+    if passage:
+        return passage[:-excess], lines
+    return passage, [Answer(line.context[excess:], line.continuation) for line in lines]

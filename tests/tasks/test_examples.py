@@ -30,7 +30,7 @@ from gpt1_jax.tasks.examples import (
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Task
-from gpt1_jax.tasks.winograd import WINOGRAD
+from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 OWN = Task(
     name="own",
@@ -376,7 +376,7 @@ def test_tfds_dataset_that_needs_another_package_says_which(tmp_path, monkeypatc
     monkeypatch.setattr(opener, "_unreachable", lambda urls: "")
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", prepare)
     with pytest.raises(MissingData, match=r"pip install bs4.*source to 'jsonl'"):
-        load(WINOGRAD["wsc273"], "test", "tfds", tmp_path)
+        load(ZERO_SHOT["wsc273"].task, "test", "tfds", tmp_path)
 
 
 # --- all splits, encoded --------------------------------------------------------
