@@ -28,10 +28,9 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
         preset=preset,
         target=preset,  # the format to write
         init_from="",  # the folder to convert
-        # Of a run folder: "default" is a fine-tuned run's best step, any other run's
-        # newest; or "newest", "best" or a number. "all" that are saved go each into a
-        # folder of its own, step-N; "kept", those of checkpoint.milestone_.., into
-        # folders chck_1M, chck_2M, ...
+        # Which step of a run: "default" is a fine-tuned run's best, any other run's
+        # newest; or "newest", "best" or a number. "all" that are saved go into folders
+        # step-N; "milestones", those kept for good, into folders chck_1M, chck_2M, ...
         step="default",
         # What a run folder says beside the sizes; configs/pretrain.py explains it.
         model=config_dict.create(

@@ -41,7 +41,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         tasks=tuple(_COMPARISONS.get(tasks, tasks).split("+")),
         seeds=(0,),  # for head and special tokens, data order, dropout masks
         init_from="",  # the folder of a pre-trained run
-        init_step="default",  # the newest; or "best", or the number of a saved step
+        # Which of its saved steps: "default" is the newest; or "best", or a number.
+        step="default",
         # Layers copied from it, starting with the first: "all", a number (0 copies only
         # the embeddings; Figure 2, left), or "none" (Table 5, no pre-training).
         transfer_layers="all",
@@ -149,8 +150,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             # What is compared on each task: "" nothing, "scratch" the run with one
             # without pre-training, or one of the analyses above.
             compare=compare,
-            # ablations: the folder of a pre-trained LSTM, of which `init_step` names
-            # the step as well; empty: left out.
+            # ablations: the folder of a pre-trained LSTM, whose step is `step` too;
+            # empty: left out.
             lstm_init_from="",
             aux_lm_weights=(0.0, 0.25, 0.5, 1.0),  # aux_lm_weight: lambdas
             train_sizes=(1000, 4000, 16000, 0),  # aux_lm_weight: examples; 0: all

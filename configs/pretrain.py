@@ -47,7 +47,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         init_from="",
         # Which of its saved steps: "newest", "best" or a number; "default" is a
         # fine-tuned run's best, any other run's newest.
-        init_step="default",
+        step="default",
         # Take over its optimizer too. Moments, schedule and data go on after its step,
         # up to train.num_steps, which counts the steps already taken.
         init_optimizer=False,

@@ -20,9 +20,9 @@ def get_config() -> ml_collections.ConfigDict:
         job="surprisal",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        # Which saved step: "newest", "best" or a number; "all": each in turn, "kept":
-        # those that checkpoint.milestone_.. kept; "default": a fine-tuned run's best,
-        # any other run's newest.
+        # Which step: "default" is a fine-tuned run's best, any other run's newest; or
+        # "newest", "best" or a number; "all" that are saved, or "milestones", those
+        # kept for good, each in turn.
         step="default",
         text="",  # a text, or
         input="",  # a .txt file, or a table of words: .csv, .tsv or .jsonl

@@ -23,9 +23,9 @@ def get_config(tasks: str = "all") -> ml_collections.ConfigDict:
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
         # Another run, drawn dashed, as the paper draws its LSTM; empty: none.
         baseline_init_from="",
-        # Of both: "default" is a fine-tuned run's best step, any other run's newest; or
-        # "newest", "best", the number of a saved step, "all" that are saved, or "kept":
-        # those that checkpoint.milestone_steps (or _words, _tokens) kept.
+        # The step of both: "default" is a fine-tuned run's best, any other run's
+        # newest; or "newest", "best" or a number; "all" that are saved, or
+        # "milestones", those kept for good.
         step="default",
         seed=0,  # of the resamples that give standard errors
         data=config_dict.create(

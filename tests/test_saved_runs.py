@@ -73,8 +73,17 @@ def one_device(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda *backend: 1)
 
 
-# What a version's flags are called and mean today.
-TODAY = {"continued": {"init_step": "6"}}
+# How flags of older versions are written today.
+TODAY = {
+    ("init_step", 6): ("step", "6"),
+    ("init_step", "best"): ("step", "best"),
+    ("step", "kept"): ("step", "milestones"),
+    ("checkpoint.keep_at_steps", "2:6:+4"): ("checkpoint.milestone_steps", "(2, 6)"),
+    ("checkpoint.keep_at_words", "100:500:+400"): (
+        "checkpoint.milestone_words",
+        "(100, 500)",
+    ),
+}
 
 
 def resolved(saved, name):
@@ -82,8 +91,12 @@ def resolved(saved, name):
     version = "2026-11-24" if (saved / "lstm").exists() else "0.1.0"
     job, preset, flags = next(run[1:] for run in make.RUNS[version] if run[0] == name)
     config = load_config(preset, file=job)
-    values = {k: eval(v) if str(v)[0] in "(" else v for k, v in flags.items()}
-    config.update_from_flattened_dict({**values, **TODAY.get(name, {})})
+    given = dict(TODAY.get(flag, flag) for flag in flags.items())
+    values = {
+        key: eval(value) if str(value).startswith("(") else value
+        for key, value in given.items()
+    }
+    config.update_from_flattened_dict(values)
     if "train" in config:
         config.train.compilation_cache_dir = jax.config.jax_compilation_cache_dir
     if job == "pretrain":

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from gpt1_jax.config.checks import (
     ALL,
-    KEPT,
+    MILESTONES,
     check_seed,
     check_step,
     is_device,
@@ -22,7 +22,7 @@ from gpt1_jax.config.sections import DTYPES, JobConfig, check_source
 class AnalysisConfig(JobConfig):
     """What these jobs have in common: the model they look into."""
 
-    several_steps: ClassVar[tuple[str, ...]] = (ALL, KEPT)
+    several_steps: ClassVar[tuple[str, ...]] = (ALL, MILESTONES)
 
     init_from: str = dataclasses.field(metadata=place())
     step: str

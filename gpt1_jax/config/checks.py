@@ -13,6 +13,7 @@ RENAMED = {
     "checkpoint.keep_at_words": "checkpoint.milestone_words=1000000,2000000",
     "checkpoint.keep_at_tokens": "checkpoint.milestone_tokens=1000000,2000000",
     "checkpoint.keep_at_steps": "checkpoint.milestone_steps=1000,2000",
+    "init_step": "step=best",
 }
 
 
@@ -56,7 +57,7 @@ def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
-ALL, KEPT = "all", "kept"  # each saved step, or those that are kept for good
+ALL, MILESTONES = "all", "milestones"  # each saved step, or those kept for good
 
 
 def check_step(key: str, step: str, *several: str) -> None:
@@ -69,6 +70,10 @@ def check_step(key: str, step: str, *several: str) -> None:
       several: further words that are allowed.
     """
     words = (DEFAULT, NEWEST, BEST, *several)
+    require(
+        step != "kept" or MILESTONES not in words,
+        f"{key}='kept' is now {key}={MILESTONES!r}.",
+    )
     require(
         step in words or re.fullmatch("[0-9]{1,18}", step) is not None,
         f"{key}={step!r} must be {', '.join(words)} or the number of a saved step, "

@@ -197,7 +197,7 @@ class FinetuneConfig(JobConfig):
     tasks: tuple[str, ...]
     seeds: tuple[int, ...]
     init_from: str = dataclasses.field(metadata=place())
-    init_step: str
+    step: str
     transfer_layers: str
     model: Mapping[str, Any]
     custom: CustomTaskConfig
@@ -224,7 +224,7 @@ class FinetuneConfig(JobConfig):
             "takes even when its weights are left out; name its folder with "
             "--config.init_from=runs/pretrain/quickstart.",
         )
-        check_step("config.init_step", self.init_step)
+        check_step("config.step", self.step)
         require(
             self.transfer_layers in ("all", "none") or self.transfer_layers.isdigit(),
             f"config.transfer_layers={self.transfer_layers!r} must be all, none or a "

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpt1_jax.config.checks import (
     ALL,
-    KEPT,
+    MILESTONES,
     check_seed,
     check_step,
     is_device,
@@ -132,5 +132,5 @@ class ConvertConfig(JobConfig):
             "Name what to convert with --config.init_from=DIR: a run folder, OpenAI's "
             "model/ folder or a Hugging Face folder.",
         )
-        check_step("config.step", self.step, ALL, KEPT)
+        check_step("config.step", self.step, ALL, MILESTONES)
         make_model_config({**_SMALLEST, **self.model})

@@ -73,7 +73,7 @@ class PretrainConfig(JobConfig):
 
     seed: int
     init_from: str = dataclasses.field(metadata=newer("") | place())
-    init_step: str = dataclasses.field(metadata=newer(DEFAULT))
+    step: str = dataclasses.field(metadata=newer(DEFAULT))
     init_optimizer: bool = dataclasses.field(metadata=newer(False))
     model: Mapping[str, Any]
     tokenizer: TokenizerConfig
@@ -88,12 +88,11 @@ class PretrainConfig(JobConfig):
 
     def __post_init__(self):
         check_seed("seed", self.seed)
-        check_step("config.init_step", self.init_step)
+        check_step("config.step", self.step)
         self.model_config(self.tokenizer.vocab_size)
         require(
-            bool(self.init_from)
-            or (self.init_step == DEFAULT and not self.init_optimizer),
-            f"config.init_step={self.init_step!r} and config.init_optimizer="
+            bool(self.init_from) or (self.step == DEFAULT and not self.init_optimizer),
+            f"config.step={self.step!r} and config.init_optimizer="
             f"{self.init_optimizer} are about a run to start from; name its folder "
             "with --config.init_from=FOLDER.",
         )

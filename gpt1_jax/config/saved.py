@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from etils import epath
 
 from gpt1_jax.config import JOBS, load
-from gpt1_jax.config.checks import DEFAULT, NEWEST, require
+from gpt1_jax.config.checks import DEFAULT, MILESTONES, NEWEST, require
 from gpt1_jax.config.sections import JobConfig, ModelConfig, make_model_config
 from gpt1_jax.errors import UserError
 
@@ -106,22 +106,29 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
             f"config.{key}={value!r} no longer exists; only {kept[0]!r} does. Use the "
             "version of gpt1_jax that wrote it.",
         )
-    flat = _with_todays_names(flat)
-    if isinstance(step := flat.get("init_step"), int):
-        # Versions before 24 November 2026: a number, or -1 for the newest step.
-        named = NEWEST if flat.get("init_from") else DEFAULT
-        flat["init_step"] = named if step < 0 else str(step)
-    return unflatten({**newer_keys(JOBS[str(job)]), **flat})
+    return unflatten({**newer_keys(JOBS[str(job)]), **_in_todays_words(flat)})
 
 
-def _with_todays_names(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved configuration, by flat keys, with milestones written as today."""
-    return {
-        key.replace(_KEEP_AT, "checkpoint.milestone_"): _read_keep_at(key, value)
-        if key.startswith(_KEEP_AT)
-        else value
-        for key, value in flat.items()
-    }
+def _in_todays_words(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration, by flat keys, with steps and milestones as of today."""
+    values: dict[str, Any] = {}
+    for key, value in flat.items():
+        if key.startswith(_KEEP_AT):
+            unit = key.removeprefix(_KEEP_AT)
+            values[f"checkpoint.milestone_{unit}"] = _read_keep_at(key, value)
+        elif key in ("step", "init_step"):
+            values["step"] = _read_step(value, bool(flat.get("init_from")))
+        else:
+            values[key] = value
+    return values
+
+
+def _read_step(step: Any, starts_from_run: bool) -> Any:
+    """A step as of today; it was a number, -1 for the newest, or "kept" before."""
+    if isinstance(step, int):
+        newest = NEWEST if starts_from_run else DEFAULT
+        return newest if step < 0 else str(step)
+    return MILESTONES if step == "kept" else step
 
 
 def _read_keep_at(key: str, text: Any) -> tuple[int, ...]:
@@ -176,7 +183,7 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
       The configuration with the neutral value of every key that the folder lacks, and
       a sentence for each value that differs from the one given.
     """
-    given, held = flatten(config.to_dict()), _with_todays_names(flatten(saved))
+    given, held = flatten(config.to_dict()), _in_todays_words(flatten(saved))
     newer = newer_keys(type(config))
     changed = {
         key: value

@@ -10,7 +10,7 @@ import gpt1_jax
 from gpt1_jax.config import (
     ALL,
     DEFAULT,
-    KEPT,
+    MILESTONES,
     ConvertConfig,
     FinetuneConfig,
     ModelConfig,
@@ -139,7 +139,7 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
         _write(config, _of_run(run, config.init_from), target)
         return
     names = _SEVERAL[config.step](folder)
-    newline_as = _BABYLM_TOKENS if config.step == KEPT else ()
+    newline_as = _BABYLM_TOKENS if config.step == MILESTONES else ()
     with whole_folder(target) as partial:
         for step, name in names.items():
             run = open_run(config.init_from, step)
@@ -164,7 +164,7 @@ def _kept_steps(folder: epath.Path) -> dict[int, str]:
     return {s: f"chck_{target.short}{ends[target.unit]}" for s, target in kept.items()}
 
 
-_SEVERAL = {ALL: _all_steps, KEPT: _kept_steps}
+_SEVERAL = {ALL: _all_steps, MILESTONES: _kept_steps}
 
 
 def _of_run(run: TrainedRun, name: str) -> Source:

@@ -113,7 +113,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     tasks, config = select_tasks(config)
     if config.custom.labels != named:
         say(f"Labels: {', '.join(config.custom.labels)}.")
-    source = open_run(config.init_from, config.init_step)
+    source = open_run(config.init_from, config.step)
     say_what_is_read(source)
     variants = suite_variants(config, source.model.depth)
     variants, sources = initial_state.open_sources(variants, source)

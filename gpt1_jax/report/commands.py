@@ -43,7 +43,7 @@ def aux_lm_weight(models: Models) -> str:
 def zero_shot(models: Models) -> str:
     """Evaluates Figure 2, right."""
     lstm = f"--config.baseline_init_from={models.lstm}"
-    return _command("zero_shot.py", _start(models), lstm, "--config.step=kept")
+    return _command("zero_shot.py", _start(models), lstm, "--config.step=milestones")
 
 
 def _start(models: Models) -> str:

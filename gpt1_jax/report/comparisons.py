@@ -152,7 +152,7 @@ def _comparable(
 
 def _ablations(runs: Sequence[Finished]) -> list[Finished]:
     """The runs of one task that stand in Table 5 together."""
-    starts = ("init_from", "init_step", "model.")
+    starts = ("init_from", "step", "model.")
     varied = ("transfer_layers", "head.aux_lm_weight")
     pool = _comparable(runs, (*starts, *varied), _line)
     kinds = [

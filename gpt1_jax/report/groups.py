@@ -24,7 +24,7 @@ class Source(NamedTuple):
         if run.is_from_scratch:
             return cls(run.config.init_from, None, run.kind)
         step = run.result.get("init_step")
-        known = step if isinstance(step, int) else run.config.init_step
+        known = step if isinstance(step, int) else run.config.step
         return cls(run.config.init_from, describe_step(known), run.kind)
 
     def describe(self) -> str:

@@ -102,7 +102,7 @@ def _start(run: Pretrained) -> str:
     if not config.init_from:
         return "random weights"
     optimizer = " and optimizer" if config.init_optimizer else ""
-    step = describe_step(config.init_step)
+    step = describe_step(config.step)
     return f"the weights{optimizer} of {escape(config.init_from)}, {step}"
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import ALL, KEPT, NEWEST
+from gpt1_jax.config import ALL, MILESTONES, NEWEST
 from gpt1_jax.config.pretrain import MILESTONE_UNITS
 from gpt1_jax.data.shards import Split
 from gpt1_jax.errors import UserError
@@ -235,14 +235,14 @@ def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
 
     Args:
       folder: the run folder; `open_run` refuses one without any saved step.
-      step: `ALL`, `KEPT`, or what `open_run` takes.
+      step: `ALL`, `MILESTONES`, or what `open_run` takes.
 
     Raises:
       FileNotFoundError: if no step is kept for good.
     """
-    if step not in (ALL, KEPT):
+    if step not in (ALL, MILESTONES):
         return [step]
     steps = saved_steps(folder)
-    if step == KEPT and steps:
+    if step == MILESTONES and steps:
         return list(find_milestones(folder))
     return steps or [NEWEST]

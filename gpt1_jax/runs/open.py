@@ -11,7 +11,7 @@ from gpt1_jax.config import (
     ALL,
     BEST,
     DEFAULT,
-    KEPT,
+    MILESTONES,
     NEWEST,
     CheckpointConfig,
     FinetuneConfig,
@@ -116,11 +116,11 @@ def say_what_is_read(
 
     Args:
       run: the run, opened.
-      asked: what was asked for, which may be `ALL` or `KEPT`.
+      asked: what was asked for, which may be `ALL` or `MILESTONES`.
       steps: those that this is.
     """
     which = f"step {run.step:,}, {run.why},"
-    several = {ALL: "all saved steps", KEPT: "the steps kept for good"}
+    several = {ALL: "all saved steps", MILESTONES: "the steps kept for good"}
     if asked in several:
         which = f"{several[asked]} ({', '.join(f'{step:,}' for step in steps)})"
     say(f"Reading {which} of {run.folder}.", beside_output=True)

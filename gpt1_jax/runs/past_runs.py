@@ -144,7 +144,7 @@ def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:
         except (UserError, KeyError):  # out of reach from here, or not known
             break
         if not run.config.init_optimizer:
-            step = run.config.init_step
+            step = run.config.step
             number = int(step) if step.isdecimal() else _step_named(source, step)
             tokens += number * source.tokens_per_step
         run = source

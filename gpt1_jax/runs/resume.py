@@ -70,7 +70,6 @@ _FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
 # Where something lies; free where the content digest of what lies there was saved.
 _PLACES = {
     "init_from",
-    "init_step",
     "baseline_init_from",
     "tokenizer.path",
     "data.train",
@@ -80,6 +79,7 @@ _PLACES = {
     "data.dir",
     "data.tfds_data_dir",
 }
+_TRAINING = {"pretrain", "finetune"}  # whose `step` is that of the run they start from
 _RUNS = {"init_from", "baseline_init_from"}  # places that must not appear or vanish
 DOCUMENTS_FILE = "documents.json"
 _DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
@@ -276,10 +276,11 @@ def refuse_changes(
         )
     changes = changed_keys(saved, current)
     if by_content:
+        places = _PLACES | ({"step"} if current["job"] in _TRAINING else set())
         changes = {
             key: (before, now)
             for key, (before, now) in changes.items()
-            if key not in _PLACES or (key in _RUNS and not (before and now))
+            if key not in places or (key in _RUNS and not (before and now))
         }
     if changes:
         listed = "; ".join(

@@ -82,8 +82,8 @@ def resolve_pretraining(
     if not saved_steps(folder):
         source = _open(config)
         sizes = dataclasses.asdict(source.run.model)
-        step = resolve_step(config.init_step, source.run)
-        return _with_sizes(dataclasses.replace(config, init_step=step), sizes), source
+        step = resolve_step(config.step, source.run)
+        return _with_sizes(dataclasses.replace(config, step=step), sizes), source
     saved = load_saved(folder / CONFIG_FILE)
     if not (isinstance(saved, PretrainConfig) and saved.init_from):
         raise UserError(
@@ -91,11 +91,11 @@ def resolve_pretraining(
             f"config.init_from={config.init_from!r}; name another --workdir for the "
             "new one."
         )
-    if config.init_step == DEFAULT and saved.init_step in (NEWEST, BEST):
-        config = dataclasses.replace(config, init_step=saved.init_step)
+    if config.step == DEFAULT and saved.step in (NEWEST, BEST):
+        config = dataclasses.replace(config, step=saved.step)
     origin = newest_digests(folder).get("origin")
-    place = (config.init_from, config.init_step)
-    moved = origin and place != (saved.init_from, saved.init_step)
+    place = (config.init_from, config.step)
+    moved = origin and place != (saved.init_from, saved.step)
     if moved and _open(config).digest != origin:
         raise UserError(
             f"config.init_from={config.init_from!r} holds other parameters than the "
@@ -116,7 +116,7 @@ def _with_sizes(config: PretrainConfig, sizes: dict[str, Any]) -> PretrainConfig
 
 def _open(config: PretrainConfig) -> Source:
     """Opens the run to start from, and refuses what cannot be continued."""
-    opened = open_run(config.init_from, config.init_step)
+    opened = open_run(config.init_from, config.step)
     say_what_is_read(opened)
     run = _language_model(opened)
     if not config.init_optimizer:
@@ -246,13 +246,13 @@ def resolve_finetuning(config: FinetuneConfig, source: TrainedRun) -> FinetuneCo
         )
     num_transferred(config.transfer_layers, resolved.depth)
     return dataclasses.replace(
-        config, model=model, init_step=resolve_step(config.init_step, source)
+        config, model=model, step=resolve_step(config.step, source)
     )
 
 
-def resolve_step(init_step: str, source: TrainedRun) -> str:
-    """`config.init_step`, the default replaced by what that is for a run."""
-    return default_step(source.config) if init_step == DEFAULT else init_step
+def resolve_step(step: str, source: TrainedRun) -> str:
+    """`config.step`, the default replaced by what that is for a run."""
+    return default_step(source.config) if step == DEFAULT else step
 
 
 def open_sources(
@@ -278,7 +278,7 @@ def open_sources(
         if start not in sources:
             opened = source
             if sources:
-                opened = open_run(start, variant.init_step)
+                opened = open_run(start, variant.step)
                 say_what_is_read(opened)
             sources[start] = opened
             if opened.tokenizer.fingerprint != source.tokenizer.fingerprint:

@@ -101,6 +101,8 @@ def test_settings_of_features_that_cannot_work_are_refused(overrides, problem):
         ({"init_from": ""}, "--config.init_from=runs/pretrain/NAME"),
         ({"dtype": "float16"}, "config.dtype='float16'"),
         ({"baseline_init_from": "run"}, "baseline_init_from='run' is the run of"),
+        ({"step": "kept"}, "config.step='kept' is now config.step='milestones'"),
+        ({"step": "last"}, "config.step='last' must be default, .* all, milestones"),
         ({"tasks": ()}, "config.tasks is empty"),
         ({"seed": -1}, "config.seed=-1"),
         ({"batch_tokens": 0}, "config.batch_tokens=0"),

@@ -263,7 +263,7 @@ def test_one_run_or_two_are_named_by_their_start(compare, layers, expected):
 
 
 def test_ablations_are_the_lines_of_table_5():
-    config = configured("ablations", suite__lstm_init_from="runs/lstm", init_step="7")
+    config = configured("ablations", suite__lstm_init_from="runs/lstm", step="7")
     assert named(config) == {
         "full": {},
         "no_pretraining": {"transfer_layers": "none"},

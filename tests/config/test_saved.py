@@ -121,7 +121,8 @@ def test_an_older_folder_keeps_its_ways_and_says_so():
 def test_steps_that_were_numbers_are_read(loaded, init_from, saved_as, step):
     written = values()
     written |= {"init_from": init_from, "init_step": saved_as}
-    assert loaded(written).init_step == step
+    del written["step"]
+    assert loaded(written).step == step
 
 
 @pytest.mark.parametrize(
@@ -165,6 +166,14 @@ def test_milestones_that_were_never_written_are_refused(loaded, part):
     written["checkpoint"]["keep_at_words"] = part
     with pytest.raises(UserError, match=r"config\.checkpoint\.keep_at_words="):
         loaded(written)
+
+
+def test_steps_kept_for_good_are_called_milestones(loaded):
+    given = load_config("sst2", file="zero_shot", init_from="run", step="milestones")
+    config = config_lib.load(given.to_dict())
+    written = {**json.loads(json.dumps(config.to_dict())), "step": "kept"}
+    assert loaded(written) == config
+    assert saved.adopt_older(config, written) == (config, [])
 
 
 def test_a_run_goes_on_with_the_step_that_was_the_default():

@@ -65,7 +65,7 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"checkpoint__keep_latest": 1}, ["keep_latest=1", "2"]),
         ({"seed": -1}, ["seed=-1"]),
         ({"init_optimizer": True}, ["init_optimizer=True", "init_from=FOLDER"]),
-        ({"init_step": "8"}, ["init_step='8'", "--config.init_from=FOLDER"]),
+        ({"step": "8"}, ["step='8'", "--config.init_from=FOLDER"]),
         (
             {"init_from": "run", "tokenizer__path": "saved"},
             ["init_from='run'", "tokenizer.path='saved'"],

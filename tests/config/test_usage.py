@@ -73,9 +73,16 @@ def test_a_job_without_presets_has_defaults_too():
     assert usage.defaults("report", "any")["runs"] == "runs"
 
 
-def test_an_old_key_is_one_line_that_says_the_new_one():
-    flag = "--config.checkpoint.keep_at_steps=1k:1M:*10"
-    assert usage.explain(KeyError("'keep_at_steps'"), ["main", flag]) == (
-        f"{flag}: the key is now checkpoint.milestone_steps; for example "
-        "--config.checkpoint.milestone_steps=1000,2000."
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("checkpoint.keep_at_steps=1k:1M:*10", "checkpoint.milestone_steps=1000,2000"),
+        ("init_step=7", "step=best"),
+    ],
+)
+def test_an_old_key_is_one_line_that_says_the_new_one(old, new):
+    key, name = (text.partition("=")[0] for text in (old, new))
+    error = KeyError(f"'{key.rpartition('.')[2]}'")
+    assert usage.explain(error, ["main", f"--config.{old}"]) == (
+        f"--config.{old}: the key is now {name}; for example --config.{new}."
     )

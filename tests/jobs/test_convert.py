@@ -143,7 +143,7 @@ def kept(pretrained, made_once):
 
 
 def test_kept_steps_are_exported_under_the_names_of_the_challenge(kept, tmp_path):
-    run("huggingface", kept, tmp_path / "out", step="kept")
+    run("huggingface", kept, tmp_path / "out", step="milestones")
     names = {"chck_1.5M": 8, "chck_10M": 12}
     assert {path.name for path in (tmp_path / "out").iterdir()} == set(names)
     for name, step in names.items():
@@ -159,7 +159,7 @@ def test_the_name_of_a_kept_step_tells_its_unit(kept, tmp_path):
         checkpoint = folder / f"checkpoints/{step}"
         write_json(checkpoint / "metadata" / "metadata", metadata)
         write_manifest(checkpoint, leave_out={"measured.json"})
-    run("huggingface", folder, tmp_path / "out", step="kept")
+    run("huggingface", folder, tmp_path / "out", step="milestones")
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names == {"chck_2k_tokens", "chck_2k_steps"}
 
@@ -168,7 +168,7 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
     """As the challenge does: `AutoModelForCausalLM`, offsets, a token for padding."""
     torch = pytest.importorskip("torch")
     transformers = pytest.importorskip("transformers")
-    run("huggingface", kept, tmp_path / "out", step="kept")
+    run("huggingface", kept, tmp_path / "out", step="milestones")
     text = "Abc def, ghi."
     for name, step in (("chck_1.5M", 8), ("chck_10M", 12)):
         folder = tmp_path / "out" / name
@@ -192,7 +192,10 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
 @pytest.mark.parametrize(
     ("step", "message"),
     [
-        ("kept", r"no checkpoint that was kept by .*milestone_words, .* \[8, 12\]"),
+        (
+            "milestones",
+            r"no checkpoint that was kept by .*_words, .* \[8, 12\]",
+        ),
         ("last", r"step='last' must be default, newest, best"),
         ("-1", r"step='-1' must be"),
         ("9", r"has no checkpoint of step 9; it has \[8, 12\]"),

@@ -214,7 +214,7 @@ def test_another_configuration_is_refused(start, finetuned, tmp_path):
     folder = copied(finetuned, tmp_path / "run")
     for overrides, message in (
         ({"seeds": (1,)}, r"config.seeds is \(1,\), saved \(0,\)"),
-        ({"init_step": "8"}, "The origin of this run is not what"),
+        ({"step": "8"}, "The origin of this run is not what"),
         ({"head__aux_lm_weight": 0.0}, "config.head.aux_lm_weight is 0.0, saved 0.5"),
         ({"train__num_epochs": 4.0}, "config.train.num_epochs is 4.0, saved 3.0"),
     ):
@@ -285,7 +285,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
     assert earliest < newest
     files = listing(pretrained)
     with pytest.raises(Stopped):  # after an update of learning rate 0
-        start(init_step=str(earliest), transfer_layers=layers)
+        start(step=str(earliest), transfer_layers=layers)
     assert listing(pretrained) == files
     before, after = (
         saved_state(folder, step)
@@ -304,7 +304,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
     ("overrides", "message"),
     [
         ({"init_from": "no/such"}, "is not a run folder.*--workdir of a run"),
-        ({"init_step": "7"}, r"has no checkpoint of step 7; it has \[.*12\]"),
+        ({"step": "7"}, r"has no checkpoint of step 7; it has \[.*12\]"),
         ({"train__batch_size": 40}, "holds 32 examples, fewer than one batch.*=40"),
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
         ({"data__max_seq_len": 41}, "max_seq_len=41, but .* takes 40 tokens"),

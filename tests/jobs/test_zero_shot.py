@@ -201,7 +201,7 @@ def test_a_baseline_is_scored_beside_the_run(ask, pretrained, other, tmp_path):
 
 
 def test_kept_steps_may_be_asked_for(ask, other, tmp_path):
-    ask(folder=other, tasks="sst2", step="kept")
+    ask(folder=other, tasks="sst2", step="milestones")
     assert [each["step"] for each in checkpoints(tmp_path)] == [4]
 
 
@@ -513,7 +513,10 @@ def test_a_damaged_piece_is_named(ask, tmp_path):
     [
         ({"baseline_init_from": "no/run"}, r"no/run is not a run folder"),
         ({"baseline_init_from": "no/run", "step": "all"}, r"no/run is not a run"),
-        ({"step": "kept"}, r"folder holds no checkpoint that was kept by .*\[8, 12\]"),
+        (
+            {"step": "milestones"},
+            r"holds no checkpoint that was kept .*\[8, 12\]",
+        ),
         ({"step": "4"}, r"no checkpoint of step 4; it has \[8, 12\]"),
     ],
     ids=str,

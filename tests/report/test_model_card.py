@@ -63,9 +63,9 @@ def test_a_folder_below_the_working_directory_is_named_from_there(
 
 
 def test_a_run_from_another_says_which(shown):
-    text = shown(init_from="runs/*it*", init_step="newest")
+    text = shown(init_from="runs/*it*", step="newest")
     assert r"from the weights of runs/\*it\*, its newest step" in text
-    text = shown(init_from="a", init_step="1200", init_optimizer=True)
+    text = shown(init_from="a", step="1200", init_optimizer=True)
     assert "from the weights and optimizer of a, step 1,200" in text
     own = {**SESSION, "first_step": 6}
     text = shown(sessions=(own,), init_from="a", init_optimizer=True)

@@ -131,18 +131,18 @@ def test_what_is_saved_of_a_target_is_read_back(make):
 
 def test_all_steps_or_those_kept_may_be_meant(tmp_path):
     folder = epath.Path(tmp_path)
-    assert find_steps(folder, "all") == find_steps(folder, "kept") == [NEWEST]
+    assert find_steps(folder, "all") == find_steps(folder, "milestones") == [NEWEST]
     kept = place_milestones(steps(4, 10), TEXT, 20)
     save(tmp_path, {step: kept.metadata(step) for step in (10, 4, 9)})
     assert find_steps(folder, "all") == [4, 9, 10]
-    assert find_steps(folder, "kept") == [4, 10]
+    assert find_steps(folder, "milestones") == [4, 10]
     assert find_steps(folder, "best") == ["best"] and find_steps(folder, "10") == ["10"]
 
 
 def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
     save(tmp_path, {3: {}, 12: {}})
     with pytest.raises(FileNotFoundError) as error:
-        find_steps(epath.Path(tmp_path), "kept")
+        find_steps(epath.Path(tmp_path), "milestones")
     assert str(error.value).startswith(f"{tmp_path} holds no checkpoint that was kept")
     assert "milestone_steps; its saved steps are [3, 12]" in str(error.value)
 

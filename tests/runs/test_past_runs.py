@@ -75,7 +75,7 @@ def test_tokens_of_the_runs_before_are_counted(tmp_path):
         return read(folder)
 
     first = read(write_pretrained(tmp_path / "first"))
-    second = begun_from("second", first.folder, init_step="4")
+    second = begun_from("second", first.folder, step="4")
     third = begun_from("third", second.folder)
     counted = begun_from("counted", first.folder, init_optimizer=True)
     longer = begun_from("longer", second.folder, init_optimizer=True)

@@ -84,7 +84,7 @@ def test_weights_go_along_bit_for_bit_and_nothing_else(
     from_run, pretrained, tmp_path, monkeypatch
 ):
     before = listing(pretrained)
-    config = from_run(init_step="8")
+    config = from_run(step="8")
     state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
     source = saved(pretrained, 8)
     assert state.keys() == source.keys()
@@ -118,7 +118,7 @@ def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
     from_run, pretrained, tmp_path, capsys
 ):
     folder = tmp_path / "run"
-    pretrain.run(from_run(init_step="8", init_optimizer=True), str(folder))
+    pretrain.run(from_run(step="8", init_optimizer=True), str(folder))
     out = capsys.readouterr().out
     (tokens,) = re.findall(r"Corpus: ([\d,]+) training", out)
     epochs = 4 * 320 / int(tokens.replace(",", ""))
@@ -176,20 +176,20 @@ def test_sizes_and_tokenizer_are_the_sources_on_any_text(
 
 
 def test_another_origin_is_refused(from_run, pretrained, tmp_path):
-    config, folder = from_run(init_step="8"), str(tmp_path / "run")
+    config, folder = from_run(step="8"), str(tmp_path / "run")
     pretrain.run(config, folder)
     elsewhere = str(shutil.copytree(pretrained, tmp_path / "elsewhere"))
     moved = dataclasses.replace(config, init_from=elsewhere)
     pretrain.run(moved, folder)
     with pytest.raises(UserError, match="elsewhere' holds other parameters than the"):
-        pretrain.run(dataclasses.replace(moved, init_step="12"), folder)
+        pretrain.run(dataclasses.replace(moved, step="12"), folder)
 
 
 def test_it_resumes_after_its_source_was_deleted(
     from_run, pretrained, tmp_path, monkeypatch, capsys
 ):
     source = shutil.copytree(pretrained, tmp_path / "source")
-    config = from_run(init_from=str(source), init_optimizer=True, init_step="8")
+    config = from_run(init_from=str(source), init_optimizer=True, step="8")
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         stop_after(patch, 10)
@@ -203,7 +203,7 @@ def test_it_resumes_after_its_source_was_deleted(
     with pytest.raises(FileNotFoundError, match="other is not a run folder"):
         pretrain.run(dataclasses.replace(config, init_from="other"), str(folder))
     with pytest.raises(ValueError, match=r"init_optimizer is False, saved True"):
-        again = from_run(init_from=str(source), init_step="8")
+        again = from_run(init_from=str(source), step="8")
         pretrain.run(again, str(folder))
     for path in (folder / "checkpoints").iterdir():
         path.rename(path.with_name(f"{path.name}.orbax-checkpoint-tmp"))  # killed
@@ -212,7 +212,7 @@ def test_it_resumes_after_its_source_was_deleted(
 
 
 def test_a_stop_in_its_first_evaluation_saves_the_step(from_run, tmp_path, monkeypatch):
-    config = from_run(init_step="8", init_optimizer=True)
+    config = from_run(step="8", init_optimizer=True)
     with monkeypatch.context() as patch:
         patch.setattr(pretrain, "Validation", lambda *_: lambda params, stopped: None)
         with pytest.raises(Stopped, match="step 8 is saved"):
@@ -267,13 +267,13 @@ def test_it_starts_from_the_step_that_stands_for_a_run(
         config, source = initial_state.resolve_pretraining(
             config, epath.Path(tmp_path / "new")
         )
-        assert (config.init_step, source.run.step) == (word, step)
+        assert (config.step, source.run.step) == (word, step)
     folder = epath.Path(tmp_path / "run")
     pretrain.run(from_run(train__num_steps=4), str(folder))
     for asked in ("default", "newest"):
-        again = from_run(train__num_steps=4, init_step=asked)
+        again = from_run(train__num_steps=4, step=asked)
         config, source = initial_state.resolve_pretraining(again, folder)
-        assert (config.init_step, source) == ("newest", None)
+        assert (config.step, source) == ("newest", None)
 
 
 @pytest.fixture
@@ -312,10 +312,10 @@ def damage(folder):
     ("overrides", "message"),
     [
         ({"init_from": "no/such/run"}, r"no/such/run is not a run folder"),
-        ({"init_step": "7"}, r"has no checkpoint of step 7; it has \[8, 12\]"),
+        ({"step": "7"}, r"has no checkpoint of step 7; it has \[8, 12\]"),
         ({"init_optimizer": True}, r"ends at step 12, .* from step 12 .*above 12"),
         (
-            {"init_optimizer": True, "train__num_steps": 9, "init_step": "8"}
+            {"init_optimizer": True, "train__num_steps": 9, "step": "8"}
             | {"optimizer__name": "adamw"},
             r"optimizer.name='released_adam', not 'adamw'.*init_optimizer=True",
         ),
