@@ -6,6 +6,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import pkgutil
 import platform
 import resource
 import shlex
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
 from pathlib import Path
@@ -50,11 +51,11 @@ class Case(NamedTuple):
 class Variant(NamedTuple):
     """A trainer to measure: `build(flags, dtype, **options)` makes a `Trainer`."""
 
-    build: str  # "module.function" of this folder
+    build: str  # a function of this folder: "peers.train_step.build_jax"
     dtype: str
     options: Mapping[str, Any]
     packages: tuple[str, ...]  # imported before the clock starts
-    batches: str = "recipe.draw_batches"  # of the flags; endless, the same for all
+    batches: str = "paper_model.draw_batches"  # of the flags; endless, the same for all
 
     @property
     def is_peer(self) -> bool:
@@ -107,7 +108,8 @@ def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
     global _trainer, _batches
     for package in variant.packages:
         importlib.import_module(package)
-    build, draw = _find(variant.build), _find(variant.batches)
+    build = pkgutil.resolve_name(f"benchmarks.{variant.build}")
+    draw = pkgutil.resolve_name(f"benchmarks.{variant.batches}")
     start = time.perf_counter()
     _trainer = build(flags, variant.dtype, **variant.options)
     _batches = draw(flags)
@@ -120,11 +122,6 @@ def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
         "device": _trainer.device,
         "first_step_seconds": first_step,
     }
-
-
-def _find(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(".")
-    return getattr(importlib.import_module(module), function)
 
 
 def _train(num_steps: int) -> dict[str, Any]:
@@ -177,7 +174,7 @@ def describe(script: str, arguments: Sequence[str]) -> dict[str, Any]:
             "python": platform.python_version(),
             **{p: metadata.version(p) for p in packages if importlib.util.find_spec(p)},
         },
-        "command": shlex.join(["python", f"benchmarks/{script}", *arguments]),
+        "command": shlex.join(["python", "-m", f"benchmarks.{script}", *arguments]),
     }
 
 
@@ -254,3 +251,25 @@ def markdown(
     """A table: the first columns text, the others numbers."""
     rule = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
+
+
+def count(text: str) -> int:
+    """A flag's value that counts something: a whole number, at least 1."""
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return int(text)
+
+
+def some_of(names: Collection[str]) -> Callable[[str], list[str]]:
+    """For a flag whose value is a comma-separated list of some of these names."""
+
+    def read(text: str) -> list[str]:
+        chosen = list(dict.fromkeys(text.split(",")))
+        unknown = sorted(set(chosen) - set(names))
+        if unknown:
+            raise argparse.ArgumentTypeError(
+                f"no {unknown}; choose from {', '.join(names)}"
+            )
+        return chosen
+
+    return read

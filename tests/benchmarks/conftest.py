@@ -8,17 +8,17 @@ from pathlib import Path
 import jax
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
 def run_script():
-    """`run_script("name.py", *flags)` in a process of its own; its output."""
+    """`run_script("peers.generate", *flags)` in a process of its own; its output."""
 
     def run(name, *flags):
-        environment = {**os.environ, "PYTHONPATH": str(BENCHMARKS.parent)}
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         process = subprocess.run(
-            [sys.executable, str(BENCHMARKS / name), *flags],
+            [sys.executable, "-m", f"benchmarks.{name}", *flags],
             env=environment,
             capture_output=True,
             text=True,

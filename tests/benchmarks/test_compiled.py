@@ -4,8 +4,9 @@ import importlib.util
 import json
 import re
 
-import compiled
 import pytest
+
+from benchmarks.compiler import compiled
 
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=32")
 
@@ -19,7 +20,7 @@ def test_the_script_describes_programs_for_virtual_devices(run_script, tmp_path)
     path, programs = tmp_path / "results.json", tmp_path / "hlo"
     flags = ("--cases=pretrain-replicated,decode", f"--hlo={programs}")
     printed = run_script(
-        "compiled.py", "--target=cpu-8", *TINY, *flags, f"--output={path}"
+        "compiler.compiled", "--target=cpu-8", *TINY, *flags, f"--output={path}"
     )
     record = json.loads(path.read_text())
     pretrain, decode = record["results"].values()
@@ -52,7 +53,7 @@ def test_the_script_compiles_for_a_tpu(run_script, tmp_path):
     path = tmp_path / "results.json"
     cases = "--cases=pretrain-replicated,decode"
     flags = ("--target=v5e-1", *TINY, cases, "--batch=2", f"--output={path}")
-    run_script("compiled.py", *flags)
+    run_script("compiler.compiled", *flags)
     for result in json.loads(path.read_text())["results"].values():
         assert result["device"] == "TPU v5 lite" and result["fits"]
         assert result["memory_bytes"]["generated_code"] > 0

@@ -10,7 +10,7 @@ TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--batch=4")
 
 @pytest.mark.parametrize("task", ["sst2", "race"])
 def test_examples_end_with_the_extract_token_and_repeat(task):
-    import finetune_step
+    from benchmarks.peers import finetune_step
 
     flags = finetune_step.parse([*TINY, f"--task={task}", "--distinct=2"])
     batches = finetune_step.draw_examples(flags)
@@ -28,11 +28,10 @@ def test_examples_end_with_the_extract_token_and_repeat(task):
 def test_the_peer_learns_its_batch(task, dtype):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    import finetune_step
-    import torch_finetune
+    from benchmarks.peers import finetune_step, torch_peers
 
     flags = finetune_step.parse([*TINY, f"--task={task}"])
-    trainer = torch_finetune.build_transformers(flags, dtype)
+    trainer = torch_peers.build_classifier(flags, dtype)
     batch = trainer.put(next(finetune_step.draw_examples(flags)))
     losses = [float(trainer.step(batch)) for _ in range(50)]
     assert abs(losses[0] - np.log({"sst2": 2, "race": 4}[task])) < 0.3
@@ -43,7 +42,7 @@ def test_the_peer_learns_its_batch(task, dtype):
 def test_the_script_measures_our_fine_tuning(run_script, tmp_path):
     path = tmp_path / "results.json"
     printed = run_script(
-        "finetune_step.py",
+        "peers.finetune_step",
         *TINY,
         "--variants=jax_f32,jax_f32_no_lm",
         "--steps=1",

@@ -2,8 +2,9 @@
 
 import json
 
-import fused_kernels
 import pytest
+
+from benchmarks.on_accelerator import fused_kernels
 
 TINY = ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", "--calls=1")
 
@@ -11,7 +12,9 @@ TINY = ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", "--calls=1")
 @pytest.mark.slow
 def test_script_finds_the_kernels_right_and_times_plans(run_script, tmp_path):
     output = tmp_path / "fused.json"
-    run_script("fused_kernels.py", *TINY, "--rounds=1", f"--output={output}")
+    run_script(
+        "on_accelerator.fused_kernels", *TINY, "--rounds=1", f"--output={output}"
+    )
     results = json.loads(output.read_text())["results"]
     for kernels in ("attention", "layer_norm"):
         assert results[kernels]["right"]

@@ -10,7 +10,7 @@ SHORT = ("--prompt_tokens=5", "--new_tokens=12", "--rounds=2")
 
 
 def test_only_untimed_steps_are_short():
-    import generate
+    from benchmarks.peers import generate
 
     flags = generate.parse([*TINY, *SHORT])
     drawn = generate.draw_prompts(flags)
@@ -23,11 +23,10 @@ def test_only_untimed_steps_are_short():
 def test_peers_generate(architecture):
     torch = pytest.importorskip("torch")
     pytest.importorskip("transformers")
-    import generate
-    import torch_generate
+    from benchmarks.peers import generate, torch_peers
 
     flags = generate.parse([*TINY, *SHORT])
-    trainer = torch_generate.build(flags, "float32", architecture=architecture)
+    trainer = torch_peers.build_generator(flags, "float32", architecture=architecture)
     prompts, number = trainer.put((np.ones((2, 5), np.int32), 4))
     assert isinstance(prompts, torch.Tensor) and number == 4
     assert trainer.step((prompts, number)) >= 0
@@ -36,7 +35,7 @@ def test_peers_generate(architecture):
 def test_the_script_measures_our_generation(run_script, tmp_path):
     path = tmp_path / "results.json"
     flags = ("--variants=jax_f32", f"--output={path}")
-    printed = run_script("generate.py", *TINY, *SHORT, *flags)
+    printed = run_script("peers.generate", *TINY, *SHORT, *flags)
     result = json.loads(path.read_text())["results"]["jax_f32"]
     assert len(result["seconds"]) == 2
     per_token = result["median_seconds"] / 12

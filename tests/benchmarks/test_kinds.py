@@ -3,11 +3,10 @@
 import jax
 import jax.numpy as jnp
 import pytest
-from hlo import Array, Frame
-from kernels import Kernel, Operation, kernels
-from kinds import by_kind, kind, largest, line, tables
-from targets import Chip
 
+from benchmarks.compiler.hlo import Array, Frame, Kernel, Operation, kernels
+from benchmarks.compiler.kinds import by_kind, kind, largest, line, tables
+from benchmarks.compiler.targets import Chip
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.dropout import step_noise
 from gpt1_jax.ops.layer_norm import layer_norm

@@ -1,30 +1,18 @@
 """The n-gram baseline against a slow implementation of its definition."""
 
-import importlib.util
 import json
 import math
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
 from etils import epath
 
+from benchmarks.experiments import ngram_baseline
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
-_SCRIPT = Path(__file__).parents[2] / "benchmarks" / "ngram_baseline.py"
 _VOCAB_SIZE, _MAX_ORDER = 13, 5
-
-
-def _load_script():
-    spec = importlib.util.spec_from_file_location("ngram_baseline", _SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-ngram_baseline = _load_script()
 
 
 def _random_tokens(length, seed):

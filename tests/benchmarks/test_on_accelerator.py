@@ -7,10 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-import on_accelerator
 import pytest
-from on_accelerator import PIECES, LeftOut, Piece, Plan
 from tiny_run import load_config
+
+from benchmarks.on_accelerator import __main__ as on_accelerator
+from benchmarks.on_accelerator.__main__ import PIECES, LeftOut, Piece, Plan
 
 
 @pytest.fixture
@@ -106,9 +107,9 @@ def plan(tmp_path, *flags, seconds=100.0):
 @pytest.mark.parametrize("flags", [(), ("--toy",)], ids=["paper", "toy"])
 @pytest.mark.parametrize("name", [n for n in PIECES if n not in ("pretrain", "suite")])
 def test_scripts_take_the_flags_they_are_given(tmp_path, name, flags):
-    _, script, *arguments = PIECES[name].command(plan(tmp_path, *flags))
-    module = importlib.import_module(Path(script).stem)
-    assert hasattr(module.parse([*arguments, "--output=x.json"]), "output")
+    _, _, module, *arguments = PIECES[name].command(plan(tmp_path, *flags))
+    script = importlib.import_module(module)
+    assert hasattr(script.parse([*arguments, "--output=x.json"]), "output")
 
 
 def assert_known(command):

@@ -5,8 +5,9 @@ import json
 
 import jax
 import numpy as np
-import pieces
 import pytest
+
+from benchmarks.peers import pieces
 
 TINY = (
     "--batch=2",
@@ -16,7 +17,7 @@ TINY = (
     "--layers=1",
 )
 HAS_TORCH = importlib.util.find_spec("torch") is not None
-MODULES = ["jax_pieces", "torch_pieces"]
+MODULES = ["benchmarks.peers.jax_pieces", "benchmarks.peers.torch_pieces"]
 
 
 def arrays_of(outputs):
@@ -54,7 +55,9 @@ def test_dropout_zeroes_a_tenth_forward_and_backward(piece):
 
 
 def test_each_update_of_the_optimizer_changes_the_parameters():
-    case = pieces.make_cases("optimizer", pieces.parse([*TINY]), ["jax_pieces"])
+    case = pieces.make_cases(
+        "optimizer", pieces.parse([*TINY]), ["benchmarks.peers.jax_pieces"]
+    )
     run = case["jax_apply_gradients"].run
     first = np.array(run().params["wte"])
     assert (np.array(run().params["wte"]) != first).all()
@@ -65,7 +68,7 @@ def test_the_script_reports_every_variant(run_script, tmp_path):
     names = ["dropout", "loss", "optimizer"]
     chosen = f"--pieces={','.join(names)}"
     flags = (chosen, "--dtype=bfloat16", "--rounds=1", "--calls=2", f"--output={path}")
-    printed = run_script("pieces.py", *TINY, *flags)
+    printed = run_script("peers.pieces", *TINY, *flags)
     record = json.loads(path.read_text())
     assert list(record["results"]) == names
     assert record["settings"]["dtype"] == "bfloat16"

@@ -3,8 +3,9 @@
 import json
 
 import jax.numpy as jnp
-import probe
 import pytest
+
+from benchmarks.on_accelerator import probe
 
 SMALL = ("--size=32", "--tokens=8", "--megabytes=1")
 

@@ -1,9 +1,9 @@
 """Programs are lowered as the jobs would run them."""
 
-import compiled
 import jax
-import programs
 import pytest
+
+from benchmarks.compiler import compiled, programs
 
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=32")
 

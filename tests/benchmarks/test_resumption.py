@@ -4,8 +4,9 @@ import json
 import shutil
 
 import pytest
-import resumption
 from tiny_run import as_flags, run_program, tiny_overrides, write_texts
+
+from benchmarks.experiments import resumption
 
 
 @pytest.fixture(scope="module")

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import jax
 import pytest
-import targets
-from recipe import pretrain_config
-from targets import TARGETS
 
+from benchmarks.compiler import targets
+from benchmarks.compiler.targets import TARGETS
+from benchmarks.paper_model import pretrain_config
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.fit import accumulation_steps

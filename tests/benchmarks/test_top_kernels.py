@@ -4,14 +4,17 @@ import json
 from types import SimpleNamespace
 
 import jax
-import top_kernels
+
+from benchmarks.on_accelerator import top_kernels
 
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--batch=2")
 
 
 def test_the_operations_of_a_step_are_counted(run_script, tmp_path):
     path = tmp_path / "kernels.json"
-    printed = run_script("top_kernels.py", *TINY, "--steps=2", f"--output={path}")
+    printed = run_script(
+        "on_accelerator.top_kernels", *TINY, "--steps=2", f"--output={path}"
+    )
     results = json.loads(path.read_text())["results"]
     assert results["device"] == "cpu"
     kernels = results["kernels"]

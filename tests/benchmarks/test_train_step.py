@@ -15,9 +15,9 @@ TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--ba
 
 
 PEERS = {  # and how many steps it takes to see that they learn
-    "torch_peers.build_sdpa": 30,
-    "torch_peers.build_transformers": 30,
-    "torch_lstm.build": 30,
+    "benchmarks.peers.torch_peers.build_sdpa": 30,
+    "benchmarks.peers.torch_peers.build_transformers": 30,
+    "benchmarks.peers.torch_peers.build_lstm": 30,
 }
 
 
@@ -27,7 +27,7 @@ def torch():
 
 
 def make_gpt(torch, dropout):
-    from torch_peers import GPT
+    from benchmarks.peers.torch_peers import GPT
 
     torch.manual_seed(0)
     return GPT(**SIZES, mlp_dim=128, dropout=dropout)
@@ -95,7 +95,7 @@ def test_gpt_drops_in_training_only(torch):
 def test_peers_train(torch, build, steps, dtype):
     if build.endswith("build_transformers"):
         pytest.importorskip("transformers")
-    import train_step
+    from benchmarks.peers import train_step
 
     flags = train_step.parse(list(TINY))
     trainer = pkgutil.resolve_name(build)(flags, dtype, compiled=False)
@@ -107,7 +107,7 @@ def test_peers_train(torch, build, steps, dtype):
 
 def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
     """With the same weights it has the same loss."""
-    from torch_lstm import LSTM
+    from benchmarks.peers.torch_peers import LSTM
 
     config = tiny_model_config(kind="lstm")
     params = language_model.init_params(config, jax.random.key(0))
@@ -134,7 +134,7 @@ def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
 
 
 def test_the_lstm_is_compared_with_its_own_peers():
-    import train_step
+    from benchmarks.peers import train_step
 
     flags = train_step.parse([])
     assert not any("lstm" in name for name in flags.variants)
@@ -155,7 +155,7 @@ def test_the_lstm_is_compared_with_its_own_peers():
 def test_the_script_measures_our_step(run_script, tmp_path):
     flags = ("--variants=jax_f32", "--steps=1", "--rounds=2", "--warmup=1")
     path = tmp_path / "results.json"
-    printed = run_script("train_step.py", *TINY, *flags, f"--output={path}")
+    printed = run_script("peers.train_step", *TINY, *flags, f"--output={path}")
     record = json.loads(path.read_text())
     result = record["results"]["jax_f32"]
     assert len(result["seconds"]) == 2

@@ -1,6 +1,6 @@
 """The fused kernels: whether they are right, their times, on a GPU their best tiles.
 
-    python benchmarks/fused_kernels.py [--batch=64] [--output=FILE]
+    python -m benchmarks.on_accelerator.fused_kernels [--batch=64] [--output=FILE]
 
 First masks are compared bit for bit, and bfloat16 outputs and gradients with float32
 ones of the formula: their errors should be about those of what XLA makes of blocked
@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import harness
-from command_line import add_calls, add_sizes
-from recipe import HEAD_DIM
+from benchmarks import harness
+from benchmarks.paper_model import HEAD_DIM, add_sizes
+from benchmarks.peers.pieces import add_calls
 
 # (queries, keys, warps, stages), after those of `attention_gpu.PLAN`
 BY_QUERY = (
@@ -204,7 +204,7 @@ def attention_times(
     kernels: Kernels, flags: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
     """Forward and backward, on a GPU with each plan."""
-    import jax_pieces
+    from benchmarks.peers import jax_pieces
 
     module = kernels.attention
     make = functools.partial(jax_pieces.attention_case, flags, module.attention)
@@ -221,7 +221,7 @@ def attention_times(
 
 def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Forward and backward of LayerNorm with dropout and sum, as XLA makes it too."""
-    import jax_pieces
+    from benchmarks.peers import jax_pieces
 
     forms = {"XLA's": jax_pieces.residual_layer_norm}
     if kernels.layer_norm:
@@ -236,7 +236,8 @@ def timed(
 ) -> dict[str, Any]:
     """The time of a case; or why it does not compile."""
     import jax
-    import pieces
+
+    from benchmarks.peers import pieces
 
     try:
         case = make()
@@ -249,8 +250,7 @@ def timed(
 
 def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
     """What is compared of each kind of kernels, and whether it is right."""
-    import jax_pieces
-
+    from benchmarks.peers import jax_pieces
     from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
 
     few = slice(3 if toy else None)
@@ -305,7 +305,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Checks, then times; exits 1 if a check fails."""
     flags = parse(arguments)
-    record = harness.describe("fused_kernels.py", arguments)
+    record = harness.describe("on_accelerator.fused_kernels", arguments)
     harness.use_first_gpu()
     kernels = kernels_for(backend())
     if not flags.toy and (why := kernels.refusal(flags)):

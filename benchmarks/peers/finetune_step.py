@@ -1,7 +1,7 @@
 """Fine-tuning at the paper's size: this package against transformers.
 
-    python benchmarks/finetune_step.py --task=sst2 [--batch=32] [--output=FILE]
-    python benchmarks/finetune_step.py --task=race --batch=2
+    python -m benchmarks.peers.finetune_step --task=sst2 [--batch=32] [--output=FILE]
+    python -m benchmarks.peers.finetune_step --task=race --batch=2
 
 Made-up examples whose lengths are distributed as those of the task in GPT-1's tokens.
 The peer is how `openai-gpt` is fine-tuned with transformers: its classification model,
@@ -21,12 +21,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import harness
 import numpy as np
-from command_line import add_sizes, count, some_of
-from harness import Trainer, Variant
-from recipe import load_config, pretrain_config, token_probabilities
 
+from benchmarks import harness
+from benchmarks.harness import Trainer, Variant, count, some_of
+from benchmarks.paper_model import (
+    add_sizes,
+    load_config,
+    pretrain_config,
+    token_probabilities,
+)
 from gpt1_jax.tasks.batches import Batch, padded_length, real_places
 
 NUM_SPECIALS = 3
@@ -50,12 +54,12 @@ def all_variants() -> dict[str, Variant]:
     """Every variant by its name, float32 before bfloat16."""
     variants = {}
     hf = ("torch", "transformers.models.openai.modeling_openai")
-    ours, batches = ("gpt1_jax.jobs.finetune",), "finetune_step.draw_examples"
+    ours, batches = ("gpt1_jax.jobs.finetune",), "peers.finetune_step.draw_examples"
     for short, dtype in (("f32", "float32"), ("bf16", "bfloat16")):
-        build = "torch_finetune.build_transformers"
+        build = "peers.torch_peers.build_classifier"
         variants[f"hf_{short}"] = Variant(build, dtype, {}, hf, batches)
         for suffix, weight in (("", 0.5), ("_no_lm", 0.0), ("_padded", 0.5)):
-            padded, build = suffix == "_padded", "finetune_step.build_jax"
+            padded, build = suffix == "_padded", "peers.finetune_step.build_jax"
             options = {"aux_lm_weight": weight, "padded": padded}
             variants[f"jax_{short}{suffix}"] = Variant(
                 build, dtype, options, ours, batches
@@ -206,7 +210,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Measures one dtype after the other, prints the table, writes the JSON file."""
     flags = parse(arguments)
-    record = harness.describe("finetune_step.py", arguments)
+    record = harness.describe("peers.finetune_step", arguments)
     names = harness.runnable(VARIANTS, flags.variants)
     results: dict[str, Any] = {}
     for dtype in ("float32", "bfloat16"):

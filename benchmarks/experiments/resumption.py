@@ -1,6 +1,7 @@
 """Whether a run that goes on from a checkpoint ends as if it had never stopped.
 
-    python benchmarks/resumption.py [--texts=FILES] [--half=20] [--output=FILE]
+    python -m benchmarks.experiments.resumption [--texts=FILES] [--half=20]
+        [--output=FILE]
 
 Trains the model of the quickstart, keeps its first checkpoint, and lets a second
 process go on from there. Records and saved arrays must be equal bit for bit. On a GPU
@@ -18,15 +19,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import harness
 import jax
 import numpy as np
-from command_line import count
 from etils import epath
 
+from benchmarks import harness
+from benchmarks.harness import count
 from gpt1_jax.runs.checkpoints import read_params
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _FLAGS = "--xla_gpu_deterministic_ops=true"
 _TIMES = ("step_seconds", "tokens_per_second")
 
@@ -91,7 +92,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Trains twice and compares; exits 1 if anything differs."""
     flags = parse(arguments)
-    record = harness.describe("resumption.py", arguments)
+    record = harness.describe("experiments.resumption", arguments)
     with tempfile.TemporaryDirectory() as folder:
         whole, resumed = Path(folder) / "whole", Path(folder) / "resumed"
         train(whole, flags)

@@ -1,6 +1,7 @@
 """The pre-training step at the paper's size: this package against PyTorch.
 
-    python benchmarks/train_step.py [--batch=2] [--steps=2] [--rounds=5] [--output=FILE]
+    python -m benchmarks.peers.train_step [--batch=2] [--steps=2] [--rounds=5]
+        [--output=FILE]
 
 One step is forward, backward, clipping to global norm 1 and Adam with weight decay,
 with all dropouts at 0.1 (Radford et al. 2018, sec. 4.1). The peers, eager and under
@@ -30,11 +31,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import harness
 import numpy as np
-from command_line import add_sizes, count, some_of
-from harness import Trainer, Variant
-from recipe import pretrain_config, token_probabilities
+
+from benchmarks import harness
+from benchmarks.harness import Trainer, Variant, count, some_of
+from benchmarks.paper_model import add_sizes, pretrain_config, token_probabilities
 
 KINDS = ("transformer", "lstm")
 _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
@@ -48,9 +49,9 @@ _CHOICES: dict[str, dict[str, Any]] = {  # of the model's configuration
     "remat": {"remat": True},
 }
 _PEERS = {
-    "torch_sdpa": ("torch_peers.build_sdpa", ("torch",)),
+    "torch_sdpa": ("peers.torch_peers.build_sdpa", ("torch",)),
     "hf": (
-        "torch_peers.build_transformers",
+        "peers.torch_peers.build_transformers",
         ("torch", "transformers.models.openai.modeling_openai"),
     ),
 }
@@ -65,7 +66,7 @@ def all_variants() -> dict[str, Variant]:
                 options = {"compiled": how == "compiled"}
                 name = f"{peer}_{short}_{how}"
                 variants[name] = Variant(build, dtype, options, packages)
-        build, packages = "train_step.build_jax", ("gpt1_jax.jobs.pretrain",)
+        build, packages = "peers.train_step.build_jax", ("gpt1_jax.jobs.pretrain",)
         variants[f"jax_{short}"] = Variant(build, dtype, {}, packages)
         for choice, options in _CHOICES.items():
             name = f"jax_{short}_{choice}"
@@ -76,11 +77,13 @@ def all_variants() -> dict[str, Variant]:
 
 def lstm_variants(short: str, dtype: str) -> dict[str, Variant]:
     """The variants of the paper's LSTM."""
-    ours = "train_step.build_jax", dtype, {"kind": "lstm"}, ("gpt1_jax.jobs.pretrain",)
-    variants = {f"jax_lstm_{short}": Variant(*ours)}
+    build, packages = "peers.train_step.build_jax", ("gpt1_jax.jobs.pretrain",)
+    options: dict[str, Any] = {"kind": "lstm"}
+    variants = {f"jax_lstm_{short}": Variant(build, dtype, options, packages)}
     for how in ("eager", "compiled"):
-        theirs = "torch_lstm.build", dtype, {"compiled": how == "compiled"}, ("torch",)
-        variants[f"torch_lstm_{short}_{how}"] = Variant(*theirs)
+        build, options = "peers.torch_peers.build_lstm", {"compiled": how == "compiled"}
+        name = f"torch_lstm_{short}_{how}"
+        variants[name] = Variant(build, dtype, options, ("torch",))
     return variants
 
 
@@ -250,7 +253,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Measures, prints the table, writes the JSON file."""
     flags = parse(arguments)
-    record = harness.describe("train_step.py", arguments)
+    record = harness.describe("peers.train_step", arguments)
     names = harness.runnable(VARIANTS, flags.variants)
     results = measure_groups(names, flags)
     summarise(results, flags)

@@ -4,10 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import harness
-from hlo import Frame
-from kernels import Kernel, Operation
-from targets import Chip
+from benchmarks import harness
+from benchmarks.compiler.hlo import Frame, Kernel, Operation
+from benchmarks.compiler.targets import Chip
 
 # What a line of ours is for: the first that fits, of the innermost call that fits any.
 _AREAS = (  # file, part of the function's name, area

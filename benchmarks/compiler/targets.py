@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-_GPU_DESCRIPTIONS = Path(__file__).with_name("targets")
+_GPU_DESCRIPTIONS = Path(__file__).parent
 
 
 class Chip(NamedTuple):

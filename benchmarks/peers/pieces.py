@@ -1,6 +1,7 @@
 """The parts of a training step, one by one: this package against alternatives.
 
-    python benchmarks/pieces.py [--pieces=loss,dense] [--dtype=bfloat16] [--output=FILE]
+    python -m benchmarks.peers.pieces [--pieces=loss,dense] [--dtype=bfloat16]
+        [--output=FILE]
 
   dropout        of hidden states [N, T, D]
   dropout_probs  of attention probabilities [N, H, T, T]
@@ -18,16 +19,20 @@ program takes beside its arguments and results. Only the first GPU is used.
 
 import argparse
 import importlib
+import math
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import harness
-from command_line import add_calls, add_sizes, some_of
-from harness import Case
+import numpy as np
 
+from benchmarks import harness
+from benchmarks.harness import Case, count, some_of
+from benchmarks.paper_model import HEAD_DIM, MLP_RATIO, add_sizes, draw_batches
+
+GRADIENT = 1e-4  # of every parameter; its norm is 1.08 at the paper's size
 PIECES: dict[str, tuple[str, tuple[str, ...]]] = {  # function and its arguments
     "dropout": ("dropout_cases", ("hidden",)),
     "dropout_probs": ("dropout_cases", ("probs",)),
@@ -36,6 +41,48 @@ PIECES: dict[str, tuple[str, tuple[str, ...]]] = {  # function and its arguments
     "dense": ("dense_cases", ()),
     "optimizer": ("optimizer_cases", ()),
 }
+
+
+# --- arrays that the variants of one piece share: float32, the same at every call ---
+
+
+def dropout_arrays(flags: argparse.Namespace, name: str) -> list[np.ndarray]:
+    """The input and the output's gradient: "hidden" [N, T, D], "probs" [N, H, T, T]."""
+    n, t = flags.batch, flags.seq_len
+    heads = flags.embed_dim // HEAD_DIM
+    shape = (n, t, flags.embed_dim) if name == "hidden" else (n, heads, t, t)
+    return _normal(shape, shape)
+
+
+def attention_arrays(flags: argparse.Namespace) -> list[np.ndarray]:
+    """Query, key, value and the output's gradient, [N, T, H, K]."""
+    heads = flags.embed_dim // HEAD_DIM
+    shape = (flags.batch, flags.seq_len, heads, HEAD_DIM)
+    return _normal(*[shape] * 4)
+
+
+def loss_arrays(flags: argparse.Namespace) -> list[np.ndarray]:
+    """Hidden states [N, T, D], softmax rows [V, D] and int32 tokens [N, T]."""
+    d = flags.embed_dim
+    hidden, rows = _normal((flags.batch, flags.seq_len, d), (flags.vocab_size, d))
+    return [hidden, rows / np.float32(math.sqrt(d)), next(draw_batches(flags))]
+
+
+def dense_arrays(flags: argparse.Namespace) -> list[np.ndarray]:
+    """States [N, T, D], kernel [D, F] and the output's gradient [N, T, F]."""
+    rows, d = (flags.batch, flags.seq_len), flags.embed_dim
+    x, kernel, gradient = _normal(
+        (*rows, d), (d, MLP_RATIO * d), (*rows, MLP_RATIO * d)
+    )
+    return [x, kernel / np.float32(math.sqrt(d)), gradient]
+
+
+def _normal(*shapes: tuple[int, ...]) -> list[np.ndarray]:
+    generator = np.random.default_rng(0)
+    return [generator.standard_normal(shape, np.float32) for shape in shapes]
+
+
+# --- measuring ---
 
 
 def make_cases(
@@ -114,6 +161,14 @@ def table(results: Mapping[str, Any]) -> str:
     return harness.markdown(header, rows, text_columns=2)
 
 
+def add_calls(parser: argparse.ArgumentParser) -> None:
+    """Adds --calls, --rounds, --dtype and --dropout."""
+    parser.add_argument("--calls", type=count, default=3, help="timed calls a turn")
+    parser.add_argument("--rounds", type=count, default=5, help="turns of each variant")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
+    parser.add_argument("--dropout", type=float, default=0.1, help="its rate")
+
+
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -129,11 +184,11 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Measures piece after piece, prints the table, writes the JSON file."""
     flags = parse(arguments)
-    record = harness.describe("pieces.py", arguments)
+    record = harness.describe("peers.pieces", arguments)
     harness.use_first_gpu()
-    modules = ["jax_pieces"]
+    modules = ["benchmarks.peers.jax_pieces"]
     if not harness.missing_packages(["torch"]):
-        modules.append("torch_pieces")
+        modules.append("benchmarks.peers.torch_pieces")
     results = {}
     for piece in flags.pieces:
         results[piece] = measure(make_cases(piece, flags, modules), flags)

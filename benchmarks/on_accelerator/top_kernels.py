@@ -1,7 +1,7 @@
 """Where the time of a training step goes on a device, kernel by kernel.
 
-    python benchmarks/top_kernels.py --batch=64 [--dtype=bfloat16] [--steps=5]
-        [--top=40] [--trace=DIR] [--output=FILE]
+    python -m benchmarks.on_accelerator.top_kernels --batch=64 [--dtype=bfloat16]
+        [--steps=5] [--top=40] [--trace=DIR] [--output=FILE]
 
 Trains the benchmarks' model of the paper's size for a few steps under JAX's profiler
 and adds up the time of each kernel on the device; on a CPU, of each operation on its
@@ -16,11 +16,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import harness
 import jax
-from command_line import add_sizes, count
-from recipe import draw_batches
-from train_step import build_jax
+
+from benchmarks import harness
+from benchmarks.harness import count
+from benchmarks.paper_model import add_sizes, draw_batches
+from benchmarks.peers.train_step import build_jax
 
 
 def record_trace(flags: argparse.Namespace, folder: str) -> str:
@@ -90,7 +91,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Traces, prints the table, writes the JSON file."""
     flags = parse(arguments)
-    record = harness.describe("top_kernels.py", arguments)
+    record = harness.describe("on_accelerator.top_kernels", arguments)
     seconds: Counter[str] = Counter()
     calls: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as scratch:

@@ -1,6 +1,6 @@
 """Generation at the paper's size: this package against transformers.
 
-    python benchmarks/generate.py [--batch=1] [--new_tokens=256] [--output=FILE]
+    python -m benchmarks.peers.generate [--batch=1] [--new_tokens=256] [--output=FILE]
 
 Greedy continuations of random prompts, all of the same length. The peers, eager, are
 transformers' generate for its GPT-1, which has no cache, and for a GPT-2 small of
@@ -22,11 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import harness
 import numpy as np
-from command_line import add_sizes, count, some_of
-from harness import Trainer, Variant
-from recipe import pretrain_config
+
+from benchmarks import harness
+from benchmarks.harness import Trainer, Variant, count, some_of
+from benchmarks.paper_model import add_sizes, pretrain_config
 
 _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _UNTIMED_TOKENS = 8
@@ -36,15 +36,15 @@ _PEERS = ("openai_gpt", "gpt2")
 def all_variants() -> dict[str, Variant]:
     """Every variant by its name, float32 before bfloat16."""
     variants = {}
-    batches = "generate.draw_prompts"
+    batches = "peers.generate.draw_prompts"
     for short, dtype in _DTYPES.items():
         for peer in _PEERS:
             packages = ("torch", "transformers")
-            build, options = "torch_generate.build", {"architecture": peer}
+            build, options = "peers.torch_peers.build_generator", {"architecture": peer}
             name = f"{peer}_{short}"
             variants[name] = Variant(build, dtype, options, packages, batches)
         packages = ("gpt1_jax.inference.decoding",)
-        ours = Variant("generate.build_jax", dtype, {}, packages, batches)
+        ours = Variant("peers.generate.build_jax", dtype, {}, packages, batches)
         variants[f"jax_{short}"] = ours
     return variants
 
@@ -180,7 +180,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Measures, prints the table, writes the JSON file."""
     flags = parse(arguments)
-    record = harness.describe("generate.py", arguments)
+    record = harness.describe("peers.generate", arguments)
     names = harness.runnable(VARIANTS, flags.variants)
     results = harness.measure({name: VARIANTS[name] for name in names}, flags)
     summarise(results, flags)

@@ -1,4 +1,4 @@
-"""What benchmarks train: the paper's configuration, and tokens to train it on."""
+"""The paper's model as benchmarks train it: flags for its sizes, settings, tokens."""
 
 import argparse
 import runpy
@@ -8,10 +8,28 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness import count
+
 VOCAB_SIZE = 40478
 HEAD_DIM = 64
 MLP_RATIO = 4  # mlp_dim / embed_dim
 LSTM_RATIO = 2048 / 768  # lstm_units / embed_dim
+
+
+def add_sizes(parser: argparse.ArgumentParser) -> None:
+    """Adds --batch, --seq_len, --layers, --embed_dim and --vocab_size."""
+    parser.add_argument("--batch", type=count, default=2, help="sequences")
+    parser.add_argument("--seq_len", type=count, default=512, help="tokens a sequence")
+    parser.add_argument("--layers", type=count, default=12)
+    text = f"a multiple of {HEAD_DIM}, the size of a head"
+    parser.add_argument("--embed_dim", type=_whole_heads, default=768, help=text)
+    parser.add_argument("--vocab_size", type=count, default=VOCAB_SIZE)
+
+
+def _whole_heads(text: str) -> int:
+    if count(text) % HEAD_DIM:
+        raise argparse.ArgumentTypeError(f"{text} must be a multiple of {HEAD_DIM}")
+    return int(text)
 
 
 def load_config(name: str, argument: str) -> Any:

@@ -1,4 +1,4 @@
-"""GPT-1 in PyTorch: the peers that `train_step.py` measures.
+"""The models in PyTorch that ours are measured beside.
 
 `GPT` is written as for speed: one product for q, k and v, fused attention, logits only
 where a token is predicted. `build_transformers` takes Hugging Face's model as it is.
@@ -8,11 +8,15 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
-from harness import Trainer
-from recipe import pretrain_config
 from torch import nn
+
+from benchmarks.harness import Trainer
+from benchmarks.paper_model import pretrain_config
+from benchmarks.peers.finetune_step import NUM_SPECIALS, TASKS
+from gpt1_jax.tasks.batches import Batch
 
 
 class Block(nn.Module):
@@ -195,3 +199,133 @@ def make_optimizer(
         weight_decay=settings.weight_decay,
         fused=True,
     )
+
+
+class LSTM(nn.Module):
+    """[N, T] ids to the loss, mean nats of the T - 1 tokens after the first."""
+
+    def __init__(self, vocab_size: int, embed_dim: int, num_units: int, dropout: float):
+        super().__init__()
+        self.dropout = dropout
+        self.wte = nn.Embedding(vocab_size, embed_dim)
+        self.lstm = nn.LSTM(embed_dim, num_units, batch_first=True)
+        self.projection = nn.Linear(num_units, embed_dim)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:  # [out, in], or the embedding
+                nn.init.normal_(parameter, std=parameter.shape[1] ** -0.5)
+            else:
+                nn.init.zeros_(parameter)
+        nn.init.normal_(self.wte.weight, std=0.02)
+        with torch.no_grad():  # gates i, f, g, o
+            self.lstm.bias_ih_l0[num_units : 2 * num_units].fill_(1)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = F.dropout(self.wte(tokens), self.dropout, self.training)
+        outputs, _ = self.lstm(x * self.wte.embedding_dim**0.5)
+        hidden = self.projection(F.dropout(outputs, self.dropout, self.training))
+        logits = F.linear(hidden[:, :-1], self.wte.weight)  # [N, T - 1, V]
+        labels = tokens[:, 1:]
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def build_lstm(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
+    """Trains the model above."""
+    torch.manual_seed(0)
+    config = pretrain_config(flags, dtype, "lstm")
+    sizes = config.model_config(flags.vocab_size)
+    model = LSTM(
+        flags.vocab_size, sizes.embed_dim, sizes.lstm_units, sizes.resid_dropout
+    )
+    call = torch.compile(model) if compiled else model
+    return train(model, call, flags, dtype)
+
+
+def build_classifier(flags: argparse.Namespace, dtype: str) -> Trainer:
+    """`OpenAIGPTForSequenceClassification` with the paper's sizes."""
+    from transformers import OpenAIGPTConfig, OpenAIGPTForSequenceClassification
+
+    torch.manual_seed(0)
+    task, kind = TASKS[flags.task], device_kind()
+    settings = pretrain_config(flags, dtype)
+    sizes = settings.model_config(flags.vocab_size)
+    config = OpenAIGPTConfig(
+        vocab_size=flags.vocab_size + NUM_SPECIALS,
+        n_positions=sizes.max_seq_len,
+        n_layer=sizes.num_layers,
+        n_head=sizes.num_heads,
+        n_embd=sizes.embed_dim,
+        num_labels=1 if task.num_seqs > 1 else task.num_outputs,
+        pad_token_id=0,
+    )
+    model = OpenAIGPTForSequenceClassification(config).to(kind).train()
+    optimizer = make_optimizer(list(model.parameters()), settings.optimizer)
+
+    def put(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+        tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
+        labels = batch.targets.argmax(axis=1)
+        return (
+            torch.from_numpy(tokens).long().to(kind),
+            torch.from_numpy(labels).to(kind),
+        )
+
+    def update(batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
+        tokens, labels = batch
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(kind, dtype=torch.bfloat16, enabled=dtype == "bfloat16"):
+            logits = model(input_ids=tokens).logits.reshape(len(labels), -1)
+        loss = torch.nn.functional.cross_entropy(logits.float(), labels)
+        loss.backward()
+        clip = settings.optimizer.clip_norm
+        torch.nn.utils.clip_grad_norm_(model.parameters(), clip)
+        optimizer.step()
+        return loss.detach()
+
+    return Trainer(
+        put=put,
+        step=update,
+        wait=synchronize,
+        device=device_name(),
+        peak_bytes=peak_bytes,
+    )
+
+
+def build_generator(
+    flags: argparse.Namespace, dtype: str, *, architecture: str
+) -> Trainer:
+    """GPT-1, or a GPT-2 as deep and wide, of random weights."""
+    from transformers import (
+        GPT2Config,
+        GPT2LMHeadModel,
+        OpenAIGPTConfig,
+        OpenAIGPTLMHeadModel,
+    )
+
+    torch.manual_seed(0)
+    sizes = pretrain_config(flags, dtype).model_config(flags.vocab_size)
+    shared = dict(
+        n_layer=sizes.num_layers, n_head=sizes.num_heads, n_embd=sizes.embed_dim
+    )
+    if architecture == "gpt2":
+        model = GPT2LMHeadModel(GPT2Config(**shared))
+    else:
+        shared |= dict(vocab_size=flags.vocab_size, n_positions=sizes.max_seq_len)
+        model = OpenAIGPTLMHeadModel(OpenAIGPTConfig(**shared))
+    model = model.to(device_kind(), getattr(torch, dtype)).eval()
+
+    def step(batch: tuple[torch.Tensor, int]) -> float:
+        prompts, number = batch
+        tokens = model.generate(
+            prompts,
+            attention_mask=torch.ones_like(prompts),
+            do_sample=False,
+            min_new_tokens=number,
+            max_new_tokens=number,
+            pad_token_id=0,
+        )
+        return float(tokens[-1, -1])
+
+    def put(batch: tuple[np.ndarray, int]) -> tuple[torch.Tensor, int]:
+        prompts, number = batch
+        return torch.from_numpy(prompts).long().to(device_kind()), number
+
+    return Trainer(put, step, synchronize, device_name(), peak_bytes)

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, SingleDeviceSharding
-from recipe import load_config, pretrain_config
 
+from benchmarks.paper_model import load_config, pretrain_config
 from gpt1_jax.config import DEFAULT_SAMPLING, ModelConfig, PretrainConfig
 from gpt1_jax.inference import decoding
 from gpt1_jax.model import costs, heads, language_model

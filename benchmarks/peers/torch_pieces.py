@@ -8,18 +8,31 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import inputs
 import numpy as np
 import torch
 import torch.nn.functional as F
-from harness import Case
-from recipe import pretrain_config
-from torch_peers import device_kind, device_name, make_gpt, make_optimizer, synchronize
+
+from benchmarks.harness import Case
+from benchmarks.paper_model import pretrain_config
+from benchmarks.peers.pieces import (
+    GRADIENT,
+    attention_arrays,
+    dense_arrays,
+    dropout_arrays,
+    loss_arrays,
+)
+from benchmarks.peers.torch_peers import (
+    device_kind,
+    device_name,
+    make_gpt,
+    make_optimizer,
+    synchronize,
+)
 
 
 def dropout_cases(flags: argparse.Namespace, name: str) -> dict[str, Case]:
-    """Dropout of the array `name` of `inputs`."""
-    x, gradient = (_tensor(part, flags.dtype) for part in inputs.dropout(flags, name))
+    """Dropout; `name` as in `dropout_arrays`."""
+    x, gradient = (_tensor(part, flags.dtype) for part in dropout_arrays(flags, name))
 
     def drop(x: torch.Tensor) -> torch.Tensor:
         return F.dropout(x, flags.dropout)
@@ -29,7 +42,7 @@ def dropout_cases(flags: argparse.Namespace, name: str) -> dict[str, Case]:
 
 def attention_cases(flags: argparse.Namespace) -> dict[str, Case]:
     """Causal attention of [N, T, H, K]: fused, and as the formula has it."""
-    *qkv, gradient = (_tensor(x, flags.dtype) for x in inputs.attention(flags))
+    *qkv, gradient = (_tensor(x, flags.dtype) for x in attention_arrays(flags))
 
     def fused(*qkv: torch.Tensor) -> torch.Tensor:
         query, key, value = (x.transpose(1, 2) for x in qkv)  # [N, H, T, K]
@@ -56,7 +69,7 @@ def attention_cases(flags: argparse.Namespace) -> dict[str, Case]:
 
 def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
     """Mean nats of the T - 1 tokens after the first, from logits kept whole."""
-    states, matrix, tokens = inputs.loss(flags)
+    states, matrix, tokens = loss_arrays(flags)
     labels = torch.from_numpy(tokens).long().to(device_kind())[:, 1:].flatten()
 
     def loss(hidden: torch.Tensor, unembedding: torch.Tensor) -> torch.Tensor:
@@ -70,7 +83,7 @@ def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
 
 def dense_cases(flags: argparse.Namespace) -> dict[str, Case]:
     """The first product of the MLP; the kernel is [F, D] here."""
-    x, kernel, gradient = inputs.dense(flags)
+    x, kernel, gradient = dense_arrays(flags)
     arrays = [_tensor(x, flags.dtype), _tensor(kernel.T.copy(), "float32")]
     gradient_tensor = _tensor(gradient, flags.dtype)
     return {"torch": _forward_backward(flags, F.linear, arrays, gradient_tensor)}
@@ -81,7 +94,7 @@ def optimizer_cases(flags: argparse.Namespace) -> dict[str, Case]:
     settings = pretrain_config(flags, flags.dtype).optimizer
     parameters = list(make_gpt(flags).to(device_kind()).parameters())
     for parameter in parameters:
-        parameter.grad = torch.full_like(parameter, inputs.GRADIENT)
+        parameter.grad = torch.full_like(parameter, GRADIENT)
     optimizer = make_optimizer(parameters, settings)
 
     def run() -> None:

@@ -1,6 +1,6 @@
 """Whether the fast bfloat16 step learns as the plain float32 one does.
 
-    python benchmarks/loss_curves.py --train='books/train/*.txt' --output=FOLDER
+    python -m benchmarks.experiments.loss_curves --train='books/*.txt' --output=DIR
 
 Pre-trains `configs/pretrain.py:small` three times on the same windows in the same
 order with the same dropout masks: in float32 with plain attention (the reference), in
@@ -15,8 +15,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import harness
-from command_line import count
+from benchmarks import harness
+from benchmarks.harness import count
 
 PLAIN = ("--config.model.dtype=float32", "--config.model.attention_impl=plain")
 RUNS = {
@@ -31,7 +31,7 @@ STYLES = {FAST: "-", REFERENCE: "--", OTHER_SEED: ":"}
 
 def train(folder: Path, overrides: Sequence[str], flags: argparse.Namespace) -> None:
     """One run of `steps` updates that logs each of them."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     command = [
         *(sys.executable, "-m", "gpt1_jax.main"),
         f"--config={root / 'configs' / 'pretrain.py'}:small",

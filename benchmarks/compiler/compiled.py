@@ -1,7 +1,7 @@
 """Our programs, compiled for accelerators that are not there.
 
     pip install -e '.[aot]'
-    python benchmarks/compiled.py --target=v5e-16 [--layers=2] [--output=FILE]
+    python -m benchmarks.compiler.compiled --target=v5e-16 [--layers=2] [--output=FILE]
 
 The compilers of TPUs and NVIDIA GPUs run on a CPU and say what a program would be: what
 memory a device needs for it, what devices exchange, whether they wait for it, and what
@@ -19,12 +19,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import harness
-import hlo
-import kernels
-import kinds
-from command_line import add_sizes, some_of
-from targets import TARGETS, Target, devices_of, in_place_of, prepare
+from benchmarks import harness
+from benchmarks.compiler import hlo, kinds
+from benchmarks.compiler.targets import (
+    TARGETS,
+    Target,
+    devices_of,
+    in_place_of,
+    prepare,
+)
+from benchmarks.harness import some_of
+from benchmarks.paper_model import add_sizes
 
 ALONE = ("pretrain-replicated", "finetune", "decode")  # what one chip can run
 CASES = (
@@ -42,7 +47,8 @@ def compile_case(
 ) -> dict[str, Any]:
     """What the compiler makes of one program, or how it fails."""
     import jax
-    from programs import PROGRAMS
+
+    from benchmarks.compiler.programs import PROGRAMS
 
     devices = devices_of(target)
     start = time.perf_counter()
@@ -89,7 +95,7 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
     total = sum(memory.values()) - 2 * memory["alias"]
     room = target.chip and target.chip.memory_bytes
     text = compiled.as_text()
-    found = list(kernels.kernels(text))
+    found = list(hlo.kernels(text))
     return {
         "memory_bytes": memory,  # outputs that are aliased take an argument's place
         "total_bytes": total,
@@ -213,7 +219,7 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse(arguments)
     target = TARGETS[flags.target]
     prepare(target)
-    record = harness.describe("compiled.py", arguments)
+    record = harness.describe("compiler.compiled", arguments)
     results = {}
     for name in flags.cases:
         print(f"{name} for {target.meaning} ..", file=sys.stderr)

@@ -1,7 +1,8 @@
 """All that is worth measuring on an accelerator, in the time that one is at hand.
 
-    python benchmarks/on_accelerator.py --output=DIR --minutes=10 [--texts=books/train]
-        [--valid=books/valid] [--tasks=DIR] [--pieces=probe,step] [--toy]
+    python -m benchmarks.on_accelerator --output=DIR --minutes=10
+        [--texts=books/train] [--valid=books/valid] [--tasks=DIR]
+        [--pieces=probe,step] [--toy]
 
   probe     versions, rates of copies and products, whether results are the CPU's
   step      the pre-training step against PyTorch: train_step.py
@@ -34,9 +35,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from command_line import some_of
+from benchmarks.harness import some_of
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 GRACE_SECONDS = 30  # to save a checkpoint once a piece is told to end
 LEAST_SECONDS = 10  # with less left, no piece is started
 _OF_TRAINING = 0.75  # part of the time of `pretrain`; the rest compiles and evaluates
@@ -80,8 +81,8 @@ def script(
     """Makes the command of a script of this folder, at the paper's size or a toy's."""
 
     def command(plan: Plan) -> list[str]:
-        path = str(ROOT / "benchmarks" / name)
-        return [sys.executable, path, *(toy if plan.flags.toy else paper)]
+        module = f"benchmarks.{name}"
+        return [sys.executable, "-m", module, *(toy if plan.flags.toy else paper)]
 
     return command
 
@@ -186,11 +187,11 @@ _ONCE = ("--steps=1", "--rounds=1")
 _ONE_CALL = ("--calls=1", "--rounds=1")
 _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
 PIECES = {
-    "probe": Piece(150, script("probe.py", toy=_SMALL_PROBE)),
+    "probe": Piece(150, script("on_accelerator.probe", toy=_SMALL_PROBE)),
     "step": Piece(
         400,
         script(
-            "train_step.py",
+            "peers.train_step",
             ("--batch=64", "--steps=30", "--rounds=3", _STEP),
             (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
         ),
@@ -198,17 +199,17 @@ PIECES = {
     "fused": Piece(
         200,
         script(
-            "fused_kernels.py",
+            "on_accelerator.fused_kernels",
             ("--batch=64",),
             ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
         ),
     ),
-    "resume": Piece(150, script("resumption.py")),
-    "kernels": Piece(150, script("top_kernels.py", ("--batch=64",), _TOY)),
+    "resume": Piece(150, script("experiments.resumption")),
+    "kernels": Piece(150, script("on_accelerator.top_kernels", ("--batch=64",), _TOY)),
     "choices": Piece(
         500,
         script(
-            "train_step.py",
+            "peers.train_step",
             ("--batch=64", "--steps=20", "--rounds=2", _CHOICES),
             (*_TOY, *_ONCE, _CHOICES),
         ),
@@ -216,7 +217,7 @@ PIECES = {
     "parts": Piece(
         250,
         script(
-            "pieces.py",
+            "peers.pieces",
             ("--batch=64", "--dtype=bfloat16", "--calls=20"),
             (*_TOY, "--dtype=bfloat16", *_ONE_CALL),
         ),
@@ -224,7 +225,7 @@ PIECES = {
     "finetune": Piece(
         200,
         script(
-            "finetune_step.py",
+            "peers.finetune_step",
             ("--batch=32", "--steps=20", "--variants=hf_bf16,jax_bf16,jax_bf16_no_lm"),
             (*_TOY, *_ONCE, "--batch=4", "--distinct=1", "--variants=hf_bf16,jax_bf16"),
         ),
@@ -232,7 +233,7 @@ PIECES = {
     "generate": Piece(
         200,
         script(
-            "generate.py",
+            "peers.generate",
             ("--batch=8", "--variants=gpt2_bf16,jax_bf16"),
             (*_TOY, "--prompt_tokens=4", "--new_tokens=9", "--rounds=1"),
         ),

@@ -9,12 +9,18 @@ import argparse
 from collections.abc import Callable
 from typing import Any
 
-import inputs
 import jax
 import jax.numpy as jnp
-from harness import Case
-from recipe import pretrain_config
 
+from benchmarks.harness import Case
+from benchmarks.paper_model import pretrain_config
+from benchmarks.peers.pieces import (
+    GRADIENT,
+    attention_arrays,
+    dense_arrays,
+    dropout_arrays,
+    loss_arrays,
+)
 from gpt1_jax.model import language_model
 from gpt1_jax.model.sites import ATTN_OUTPUT, ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
@@ -28,8 +34,8 @@ from gpt1_jax.training.state import apply_gradients, init_state
 
 
 def dropout_cases(flags: argparse.Namespace, name: str) -> dict[str, Case]:
-    """Dropout of the array `name` of `inputs`, by a counter hash or Threefry."""
-    x, gradient = (_array(part, flags.dtype) for part in inputs.dropout(flags, name))
+    """Dropout by a counter hash and by Threefry; `name` as in `dropout_arrays`."""
+    x, gradient = (_array(part, flags.dtype) for part in dropout_arrays(flags, name))
     noise = step_noise(0, jnp.int32(0), flags.batch)
 
     def hashed(x: jax.Array, noise: Noise) -> jax.Array:
@@ -56,7 +62,7 @@ def attention_cases(flags: argparse.Namespace) -> dict[str, Case]:
 
 def attention_case(flags: argparse.Namespace, attend: Callable[..., jax.Array]) -> Case:
     """`attend`, a form of `causal_attention`, with dropout."""
-    *qkv, gradient = (_array(x, flags.dtype) for x in inputs.attention(flags))
+    *qkv, gradient = (_array(x, flags.dtype) for x in attention_arrays(flags))
     noise = step_noise(0, jnp.int32(0), flags.batch)
 
     def with_dropout(
@@ -81,7 +87,7 @@ def residual_norm_case(
     flags: argparse.Namespace, form: Callable[..., jax.Array]
 ) -> Case:
     """A form of `residual_layer_norm`, with dropout."""
-    x, gradient = (_array(a, flags.dtype) for a in inputs.dropout(flags, "hidden"))
+    x, gradient = (_array(a, flags.dtype) for a in dropout_arrays(flags, "hidden"))
     noise, gain = step_noise(0, jnp.int32(0), flags.batch), jnp.ones(x.shape[-1])
     arrays = x, gradient, 0 * gain, gain, 0 * gain
 
@@ -96,7 +102,7 @@ def residual_norm_case(
 def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
     """Mean nats: `next_token_loss` at once and in chunks, and logits kept whole."""
     dtype = jnp.dtype(flags.dtype)
-    states, matrix, tokens = inputs.loss(flags)
+    states, matrix, tokens = loss_arrays(flags)
     hidden, unembedding = _array(states, flags.dtype), jnp.asarray(matrix)
     shape = flags.batch, flags.seq_len
     weights = jnp.full(shape, 1 / (flags.batch * (flags.seq_len - 1)), jnp.float32)
@@ -123,7 +129,7 @@ def loss_cases(flags: argparse.Namespace) -> dict[str, Case]:
 def dense_cases(flags: argparse.Namespace) -> dict[str, Case]:
     """The first layer of the MLP: `dense`, and its formula under autodiff."""
     dtype = jnp.dtype(flags.dtype)
-    x, kernel, gradient = inputs.dense(flags)
+    x, kernel, gradient = dense_arrays(flags)
     bias = jnp.zeros(kernel.shape[1])
     arrays = _array(x, flags.dtype), jnp.asarray(kernel)
 
@@ -151,7 +157,7 @@ def optimizer_cases(flags: argparse.Namespace) -> dict[str, Case]:
         return apply_gradients(state, gradients, jnp.float32(1), optimizer)[0]
 
     state = jax.jit(fresh)()
-    gradients = jax.tree.map(lambda p: jnp.full_like(p, inputs.GRADIENT), state.params)
+    gradients = jax.tree.map(lambda p: jnp.full_like(p, GRADIENT), state.params)
     compiled = jax.jit(update, donate_argnums=0).lower(state, gradients).compile()
 
     def run() -> Any:

@@ -1,6 +1,7 @@
 """What a device can do at most, and whether it computes what a CPU does.
 
-    python benchmarks/probe.py [--size=8192] [--megabytes=2048] [--output=FILE]
+    python -m benchmarks.on_accelerator.probe [--size=8192] [--megabytes=2048]
+        [--output=FILE]
 
   copy      a bfloat16 array of so many megabytes plus 1, bytes read and written
   hash      the random bits of dropout masks, for as many elements
@@ -20,13 +21,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import harness
 import jax
 import jax.numpy as jnp
 import numpy as np
-from command_line import count
-from recipe import VOCAB_SIZE, pretrain_config
 
+from benchmarks import harness
+from benchmarks.harness import count
+from benchmarks.paper_model import VOCAB_SIZE, pretrain_config
 from gpt1_jax.model import language_model
 from gpt1_jax.ops.dropout import keep_mask
 from gpt1_jax.training.optimizer import make_optimizer
@@ -157,7 +158,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Measures, prints the tables, writes the JSON file; exits 1 if results differ."""
     flags = parse(arguments)
-    record = harness.describe("probe.py", arguments)
+    record = harness.describe("on_accelerator.probe", arguments)
     rates = memory_rates(flags.megabytes) | product_rates(flags.size, flags.tokens)
     updates = {dtype: disagreement(dtype) for dtype in _TOLERANCES}
     device = jax.devices()[0].device_kind

@@ -1,6 +1,7 @@
 """An n-gram language model on the tokens of a prepared corpus.
 
-    python benchmarks/ngram_baseline.py --corpus=DIR [--runs=RUN,RUN] [--output=FILE]
+    python -m benchmarks.experiments.ngram_baseline --corpus=DIR [--runs=RUN,RUN]
+        [--output=FILE]
 
 It counts the training split and scores the validation split, token by token, with
 interpolated modified Kneser-Ney smoothing (Chen and Goodman 1999, sec. 3): what a
@@ -17,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import harness
 import numpy as np
 
 import gpt1_jax
+from benchmarks import harness
 from gpt1_jax.data import shards
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.evaluation.validation import Validation

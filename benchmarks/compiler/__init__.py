@@ -1,0 +1,1 @@
+"""Our programs, compiled for accelerators that are not there."""

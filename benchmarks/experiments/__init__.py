@@ -1,0 +1,1 @@
+"""Trainings and other models that show whether ours learns what it should."""

@@ -1,0 +1,1 @@
+"""This package beside PyTorch, on the same work."""
