@@ -1,7 +1,8 @@
 """What the devices of a compiled program tell each other."""
 
-import hlo
 import jax
+
+from benchmarks.compiler import hlo
 
 
 def collectives(compiled: jax.stages.Compiled) -> list[tuple[str, list[tuple]]]:
