@@ -13,5 +13,9 @@ class MissingPackage(UserError, ImportError):
     """An optional package is not installed."""
 
 
+class MissingData(FileNotFoundError):
+    """Data is not where it should be; a job of several tasks goes on without it."""
+
+
 class TryAgain(OSError):
     """A passing state of the machine: the same command may well succeed (code 75)."""

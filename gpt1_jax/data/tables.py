@@ -4,10 +4,12 @@ Files are read and written row by row, so they may be larger than memory.
 """
 
 import abc
+import codecs
 import contextlib
 import csv
 import importlib
 import io
+import itertools
 import json
 import logging
 import math
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.files import append_to, locate, whole_file
@@ -54,6 +57,69 @@ def open_input(
         raise FileNotFoundError(
             f"{source} cannot be read ({error.strerror}); name another file{another}."
         ) from error
+
+
+def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str, Any]]]:
+    """Reads what people give a model: plain lines, or rows with columns.
+
+    Args:
+      source: a file, or "-" for standard input. A `.jsonl`, `.json` or `.ndjson` file
+        holds a JSON object on each line, a `.tsv` or `.csv` file has a header. Any
+        other file holds plain lines. Standard input does too, unless it begins with
+        "{": then it holds JSON lines.
+      content: what one line is, for messages: "example".
+
+    Yields:
+      Where a line or row is, and the line without its end, or the cells by column.
+      Blank lines are passed over.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      UserError: naming a line that cannot be read; or if there is none.
+    """
+    name = "standard input" if source == STANDARD_INPUT else source
+    suffix = epath.Path(source).suffix.lower()
+    is_empty = True
+    with open_input(source, or_standard_input=True) as file:
+        if source == STANDARD_INPUT:
+            file, format_name = _detect_json(file)
+        else:
+            format_name = {**FORMATS, ".json": "jsonl", ".ndjson": "jsonl"}.get(suffix)
+        rows: Iterator[tuple[str, str | dict[str, Any]]]
+        if format_name:
+            rows = read_rows(file, name, format_name)
+        else:
+            rows = plain_lines(text_lines(file, name), name)
+        for row in rows:
+            is_empty = False
+            yield row
+    if is_empty:
+        raise UserError(f"{name} holds no {content}.")
+
+
+def plain_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str, str]]:
+    """Where each line that is not blank is, and the line without its end.
+
+    Raises:
+      UserError: naming a line with half of a character.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"{name}:{number}"
+            check_encodable(line, where)
+            yield where, line.rstrip("\r\n")
+
+
+def _detect_json(lines: Iterable[bytes]) -> tuple[Iterable[bytes], str | None]:
+    """The same lines, and "jsonl" if they begin with "{"."""
+    lines = iter(lines)
+    first: list[bytes] = []  # up to the first line that is not blank
+    for line in lines:
+        first.append(line)
+        if line.strip():
+            break
+    begin = first[-1].removeprefix(codecs.BOM_UTF8).lstrip() if first else b""
+    return itertools.chain(first, lines), "jsonl" if begin[:1] == b"{" else None
 
 
 def read_rows(
@@ -434,6 +500,14 @@ def open_table(
             io.TextIOWrapper(append_to(partial), "utf-8", newline="") as file,
         ):
             yield _Tsv(file) if path.suffix == ".tsv" else _Csv(file)
+
+
+def format_table(rows: Sequence[Row], suffix: str) -> str:
+    """The text of a `.csv` or `.tsv` file with these rows, at least one."""
+    file = io.StringIO()
+    writer = _Tsv(file) if suffix == ".tsv" else _Csv(file)
+    writer.append(rows)
+    return file.getvalue()
 
 
 def cell(value: Any) -> str:

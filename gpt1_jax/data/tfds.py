@@ -13,14 +13,10 @@ from typing import Any, NamedTuple
 
 from gpt1_jax.data.documents import Document, read_blocks
 from gpt1_jax.data.files import file_stamp, files_below, json_digest
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 
 _MAX_DOCUMENTS = 10_000
 _PATIENCE_SECONDS = 10.0  # for a first answer from the hosts that serve a dataset
-
-
-class NotPrepared(FileNotFoundError):
-    """A dataset is not prepared and cannot be prepared here."""
 
 
 class Opened(NamedTuple):
@@ -52,7 +48,7 @@ def open_dataset(
       say: shows a line to the user.
 
     Raises:
-      NotPrepared: if it cannot be prepared here.
+      MissingData: if it cannot be prepared here.
       ValueError: if the dataset or split is unknown, or stored as TFRecord.
     """
     import tensorflow_datasets as tfds
@@ -89,10 +85,10 @@ class _Words(NamedTuple):
     otherwise: str
     say: Callable[[str], None]
 
-    def not_prepared(self, reason: object, way_out: str) -> NotPrepared:
+    def not_prepared(self, reason: object, way_out: str) -> MissingData:
         ways = ". Or ".join(way for way in (way_out, self.otherwise) if way)
         problem = str(reason).rstrip(".")
-        return NotPrepared(
+        return MissingData(
             f"{self.where}: the dataset is not prepared in {self.folder}, and TFDS "
             f"cannot prepare it here: {problem}. {ways}."
         )
@@ -161,7 +157,7 @@ def _prepare(name: str, data_dir: str, words: _Words) -> Any:
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
         return builder
-    except NotPrepared:
+    except MissingData:
         raise
     except (OSError, AssertionError, tfds.download.DownloadError) as error:
         raise words.not_prepared(error, manual.strip().rstrip(".")) from error
@@ -232,7 +228,7 @@ def tfds_documents(
       At most 10,000 documents; each row starts a new line.
 
     Raises:
-      NotPrepared, ValueError: as `open_dataset`, or if there is no such feature.
+      MissingData, ValueError: as `open_dataset`, or if there is no such feature.
     """
     info, rows = open_dataset(spec, data_dir, where=f"{key}={spec!r}", say=say)
     features = info.features

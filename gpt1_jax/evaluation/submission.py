@@ -1,14 +1,13 @@
 """Files of predictions: for the GLUE leaderboard, and for people.
 
-Only the process that writes calls these functions.
+Only the main process calls these functions.
 """
 
-import csv
 import io
 import json
 import logging
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,10 @@ from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.data.files import write_whole
+from gpt1_jax.data.tables import FORMATS, format_table
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Task
-
-FORMATS = (".jsonl", ".tsv", ".csv")  # of files for people
 
 
 def write_glue(
@@ -31,10 +29,11 @@ def write_glue(
 ) -> list[epath.Path]:
     """Writes the files that gluebenchmark.com takes for a task.
 
-    A header, then lines of `index<TAB>prediction` sorted by index, the example's number
-    in the test file, because TensorFlow Datasets shuffles. If any id in a file is not a
-    number, its examples are taken to be in order. A file that does not cover exactly
-    the test split is written with a warning, as the leaderboard refuses it.
+    After a header, each line holds `index<TAB>prediction`. They are sorted by index,
+    the example's number in the test file, because TensorFlow Datasets shuffles. If any
+    id is not a number, the examples of that file are taken to be in order. A file that
+    does not cover exactly the test split is written with a warning, as the leaderboard
+    refuses it.
 
     Args:
       folder: the folder to write to; made if it is missing.
@@ -47,31 +46,32 @@ def write_glue(
       The files written: one for each subset that has examples.
 
     Raises:
-      ValueError: if the task or a subset is not part of GLUE, lengths differ, an index
-        occurs twice, or a prediction is not finite.
+      UserError: if the task or a subset is not part of GLUE, an index occurs twice, or
+        a prediction is not finite.
     """
     if not task.glue:
         names = ", ".join(name for name, each in TASKS.items() if each.glue)
         raise UserError(
             f"{task.title} is not a task of the GLUE leaderboard; those are {names}."
         )
-    found = _check(task, predictions, examples)
-    rows: dict[str, list[tuple[Example, str]]] = {}
-    for example, value in zip(examples, found, strict=True):
+    values = _check_predictions(task, predictions, examples)
+    by_subset: dict[str, list[tuple[Example, str]]] = {}
+    for example, value in zip(examples, values, strict=True):
         if example.subset not in task.glue:
             raise UserError(
                 f"{example.where}: GLUE has no subset {example.subset!r} of "
                 f"{task.title}; it has {', '.join(map(repr, task.glue))}."
             )
-        rows.setdefault(example.subset, []).append((example, _glue(task, value)))
+        pair = (example, _glue_prediction(task, value))
+        by_subset.setdefault(example.subset, []).append(pair)
     written = []
-    for subset, pairs in rows.items():
+    for subset, pairs in by_subset.items():
         indices = _indices([example for example, _ in pairs])
         ordered = sorted(zip(indices, (text for _, text in pairs), strict=True))
         path = folder / task.glue[subset].name
         _warn_if_short(path, len(ordered), task.glue[subset].rows)
-        lines = (f"{index}\t{text}" for index, text in ordered)
-        _write(path, ["index\tprediction", *lines])
+        table = [{"index": index, "prediction": text} for index, text in ordered]
+        write_whole(path, format_table(table, ".tsv"))
         written.append(path)
     return written
 
@@ -79,15 +79,15 @@ def write_glue(
 def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
     """Packs the files of `write_glue` into one zip, ready to send to the leaderboard.
 
-    Files that the leaderboard wants and that are in none of the folders are named in a
-    warning; files that it does not know are left out.
+    A warning names the files that the leaderboard wants and no folder has. Other files
+    are left out.
 
     Args:
       folders: the folders that hold the files.
       path: the zip file to write.
 
     Raises:
-      ValueError: if a file is in two folders, or no folder has any.
+      UserError: if a file is in two folders, or no folder has any.
     """
     sizes = {f.name: f.rows for task in TASKS.values() for f in task.glue.values()}
     found: dict[str, epath.Path] = {}
@@ -133,10 +133,11 @@ def write_predictions(
     """Writes predictions of any task, in the format of the file's suffix.
 
     For each example, a `.jsonl` file holds "id" (the source's, or else its number from
-    0), "subset", "text" if asked for, "prediction" (a label's name, or a score),
-    "label" if it is known, "probabilities" by label and "log_probs" of the answers in
-    the order of the labels, if they are given. A `.tsv` or `.csv` file has a header and
-    the same in columns, one for each text and probability.
+    0), "subset", "text" if `with_text`, "prediction" (a label's name, or a score),
+    "label" if it is known and, if they are given, "probabilities" by label and
+    "log_probs" of the answers in the order of the labels. A `.tsv` or `.csv` file has a
+    header and the same in columns, one for each text and probability. A `.tsv` file has
+    no quotes, and a space for each tab or line end in a text.
 
     Args:
       path: the file to write; its folder is made if it is missing.
@@ -149,26 +150,26 @@ def write_predictions(
         an answer that an example does not have.
 
     Raises:
-      ValueError: if lengths differ, a number is not finite, the suffix is unknown, or
-        two columns of a table would have one name.
+      UserError: if a number is not finite, the suffix is unknown, or two columns of a
+        table would have one name.
     """
     check_format(path)
     if with_text:
         check_columns(path, task)
-    found = _check(task, predictions, examples)
+    values = _check_predictions(task, predictions, examples)
     if probabilities is not None:
         _check_probabilities(task, probabilities, len(examples))
     lines = []
-    for number, (example, value) in enumerate(zip(examples, found, strict=True)):
+    for number, (example, value) in enumerate(zip(examples, values, strict=True)):
         line: dict[str, Any] = {
             "id": example.id or str(number),
             "subset": example.subset,
         }
         if with_text:
             line["text"] = _texts(task, example)
-        line["prediction"] = _shown(task, value)
+        line["prediction"] = _label_name(task, value)
         if example.label is not None:
-            line["label"] = _shown(task, example.label)
+            line["label"] = _label_name(task, example.label)
         if probabilities is not None:
             line["probabilities"] = dict(
                 zip(task.labels, map(float, probabilities[number]), strict=True)
@@ -178,13 +179,14 @@ def write_predictions(
             line["log_probs"] = row[np.isfinite(row)].tolist()
         lines.append(line)
     if (suffix := _suffix(path)) == ".jsonl":
-        _write(path, (json.dumps(line, ensure_ascii=False) for line in lines))
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     else:
-        write_whole(path, _table(lines, "," if suffix == ".csv" else "\t"))
+        text = format_table(_table(lines), suffix)
+    write_whole(path, text)
 
 
 def _suffix(path: epath.Path) -> str:
-    """The suffix that names a format; that of JSON lines for a device."""
+    """The suffix that names the format; a device gets JSON lines."""
     return ".jsonl" if is_device(str(path)) else path.suffix.lower()
 
 
@@ -227,33 +229,30 @@ def _texts(task: Task, example: Example) -> dict[str, str]:
     return dict(zip(_text_names(task), texts, strict=True))
 
 
-def _table(lines: Sequence[dict[str, Any]], delimiter: str) -> str:
-    """The lines as a table with a header; nested values get columns of their own."""
-    flat = [dict(_flat(line)) for line in lines]
-    header = list(dict.fromkeys(name for line in flat for name in line))
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, header, delimiter=delimiter, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return buffer.getvalue()
+def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """The lines as rows of the same columns; each text and probability gets its own."""
+    rows = []
+    for line in lines:
+        row: dict[str, str] = {}
+        for key, value in line.items():
+            if key == "text":
+                row.update(value)
+            elif key == "probabilities":
+                row.update({f"P({name})": str(part) for name, part in value.items()})
+            else:
+                row[key] = str(value)
+        rows.append(row)
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name, "") for name in columns} for row in rows]
 
 
-def _flat(line: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    for key, value in line.items():
-        if isinstance(value, dict):
-            probability = key == "probabilities"
-            for name, part in value.items():
-                yield (f"P({name})" if probability else name), part
-        else:
-            yield key, value
-
-
-def _shown(task: Task, value: float) -> str | float:
+def _label_name(task: Task, value: float) -> str | float:
+    """The name of a label, or a score as it is."""
     return task.labels[int(value)] if task.labels else float(value)
 
 
-def _glue(task: Task, value: float) -> str:
-    if task.score_range:  # the leaderboard refuses what lies outside
+def _glue_prediction(task: Task, value: float) -> str:
+    if task.score_range:  # the leaderboard refuses scores outside
         return f"{np.clip(value, *task.score_range):.3f}"
     return task.labels[int(value)] if task.glue_takes_names else str(int(value))
 
@@ -269,6 +268,7 @@ def _warn_if_short(path: epath.Path, rows: int, wanted: int) -> None:
 
 
 def _indices(examples: Sequence[Example]) -> list[int]:
+    """The numbers of examples in the test file."""
     ids = [example.id for example in examples]
     if not all(each.isascii() and each.isdigit() for each in ids):
         return list(range(len(ids)))
@@ -277,30 +277,30 @@ def _indices(examples: Sequence[Example]) -> list[int]:
         if number in first:
             raise UserError(
                 f"{example.where}: the index {number} is already that of "
-                f"{first[number].where}; a submission needs each once."
+                f"{first[number].where}; a submission needs each index once."
             )
         first[number] = example
     return list(first)
 
 
-def _check(
+def _check_predictions(
     task: Task,
     predictions: np.ndarray | Sequence[float],
     examples: Sequence[Example],
 ) -> np.ndarray:
-    found = np.asarray(predictions)
-    if found.shape != (len(examples),):
+    values = np.asarray(predictions)
+    if values.shape != (len(examples),):
         raise ValueError(
-            f"{task.title}: predictions of shape {found.shape} for {len(examples)} "
+            f"{task.title}: predictions of shape {values.shape} for {len(examples)} "
             "examples."
         )
-    broken = np.flatnonzero(~np.isfinite(found))
+    broken = np.flatnonzero(~np.isfinite(values))
     if broken.size:
         raise UserError(
-            f"{examples[broken[0]].where}: the prediction {found[broken[0]]} is not a "
+            f"{examples[broken[0]].where}: the prediction {values[broken[0]]} is not a "
             "finite number."
         )
-    return found
+    return values
 
 
 def _check_probabilities(task: Task, probabilities: np.ndarray, count: int) -> None:
@@ -312,7 +312,3 @@ def _check_probabilities(task: Task, probabilities: np.ndarray, count: int) -> N
         )
     if not np.isfinite(probabilities).all():
         raise UserError(f"{task.title}: a probability is not a finite number.")
-
-
-def _write(path: epath.Path, lines: Iterable[str]) -> None:
-    write_whole(path, "".join(f"{line}\n" for line in lines))

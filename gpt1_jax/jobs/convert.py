@@ -41,7 +41,7 @@ from gpt1_jax.runs.open import (
     say_what_is_read,
 )
 from gpt1_jax.tasks.custom_task import find_task
-from gpt1_jax.tasks.transforms import room
+from gpt1_jax.tasks.transforms import describe_room
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 # BabyLM's evaluation pads sentences, and begins a word without context with a start
@@ -173,7 +173,7 @@ def _of_run(run: TrainedRun, name: str) -> Source:
         return Source(run.model, run.params, run.tokenizer, None, origin)
     task, layer = find_task(run.config), run.params["head"]
     head = FinetunedHead(layer["kernel"], layer["bias"], task.transform, task.labels)
-    longest = room(task, run.config.data.longest(run.model.max_seq_len))
+    longest = describe_room(task, run.config.data.longest(run.model.max_seq_len))
     params = run.params["transformer"]
     return Source(run.model, params, run.tokenizer, head, origin, longest)
 

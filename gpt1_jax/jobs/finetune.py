@@ -12,7 +12,7 @@ from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig
 from gpt1_jax.config.finetune import describe_left_out, suite_variants
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.evaluation import submission
 from gpt1_jax.evaluation.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.model.heads import Head
@@ -51,7 +51,6 @@ from gpt1_jax.tasks.batches import (
 )
 from gpt1_jax.tasks.custom_task import select_tasks
 from gpt1_jax.tasks.examples import (
-    MissingData,
     describe_long_examples,
     load_task,
 )

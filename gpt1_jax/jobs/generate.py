@@ -8,13 +8,13 @@ from typing import Any
 from gpt1_jax.config import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import check_output, locate, write_whole
-from gpt1_jax.data.tables import STANDARD_INPUT
+from gpt1_jax.data.tables import STANDARD_INPUT, read_input
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Continuation, Generator
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.open import open_run, say_what_is_read
-from gpt1_jax.tasks.new_text import read_prompts
 
 
 def run(config: GenerateConfig, workdir: str) -> None:
@@ -80,6 +80,27 @@ def _prompts(config: GenerateConfig) -> list[str] | None:
     if config.prompt:
         return [config.prompt]
     return None if sys.stdin.isatty() else read_prompts(STANDARD_INPUT)
+
+
+def read_prompts(source: str) -> list[str]:
+    """Reads prompts: plain lines, or rows with a column "prompt".
+
+    Args:
+      source: as for `read_input`.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      UserError: naming the line that holds no prompt; or if there are none.
+    """
+    prompts = []
+    for where, row in read_input(source, "prompt"):
+        prompt = row if isinstance(row, str) else row.get("prompt")
+        if not isinstance(prompt, str):
+            raise UserError(
+                f'{where}: there is no text "prompt"; the columns are {sorted(row)}.'
+            )
+        prompts.append(prompt)
+    return prompts
 
 
 def _converse(generator: Generator, params: Any, config: GenerateConfig) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 
 from gpt1_jax.config import FinetuneConfig, PredictConfig
 from gpt1_jax.data.files import check_output, locate
+from gpt1_jax.data.tables import plain_lines, read_input
 from gpt1_jax.data.text import split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import submission
@@ -17,7 +18,7 @@ from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import padded_lengths
 from gpt1_jax.tasks.custom_task import find_task
-from gpt1_jax.tasks.new_text import examples_of_lines, read_examples
+from gpt1_jax.tasks.examples import check_new_examples
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 
@@ -57,9 +58,10 @@ def run(config: PredictConfig, workdir: str) -> None:
     if config.output:
         submission.check_columns(output, task)
     if config.text:
-        examples = examples_of_lines(task, split_lines(config.text), "config.text")
+        lines = plain_lines(split_lines(config.text), "config.text")
+        examples = check_new_examples(task, lines)
     else:
-        examples = read_examples(task, config.input)
+        examples = check_new_examples(task, read_input(config.input, "example"))
     if not examples:
         raise UserError(f"config.text={config.text!r} holds no examples.")
     predictions, probabilities = _predict(config, source, task, examples)

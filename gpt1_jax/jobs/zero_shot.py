@@ -16,7 +16,7 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.progress import without_bars
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.evaluation.submission import write_predictions
 from gpt1_jax.evaluation.zero_shot import Prepared, evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer
@@ -29,7 +29,6 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_steps
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.runs.resume import begin_run
-from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.tasks.zero_shot import Question, select
 from gpt1_jax.training import signals
 from gpt1_jax.training.signals import Stopped, StopSignal

@@ -1,4 +1,4 @@
-"""The tasks that a configuration names."""
+"""The tasks of a configuration: the paper's, by name, or one of the user's own."""
 
 import dataclasses
 import math
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.examples import own_records
+from gpt1_jax.tasks.examples import find_own_file, read_records
 from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import BLANK_LABELS, Task, label_name
@@ -16,13 +16,17 @@ ALL = "all"
 
 
 def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
-    """The tasks named, and the configuration with inferred labels filled in.
+    """The tasks to fine-tune on.
+
+    Returns:
+      The tasks that `config.tasks` names, and the configuration. If the labels of the
+      user's own task are not given, it has those of the training file filled in.
 
     Raises:
-      ValueError: if there is no such task, or the user's own contradicts itself.
+      UserError: if there is no such task, or the user's own contradicts itself.
     """
     if config.tasks == (CUSTOM_TASK,):
-        config = _with_labels(config)
+        config = _fill_in_labels(config)
         return [custom_task(config)], config
     names = list(TASKS) if config.tasks == (ALL,) else list(dict.fromkeys(config.tasks))
     unknown = [name for name in names if name not in TASKS]
@@ -38,7 +42,7 @@ def find_task(config: FinetuneConfig) -> Task:
     """The task of a fine-tuned run.
 
     Raises:
-      ValueError: if its configuration names none.
+      UserError: if its configuration names none.
     """
     name = config.tasks[0]
     if name == CUSTOM_TASK:
@@ -53,7 +57,7 @@ def find_task(config: FinetuneConfig) -> Task:
 
 
 def _published_task(name: str, config: FinetuneConfig) -> Task:
-    """A task from the table; if it has scores, they are learnt as configured."""
+    """A task of the paper; the configuration says how it learns scores."""
     task = TASKS[name]
     if not task.score_range:
         return task
@@ -64,12 +68,12 @@ def custom_task(config: FinetuneConfig) -> Task:
     """The task that `config.custom` describes, once its labels are known.
 
     Raises:
-      ValueError: naming the key that does not fit the head.
+      UserError: naming the key that does not fit the head.
     """
     custom = config.custom
     _check_columns(custom)
     _check_labels(custom)
-    scored = _scored(custom)
+    scored = _has_scores(custom)
     transform = custom.head
     if custom.head == "classification":
         transform = "single" if len(custom.text) == 1 else "pair"
@@ -90,7 +94,7 @@ def custom_task(config: FinetuneConfig) -> Task:
     return task
 
 
-def _scored(custom: CustomTaskConfig) -> bool:
+def _has_scores(custom: CustomTaskConfig) -> bool:
     return custom.score_range[0] < custom.score_range[1]
 
 
@@ -116,7 +120,7 @@ def _check_columns(custom: CustomTaskConfig) -> None:
 
 
 def _check_labels(custom: CustomTaskConfig) -> None:
-    if _scored(custom):
+    if _has_scores(custom):
         if custom.choices:
             raise UserError(
                 f"config.custom.score_range={custom.score_range} does not go with the "
@@ -145,43 +149,43 @@ def _check_metrics(task: Task) -> None:
         )
 
 
-def _with_labels(config: FinetuneConfig) -> FinetuneConfig:
-    """The configuration with its labels: as given, or those of the training file."""
+def _fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
+    """The configuration with its labels, by default those of the training file."""
     custom = config.custom
-    if custom.labels or _scored(custom):
+    if custom.labels or _has_scores(custom):
         return config
     if len(custom.choices) > 1:
         labels = custom.choices
     else:
-        labels = _values(config.data.paths(), custom.label)
+        labels = _read_labels(config.data.paths(), custom.label)
     custom = dataclasses.replace(custom, labels=labels)
     return dataclasses.replace(config, custom=custom)
 
 
-def _values(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
-    """The distinct labels in a column of the training file, sorted."""
-    values = {
+def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
+    """The different labels in a column of the training file, sorted."""
+    labels = {
         label_name(record.columns[column], record.where)
-        for record in own_records("train", paths)
+        for record in read_records(find_own_file("train", paths))
         if record.columns.get(column) not in BLANK_LABELS
     }
-    if not values:
+    if not labels:
         raise UserError(
             f"{paths['train']} has no column {column!r} to take labels from; name it "
             "with --config.custom.label."
         )
-    if fractions := sorted(filter(_is_fraction, values)):
+    if fractions := sorted(filter(_is_fraction, labels)):
         raise UserError(
             f"Column {column!r} of {paths['train']} holds numbers such as "
             f"{fractions[0]}. If they are scores, set --config.custom.score_range="
             "LOWEST,HIGHEST; if they name labels, list all labels in "
             "--config.custom.labels."
         )
-    return tuple(sorted(values))
+    return tuple(sorted(labels))
 
 
 def _is_fraction(label: str) -> bool:
-    """Whether a label is a number like 3.8, which hardly names a class."""
+    """Whether a label is a number such as 3.8, which is hardly a name."""
     try:
         number = float(label)
     except ValueError:

@@ -1,15 +1,21 @@
-"""The checked examples of a task, from any of its sources, and their token ids.
+"""The examples of a task: from any source to checked examples and their token ids.
 
-`tfds`: TensorFlow Datasets without TensorFlow; `jsonl`: files DIR/TASK/SPLIT.jsonl
-with the column names of TFDS; `official`: the files as their authors distribute them;
-`files`: a file for each split of the user's own task.
+A line of a file becomes an `Example` in four calls: `load_split` finds the files of a
+split, `_read_records` renames the columns of `read_rows`, and `Task.example` checks.
+
+There are four sources. `tfds`: TensorFlow Datasets without TensorFlow. `jsonl`: files
+DIR/TASK/SPLIT.jsonl with the column names of TFDS. `official`: the files as their
+authors distribute them. `files`: a file for each split of the user's own task. New
+examples, which only have to be labelled, come from a file or standard input.
 
 TFDS differs from the official files in three ways: it shuffles the rows once, so Story
 Cloze is divided differently; it reads SciTail's quotation marks as CSV quoting and so
 lacks 499 training examples; and it stores scores as float32.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -17,14 +23,19 @@ from etils import epath
 
 from gpt1_jax.config import TaskDataConfig
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.tables import FORMATS
-from gpt1_jax.data.tfds import NotPrepared, open_dataset
+from gpt1_jax.data.tables import (
+    FORMATS,
+    parse_json_object,
+    read_rows,
+    require_column,
+)
+from gpt1_jax.data.text import brief, text_lines
+from gpt1_jax.data.tfds import open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import EncodedExamples, draw_examples
-from gpt1_jax.tasks.rows import find, questions, read_table
 from gpt1_jax.tasks.task import NO_LABEL, Example, FileLayout, Record, Task
-from gpt1_jax.tasks.transforms import encode_examples, room
+from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
 SOURCES = ("tfds", "jsonl", "official", "files")
@@ -32,11 +43,9 @@ _NAMES = {"train": "training", "dev": "dev", "test": "test"}  # for messages
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
 
-Found = tuple[str, epath.Path, FileLayout]  # a subset's name, path and table
+FoundFile = tuple[str, epath.Path, FileLayout]  # its subset, path and layout
 
-
-class MissingData(FileNotFoundError):
-    """The data of a split is not where it should be."""
+# --- all splits, encoded --------------------------------------------------------
 
 
 def load_task(
@@ -56,19 +65,17 @@ def load_task(
     Raises:
       MissingData: if there is no training or no development split, or the test file
         that is named does not exist.
-      UserError: naming the file and line of a broken example, or the split of which
-        `config.drop_long` leaves nothing; if the dev split is the training split.
+      UserError: naming the file and line of a broken example, or a split whose
+        examples are all too long; if the dev split is the training split.
     """
 
-    def read(split: str) -> list[Example]:
-        return load_split(
-            task,
-            split,
-            source=config.source,
-            directory=config.dir,
-            paths=config.paths(),
-        )
-
+    read = functools.partial(
+        load_split,
+        task,
+        source=config.source,
+        directory=config.dir,
+        paths=config.paths(),
+    )
     train, dev = read("train"), read("dev")
     _refuse_same(task, train, dev)
     try:
@@ -103,7 +110,7 @@ def load_task(
 
 
 def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
-    """Refuses to choose a checkpoint by what it was trained on."""
+    """Refuses a dev split that would choose a checkpoint by its training examples."""
 
     def content(examples: list[Example]) -> set[tuple[Any, ...]]:
         return {(each.text, each.choices, each.label) for each in examples}
@@ -131,7 +138,7 @@ def describe_long_examples(
         for name, split in splits.items()
         if split.cut.any()
     ]
-    lines, fitting = [], room(task, max_seq_len)
+    lines, fitting = [], describe_room(task, max_seq_len)
     if dropped:
         lines.append(
             f"{_listed(dropped)} examples were left out: they do not fit {fitting}."
@@ -146,6 +153,9 @@ def _listed(parts: list[str]) -> str:
     return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
 
 
+# --- the examples of a split ----------------------------------------------------
+
+
 def load_split(
     task: Task,
     split: str,
@@ -154,15 +164,14 @@ def load_split(
     directory: str,
     paths: Mapping[str, str] | None = None,
 ) -> list[Example]:
-    """The checked examples of a split, its subsets one after another.
+    """Reads and checks the examples of a split, its subsets one after another.
 
     Args:
       task: the task to load.
       split: "train", "dev" or "test"; the labels of "test" may be withheld.
       source: "tfds", "jsonl", "official" or "files".
       directory: the data folder; for "tfds" its data_dir, empty for its default.
-      paths: for the source "files": a .jsonl, .tsv or .csv file for each split,
-        whose fields or first line name the task's columns.
+      paths: for the source "files", the file of each split: see `find_own_file`.
 
     Returns:
       The examples in the order of the source; those of a divided dev split in the
@@ -170,14 +179,30 @@ def load_split(
 
     Raises:
       MissingData: if the split's data is not there.
-      ValueError: naming file and line of what cannot be read; if there are no
+      UserError: naming file and line of what cannot be read; if there are no
         examples, or too few to divide; for an unknown split or source.
     """
     for value, known in ((split, SPLITS), (source, SOURCES)):
         if value not in known:
             raise UserError(f"{value!r} is not one of {', '.join(known)}.")
     divided = bool(task.dev_split) and split != "test"
-    records = _records(task, "dev" if divided else split, source, directory, paths)
+    published = "dev" if divided else split
+    places = {"tfds": task.tfds, "official": task.files}.get(source)
+    if places is not None and published not in places:
+        raise MissingData(f"{task.title}: source {source!r} has no {published} split.")
+    if source == "tfds":
+        records = _read_dataset(task, published, directory)
+    else:
+        if source == "files":
+            files = [find_own_file(published, paths or {})]
+        elif source == "jsonl":
+            files = _find_jsonl_files(task, published, locate(directory))
+        else:
+            files = _find_official_files(task, published, locate(directory))
+        optional = task.label if split == "test" else ""
+        records = (
+            record for file in files for record in read_records(file, optional=optional)
+        )
     checked = (task.example(record, needs_label=split != "test") for record in records)
     examples = [example for example in checked if example is not None]
     if not examples:
@@ -189,6 +214,7 @@ def load_split(
 
 
 def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
+    """The training or the dev part of the published dev split."""
     from sklearn.model_selection import train_test_split  # takes a second to import
 
     num_dev, seed = task.dev_split or (0, 0)
@@ -202,33 +228,10 @@ def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
     return train if split == "train" else dev
 
 
-def _records(
-    task: Task,
-    split: str,
-    source: str,
-    directory: str,
-    paths: Mapping[str, str] | None,
-) -> Iterator[Record]:
-    places = {"tfds": task.tfds, "official": task.files}.get(source)
-    if places is not None and split not in places:
-        raise MissingData(f"{task.title}: source {source!r} has no {split} split.")
-    if source == "tfds":
-        yield from dataset_records(task, split, directory)
-        return
-    if source == "files":
-        yield from own_records(split, paths or {})
-        return
-    folder = locate(directory)
-    if source == "jsonl":
-        found = _jsonl_files(task, split, folder)
-    else:
-        found = _official_files(task, split, folder)
-    optional = task.label if split == "test" else ""
-    for subset, path, table in found:
-        yield from read_table(path, table, subset=subset, optional=optional)
+# --- files ----------------------------------------------------------------------
 
 
-def _jsonl_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
+def _find_jsonl_files(task: Task, split: str, folder: epath.Path) -> list[FoundFile]:
     """`SPLIT.jsonl`, the first subset; then each `SPLIT_SUBSET.jsonl` that exists."""
     subsets = [] if task.subset_column else list(task.tfds.get(split, ()))
     first, *others = subsets or [""]
@@ -248,40 +251,46 @@ def _jsonl_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
             f"{task.title}: {found[0][1]} and {found[1][1]} both hold the subset "
             f"{first!r}; remove one of them."
         )
-    table = FileLayout("", format="jsonl")
-    return [(subset, path, table) for subset, path in found]
+    layout = FileLayout("", format="jsonl")
+    return [(subset, path, layout) for subset, path in found]
 
 
-def _official_files(task: Task, split: str, folder: epath.Path) -> list[Found]:
+def _find_official_files(task: Task, split: str, folder: epath.Path) -> list[FoundFile]:
+    """The files of a split as distributed; those of optional subsets may be missing."""
     found = []
-    for subset, table in task.files[split].items():
-        matches = find(folder, table.path)
+    for subset, layout in task.files[split].items():
+        matches = [folder / layout.path]
+        if "*" in layout.path:
+            matches = sorted(folder.glob(layout.path)) if folder.is_dir() else []
+        matches = [path for path in matches if path.exists()]
         if not matches and subset in task.optional:
             continue
         if not matches:
             raise MissingData(
-                f"There is no {split} data of {task.title}: {folder / table.path} does "
-                "not exist. Unpack the files there as their authors distribute them."
+                f"There is no {split} data of {task.title}: {folder / layout.path} "
+                "does not exist. Unpack the files there as their authors distribute "
+                "them."
             )
         if len(matches) > 1:
             raise UserError(
-                f"{task.title}: {folder / table.path} matches {len(matches)} files: "
+                f"{task.title}: {folder / layout.path} matches {len(matches)} files: "
                 f"{', '.join(path.name for path in matches)}; keep one of them."
             )
-        found.append((subset, matches[0], table))
+        found.append((subset, matches[0], layout))
     return found
 
 
-def own_records(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
-    """The records of a user's own file.
+def find_own_file(split: str, paths: Mapping[str, str]) -> FoundFile:
+    """The user's own file of a split.
 
     Args:
-      split: the split to read.
-      paths: a .jsonl, .tsv or .csv file for each split.
+      split: "train", "dev" or "test".
+      paths: a .jsonl, .tsv or .csv file for each split, whose fields or first line
+        name the task's columns.
 
     Raises:
       MissingData: if no file is given, or it does not exist.
-      ValueError: if the file is of another kind, or a line is broken.
+      UserError: if the file is of another kind.
     """
     if not paths.get(split):
         raise MissingData(
@@ -296,25 +305,113 @@ def own_records(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
         )
     if not path.exists():
         raise MissingData(f"The {split} file {path} does not exist.")
-    yield from read_table(path, FileLayout("", format=FORMATS[path.suffix.lower()]))
+    return "", path, FileLayout("", format=FORMATS[path.suffix.lower()])
 
 
-def dataset_records(task: Task, split: str, directory: str) -> Iterator[Record]:
-    """The records of a split, which TFDS prepares if it has not done so before.
+def read_records(file: FoundFile, *, optional: str = "") -> Iterator[Record]:
+    """The records of a file, or of a folder of RACE's passages.
 
     Args:
-      task: the task, which names its datasets.
-      split: "train", "dev" or "test".
-      directory: TFDS' data_dir; empty for its default.
+      file: the subset, path and layout.
+      optional: a column of ours that the file may lack.
+
+    Raises:
+      UserError: naming file and line of a row that cannot be read or lacks a column.
+    """
+    subset, path, layout = file
+    if layout.format == "race":
+        yield from _read_passages(path, subset)
+        return
+    columns = layout.columns
+    with path.open("rb") as lines:
+        rows = read_rows(
+            lines,
+            str(path),
+            layout.format,
+            header=not any(isinstance(theirs, int) for theirs in columns.values()),
+            as_published=bool(columns),
+            skip_short=layout.may_be_short,
+        )
+        for where, cells in rows:
+            if columns:
+                cells = _rename_columns(cells, columns, where, optional)
+            yield Record(cells, where, subset)
+
+
+def _rename_columns(
+    cells: Mapping[Any, Any],
+    columns: Mapping[str, str | int | tuple[str, ...] | list[str]],
+    where: str,
+    optional: str,
+) -> dict[str, Any]:
+    """Cells by our column names, as `FileLayout.columns` gives them."""
+    renamed: dict[str, Any] = {}
+    for ours, theirs in columns.items():
+        names = theirs if isinstance(theirs, tuple | list) else [theirs]
+        if ours == optional and not all(name in cells for name in names):
+            continue
+        values = [require_column(cells, name, where) for name in names]
+        if isinstance(theirs, list):
+            renamed[ours] = values
+        else:
+            renamed[ours] = " ".join(values) if isinstance(theirs, tuple) else values[0]
+    return renamed
+
+
+def _read_passages(folder: epath.Path, subset: str) -> Iterator[Record]:
+    """The questions of RACE's passages, each passage a file of JSON."""
+    for path in sorted(folder.glob("*.txt")):
+        where = f"{path}:1"
+        with path.open("rb") as file:
+            passage = parse_json_object("".join(text_lines(file, str(path))), where)
+        named = {("example_id" if k == "id" else k): v for k, v in passage.items()}
+        yield from _questions(named, where, subset)
+
+
+def _questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[Record]:
+    """The questions of a RACE passage, one record each.
+
+    Args:
+      passage: the passage's columns, named as in TensorFlow Datasets.
+      where: its place, for messages.
+      subset: the records' subset.
+
+    Raises:
+      UserError: if a column is missing, or the numbers of questions, options and
+        answers differ.
+    """
+    for name in ("article", "questions", "options", "answers", "example_id"):
+        require_column(passage, name, where)
+    lists = [passage[name] for name in ("questions", "options", "answers")]
+    for values in lists:
+        if not isinstance(values, list):
+            raise UserError(f"{where}: the passage holds {brief(values)}, not a list.")
+    if len({len(values) for values in lists}) != 1:
+        raise UserError(
+            f"{where}: the passage has {len(lists[0])} questions, {len(lists[1])} "
+            f"lists of options and {len(lists[2])} answers; these numbers must agree."
+        )
+    shared = {name: passage[name] for name in ("article", "example_id")}
+    for number, (question, options, answer) in enumerate(zip(*lists, strict=True), 1):
+        own = {"question": question, "options": options, "answer": answer}
+        yield Record({**shared, **own}, f"{where}, question {number}", subset)
+
+
+# --- TensorFlow Datasets --------------------------------------------------------
+
+
+def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
+    """The records of a split, which TFDS prepares if it has not done so before.
 
     Raises:
       MissingData: if the dataset is not prepared and cannot be.
-      ValueError: if TFDS does not know the dataset, or it is stored as TFRecord.
+      UserError: if TFDS does not know the dataset, or it is stored as TFRecord.
     """
+    otherwise = _OTHERWISE if task.files else _WITHOUT_FILES
     for subset, spec in task.tfds[split].items():
         try:
-            rows = _rows(spec, directory, _OTHERWISE if task.files else _WITHOUT_FILES)
-        except FileNotFoundError:
+            rows = open_dataset(spec, directory, where=spec, otherwise=otherwise).rows
+        except MissingData:
             if subset not in task.optional:
                 raise
             continue
@@ -322,21 +419,15 @@ def dataset_records(task: Task, split: str, directory: str) -> Iterator[Record]:
             row = {name: _plain(value) for name, value in rows[index].items()}
             where = f"{spec}[{index}]"
             if spec.startswith("race/"):
-                yield from questions(row, where, subset)
+                yield from _questions(row, where, subset)
                 continue
             if task.tfds_first_label and row[task.label] != NO_LABEL:
                 row[task.label] -= task.tfds_first_label
             yield Record(row, where, subset)
 
 
-def _rows(spec: str, directory: str, otherwise: str) -> Sequence[Any]:
-    try:
-        return open_dataset(spec, directory, where=spec, otherwise=otherwise).rows
-    except NotPrepared as error:
-        raise MissingData(str(error)) from error
-
-
 def _plain(value: Any) -> Any:
+    """A value of TFDS as Python's own: text, numbers and lists."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, bytes):
@@ -346,3 +437,54 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float):  # the shortest decimal number, as in the files
         return float(str(np.float32(value)))
     return value
+
+
+# --- new examples ---------------------------------------------------------------
+
+
+def check_new_examples(
+    task: Task, rows: Iterable[tuple[str, str | Mapping[str, Any]]]
+) -> list[Example]:
+    """Checks examples to label; labels they already have are ignored.
+
+    Args:
+      task: the task the model was trained for.
+      rows: where each example is, and its cells by column, or a line of text: the texts
+        of the task's columns in order, then of its choices, separated by tabs.
+        `read_input` reads them from a file.
+
+    Returns:
+      The examples in order. An example's `id` is the value in the column `idx`, `id`
+      or `index`, or "".
+
+    Raises:
+      UserError: naming the line of an example that cannot be read, for instance because
+        it has too few texts.
+    """
+    task = dataclasses.replace(task, drop_unlabelled=False)
+    examples = []
+    for where, row in rows:
+        cells = _split_line(task, row, where) if isinstance(row, str) else row
+        columns = {name: value for name, value in cells.items() if name != task.label}
+        example = task.example(Record(columns, where), needs_label=False)
+        if example is not None:
+            examples.append(example)
+    return examples
+
+
+def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:
+    """The texts of a line by column."""
+    texts = line.split("\t")
+    num_choices = len(task.labels) if task.choices else 0
+    names = [*task.text, *task.choices]
+    wanted = len(task.text) + num_choices
+    if len(texts) != wanted:
+        raise UserError(
+            f"{where}: {task.title} needs {wanted} texts separated by tabs, "
+            f"{', '.join(names)}, but the line holds {len(texts)}."
+        )
+    if len(task.choices) == 1:
+        return dict(
+            zip(names, [*texts[:-num_choices], texts[-num_choices:]], strict=True)
+        )
+    return dict(zip(names, texts, strict=True))

@@ -1,4 +1,6 @@
-"""Metrics of the paper's tables; all formulas are scikit-learn's or SciPy's.
+"""The metrics of the paper's tables, and their standard errors.
+
+All formulas are those of scikit-learn or SciPy.
 
 Values are fractions, as the libraries give them (accuracy 0.86); the tables of
 `gpt1_jax.report.tables` multiply by 100 as the paper does.
@@ -19,7 +21,7 @@ with epy.lazy_imports():  # they take a second, and only scoring needs them
     from sklearn import metrics as sk
 
 _RESAMPLES = 200  # enough for a standard error, though not for an interval
-_BATCH = 100  # resamples that are held at a time
+_BATCH = 100  # resamples held in memory at a time
 
 Metric = Callable[[np.ndarray, np.ndarray], float]
 
@@ -35,8 +37,8 @@ def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
 def _correlation(function: Metric) -> Metric:
     """Makes a correlation 0 if predictions or labels are all the same.
 
-    It is undefined then: SciPy warns and gives nan, scikit-learn gives 0. Model
-    selection needs a number, and such predictions say nothing about the labels.
+    It is undefined then: SciPy warns and gives nan, scikit-learn gives 0. Choosing a
+    checkpoint takes a number, and such predictions say nothing about the labels.
     """
 
     def correlation(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -47,13 +49,14 @@ def _correlation(function: Metric) -> Metric:
     return correlation
 
 
-# A new metric takes one entry, in one of these two.
+# A new metric takes one entry, here if it compares labels ...
 _METRICS_OF_LABELS: Mapping[str, Metric] = {
     "accuracy": _accuracy,
     "f1": _f1,  # of two labels; 1 is the positive class
     "matthews": _correlation(lambda p, y: sk.matthews_corrcoef(y, p)),
 }
-_METRICS_OF_SCORES: Mapping[str, Metric] = {  # they take numbers of labels, too
+# ... or here if it compares numbers, which labels are too.
+_METRICS_OF_SCORES: Mapping[str, Metric] = {
     "pearson": _correlation(lambda p, y: stats.pearsonr(p, y).statistic),
     "spearman": _correlation(lambda p, y: stats.spearmanr(p, y).statistic),
 }
@@ -177,17 +180,17 @@ def auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The lowest score to call 1, for the best Matthews correlation with the labels.
+    """The threshold with the best Matthews correlation: scores from it on are called 1.
 
     Args:
       scores: [N], any real numbers.
       labels: [N], 0 or 1.
 
     Returns:
-      One of the scores; the highest of equally good ones.
+      One of the scores; if several are equally good, the highest.
 
     Raises:
-      ValueError: if all labels are the same.
+      UserError: if all labels are the same.
     """
     positive = int(labels.sum())
     negative = len(labels) - positive
@@ -196,9 +199,9 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
             "All labels are the same, so there is no threshold between them."
         )
     wrong, right, thresholds = sk.roc_curve(labels, scores, drop_intermediate=False)
-    called = right * positive + wrong * negative  # how many would be called 1
+    called = right * positive + wrong * negative  # the number of scores called 1
     spread = called * (len(labels) - called)
-    # Matthews correlation from the two rates; 0 where all get the same answer.
+    # Matthews correlation from the two rates; 0 if all get the same answer.
     scale = np.sqrt(positive * negative / np.where(spread > 0.5, spread, np.inf))
     best = int(np.argmax((right - wrong) * scale))
     return float(thresholds[max(best, 1)])  # the first is infinite
@@ -210,11 +213,11 @@ def standard_error(
     """The standard error of a metric over examples.
 
     Args:
-      metric: a name in `gpt1_jax.tasks.metrics`. The accuracy's is the binomial one,
-        others are bootstrapped.
+      metric: a name in `METRICS`. The accuracy has the standard error of a binomial
+        proportion; the others are bootstrapped.
       predictions: [N].
       labels: [N].
-      seed: of the resamples.
+      seed: for the resamples.
     """
     if metric == "accuracy":
         accuracy = METRICS[metric](predictions, labels)

@@ -33,7 +33,7 @@ _SHORTEST = 2 * NUM_SPECIAL_TOKENS  # leaves each text of a pair one token
 
 
 class _NoRoom(UserError):
-    """Question and choice leave no room for the extract token."""
+    """An example whose question and choice leave no room for the extract token."""
 
 
 def encode_examples(
@@ -121,7 +121,7 @@ def transform(
       C arrays of ids.
 
     Raises:
-      ValueError: if question and choice leave no room for the extract token.
+      UserError: if question and choice leave no room for the extract token.
     """
     if task.transform == "single":
         return [_join(specials, text[0][: max_seq_len - 2])]
@@ -150,15 +150,15 @@ def transform(
     return sequences
 
 
-def room(task: Task, max_seq_len: int) -> str:
-    """The most tokens that an example may have, for messages."""
+def describe_room(task: Task, max_seq_len: int) -> str:
+    """The most tokens that an example may have, in words for messages."""
     if task.transform == "single" or (task.choices and len(task.text) > 1):
         return f"{max_seq_len} tokens"
     return f"{max_seq_len} tokens, {_half(max_seq_len)} for each text"
 
 
 def _half(max_seq_len: int) -> int:
-    """The tokens of each of two fields, as in the released code."""
+    """The most tokens of each of two fields, as in the released code."""
     return max_seq_len // 2 - 2
 
 
@@ -185,10 +185,9 @@ def _score_classes(task: Task) -> np.ndarray:
 def targets(task: Task, labels: Sequence[int | float | None]) -> np.ndarray:
     """Target probabilities or scores of the head.
 
-    A label gets probability 1. A score y becomes, with "soft_labels", the
-    probabilities floor(y) + 1 - y of class floor(y) and y - floor(y) of the next
-    (utils.py of the released code: 3.8 gives 0.2 and 0.8); with "regression" it stays
-    y.
+    A label gets probability 1. With "soft_labels", a score y becomes two probabilities:
+    floor(y) + 1 - y of class floor(y), and y - floor(y) of the next (utils.py of the
+    released code: 3.8 gives 0.2 and 0.8). With "regression" it stays y.
 
     Returns:
       [examples, K] float32; rows of zeros for examples without a label.

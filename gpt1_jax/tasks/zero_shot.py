@@ -22,8 +22,8 @@ import numpy as np
 
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.examples import SPLITS, MissingData, load_split
+from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.tasks.examples import SPLITS, load_split
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record, Task
 

@@ -18,12 +18,11 @@ from tiny_run import stop_after
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.documents import Document, check_readable
 from gpt1_jax.data.tfds import (
-    NotPrepared,
     open_dataset,
     shared_rows,
     tfds_documents,
 )
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.training.signals import Stopped
@@ -249,7 +248,7 @@ def test_open_dataset_without_a_network_is_refused_at_once(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     served("http://127.0.0.1:1/down.zip")
     with pytest.raises(
-        NotPrepared, match=r"127\.0\.0\.1:1 cannot be reached"
+        MissingData, match=r"127\.0\.0\.1:1 cannot be reached"
     ) as raised:
         open_dataset("gpt1_rows:train", str(tmp_path), where="data.train")
     message = str(raised.value)
@@ -265,7 +264,7 @@ def test_open_dataset_of_a_host_that_never_answers_is_refused_in_time(
     monkeypatch.setattr(opener, "_PATIENCE_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as server:
         served(f"http://127.0.0.1:{server.getsockname()[1]}/data.zip")
-        with pytest.raises(NotPrepared, match="cannot be reached"):
+        with pytest.raises(MissingData, match="cannot be reached"):
             open_dataset("gpt1_rows:train", str(tmp_path), where="data")
 
 

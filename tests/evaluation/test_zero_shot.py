@@ -10,10 +10,10 @@ from tiny_models import all_logits, perturbed
 from tiny_tasks import write_lines, write_task
 
 from gpt1_jax.config import ZeroShotDataConfig
+from gpt1_jax.errors import MissingData
 from gpt1_jax.evaluation.zero_shot import evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer, TokenScores
 from gpt1_jax.model import language_model
-from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT, Question, ZeroShot, select
 

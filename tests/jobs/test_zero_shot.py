@@ -12,14 +12,13 @@ from tiny_run import load_config, run_program, tiny_overrides
 from tiny_tasks import read_lines, write_task
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.jobs import pretrain, zero_shot
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.open import open_run
-from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.training.signals import Stopped, StopSignal
 
 TASKS = "cola+sst2+dpr"

@@ -1,13 +1,18 @@
 """The same examples from every source, and what is said of those that are broken."""
 
 import dataclasses
+import io
 import json
+import logging
 import re
 import shutil
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from etils import epath
 from made_up_tasks import (
     MadeUp,
     load,
@@ -20,16 +25,18 @@ from made_up_tokenizer import Numbers
 from tiny_tasks import finetune_config, read_lines, write_lines
 
 from gpt1_jax.data import tfds as opener
-from gpt1_jax.data.tfds import NotPrepared
+from gpt1_jax.data.tables import plain_lines, read_input
+from gpt1_jax.errors import MissingData
 from gpt1_jax.tasks import examples as examples_module
 from gpt1_jax.tasks.custom_task import select_tasks
 from gpt1_jax.tasks.examples import (
-    MissingData,
+    check_new_examples,
     describe_long_examples,
     load_task,
+    read_records,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Task
+from gpt1_jax.tasks.task import FileLayout, Task
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 OWN = Task(
@@ -138,7 +145,7 @@ def test_diagnostic_set_of_glue_may_be_missing(tmp_path, source):
 
             def without_ax(spec, *arguments, **more):
                 if spec.startswith("glue/ax"):
-                    raise NotPrepared(spec)
+                    raise MissingData(spec)
                 return opened(spec, *arguments, **more)
 
             patch.setattr(examples_module, "open_dataset", without_ax)
@@ -305,6 +312,206 @@ def test_own_file_that_is_not_given_is_missing(paths):
 def test_own_file_that_is_not_there_is_missing(tmp_path):
     with pytest.raises(MissingData, match=r"The dev file .*no\.tsv does not"):
         load(OWN, "dev", "files", "", dev=f"{tmp_path}/no.tsv")
+
+
+def columns_of(path, layout=None, **more):
+    """The columns of all records of a file, by default in the format of its name."""
+    path = epath.Path(path)
+    layout = layout or FileLayout("", format=path.suffix[1:])
+    records = read_records(("", path, layout), **more)
+    return [record.columns for record in records]
+
+
+# --- JSON lines -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"sentence": "Cut', "is not JSON"),
+        ('["a", 1]', r"\['a', 1\], not a JSON object"),
+        ('{"sentence": "", "label": 1}', "is empty"),
+        ('{"text": "Good.", "label": 1}', "no column 'sentence'"),
+        ('{"sentence": "Good.", "label": 2}', "label 2 is neither one of"),
+        ('{"sentence": "Good."}', "no label"),
+        (b'{"sentence": "caf\xe9"}', "byte 0xe9 is not UTF-8"),
+        (r'{"sentence": "Good.\ud800", "label": 1}', r"'\\ud800' in .* is half of a"),
+        (r'{"sentence": "A.", "idx": "\udfff", "label": 1}', "is half of a char"),
+        (r'{"\ud800": 0, "sentence": "A.", "label": 1}', "is half of a character"),
+        ('{"a": ' * 30000, "nested too deeply"),
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        ('{"sentence": "A.", "label": ' + "9" * 5000 + "}", "number is too long: Exc"),
+        (
+            '{"sentence": "A.", "label": ' + "9" * 400 + "}",
+            "label 9+.*9 is neither one of",
+        ),
+        ('{"sentence": "A.", "label": 1e999}', "label inf is neither one of"),
+        ('{"sentence": "A.", "label": NaN}', "label nan is neither one of"),
+        (
+            '{"label": 1, "sentence": ' + "[" * 500 + "]" * 500 + "}",
+            r"holds \[.*\], not text",
+        ),
+        ('{"sentence": "A.", "idx": [1], "label": 1}', r"the id \[1\] is neither text"),
+    ],
+)
+def test_jsonl_broken_line_is_named(write, tmp_path, line, message):
+    good = b'\xef\xbb\xbf{"sentence": "Good.", "label": 1}\r\n\n'
+    line = line if isinstance(line, bytes) else line.encode()
+    path = write("sst2/train.jsonl", good + line + b"\n")
+    with pytest.raises(ValueError, match=message) as raised:
+        load(TASKS["sst2"], "train", "jsonl", tmp_path)
+    assert str(raised.value).startswith(f"{path}:3: ")
+
+
+def test_jsonl_line_separators_inside_a_text_end_no_line(write, tmp_path):
+    text = "one\u2028two\x85three\x0bfour"
+    row = json.dumps({"sentence": text, "label": 1}, ensure_ascii=False)
+    write("sst2/dev.jsonl", row)
+    assert load(TASKS["sst2"], "dev", "jsonl", tmp_path)[0].text == (text,)
+
+
+def test_jsonl_escaped_pairs_are_characters(write, tmp_path):
+    write("sst2/dev.jsonl", r'{"sentence": "\ud83d\ude42\u00e9", "label": 1}')
+    assert load(TASKS["sst2"], "dev", "jsonl", tmp_path)[0].text == ("🙂é",)
+
+
+@pytest.mark.parametrize(
+    "score", ["9" * 400, "1e999", "-Infinity", "[" * 300 + "]" * 300]
+)
+def test_jsonl_score_beyond_all_bounds_is_named(write, tmp_path, score):
+    row = f'{{"sentence1": "A.", "sentence2": "B.", "label": {score}}}'
+    path = write("stsb/train.jsonl", row)
+    with pytest.raises(ValueError, match=r"score .* is not a number from") as raised:
+        load(TASKS["stsb"], "train", "jsonl", tmp_path)
+    assert str(raised.value).startswith(f"{path}:1: ")
+    assert len(str(raised.value)) < 300
+
+
+# --- the files as distributed ---------------------------------------------------
+
+QQP = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n"
+
+
+def test_official_short_rows_of_qqp_are_left_out_for_training(write, tmp_path, caplog):
+    rows = (
+        QQP
+        + "1\t2\t3\tWhy?\tHow?\t0\n4\t5\t6\tWhy this\nline?\tHow?\t1\n"
+        + ("7\t8\t9\t\tWho?\t1\n")
+    )
+    path = write("QQP/train.tsv", rows)
+    with caplog.at_level(logging.WARNING):
+        examples = load(TASKS["qqp"], "train", "official", tmp_path)
+    assert [e.text for e in examples] == [("Why?", "How?"), ("", "Who?")]
+    assert caplog.messages == [
+        f"2 rows with too few columns are left out; the first is {path}:3."
+    ]
+    write("QQP/dev.tsv", rows)
+    with pytest.raises(ValueError, match=r"dev\.tsv:3: the row has 4 columns, .* 6"):
+        load(TASKS["qqp"], "dev", "official", tmp_path)
+
+
+def test_official_further_columns_are_let_be(write, tmp_path):
+    write("SST-2/dev.tsv", "sentence\tlabel\nGood.\t1\tmore\n")
+    assert load(TASKS["sst2"], "dev", "official", tmp_path)[0].text == ("Good.",)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("SST-2/train.tsv", "text\tlabel\nGood.\t1\n", "2: .*'sentence'; .* text, lab"),
+        ("SST-2/train.tsv", "sentence\tgrade\nGood.\t1\n", "2: .* no column 'label'"),
+        ("SST-2/train.tsv", "sentence\tlabel\nGood.\t2\n", "2: label '2' is neither"),
+        ("SST-2/train.tsv", "sentence\tlabel\n\t1\n", "2: the text .* is empty"),
+        ("CoLA/train.tsv", "gj04\t1\n", "1: there is no column 3; .* 0, 1"),
+        ("CoLA/train.tsv", "gj\t1\t\tGood.\ngj\t1\n", "2: the row has 2 columns, .* 4"),
+    ],
+)
+def test_official_broken_table_is_named(write, tmp_path, file, content, message):
+    path = write(file, content)
+    task = TASKS[{"S": "sst2", "C": "cola"}[file[0]]]
+    with pytest.raises(ValueError, match=f"^{re.escape(path)}:{message}"):
+        load(task, "train", "official", tmp_path)
+
+
+def passage(**changes):
+    values = {
+        "article": "Ann has a hat.",
+        "questions": ["Ann has _ ."],
+        "options": [["a hat", "a dog", "a cat", "a car"]],
+        "answers": ["A"],
+        "id": "high1.txt",
+    }
+    return {key: v for key, v in {**values, **changes}.items() if v is not None}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"article": None}, ":1: there is no column 'article'"),
+        ({"answers": []}, ":1: the passage has 1 questions, 1 .* and 0 answers"),
+        ({"answers": "A"}, ":1: the passage holds 'A', not a list"),
+        ({"answers": ["E"]}, ":1, question 1: label 'E' is neither one of"),
+        ({"options": [["a hat"]]}, ":1, question 1: .*not a list of 4"),
+    ],
+)
+def test_official_broken_passage_is_named(write, tmp_path, changes, message):
+    write("RACE/dev/middle/1.txt", json.dumps(passage()))
+    path = write("RACE/dev/high/2.txt", json.dumps(passage(**changes)))
+    with pytest.raises(ValueError, match=f"^{re.escape(path)}{message}"):
+        load(TASKS["race"], "dev", "official", tmp_path)
+
+
+def test_questions_of_a_passage_are_rows(write):
+    both = passage(
+        questions=["One?", "Two?"], options=[["a"], ["b"]], answers=["A", "B"]
+    )
+    path = epath.Path(write("high/1.txt", json.dumps(both)))
+    records = read_records(("high", path.parent, FileLayout("", format="race")))
+    assert [tuple(record) for record in records] == [
+        (
+            {
+                "article": "Ann has a hat.",
+                "example_id": "high1.txt",
+                "question": f"{name}?",
+                "options": [option],
+                "answer": answer,
+            },
+            f"{path}:1, question {number}",
+            "high",
+        )
+        for number, name, option, answer in ((1, "One", "a", "A"), (2, "Two", "b", "B"))
+    ]
+
+
+# --- tables ---------------------------------------------------------------------
+
+
+def test_columns_are_renamed_joined_and_listed(write):
+    path = write("a.csv", "w,x,y,z\n1,2,3,4\n")
+    columns = {"one": "z", "joined": ("w", "x"), "listed": ["x", "y"]}
+    made = columns_of(path, FileLayout("", columns, "csv"))
+    assert made == [{"one": "4", "joined": "1 2", "listed": ["2", "3"]}]
+
+
+def test_columns_without_a_header_have_positions(write):
+    path = write("a.tsv", "1\t2\n3\t4\n")
+    assert columns_of(path, FileLayout("", {"b": 1})) == [{"b": "2"}, {"b": "4"}]
+
+
+def test_column_may_be_missing_if_it_is_optional(write):
+    path, table = write("a.tsv", "a\n1\n"), FileLayout("", {"x": "a", "y": "b"})
+    assert columns_of(path, table, optional="y") == [{"x": "1"}]
+    with pytest.raises(
+        ValueError, match=r"a.tsv:2: there is no column 'b'; .* are a\."
+    ):
+        columns_of(path, table)
+
+
+def test_two_columns_of_one_name_are_refused_in_a_users_file(write):
+    path = write("a.csv", "a,b,a\n1,2,3\n")
+    with pytest.raises(ValueError, match=r"a.csv:1: two columns are named 'a'"):
+        columns_of(path)
+    assert columns_of(path, FileLayout("", {"x": "b"}, "csv")) == [{"x": "2"}]
 
 
 # --- TensorFlow Datasets --------------------------------------------------------
@@ -525,3 +732,175 @@ def test_long_examples_are_left_out_on_request(own, tmp_path):
     write_long(tmp_path, texts[:1])
     with pytest.raises(ValueError, match=r"All 1 training examples .* longer than 12"):
         load_own(own(**paths, drop_long=True), 12)
+
+
+# --- new examples, which only have to be labelled -------------------------------
+
+SST2, RTE, COPA, RACE, SNLI = (
+    TASKS[name] for name in ("sst2", "rte", "copa", "race", "snli")
+)
+
+
+def new_examples(task, source):
+    return check_new_examples(task, read_input(source, "example"))
+
+
+@pytest.fixture(params=["file", "standard input"])
+def read_new(request, tmp_path, monkeypatch):
+    """`read_new(task, content, name)`: the examples of a file, or of standard input."""
+
+    def run(task, content, name="a.txt"):
+        data = content if isinstance(content, bytes) else content.encode()
+        if request.param == "file":
+            (tmp_path / name).write_bytes(data)
+            return new_examples(task, str(tmp_path / name))
+        monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+        return new_examples(task, "-")
+
+    return run
+
+
+@pytest.fixture
+def of_file(tmp_path):
+    """`of_file(task, name, content)`: the examples of a file."""
+
+    def run(task, name, content):
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(data)
+        return new_examples(task, str(tmp_path / name))
+
+    return run
+
+
+def texts(examples):
+    return [example.text for example in examples]
+
+
+# --- new examples on plain lines ----------------------------------------------
+
+
+def test_lines_that_are_not_blank_are_examples(read_new):
+    examples = read_new(SST2, "\ufeffone\u2028text\r\n\n \nanother {one}")
+    assert texts(examples) == [("one\u2028text",), ("another {one}",)]
+    assert [e.where.rpartition(":")[2] for e in examples] == ["1", "4"]
+    assert {(e.id, e.label, e.choices) for e in examples} == {("", None, ())}
+
+
+def test_texts_of_a_line_are_separated_by_tabs(read_new):
+    assert texts(read_new(RTE, "a b\tc\n")) == [("a b", "c")]
+    (example,) = read_new(COPA, "It rained.\teffect\twet\tdry\n")
+    assert example.text == ("It rained.", "What happened as a result?")
+    assert example.choices == ("wet", "dry")
+    (example,) = read_new(RACE, "A story.\tWho?\ta\tb\tc\td\n")
+    assert (example.text, example.choices) == (("A story.", "Who?"), (*"abcd",))
+
+
+@pytest.mark.parametrize(
+    ("task", "line", "message"),
+    [
+        (SST2, "a\tb", "SST-2 needs 1 texts .*, sentence, but the line holds 2"),
+        (RTE, "a", "RTE needs 2 .* sentence1, sentence2, but the line holds 1"),
+        (COPA, "a\tcause\tb", "COPA needs 4 .* choice1, choice2, but the line holds 3"),
+        (RTE, "a\t ", "the text in column 'sentence2' is empty"),
+        (SST2, b"caf\xe9 noir", "byte 0xe9 is not UTF-8 .* iconv"),
+    ],
+)
+def test_line_that_does_not_fit_is_named(read_new, task, line, message):
+    good = "\t".join(["good"] * (len(task.text) + len(task.choices)))
+    line = line if isinstance(line, bytes) else line.encode()
+    with pytest.raises(ValueError, match=f"(a.txt|standard input):3: .*{message}"):
+        read_new(task, good.encode() + b"\n\n" + line)
+
+
+def test_lines_in_memory_are_examples_too():
+    assert texts(
+        check_new_examples(SST2, plain_lines(["a b", " ", "c\n"], "text"))
+    ) == [
+        ("a b",),
+        ("c",),
+    ]
+    with pytest.raises(ValueError, match=r"text:2: '\\udce9' .* half of a character"):
+        check_new_examples(SST2, plain_lines(["fine", "caf\udce9"], "text"))
+    assert check_new_examples(SST2, plain_lines([""], "text")) == []
+
+
+# --- new examples in columns --------------------------------------------------
+
+NEW_ROWS = [
+    {"id": "r7", "sentence1": "one", "sentence2": "two", "label": "unheard of"},
+    {"id": "r9", "sentence1": "three", "sentence2": "four", "label": ""},
+]
+
+
+def as_table(rows, delimiter):
+    lines = [rows[0], *(row.values() for row in rows)]
+    return "".join(delimiter.join(line) + "\n" for line in lines)
+
+
+def as_json(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", as_table(NEW_ROWS, ",")),
+        ("a.CSV", as_table(NEW_ROWS, ",")),
+        ("a.tsv", as_table(NEW_ROWS, "\t")),
+        ("a.jsonl", as_json(NEW_ROWS)),
+        ("a.json", as_json(NEW_ROWS)),
+    ],
+)
+def test_columns_have_names_and_labels_are_ignored(of_file, name, content):
+    examples = of_file(RTE, name, content)
+    assert texts(examples) == [("one", "two"), ("three", "four")]
+    assert [example.id for example in examples] == ["r7", "r9"]
+    assert {example.label for example in examples} == {None}
+
+
+@pytest.mark.parametrize("before", ["", "\ufeff", "\n \n"])
+def test_standard_input_may_be_json_lines(monkeypatch, before):
+    data = (before + as_json(NEW_ROWS)).encode()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(data)))
+    examples = new_examples(RTE, "-")
+    assert texts(examples) == [("one", "two"), ("three", "four")]
+    where = before.count("\n") + 1
+    assert examples[0].where == f"standard input:{where}"
+
+
+def test_columns_of_choices_may_be_a_list(of_file):
+    row = {"article": "A.", "question": "", "options": [*"abcd"], "example_id": "high1"}
+    (example,) = of_file(RACE, "a.jsonl", json.dumps(row))
+    assert (example.choices, example.subset) == ((*"abcd",), "high")
+
+
+def test_examples_are_kept_where_training_drops_them(of_file):
+    row = {"premise": "A.", "hypothesis": "B.", "label": -1}
+    assert len(of_file(SNLI, "a.jsonl", as_json([row]))) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "text\nwell\n", r"a\.csv:2: .*'sentence'; the columns are text"),
+        ("a.tsv", "sentence\na\tb\n", r"a\.tsv:2: the row has 2 columns"),
+        ("a.tsv", b"sentence\ncaf\xe9\n", r"a\.tsv:2: byte 0xe9 is not UTF-8"),
+        ("a.jsonl", '{"sentence": "a"}\n{"text": "b"}', r"a\.jsonl:2: .*'sentence'"),
+        ("a.jsonl", '{"sentence": ""}', r"a\.jsonl:1: the text in .* is empty"),
+        ("a.jsonl", '{"sentence": 3}', r"a\.jsonl:1: .*'sentence' holds 3, not text"),
+        ("a.jsonl", r'{"sentence": "\udc00"}', r"a\.jsonl:1: .* half of a character"),
+        ("a.jsonl", "sentence", r"a\.jsonl:1: this is not JSON"),
+        ("a.json", "[1]", r"a\.json:1: this is \[1\], not a JSON object"),
+        ("a.csv", "sentence\n", r"a\.csv holds no example"),
+        ("a.txt", "\n \n", r"a\.txt holds no example"),
+    ],
+)
+def test_file_that_cannot_be_read_is_named(of_file, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        of_file(SST2, name, content)
+
+
+@pytest.mark.parametrize("name", ["no.txt", ""])
+def test_file_that_is_not_there_is_named(tmp_path, name):
+    with pytest.raises(FileNotFoundError, match=r"cannot be read .* standard input"):
+        new_examples(SST2, str(tmp_path / name))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from made_up_tokenizer import VOCAB_SIZE, Numbers
 
 from gpt1_jax.data.tokenizers import special_tokens
-from gpt1_jax.tasks import transforms
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example
 from gpt1_jax.tasks.transforms import (
+    describe_room,
     encode_examples,
     num_outputs,
     read_outputs,
@@ -361,4 +361,4 @@ def test_labels_are_the_largest_outputs(logits):
     ],
 )
 def test_the_room_of_an_example_is_that_of_its_transform(name, expected):
-    assert transforms.room(TASKS[name], 128) == expected
+    assert describe_room(TASKS[name], 128) == expected

@@ -3,7 +3,9 @@
 import pytest
 
 from gpt1_jax.data.documents import text_documents
-from gpt1_jax.tasks.new_text import read_examples, read_prompts
+from gpt1_jax.data.tables import read_input
+from gpt1_jax.jobs.generate import read_prompts
+from gpt1_jax.tasks.examples import check_new_examples
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.word_files import check_source, lines_of, read_lines, read_words
 
@@ -43,7 +45,7 @@ def test_lines_are_the_same_in_every_reader(write):
     assert [line.text for line in read_lines(source)] == lines
     assert [line.number for line in read_lines(source)] == [1, 3, 4, 5]
     assert read_prompts(source) == lines
-    examples = read_examples(TASKS["sst2"], source)
+    examples = check_new_examples(TASKS["sst2"], read_input(source, "example"))
     assert [example.text for example in examples] == [(line,) for line in lines]
     assert [example.where for example in examples] == [
         f"{source}:{n}" for n in (1, 3, 4, 5)
@@ -60,7 +62,7 @@ def test_utf16_is_named_by_every_reader(write, encoding):
         lambda: list(document.blocks()),
         lambda: list(read_lines(source)),
         lambda: read_prompts(source),
-        lambda: read_examples(TASKS["sst2"], source),
+        lambda: check_new_examples(TASKS["sst2"], read_input(source, "example")),
     ):
         with pytest.raises(ValueError, match=r"a\.txt is UTF-16.* iconv -f utf-16"):
             read()

@@ -8,8 +8,8 @@ from made_up_tasks import load, prepare_dataset
 from made_up_tokenizer import Characters
 from tiny_tasks import rows, write_lines, write_task
 
+from gpt1_jax.errors import MissingData
 from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
-from gpt1_jax.tasks.examples import MissingData
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record
 from gpt1_jax.tasks.zero_shot import (
