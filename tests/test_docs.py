@@ -19,7 +19,13 @@ from gpt1_jax.tasks.custom_task import select_tasks
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
-LINKING_PAGES = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+BENCHMARKS = ROOT / "benchmarks"
+LINKING_PAGES = [
+    *PAGES,
+    ROOT / "CHANGELOG.md",
+    BENCHMARKS / "README.md",
+    BENCHMARKS / "LOG.md",
+]
 PROGRAM = "python -m gpt1_jax.main"
 CONFIG_FILES = sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
 
