@@ -144,7 +144,7 @@ def _configured(
     flags.batch = flags.batch or max(batch, devices)
     config = pretrain_config(flags, "bfloat16")
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
-    model = config.model_config(flags.vocab_size)
+    model = config.model.with_vocab_size(flags.vocab_size)
     ways = ("layer_loop", "attention_impl", "layer_norm_impl")
     chosen = {way: getattr(flags, way) for way in ways}
     return config, dataclasses.replace(model, **chosen)

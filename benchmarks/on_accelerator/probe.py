@@ -111,7 +111,7 @@ def _product_rate(equation: str, m: int, k: int, n: int) -> float:
 def disagreement(dtype: str) -> dict[str, float]:
     """How far an update on the device is from the same on the CPU, relatively."""
     config = pretrain_config(_TINY, dtype)
-    model = config.model_config(_TINY.vocab_size)
+    model = config.model.with_vocab_size(_TINY.vocab_size)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     cpu = jax.devices("cpu")[0]
     with jax.default_device(cpu), jax.default_matmul_precision("highest"):

@@ -112,7 +112,7 @@ def build_jax(
     from gpt1_jax.training.steps import jit_step, make_finetune_step
 
     task, config = TASKS[flags.task], pretrain_config(flags, dtype)
-    model = config.model_config(flags.vocab_size + NUM_SPECIALS)
+    model = config.model.with_vocab_size(flags.vocab_size + NUM_SPECIALS)
     head = Head(
         task.num_outputs,
         per_choice=task.num_seqs > 1,

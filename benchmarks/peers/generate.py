@@ -73,7 +73,7 @@ def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
     from gpt1_jax.inference import decoding
     from gpt1_jax.model import language_model
 
-    model = pretrain_config(flags, dtype).model_config(flags.vocab_size)
+    model = pretrain_config(flags, dtype).model.with_vocab_size(flags.vocab_size)
     key = jax.random.key(0)
     params = decoding.prepare(model, language_model.init_params(model, key))
     greedy = dataclasses.replace(DEFAULT_SAMPLING, max_new_tokens=flags.new_tokens)
@@ -118,7 +118,7 @@ def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
     from gpt1_jax.model import costs
 
     bandwidth = memory_bandwidth()
-    model = pretrain_config(flags, "float32").model_config(flags.vocab_size)
+    model = pretrain_config(flags, "float32").model.with_vocab_size(flags.vocab_size)
     for short, dtype in _DTYPES.items():
         group = {name: r for name, r in results.items() if r["dtype"] == dtype}
         harness.compare(group, lambda name: VARIANTS[name].is_peer)

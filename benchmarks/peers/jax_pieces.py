@@ -146,7 +146,7 @@ def optimizer_cases(flags: argparse.Namespace) -> dict[str, Case]:
     """Clipping and one update of all parameters, in place, as a training step does."""
     config = pretrain_config(flags, flags.dtype)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
-    model = config.model_config(flags.vocab_size)
+    model = config.model.with_vocab_size(flags.vocab_size)
 
     def fresh() -> Any:
         return init_state(

@@ -89,7 +89,7 @@ class GPT(nn.Module):
 def make_gpt(flags: argparse.Namespace) -> GPT:
     """The `GPT` above with the configuration's sizes."""
     torch.manual_seed(0)
-    sizes = pretrain_config(flags, "float32").model_config(flags.vocab_size)
+    sizes = pretrain_config(flags, "float32").model.with_vocab_size(flags.vocab_size)
     return GPT(
         flags.vocab_size,
         sizes.max_seq_len,
@@ -115,7 +115,7 @@ def build_transformers(
     from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
     torch.manual_seed(0)
-    sizes = pretrain_config(flags, dtype).model_config(flags.vocab_size)
+    sizes = pretrain_config(flags, dtype).model.with_vocab_size(flags.vocab_size)
     config = OpenAIGPTConfig(
         vocab_size=flags.vocab_size,
         n_positions=sizes.max_seq_len,
@@ -232,7 +232,7 @@ def build_lstm(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trai
     """Trains the model above."""
     torch.manual_seed(0)
     config = pretrain_config(flags, dtype, "lstm")
-    sizes = config.model_config(flags.vocab_size)
+    sizes = config.model.with_vocab_size(flags.vocab_size)
     model = LSTM(
         flags.vocab_size, sizes.embed_dim, sizes.lstm_units, sizes.resid_dropout
     )
@@ -247,7 +247,7 @@ def build_classifier(flags: argparse.Namespace, dtype: str) -> Trainer:
     torch.manual_seed(0)
     task, kind = TASKS[flags.task], device_kind()
     settings = pretrain_config(flags, dtype)
-    sizes = settings.model_config(flags.vocab_size)
+    sizes = settings.model.with_vocab_size(flags.vocab_size)
     config = OpenAIGPTConfig(
         vocab_size=flags.vocab_size + NUM_SPECIALS,
         n_positions=sizes.max_seq_len,

@@ -123,7 +123,7 @@ def build_jax(
 
     config = pretrain_config(flags, dtype, kind)
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
-    model = config.model_config(flags.vocab_size)
+    model = config.model.with_vocab_size(flags.vocab_size)
     model = dataclasses.replace(model, **choices)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     mesh, seed = make_mesh(), jnp.uint32(config.seed)
@@ -181,7 +181,7 @@ def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
         harness.compare(group, lambda name: VARIANTS[name].is_peer)
     for name, result in results.items():
         config = pretrain_config(flags, "float32", kind_of(name))
-        model = config.model_config(flags.vocab_size)
+        model = config.model.with_vocab_size(flags.vocab_size)
         flops = costs.train_flops_per_token(model, flags.seq_len)
         rate = flags.batch * flags.seq_len / result["median_seconds"]
         result["tokens_per_second"] = rate

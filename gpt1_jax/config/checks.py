@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterator, Mapping
+from types import UnionType
 from typing import Any, get_args, get_origin
 
 from gpt1_jax.errors import UserError
@@ -173,12 +174,32 @@ def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
     require(not missing, f"{key} lacks the keys {missing}.")
     return cls(
         **{
-            field: make_section(field, kind, values[field])
-            if dataclasses.is_dataclass(kind)
+            field: make_section(field, section, values[field])
+            if (section := section_type(kind, values[field]))
             else _typed(f"{key}.{field}", kind, values[field])
             for field, kind in fields.items()
         }
     )
+
+
+def section_type(kind: Any, values: Any = ()) -> Any:
+    """The class of a section with these keys; None if the field is no section.
+
+    Args:
+      kind: the field's type: a section, or a union of some, each with all keys of the
+        one before and more.
+      values: the section's values; with none, the last of a union is meant.
+    """
+    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    if not dataclasses.is_dataclass(kinds[0]):
+        return None
+    if not isinstance(values, Mapping):
+        return kinds[-1]
+    return max(kinds, key=lambda each: len(_names(each) & values.keys()))
+
+
+def _names(section: Any) -> set[str]:
+    return {field.name for field in dataclasses.fields(section)}
 
 
 def _require_section(key: str, values: Any) -> None:
@@ -207,8 +228,6 @@ def _typed(key: str, kind: Any, value: Any) -> Any:
         )
         pairs = enumerate(zip(parts, value, strict=True))
         return tuple(_typed(f"{key}[{i}]", *pair) for i, pair in pairs)
-    if get_origin(kind) is Mapping:
-        _require_section(key, value)
     if kind is str and key.endswith("]") and type(value) in (int, float):
         return str(value)  # a name that looks like a number
     if kind in _KINDS:

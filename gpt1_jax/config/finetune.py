@@ -7,7 +7,6 @@ comparisons.
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from gpt1_jax.config.checks import (
     check_seed,
@@ -25,6 +24,8 @@ from gpt1_jax.config.sections import (
     JobConfig,
     LogConfig,
     MeshConfig,
+    ModelOptions,
+    ModelSection,
     OptimizerConfig,
     TrainConfig,
     check_num_steps,
@@ -191,7 +192,7 @@ class SuiteConfig:
 class FinetuneConfig(JobConfig):
     """The configuration of fine-tuning: a run for each task, variant and seed.
 
-    `model` holds what may differ from the pre-trained run; the sizes are that run's.
+    `model` has no sizes until those of the pre-trained run are written into it.
     """
 
     tasks: tuple[str, ...]
@@ -199,7 +200,7 @@ class FinetuneConfig(JobConfig):
     init_from: str = dataclasses.field(metadata=place())
     step: str
     transfer_layers: str
-    model: Mapping[str, Any]
+    model: ModelOptions | ModelSection
     custom: CustomTaskConfig
     data: TaskDataConfig
     head: HeadConfig

@@ -1,8 +1,6 @@
 """The typed configurations of the jobs that use a trained model."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from gpt1_jax.config.checks import (
     ALL,
@@ -17,8 +15,9 @@ from gpt1_jax.config.checks import (
 from gpt1_jax.config.sections import (
     DTYPES,
     JobConfig,
+    ModelOptions,
+    ModelSection,
     SamplingConfig,
-    make_model_config,
 )
 
 
@@ -51,19 +50,6 @@ class PredictConfig(JobConfig):
             self.batch_size > 0,
             f"config.batch_size={self.batch_size} must be positive.",
         )
-
-
-# Stands in for the sizes that are not known before the source is read.
-_SMALLEST = dict(
-    vocab_size=1,
-    kind="transformer",
-    num_layers=1,
-    num_heads=1,
-    embed_dim=1,
-    mlp_dim=1,
-    lstm_units=1,
-    max_seq_len=2,
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,13 +103,13 @@ class GenerateConfig(JobConfig):
 class ConvertConfig(JobConfig):
     """The configuration for converting a model to another format.
 
-    `model` holds what is not a size; in a run folder that was made, the sizes too.
+    `model` has no sizes until those of what is converted are written into it.
     """
 
     target: str
     init_from: str = dataclasses.field(metadata=place())
     step: str
-    model: Mapping[str, Any]
+    model: ModelOptions | ModelSection
 
     def __post_init__(self):
         one_of("target", self.target, ("run", "huggingface", "openai"))
@@ -133,4 +119,3 @@ class ConvertConfig(JobConfig):
             "model/ folder or a Hugging Face folder.",
         )
         check_step("config.step", self.step, ALL, MILESTONES)
-        make_model_config({**_SMALLEST, **self.model})

@@ -1,8 +1,6 @@
 """The typed configuration of pre-training."""
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from gpt1_jax.config.checks import (
     DEFAULT,
@@ -21,12 +19,11 @@ from gpt1_jax.config.sections import (
     JobConfig,
     LogConfig,
     MeshConfig,
-    ModelConfig,
+    ModelSection,
     OptimizerConfig,
     TokenizerConfig,
     TrainConfig,
     check_num_steps,
-    make_model_config,
 )
 
 MILESTONE_UNITS = ("words", "tokens", "steps")
@@ -66,16 +63,14 @@ class PretrainCheckpointConfig(CheckpointConfig):
 class PretrainConfig(JobConfig):
     """The configuration of a pre-training run.
 
-    `model` stays a plain mapping until the tokenizer has given the vocabulary
-    size; `model_config` then makes the typed view. With `init_from`, sizes and
-    vocabulary are those of that run (`gpt1_jax.training.initial_state`).
+    With `init_from`, the sizes of the model and the tokenizer are those of that run.
     """
 
     seed: int
     init_from: str = dataclasses.field(metadata=newer("") | place())
     step: str = dataclasses.field(metadata=newer(DEFAULT))
     init_optimizer: bool = dataclasses.field(metadata=newer(False))
-    model: Mapping[str, Any]
+    model: ModelSection
     tokenizer: TokenizerConfig
     data: DataConfig
     optimizer: OptimizerConfig
@@ -89,7 +84,6 @@ class PretrainConfig(JobConfig):
     def __post_init__(self):
         check_seed("seed", self.seed)
         check_step("config.step", self.step)
-        self.model_config(self.tokenizer.vocab_size)
         require(
             bool(self.init_from) or (self.step == DEFAULT and not self.init_optimizer),
             f"config.step={self.step!r} and config.init_optimizer="
@@ -103,7 +97,3 @@ class PretrainConfig(JobConfig):
             "tokenizer; leave out one of them.",
         )
         check_num_steps(self.train, self.optimizer)
-
-    def model_config(self, vocab_size: int) -> ModelConfig:
-        """The model for a tokenizer of `vocab_size` entries."""
-        return make_model_config({"vocab_size": vocab_size, **self.model})

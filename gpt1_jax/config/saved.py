@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from etils import epath
 
 from gpt1_jax.config import JOBS, load
-from gpt1_jax.config.checks import DEFAULT, MILESTONES, NEWEST, require
-from gpt1_jax.config.sections import JobConfig, ModelConfig, make_model_config
+from gpt1_jax.config.checks import DEFAULT, MILESTONES, NEWEST, require, section_type
+from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
 
 Config = TypeVar("Config", bound=JobConfig)
@@ -79,10 +79,7 @@ def load_saved(path: epath.PathLike) -> Any:
     """
     values = read_json(path)
     try:
-        config = load(without_local(upgrade(values)))
-        if hasattr(config, "model"):  # in a run folder with all sizes, of every job
-            make_model_config({"vocab_size": 1, **config.model})
-        return config
+        return load(without_local(upgrade(values)))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a run's configuration: {error}") from error
 
@@ -206,8 +203,7 @@ def newer_keys(cls: Any, prefix: str = "") -> dict[str, Any]:
     """Keys of a configuration that older folders may lack, and their neutral values."""
     keys: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
-        section = ModelConfig if field.name == "model" else field.type
-        if dataclasses.is_dataclass(section):
+        if section := section_type(field.type):
             keys.update(newer_keys(section, f"{prefix}{field.name}."))
         elif "neutral" in field.metadata:
             keys[f"{prefix}{field.name}"] = field.metadata["neutral"]

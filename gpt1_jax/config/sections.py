@@ -2,11 +2,9 @@
 
 import dataclasses
 import os
-from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from gpt1_jax.config.checks import (
-    make_section,
     newer,
     not_negative,
     one_of,
@@ -18,15 +16,6 @@ from gpt1_jax.config.checks import (
 DTYPES = ("float32", "bfloat16")
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
-SIZES = (  # what a run takes over from the one it starts from
-    "kind",
-    "num_layers",
-    "num_heads",
-    "embed_dim",
-    "mlp_dim",
-    "lstm_units",
-    "max_seq_len",
-)
 _LARGEST = 2**31 - 1  # index of an array
 
 
@@ -59,27 +48,10 @@ class JobConfig:
         return dataclasses.asdict(self)
 
 
-def depth(model: Mapping[str, Any]) -> int:
-    """The number of layers that a model's section describes: 1 of an LSTM."""
-    return 1 if model["kind"] == "lstm" else model["num_layers"]
-
-
 @dataclasses.dataclass(frozen=True)
-class ModelConfig:
-    """The Transformer decoder (sec. 4.1), or the LSTM in its place (sec. 5).
+class ModelOptions:
+    """How a model is regularised and computed; what may differ from run to run."""
 
-    `vocab_size` is not a key of `config.model`: the tokenizer decides it. An LSTM has
-    no use for the sizes and implementations of layers that only the Transformer has.
-    """
-
-    vocab_size: int
-    kind: str = dataclasses.field(metadata=newer("transformer"))
-    num_layers: int
-    num_heads: int
-    embed_dim: int
-    mlp_dim: int
-    lstm_units: int = dataclasses.field(metadata=newer(2048))
-    max_seq_len: int
     embed_dropout: float
     attn_dropout: float
     resid_dropout: float
@@ -92,41 +64,7 @@ class ModelConfig:
     layer_loop: str
     remat: bool
 
-    @property
-    def depth(self) -> int:
-        """The number of layers: L of the Transformer, 1 of the LSTM."""
-        return depth(vars(self))
-
-    @property
-    def main_size(self) -> str:
-        """The key that, with `embed_dim`, decides how large the model is."""
-        return "lstm_units" if self.kind == "lstm" else "num_layers"
-
-    @property
-    def layers(self) -> str:
-        """The layers in words."""
-        if self.kind == "lstm":
-            return f"LSTM layer of {self.lstm_units:,} units"
-        return f"{self.num_layers} layers"
-
     def __post_init__(self):
-        one_of("model.kind", self.kind, tuple(KIND_NAMES))
-        for name in SIZES[1:]:
-            require(
-                getattr(self, name) <= _LARGEST,
-                f"config.model.{name}={getattr(self, name)} must be at most "
-                f"{_LARGEST:,}, as no array has a larger index.",
-            )
-        positive("model", self, "embed_dim")
-        if self.kind == "lstm":
-            self._check_lstm()
-        else:
-            self._check_transformer()
-        require(
-            self.max_seq_len >= 2,
-            f"config.model.max_seq_len={self.max_seq_len} must be at least 2: a "
-            "sequence needs a token to predict and one to predict it from.",
-        )
         for name in ("embed_dropout", "attn_dropout", "resid_dropout"):
             rate = getattr(self, name)
             require(
@@ -146,6 +84,49 @@ class ModelConfig:
         one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
         one_of("model.dtype", self.dtype, DTYPES)
         one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))
+
+    def with_sizes(self, model: "ModelSection") -> "ModelSection":
+        """These options with the sizes of a model."""
+        names = {field.name for field in dataclasses.fields(ModelOptions)}
+        options = {name: getattr(self, name) for name in names}
+        return ModelSection(**options, **model.sizes)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSection(ModelOptions):
+    """The section on the model: its options and sizes.
+
+    An LSTM has no use for the sizes and implementations of layers that only the
+    Transformer has.
+    """
+
+    kind: str = dataclasses.field(metadata=newer("transformer"))
+    num_layers: int
+    num_heads: int
+    embed_dim: int
+    mlp_dim: int
+    lstm_units: int = dataclasses.field(metadata=newer(2048))
+    max_seq_len: int
+
+    def __post_init__(self):
+        super().__post_init__()
+        one_of("model.kind", self.kind, tuple(KIND_NAMES))
+        for name, size in self.sizes.items():
+            require(
+                name == "kind" or size <= _LARGEST,
+                f"config.model.{name}={size} must be at most {_LARGEST:,}, as no array "
+                "has a larger index.",
+            )
+        positive("model", self, "embed_dim")
+        if self.kind == "lstm":
+            self._check_lstm()
+        else:
+            self._check_transformer()
+        require(
+            self.max_seq_len >= 2,
+            f"config.model.max_seq_len={self.max_seq_len} must be at least 2: a "
+            "sequence needs a token to predict and one to predict it from.",
+        )
 
     def _check_transformer(self) -> None:
         positive("model", self, "num_layers", "num_heads", "mlp_dim")
@@ -167,10 +148,46 @@ class ModelConfig:
             "--config.model.softmax_rows=tokens.",
         )
 
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """What a run takes over from the one it starts from, by key."""
+        options = {field.name for field in dataclasses.fields(ModelOptions)}
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(ModelSection)
+            if field.name not in options
+        }
 
-def make_model_config(values: Mapping[str, Any]) -> ModelConfig:
-    """The model's section and the vocabulary size as one typed view."""
-    return make_section("model", ModelConfig, values)
+    @property
+    def depth(self) -> int:
+        """The number of layers: L of the Transformer, 1 of the LSTM."""
+        return 1 if self.kind == "lstm" else self.num_layers
+
+    @property
+    def main_size(self) -> str:
+        """The key that, with `embed_dim`, decides how large the model is."""
+        return "lstm_units" if self.kind == "lstm" else "num_layers"
+
+    @property
+    def layers(self) -> str:
+        """The layers in words."""
+        if self.kind == "lstm":
+            return f"LSTM layer of {self.lstm_units:,} units"
+        return f"{self.num_layers} layers"
+
+    def with_vocab_size(self, vocab_size: int) -> "ModelConfig":
+        """The model for a tokenizer of `vocab_size` entries."""
+        return ModelConfig(**vars(self), vocab_size=vocab_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(ModelSection):
+    """A model to make: the Transformer decoder (sec. 4.1), or the LSTM (sec. 5).
+
+    `vocab_size` is not a key of `config.model`: the tokenizer decides it.
+    """
+
+    vocab_size: int
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,7 +16,6 @@ from gpt1_jax.config import (
     ModelConfig,
 )
 from gpt1_jax.config.saved import load_saved, read_json
-from gpt1_jax.config.sections import make_model_config
 from gpt1_jax.data.files import whole_folder, write_whole
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
@@ -113,8 +112,8 @@ def find_kind(folder: epath.Path) -> str:
 def _from_other(config: ConvertConfig, folder: epath.Path, kind: str) -> Source:
     read = openai_shards.read if kind == OPENAI else hugging_face.read
     sizes, params = read(folder)
-    values = {**config.model, **sizes.section(), "vocab_size": sizes.vocab_size}
-    model = make_model_config(values)
+    options = vars(config.model)
+    model = ModelConfig(**options, **sizes.section(), vocab_size=sizes.vocab_size)
     tokenizer = tokenizer_files.read(folder, sizes.vocab_size)
     return Source(model, params, tokenizer, None, config.init_from)
 
@@ -126,7 +125,7 @@ def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> 
             f"{folder} is a run folder already; choose configs/convert.py:huggingface "
             "or configs/convert.py:openai."
         )
-    kind = load_saved(folder / run_folder.CONFIG_FILE).model["kind"]
+    kind = load_saved(folder / run_folder.CONFIG_FILE).model.kind
     if kind != "transformer":
         raise UserError(
             f"{folder} holds a model of config.model.kind={kind!r}, for which neither "
@@ -184,8 +183,8 @@ def _of_run(run: TrainedRun, name: str) -> Source:
 def _write(config: ConvertConfig, source: Source, target: epath.Path) -> None:
     """Writes one model, whole or not at all."""
     if config.target == RUN:
-        sizes = Sizes.of(source.model).section()
-        resolved = dataclasses.replace(config, model={**config.model, **sizes})
+        model = config.model.with_sizes(source.model)
+        resolved = dataclasses.replace(config, model=model)
         save_params(str(target), source.params, source.tokenizer, resolved)
         return
     write = _write_openai if config.target == OPENAI else _write_hugging_face

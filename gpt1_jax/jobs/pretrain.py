@@ -92,7 +92,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
 def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> Plan:
     """Prepares the corpus and decides everything about the run."""
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
-    configured = config.model_config(config.tokenizer.vocab_size)
+    configured = config.model.with_vocab_size(config.tokenizer.vocab_size)
     check_sharing(config.train, config.eval.batch_size, configured, mesh)
     check_memory(config.train, config.eval.batch_size, configured, mesh)
     needs_corpus = config.preset.startswith(("paper", "babylm"))
@@ -105,7 +105,7 @@ def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> 
         progress=is_main_process(),
     )
     check_same({"the prepared text": corpus.digest})
-    model = config.model_config(tokenizer.vocab_size)
+    model = config.model.with_vocab_size(tokenizer.vocab_size)
     num_steps = _num_steps(config, corpus)
     initial_state.check_end(source, num_steps)
     text = TextRead(config.train.batch_size * model.max_seq_len, corpus.train)
@@ -193,7 +193,7 @@ def _taken_over(
 
 def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
     """Updates in the whole run; also refuses too short a corpus or schedule."""
-    seq_len = config.model["max_seq_len"]
+    seq_len = config.model.max_seq_len
     windows.check_long_enough(corpus, "train", seq_len)
     windows.check_long_enough(corpus, "valid", seq_len)
     per_epoch = windows.windows_per_epoch(corpus.train.tokens, seq_len)

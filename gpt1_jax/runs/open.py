@@ -20,7 +20,6 @@ from gpt1_jax.config import (
 )
 from gpt1_jax.config.checks import check_step
 from gpt1_jax.config.saved import load_saved
-from gpt1_jax.config.sections import make_model_config
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import whole_folder
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
@@ -158,7 +157,7 @@ def _model(config: Any, vocab_size: int) -> ModelConfig:
     """The model of a run; a fine-tuned one has the special tokens too."""
     if isinstance(config, FinetuneConfig):
         vocab_size += NUM_SPECIAL_TOKENS
-    return make_model_config({**config.model, "vocab_size": vocab_size})
+    return config.model.with_vocab_size(vocab_size)
 
 
 def _check_sizes(run: TrainedRun) -> None:

@@ -3,13 +3,13 @@
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from etils import epath
 
 from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig, PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
-from gpt1_jax.config.sections import SIZES, depth
+from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.files import is_remote
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
@@ -112,7 +112,7 @@ def read_pretrained(folder: epath.Path) -> Pretrained | None:
     return Pretrained(
         folder=folder,
         config=config,
-        model=config.model_config(_vocab_size(folder, config)),
+        model=config.model.with_vocab_size(_vocab_size(folder, config)),
         records=read_metrics(folder / METRICS_FILE),
         sessions=read_sessions(folder / SESSIONS_FILE),
     )
@@ -173,9 +173,14 @@ class Finished(NamedTuple):
     result: Mapping[str, Any]  # its results.json
 
     @property
+    def model(self) -> ModelSection:
+        """Its model, with the sizes of the run that it started from."""
+        return cast(ModelSection, self.config.model)
+
+    @property
     def kind(self) -> str:
         """ "transformer" or "lstm"."""
-        return self.config.model["kind"]
+        return self.model.kind
 
     @property
     def is_from_scratch(self) -> bool:
@@ -187,8 +192,7 @@ class Finished(NamedTuple):
         """Its sizes and its tokenizer's fingerprint, or else where that is from."""
         file = self.folder / "tokenizer" / "tokenizer.json"
         saved = read_json(file).get("fingerprint") if file.exists() else None
-        sizes = (self.config.model.get(name) for name in SIZES)
-        return (saved or self.config.init_from, *sizes)
+        return (saved or self.config.init_from, *self.model.sizes.values())
 
     @property
     def layers_transferred(self) -> int:
@@ -196,12 +200,12 @@ class Finished(NamedTuple):
         named = self.config.transfer_layers
         if self.is_from_scratch:
             return -1
-        return depth(self.config.model) if named == "all" else int(named)
+        return self.model.depth if named == "all" else int(named)
 
     @property
     def is_whole(self) -> bool:
         """Whether all layers were transferred."""
-        return self.layers_transferred == depth(self.config.model)
+        return self.layers_transferred == self.model.depth
 
 
 def read_finished(folder: epath.Path) -> Finished | None:

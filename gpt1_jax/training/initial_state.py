@@ -18,7 +18,7 @@ from gpt1_jax.config import (
 )
 from gpt1_jax.config.finetune import Variants, check_kind
 from gpt1_jax.config.saved import load_saved
-from gpt1_jax.config.sections import SIZES, make_model_config
+from gpt1_jax.config.sections import ModelOptions, ModelSection
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
 from gpt1_jax.model import heads
@@ -81,9 +81,10 @@ def resolve_pretraining(
         return config, None
     if not saved_steps(folder):
         source = _open(config)
-        sizes = dataclasses.asdict(source.run.model)
+        model = source.run.model
         step = resolve_step(config.step, source.run)
-        return _with_sizes(dataclasses.replace(config, step=step), sizes), source
+        config = dataclasses.replace(config, step=step)
+        return _with_sizes(config, model, model.vocab_size), source
     saved = load_saved(folder / CONFIG_FILE)
     if not (isinstance(saved, PretrainConfig) and saved.init_from):
         raise UserError(
@@ -102,15 +103,16 @@ def resolve_pretraining(
             f"run in {folder} started from, {saved.init_from!r}; name that one, "
             "wherever it is now, or another --workdir for a new run."
         )
-    sizes = {**saved.model, "vocab_size": saved.tokenizer.vocab_size}
-    return _with_sizes(config, sizes), None
+    return _with_sizes(config, saved.model, saved.tokenizer.vocab_size), None
 
 
-def _with_sizes(config: PretrainConfig, sizes: dict[str, Any]) -> PretrainConfig:
+def _with_sizes(
+    config: PretrainConfig, model: ModelSection, vocab_size: int
+) -> PretrainConfig:
     return dataclasses.replace(
         config,
-        model={**config.model, **{name: sizes[name] for name in SIZES}},
-        tokenizer=dataclasses.replace(config.tokenizer, vocab_size=sizes["vocab_size"]),
+        model=config.model.with_sizes(model),
+        tokenizer=dataclasses.replace(config.tokenizer, vocab_size=vocab_size),
     )
 
 
@@ -235,16 +237,15 @@ def resolve_finetuning(config: FinetuneConfig, source: TrainedRun) -> FinetuneCo
       ValueError: if the run was itself fine-tuned, or its model has too few layers or
         positions for the configuration.
     """
-    resolved = finetuned_model(source, config.model)
-    model = dataclasses.asdict(resolved)
-    del model["vocab_size"]  # set by the tokenizer and special tokens
-    longest = model["max_seq_len"]
+    _refuse_finetuned(source)
+    model = config.model.with_sizes(source.model)
+    longest = model.max_seq_len
     if config.data.max_seq_len > longest:
         raise UserError(
             f"config.data.max_seq_len={config.data.max_seq_len}, but the pre-trained "
             f"model takes {longest} tokens at most; lower it, or leave it at 0."
         )
-    num_transferred(config.transfer_layers, resolved.depth)
+    num_transferred(config.transfer_layers, model.depth)
     return dataclasses.replace(
         config, model=model, step=resolve_step(config.step, source)
     )
@@ -291,24 +292,23 @@ def open_sources(
     return resolved, sources
 
 
-def finetuned_model(source: TrainedRun, overrides: Mapping[str, Any]) -> ModelConfig:
+def finetuned_model(source: TrainedRun, options: ModelOptions) -> ModelConfig:
     """The language model of a fine-tuned run: the source's sizes, three more tokens.
 
     Args:
       source: the run to start from.
-      overrides: everything that is not a size: dropout, dtype, implementations.
-
-    Raises:
-      ValueError: if the run was itself fine-tuned.
+      options: everything that is not a size: dropout, dtype, implementations.
     """
+    vocab_size = source.model.vocab_size + NUM_SPECIAL_TOKENS
+    return options.with_sizes(source.model).with_vocab_size(vocab_size)
+
+
+def _refuse_finetuned(source: TrainedRun) -> None:
     if isinstance(source.config, FinetuneConfig):
         raise UserError(
             f"{source.folder} is a run of the job {source.config.job!r}; fine-tuning "
             "starts from a pre-trained or converted one."
         )
-    sizes = {name: getattr(source.model, name) for name in SIZES}
-    vocab_size = source.model.vocab_size + NUM_SPECIAL_TOKENS
-    return make_model_config({**overrides, **sizes, "vocab_size": vocab_size})
 
 
 def num_transferred(transfer_layers: str, num_layers: int) -> int | None:

@@ -32,7 +32,7 @@ def test_the_package_is_told_the_targets_backend_and_memory():
 
 def test_a_batch_has_as_many_parts_as_on_the_target():
     config = pretrain_config(paper_flags(batch=64), "bfloat16")
-    model = config.model_config(40478)
+    model = config.model.with_vocab_size(40478)
     parts = {}
     for name in ("v5e-1", "v6e-8"):
         with targets.in_place_of(TARGETS[name]):

@@ -64,6 +64,18 @@ def test_an_old_key_in_a_file_of_ones_own_is_refused_with_the_new_one():
     )
 
 
+def test_the_model_of_every_job_is_checked_by_its_keys():
+    values = load_config("sst2", file="finetune", init_from="run").to_dict()
+    for key, value, problem in (
+        ("layers", 3, r"config\.model has unknown keys \['layers'\]"),
+        ("num_layers", 3, r"config\.model lacks the keys .*'embed_dim'"),
+        ("remat", "yes", r"config\.model\.remat='yes' must be True or False"),
+        ("loss_chunk", -1, r"config\.model\.loss_chunk=-1 must not be negative"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            load({**values, "model": {**values["model"], key: value}})
+
+
 @pytest.mark.parametrize("value", ["a\udcff", "a\ud800"])
 def test_text_that_utf_8_cannot_encode_is_refused_by_name(value):
     values = load_config("paper").to_dict()

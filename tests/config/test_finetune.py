@@ -52,7 +52,7 @@ def test_the_default_fine_tuning_is_that_of_the_paper():
     assert config.eval.first_epoch_steps == (1000, 2000, 4000, 8000, 16000, 32000)
     assert config.transfer_layers == "all"
     pretraining = load(load_config("paper").to_dict()).model
-    assert {k: pretraining[k] for k in config.model} == dict(config.model)
+    assert config.model.with_sizes(pretraining) == pretraining
 
 
 @pytest.mark.parametrize(

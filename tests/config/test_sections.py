@@ -21,7 +21,7 @@ def test_every_preset_is_valid(preset):
 
 def test_the_default_is_the_recipe_of_the_paper():
     config = resolve()
-    model = config.model_config(40478)
+    model = config.model.with_vocab_size(40478)
     sizes = (model.num_layers, model.num_heads, model.embed_dim, model.mlp_dim)
     assert (*sizes, model.max_seq_len) == (12, 12, 768, 3072, 512)
     assert {model.embed_dropout, model.attn_dropout, model.resid_dropout} == {0.1}
@@ -89,7 +89,7 @@ def test_unknown_presets_are_refused_with_the_list():
 
 def section(preset="paper", **overrides):
     overrides = {f"model__{key}": value for key, value in overrides.items()}
-    return resolve(preset, **overrides).model_config(40478)
+    return resolve(preset, **overrides).model.with_vocab_size(40478)
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def prepared(tiny_config):
     """A corpus, a model for it, and its parameters."""
     config = tiny_config()
     corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
-    model = config.model_config(tokenizer.vocab_size)
+    model = config.model.with_vocab_size(tokenizer.vocab_size)
     params = language_model.init_params(model, jax.random.key(0))
     return corpus, model, params
 

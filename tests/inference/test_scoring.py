@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
-from gpt1_jax.config.sections import make_model_config
+from gpt1_jax.config import ModelConfig
 from gpt1_jax.inference import scoring
 from gpt1_jax.inference.scoring import Pair, Scorer
 from gpt1_jax.model import language_model
@@ -18,7 +18,7 @@ SIZES = dict(num_layers=2, num_heads=2, embed_dim=16, mlp_dim=32, max_seq_len=96
 def model(request):
     special = VOCAB_SIZE + 3  # as a fine-tuned model has
     chosen = {"vocab_size": special, "kind": request.param}
-    return make_model_config({**PAPER, **KIND, **WAYS, **SIZES, **chosen})
+    return ModelConfig(**{**PAPER, **KIND, **WAYS, **SIZES, **chosen})
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
-from gpt1_jax.config import DEFAULT_WORDS
-from gpt1_jax.config.sections import make_model_config
+from gpt1_jax.config import DEFAULT_WORDS, ModelConfig
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.words import Word, split_words
 from gpt1_jax.errors import UserError
@@ -37,9 +36,7 @@ class Dotted(Numbers):
 
 @pytest.fixture(scope="module")
 def model():
-    return make_model_config(
-        {**PAPER, **KIND, **WAYS, **SIZES, "vocab_size": VOCAB_SIZE}
-    )
+    return ModelConfig(**{**PAPER, **KIND, **WAYS, **SIZES, "vocab_size": VOCAB_SIZE})
 
 
 @pytest.fixture(scope="module")

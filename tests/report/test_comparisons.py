@@ -8,12 +8,13 @@ import pytest
 from etils import epath
 from tiny_tasks import finetune_config
 
+from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.report import comparisons
 from gpt1_jax.report.comparisons import Spread, ablations_table
 from gpt1_jax.report.paper import TABLE_5, TABLE_5_COLUMNS
 from gpt1_jax.runs.past_runs import Finished
 
-SIZES = {"num_layers": 2, "num_heads": 2, "embed_dim": 8, "kind": "transformer"}
+SIZES = dict(num_layers=2, num_heads=2, embed_dim=8, mlp_dim=32, lstm_units=24)
 
 
 @functools.cache
@@ -26,7 +27,7 @@ def run(task, seed=0, *, train_examples=100, train=None, kind="transformer", **v
     overrides = {k: v for k, v in values.items() if "__" in k or "_" in k}
     scores = {k: v for k, v in values.items() if k not in overrides}
     config = configured(task, seeds=(seed,), **overrides)
-    model = {**config.model, **SIZES, "kind": kind}
+    model = ModelSection(**vars(config.model), **SIZES, kind=kind, max_seq_len=16)
     dev = {
         name: score / 100 for name, score in scores.items() if name not in ("m", "mm")
     }

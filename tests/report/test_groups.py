@@ -20,7 +20,7 @@ def run(tmp_path):
         write_finished(folder, task, score, seed, **overrides)
         found = read_finished(epath.Path(folder))
         config = dataclasses.replace(
-            found.config, model={**found.config.model, "kind": kind}
+            found.config, model=dataclasses.replace(found.config.model, kind=kind)
         )
         made.append(found._replace(config=config))
         return made[-1]
@@ -62,7 +62,8 @@ def test_runs_from_scratch_stand_beside_all_that_they_compare_with(run):
     small, large = (
         made._replace(
             config=dataclasses.replace(
-                made.config, model={**made.config.model, "num_layers": layers}
+                made.config,
+                model=dataclasses.replace(made.config.model, num_layers=layers),
             )
         )
         for made, layers in ((scratch, 2), (first, 4))

@@ -164,7 +164,11 @@ def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
 )
 def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, whole):
     run = past_runs.read_finished(epath.Path(finetuned))
-    config = dataclasses.replace(run.config, model=model, transfer_layers=named)
+    config = dataclasses.replace(
+        run.config,
+        model=dataclasses.replace(run.config.model, **model),
+        transfer_layers=named,
+    )
     run = run._replace(config=config)
     assert (run.kind, run.layers_transferred) == (model["kind"], layers)
     assert run.is_whole == whole
