@@ -117,8 +117,8 @@ class Predictor:
             yield rows, outputs[: len(rows)]  # without those that fill up the batch
 
 
-def loss(logits: np.ndarray, targets: np.ndarray) -> float:
-    """`gpt1_jax.ops.losses.classification_loss` on the host, in float64."""
+def _mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:
+    """The mean of `gpt1_jax.ops.losses.classification_loss`, on the host in float64."""
     logits = logits.astype(np.float64)
     if logits.shape[1] == 1:
         return float(np.square(logits - targets).mean())
@@ -156,8 +156,8 @@ def evaluate_dev(
             return None
         logits[rows] = outputs
     predictions, _ = read_outputs(task, logits)
-    scores = score_predictions(task, predictions, dev.examples)
-    dev_loss = loss(logits, dev.targets)
+    scores = score_predictions(task, dev.examples, predictions)
+    dev_loss = _mean_loss(logits, dev.targets)
     shown = "  ".join(f"{name} {scores[name]:.4f}" for name in task.metrics)
     say(f"step {step:>6}  dev {shown}  loss {dev_loss:.4f}")
     return {

@@ -24,8 +24,8 @@ from gpt1_jax.tasks.task import Example, Task
 def write_glue(
     folder: epath.Path,
     task: Task,
-    predictions: np.ndarray | Sequence[float],
     examples: Sequence[Example],
+    predictions: np.ndarray | Sequence[float],
 ) -> list[epath.Path]:
     """Writes the files that gluebenchmark.com takes for a task.
 
@@ -38,9 +38,9 @@ def write_glue(
     Args:
       folder: the folder to write to; made if it is missing.
       task: a task with `Task.glue`.
-      predictions: [N] label numbers, or scores if the task has no labels; these
-        are clipped to the task's range and written with 3 decimals.
       examples: the N examples.
+      predictions: [N] label numbers, or scores if the task has no labels. Scores are
+        clipped to the task's range and written with 3 decimals.
 
     Returns:
       The files written: one for each subset that has examples.
@@ -54,7 +54,7 @@ def write_glue(
         raise UserError(
             f"{task.title} is not a task of the GLUE leaderboard; those are {names}."
         )
-    values = _check_predictions(task, predictions, examples)
+    values = _check_predictions(task, examples, predictions)
     by_subset: dict[str, list[tuple[Example, str]]] = {}
     for example, value in zip(examples, values, strict=True):
         if example.subset not in task.glue:
@@ -156,7 +156,7 @@ def write_predictions(
     check_format(path)
     if with_text:
         check_columns(path, task)
-    values = _check_predictions(task, predictions, examples)
+    values = _check_predictions(task, examples, predictions)
     if probabilities is not None:
         _check_probabilities(task, probabilities, len(examples))
     lines = []
@@ -285,8 +285,8 @@ def _indices(examples: Sequence[Example]) -> list[int]:
 
 def _check_predictions(
     task: Task,
-    predictions: np.ndarray | Sequence[float],
     examples: Sequence[Example],
+    predictions: np.ndarray | Sequence[float],
 ) -> np.ndarray:
     values = np.asarray(predictions)
     if values.shape != (len(examples),):

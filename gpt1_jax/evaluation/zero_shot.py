@@ -148,7 +148,7 @@ def _outcome(
         labels_at_hand = definition.labels[: max(num_answers)]
         definition = dataclasses.replace(definition, labels=labels_at_hand)
         more["chance"] = float(np.mean(1 / np.asarray(num_answers)))
-    found = score_predictions(definition, predictions, task.asked.examples)
+    found = score_predictions(definition, task.asked.examples, predictions)
     error = standard_error(definition.metrics[0], predictions, labels, seed)
     scores = {
         "split": task.asked.split,

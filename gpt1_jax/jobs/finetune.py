@@ -457,7 +457,7 @@ def _conclude(planned: Planned, source: TrainedRun, setting: Setting) -> dict[st
             result[name] = _report(planned, name, splits[name].examples, logits)
     if sample := setting.train_sample:
         predictions, _ = read_outputs(task, setting.predict(best.params, sample))
-        result["train"] = score_predictions(task, predictions, sample.examples)
+        result["train"] = score_predictions(task, sample.examples, predictions)
     return result
 
 
@@ -476,7 +476,7 @@ def _report(
             probabilities if task.labels else None,
         )
         if name == "test" and task.glue:
-            submission.write_glue(planned.folder / "glue", task, predictions, examples)
+            submission.write_glue(planned.folder / "glue", task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}
-    return score_predictions(task, predictions, examples)
+    return score_predictions(task, examples, predictions)

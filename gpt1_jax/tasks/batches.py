@@ -42,7 +42,7 @@ class EncodedExamples:
       starts: [examples * C + 1] int64, where each sequence begins.
       targets: [examples, K] float32.
       cut: [examples] bool, whether an example lost tokens because it was too long.
-      num_dropped: how many examples were left out because they were too long.
+      num_dropped: the number of examples left out because they were too long.
     """
 
     examples: Sequence[Example]
@@ -61,7 +61,7 @@ class EncodedExamples:
         cut: Sequence[bool] | np.ndarray,
         num_dropped: int = 0,
     ) -> "EncodedExamples":
-        """Joins C arrays of ids for each example; for the others, see above."""
+        """Joins `sequences`, C arrays of ids for each example, in one array."""
         flat = [ids for example in sequences for ids in example]
         starts = np.concatenate([[0], np.cumsum([len(ids) for ids in flat])])
         return cls(
@@ -129,9 +129,14 @@ def draw_examples(examples: Sequence[X], limit: int) -> list[X]:
 
 
 def padded_lengths(data: TaskDataConfig, model_max_seq_len: int) -> tuple[int, ...]:
-    """The lengths that sequences are padded to, rising, for a model that reads so much.
+    """The lengths that batches may be padded to, rising.
 
-    The last is the limit of every sequence.
+    Args:
+      data: the configuration, which names some.
+      model_max_seq_len: the most tokens that the model reads.
+
+    Returns:
+      Those named that are below the limit of every sequence, then that limit.
     """
     longest = data.longest(model_max_seq_len)
     return (*(size for size in data.seq_len_buckets if size < longest), longest)
@@ -176,7 +181,7 @@ def real_places(
 
 
 class TrainBatches:
-    """Training batches by step, as a random-access source.
+    """The training batches, by step.
 
     Each epoch draws a new order and leaves out the examples that do not fill a batch
     (released code).

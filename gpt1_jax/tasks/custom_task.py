@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig
 from gpt1_jax.errors import UserError
-from gpt1_jax.tasks.examples import find_own_file, read_records
+from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import BLANK_LABELS, Task, label_name
@@ -166,7 +166,7 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
     """The different labels in a column of the training file, sorted."""
     labels = {
         label_name(record.columns[column], record.where)
-        for record in read_records(find_own_file("train", paths))
+        for record in read_own_file("train", paths)
         if record.columns.get(column) not in BLANK_LABELS
     }
     if not labels:

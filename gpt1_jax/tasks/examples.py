@@ -1,7 +1,8 @@
 """The examples of a task: from any source to checked examples and their token ids.
 
 A line of a file becomes an `Example` in four calls: `load_split` finds the files of a
-split, `_read_records` renames the columns of `read_rows`, and `Task.example` checks.
+split, `read_records` renames the columns of what `read_rows` reads, and
+`Task.check_record` checks them.
 
 There are four sources. `tfds`: TensorFlow Datasets without TensorFlow. `jsonl`: files
 DIR/TASK/SPLIT.jsonl with the column names of TFDS. `official`: the files as their
@@ -42,8 +43,6 @@ SOURCES = ("tfds", "jsonl", "official", "files")
 _NAMES = {"train": "training", "dev": "dev", "test": "test"}  # for messages
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
-
-FoundFile = tuple[str, epath.Path, FileLayout]  # its subset, path and layout
 
 # --- all splits, encoded --------------------------------------------------------
 
@@ -171,7 +170,7 @@ def load_split(
       split: "train", "dev" or "test"; the labels of "test" may be withheld.
       source: "tfds", "jsonl", "official" or "files".
       directory: the data folder; for "tfds" its data_dir, empty for its default.
-      paths: for the source "files", the file of each split: see `find_own_file`.
+      paths: for the source "files", the file of each split: see `read_own_file`.
 
     Returns:
       The examples in the order of the source; those of a divided dev split in the
@@ -192,18 +191,19 @@ def load_split(
         raise MissingData(f"{task.title}: source {source!r} has no {published} split.")
     if source == "tfds":
         records = _read_dataset(task, published, directory)
+    elif source == "files":
+        records = read_own_file(published, paths or {})
     else:
-        if source == "files":
-            files = [find_own_file(published, paths or {})]
-        elif source == "jsonl":
-            files = _find_jsonl_files(task, published, locate(directory))
-        else:
-            files = _find_official_files(task, published, locate(directory))
+        find = _find_jsonl_files if source == "jsonl" else _find_official_files
         optional = task.label if split == "test" else ""
         records = (
-            record for file in files for record in read_records(file, optional=optional)
+            record
+            for subset, path, layout in find(task, published, locate(directory))
+            for record in read_records(path, layout, subset=subset, optional=optional)
         )
-    checked = (task.example(record, needs_label=split != "test") for record in records)
+    checked = (
+        task.check_record(record, needs_label=split != "test") for record in records
+    )
     examples = [example for example in checked if example is not None]
     if not examples:
         raise UserError(
@@ -231,7 +231,9 @@ def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
 # --- files ----------------------------------------------------------------------
 
 
-def _find_jsonl_files(task: Task, split: str, folder: epath.Path) -> list[FoundFile]:
+def _find_jsonl_files(
+    task: Task, split: str, folder: epath.Path
+) -> list[tuple[str, epath.Path, FileLayout]]:
     """`SPLIT.jsonl`, the first subset; then each `SPLIT_SUBSET.jsonl` that exists."""
     subsets = [] if task.subset_column else list(task.tfds.get(split, ()))
     first, *others = subsets or [""]
@@ -255,7 +257,9 @@ def _find_jsonl_files(task: Task, split: str, folder: epath.Path) -> list[FoundF
     return [(subset, path, layout) for subset, path in found]
 
 
-def _find_official_files(task: Task, split: str, folder: epath.Path) -> list[FoundFile]:
+def _find_official_files(
+    task: Task, split: str, folder: epath.Path
+) -> list[tuple[str, epath.Path, FileLayout]]:
     """The files of a split as distributed; those of optional subsets may be missing."""
     found = []
     for subset, layout in task.files[split].items():
@@ -280,8 +284,8 @@ def _find_official_files(task: Task, split: str, folder: epath.Path) -> list[Fou
     return found
 
 
-def find_own_file(split: str, paths: Mapping[str, str]) -> FoundFile:
-    """The user's own file of a split.
+def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
+    """The records of the user's own file of a split.
 
     Args:
       split: "train", "dev" or "test".
@@ -290,7 +294,7 @@ def find_own_file(split: str, paths: Mapping[str, str]) -> FoundFile:
 
     Raises:
       MissingData: if no file is given, or it does not exist.
-      UserError: if the file is of another kind.
+      UserError: if the file is of another kind, or a line cannot be read.
     """
     if not paths.get(split):
         raise MissingData(
@@ -305,20 +309,23 @@ def find_own_file(split: str, paths: Mapping[str, str]) -> FoundFile:
         )
     if not path.exists():
         raise MissingData(f"The {split} file {path} does not exist.")
-    return "", path, FileLayout("", format=FORMATS[path.suffix.lower()])
+    yield from read_records(path, FileLayout("", format=FORMATS[path.suffix.lower()]))
 
 
-def read_records(file: FoundFile, *, optional: str = "") -> Iterator[Record]:
+def read_records(
+    path: epath.Path, layout: FileLayout, *, subset: str = "", optional: str = ""
+) -> Iterator[Record]:
     """The records of a file, or of a folder of RACE's passages.
 
     Args:
-      file: the subset, path and layout.
+      path: the file or folder.
+      layout: its format and columns; `layout.path` is not used.
+      subset: the records' subset.
       optional: a column of ours that the file may lack.
 
     Raises:
       UserError: naming file and line of a row that cannot be read or lacks a column.
     """
-    subset, path, layout = file
     if layout.format == "race":
         yield from _read_passages(path, subset)
         return
@@ -344,7 +351,7 @@ def _rename_columns(
     where: str,
     optional: str,
 ) -> dict[str, Any]:
-    """Cells by our column names, as `FileLayout.columns` gives them."""
+    """The cells by our names of the columns, which `FileLayout.columns` maps."""
     renamed: dict[str, Any] = {}
     for ours, theirs in columns.items():
         names = theirs if isinstance(theirs, tuple | list) else [theirs]
@@ -466,7 +473,7 @@ def check_new_examples(
     for where, row in rows:
         cells = _split_line(task, row, where) if isinstance(row, str) else row
         columns = {name: value for name, value in cells.items() if name != task.label}
-        example = task.example(Record(columns, where), needs_label=False)
+        example = task.check_record(Record(columns, where), needs_label=False)
         if example is not None:
             examples.append(example)
     return examples

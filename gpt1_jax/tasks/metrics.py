@@ -72,15 +72,15 @@ def fitting_metrics(task: Task) -> list[str]:
 
 def score_predictions(
     task: Task,
-    predictions: np.ndarray | Sequence[float],
     examples: Sequence[Example],
+    predictions: np.ndarray | Sequence[float],
 ) -> dict[str, Any]:
     """Scores predictions.
 
     Args:
       task: the task, which names the metrics.
-      predictions: [N] label numbers, or scores if the task has no labels.
       examples: the N examples, with their labels and subsets.
+      predictions: [N] label numbers, or scores if the task has no labels.
 
     Returns:
       `{"n": .., metric: .., ..}`, ready for JSON: first the task's own metrics in
@@ -136,7 +136,7 @@ def majority_baseline(
             "frequent one."
         )
     answer = np.bincount(known).argmax() if task.labels else np.mean(known)
-    return score_predictions(task, np.full(len(dev), answer), dev)
+    return score_predictions(task, dev, np.full(len(dev), answer))
 
 
 def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:

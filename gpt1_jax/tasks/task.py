@@ -1,4 +1,4 @@
-"""What a task is: columns, input transformation, labels, metrics, where its data is."""
+"""What a task is: its columns, input transformation, labels, metrics and sources."""
 
 import dataclasses
 import math
@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from gpt1_jax.data.tables import require_column
 from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
@@ -21,14 +22,14 @@ class Record(NamedTuple):
 
     columns: Mapping[str, Any]
     where: str  # "file:line" or "dataset:split[row]", for messages
-    subset: str = ""  # "matched", "high", ...; "" where a split is undivided
+    subset: str = ""  # "matched", "high", ...; "" if a split has none
 
 
 class Example(NamedTuple):
-    """One example, checked, as text.
+    """A checked example, as text.
 
-    `label` is an index into `Task.labels`, a score where the task has no labels, or
-    None if it is unknown.
+    `label` is an index into `Task.labels`, a score if the task has no labels, or None
+    if it is unknown.
     """
 
     text: tuple[str, ...]  # one for each of `Task.text`
@@ -41,15 +42,15 @@ class Example(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class FileLayout:
-    """A file as its authors distribute it.
+    """How the authors of a task lay out one of its files.
 
     Attributes:
       path: its path below the data folder; may hold `*`.
-      columns: our column names mapped to theirs: a name in the header, or a position
-        from 0 if the file has none. A tuple of them is joined by spaces, a list stays
-        a list. Empty: the file uses our names.
+      columns: our column names mapped to theirs: names in the header, or positions
+        from 0 if the file has no header. A tuple of columns is joined by spaces, a list
+        of columns becomes a list of texts. Empty: the file uses our names.
       format: "tsv" (no quoting), "csv", "jsonl", or "race" (a folder of passages).
-      may_be_short: whether rows that lack columns are skipped, with a warning.
+      may_be_short: whether rows with too few columns are skipped, with a warning.
     """
 
     path: str
@@ -80,34 +81,34 @@ class Task:
       transform: which input transformation of Figure 1: "single" text, "pair" of
         texts, "similarity" of two texts in both orders, "multiple_choice".
       text: the columns of text; in a multiple choice the context, or the context and
-        a question, where the context is cut to make room for the rest.
+        a question: then the context is cut to make room for the rest.
       choices: the columns of the choices; a single one holds a list.
-      fewer_choices: whether an example may have fewer choices than there are labels,
-        though no fewer than two.
+      fewer_choices: whether an example may have fewer choices than there are labels;
+        it must have two.
       label: the column of the label.
-      labels: label names, indexed by number; in a multiple choice, those of the
+      labels: the names of the labels, by number; in a multiple choice, names for the
         choices. Empty: the label is a score, see `score_range`.
-      metrics: names in `gpt1_jax.tasks.metrics`; the first ranks checkpoints and is
-        the paper's.
-      score_range: lowest and highest score, if there are no labels.
+      metrics: names in `gpt1_jax.tasks.metrics`; the first is the paper's, and decides
+        which checkpoint is best.
+      score_range: the lowest and the highest score, if there are no labels.
       score_loss: how scores are learnt: as "soft_labels" over whole numbers or by
         "regression": see `gpt1_jax.tasks.transforms.targets`. `select_tasks` sets it.
       numbers_are_names: whether the number 3 means the label named "3", if there is
-        one, rather than the fourth.
-      wording: by column, the texts that replace certain values.
+        one, and not the fourth label.
+      wording: column -> value -> the text that replaces it.
       tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
       tfds_first_label: what TFDS calls the first label.
       files: split -> subset -> `FileLayout`, as distributed.
       optional: subsets that a source may lack.
-      subset_column: for sources that keep the subsets together, the column whose
-        values begin with the subset's name, as "high/1.txt" and "high1.txt" do.
+      subset_column: a column whose values begin with the subset's name, such as
+        "high/1.txt" or "high1.txt", in sources that do not separate the subsets.
       drop_unlabelled: whether examples without a label are left out of every split.
       may_be_empty: whether a text may be empty, as some are in the published data.
-      dev_split: (dev examples, seed) if no training split is published: the dev split
-        is divided as `sklearn.model_selection.train_test_split` does.
-      prepare: what is done to a record before it is checked.
+      dev_split: (number of dev examples, seed) if no training split is published: then
+        `sklearn.model_selection.train_test_split` divides the dev split.
+      prepare: changes a record before it is checked.
       glue: subset of the test split -> file of a GLUE submission.
-      glue_takes_names: whether that file holds labels by name rather than number.
+      glue_takes_names: whether that file holds the names of labels, or their numbers.
     """
 
     name: str
@@ -135,8 +136,8 @@ class Task:
     glue: Mapping[str, GlueFile] = dataclasses.field(default_factory=dict)
     glue_takes_names: bool = False
 
-    def example(self, record: Record, *, needs_label: bool) -> Example | None:
-        """Checks a record.
+    def check_record(self, record: Record, *, needs_label: bool) -> Example | None:
+        """Makes a checked example of a record.
 
         Args:
           record: a row of a source.
@@ -146,8 +147,8 @@ class Task:
           The example, or None if it is to be left out.
 
         Raises:
-          ValueError: naming the place and the column that is missing, empty or out
-            of range.
+          UserError: naming the place, and the column that is missing, empty or out of
+            range.
         """
         record = self.prepare(record)
         label = self._label(record)
@@ -158,7 +159,7 @@ class Task:
                 f"{record.where}: the example has no label in column {self.label!r}; "
                 "training and scores need one."
             )
-        text = tuple(self._text(record, column) for column in self.text)
+        text = self._texts(record, self.text)
         choices = self._choices(record)
         if choices and label is not None and label >= len(choices):
             raise UserError(
@@ -174,31 +175,32 @@ class Task:
             record.where,
         )
 
-    def _value(self, record: Record, column: str) -> Any:
-        if column not in record.columns:
-            raise UserError(
-                f"{record.where}: there is no column {column!r}; the columns are "
-                f"{', '.join(map(str, record.columns))}."
+    def _texts(self, record: Record, columns: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(
+            self._text(
+                require_column(record.columns, column, record.where),
+                column,
+                record.where,
             )
-        return record.columns[column]
+            for column in columns
+        )
 
-    def _text(self, record: Record, column: str) -> str:
-        value = self._value(record, column)
+    def _text(self, value: Any, column: str, where: str) -> str:
         if not isinstance(value, str):
             raise UserError(
-                f"{record.where}: column {column!r} holds {brief(value)}, not text."
+                f"{where}: column {column!r} holds {brief(value)}, not text."
             )
         value = self.wording.get(column, {}).get(value, value)
         empty = not any(c.isprintable() and not c.isspace() for c in value)
         if empty and not self.may_be_empty:
-            raise UserError(f"{record.where}: the text in column {column!r} is empty.")
+            raise UserError(f"{where}: the text in column {column!r} is empty.")
         return value
 
     def _choices(self, record: Record) -> tuple[str, ...]:
         if len(self.choices) != 1:
-            return tuple(self._text(record, column) for column in self.choices)
+            return self._texts(record, self.choices)
         column = self.choices[0]
-        values = self._value(record, column)
+        values = require_column(record.columns, column, record.where)
         most = len(self.labels)
         least = 2 if self.fewer_choices else most
         if not isinstance(values, list | tuple) or not least <= len(values) <= most:
@@ -207,8 +209,7 @@ class Task:
                 f"{record.where}: column {column!r} holds {brief(values)}, not a list "
                 f"of {number} texts."
             )
-        part = [Record({column: v}, record.where) for v in values]
-        return tuple(self._text(each, column) for each in part)
+        return tuple(self._text(value, column, record.where) for value in values)
 
     def _label(self, record: Record) -> int | float | None:
         value = record.columns.get(self.label)
@@ -277,10 +278,10 @@ class Task:
 
 
 def label_name(value: Any, where: str) -> str:
-    """A label as text, whether the source writes it as text or as a number.
+    """A label as text, whether the source holds text or a number.
 
     Raises:
-      ValueError: if it is neither.
+      UserError: if it is neither.
     """
     if isinstance(value, list | dict):
         raise UserError(f"{where}: label {brief(value)} is neither text nor a number.")
@@ -288,7 +289,7 @@ def label_name(value: Any, where: str) -> str:
 
 
 def _whole_number(value: Any) -> int:
-    """A number as a source may write it: 2, 2.0 or " 2"; NO_LABEL if it is not one."""
+    """The whole number that a source writes as 2, 2.0 or " 2"; otherwise NO_LABEL."""
     try:
         number = int(value)
     except (TypeError, ValueError, OverflowError):

@@ -47,7 +47,7 @@ def folder(tmp_path):
 )
 def test_glue_file_has_the_leaderboards_name_and_labels(folder, task, file, names):
     examples = [example(0), example(1), example(2)]
-    written = write_glue(folder, TASKS[task], np.array([1, 0, 1]), examples)
+    written = write_glue(folder, TASKS[task], examples, np.array([1, 0, 1]))
     assert written == [folder / file]
     expected = f"index\tprediction\n0\t{names[1]}\n1\t{names[0]}\n2\t{names[1]}\n"
     assert (folder / file).read_bytes() == expected.encode()
@@ -59,7 +59,7 @@ def test_mnli_makes_a_file_for_each_subset(folder):
         example(0, subset="matched"),
         example(1, subset="matched"),
     ]
-    write_glue(folder, TASKS["mnli"], np.array([0, 1, 2]), examples)
+    write_glue(folder, TASKS["mnli"], examples, np.array([0, 1, 2]))
     assert {path.name for path in folder.iterdir()} == {"MNLI-m.tsv", "MNLI-mm.tsv"}
     matched = "index\tprediction\n0\tneutral\n1\tcontradiction\n"
     assert (folder / "MNLI-m.tsv").read_text() == matched
@@ -69,44 +69,44 @@ def test_mnli_makes_a_file_for_each_subset(folder):
 def test_stsb_scores_are_cut_and_have_three_decimals(folder):
     examples = [example(i) for i in range(4)]
     predictions = np.array([-0.2, 2.34567, 5.0, 6.0], np.float32)
-    write_glue(folder, TASKS["stsb"], predictions, examples)
+    write_glue(folder, TASKS["stsb"], examples, predictions)
     text = (folder / "STS-B.tsv").read_text()
     assert text == "index\tprediction\n0\t0.000\n1\t2.346\n2\t5.000\n3\t5.000\n"
 
 
 def test_glue_lines_are_in_order_of_the_index(folder):
     examples = [example(10), example(9), example(0)]
-    write_glue(folder, TASKS["cola"], [1, 0, 0], examples)
+    write_glue(folder, TASKS["cola"], examples, [1, 0, 0])
     assert (folder / "CoLA.tsv").read_text() == "index\tprediction\n0\t0\n9\t0\n10\t1\n"
 
 
 @pytest.mark.parametrize("odd", ["", "x7", "-1", "1.0", "²"])
 def test_glue_index_is_the_position_where_ids_are_no_numbers(folder, odd):
     examples = [example(id="5"), example(id=odd)]
-    write_glue(folder, TASKS["cola"], [1, 0], examples)
+    write_glue(folder, TASKS["cola"], examples, [1, 0])
     assert (folder / "CoLA.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
 
 
 def test_glue_refuses_an_index_that_comes_twice(folder):
     with pytest.raises(ValueError, match=r"test.tsv:5: the index 3 is already that of"):
-        write_glue(folder, TASKS["rte"], [0, 1], [example(3), example(3)])
+        write_glue(folder, TASKS["rte"], [example(3), example(3)], [0, 1])
     assert not folder.exists()
 
 
 def test_glue_refuses_other_tasks(folder):
     with pytest.raises(ValueError, match="RACE is not a task of the GLUE leaderboard"):
-        write_glue(folder, TASKS["race"], [0], [example()])
+        write_glue(folder, TASKS["race"], [example()], [0])
 
 
 def test_glue_refuses_other_subsets(folder):
     with pytest.raises(ValueError, match="GLUE has no subset '' of MNLI"):
-        write_glue(folder, TASKS["mnli"], [0], [example()])
+        write_glue(folder, TASKS["mnli"], [example()], [0])
 
 
 @pytest.mark.parametrize("predictions", [[], [0, 1], [[0]]])
 def test_lengths_that_differ_are_refused(folder, predictions):
     with pytest.raises(ValueError, match=r"predictions of shape .* for 1 examples"):
-        write_glue(folder, TASKS["cola"], predictions, [example()])
+        write_glue(folder, TASKS["cola"], [example()], predictions)
     with pytest.raises(ValueError, match=r"predictions of shape .* for 1 examples"):
         write_predictions(folder / "dev.jsonl", TASKS["cola"], [example()], predictions)
 
@@ -114,7 +114,7 @@ def test_lengths_that_differ_are_refused(folder, predictions):
 def test_predictions_that_are_not_finite_are_refused(folder):
     examples = [example(0), example(1)]
     with pytest.raises(ValueError, match=r"test.tsv:3: the prediction nan"):
-        write_glue(folder, TASKS["stsb"], [1.0, math.nan], examples)
+        write_glue(folder, TASKS["stsb"], examples, [1.0, math.nan])
     with pytest.raises(ValueError, match=r"test.tsv:2: the prediction inf"):
         write_predictions(
             folder / "dev.jsonl", TASKS["stsb"], examples, [math.inf, 1.0]
@@ -123,7 +123,7 @@ def test_predictions_that_are_not_finite_are_refused(folder):
 
 def test_diagnostic_set_is_written_by_a_model_of_mnli(folder):
     examples = [example(1, subset="ax"), example(0, subset="ax")]
-    assert write_glue(folder, TASKS["mnli"], [0, 2], examples) == [folder / "AX.tsv"]
+    assert write_glue(folder, TASKS["mnli"], examples, [0, 2]) == [folder / "AX.tsv"]
     expected = "index\tprediction\n0\tcontradiction\n1\tentailment\n"
     assert (folder / "AX.tsv").read_text() == expected
 
@@ -132,7 +132,7 @@ def test_diagnostic_set_is_written_by_a_model_of_mnli(folder):
 def test_glue_file_that_is_too_short_is_warned_of(folder, caplog, count, warned):
     examples = [example(i) for i in range(count)]
     with caplog.at_level(logging.WARNING):
-        write_glue(folder, TASKS["wnli"], [0] * count, examples)
+        write_glue(folder, TASKS["wnli"], examples, [0] * count)
     message = f"{folder}/WNLI.tsv holds 145 predictions, and the leaderboard wants"
     assert [m.startswith(message) for m in caplog.messages] == [True] * warned
     assert (folder / "WNLI.tsv").read_text().count("\n") == count + 1
@@ -145,8 +145,8 @@ def test_glue_file_that_is_too_short_is_warned_of(folder, caplog, count, warned)
 def glue_folders(folder):
     """Folders of two tasks, WNLI's whole."""
     rows = [example(i) for i in range(146)]
-    write_glue(folder / "wnli", TASKS["wnli"], [0] * 146, rows)
-    write_glue(folder / "cola", TASKS["cola"], [1], [example()])
+    write_glue(folder / "wnli", TASKS["wnli"], rows, [0] * 146)
+    write_glue(folder / "cola", TASKS["cola"], [example()], [1])
     (folder / "cola" / "dev.jsonl").write_text("{}")
     return [folder / "cola", folder / "none", folder / "wnli"]
 
@@ -178,7 +178,7 @@ def test_zip_of_the_same_files_is_the_same(glue_folders, folder):
 def test_zip_of_nothing_or_of_two_runs_is_refused(glue_folders, folder):
     with pytest.raises(ValueError, match=r"no GLUE files to pack into .*glue.zip"):
         write_glue_zip(glue_folders[1:2], folder / "glue.zip")
-    write_glue(folder / "again", TASKS["cola"], [1], [example()])
+    write_glue(folder / "again", TASKS["cola"], [example()], [1])
     with pytest.raises(ValueError, match=r"cola/CoLA.tsv and .*again/CoLA.tsv are"):
         write_glue_zip([*glue_folders, folder / "again"], folder / "glue.zip")
     assert not (folder / "glue.zip").exists()

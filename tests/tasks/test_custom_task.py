@@ -216,7 +216,7 @@ def test_a_number_is_no_position_where_labels_are_numbers(training_file):
     (task,), _ = select_tasks(config)
     record = Record({"a": "1", "b": "2", "label": 0}, "a.jsonl:7")
     with pytest.raises(UserError, match=r"a.jsonl:7: label 0 is not one of .'-1', '1'"):
-        task.example(record, needs_label=True)
+        task.check_record(record, needs_label=True)
 
 
 @pytest.mark.parametrize("withheld", ["-", "hidden", -1])
@@ -224,7 +224,7 @@ def test_only_what_is_no_label_marks_one_that_is_withheld(withheld):
     def label(**custom):
         task = custom_task(custom_config(**custom))
         record = Record({"a": "1", "b": "2", "label": withheld}, "test.jsonl:1")
-        return task.example(record, needs_label=False).label
+        return task.check_record(record, needs_label=False).label
 
     assert label() is None
     assert label(labels=("no", str(withheld))) == 1

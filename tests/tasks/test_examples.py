@@ -318,7 +318,7 @@ def columns_of(path, layout=None, **more):
     """The columns of all records of a file, by default in the format of its name."""
     path = epath.Path(path)
     layout = layout or FileLayout("", format=path.suffix[1:])
-    records = read_records(("", path, layout), **more)
+    records = read_records(path, layout, **more)
     return [record.columns for record in records]
 
 
@@ -466,7 +466,7 @@ def test_questions_of_a_passage_are_rows(write):
         questions=["One?", "Two?"], options=[["a"], ["b"]], answers=["A", "B"]
     )
     path = epath.Path(write("high/1.txt", json.dumps(both)))
-    records = read_records(("high", path.parent, FileLayout("", format="race")))
+    records = read_records(path.parent, FileLayout("", format="race"), subset="high")
     assert [tuple(record) for record in records] == [
         (
             {

@@ -47,7 +47,7 @@ def examples(labels, subsets=None):
 
 
 def evaluate(task, predictions, labels, subsets=None):
-    return score_predictions(task, predictions, examples(labels, subsets))
+    return score_predictions(task, examples(labels, subsets), predictions)
 
 
 def majority(task, train_labels, dev_labels, dev_subsets=None):

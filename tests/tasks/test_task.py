@@ -1,4 +1,4 @@
-"""What `Task.example` makes of a record, and what it refuses."""
+"""What `Task.check_record` makes of a record, and what it refuses."""
 
 import pytest
 
@@ -25,7 +25,7 @@ STORY = {"context": "It rained.", "endings": ["We got wet.", "We flew."], "label
 
 def example(name, columns, needs_label=True, subset=""):
     record = Record(columns, "file.tsv:3", subset)
-    return TASKS[name].example(record, needs_label=needs_label)
+    return TASKS[name].check_record(record, needs_label=needs_label)
 
 
 def without(columns, name):
@@ -207,4 +207,4 @@ def test_subset_of_a_task_of_the_users_own():
         subset_column="group",
     )
     record = Record({"text": "Well.", "label": "yes", "group": "news/4"}, "file:1")
-    assert task.example(record, needs_label=True).subset == "news"
+    assert task.check_record(record, needs_label=True).subset == "news"

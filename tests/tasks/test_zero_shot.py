@@ -78,7 +78,7 @@ WORDING = {
 def test_the_wording_of_each_task(name):
     columns, wanted = WORDING[name]
     way = ZERO_SHOT[name]
-    example = way.task.example(Record(columns, "here"), needs_label=True)
+    example = way.task.check_record(Record(columns, "here"), needs_label=True)
     encoded = encode_answers(way, [example], TOKENIZER, 100)
     decode = TOKENIZER.decode
     texts = ["|".join(map(decode, answer)) for answer in encoded.answers]
@@ -87,14 +87,14 @@ def test_the_wording_of_each_task(name):
 
 def test_an_effect_follows_so():
     row = {**WORDING["copa"][0], "question": "effect"}
-    example = ZERO_SHOT["copa"].task.example(Record(row, "here"), needs_label=True)
+    example = ZERO_SHOT["copa"].task.check_record(Record(row, "here"), needs_label=True)
     assert example.text == ("Ann fell", "so")
 
 
 def test_copa_keeps_what_is_wrong_for_the_reader_to_refuse():
     row = {**WORDING["copa"][0], "premise": 3}
     with pytest.raises(ValueError, match="column 'premise' holds 3, not text"):
-        ZERO_SHOT["copa"].task.example(Record(row, "here"), needs_label=True)
+        ZERO_SHOT["copa"].task.check_record(Record(row, "here"), needs_label=True)
 
 
 def test_each_task_has_a_way_to_be_scored_and_what_to_compare_with():
