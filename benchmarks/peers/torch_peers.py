@@ -301,7 +301,7 @@ def build_generator(
     )
 
     torch.manual_seed(0)
-    sizes = pretrain_config(flags, dtype).model_config(flags.vocab_size)
+    sizes = pretrain_config(flags, dtype).model.with_vocab_size(flags.vocab_size)
     shared = dict(
         n_layer=sizes.num_layers, n_head=sizes.num_heads, n_embd=sizes.embed_dim
     )
