@@ -23,8 +23,8 @@ from gpt1_jax.parallel.mesh import (
     make_mesh,
 )
 from gpt1_jax.tasks.batches import Batch
-from gpt1_jax.training.fit import accumulation_steps
-from gpt1_jax.training.initial_state import state_shapes
+from gpt1_jax.training.initial_state import pretrain_state_shapes
+from gpt1_jax.training.memory import accumulation_steps
 from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
 from gpt1_jax.training.steps import (
@@ -64,7 +64,7 @@ def pretrain(
     parts = accumulation_steps(config.train, model, mesh)
     step = make_pretrain_step(model, optimizer, parts, mesh)
     tokens = _int32(batch_size, flags.seq_len)
-    lowered = _lowered(step, mesh, state_shapes(model, optimizer), tokens)
+    lowered = _lowered(step, mesh, pretrain_state_shapes(model, optimizer), tokens)
     return Program(lowered, mesh.size, batch_size, parts, _flops(model, tokens.size))
 
 

@@ -33,25 +33,20 @@ from gpt1_jax.runs.checkpoint_files import (
     state_bytes,
 )
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import (
-    Target,
-    TextRead,
-    announce_milestones,
-    place_milestones,
-)
+from gpt1_jax.runs.milestones import announce_milestones, place_milestones
 from gpt1_jax.runs.past_runs import steps_taken_over
-from gpt1_jax.runs.records import SESSIONS_FILE, Throughput, read_sessions
+from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.resume import Identity, begin_run, check_same
-from gpt1_jax.training import initial_state
-from gpt1_jax.training.fit import (
-    Evaluate,
-    Plan,
-    accumulation_steps,
-    check_memory,
-    check_sharing,
-    fit,
+from gpt1_jax.training.fit import Evaluate, Run, fit
+from gpt1_jax.training.initial_state import (
+    Origin,
+    check_end,
+    describe_origin,
+    init_pretrain_state,
+    pretrain_state_shapes,
+    resolve_origin,
 )
-from gpt1_jax.training.initial_state import Source
+from gpt1_jax.training.memory import accumulation_steps, check_memory, check_sharing
 from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
 
@@ -79,119 +74,93 @@ def run(config: PretrainConfig, workdir: str) -> None:
     folder = run_folder.locate(workdir)
     with lock.owned(folder):
         clear_steps(folder)
-        config, source = initial_state.resolve_pretraining(config, folder)
+        config, origin = resolve_origin(config, folder)
         config = begin_run(folder, config)
         devices.configure(config.train.matmul_precision, config.train.compilation_cache)
-        plan = _plan(config, folder, source)
-        fit(plan)
+        prepared = _prepare(config, folder, origin)
+        fit(prepared)
         if is_main_process():
             picture = figures.plot_loss(folder, "loss", "nats per token")
-            say(f"Done: {plan.num_steps:,} steps, in {folder}.\nLoss curve: {picture}")
+            say(
+                f"Done: {prepared.num_steps:,} steps, in {folder}.\n"
+                f"Loss curve: {picture}"
+            )
 
 
-def _plan(config: PretrainConfig, folder: epath.Path, source: Source | None) -> Plan:
-    """Prepares the corpus and decides everything about the run."""
+def _prepare(config: PretrainConfig, folder: epath.Path, origin: Origin | None) -> Run:
+    """Prepares the text and decides everything about the run."""
+    train, batch_size = config.train, config.train.batch_size
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     configured = config.model.with_vocab_size(config.tokenizer.vocab_size)
-    check_sharing(config.train, config.eval.batch_size, configured, mesh)
-    check_memory(config.train, config.eval.batch_size, configured, mesh)
+    check_sharing(train, config.eval.batch_size, configured, mesh)
+    check_memory(train, config.eval.batch_size, configured, mesh)
     needs_corpus = config.preset.startswith(("paper", "babylm"))
     if needs_corpus and config.data.source == "builtin":
         say(_BUILTIN_WARNING)
     corpus, tokenizer = corpora.prepare(
         config.data,
         config.tokenizer,
-        own_tokenizer=_own_tokenizer(folder, source),
+        own_tokenizer=_own_tokenizer(folder, origin),
         progress=is_main_process(),
     )
     check_same({"the prepared text": corpus.digest})
+
     model = config.model.with_vocab_size(tokenizer.vocab_size)
-    num_steps = _num_steps(config, corpus)
-    initial_state.check_end(source, num_steps)
-    text = TextRead(config.train.batch_size * model.max_seq_len, corpus.train)
+    tokens_per_step = batch_size * model.max_seq_len
+    num_steps = _count_steps(config, corpus)
+    check_end(origin, num_steps)
     unit, amounts = config.checkpoint.milestones
-    targets = tuple(Target(amount, unit) for amount in amounts)
-    kept = place_milestones(targets, text, num_steps)
+    milestones = place_milestones(
+        unit, amounts, tokens_per_step, corpus.train, num_steps
+    )
     optimizer = make_optimizer(config.optimizer, num_steps)
-    parts = accumulation_steps(config.train, model, mesh)
-    shapes = initial_state.state_shapes(model, optimizer)
+    parts = accumulation_steps(train, model, mesh)
     step = make_pretrain_step(model, optimizer, parts, mesh)
+    shapes = pretrain_state_shapes(model, optimizer)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
+
     run_folder.write(folder, config, tokenizer)
-    own_steps = num_steps - _taken_over(config, folder, source)
+    own_steps = num_steps - _steps_of_origin(config, folder, origin)
     say(_description(config, model, corpus, num_steps, own_steps, parts, folder))
-    if source:
-        say(initial_state.describe(source, num_steps))
-    announce_milestones(kept, folder, _first_step(folder, source), state_bytes(shapes))
-    return Plan(
+    if origin:
+        say(describe_origin(origin, num_steps))
+    first_step = max(saved_steps(folder), default=origin.first_step if origin else 0)
+    announce_milestones(milestones, folder, first_step, state_bytes(shapes))
+    return Run(
         config=config,
         folder=folder,
-        identity=_identity(config, folder, source, tokenizer, corpus),
+        identity=_identity(config, folder, origin, tokenizer, corpus),
         mesh=mesh,
         seed=config.seed,
         num_steps=num_steps,
         shapes=shapes,
-        init=initial_state.make_init(config, model, optimizer),
-        init_arguments=functools.partial(initial_state.init_arguments, config, source),
+        init=functools.partial(init_pretrain_state, config, model, optimizer, origin),
         step=jit_step(step, mesh, shapes),
         batches=windows.TrainWindows(
             open_split(corpus, "train"),
             model.max_seq_len,
-            config.train.batch_size,
-            host_rows(config.train.batch_size),
+            batch_size,
+            host_rows(batch_size),
             num_steps,
             config.seed,
         ),
         evaluate=evaluate,
-        evaluate_every=config.eval.every_steps,
+        eval_every=config.eval.every_steps,
         best=LOWEST_LOSS,
-        throughput=_throughput(config, model),
-        kept=kept,
+        unit="tokens",
+        units_per_step=tokens_per_step,
+        mfu_per_rate=_mfu_per_rate(model),
+        milestones=milestones,
     )
 
 
-def _identity(
-    config: PretrainConfig,
-    folder: epath.Path,
-    source: Source | None,
-    tokenizer: Tokenizer,
-    corpus: Corpus,
-) -> Identity:
-    """What the run's checkpoints belong to."""
-    digests = {"text": corpus.digest}
-    # A run that resumes does not open the other one again.
-    origin = source.digest if source else newest_digests(folder).get("origin")
-    if config.init_from and origin:
-        digests["origin"] = origin
-    # On other hosts the same text may lie in files of another time.
-    older = gather(corpus.fingerprint)[0]
-    return Identity(
-        config.to_dict(), tokenizer.fingerprint, digests, older, corpus.documents
-    )
-
-
-def _own_tokenizer(folder: epath.Path, source: Source | None) -> epath.Path | None:
+def _own_tokenizer(folder: epath.Path, origin: Origin | None) -> epath.Path | None:
     """The saved tokenizer that the run must use; None: the configured one."""
     own = run_folder.own_tokenizer(folder)
-    return source.run.folder / "tokenizer" if source and not own else own
+    return origin.run.folder / "tokenizer" if origin and not own else own
 
 
-def _first_step(folder: epath.Path, source: Source | None) -> int:
-    """The step that the run goes on from."""
-    taken_over = source.run.step if source and source.state else 0
-    return max(saved_steps(folder), default=taken_over)
-
-
-def _taken_over(
-    config: PretrainConfig, folder: epath.Path, source: Source | None
-) -> int:
-    """How many of the updates are those of the run whose optimizer is taken over."""
-    if source:
-        return source.run.step if source.state else 0
-    return steps_taken_over(config, read_sessions(folder / SESSIONS_FILE))
-
-
-def _num_steps(config: PretrainConfig, corpus: Corpus) -> int:
+def _count_steps(config: PretrainConfig, corpus: Corpus) -> int:
     """Updates in the whole run; also refuses too short a corpus or schedule."""
     seq_len = config.model.max_seq_len
     windows.check_long_enough(corpus, "train", seq_len)
@@ -240,11 +209,40 @@ def _evaluation(
     return evaluate
 
 
-def _throughput(config: PretrainConfig, model: ModelConfig) -> Throughput:
+def _steps_of_origin(
+    config: PretrainConfig, folder: epath.Path, origin: Origin | None
+) -> int:
+    """How many of the updates the origin took, whose optimizer is taken over."""
+    if origin:
+        return origin.first_step
+    return steps_taken_over(config, read_sessions(folder / SESSIONS_FILE))
+
+
+def _identity(
+    config: PretrainConfig,
+    folder: epath.Path,
+    origin: Origin | None,
+    tokenizer: Tokenizer,
+    corpus: Corpus,
+) -> Identity:
+    """What the run's checkpoints belong to."""
+    digests = {"text": corpus.digest}
+    # A run that resumes does not open its origin again.
+    digest = origin.digest if origin else newest_digests(folder).get("origin")
+    if config.init_from and digest:
+        digests["origin"] = digest
+    # On other hosts the same text may lie in files of another time.
+    older = gather(corpus.fingerprint)[0]
+    return Identity(
+        config.to_dict(), tokenizer.fingerprint, digests, older, corpus.documents
+    )
+
+
+def _mfu_per_rate(model: ModelConfig) -> float | None:
+    """Model FLOPs utilisation at one token per second; None on unknown devices."""
     peak = devices.peak_flops()
     flops = costs.train_flops_per_token(model, model.max_seq_len)
-    tokens = config.train.batch_size * model.max_seq_len
-    return Throughput("tokens", tokens, flops / peak if peak else None)
+    return flops / peak if peak else None
 
 
 def _description(

@@ -60,7 +60,7 @@ from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
-# Written after the manifest, by orbax or by `Checkpoints.measured`; so not in it.
+# Written after the manifest, by orbax or by `Checkpoints.add_score`; so not in it.
 _UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", MEASURED_FILE}
 
 
@@ -160,7 +160,7 @@ class Checkpoints:
                 f"already holds step {self._manager.latest_step()}."
             )
 
-    def measured(self, step: int, score: float) -> None:
+    def add_score(self, step: int, score: float) -> None:
         """Records the score of a saved step; deletes checkpoints no longer to be kept.
 
         Args:

@@ -1,4 +1,7 @@
-"""The steps that a pre-training run keeps for good, and the steps a job asks for."""
+"""Milestones: the checkpoints of a pre-training run that are kept for good.
+
+Also the steps that a job means by a word such as "all" or "kept".
+"""
 
 import dataclasses
 import math
@@ -21,8 +24,8 @@ _SUFFIXES = ((10**6, "M"), (10**3, "k"), (1, ""))
 _NEAR = 0.05  # the share that the end of a run may lack of what it stands for
 
 
-class Target(NamedTuple):
-    """An amount of training."""
+class Milestone(NamedTuple):
+    """An amount of training after which a checkpoint is kept for good."""
 
     amount: int
     unit: str  # one of `MILESTONE_UNITS`
@@ -41,148 +44,138 @@ class Target(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class TextRead:
-    """How much training text a run has read after each step.
+class Milestones:
+    """The milestones of a run, and how much text it has read after each step.
 
     Every step counts, from step 0 on: with `config.init_optimizer` also those that the
-    other run has taken, as if they had read the text of this one.
+    origin has taken, as if they had read the text of this run.
 
     Attributes:
-      tokens_per_step: of a batch over all devices.
+      tokens_per_step: tokens of a batch over all devices.
       train: counts of the training split; its words per token are taken to be the same
         in every batch.
+      num_steps: updates in the whole run.
+      by_step: the milestones that the run reaches, by step, in order.
+      beyond: those that it does not reach.
     """
 
     tokens_per_step: int
     train: Split
-
-    def per_step(self, unit: str) -> Fraction:
-        """Words or tokens that one step reads; of "steps", the step itself."""
-        if unit == "steps":
-            return Fraction(1)
-        words_per_token = Fraction(max(1, self.train.words), self.train.tokens)
-        per_token = words_per_token if unit == "words" else Fraction(1)
-        return self.tokens_per_step * per_token
-
-    def after(self, step: int) -> dict[str, int]:
-        """Tokens and words read after a step."""
-        return {unit: self.amount(step, unit) for unit in ("tokens", "words")}
+    num_steps: int
+    by_step: Mapping[int, Milestone]
+    beyond: tuple[Milestone, ...]
 
     def amount(self, step: int, unit: str) -> int:
-        """Tokens or words read after a step, or steps taken."""
-        return round(step * self.per_step(unit))
+        """Words or tokens read after a step, or steps taken."""
+        return round(step * _per_step(unit, self.tokens_per_step, self.train))
 
     @property
     def train_size(self) -> dict[str, int]:
         """Tokens and words of the training split."""
         return {"tokens": self.train.tokens, "words": self.train.words}
 
-    def nearest_step(self, target: Target) -> int:
-        """The step, 1 at least, after which the text read is nearest to a target."""
-        steps = target.amount / self.per_step(target.unit)
-        return max(1, math.floor(steps + Fraction(1, 2)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Milestones:
-    """Which steps of a run are kept for good, and what each stands for.
-
-    Attributes:
-      text: how much of it each step reads.
-      targets: the kept steps in order, and their targets.
-      beyond: targets that the run does not reach.
-      num_steps: updates in the whole run.
-    """
-
-    text: TextRead
-    targets: Mapping[int, Target]
-    beyond: tuple[Target, ...]
-    num_steps: int
-
     def metadata(self, step: int) -> dict[str, Any]:
         """What a checkpoint says of the text read, and of why it is kept."""
-        target = self.targets.get(step)
-        kept = {"kept_at": target._asdict()} if target else {}
-        return {"text_read": self.text.after(step), **kept}
+        milestone = self.by_step.get(step)
+        kept = {"kept_at": milestone._asdict()} if milestone else {}
+        read = {unit: self.amount(step, unit) for unit in ("tokens", "words")}
+        return {"text_read": read, **kept}
 
 
 def place_milestones(
-    targets: Sequence[Target], text: TextRead, num_steps: int
+    unit: str,
+    amounts: Sequence[int],
+    tokens_per_step: int,
+    train: Split,
+    num_steps: int,
 ) -> Milestones:
-    """Finds the step of each target.
+    """Finds the step of each milestone: 1 at least, the nearest to the amount.
 
-    The end of the run stands for the first target beyond it, if at most 5% of the text
-    are missing: ten epochs of "10 million words" are seldom 100 million to the word.
+    The end of the run stands for the first milestone beyond it, if at most 5% of the
+    text are missing: ten epochs of "10 million words" are seldom 100 million to the
+    word.
 
     Args:
-      targets: amounts of training, in order.
-      text: how much of it each step reads.
+      unit: what is counted, one of `MILESTONE_UNITS`.
+      amounts: how many, rising.
+      tokens_per_step: tokens of a batch over all devices.
+      train: counts of the training split.
       num_steps: updates in the whole run.
 
     Raises:
-      ValueError: if two targets fall on one step.
+      ValueError: if two milestones fall on one step.
     """
-    kept: dict[int, Target] = {}
+    per_step = _per_step(unit, tokens_per_step, train)
+    by_step: dict[int, Milestone] = {}
     beyond = []
-    for target in targets:
-        step = text.nearest_step(target)
+    for milestone in (Milestone(amount, unit) for amount in amounts):
+        step = max(1, math.floor(milestone.amount / per_step + Fraction(1, 2)))
         if step > num_steps:
-            beyond.append(target)
-        elif step in kept:
+            beyond.append(milestone)
+        elif step in by_step:
             raise UserError(
-                f"config.checkpoint.milestone_{target.unit}: {kept[step]} and {target} "
-                f"both fall on step {step:,}, as a step reads "
-                f"{float(text.per_step(target.unit)):,.0f} {target.unit}; space them "
-                "wider, or lower config.train.batch_size."
+                f"config.checkpoint.milestone_{unit}: {by_step[step]} and {milestone} "
+                f"both fall on step {step:,}, as a step reads {float(per_step):,.0f} "
+                f"{unit}; space them wider, or lower config.train.batch_size."
             )
         else:
-            kept[step] = target
-    if beyond and num_steps not in kept and beyond[0].unit != "steps":
-        end = text.amount(num_steps, beyond[0].unit)
+            by_step[step] = milestone
+    if beyond and num_steps not in by_step and unit != "steps":
+        end = round(num_steps * per_step)
         if end >= (1 - _NEAR) * beyond[0].amount:
-            kept[num_steps] = beyond.pop(0)
-    return Milestones(text, kept, tuple(beyond), num_steps)
+            by_step[num_steps] = beyond.pop(0)
+    return Milestones(tokens_per_step, train, num_steps, by_step, tuple(beyond))
+
+
+def _per_step(unit: str, tokens_per_step: int, train: Split) -> Fraction:
+    """Words or tokens that one step reads; of "steps", the step itself."""
+    if unit == "steps":
+        return Fraction(1)
+    if unit == "tokens":
+        return Fraction(tokens_per_step)
+    return tokens_per_step * Fraction(max(1, train.words), train.tokens)
 
 
 def announce_milestones(
-    kept: Milestones, folder: epath.Path, first_step: int, state_bytes: int
+    milestones: Milestones, folder: epath.Path, first_step: int, state_bytes: int
 ) -> None:
     """Says what will be kept for good, and refuses a disk that cannot hold it.
 
     Args:
-      kept: the steps to keep.
+      milestones: those of the run.
       folder: the run folder.
       first_step: the step that the run goes on from.
-      state_bytes: of one checkpoint.
+      state_bytes: the size of one checkpoint.
 
     Raises:
       OSError: if the disk lacks room for all that are still to come.
     """
-    if kept.beyond:
-        unit = kept.beyond[0].unit
-        end = kept.text.amount(kept.num_steps, unit)
-        has = "has" if unit == "steps" else "reads"
-        say(f"Not kept: {_shown(kept.beyond)}; the whole run {has} {end:,}.")
-    saved = saved_milestones(folder)
-    passed = [t for s, t in kept.targets.items() if s <= first_step and s not in saved]
+    if beyond := milestones.beyond:
+        end = milestones.amount(milestones.num_steps, beyond[0].unit)
+        has = "has" if beyond[0].unit == "steps" else "reads"
+        say(f"Not kept: {_first_and_last(beyond)}; the whole run {has} {end:,}.")
+    by_step, saved = milestones.by_step, saved_milestones(folder)
+    passed = [
+        m for step, m in by_step.items() if step <= first_step and step not in saved
+    ]
     if passed:
-        say(f"Not kept: {_shown(passed)}, which step {first_step:,} is past.")
-    coming = [t for s, t in kept.targets.items() if s > first_step]
+        say(f"Not kept: {_first_and_last(passed)}, which step {first_step:,} is past.")
+    coming = [m for step, m in by_step.items() if step > first_step]
     if coming:
         plural = "s" if len(coming) > 1 else ""
-        what = f"{len(coming)} checkpoint{plural} at {_shown(coming)}"
+        what = f"{len(coming)} checkpoint{plural} at {_first_and_last(coming)}"
         check_room(folder, len(coming) * state_bytes, f"keeping {what}")
         say(f"Keeping for good: {what}, {megabytes(len(coming) * state_bytes)}.")
 
 
-def _shown(targets: Sequence[Target]) -> str:
-    """The first and the last: "1M to 100M words"."""
-    first, last = targets[0], targets[-1]
+def _first_and_last(milestones: Sequence[Milestone]) -> str:
+    """For example "1M to 100M words"."""
+    first, last = milestones[0], milestones[-1]
     return str(first) if first == last else f"{first.short} to {last}"
 
 
-def read_milestone(metadata: Mapping[str, Any]) -> Target | None:
-    """The target for which a saved step is kept for good; None if it is not.
+def read_milestone(metadata: Mapping[str, Any]) -> Milestone | None:
+    """The milestone that a saved step stands for; None if it is none.
 
     Raises:
       ValueError: if it is no amount of words, tokens or steps.
@@ -193,7 +186,7 @@ def read_milestone(metadata: Mapping[str, Any]) -> Target | None:
         case {"amount": int(amount), "unit": unit} if (
             amount > 0 and unit in MILESTONE_UNITS
         ):
-            return Target(amount, unit)
+            return Milestone(amount, unit)
         case other:
             raise UserError(
                 f"A checkpoint says kept_at={other!r:.80}, which is no amount of "
@@ -201,33 +194,33 @@ def read_milestone(metadata: Mapping[str, Any]) -> Target | None:
             )
 
 
-def saved_milestones(folder: epath.Path) -> dict[int, Target]:
-    """The saved steps of a run that are kept for good, and their targets.
+def saved_milestones(folder: epath.Path) -> dict[int, Milestone]:
+    """The milestones that a run has saved, by step.
 
     Raises:
       ValueError: if what was saved beside a step cannot be read.
     """
-    targets = {
+    found = {
         step: read_milestone(read_metadata(folder, step))
         for step in saved_steps(folder)
     }
-    return {step: target for step, target in targets.items() if target}
+    return {step: milestone for step, milestone in found.items() if milestone}
 
 
-def find_milestones(folder: epath.Path) -> dict[int, Target]:
-    """As `saved_milestones`, where there must be one.
+def find_milestones(folder: epath.Path) -> dict[int, Milestone]:
+    """The milestones that a run has saved; there must be one.
 
     Raises:
-      FileNotFoundError: if no step is kept for good.
+      FileNotFoundError: if there is none.
     """
-    kept = saved_milestones(folder)
-    if not kept:
+    found = saved_milestones(folder)
+    if not found:
         raise FileNotFoundError(
             f"{folder} holds no checkpoint that was kept by config.checkpoint."
             "milestone_words, milestone_tokens or milestone_steps; its saved steps "
             f"are {saved_steps(folder)}."
         )
-    return kept
+    return found
 
 
 def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
@@ -238,7 +231,7 @@ def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
       step: `ALL`, `MILESTONES`, or what `open_run` takes.
 
     Raises:
-      FileNotFoundError: if no step is kept for good.
+      FileNotFoundError: if there is none.
     """
     if step not in (ALL, MILESTONES):
         return [step]

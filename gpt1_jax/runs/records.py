@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import tqdm
@@ -45,14 +45,6 @@ _TENSORBOARD = "tensorboard"
 _ROOM = 1 << 20  # bytes that must be free on the disk for a record
 
 
-class Throughput(NamedTuple):
-    """What a step processes, and what that costs."""
-
-    unit: str  # "tokens" or "examples"
-    per_step: int
-    mfu_per_rate: float | None = None  # model FLOPs utilisation per unit/s
-
-
 class Records:
     """Metrics of one run, written by the main process; on others it does nothing.
 
@@ -67,9 +59,12 @@ class Records:
         `publish` is called.
       first_step: the step the run continues from.
       num_steps: the step it ends at.
-      throughput: turns step times into a speed.
+      unit: what a step processes, "tokens" or "examples".
+      units_per_step: how many of them.
+      mfu_per_rate: model FLOPs utilisation at one unit per second; None if unknown.
       tensorboard: whether to write TensorBoard events.
-      text: the size of the training text, for `sessions.json`.
+      text: tokens and words of the training text, for `sessions.json`; empty where
+        they are not counted.
 
     Raises:
       ValueError: if an existing file of records holds something else.
@@ -81,12 +76,15 @@ class Records:
         workdir: epath.Path,
         first_step: int,
         num_steps: int,
-        throughput: Throughput,
+        unit: str,
+        units_per_step: int,
+        mfu_per_rate: float | None,
         tensorboard: bool,
-        text: Mapping[str, int] | None = None,
+        text: Mapping[str, int],
     ):
         self._active = is_main_process()
-        self._throughput = throughput
+        self._unit, self._units_per_step = unit, units_per_step
+        self._mfu_per_rate = mfu_per_rate
         self._clock: tuple[int, float] | None = None
         self._writer = None
         if not self._active:
@@ -99,7 +97,7 @@ class Records:
             self._path = self._local / METRICS_FILE
             check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
             kept = _drop_after(self._path, first_step)
-            self._session = Session(self._local / SESSIONS_FILE, first_step, text or {})
+            self._session = Session(self._local / SESSIONS_FILE, first_step, text)
             self._file = append_to(self._path, buffering=0)
             if tensorboard:
                 self._open_tensorboard(workdir, kept)
@@ -150,14 +148,13 @@ class Records:
         self.write(record)
         if not self._active:
             return
-        unit = self._throughput.unit
-        rate = record.get(f"{unit}_per_second")
+        rate = record.get(f"{self._unit}_per_second")
         shown = {"loss": f"{metrics['loss']:.3f}"}
         if rate is not None:
-            shown[f"{unit}/s"] = f"{rate:,.0f}"
+            shown[f"{self._unit}/s"] = f"{rate:,.0f}"
         self._bar.set_postfix(shown)
         if self._bar.disable:
-            speed = "" if rate is None else f"  {rate:,.0f} {unit}/s"
+            speed = "" if rate is None else f"  {rate:,.0f} {self._unit}/s"
             say(
                 f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}  "
                 f"lr {metrics['learning_rate']:.2e}{speed}"
@@ -166,11 +163,11 @@ class Records:
     def _speed(self, step: int) -> dict[str, float]:
         if self._clock is None or step <= self._clock[0]:
             return {}
-        unit, per_step, mfu_per_rate = self._throughput
         seconds = (time.perf_counter() - self._clock[1]) / (step - self._clock[0])
-        speed = {"step_seconds": seconds, f"{unit}_per_second": per_step / seconds}
-        if mfu_per_rate is not None:
-            speed["mfu"] = per_step / seconds * mfu_per_rate
+        rate = self._units_per_step / seconds
+        speed = {"step_seconds": seconds, f"{self._unit}_per_second": rate}
+        if self._mfu_per_rate is not None:
+            speed["mfu"] = rate * self._mfu_per_rate
         return speed
 
     def write(self, record: Mapping[str, Any]) -> None:

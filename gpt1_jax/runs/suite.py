@@ -19,7 +19,7 @@ from gpt1_jax.runs.resume import begin_run, changed_keys, refuse_changes, saved_
 from gpt1_jax.tasks.task import Task
 
 
-class Planned(NamedTuple):
+class SuiteRun(NamedTuple):
     """One run of the suite."""
 
     task: Task
@@ -28,15 +28,15 @@ class Planned(NamedTuple):
     folder: epath.Path
 
 
-Result = tuple[Planned, Mapping[str, Any]]  # a run and its results.json
+Result = tuple[SuiteRun, Mapping[str, Any]]  # a run and its results.json
 
 
-def plan(
+def plan_runs(
     variants: Variants,
     tasks: Sequence[Task],
     seeds: Sequence[int],
     folder: epath.Path,
-) -> list[Planned]:
+) -> list[SuiteRun]:
     """All runs, in their order: by task, variant and seed.
 
     Args:
@@ -48,7 +48,7 @@ def plan(
     seeds = list(dict.fromkeys(seeds))
     several = len(tasks) * len(variants) * len(seeds) > 1
     return [
-        Planned(
+        SuiteRun(
             task,
             variant,
             dataclasses.replace(config, tasks=(task.name,), seeds=(seed,)),
@@ -60,55 +60,55 @@ def plan(
     ]
 
 
-def read_result(planned: Planned) -> Mapping[str, Any] | None:
+def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
     """The results of a run, if it has finished.
 
     Raises:
       ValueError: if the folder holds those of another configuration, or damaged ones.
     """
-    if not (planned.folder / RESULTS_FILE).exists():
+    if not (run.folder / RESULTS_FILE).exists():
         return None
-    begin_run(planned.folder, planned.config)
-    return read_results(planned.folder / RESULTS_FILE)
+    begin_run(run.folder, run.config)
+    return read_results(run.folder / RESULTS_FILE)
 
 
-def has_moved(planned: Planned, result: Mapping[str, Any]) -> bool:
+def has_moved(run: SuiteRun, result: Mapping[str, Any]) -> bool:
     """Whether data or origin of a finished run now lie elsewhere, to be compared.
 
     Raises:
       UserError: if they do, and its results hold no content digests to compare.
     """
-    path = planned.folder / run_folder.CONFIG_FILE
+    path = run.folder / run_folder.CONFIG_FILE
     if not path.exists():
         return False
     saved = read_json(path)
-    current = planned.config.to_dict()
+    current = run.config.to_dict()
     if not saved_digests(result):
-        refuse_changes(saved, current, str(planned.folder))
+        refuse_changes(saved, current, str(run.folder))
     return bool(changed_keys(saved, current))
 
 
-def find_repeated(planned: Planned, results: Sequence[Result]) -> Planned | None:
-    """The finished run that `planned` would repeat, or None.
+def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:
+    """The finished run that `run` would repeat, or None.
 
     A task may have no more examples than a run asks for, so that one that asked for
     even more has already trained on the same.
     """
-    size = planned.config.data.max_train_examples
+    size = run.config.data.max_train_examples
     if not size:
         return None
     for other, result in results:
         asked = other.config.data.max_train_examples
         more = asked == 0 or asked > size
         all_seen = more and result["train_examples"] <= size
-        if all_seen and _with_size(other, size) == planned.config:
+        if all_seen and _with_size(other, size) == run.config:
             return other
     return None
 
 
-def _with_size(planned: Planned, size: int) -> FinetuneConfig:
-    data = dataclasses.replace(planned.config.data, max_train_examples=size)
-    return dataclasses.replace(planned.config, data=data)
+def _with_size(run: SuiteRun, size: int) -> FinetuneConfig:
+    data = dataclasses.replace(run.config.data, max_train_examples=size)
+    return dataclasses.replace(run.config, data=data)
 
 
 def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
@@ -130,22 +130,22 @@ def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
 def by_task(results: Sequence[Result]) -> dict[str, dict[str, list[Any]]]:
     """Results by task and variant, as `gpt1_jax.report.tables` takes them."""
     found: dict[str, dict[str, list[Any]]] = {}
-    for planned, result in results:
-        variants = found.setdefault(planned.task.name, {})
-        variants.setdefault(planned.variant, []).append(result)
+    for run, result in results:
+        variants = found.setdefault(run.task.name, {})
+        variants.setdefault(run.variant, []).append(result)
     return found
 
 
 def finished(results: Sequence[Result]) -> list[Finished]:
     """Results as they would be read back from the runs' folders."""
-    return [Finished(planned.folder, planned.config, r) for planned, r in results]
+    return [Finished(run.folder, run.config, r) for run, r in results]
 
 
-def best(results: Sequence[Result]) -> list[Planned]:
+def best_runs(results: Sequence[Result]) -> list[SuiteRun]:
     """The run of each task with the best dev score, the first of several."""
-    found: dict[str, tuple[float, Planned]] = {}
-    for planned, result in results:
-        name, score = planned.task.name, result["dev"][planned.task.metrics[0]]
+    found: dict[str, tuple[float, SuiteRun]] = {}
+    for run, result in results:
+        name, score = run.task.name, result["dev"][run.task.metrics[0]]
         if name not in found or score > found[name][0]:
-            found[name] = (score, planned)
-    return [planned for _, planned in found.values()]
+            found[name] = (score, run)
+    return [run for _, run in found.values()]

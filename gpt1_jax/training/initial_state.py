@@ -1,7 +1,10 @@
-"""The state that training starts from: from scratch, from a run, for a task."""
+"""The state before the first step: from scratch, from another run, or for a task.
+
+The run that something starts from (`config.init_from`) is called its origin.
+"""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -28,12 +31,7 @@ from gpt1_jax.runs.checkpoint_files import newest_digests, saved_steps
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import CONFIG_FILE
-from gpt1_jax.runs.open import (
-    TrainedRun,
-    default_step,
-    open_run,
-    say_what_is_read,
-)
+from gpt1_jax.runs.open import TrainedRun, default_step, open_run, say_what_is_read
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
@@ -43,34 +41,38 @@ _WEIGHTS_ALONE = (
 )
 
 
-class Source(NamedTuple):
-    """The run that another one starts from."""
+class Origin(NamedTuple):
+    """The run that a pre-training run starts from."""
 
     run: TrainedRun  # its language model: without head and special tokens
-    state: TrainState | None  # numpy, if the optimizer is taken over
+    state: TrainState | None  # numpy; None if the optimizer starts anew
+
+    @property
+    def first_step(self) -> int:
+        """The step at which the new run begins."""
+        return 0 if self.state is None else self.run.step
 
     @property
     def digest(self) -> str:
-        """The content digest of what is taken over."""
+        """The content digest of what the new run takes over."""
         return tree_digest(self.run.params if self.state is None else self.state)
 
 
-def resolve_pretraining(
+def resolve_origin(
     config: PretrainConfig, folder: epath.Path
-) -> tuple[PretrainConfig, Source | None]:
-    """Writes sizes and step of the run to start from into the configuration.
+) -> tuple[PretrainConfig, Origin | None]:
+    """Writes the sizes and the step of the origin into a configuration.
 
-    A run that resumes no longer needs the other one: its own folder holds sizes,
-    tokenizer and state. Only if another place is named for it is it opened, to see that
-    it is the same.
+    A run that resumes no longer needs its origin: its own folder holds sizes, tokenizer
+    and state. The origin is opened only if it is named by another path than before, to
+    check that it is the same.
 
     Args:
       config: the run's configuration.
       folder: the run's folder.
 
     Returns:
-      The configuration, and the run to start from; None if there is none or if this
-      run resumes.
+      The configuration, and the origin; None if there is none or if the run resumes.
 
     Raises:
       FileNotFoundError: if `config.init_from` is no run, or lacks the step.
@@ -80,11 +82,11 @@ def resolve_pretraining(
     if not config.init_from:
         return config, None
     if not saved_steps(folder):
-        source = _open(config)
-        model = source.run.model
-        step = resolve_step(config.step, source.run)
+        origin = _open_origin(config)
+        model = origin.run.model
+        step = resolve_step(config.step, origin.run)
         config = dataclasses.replace(config, step=step)
-        return _with_sizes(config, model, model.vocab_size), source
+        return _with_sizes(config, model, model.vocab_size), origin
     saved = load_saved(folder / CONFIG_FILE)
     if not (isinstance(saved, PretrainConfig) and saved.init_from):
         raise UserError(
@@ -94,16 +96,21 @@ def resolve_pretraining(
         )
     if config.step == DEFAULT and saved.step in (NEWEST, BEST):
         config = dataclasses.replace(config, step=saved.step)
-    origin = newest_digests(folder).get("origin")
+    digest = newest_digests(folder).get("origin")
     place = (config.init_from, config.step)
-    moved = origin and place != (saved.init_from, saved.step)
-    if moved and _open(config).digest != origin:
+    moved = digest and place != (saved.init_from, saved.step)
+    if moved and _open_origin(config).digest != digest:
         raise UserError(
             f"config.init_from={config.init_from!r} holds other parameters than the "
             f"run in {folder} started from, {saved.init_from!r}; name that one, "
             "wherever it is now, or another --workdir for a new run."
         )
     return _with_sizes(config, saved.model, saved.tokenizer.vocab_size), None
+
+
+def resolve_step(step: str, origin: TrainedRun) -> str:
+    """`config.step`, with the default replaced by what it means for the origin."""
+    return default_step(origin.config) if step == DEFAULT else step
 
 
 def _with_sizes(
@@ -116,19 +123,19 @@ def _with_sizes(
     )
 
 
-def _open(config: PretrainConfig) -> Source:
-    """Opens the run to start from, and refuses what cannot be continued."""
+def _open_origin(config: PretrainConfig) -> Origin:
+    """Opens the run to start from, and refuses one that cannot be continued."""
     opened = open_run(config.init_from, config.step)
     say_what_is_read(opened)
     run = _language_model(opened)
     if not config.init_optimizer:
-        return Source(run, None)
+        return Origin(run, None)
     _check_optimizer(config, opened)
     state = _read_state(config, run)
-    source = Source(run._replace(params=state.params), state)
+    origin = Origin(run._replace(params=state.params), state)
     if config.train.num_steps:
-        check_end(source, config.train.num_steps)
-    return source
+        check_end(origin, config.train.num_steps)
+    return origin
 
 
 def _language_model(run: TrainedRun) -> TrainedRun:
@@ -140,17 +147,17 @@ def _language_model(run: TrainedRun) -> TrainedRun:
     return run._replace(model=model, params=params)
 
 
-def _check_optimizer(config: PretrainConfig, run: TrainedRun) -> None:
+def _check_optimizer(config: PretrainConfig, origin: TrainedRun) -> None:
     """Refuses a run whose optimizer cannot be taken over."""
-    if isinstance(run.config, FinetuneConfig):
+    if isinstance(origin.config, FinetuneConfig):
         raise UserError(
-            f"{run.folder} is a fine-tuned run, whose optimizer belongs to its task; "
-            + _WEIGHTS_ALONE
+            f"{origin.folder} is a fine-tuned run, whose optimizer belongs to its "
+            f"task; {_WEIGHTS_ALONE}"
         )
-    theirs = getattr(run.config, "optimizer", None)  # a converted model has none
+    theirs = getattr(origin.config, "optimizer", None)  # a converted model has none
     if theirs and theirs.name != config.optimizer.name:
         raise UserError(
-            f"{run.folder} was trained with config.optimizer.name={theirs.name!r}, "
+            f"{origin.folder} was trained with config.optimizer.name={theirs.name!r}, "
             f"not {config.optimizer.name!r}, whose moments are others; use the same "
             f"one, or {_WEIGHTS_ALONE}"
         )
@@ -160,7 +167,7 @@ def _read_state(config: PretrainConfig, run: TrainedRun) -> TrainState:
     """The whole state of an opened run, as numpy arrays."""
     # The shapes are the same whatever the schedule.
     constant = dataclasses.replace(config.optimizer, schedule="constant")
-    shapes = state_shapes(run.model, make_optimizer(constant, num_steps=1))
+    shapes = pretrain_state_shapes(run.model, make_optimizer(constant, num_steps=1))
     try:
         return read_state(run.folder, run.step, shapes)
     except ValueError as error:
@@ -170,75 +177,85 @@ def _read_state(config: PretrainConfig, run: TrainedRun) -> TrainState:
         ) from error
 
 
-def check_end(source: Source | None, num_steps: int) -> None:
-    """Refuses a run that takes over an optimizer and would end where that stands.
+def check_end(origin: Origin | None, num_steps: int) -> None:
+    """Refuses a run that takes over an optimizer and ends no later than its origin.
 
     Raises:
       ValueError: naming both steps.
     """
-    if source is None or source.state is None:
-        return
-    run = source.run
-    if num_steps <= run.step:
+    if origin is not None and num_steps <= origin.first_step:
+        step = origin.first_step
         raise UserError(
             f"The run ends at step {num_steps:,}, but with config.init_optimizer=True "
-            f"it goes on from step {run.step:,} of {run.folder}, so there is nothing "
-            f"to do; raise config.train.num_steps above {run.step}."
+            f"it goes on from step {step:,} of {origin.run.folder}, so there is "
+            f"nothing to do; raise config.train.num_steps above {step}."
         )
 
 
-def state_shapes(model: ModelConfig, optimizer: Optimizer) -> TrainState:
-    """Shapes and dtypes of a train state."""
+def describe_origin(origin: Origin, num_steps: int) -> str:
+    """A line on what the run starts from."""
+    run = origin.run
+    start = f"Start: step {run.step:,} of {run.folder}, with its tokenizer, sizes and"
+    if origin.state is None:
+        return f"{start} weights; the optimizer is new"
+    return f"{start} optimizer; {num_steps - run.step:,} steps to go"
+
+
+def pretrain_state_shapes(model: ModelConfig, optimizer: Optimizer) -> TrainState:
+    """Shapes and dtypes of a pre-training state."""
     return jax.eval_shape(
         lambda: init_state(init_params(model, jax.random.key(0)), optimizer)
     )
 
 
-def make_init(
-    config: PretrainConfig, model: ModelConfig, optimizer: Optimizer
-) -> Callable[[Any], TrainState]:
-    """Makes the function from `init_arguments` to the state before the first step.
+def init_pretrain_state(
+    config: PretrainConfig,
+    model: ModelConfig,
+    optimizer: Optimizer,
+    origin: Origin | None,
+    sharding: TrainState,
+) -> TrainState:
+    """Makes the state before the first step of pre-training.
 
     Without `config.init_from` that is a fresh state. With it, the parameters are the
-    other run's; moments and counters are fresh, or the other run's too, so that the
-    schedule and the data go on after its step.
+    origin's; moments and counters are fresh, or with `config.init_optimizer` the
+    origin's too, so that schedule and data go on after its step.
+
+    Args:
+      config: the run's configuration.
+      model: the model to train.
+      optimizer: its optimizer.
+      origin: the run to start from, as `resolve_origin` returned it.
+      sharding: of each array of the state.
     """
 
-    def init(start: Any) -> TrainState:
+    def init(start: Any) -> TrainState:  # a key, parameters or a whole state
         if config.init_optimizer:
             return start
         params = start if config.init_from else init_params(model, start)
         return init_state(params, optimizer)
 
-    return init
-
-
-def init_arguments(config: PretrainConfig, source: Source | None) -> tuple[Any]:
-    """What `make_init`'s function takes: a key, parameters or a whole state."""
     if not config.init_from:
-        return (jax.random.key(config.seed),)
-    source = source or _open(config)  # if all that a run had saved is gone
-    return (source.run.params if source.state is None else source.state,)
+        start: Any = jax.random.key(config.seed)
+    else:
+        origin = origin or _open_origin(config)  # if the run lost all that it had saved
+        start = origin.run.params if origin.state is None else origin.state
+    return jax.jit(init, out_shardings=sharding)(start)
 
 
-def describe(source: Source, num_steps: int) -> str:
-    """A line on what the run starts from."""
-    run = source.run
-    start = f"Start: step {run.step:,} of {run.folder}, with its tokenizer, sizes and"
-    if source.state is None:
-        return f"{start} weights; the optimizer is new"
-    return f"{start} optimizer; {num_steps - run.step:,} steps to go"
-
-
-def resolve_finetuning(config: FinetuneConfig, source: TrainedRun) -> FinetuneConfig:
-    """The configuration with sizes and step of the pre-trained model written out.
+def resolve_finetuning(config: FinetuneConfig, origin: TrainedRun) -> FinetuneConfig:
+    """Writes the sizes and the step of the pre-trained model into a configuration.
 
     Raises:
-      ValueError: if the run was itself fine-tuned, or its model has too few layers or
-        positions for the configuration.
+      ValueError: if the origin was itself fine-tuned, or its model has too few layers
+        or positions for the configuration.
     """
-    _refuse_finetuned(source)
-    model = config.model.with_sizes(source.model)
+    if isinstance(origin.config, FinetuneConfig):
+        raise UserError(
+            f"{origin.folder} is a run of the job {origin.config.job!r}; fine-tuning "
+            "starts from a pre-trained or converted one."
+        )
+    model = config.model.with_sizes(origin.model)
     longest = model.max_seq_len
     if config.data.max_seq_len > longest:
         raise UserError(
@@ -246,73 +263,59 @@ def resolve_finetuning(config: FinetuneConfig, source: TrainedRun) -> FinetuneCo
             f"model takes {longest} tokens at most; lower it, or leave it at 0."
         )
     num_transferred(config.transfer_layers, model.depth)
-    return dataclasses.replace(
-        config, model=model, step=resolve_step(config.step, source)
-    )
+    step = resolve_step(config.step, origin)
+    return dataclasses.replace(config, model=model, step=step)
 
 
-def resolve_step(step: str, source: TrainedRun) -> str:
-    """`config.step`, the default replaced by what that is for a run."""
-    return default_step(source.config) if step == DEFAULT else step
-
-
-def open_sources(
-    variants: Variants, source: TrainedRun
+def open_origins(
+    variants: Variants, first: TrainedRun
 ) -> tuple[Variants, Mapping[str, TrainedRun]]:
-    """The run that each variant starts from, opened once.
+    """Opens the origin of each variant, each once.
 
     Args:
-      variants: configurations by name; the first starts from `source`.
-      source: a run that is open already.
+      variants: configurations by name.
+      first: the origin of the first variant, which is open already.
 
     Returns:
-      The variants, resolved, and the runs by `config.init_from`.
+      The variants, resolved, and the origins by `config.init_from`.
 
     Raises:
-      ValueError: as `resolve`, or if a variant's model is not of the kind that the
-        comparison is about.
+      ValueError: as `resolve_finetuning`, or if a variant's model is not of the kind
+        that the comparison is about.
     """
-    sources: dict[str, TrainedRun] = {}
+    origins: dict[str, TrainedRun] = {}
     resolved: dict[str, FinetuneConfig] = {}
     for name, variant in variants.items():
-        start = variant.init_from
-        if start not in sources:
-            opened = source
-            if sources:
-                opened = open_run(start, variant.step)
-                say_what_is_read(opened)
-            sources[start] = opened
-            if opened.tokenizer.fingerprint != source.tokenizer.fingerprint:
+        if not origins:
+            origins[variant.init_from] = first
+        elif variant.init_from not in origins:
+            opened = open_run(variant.init_from, variant.step)
+            say_what_is_read(opened)
+            if opened.tokenizer.fingerprint != first.tokenizer.fingerprint:
                 say(
                     f"{name} starts from {opened.folder}, whose tokenizer is not that "
-                    f"of {source.folder}; each model keeps its own."
+                    f"of {first.folder}; each model keeps its own."
                 )
-        check_kind(name, variant, sources[start].model.kind)
-        resolved[name] = resolve_finetuning(variant, sources[start])
-    return resolved, sources
+            origins[variant.init_from] = opened
+        origin = origins[variant.init_from]
+        check_kind(name, variant, origin.model.kind)
+        resolved[name] = resolve_finetuning(variant, origin)
+    return resolved, origins
 
 
-def finetuned_model(source: TrainedRun, options: ModelOptions) -> ModelConfig:
-    """The language model of a fine-tuned run: the source's sizes, three more tokens.
+def finetuned_model(origin: TrainedRun, options: ModelOptions) -> ModelConfig:
+    """The language model of a fine-tuned run: the origin's, with three more tokens.
 
     Args:
-      source: the run to start from.
+      origin: the run to start from.
       options: everything that is not a size: dropout, dtype, implementations.
     """
-    vocab_size = source.model.vocab_size + NUM_SPECIAL_TOKENS
-    return options.with_sizes(source.model).with_vocab_size(vocab_size)
-
-
-def _refuse_finetuned(source: TrainedRun) -> None:
-    if isinstance(source.config, FinetuneConfig):
-        raise UserError(
-            f"{source.folder} is a run of the job {source.config.job!r}; fine-tuning "
-            "starts from a pre-trained or converted one."
-        )
+    vocab_size = origin.model.vocab_size + NUM_SPECIAL_TOKENS
+    return options.with_sizes(origin.model).with_vocab_size(vocab_size)
 
 
 def num_transferred(transfer_layers: str, num_layers: int) -> int | None:
-    """`config.transfer_layers` in the form that `start_params` takes.
+    """`config.transfer_layers` in the form that `transfer_params` takes.
 
     Raises:
       ValueError: if the model has fewer layers.
@@ -328,7 +331,7 @@ def num_transferred(transfer_layers: str, num_layers: int) -> int | None:
     return number
 
 
-def start_params(
+def transfer_params(
     model: ModelConfig,
     head: Head,
     pretrained: Params,
@@ -355,3 +358,37 @@ def start_params(
     specials = params["transformer"]["wte"][-NUM_SPECIAL_TOKENS:]
     copied["wte"] = jnp.concatenate([copied["wte"], specials])
     return {**params, "transformer": {**params["transformer"], **copied}}
+
+
+def finetune_state_shapes(
+    model: ModelConfig, head: Head, optimizer: Optimizer
+) -> TrainState:
+    """Shapes and dtypes of a fine-tuning state."""
+    return jax.eval_shape(
+        lambda: init_state(heads.init_params(model, head, jax.random.key(0)), optimizer)
+    )
+
+
+def init_finetune_state(
+    model: ModelConfig,
+    head: Head,
+    optimizer: Optimizer,
+    pretrained: Params,
+    transfer_layers: int | None,
+    seed: int,
+    sharding: TrainState,
+) -> TrainState:
+    """Makes the state before the first step of fine-tuning.
+
+    Args:
+      model, head, pretrained, transfer_layers: as for `transfer_params`.
+      optimizer: the run's optimizer.
+      seed: of the parameters that are drawn.
+      sharding: of each array of the state.
+    """
+
+    def init(key: jax.Array, pretrained: Params) -> TrainState:
+        params = transfer_params(model, head, pretrained, transfer_layers, key)
+        return init_state(params, optimizer)
+
+    return jax.jit(init, out_shardings=sharding)(jax.random.key(seed), pretrained)

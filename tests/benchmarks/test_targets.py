@@ -12,7 +12,7 @@ from benchmarks.compiler.targets import TARGETS
 from benchmarks.paper_model import pretrain_config
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import make_mesh
-from gpt1_jax.training.fit import accumulation_steps
+from gpt1_jax.training.memory import accumulation_steps
 
 
 @pytest.mark.parametrize("name, package", [("v5e-1", "libtpu"), ("h100x8", "cuda12")])

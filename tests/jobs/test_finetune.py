@@ -100,10 +100,10 @@ def test_evaluations_are_at_the_epochs_ends_and_early_in_the_first(finetuned):
 def test_the_first_metric_ranks_and_early_evaluations_end_with_the_epoch(
     start, finetune_base, tmp_path, monkeypatch
 ):
-    plans = []
+    runs = []
 
-    def stop(plan):
-        plans.append(plan)
+    def stop(run):
+        runs.append(run)
         raise Stopped("far enough")
 
     monkeypatch.setattr(finetune, "fit", stop)
@@ -111,8 +111,8 @@ def test_the_first_metric_ranks_and_early_evaluations_end_with_the_epoch(
     monkeypatch.setattr(finetune, "select_tasks", lambda config: ([task], config))
     with pytest.raises(Stopped):
         start(eval__first_epoch_steps=(1, 2, 4, 5, 100))
-    assert plans[0].best == ("valid_matthews", True)
-    assert plans[0].evaluate_every == 4 and plans[0].evaluate_also == (1, 2)
+    assert runs[0].best == ("valid_matthews", True)
+    assert runs[0].eval_every == 4 and runs[0].eval_also == (1, 2)
 
 
 def test_every_evaluated_state_is_saved(start):
@@ -318,7 +318,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
 def test_what_does_not_fit_is_refused_before_any_step(
     start, tmp_path, monkeypatch, overrides, message
 ):
-    monkeypatch.setattr(finetune, "fit", lambda plan: pytest.fail("it began"))
+    monkeypatch.setattr(finetune, "fit", lambda run: pytest.fail("it began"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         start(**overrides)
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
@@ -334,7 +334,7 @@ def test_a_batch_to_evaluate_is_no_larger_than_the_split(
     )
     for one, other in zip(expected, found, strict=True):
         assert one == pytest.approx(other, abs=1e-5)
-    monkeypatch.setattr(finetune, "fit", lambda plan: pytest.fail("it started"))
+    monkeypatch.setattr(finetune, "fit", lambda run: pytest.fail("it started"))
     monkeypatch.setattr(devices, "memory_bytes", lambda: 10_000)
     message = r"config\.eval\.batch_size=8000000000000 takes at least .*Lower it"
     with pytest.raises(UserError, match=message):

@@ -25,7 +25,7 @@ from gpt1_jax.model import language_model
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
-from gpt1_jax.runs.milestones import Target, saved_milestones
+from gpt1_jax.runs.milestones import Milestone, saved_milestones
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.training.signals import Stopped
 
@@ -204,7 +204,7 @@ def test_what_cannot_be_kept_is_refused_before_any_step(
     room = shutil._ntuple_diskusage(10**9, 10**9, 10**6)
     monkeypatch.setattr(run_folder, "_ROOM", 0)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: room)
-    monkeypatch.setattr(pretrain, "fit", lambda plan: pytest.fail("it started"))
+    monkeypatch.setattr(pretrain, "fit", lambda run: pytest.fail("it started"))
     with pytest.raises((ValueError, OSError), match=message):
         pretrain.run(tiny_config(**overrides), str(tmp_path))
 
@@ -217,7 +217,7 @@ def test_a_run_that_goes_on_counts_the_text_of_both(
     said = capsys.readouterr().out
     assert "Not kept: 384 to 1.408k tokens, which step 12 is past." in said
     kept = saved_milestones(epath.Path(tmp_path))
-    assert kept == {13: Target(13 * 128, "tokens")}
+    assert kept == {13: Milestone(13 * 128, "tokens")}
 
 
 def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
@@ -363,7 +363,7 @@ def test_too_many_nonfinite_losses_stop_the_run_before_harm(
 def test_bad_input_is_refused_before_any_step(
     tiny_config, tmp_path, monkeypatch, overrides, message
 ):
-    monkeypatch.setattr(pretrain, "fit", lambda plan: pytest.fail("it started"))
+    monkeypatch.setattr(pretrain, "fit", lambda run: pytest.fail("it started"))
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         pretrain.run(tiny_config(**overrides), str(tmp_path))
     assert not (tmp_path / "metrics.jsonl").exists()

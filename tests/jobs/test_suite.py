@@ -25,9 +25,9 @@ def count_runs(monkeypatch):
     seen = []
     fit = finetune.fit
 
-    def counted(plan):
-        seen.append("/".join(str(plan.folder).split("/")[-2:]))
-        fit(plan)
+    def counted(run):
+        seen.append("/".join(str(run.folder).split("/")[-2:]))
+        fit(run)
 
     monkeypatch.setattr(finetune, "fit", counted)
     return seen

@@ -91,11 +91,11 @@ def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
     assert not results(tmp_path)
     fit, begun = finetune.fit, []
 
-    def killed_in_the_second(plan):
-        begun.append(plan.folder.name)
+    def killed_in_the_second(run):
+        begun.append(run.folder.name)
         if len(begun) == 2:
             raise KeyboardInterrupt
-        fit(plan)
+        fit(run)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(finetune, "fit", killed_in_the_second)
@@ -145,7 +145,7 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
     assert "Table 5's LSTM is left out" not in capsys.readouterr().out
 
 
-# --- plans carried out by a stand-in for training -----------------------------------
+# --- runs carried out by a stand-in for training -----------------------------------
 
 
 @pytest.fixture
@@ -153,14 +153,14 @@ def carried_out(monkeypatch):
     """Runs that only write made-up scores; the folders in which any did, in order."""
     seen = []
 
-    def run_one(planned, source, setting):
-        begin_run(planned.folder, planned.config)
-        write(planned.folder, planned.config, source.tokenizer)
-        seen.append("/".join(planned.folder.parts[-2:]))
+    def run_one(run, setup):
+        begin_run(run.folder, run.config)
+        write(run.folder, run.config, setup.origin.tokenizer)
+        seen.append("/".join(run.folder.parts[-2:]))
         scores = {"n": 12, "accuracy": 0.5}
-        count = len(setting.data.train.examples)
+        count = len(setup.splits["train"])
         result = {"dev": scores, "majority": scores, "train_examples": count}
-        write_json(planned.folder / "results.json", result)
+        write_json(run.folder / "results.json", result)
         return result
 
     monkeypatch.setattr(finetune, "_run_one", run_one)

@@ -64,7 +64,7 @@ def save_all(checkpoints, losses):
     for step, loss in losses.items():
         checkpoints.save(step, state_at(step), {"number": step})
         if loss is not None:
-            checkpoints.measured(step, loss)
+            checkpoints.add_score(step, loss)
     checkpoints.wait()
 
 
@@ -434,7 +434,7 @@ def test_a_step_measured_later_is_not_saved_again(opened, tmp_path):
     save_all(checkpoints, {1: 1.0, 2: None})
     manifest = tmp_path / "checkpoints/2/manifest.json"
     before = manifest.stat().st_mtime_ns
-    checkpoints.measured(2, 0.5)
+    checkpoints.add_score(2, 0.5)
     assert manifest.stat().st_mtime_ns == before
     save_all(checkpoints, {3: 0.7, 4: 0.9})
     assert read_params(epath.Path(tmp_path), BEST).step == 2
@@ -450,7 +450,7 @@ def test_a_new_best_lets_the_old_one_go(opened, tmp_path):
 def test_what_is_not_saved_is_not_measured(opened, tmp_path):
     checkpoints = opened()
     save_all(checkpoints, {1: 1.0})
-    checkpoints.measured(7, 0.1)
+    checkpoints.add_score(7, 0.1)
     assert read_params(epath.Path(tmp_path), BEST).step == 1
 
 
@@ -468,7 +468,7 @@ KEPT = {"kept_at": {"amount": 1000, "unit": "words"}}
 def save_some_for_good(checkpoints, losses, for_good):
     for step, loss in losses.items():
         checkpoints.save(step, state_at(step), KEPT if step in for_good else {})
-        checkpoints.measured(step, loss)
+        checkpoints.add_score(step, loss)
     checkpoints.wait()
 
 

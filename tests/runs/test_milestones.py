@@ -9,8 +9,7 @@ from gpt1_jax.config import NEWEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.shards import Split
 from gpt1_jax.runs.milestones import (
-    Target,
-    TextRead,
+    Milestone,
     announce_milestones,
     find_steps,
     place_milestones,
@@ -19,19 +18,15 @@ from gpt1_jax.runs.milestones import (
 )
 
 # 200 tokens a step, and three words in four tokens: 150 words a step.
-TEXT = TextRead(200, Split(1, tokens=4000, words=3000, bytes=20_000, shards=(4000,)))
+TRAIN = Split(1, tokens=4000, words=3000, bytes=20_000, shards=(4000,))
 
 
-def words(*amounts):
-    return tuple(Target(amount, "words") for amount in amounts)
+def place(unit, *amounts, tokens_per_step=200, train=TRAIN, num_steps=20):
+    return place_milestones(unit, amounts, tokens_per_step, train, num_steps)
 
 
-def steps(*amounts):
-    return tuple(Target(amount, "steps") for amount in amounts)
-
-
-def tokens(*amounts):
-    return tuple(Target(amount, "tokens") for amount in amounts)
+def milestones(unit, *amounts):
+    return tuple(Milestone(amount, unit) for amount in amounts)
 
 
 def save(folder, metadata):
@@ -43,97 +38,101 @@ def save(folder, metadata):
 
 
 @pytest.mark.parametrize(
-    ("target", "step"),
+    ("amount", "unit", "step"),
     [
-        (Target(150, "words"), 1),
-        (Target(1, "words"), 1),  # nearest to step 0, which is not saved
-        (Target(1500, "words"), 10),
-        (Target(1574, "words"), 10),
-        (Target(1575, "words"), 11),  # half way: the later
-        (Target(1500, "tokens"), 8),  # 7.5
-        (Target(2000, "tokens"), 10),
-        (Target(7, "steps"), 7),
+        (150, "words", 1),
+        (1, "words", 1),  # nearest to step 0, which is not saved
+        (1500, "words", 10),
+        (1574, "words", 10),
+        (1575, "words", 11),  # half way: the later
+        (1500, "tokens", 8),  # 7.5
+        (2000, "tokens", 10),
+        (7, "steps", 7),
     ],
 )
-def test_a_target_has_the_step_that_is_nearest(target, step):
-    assert TEXT.nearest_step(target) == step
+def test_a_milestone_has_the_step_that_is_nearest(amount, unit, step):
+    assert place(unit, amount).by_step == {step: Milestone(amount, unit)}
 
 
 def test_a_step_knows_the_tokens_and_words_read():
-    assert TEXT.after(0) == {"tokens": 0, "words": 0}
-    assert TEXT.after(7) == {"tokens": 1400, "words": 1050}
-    uneven = TextRead(100, Split(1, tokens=3, words=2, bytes=9, shards=(3,)))
-    assert uneven.after(1) == {"tokens": 100, "words": 67}
-    wordless = TextRead(100, Split(1, tokens=10, words=0, bytes=9, shards=(10,)))
-    assert wordless.nearest_step(Target(20, "words")) == 2
+    placed = place("steps")
+    assert placed.metadata(0)["text_read"] == {"tokens": 0, "words": 0}
+    assert placed.metadata(7)["text_read"] == {"tokens": 1400, "words": 1050}
+    counts = Split(1, tokens=3, words=2, bytes=9, shards=(3,))
+    uneven = place("steps", tokens_per_step=100, train=counts)
+    assert uneven.metadata(1)["text_read"] == {"tokens": 100, "words": 67}
+    counts = Split(1, tokens=10, words=0, bytes=9, shards=(10,))
+    wordless = place("words", 20, tokens_per_step=100, train=counts)
+    assert list(wordless.by_step) == [2]
 
 
-def test_targets_are_placed_and_the_end_is_the_end():
-    kept = place_milestones(words(300, 1500, 3000, 4000, 5000), TEXT, num_steps=20)
-    assert kept.targets == dict(zip((2, 10, 20), words(300, 1500, 3000), strict=True))
-    assert kept.beyond == words(4000, 5000)
-    assert place_milestones((), TEXT, 20).targets == {}
-    assert place_milestones(words(9000), TEXT, 20).targets == {}
+def test_milestones_are_placed_and_the_end_is_the_end():
+    placed = place("words", 300, 1500, 3000, 4000, 5000)
+    expected = zip((2, 10, 20), milestones("words", 300, 1500, 3000), strict=True)
+    assert placed.by_step == dict(expected)
+    assert placed.beyond == milestones("words", 4000, 5000)
+    assert place("words").by_step == {}
+    assert place("words", 9000).by_step == {}
 
 
-def test_the_end_stands_for_a_target_that_it_nearly_reaches():
+def test_the_end_stands_for_a_milestone_that_it_nearly_reaches():
     """20 steps read 3,000 words: 95% of 3,157, but not of 3,158."""
-    assert place_milestones(words(3157, 6000), TEXT, 20).targets == {
-        20: Target(3157, "words")
-    }
-    assert place_milestones(words(3158), TEXT, 20).targets == {}
-    taken = place_milestones(words(3000, 3100), TEXT, 20)
-    assert taken.targets == {20: Target(3000, "words")}
-    assert taken.beyond == words(3100)
+    assert place("words", 3157, 6000).by_step == {20: Milestone(3157, "words")}
+    assert place("words", 3158).by_step == {}
+    taken = place("words", 3000, 3100)
+    assert taken.by_step == {20: Milestone(3000, "words")}
+    assert taken.beyond == milestones("words", 3100)
 
 
 def test_the_end_stands_for_no_other_number_of_steps():
-    kept = place_milestones(steps(5, 20, 21), TEXT, num_steps=20)
-    assert kept.targets == dict(zip((5, 20), steps(5, 20), strict=True))
-    assert place_milestones(steps(21), TEXT, num_steps=20).targets == {}
+    placed = place("steps", 5, 20, 21)
+    expected = zip((5, 20), milestones("steps", 5, 20), strict=True)
+    assert placed.by_step == dict(expected)
+    assert place("steps", 21).by_step == {}
 
 
-def test_two_targets_on_one_step_are_refused():
+def test_two_milestones_on_one_step_are_refused():
     with pytest.raises(ValueError) as error:
-        place_milestones(words(300, 1440, 1500), TEXT, num_steps=20)
+        place("words", 300, 1440, 1500)
     message = str(error.value)
     assert "milestone_words: 1.44k words and 1.5k words both fall on step 10" in message
     assert "a step reads 150 words" in message and "batch_size" in message
 
 
-def test_beyond_the_end_no_two_targets_meet():
-    kept = place_milestones(words(300, 3300, 3301), TEXT, num_steps=20)
-    assert kept.beyond == words(3300, 3301)
+def test_beyond_the_end_no_two_milestones_meet():
+    placed = place("words", 300, 3300, 3301)
+    assert placed.beyond == milestones("words", 3300, 3301)
 
 
 def test_a_checkpoint_says_what_was_read_and_why_it_is_kept():
-    kept = place_milestones(words(300), TEXT, 20)
-    metadata = kept.metadata(2)
+    placed = place("words", 300)
+    metadata = placed.metadata(2)
     assert metadata["text_read"] == {"tokens": 400, "words": 300}
-    assert read_milestone(metadata) == Target(300, "words")
-    assert read_milestone(kept.metadata(3)) is None
-    assert kept.metadata(3)["text_read"] == {"tokens": 600, "words": 450}
+    assert read_milestone(metadata) == Milestone(300, "words")
+    assert read_milestone(placed.metadata(3)) is None
+    assert placed.metadata(3)["text_read"] == {"tokens": 600, "words": 450}
 
 
-def test_the_kept_steps_of_a_folder_are_those_that_say_so(tmp_path):
-    kept = place_milestones(tokens(400, 2000), TEXT, 20)
-    steps = {step: kept.metadata(step) for step in (2, 5, 10)}
+def test_the_milestones_of_a_folder_are_those_that_say_so(tmp_path):
+    placed = place("tokens", 400, 2000)
+    steps = {step: placed.metadata(step) for step in (2, 5, 10)}
     save(tmp_path, {**steps, 1: {}})  # of an older version
     found = saved_milestones(epath.Path(tmp_path))
-    assert found == dict(zip((2, 10), tokens(400, 2000), strict=True))
+    expected = zip((2, 10), milestones("tokens", 400, 2000), strict=True)
+    assert found == dict(expected)
 
 
-@pytest.mark.parametrize("make", [words, tokens, steps])
-def test_what_is_saved_of_a_target_is_read_back(make):
-    (target,) = make(4)
-    assert read_milestone({"kept_at": target._asdict()}) == target
+@pytest.mark.parametrize("unit", ["words", "tokens", "steps"])
+def test_what_is_saved_of_a_milestone_is_read_back(unit):
+    milestone = Milestone(4, unit)
+    assert read_milestone({"kept_at": milestone._asdict()}) == milestone
 
 
-def test_all_steps_or_those_kept_may_be_meant(tmp_path):
+def test_all_steps_or_the_milestones_may_be_meant(tmp_path):
     folder = epath.Path(tmp_path)
     assert find_steps(folder, "all") == find_steps(folder, "milestones") == [NEWEST]
-    kept = place_milestones(steps(4, 10), TEXT, 20)
-    save(tmp_path, {step: kept.metadata(step) for step in (10, 4, 9)})
+    placed = place("steps", 4, 10)
+    save(tmp_path, {step: placed.metadata(step) for step in (10, 4, 9)})
     assert find_steps(folder, "all") == [4, 9, 10]
     assert find_steps(folder, "milestones") == [4, 10]
     assert find_steps(folder, "best") == ["best"] and find_steps(folder, "10") == ["10"]
@@ -168,22 +167,22 @@ def test_what_is_no_amount_of_text_is_refused(tmp_path, value):
 
 
 def test_a_run_says_what_it_will_keep(tmp_path, capsys):
-    kept = place_milestones(words(150, 300, 1500, 3000, 6000, 9000), TEXT, 20)
+    placed = place("words", 150, 300, 1500, 3000, 6000, 9000)
     folder = epath.Path(tmp_path)
-    announce_milestones(kept, folder, 0, 10**6)
+    announce_milestones(placed, folder, 0, 10**6)
     assert capsys.readouterr().out == (
         "Not kept: 6k to 9k words; the whole run reads 3,000.\n"
         "Keeping for good: 4 checkpoints at 150 to 3k words, 4.0 MB.\n"
     )
-    save(tmp_path, {1: kept.metadata(1), 2: {}, 10: {}})
-    announce_milestones(kept, folder, 10, 10**6)
+    save(tmp_path, {1: placed.metadata(1), 2: {}, 10: {}})
+    announce_milestones(placed, folder, 10, 10**6)
     assert capsys.readouterr().out.splitlines()[1:] == [
         "Not kept: 300 to 1.5k words, which step 10 is past.",
         "Keeping for good: 1 checkpoint at 3k words, 1.0 MB.",
     ]
-    announce_milestones(place_milestones((), TEXT, 20), folder, 0, 10**6)
+    announce_milestones(place("words"), folder, 0, 10**6)
     assert capsys.readouterr().out == ""
-    announce_milestones(place_milestones(steps(21), TEXT, 20), folder, 0, 10**6)
+    announce_milestones(place("steps", 21), folder, 0, 10**6)
     said = "Not kept: 21 steps; the whole run has 20.\n"
     assert capsys.readouterr().out == said
 
@@ -192,16 +191,14 @@ def test_a_disk_without_room_for_all_is_refused_before(tmp_path, monkeypatch):
     usage = shutil._ntuple_diskusage(10**9, 10**9, 3 * 10**6)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
     folder = epath.Path(tmp_path)
-    announce_milestones(
-        place_milestones(words(300, 600, 900), TEXT, 20), folder, 0, 10**6
-    )
+    announce_milestones(place("words", 300, 600, 900), folder, 0, 10**6)
     with pytest.raises(OSError, match=r"full: keeping 4 checkpoints .* needs 4\.0 MB"):
-        four = place_milestones(words(300, 600, 900, 1200), TEXT, 20)
+        four = place("words", 300, 600, 900, 1200)
         announce_milestones(four, folder, 0, 10**6)
 
 
 def test_the_size_of_the_training_text_is_known():
-    assert TEXT.train_size == {"tokens": 4000, "words": 3000}
+    assert place("steps").train_size == {"tokens": 4000, "words": 3000}
 
 
 @pytest.mark.parametrize(
@@ -218,5 +215,5 @@ def test_the_size_of_the_training_text_is_known():
     ],
 )
 def test_a_short_name_says_the_amount_exactly(amount, short):
-    target = Target(amount, "words")
-    assert target.short == short and str(target) == f"{short} words"
+    milestone = Milestone(amount, "words")
+    assert milestone.short == short and str(milestone) == f"{short} words"

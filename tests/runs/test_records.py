@@ -14,7 +14,6 @@ from gpt1_jax.runs.records import (
     SESSIONS_FILE,
     Records,
     Session,
-    Throughput,
     read_metrics,
     read_sessions,
 )
@@ -24,8 +23,9 @@ METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 
 
 def open_records(tmp_path, first_step=0, mfu_per_rate=None, tensorboard=False):
-    throughput = Throughput("tokens", 100, mfu_per_rate)
-    return Records(tmp_path, first_step, 10, throughput, tensorboard)
+    return Records(
+        tmp_path, first_step, 10, "tokens", 100, mfu_per_rate, tensorboard, {}
+    )
 
 
 def test_metrics_are_written_a_line_each(tmp_path):
@@ -94,8 +94,7 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
 
 def test_the_session_is_written_as_the_run_goes(tmp_path):
     text = {"tokens": 9, "words": 7}
-    throughput = Throughput("tokens", 100)
-    records = Records(tmp_path, 2, 10, throughput, False, text)
+    records = Records(tmp_path, 2, 10, "tokens", 100, None, False, text)
     for step in (3, 4):
         records.step_done(step)
     records.publish()

@@ -11,7 +11,7 @@ from tiny_tasks import finetune_config
 from gpt1_jax.config.finetune import suite_variants
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.runs import suite
-from gpt1_jax.runs.suite import Planned
+from gpt1_jax.runs.suite import SuiteRun
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 FOLDER = epath.Path("/runs")
@@ -20,7 +20,7 @@ FOLDER = epath.Path("/runs")
 def planned_for(tasks="sst2", seeds=(0,), num_layers=1, **overrides):
     config = finetune_config(tasks, {"init_from": "run"}, **overrides)
     found = [TASKS[name] for name in config.tasks]
-    return suite.plan(suite_variants(config, num_layers), found, seeds, FOLDER)
+    return suite.plan_runs(suite_variants(config, num_layers), found, seeds, FOLDER)
 
 
 def names(plan):
@@ -48,7 +48,7 @@ def test_a_single_run_has_the_folder_itself():
 
 def test_a_finished_run_has_its_result_unless_it_is_another(finetuned):
     config = load_saved(finetuned / "config.json")
-    planned = Planned(TASKS["sst2"], "pretrained", config, epath.Path(finetuned))
+    planned = SuiteRun(TASKS["sst2"], "pretrained", config, epath.Path(finetuned))
     saved = json.loads((finetuned / "results.json").read_text())
     assert suite.read_result(planned) == saved
     assert suite.read_result(planned._replace(folder=FOLDER / "none")) is None
@@ -72,7 +72,7 @@ def test_the_best_run_of_each_task_is_the_first_with_the_highest_score():
     plan = planned_for("rte+sst2", (0, 1, 2))
     scores = (0.5, 0.7, 0.7, 0.9, 0.1, 0.2)
     results = [(p, result(s)) for p, s in zip(plan, scores, strict=True)]
-    assert suite.best(results) == [plan[1], plan[3]]
+    assert suite.best_runs(results) == [plan[1], plan[3]]
 
 
 @pytest.mark.parametrize(

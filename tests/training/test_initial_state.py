@@ -52,9 +52,9 @@ def state_before_the_first_step(monkeypatch, config, folder):
     """What `fit` would begin with, as a flat dict of numpy arrays."""
     states = []
 
-    def begin(plan):
-        checkpoints = Checkpoints(plan.folder, plan.config.checkpoint, plan.best)
-        states.append(fit._start(plan, checkpoints))
+    def begin(run):
+        checkpoints = Checkpoints(run.folder, run.config.checkpoint, run.best)
+        states.append(fit._first_state(run, checkpoints))
         checkpoints.close()
         raise Stopped("far enough")
 
@@ -259,21 +259,21 @@ def test_it_starts_from_the_step_that_stands_for_a_run(
 ):
     """Which is kept as the best or the newest, for when the run resumes."""
     first = saved_steps(epath.Path(past_its_best))[0]
-    for origin, word, step in (
+    for place, word, step in (
         (past_its_best, "best", first),
         (pretrained, "newest", 12),
     ):
-        config = from_run(init_from=str(origin))
-        config, source = initial_state.resolve_pretraining(
+        config = from_run(init_from=str(place))
+        config, origin = initial_state.resolve_origin(
             config, epath.Path(tmp_path / "new")
         )
-        assert (config.step, source.run.step) == (word, step)
+        assert (config.step, origin.run.step) == (word, step)
     folder = epath.Path(tmp_path / "run")
     pretrain.run(from_run(train__num_steps=4), str(folder))
     for asked in ("default", "newest"):
         again = from_run(train__num_steps=4, step=asked)
-        config, source = initial_state.resolve_pretraining(again, folder)
-        assert (config.step, source) == ("newest", None)
+        config, origin = initial_state.resolve_origin(again, folder)
+        assert (config.step, origin) == ("newest", None)
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_a_folder_that_holds_another_run_is_refused(from_run, pretrained, tmp_pa
 
 def test_resolve_leaves_a_run_without_a_source_alone(tiny_config, tmp_path):
     config = tiny_config()
-    assert initial_state.resolve_pretraining(config, epath.Path(tmp_path)) == (
+    assert initial_state.resolve_origin(config, epath.Path(tmp_path)) == (
         config,
         None,
     )
@@ -369,7 +369,9 @@ def test_resolve_leaves_a_run_without_a_source_alone(tiny_config, tmp_path):
 HEAD = Head(num_outputs=40, per_choice=False, dropout=0.1, extract_token=96)
 VOCAB_SIZE = 94  # without the three special tokens
 
-start_params = jax.jit(initial_state.start_params, static_argnums=(0, 1, 3))  # as a run
+transfer_params = jax.jit(
+    initial_state.transfer_params, static_argnums=(0, 1, 3)
+)  # as a run
 
 
 @pytest.fixture(scope="module")
@@ -414,7 +416,7 @@ def assert_fresh(params):
 def test_start_params_copy_embeddings_and_the_first_layers(
     model, pretrained_params, layers
 ):
-    start = start_params(model, HEAD, pretrained_params, layers, jax.random.key(0))
+    start = transfer_params(model, HEAD, pretrained_params, layers, jax.random.key(0))
     decoder = start["transformer"]
     assert_fresh({"specials": decoder["wte"][VOCAB_SIZE:], "head": start["head"]})
     words = {"wte": decoder["wte"][:VOCAB_SIZE], "wpe": decoder["wpe"]}
@@ -437,7 +439,7 @@ def test_start_params_of_an_lstm(tiny_model_config, layers):
     smaller = dataclasses.replace(model, vocab_size=VOCAB_SIZE)
     fresh = language_model.init_params(smaller, jax.random.key(0))
     pretrained_params = jax.tree.map(lambda p: np.asarray(p) + 1, fresh)
-    start = start_params(model, HEAD, pretrained_params, layers, jax.random.key(0))
+    start = transfer_params(model, HEAD, pretrained_params, layers, jax.random.key(0))
     decoder = start["transformer"]
     assert decoder.keys() == {"wte", "h_0"}
     assert_fresh({"specials": decoder["wte"][VOCAB_SIZE:], "head": start["head"]})
@@ -458,7 +460,9 @@ def test_start_params_are_like_fresh_ones(model, pretrained_params):
     """In names, shapes and types: the optimizer and checkpoints see no difference."""
     expected = jax.eval_shape(lambda: heads.init_params(model, HEAD, jax.random.key(0)))
     for layers in (3, 1, None):
-        start = start_params(model, HEAD, pretrained_params, layers, jax.random.key(0))
+        start = transfer_params(
+            model, HEAD, pretrained_params, layers, jax.random.key(0)
+        )
         assert jax.tree.structure(start) == jax.tree.structure(expected)
         for ours, theirs in zip(
             jax.tree.leaves(start), jax.tree.leaves(expected), strict=True
@@ -468,7 +472,7 @@ def test_start_params_are_like_fresh_ones(model, pretrained_params):
 
 def test_key_draws_all_that_is_not_copied(model, pretrained_params):
     starts = [
-        start_params(model, HEAD, pretrained_params, 1, jax.random.key(seed))
+        transfer_params(model, HEAD, pretrained_params, 1, jax.random.key(seed))
         for seed in (0, 1, 0)
     ]
     assert_copied(starts[0], starts[2])

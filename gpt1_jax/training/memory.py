@@ -1,0 +1,107 @@
+"""What the devices can hold: sizes are refused, and batches cut into parts."""
+
+import jax
+
+from gpt1_jax.config import ModelConfig, TrainConfig
+from gpt1_jax.model import costs, language_model
+from gpt1_jax.parallel import devices
+from gpt1_jax.parallel.mesh import (
+    check_batch_size,
+    check_tensor_parallelism,
+    data_parallelism,
+    state_share,
+    tensor_parallelism,
+)
+
+_MEMORY_SHARE = 0.75  # of a device's memory, for what training is known to need
+
+
+def check_sharing(
+    train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
+) -> None:
+    """Refuses batches and models that the devices cannot share evenly."""
+    check_tensor_parallelism(mesh, language_model.shared_units(model))
+    parts = max(1, train.accumulation_steps)
+    check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
+    check_batch_size("config.eval.batch_size", eval_size, mesh)
+
+
+def check_memory(
+    train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
+) -> None:
+    """Refuses sizes that no device of this machine can hold.
+
+    Args:
+      train: the training batch and its parts.
+      eval_size: sequences that are evaluated at a time, over all devices.
+      model: configuration of the model to train.
+      mesh: the device mesh.
+
+    Raises:
+      ValueError: naming the size, what it needs at least and the memory there is.
+    """
+    names = ["num_layers", "mlp_dim", "max_seq_len"]
+    if model.kind == "lstm":
+        names = ["lstm_units"]
+    sizes = [f"config.model.{n}={getattr(model, n)}" for n in ("embed_dim", *names)]
+    devices.require_memory(
+        "Training this model",
+        costs.train_state_bytes(model) * state_share(mesh),
+        "That is for parameters, gradients and optimizer alone; lower "
+        f"{', '.join(sizes)} or config.tokenizer.vocab_size={model.vocab_size}.",
+    )
+    check_train_batch(train, model, mesh)
+    devices.require_memory(
+        f"config.eval.batch_size={eval_size}",
+        eval_size // data_parallelism(mesh) * costs.eval_activation_bytes(model),
+        "Lower it.",
+    )
+
+
+def check_train_batch(
+    train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
+) -> None:
+    """Refuses a training batch that no device of this machine can hold.
+
+    Args:
+      train: the batch and its parts.
+      model: its sizes, with the `max_seq_len` of the shortest sequence.
+      mesh: the device mesh.
+      num_seqs: sequences per example.
+
+    Raises:
+      ValueError: naming the batch, what it needs at least and the memory there is.
+    """
+    tokens = train.batch_size // data_parallelism(mesh) * num_seqs * model.max_seq_len
+    read = costs.forward_bytes(model) // tensor_parallelism(mesh)
+    parts = train.accumulation_steps  # 0: as many as it takes
+    devices.require_memory(
+        f"config.train.batch_size={train.batch_size}",
+        tokens * max(4, read // parts if parts else 0),  # an id has 4 bytes
+        "Lower it, or compute it in more parts with config.train.accumulation_steps.",
+    )
+
+
+def accumulation_steps(
+    train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
+) -> int:
+    """The configured number of parts of a batch, or the fewest that fit in memory.
+
+    Args:
+      train: its batch size and, if not 0, its `accumulation_steps`.
+      model: its sizes, with the `max_seq_len` of the longest batch.
+      mesh: the device mesh.
+      num_seqs: sequences per example.
+    """
+    if train.accumulation_steps:
+        return train.accumulation_steps
+    per_device = train.batch_size // data_parallelism(mesh)
+    state = costs.train_state_bytes(model) * state_share(mesh)
+    room = _MEMORY_SHARE * devices.memory_bytes() - state
+    example_bytes = num_seqs * costs.train_activation_bytes(model)
+    fitting = max(1, int(room // example_bytes))
+    return next(
+        parts
+        for parts in range(1, per_device + 1)
+        if per_device % parts == 0 and per_device // parts <= fitting
+    )
