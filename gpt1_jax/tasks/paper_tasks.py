@@ -1,19 +1,24 @@
 """The paper's tasks (Table 1), COPA from GPT-1's announcement, WNLI for GLUE's score.
 
-A new task takes one entry in `TASKS`, or none: `configs/finetune.py:custom` describes
-one in the configuration.
+A new task is one more `Task` in this file. For a task of their own, users need no code:
+`configs/finetune.py:custom` describes it in the configuration.
 """
 
 from collections.abc import Mapping
 
 from gpt1_jax.tasks.task import FileLayout, GlueFile, Places, Task
 
+_SPLITS = ("train", "dev", "test")
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
+_TWO_SENTENCES = {"sentence1": "sentence1", "sentence2": "sentence2"}
+_QUESTIONS = {"question1": "question1", "question2": "question2"}
+_PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
 
 
-def _tfds(name: str, *, train: str = "train", dev: str = "validation") -> Places:
-    splits = {"train": train, "dev": dev, "test": "test"}
+def _tfds(name: str) -> Places:
+    """The splits of a dataset in TFDS; "" stands for a split without subsets."""
+    splits = {"train": "train", "dev": "validation", "test": "test"}
     return {key: {"": f"{name}:{split}"} for key, split in splits.items()}
 
 
@@ -25,70 +30,6 @@ def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> Plac
     return {"train": {"": training}, "dev": {"": dev}, "test": {"": test}}
 
 
-def _glue_file(name: str, rows: int) -> dict[str, GlueFile]:
-    return {"": GlueFile(name, rows)}
-
-
-_TWO_SENTENCES = {"sentence1": "sentence1", "sentence2": "sentence2"}
-_MNLI_COLUMNS = {"premise": "sentence1", "hypothesis": "sentence2"}
-_MRPC_COLUMNS = {"sentence1": "#1 String", "sentence2": "#2 String"}
-_QQP_COLUMNS = {"question1": "question1", "question2": "question2"}
-_COLA_COLUMNS = {"label": 1, "sentence": 3}
-_STORY_COLUMNS: dict[str, str | int | tuple[str, ...] | list[str]] = {
-    "context": tuple(f"InputSentence{i}" for i in (1, 2, 3, 4)),
-    "endings": [f"RandomFifthSentenceQuiz{i}" for i in (1, 2)],
-    "label": "AnswerRightEnding",
-    "idx": "InputStoryid",
-}
-
-
-def _mnli_files(split: str) -> dict[str, FileLayout]:
-    columns = {**_MNLI_COLUMNS, "idx": "index"}
-    if split == "dev":
-        columns["label"] = "gold_label"
-    return {
-        subset: FileLayout(f"MNLI/{split}_{subset}.tsv", columns)
-        for subset in ("matched", "mismatched")
-    }
-
-
-def _mnli_test_files() -> dict[str, FileLayout]:
-    """Both test sets, and GLUE's diagnostic set, which an MNLI model answers."""
-    columns = {**_MNLI_COLUMNS, "idx": "index"}
-    return {
-        **_mnli_files("test"),
-        "ax": FileLayout("diagnostic/diagnostic.tsv", columns),
-    }
-
-
-def _snli_file(split: str) -> dict[str, FileLayout]:
-    columns = {**_MNLI_COLUMNS, "label": "gold_label", "idx": "pairID"}
-    return {"": FileLayout(f"snli_1.0/snli_1.0_{split}.jsonl", columns, "jsonl")}
-
-
-def _scitail_file(split: str) -> dict[str, FileLayout]:
-    columns = {"premise": 0, "hypothesis": 1, "label": 2}
-    return {"": FileLayout(f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv", columns)}
-
-
-def _copa_file(split: str) -> dict[str, FileLayout]:
-    names = ("premise", "choice1", "choice2", "question", "label", "idx")
-    return {"": FileLayout(f"COPA/{split}.jsonl", {n: n for n in names}, "jsonl")}
-
-
-def _race_files(split: str) -> dict[str, FileLayout]:
-    return {
-        level: FileLayout(f"RACE/{split}/{level}", format="race")
-        for level in ("middle", "high")
-    }
-
-
-def _story_file(name: str) -> dict[str, FileLayout]:
-    return {
-        "": FileLayout(f"cloze_test_{name}__spring2016*.csv", _STORY_COLUMNS, "csv")
-    }
-
-
 _TASKS = (
     Task(
         name="snli",
@@ -98,7 +39,16 @@ _TASKS = (
         labels=_NLI,
         metrics=("accuracy",),
         tfds=_tfds("snli"),
-        files={split: _snli_file(split) for split in ("train", "dev", "test")},
+        files={
+            split: {
+                "": FileLayout(
+                    f"snli_1.0/snli_1.0_{split}.jsonl",
+                    {**_PREMISE, "label": "gold_label", "idx": "pairID"},
+                    "jsonl",
+                )
+            }
+            for split in _SPLITS
+        },
         drop_unlabelled=True,  # annotators disagreed: -1 in TFDS, "-" in the files
     ),
     Task(
@@ -122,12 +72,23 @@ _TASKS = (
         },
         files={
             "train": {
-                "": FileLayout(
-                    "MNLI/train.tsv", {**_MNLI_COLUMNS, "label": "gold_label"}
+                "": FileLayout("MNLI/train.tsv", {**_PREMISE, "label": "gold_label"})
+            },
+            "dev": {
+                subset: FileLayout(
+                    f"MNLI/dev_{subset}.tsv",
+                    {**_PREMISE, "idx": "index", "label": "gold_label"},
+                )
+                for subset in ("matched", "mismatched")
+            },
+            "test": {
+                subset: FileLayout(path, {**_PREMISE, "idx": "index"})
+                for subset, path in (
+                    ("matched", "MNLI/test_matched.tsv"),
+                    ("mismatched", "MNLI/test_mismatched.tsv"),
+                    ("ax", "diagnostic/diagnostic.tsv"),  # GLUE's diagnostic set
                 )
             },
-            "dev": _mnli_files("dev"),
-            "test": _mnli_test_files(),
         },
         optional=("ax",),
         glue={
@@ -146,7 +107,7 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/qnli"),
         files=_glue("QNLI", {"question": "question", "sentence": "sentence"}),
-        glue=_glue_file("QNLI.tsv", 5463),
+        glue={"": GlueFile("QNLI.tsv", 5463)},
         glue_takes_names=True,
     ),
     Task(
@@ -157,7 +118,15 @@ _TASKS = (
         labels=("entails", "neutral"),
         metrics=("accuracy",),
         tfds=_tfds("sci_tail"),
-        files={split: _scitail_file(split) for split in ("train", "dev", "test")},
+        files={
+            split: {
+                "": FileLayout(
+                    f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv",
+                    {"premise": 0, "hypothesis": 1, "label": 2},
+                )
+            }
+            for split in _SPLITS
+        },
     ),
     Task(
         name="rte",
@@ -168,7 +137,7 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/rte"),
         files=_glue("RTE", _TWO_SENTENCES),
-        glue=_glue_file("RTE.tsv", 3000),
+        glue={"": GlueFile("RTE.tsv", 3000)},
         glue_takes_names=True,
     ),
     Task(
@@ -182,9 +151,15 @@ _TASKS = (
         metrics=("accuracy",),
         tfds={
             split: {level: f"race/{level}:{split}" for level in ("middle", "high")}
-            for split in ("train", "dev", "test")
+            for split in _SPLITS
         },
-        files={split: _race_files(split) for split in ("train", "dev", "test")},
+        files={
+            split: {
+                level: FileLayout(f"RACE/{split}/{level}", format="race")
+                for level in ("middle", "high")
+            }
+            for split in _SPLITS
+        },
         subset_column="example_id",
         may_be_empty=True,  # some questions are: the passage itself has the gap
     ),
@@ -201,7 +176,21 @@ _TASKS = (
             "test": {"": "story_cloze/2016:test"},
         },
         tfds_first_label=1,
-        files={"dev": _story_file("val"), "test": _story_file("test")},
+        files={
+            split: {
+                "": FileLayout(
+                    f"cloze_test_{name}__spring2016*.csv",
+                    {
+                        "context": tuple(f"InputSentence{i}" for i in (1, 2, 3, 4)),
+                        "endings": [f"RandomFifthSentenceQuiz{i}" for i in (1, 2)],
+                        "label": "AnswerRightEnding",
+                        "idx": "InputStoryid",
+                    },
+                    "csv",
+                )
+            }
+            for split, name in (("dev", "val"), ("test", "test"))
+        },
         dev_split=(374, 3535999445),  # released code, datasets.py
     ),
     Task(
@@ -220,9 +209,8 @@ _TASKS = (
         },
         tfds=_tfds("super_glue/copa"),
         files={
-            "train": _copa_file("train"),
-            "dev": _copa_file("val"),
-            "test": _copa_file("test"),
+            split: {"": FileLayout(f"COPA/{name}.jsonl", format="jsonl")}
+            for split, name in (("train", "train"), ("dev", "val"), ("test", "test"))
         },
     ),
     Task(
@@ -233,8 +221,12 @@ _TASKS = (
         labels=("not_equivalent", "equivalent"),
         metrics=("f1", "accuracy"),
         tfds=_tfds("glue/mrpc"),
-        files=_glue("MRPC", _MRPC_COLUMNS, label="Quality"),
-        glue=_glue_file("MRPC.tsv", 1725),
+        files=_glue(
+            "MRPC",
+            {"sentence1": "#1 String", "sentence2": "#2 String"},
+            label="Quality",
+        ),
+        glue={"": GlueFile("MRPC.tsv", 1725)},
     ),
     Task(
         name="qqp",
@@ -245,18 +237,20 @@ _TASKS = (
         metrics=("f1", "accuracy"),
         tfds=_tfds("glue/qqp"),
         files={
-            **_glue("QQP", _QQP_COLUMNS, label="is_duplicate"),
-            "train": {  # line ends within some questions break their rows
+            "train": {
                 "": FileLayout(
                     "QQP/train.tsv",
-                    {**_QQP_COLUMNS, "label": "is_duplicate"},
-                    may_be_short=True,
+                    {**_QUESTIONS, "label": "is_duplicate"},
+                    may_be_short=True,  # line ends in some questions break their rows
                 )
             },
-            "test": {"": FileLayout("QQP/test.tsv", {**_QQP_COLUMNS, "idx": "id"})},
+            "dev": {
+                "": FileLayout("QQP/dev.tsv", {**_QUESTIONS, "label": "is_duplicate"})
+            },
+            "test": {"": FileLayout("QQP/test.tsv", {**_QUESTIONS, "idx": "id"})},
         },
         may_be_empty=True,
-        glue=_glue_file("QQP.tsv", 390965),
+        glue={"": GlueFile("QQP.tsv", 390965)},
     ),
     Task(
         name="stsb",
@@ -268,7 +262,7 @@ _TASKS = (
         metrics=("pearson", "spearman"),
         tfds=_tfds("glue/stsb"),
         files=_glue("STS-B", _TWO_SENTENCES, label="score"),
-        glue=_glue_file("STS-B.tsv", 1379),
+        glue={"": GlueFile("STS-B.tsv", 1379)},
     ),
     Task(
         name="cola",
@@ -279,15 +273,15 @@ _TASKS = (
         metrics=("matthews", "accuracy"),
         tfds=_tfds("glue/cola"),
         files={
-            "train": {"": FileLayout("CoLA/train.tsv", _COLA_COLUMNS)},
-            "dev": {"": FileLayout("CoLA/dev.tsv", _COLA_COLUMNS)},
+            "train": {"": FileLayout("CoLA/train.tsv", {"label": 1, "sentence": 3})},
+            "dev": {"": FileLayout("CoLA/dev.tsv", {"label": 1, "sentence": 3})},
             "test": {
                 "": FileLayout(
                     "CoLA/test.tsv", {"sentence": "sentence", "idx": "index"}
                 )
             },
         },
-        glue=_glue_file("CoLA.tsv", 1063),
+        glue={"": GlueFile("CoLA.tsv", 1063)},
     ),
     Task(
         name="sst2",
@@ -298,7 +292,7 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/sst2"),
         files=_glue("SST-2", {"sentence": "sentence"}),
-        glue=_glue_file("SST-2.tsv", 1821),
+        glue={"": GlueFile("SST-2.tsv", 1821)},
     ),
     Task(
         name="wnli",
@@ -309,7 +303,7 @@ _TASKS = (
         metrics=("accuracy",),
         tfds=_tfds("glue/wnli"),
         files=_glue("WNLI", _TWO_SENTENCES),
-        glue=_glue_file("WNLI.tsv", 146),
+        glue={"": GlueFile("WNLI.tsv", 146)},
     ),
 )
 
