@@ -13,7 +13,7 @@ VOCAB_SIZE = 2000
 class Numbers(Tokenizer):
     """Reads "3 1 4" as the ids 3, 1, 4."""
 
-    kind, vocab_size, newline_id, fingerprint = "numbers", VOCAB_SIZE, 0, "numbers"
+    kind, vocab_size, newline_id, digest = "numbers", VOCAB_SIZE, 0, "numbers"
 
     def encode(self, text):
         return [int(word) for word in text.split()]
@@ -43,7 +43,7 @@ class Characters(Tokenizer):
     """A character is a token; that of a word's last one is another."""
 
     kind, vocab_size, newline_id = "characters", 256, ord("\n")
-    fingerprint = "characters"
+    digest = "characters"
 
     def encode(self, text):
         ids = []

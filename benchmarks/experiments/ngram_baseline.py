@@ -23,6 +23,7 @@ import numpy as np
 import gpt1_jax
 from benchmarks import harness
 from gpt1_jax.data import shards
+from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.evaluation.validation import Validation
 from gpt1_jax.parallel.mesh import make_mesh
@@ -142,7 +143,7 @@ def find_vocab_size(corpus: shards.Corpus, largest_id: int) -> int:
     folder = corpus.directory.resolve().parent.parent / "tokenizers"
     for path in sorted(folder.glob("*/tokenizer.json")):
         description = json.loads(path.read_text())
-        if description["fingerprint"] == corpus.tokenizer_fingerprint:
+        if saved_digest(description) == corpus.tokenizer_digest:
             return int(description["vocab_size"])
     return largest_id + 1
 
@@ -157,13 +158,13 @@ def model_loss(run: str, corpus: shards.Corpus) -> float:
       ValueError: if the run has another tokenizer than the corpus.
     """
     model = gpt1_jax.load(run)
-    if model.tokenizer.fingerprint != corpus.tokenizer_fingerprint:
+    if model.tokenizer.digest != corpus.tokenizer_digest:
         raise ValueError(
             f"The tokenizer of {run} is not that of the corpus in {corpus.directory}; "
             "pass the folder of the corpus that the run was trained on."
         )
     windows = ValidWindows(
-        shards.open_split(corpus, "valid"),
+        shards.TokenReader(corpus, "valid"),
         model.config.max_seq_len,
         _BATCH_SIZE,
         slice(0, _BATCH_SIZE),
@@ -190,7 +191,7 @@ def evaluate(
       ValueError: if the order, the vocabulary size or a run does not fit the corpus.
     """
     corpus = shards.load(directory)
-    readers = [shards.open_split(corpus, name) for name in ("train", "valid")]
+    readers = [shards.TokenReader(corpus, name) for name in ("train", "valid")]
     train, valid = (reader.read(0, len(reader)) for reader in readers)
     largest_id = max(int(train.max()), int(valid.max()))
     vocab_size = vocab_size or find_vocab_size(corpus, largest_id)
@@ -207,7 +208,7 @@ def evaluate(
     orders = dict(enumerate(losses.tolist(), start=1))
     tokens_per_word = len(valid) / corpus.valid.words
     return {
-        "corpus": corpus.fingerprint,
+        "corpus": corpus.directory.name,
         "vocab_size": vocab_size,
         "train_tokens": len(train),
         "valid_tokens": len(valid),

@@ -3,6 +3,7 @@
 import ast
 import collections
 import contextlib
+import functools
 import gc
 import importlib.metadata
 import importlib.util
@@ -15,7 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gpt1_jax.data.documents import Document, read_blocks
+from gpt1_jax.data.documents import Document
 from gpt1_jax.data.files import write_whole
 
 PACKAGES = ("numpy", "scipy", "jax", "flax", "optax", "matplotlib")
@@ -48,10 +49,10 @@ def builtin_documents(cache_dir: Path, say: Callable[[str], None]) -> list[Docum
             texts = _collect_docstrings([name for name in versions if name in PACKAGES])
         write_whole(path, json.dumps(texts, indent=0))
 
-    def make(name: str, text: str) -> Document:
-        return Document(name, label, len(text), lambda: read_blocks([text]))
-
-    return [make(name, text) for name, text in sorted(texts.items())]
+    return [
+        Document(name, label, len(text), functools.partial(iter, [text]))
+        for name, text in sorted(texts.items())
+    ]
 
 
 def _read(path: Path) -> dict[str, str]:

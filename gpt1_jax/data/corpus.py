@@ -1,15 +1,17 @@
 """From documents to token shards on disk, made once and found again.
 
-A prepared corpus is a folder of token shards named by a fingerprint of its sources
-and tokenizer. It is written under a temporary name and renamed when whole, so a
-folder that exists is complete; one that has been damaged since is made again.
+A prepared corpus is a folder of token shards, named by a digest of its documents' names
+and stamps and of the tokenizer. It is written under a temporary name and renamed when
+whole, so a folder that exists is complete; one that has been damaged since is made
+again. Each document is read twice at most: for its content digest, from which the
+tokenizer is trained on the way, and to be tokenised.
 """
 
 import collections
 import concurrent.futures
 import contextlib
-import dataclasses
 import errno
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -20,7 +22,6 @@ import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -29,9 +30,7 @@ from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.builtin import builtin_documents
 from gpt1_jax.data.documents import (
-    Block,
     Document,
-    check_readable,
     hold_out,
     is_near,
     shared_texts,
@@ -51,11 +50,15 @@ from gpt1_jax.data.shards import (
 )
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tfds import shared_rows, tfds_documents
+from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
 TOKENIZER_FORMAT = 2  # of training; 2 keeps all of ASCII and falls back to bytes
 _INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
+Say = Callable[[str], None]  # shows, or notes, a line
+_Encoded = tuple[np.ndarray, int, int]  # ids, words, bytes of cleaned UTF-8 text
+Encode = Callable[[Iterable[str], Progress], Iterator[_Encoded]]
 
 
 def prepare(
@@ -64,7 +67,7 @@ def prepare(
     *,
     own_tokenizer: str | os.PathLike[str] | None = None,
     progress: bool = True,
-) -> tuple[Corpus, tokenizers.Tokenizer]:
+) -> tuple[Corpus, Tokenizer]:
     """Finds or makes the tokenizer and the token shards of a corpus.
 
     Args:
@@ -89,12 +92,12 @@ def prepare(
         train, valid = find_documents(data, cache, tell)
         if not valid:
             train, valid = hold_out(train, data.valid_fraction, data.valid_split)
-        texts = _Texts(train, valid, data.valid_fraction)
-        work = _Work(data, progress, tell, doing)
-        encoder, directory = _find_tokenizer(
-            tokenizer, own_tokenizer, texts, cache, work
+        encoder, encoder_dir = _find_tokenizer(
+            tokenizer, own_tokenizer, train, valid, cache, tell, doing
         )
-        corpus = _find_corpus(texts, encoder, directory, cache, work)
+        corpus = _find_corpus(
+            data, train, valid, encoder, encoder_dir, cache, progress, doing
+        )
     for warning in corpus.warnings:
         tell(f"WARNING: {warning}")
     return corpus, encoder
@@ -102,36 +105,6 @@ def prepare(
 
 def _say_nothing(text: str) -> None:
     del text
-
-
-@dataclasses.dataclass(frozen=True)
-class _Work:
-    """How the work is done and reported."""
-
-    data: DataConfig
-    progress: bool
-    tell: Callable[[str], None]  # shows a line to this process's user
-    doing: Callable[[str], None]  # notes, for those who wait, what is being done
-
-
-class _Texts:
-    """The documents of both splits."""
-
-    def __init__(
-        self, train: Sequence[Document], valid: Sequence[Document], fraction: float
-    ):
-        self.train, self.valid, self.valid_fraction = train, valid, fraction
-        self._digests: dict[str, str] | None = None
-
-    @property
-    def num_bytes(self) -> int:
-        return sum(document.num_bytes for document in (*self.train, *self.valid))
-
-    def read_once(self) -> dict[str, str]:
-        """Digests of the texts; a ValueError names the first that cannot be read."""
-        if self._digests is None:
-            self._digests = check_readable([*self.train, *self.valid])
-        return self._digests
 
 
 # --- where text comes from ----------------------------------------------------
@@ -144,7 +117,7 @@ _TRAIN, _VALID = "config.data.train", "config.data.valid"
 
 
 def find_documents(
-    config: DataConfig, cache_dir: Path, say: Callable[[str], None]
+    config: DataConfig, cache_dir: Path, say: Say
 ) -> tuple[list[Document], list[Document]]:
     """The documents for training and, if named separately, for validation.
 
@@ -204,10 +177,12 @@ def _identity(document: Document) -> str:
 def _find_tokenizer(
     config: TokenizerConfig,
     own: str | os.PathLike[str] | None,
-    texts: _Texts,
+    train: Sequence[Document],
+    valid: Sequence[Document],
     cache: Path,
-    work: _Work,
-) -> tuple[tokenizers.Tokenizer, str | os.PathLike[str]]:
+    tell: Say,
+    doing: Say,
+) -> tuple[Tokenizer, str | os.PathLike[str]]:
     """The run's own tokenizer, the configured one, or one trained on these documents.
 
     Returns:
@@ -224,9 +199,9 @@ def _find_tokenizer(
                 f"tokenizer, but config.tokenizer.kind={config.kind!r}."
             )
         return tokenizer, directory
-    directory = cache / "tokenizers" / _fingerprint(
+    directory = cache / "tokenizers" / _cache_key(
         TOKENIZER_FORMAT, config.vocab_size, config.train_megabytes,
-        *([d.name, d.stamp] for d in texts.train),
+        *([d.name, d.stamp] for d in train),
     )  # fmt: skip
     if directory.exists():
         try:
@@ -234,123 +209,140 @@ def _find_tokenizer(
         except (ValueError, FileNotFoundError):
             say(f"The tokenizer cached in {directory} is damaged; training it again.")
             shutil.rmtree(directory)
-    work.doing("reading the corpus")
-    texts.read_once()
-    work.doing(f"training a tokenizer of {config.vocab_size:,} entries")
-    work.tell(f"Training a tokenizer of {config.vocab_size:,} entries.")
-    lines = _training_lines(texts.train, config.train_megabytes)
+    doing("reading the corpus")
+    _check_readable(valid)
+    doing(f"training a tokenizer of {config.vocab_size:,} entries")
+    tell(f"Training a tokenizer of {config.vocab_size:,} entries.")
+    lines = _training_lines(train, config.train_megabytes)
     SentencePieceTokenizer.train(lines, config.vocab_size).save(directory)
     return tokenizers.load(directory), directory
 
 
 def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator[str]:
-    """Lines of documents in a fixed random order, up to `megabytes`."""
+    """Lines of documents in a fixed random order, up to `megabytes`.
+
+    Every document is read to its end, even when that is enough: so one that cannot be
+    read is found before the training begins, and all content digests are known.
+    """
     left = megabytes * 1e6
-    order = np.random.default_rng(0).permutation(len(documents))
-    for index in order:
+    for index in np.random.default_rng(0).permutation(len(documents)):
         for block in documents[index].blocks():
-            if left <= 0:
-                return
-            text = clean(block.text)
-            left -= len(text)
-            yield from text.split("\n")
+            if left > 0:
+                text = clean(block)
+                left -= len(text)
+                yield from text.split("\n")
+
+
+def _check_readable(documents: Sequence[Document]) -> None:
+    """Finds a document that cannot be read before long work on the others."""
+    for document in documents:
+        document.read_digest()
 
 
 # --- token shards -------------------------------------------------------------
 
 
 def _find_corpus(
-    texts: _Texts,
-    tokenizer: tokenizers.Tokenizer,
+    data: DataConfig,
+    train: Sequence[Document],
+    valid: Sequence[Document],
+    tokenizer: Tokenizer,
     tokenizer_dir: str | os.PathLike[str],
     cache: Path,
-    work: _Work,
+    progress: bool,
+    doing: Say,
 ) -> Corpus:
     """Opens the prepared corpus, making it first if it is missing or damaged."""
 
-    def fingerprint(stamp: Callable[[Document], str]) -> str:
-        return _fingerprint(
-            FORMAT, tokenizer.fingerprint, *([d.name, stamp(d)] for d in texts.train),
-            "valid", texts.valid_fraction, *([d.name, stamp(d)] for d in texts.valid),
+    def key(stamp: Callable[[Document], str]) -> str:
+        return _cache_key(
+            FORMAT, tokenizer.digest, *([d.name, stamp(d)] for d in train),
+            "valid", data.valid_fraction, *([d.name, stamp(d)] for d in valid),
         )  # fmt: skip
 
-    directory = cache / "corpora" / fingerprint(lambda d: d.stamp)
-    older = fingerprint(lambda d: d.older_stamp or d.stamp)
+    directory = cache / "corpora" / key(lambda d: d.stamp)
+    older_identity = key(lambda d: d.older_stamp or d.stamp)
     if directory.exists():
         try:
-            return dataclasses.replace(load(directory), fingerprint=older)
+            return load(directory, older_identity)
         except DamagedCorpus as error:
             say(f"{error.problem}; making the damaged corpus again.")
             shutil.rmtree(directory)
-    work.doing("reading the corpus")
-    texts.read_once()
-    work.doing(f"tokenising {texts.num_bytes / 1e6:,.1f} MB of text")
-    with whole_folder(directory) as partial:
-        _write_corpus(partial, texts, tokenizer, tokenizer_dir, work)
-    return dataclasses.replace(load(directory), fingerprint=older)
+    doing("reading the corpus")
+    _check_readable([*train, *valid])
+    num_bytes = sum(document.num_bytes for document in (*train, *valid))
+    doing(f"tokenising {num_bytes / 1e6:,.1f} MB of text")
+    inline = num_bytes < _INLINE_BYTES
+    workers = 1 if inline else data.num_workers or os.cpu_count() or 1
+    with (
+        whole_folder(directory) as partial,
+        Progress(num_bytes, progress) as bar,
+        start_encoders(tokenizer_dir, workers) as encode,
+    ):
+        _write_corpus(Path(partial), data, train, valid, tokenizer, encode, bar)
+    return load(directory, older_identity)
 
 
 def _write_corpus(
     directory: Path,
-    texts: _Texts,
-    tokenizer: tokenizers.Tokenizer,
-    tokenizer_dir: str | os.PathLike[str],
-    work: _Work,
+    data: DataConfig,
+    train: Sequence[Document],
+    valid: Sequence[Document],
+    tokenizer: Tokenizer,
+    encode: Encode,
+    progress: Progress,
 ) -> None:
     """Writes the shards of both splits and their record."""
     dtype = token_dtype(tokenizer.vocab_size)
-    record: dict[str, Any] = {
-        "tokenizer_fingerprint": tokenizer.fingerprint,
-        "dtype": dtype.str,
-    }
-    workers = work.data.num_workers or os.cpu_count() or 1
-    if texts.num_bytes < _INLINE_BYTES:
-        workers = 1
-    with (
-        Progress(texts.num_bytes, work.progress) as progress,
-        Encoders(tokenizer_dir, workers) as encoders,
-    ):
-        for name, documents in (("train", texts.train), ("valid", texts.valid)):
-            writer = ShardWriter(directory, name, dtype)
-            for encoded in encoders.map(_blocks(documents), progress):
-                writer.add(encoded.ids, encoded.words, encoded.bytes)
-            record[name] = writer.close(len(documents))
-    if not texts.valid:
-        cut_validation(directory, record, dtype, texts.valid_fraction)
-    digests = texts.read_once()
-    record["digests"] = {
-        document.name: digests.get(document.name, "")
-        for document in (*texts.train, *texts.valid)
-    }
-    record["warnings"] = list(_warnings(texts, record, work.data))
-    write_record(directory, record)
+    counts = []
+    for name, documents in (("train", train), ("valid", valid)):
+        writer = ShardWriter(directory, name, dtype)
+        blocks = (block for document in documents for block in document.blocks())
+        for ids, words, num_bytes in encode(blocks, progress):
+            writer.add(ids, words, num_bytes)
+        counts.append(writer.counts(len(documents)))
+    in_train, in_valid = counts
+    if not valid:
+        in_train, in_valid = cut_validation(
+            directory, in_train, dtype, data.valid_fraction
+        )
+    write_record(
+        directory,
+        tokenizer.digest,
+        dtype,
+        in_train,
+        in_valid,
+        {document.name: document.read_digest() for document in (*train, *valid)},
+        list(_warnings(data, train, valid, in_train.tokens, in_valid.tokens)),
+    )
 
 
-def _blocks(documents: Sequence[Document]) -> Iterator[Block]:
-    for document in documents:
-        yield from document.blocks()
-
-
-def _warnings(texts: _Texts, record: dict[str, Any], data: DataConfig) -> Iterator[str]:
+def _warnings(
+    data: DataConfig,
+    train: Sequence[Document],
+    valid: Sequence[Document],
+    train_tokens: int,
+    valid_tokens: int,
+) -> Iterator[str]:
     """What the user should know about the split whenever it is used."""
-    shared = shared_texts(texts.train, texts.valid, texts.read_once())
+    shared = shared_texts(train, valid)
     if shared:
         name, trained = shared[0]
         yield (
-            f"{len(shared)} of {len(texts.valid)} validation documents are trained on "
-            f"too, so the validation loss is too low: {name} holds the text of "
-            f"{trained}. Leave out one of each pair."
+            f"{len(shared)} of {len(valid)} validation documents are trained on too, "
+            f"so the validation loss is too low: {name} holds the text of {trained}. "
+            "Leave out one of each pair."
         )
-    held, total = (record[name]["tokens"] for name in ("valid", "train"))
-    share, wanted = held / (total + held), data.valid_fraction
+    total = train_tokens + valid_tokens
+    share, wanted = valid_tokens / total, data.valid_fraction
     if not data.valid and not is_near(share, wanted):
         yield (
-            f"{held:,} of {held + total:,} tokens ({share:.2%}) are held out for "
+            f"{valid_tokens:,} of {total:,} tokens ({share:.2%}) are held out for "
             f"validation, not config.data.valid_fraction={wanted}: whole documents are "
             "held out, and their sizes differ. Name validation text with "
             "--config.data.valid=PATHS, or set --config.data.valid_split=size."
         )
-    if not texts.valid and len(texts.train) > 1:
+    if not valid and len(train) > 1:
         yield (
             f"No whole documents make up config.data.valid_fraction={wanted} of the "
             "text; the end of the last ones is held out instead."
@@ -362,78 +354,69 @@ def _warnings(texts: _Texts, record: dict[str, Any], data: DataConfig) -> Iterat
 _GRACE_SECONDS = 1.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Encoded:
-    """A block of text as the corpus holds it."""
-
-    ids: np.ndarray  # [tokens] uint32
-    words: int
-    bytes: int  # of cleaned UTF-8 text
-
-
-class Encoders:
-    """Encodes blocks in order, a bounded number of them ahead.
+@contextlib.contextmanager
+def start_encoders(
+    tokenizer_dir: str | os.PathLike[str], workers: int
+) -> Iterator[Encode]:
+    """Starts processes that encode blocks of text.
 
     Args:
       tokenizer_dir: the saved tokenizer, which each process loads.
       workers: number of processes; with one, this process does the work.
+
+    Yields:
+      A function of blocks and the progress to tell. It yields for each block, in order,
+      its ids [tokens] uint32, its words and its bytes of cleaned UTF-8; and it raises a
+      ChildProcessError if a process ends before its work is done.
     """
+    if workers == 1:
+        _start_worker(tokenizer_dir)
+        yield _encode_here
+        return
+    pool = concurrent.futures.ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(os.fspath(tokenizer_dir),),
+    )
+    try:
+        yield functools.partial(_encode_on, pool, workers)
+    finally:
+        pool.shutdown(cancel_futures=True)
 
-    def __init__(self, tokenizer_dir: str | os.PathLike[str], workers: int):
-        self._workers = workers
-        self._pool: concurrent.futures.Executor | None = None
-        if workers > 1:
-            self._pool = concurrent.futures.ProcessPoolExecutor(
-                workers,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_start_worker,
-                initargs=(os.fspath(tokenizer_dir),),
-            )
-        else:
-            _start_worker(tokenizer_dir)
 
-    def __enter__(self) -> "Encoders":
-        return self
+def _encode_here(blocks: Iterable[str], progress: Progress) -> Iterator[_Encoded]:
+    for block in blocks:
+        yield _encode(block)
+        progress.update(len(block))
 
-    def __exit__(self, *exception: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
-    def map(self, blocks: Iterable[Block], progress: Progress) -> Iterator[Encoded]:
-        """The encoded blocks in the order of `blocks`.
-
-        Raises:
-          ChildProcessError: if a process ends before its work is done.
-        """
-        try:
-            yield from self._map(blocks, progress)
-        except concurrent.futures.BrokenExecutor as error:
-            raise ChildProcessError(
-                "A tokenising process died, perhaps for lack of memory; use "
-                f"fewer than {self._workers} with --config.data.num_workers=N."
-            ) from error
-
-    def _map(self, blocks: Iterable[Block], progress: Progress) -> Iterator[Encoded]:
-        if self._pool is None:
-            for block in blocks:
-                yield _encode(block)
-                progress.update(len(block.text))
-            return
-        pending: collections.deque = collections.deque()
+def _encode_on(
+    pool: concurrent.futures.Executor,
+    workers: int,
+    blocks: Iterable[str],
+    progress: Progress,
+) -> Iterator[_Encoded]:
+    """Encodes on processes, a bounded number of blocks ahead."""
+    pending: collections.deque = collections.deque()
+    try:
         for block in blocks:
-            pending.append((self._pool.submit(_encode, block), len(block.text)))
-            while len(pending) > 4 * self._workers or (
-                pending and pending[0][0].done()
-            ):
+            pending.append((pool.submit(_encode, block), len(block)))
+            while len(pending) > 4 * workers or (pending and pending[0][0].done()):
                 future, size = pending.popleft()
                 yield future.result()
                 progress.update(size)
         for future, size in pending:
             yield future.result()
             progress.update(size)
+    except concurrent.futures.BrokenExecutor as error:
+        raise ChildProcessError(
+            "A tokenising process died, perhaps for lack of memory; use "
+            f"fewer than {workers} with --config.data.num_workers=N."
+        ) from error
 
 
-_tokenizer: tokenizers.Tokenizer | None = None  # of this worker process
+_tokenizer: Tokenizer | None = None  # of this worker process
 
 
 def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:
@@ -460,22 +443,23 @@ def _end_with(parent: "multiprocessing.process.BaseProcess") -> None:
     os._exit(1)
 
 
-def _encode(block: Block) -> Encoded:
+def _encode(block: str) -> _Encoded:
     """Cleans and encodes one block; each line's newline is a token."""
-    text = clean(block.text)
+    text = clean(block)
     if not text or _tokenizer is None:
-        return Encoded(np.zeros(0, np.uint32), 0, 0)
+        return np.zeros(0, np.uint32), 0, 0
     ids = _tokenizer.encode(text)
-    if block.ends_line:
+    ends_line = block.endswith("\n")
+    if ends_line:
         ids.append(_tokenizer.newline_id)
-    size = len(text.encode()) + block.ends_line
-    return Encoded(np.asarray(ids, np.uint32), len(text.split()), size)
+    num_bytes = len(text.encode()) + ends_line
+    return np.asarray(ids, np.uint32), len(text.split()), num_bytes
 
 
 # --- the cache folder ---------------------------------------------------------
 
 
-def _fingerprint(*parts: object) -> str:
+def _cache_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 

@@ -4,6 +4,7 @@ They are read block by block, so memory never grows with their size.
 """
 
 import codecs
+import dataclasses
 import functools
 import glob
 import gzip
@@ -13,7 +14,7 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from etils import epath
 
@@ -25,66 +26,80 @@ from gpt1_jax.errors import UserError
 BLOCK_CHARS = 1 << 18
 
 
-class Block(NamedTuple):
-    """A piece of a document."""
+@dataclasses.dataclass
+class Document:
+    """A named text that is read block by block, whenever it is needed.
 
-    text: str
-    ends_line: bool  # whether the next block starts a new line
-
-
-class Document(NamedTuple):
-    """A named text that is read only when its blocks are asked for."""
+    Attributes:
+      name: a path, a module's name, or a dataset and a row.
+      stamp: changes when the text does: a file's size and time, or versions.
+      num_bytes: for progress and for the share to hold out; of a .gz file, its size
+        on disk.
+      chunks: reads the text, in pieces of any size.
+      may_be_blank: whether the text may be only white space, as rows of a dataset are;
+        a blank file is a mistake.
+      older_stamp: the stamp before 24 November 2026, if it was another.
+    """
 
     name: str
-    stamp: str  # changes when the text does: size and time, or versions
-    num_bytes: int  # to show progress and to split; for .gz the size on disk
-    blocks: Callable[[], Iterator[Block]]
-    may_be_blank: bool = False  # dataset rows may; an empty file is a mistake
-    older_stamp: str = ""  # what `stamp` was before 24 November 2026, if another
+    stamp: str
+    num_bytes: int
+    chunks: Callable[[], Iterable[str]]
+    may_be_blank: bool = False
+    older_stamp: str = ""
+    _digest: str | None = dataclasses.field(default=None, init=False, repr=False)
+
+    def blocks(self) -> Iterator[str]:
+        """The text, cut as `cut_blocks` does. Reading it all makes its digest known.
+
+        Raises:
+          UserError: if the text cannot be read, or is blank and must not be.
+        """
+        chunks = self.chunks() if self._digest is not None else self._digested()
+        return cut_blocks(chunks)
+
+    def read_digest(self) -> str:
+        """The content digest, "" of a blank text. Reads the text if it is not known.
+
+        Raises:
+          UserError: as `blocks`.
+        """
+        if self._digest is None:
+            for _ in self._digested():
+                pass
+        return self._digest or ""
+
+    def _digested(self) -> Iterator[str]:
+        digest, blank = hashlib.sha256(), True
+        for chunk in self.chunks():
+            blank = blank and (not chunk or chunk.isspace())
+            digest.update(chunk.encode())
+            yield chunk
+        if blank and not self.may_be_blank:
+            raise UserError(f"{self.name} holds no text, only white space.")
+        self._digest = "" if blank else digest.hexdigest()
 
 
-def read_blocks(chunks: Iterable[str]) -> Iterator[Block]:
-    """Cuts text into blocks at line ends, or at a space in a very long line."""
+def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
+    """Cuts text into blocks at line ends, or before a word in a very long line.
+
+    A block ends with a newline unless its last line goes on in the next one; the last
+    block is given one if the text ends without.
+    """
     rest = ""
     for chunk in chunks:
         rest += chunk
         start = 0
         while len(rest) - start >= BLOCK_CHARS:
             end = rest.rfind("\n", start, start + BLOCK_CHARS) + 1
-            ends_line = end > 0
-            if not ends_line:  # before a word, so a line end stays with its last word
+            if not end:  # before a word, so a line end stays with its last word
                 head = rest[start : start + BLOCK_CHARS]
                 end = start + (head.rstrip().rfind(" ") + 1 or BLOCK_CHARS - 1)
-            yield Block(rest[start:end], ends_line)
+            yield rest[start:end]
             start = end
         rest = rest[start:]
     if rest:
-        yield Block(rest, True)
-
-
-def check_readable(documents: Iterable[Document]) -> dict[str, str]:
-    """Reads everything once, so that a bad file is named before long work.
-
-    Args:
-      documents: the documents to read.
-
-    Returns:
-      The digest of each document's text, by document name; blank ones have none.
-
-    Raises:
-      ValueError: naming the first document that cannot be read or holds no text.
-    """
-    digests = {}
-    for document in documents:
-        digest, blank = hashlib.sha256(), True
-        for block in document.blocks():
-            blank = blank and block.text.isspace()
-            digest.update(block.text.encode())
-        if not blank:
-            digests[document.name] = digest.hexdigest()
-        elif not document.may_be_blank:
-            raise UserError(f"{document.name} holds no text, only white space.")
-    return digests
+        yield rest if rest.endswith("\n") else rest + "\n"
 
 
 # --- text files: plain text and JSON lines, gzipped or not --------------------
@@ -179,7 +194,7 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
         chunks = functools.partial(_json_texts, path, jsonl_field)
     else:
         chunks = functools.partial(_decoded, path)
-    return Document(str(path), stamp, stat.length, lambda: read_blocks(chunks()))
+    return Document(str(path), stamp, stat.length, chunks)
 
 
 def _decoded(path: epath.Path) -> Iterator[str]:
@@ -313,18 +328,13 @@ def is_near(found: float, wanted: float) -> bool:
 
 
 def shared_texts(
-    train: Sequence[Document], valid: Sequence[Document], digests: dict[str, str]
+    train: Sequence[Document], valid: Sequence[Document]
 ) -> list[tuple[str, str]]:
-    """Pairs of a validation and a training document with the same text, by name.
-
-    Args:
-      train: documents for training.
-      valid: documents for validation.
-      digests: text digests by document name, as `check_readable` returns them.
-    """
-    trained = {digests[d.name]: d.name for d in train if d.name in digests}
+    """Pairs of a validation and a training document with the same text, by name."""
+    trained = {document.read_digest(): document.name for document in train}
+    trained.pop("", None)  # blank ones
     return [
-        (document.name, trained[digests[document.name]])
+        (document.name, trained[document.read_digest()])
         for document in valid
-        if digests.get(document.name) in trained
+        if document.read_digest() in trained
     ]

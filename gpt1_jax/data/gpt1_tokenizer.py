@@ -9,7 +9,7 @@ import ftfy
 import tokenizers
 from etils import epath
 
-from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, digest
+from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, texts_digest
 from gpt1_jax.errors import MissingPackage, UserError
 
 
@@ -43,7 +43,7 @@ class GPT1Tokenizer(Tokenizer):
         self._symbols = {index: symbol for symbol, index in vocabulary.items()}
         self.vocab_size = len(vocabulary)
         self.newline_id = vocabulary[NEWLINE + "</w>"]
-        self.fingerprint = digest(self.kind, encoder_text, merges_text)
+        self.digest = texts_digest(self.kind, encoder_text, merges_text)
         self._split_words = spacy.blank("en").tokenizer
         bpe = tokenizers.models.BPE(
             vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>"

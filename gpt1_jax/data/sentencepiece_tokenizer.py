@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import sentencepiece
 from etils import epath
 
-from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, digest
+from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, texts_digest
 from gpt1_jax.errors import UserError
 
 
@@ -40,7 +40,7 @@ class SentencePieceTokenizer(Tokenizer):
                 "gpt1_jax, or with user_defined_symbols='\\n'."
             )
         pieces = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
-        self.fingerprint = digest(self.kind, *pieces)
+        self.digest = texts_digest(self.kind, *pieces)
 
     @classmethod
     def train(cls, lines: Iterable[str], vocab_size: int) -> "SentencePieceTokenizer":

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +43,8 @@ class DamagedCorpus(UserError):
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
-    """Counts of one split of a prepared corpus."""
+class SplitCounts:
+    """How much one split of a prepared corpus holds."""
 
     documents: int
     tokens: int
@@ -55,28 +55,36 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """A prepared corpus: where it is and how much it holds."""
+    """A prepared corpus: where it is and how much it holds.
+
+    Attributes:
+      directory: its folder.
+      tokenizer_digest: the content digest of the tokenizer.
+      dtype: of its token ids.
+      train: counts of the training split.
+      valid: counts of the validation split.
+      warnings: about its text, shown whenever it is opened.
+      older_identity: what older run folders know it by: a digest of its documents'
+        names, sizes and times, and of the tokenizer.
+      digest: the content digest of its tokens.
+      documents: the content digests of its documents by name; none if an earlier
+        version prepared it.
+      verification: compares its shards with their checksums.
+    """
 
     directory: Path
-    # Of names, sizes and times, and the tokenizer: the identity in older run folders.
-    fingerprint: str
-    tokenizer_fingerprint: str
+    tokenizer_digest: str
     dtype: str
-    train: Split
-    valid: Split
-    # Content digest of its tokens, and those of its documents by name, as far as known:
-    # earlier versions did not write these.
-    digest: str = dataclasses.field(default="", compare=False)
-    documents: Mapping[str, str] = dataclasses.field(
-        default_factory=dict, compare=False, repr=False
-    )
-    warnings: tuple[str, ...] = ()  # about its text, shown whenever it is opened
-    verification: "Verification | None" = dataclasses.field(
-        default=None, compare=False, repr=False
-    )
+    train: SplitCounts
+    valid: SplitCounts
+    warnings: tuple[str, ...]
+    older_identity: str
+    digest: str = dataclasses.field(compare=False)
+    documents: Mapping[str, str] = dataclasses.field(compare=False, repr=False)
+    verification: "Verification" = dataclasses.field(compare=False, repr=False)
 
 
-def load(directory: Path) -> Corpus:
+def load(directory: Path, older_identity: str = "") -> Corpus:
     """Opens a prepared corpus and checks it.
 
     Sizes are checked first; then up to eight threads compare the shards with their
@@ -85,36 +93,75 @@ def load(directory: Path) -> Corpus:
     every read raises. Corpora of earlier versions have no checksums; only their sizes
     are checked.
 
+    Args:
+      directory: the corpus's folder.
+      older_identity: as in `Corpus`; by default the folder's name.
+
     Raises:
       DamagedCorpus: naming the file that is not as it was written.
     """
     record = _read_record(directory)
-    checksums = record.pop("checksums", {})
-    digests = record.pop("digests", {})
+    checksums = record.get("checksums", {})
+    older = "tokenizer_digest" not in record
+    key = "tokenizer_fingerprint" if older else "tokenizer_digest"
     try:
+        train, valid = (
+            SplitCounts(**{**record[name], "shards": tuple(record[name]["shards"])})
+            for name in ("train", "valid")
+        )
         itemsize = np.dtype(record["dtype"]).itemsize
-        for name in ("train", "valid"):
-            values = record[name]
-            record[name] = Split(**{**values, "shards": tuple(values["shards"])})
-            for index, tokens in enumerate(record[name].shards):
+        for name, counts in (("train", train), ("valid", valid)):
+            for index, tokens in enumerate(counts.shards):
                 _check_size(shard_path(directory, name, index), tokens * itemsize)
-        record["warnings"] = tuple(record.get("warnings", ()))
-        digest = json_digest(checksums or _checksums(directory))
         corpus = Corpus(
-            directory, directory.name, digest=digest, documents=digests, **record
+            directory,
+            record[key],
+            record["dtype"],
+            train,
+            valid,
+            warnings=tuple(record.get("warnings", ())),
+            older_identity=older_identity or directory.name,
+            digest=json_digest(checksums or _checksums(directory)),
+            documents=record.get("digests", {}),
+            verification=Verification({directory / n: c for n, c in checksums.items()}),
         )
     except (KeyError, TypeError, AttributeError) as error:
         path = directory / _RECORD_FILE
         raise DamagedCorpus(path, f"lacks what was written ({error})") from error
-    verification = Verification({directory / n: c for n, c in checksums.items()})
-    verification.wait(CHECK_SECONDS)
-    return dataclasses.replace(corpus, verification=verification)
+    corpus.verification.wait(CHECK_SECONDS)
+    return corpus
 
 
-def write_record(directory: Path, record: Mapping[str, Any]) -> None:
-    """Writes `corpus.json`, with the checksums of the shards and of itself."""
-    whole = {**record, "checksums": _checksums(directory)}
-    write_json(directory / _RECORD_FILE, {**whole, "sha256": json_digest(whole)})
+def write_record(
+    directory: Path,
+    tokenizer_digest: str,
+    dtype: np.dtype,
+    train: SplitCounts,
+    valid: SplitCounts,
+    digests: Mapping[str, str],
+    warnings: Sequence[str],
+) -> None:
+    """Writes `corpus.json`, with the checksums of the shards and of itself.
+
+    Args:
+      directory: the folder of the shards.
+      tokenizer_digest: the content digest of the tokenizer.
+      dtype: of the token ids.
+      train: counts of the training split.
+      valid: counts of the validation split.
+      digests: the documents' content digests by name.
+      warnings: shown whenever the corpus is opened.
+    """
+    record = {
+        "tokenizer_digest": tokenizer_digest,
+        "dtype": dtype.str,
+        "train": dataclasses.asdict(train),
+        "valid": dataclasses.asdict(valid),
+        "digests": dict(digests),
+        "warnings": list(warnings),
+        "checksums": _checksums(directory),
+    }
+    write_json(directory / _RECORD_FILE, {**record, "sha256": json_digest(record)})
 
 
 def _checksums(directory: Path) -> dict[str, str]:
@@ -215,38 +262,36 @@ class ShardWriter:
         self._words += words
         self._bytes += num_bytes
 
-    def close(self, documents: int) -> dict:
-        """The counts of the split, as `Split` takes them."""
-        return {
-            "documents": documents,
-            "tokens": sum(self._shards),
-            "words": self._words,
-            "bytes": self._bytes,
-            "shards": self._shards,
-        }
+    def counts(self, documents: int) -> SplitCounts:
+        """What has been written, of so many documents."""
+        return SplitCounts(
+            documents, sum(self._shards), self._words, self._bytes, tuple(self._shards)
+        )
 
 
 def cut_validation(
-    directory: Path, record: dict, dtype: np.dtype, fraction: float
-) -> None:
+    directory: Path, train: SplitCounts, dtype: np.dtype, fraction: float
+) -> tuple[SplitCounts, SplitCounts]:
     """Moves the last `fraction` of the training tokens to validation.
 
-    Their words and bytes are counted in proportion to the tokens.
+    Words and bytes are divided in proportion to the tokens.
+
+    Returns:
+      The counts of both splits.
 
     Raises:
-      ValueError: if the text holds fewer than two tokens.
+      UserError: if the text holds fewer than two tokens.
     """
-    train = record["train"]
-    if train["tokens"] < 2:
+    if train.tokens < 2:
         raise UserError(
-            f"The text holds {train['tokens']} tokens; that is too few to train on."
+            f"The text holds {train.tokens} tokens; that is too few to train on."
         )
-    cut = min(max(1, round(fraction * train["tokens"])), train["tokens"] - 1)
-    share = cut / train["tokens"]
-    words, num_bytes = round(train["words"] * share), round(train["bytes"] * share)
+    cut = min(max(1, round(fraction * train.tokens)), train.tokens - 1)
+    share = cut / train.tokens
+    words, num_bytes = round(train.words * share), round(train.bytes * share)
     writer, shards = ShardWriter(directory, "valid", dtype), []
-    left = train["tokens"] - cut
-    for index, tokens in enumerate(train["shards"]):
+    left = train.tokens - cut
+    for index, tokens in enumerate(train.shards):
         kept = min(tokens, left)
         left -= kept
         path = shard_path(directory, "train", index)
@@ -258,28 +303,32 @@ def cut_validation(
         else:
             path.unlink()
     writer.add(np.zeros(0, dtype), words, num_bytes)
-    record["valid"] = writer.close(documents=1)
-    train.update(tokens=train["tokens"] - cut, shards=shards)
-    train.update(words=train["words"] - words, bytes=train["bytes"] - num_bytes)
+    kept_counts = SplitCounts(
+        train.documents,
+        train.tokens - cut,
+        train.words - words,
+        train.bytes - num_bytes,
+        tuple(shards),
+    )
+    return kept_counts, writer.counts(documents=1)
 
 
 class TokenReader:
-    """Random access to the tokens of one split, without holding them in memory."""
+    """Random access to the tokens of one split, without holding them in memory.
 
-    def __init__(
-        self,
-        directory: Path,
-        name: str,
-        split: Split,
-        dtype: str,
-        verification: Verification | None = None,
-    ):
-        self._dtype, self._verification = np.dtype(dtype), verification
+    Args:
+      corpus: the corpus.
+      split: "train" or "valid".
+    """
+
+    def __init__(self, corpus: Corpus, split: str):
+        counts: SplitCounts = getattr(corpus, split)
+        self._dtype, self._verification = np.dtype(corpus.dtype), corpus.verification
         self._files = [
-            os.open(shard_path(directory, name, index), os.O_RDONLY)
-            for index in range(len(split.shards))
+            os.open(shard_path(corpus.directory, split, index), os.O_RDONLY)
+            for index in range(len(counts.shards))
         ]
-        self._starts = np.cumsum([0, *split.shards])  # first token of each shard
+        self._starts = np.cumsum([0, *counts.shards])  # first token of each shard
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -290,8 +339,7 @@ class TokenReader:
         Raises:
           DamagedCorpus: once a shard is known to differ from its checksum.
         """
-        if self._verification is not None:
-            self._verification.check()
+        self._verification.check()
         parts = []
         end = min(start + length, len(self))
         while start < end:
@@ -308,9 +356,3 @@ class TokenReader:
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         for file in getattr(self, "_files", ()):
             close(file)
-
-
-def open_split(corpus: Corpus, name: str) -> TokenReader:
-    """A reader of the "train" or "valid" split."""
-    split = getattr(corpus, name)
-    return TokenReader(corpus.directory, name, split, corpus.dtype, corpus.verification)

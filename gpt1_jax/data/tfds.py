@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from gpt1_jax.data.documents import Document, read_blocks
+from gpt1_jax.data.documents import Document
 from gpt1_jax.data.files import file_stamp, files_below, json_digest
 from gpt1_jax.errors import MissingData, UserError
 
@@ -257,9 +257,7 @@ def tfds_documents(
                 yield text + "\n"
 
         size = (stop - start) * row_bytes
-        return Document(
-            f"{spec}[{start}]", stamp, size, lambda: read_blocks(lines()), True, older
-        )
+        return Document(f"{spec}[{start}]", stamp, size, lines, True, older)
 
     return [make(start) for start in range(0, len(rows), group)]
 

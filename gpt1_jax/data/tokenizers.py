@@ -44,7 +44,7 @@ class Tokenizer(abc.ABC):
     kind: str
     vocab_size: int
     newline_id: int
-    fingerprint: str  # of the mapping from text to ids; equal means interchangeable
+    digest: str  # content digest of the mapping from text to ids
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
@@ -64,7 +64,7 @@ class Tokenizer(abc.ABC):
         description = {
             "kind": self.kind,
             "vocab_size": self.vocab_size,
-            "fingerprint": self.fingerprint,
+            "content_digest": self.digest,
             "files": {n: hashlib.sha256(c).hexdigest() for n, c in files.items()},
         }
         with whole_folder(directory) as folder:
@@ -74,7 +74,7 @@ class Tokenizer(abc.ABC):
 
 
 _DESCRIPTION_FILE = "tokenizer.json"
-_DESCRIPTION_KEYS = {"kind", "vocab_size", "fingerprint", "files"}
+_DESCRIPTION_KEYS = {"kind", "vocab_size", "content_digest", "fingerprint", "files"}
 _KINDS = {  # modules that are imported when they are needed
     "sentencepiece": ("sentencepiece_tokenizer", "SentencePieceTokenizer"),
     "gpt1": ("gpt1_tokenizer", "GPT1Tokenizer"),
@@ -85,7 +85,7 @@ def load(directory: str | os.PathLike[str]) -> Tokenizer:
     """Loads a saved tokenizer, or OpenAI's two files, from a folder.
 
     The files are compared with their checksums; a folder that an earlier version
-    saved has none, so only its fingerprint is compared.
+    saved has none, so only its content digest is compared.
 
     Raises:
       FileNotFoundError: if the folder or one of its files is missing.
@@ -110,9 +110,10 @@ def load(directory: str | os.PathLike[str]) -> Tokenizer:
         raise UserError(
             f"The tokenizer in {folder} cannot be loaded: {error}"
         ) from error
-    for key in ("vocab_size", "fingerprint"):
-        if description.get(key, getattr(tokenizer, key)) != getattr(tokenizer, key):
-            raise _damaged(folder, f"holds a tokenizer of another {key}")
+    if description.get("vocab_size", tokenizer.vocab_size) != tokenizer.vocab_size:
+        raise _damaged(folder, "holds a tokenizer of another vocabulary size")
+    if saved_digest(description, tokenizer.digest) != tokenizer.digest:
+        raise _damaged(folder, "holds a tokenizer of another content digest")
     return tokenizer
 
 
@@ -146,6 +147,14 @@ def _damaged(directory: epath.Path, how: str) -> UserError:
     )
 
 
-def digest(*parts: str) -> str:
-    """A fingerprint of texts."""
+def saved_digest(description: Mapping[str, Any], default: Any = None) -> Any:
+    """The content digest in the description of a saved tokenizer, in `tokenizer.json`.
+
+    Earlier versions called it the fingerprint.
+    """
+    return description.get("content_digest", description.get("fingerprint", default))
+
+
+def texts_digest(*parts: str) -> str:
+    """The content digest of texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

@@ -12,7 +12,7 @@ import grain
 import numpy as np
 from grain.experimental import index_shuffle
 
-from gpt1_jax.data.shards import Corpus, TokenReader
+from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.errors import UserError
 
 
@@ -78,19 +78,21 @@ def windows_per_epoch(num_tokens: int, seq_len: int) -> int:
     return (num_tokens - (seq_len - 1)) // seq_len
 
 
-def check_long_enough(
-    corpus: Corpus, name: str, seq_len: int, num_windows: int = 1
-) -> None:
-    """Refuses a split that cannot fill its windows.
+def check_long_enough(split: str, num_tokens: int, seq_len: int) -> None:
+    """Refuses a split that cannot fill a window.
+
+    Args:
+      split: "train" or "valid".
+      num_tokens: how many tokens it holds.
+      seq_len: T.
 
     Raises:
-      ValueError: naming what the split holds and what it needs.
+      UserError: naming what the split holds and what it needs.
     """
-    tokens = getattr(corpus, name).tokens
-    needed = 2 if name == "valid" else (num_windows + 1) * seq_len - 1
-    if tokens < needed:
+    needed = 2 if split == "valid" else 2 * seq_len - 1
+    if num_tokens < needed:
         raise UserError(
-            f"The {name} split holds {tokens} tokens; with "
+            f"The {split} split holds {num_tokens} tokens; with "
             f"config.model.max_seq_len={seq_len} it needs at least {needed}. Name more "
             "text in config.data, or shorten the windows."
         )

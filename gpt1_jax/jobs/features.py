@@ -131,7 +131,7 @@ def _attributes(
         "overlap": _context(config, trained).overlap,
         "max_seq_len": trained.model.max_seq_len,
         "dtype": config.dtype or trained.model.dtype,
-        "tokenizer": trained.tokenizer.fingerprint,
+        "tokenizer": trained.tokenizer.digest,
         "gpt1_jax": __version__,
     }
 

@@ -392,7 +392,7 @@ def _identity(config: FinetuneConfig, setup: Setup) -> Identity:
     }
     return Identity(
         config.to_dict(),
-        setup.origin.tokenizer.fingerprint,
+        setup.origin.tokenizer.digest,
         {"origin": setup.origin_digest, **digests},
         older=splits["train"].digest,
     )

@@ -10,7 +10,7 @@ from etils import epath
 from gpt1_jax.config import ModelConfig, PretrainConfig
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import windows
-from gpt1_jax.data.shards import Corpus, open_split
+from gpt1_jax.data.shards import Corpus, TokenReader
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.evaluation.validation import (
     TextSampler,
@@ -137,7 +137,7 @@ def _prepare(config: PretrainConfig, folder: epath.Path, origin: Origin | None) 
         init=functools.partial(init_pretrain_state, config, model, optimizer, origin),
         step=jit_step(step, mesh, shapes),
         batches=windows.TrainWindows(
-            open_split(corpus, "train"),
+            TokenReader(corpus, "train"),
             model.max_seq_len,
             batch_size,
             host_rows(batch_size),
@@ -163,8 +163,8 @@ def _own_tokenizer(folder: epath.Path, origin: Origin | None) -> epath.Path | No
 def _count_steps(config: PretrainConfig, corpus: Corpus) -> int:
     """Updates in the whole run; also refuses too short a corpus or schedule."""
     seq_len = config.model.max_seq_len
-    windows.check_long_enough(corpus, "train", seq_len)
-    windows.check_long_enough(corpus, "valid", seq_len)
+    windows.check_long_enough("train", corpus.train.tokens, seq_len)
+    windows.check_long_enough("valid", corpus.valid.tokens, seq_len)
     per_epoch = windows.windows_per_epoch(corpus.train.tokens, seq_len)
     num_steps = config.train.num_steps or int(
         config.train.num_epochs * per_epoch / config.train.batch_size
@@ -185,7 +185,7 @@ def _evaluation(
 ) -> Evaluate:
     """Makes the function that computes validation loss and samples text."""
     held_out = windows.ValidWindows(
-        open_split(corpus, "valid"),
+        TokenReader(corpus, "valid"),
         model.max_seq_len,
         config.eval.batch_size,
         host_rows(config.eval.batch_size),
@@ -232,9 +232,9 @@ def _identity(
     if config.init_from and digest:
         digests["origin"] = digest
     # On other hosts the same text may lie in files of another time.
-    older = gather(corpus.fingerprint)[0]
+    older = gather(corpus.older_identity)[0]
     return Identity(
-        config.to_dict(), tokenizer.fingerprint, digests, older, corpus.documents
+        config.to_dict(), tokenizer.digest, digests, older, corpus.documents
     )
 
 

@@ -144,7 +144,7 @@ def _sources(config: ZeroShotConfig, questions: list[Question]) -> list[Source]:
 def read_alike(one: TrainedRun, other: TrainedRun) -> bool:
     """Whether texts become the same tokens for two runs."""
     return (
-        one.tokenizer.fingerprint == other.tokenizer.fingerprint
+        one.tokenizer.digest == other.tokenizer.digest
         and one.model.max_seq_len == other.model.max_seq_len
     )
 

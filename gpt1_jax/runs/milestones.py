@@ -14,7 +14,7 @@ from etils import epath
 
 from gpt1_jax.config import ALL, MILESTONES, NEWEST
 from gpt1_jax.config.pretrain import MILESTONE_UNITS
-from gpt1_jax.data.shards import Split
+from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.console import say
@@ -60,7 +60,7 @@ class Milestones:
     """
 
     tokens_per_step: int
-    train: Split
+    train: SplitCounts
     num_steps: int
     by_step: Mapping[int, Milestone]
     beyond: tuple[Milestone, ...]
@@ -86,7 +86,7 @@ def place_milestones(
     unit: str,
     amounts: Sequence[int],
     tokens_per_step: int,
-    train: Split,
+    train: SplitCounts,
     num_steps: int,
 ) -> Milestones:
     """Finds the step of each milestone: 1 at least, the nearest to the amount.
@@ -127,7 +127,7 @@ def place_milestones(
     return Milestones(tokens_per_step, train, num_steps, by_step, tuple(beyond))
 
 
-def _per_step(unit: str, tokens_per_step: int, train: Split) -> Fraction:
+def _per_step(unit: str, tokens_per_step: int, train: SplitCounts) -> Fraction:
     """Words or tokens that one step reads; of "steps", the step itself."""
     if unit == "steps":
         return Fraction(1)

@@ -75,12 +75,12 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     if step == DEFAULT:
         step = default_step(config)
     saved = read_params(folder, step)
-    fingerprint = str(saved.metadata.get("tokenizer"))
-    if fingerprint != tokenizer.fingerprint:
+    digest = str(saved.metadata.get("tokenizer"))
+    if digest != tokenizer.digest:
         raise UserError(
             f"The tokenizer in {folder / 'tokenizer'} is not the one its checkpoint of "
-            f"step {saved.step} was trained with (fingerprints "
-            f"{tokenizer.fingerprint[:12]} and {fingerprint[:12]}); put the original "
+            f"step {saved.step} was trained with (content digests "
+            f"{tokenizer.digest[:12]} and {digest[:12]}); put the original "
             "one back."
         )
     model = _model(config, tokenizer.vocab_size)
@@ -143,7 +143,7 @@ def save_params(
     """
     target = run_folder.locate(workdir)
     run_folder.refuse_used(target)
-    identity = Identity(config.to_dict(), tokenizer.fingerprint)
+    identity = Identity(config.to_dict(), tokenizer.digest)
     with whole_folder(target) as folder:
         run_folder.write(folder, config, tokenizer)
         checkpoints = Checkpoints(folder, CheckpointConfig(1, 2, 0))

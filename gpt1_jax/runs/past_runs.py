@@ -11,6 +11,7 @@ from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig, PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.files import is_remote
+from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import best_step, saved_steps
@@ -189,9 +190,9 @@ class Finished(NamedTuple):
 
     @property
     def architecture(self) -> tuple[Any, ...]:
-        """Its sizes and its tokenizer's fingerprint, or else where that is from."""
+        """Its sizes and its tokenizer's content digest, or else where that is from."""
         file = self.folder / "tokenizer" / "tokenizer.json"
-        saved = read_json(file).get("fingerprint") if file.exists() else None
+        saved = saved_digest(read_json(file)) if file.exists() else None
         return (saved or self.config.init_from, *self.model.sizes.values())
 
     @property

@@ -291,7 +291,7 @@ def open_origins(
         elif variant.init_from not in origins:
             opened = open_run(variant.init_from, variant.step)
             say_what_is_read(opened)
-            if opened.tokenizer.fingerprint != first.tokenizer.fingerprint:
+            if opened.tokenizer.digest != first.tokenizer.digest:
                 say(
                     f"{name} starts from {opened.folder}, whose tokenizer is not that "
                     f"of {first.folder}; each model keeps its own."

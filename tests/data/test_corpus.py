@@ -23,15 +23,15 @@ import pytest
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import builtin, corpus, documents, shards
-from gpt1_jax.data.corpus import Encoders, find_documents, prepare
-from gpt1_jax.data.documents import Block, Document
+from gpt1_jax.data.corpus import find_documents, prepare, start_encoders
+from gpt1_jax.data.documents import Document
 from gpt1_jax.data.progress import Progress
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.shards import Corpus, open_split, token_dtype
+from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 
 
 def tokens_of(prepared: Corpus, split: str) -> np.ndarray:
-    reader = open_split(prepared, split)
+    reader = TokenReader(prepared, split)
     return reader.read(0, len(reader))
 
 
@@ -83,7 +83,7 @@ def test_prepare_tokens_are_the_tokenizer_s_ids(tmp_path, run, books):
     valid = tokenizer.decode(tokens_of(prepared, "valid"))
     text = "".join(text for text in books.values() if text != valid)
     assert tokens_of(prepared, "train").tolist() == tokenizer.encode(text)
-    assert prepared.tokenizer_fingerprint == tokenizer.fingerprint
+    assert prepared.tokenizer_digest == tokenizer.digest
 
 
 def test_prepare_counts_are_those_of_the_cleaned_text(tmp_path, run, books):
@@ -120,7 +120,7 @@ def test_prepare_writes_wide_tokens_for_a_large_vocabulary(run, books, monkeypat
     narrow, _ = run()
     narrow_tokens = tokens_of(narrow, "train")
     monkeypatch.setattr(shards, "NUM_SPECIAL_TOKENS", 1 << 16)
-    wide, _ = run(valid_fraction=0.11)  # another fingerprint, the same split
+    wide, _ = run(valid_fraction=0.11)  # another key, the same split
     wide_tokens = tokens_of(wide, "train")
     assert (narrow_tokens.dtype, wide_tokens.dtype) == (np.uint16, np.uint32)
     assert narrow_tokens.tolist() == wide_tokens.tolist()
@@ -167,7 +167,7 @@ def test_prepare_small_blocks_change_nothing(tmp_path, run, make_text, monkeypat
     whole, _ = run(cache_dir=str(tmp_path / "whole"))
     monkeypatch.setattr(documents, "BLOCK_CHARS", 64)
     cut, _ = run(cache_dir=str(tmp_path / "cut"))
-    assert cut.fingerprint == whole.fingerprint
+    assert cut.directory.name == whole.directory.name
     for split in ("train", "valid"):
         np.testing.assert_array_equal(tokens_of(cut, split), tokens_of(whole, split))
         assert getattr(cut, split).words == getattr(whole, split).words
@@ -325,13 +325,50 @@ def test_prepare_again_rewrites_nothing(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
     monkeypatch.setattr(SentencePieceTokenizer, "encode", refuse)
-    monkeypatch.setattr(corpus, "check_readable", refuse)
+    monkeypatch.setattr(documents.Document, "blocks", refuse)
+    monkeypatch.setattr(documents.Document, "read_digest", refuse)
     again, same = prepare(*arguments, progress=False)
     after = files_of(tmp_path / "cache" / "corpora")
     after |= files_of(tmp_path / "cache" / "tokenizers")
     assert after == before
     assert again == first
-    assert same.fingerprint == tokenizer.fingerprint
+    assert same.digest == tokenizer.digest
+
+
+@pytest.fixture
+def count_reads(tmp_path):
+    """`count_reads()`: how often each book was opened since it was last called."""
+    opened: list[str] | None = []
+
+    def hook(event, details):  # cannot be removed, so it does nothing in the end
+        if event == "open" and opened is not None:
+            opened.append(str(details[0]))
+
+    def count() -> list[int]:
+        books = sorted((tmp_path / "books").iterdir())
+        found = [opened.count(str(book)) for book in books]
+        opened.clear()
+        return found
+
+    sys.addaudithook(hook)
+    yield count
+    opened = None
+
+
+def test_prepare_reads_each_text_for_its_digest_and_to_tokenise_it(
+    data_config, tokenizer_config, tokenizer_dir, books, count_reads
+):
+    """The tokenizer is trained on the way, and what is in the cache is not read."""
+    trained = tokenizer_config(train_megabytes=0.003)  # of ten times as much
+    prepare(data_config(), trained, progress=False)
+    assert count_reads() == [2] * 10
+    prepare(data_config(), trained, progress=False)
+    assert count_reads() == [0] * 10
+    given = tokenizer_config(path=str(tokenizer_dir))
+    prepare(data_config(), given, progress=False)
+    assert count_reads() == [2] * 10
+    prepare(data_config(), trained, own_tokenizer=tokenizer_dir, progress=False)
+    assert count_reads() == [0] * 10, "a run that resumes"
 
 
 def test_prepare_sees_any_changed_file(tmp_path, run, books):
@@ -340,7 +377,7 @@ def test_prepare_sees_any_changed_file(tmp_path, run, books):
     for name, text in books.items():
         (tmp_path / "books" / name).write_text(text.replace("fox", "dog"))
         prepared.append(run()[0])
-    assert len({p.fingerprint for p in prepared}) == len(books) + 1
+    assert len({p.directory for p in prepared}) == len(books) + 1
     train = [tokens_of(p, "train").tolist() for p in (prepared[0], prepared[-1])]
     assert train[0] != train[1]
     assert run()[0] == prepared[-1]
@@ -357,17 +394,17 @@ def test_prepare_change_trains_another_tokenizer(
     assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) >= 2
 
 
-def test_prepare_fingerprint_does_not_depend_on_processes(run, books):
+def test_prepare_does_not_depend_on_processes(run, books):
     first, _ = run(num_workers=1)
     assert run(num_workers=3)[0] == first
 
 
-def test_prepare_other_tokenizer_has_another_fingerprint(
+def test_prepare_with_another_tokenizer_is_another_corpus(
     data_config, tokenizer_config, books
 ):
     small, _ = prepare(data_config(), tokenizer_config(vocab_size=390), progress=False)
     large, _ = prepare(data_config(), tokenizer_config(vocab_size=399), progress=False)
-    assert small.fingerprint != large.fingerprint
+    assert small.directory != large.directory
     assert small.train.words == large.train.words
 
 
@@ -471,7 +508,7 @@ def test_prepare_failed_training_leaves_nothing(
 def test_prepare_clears_what_a_killed_process_left(tmp_path, run, books):
     first, _ = run(cache_dir=str(tmp_path / "other"))
     partial = (
-        tmp_path / "cache" / "corpora" / f".{first.fingerprint}.{16 * '0'}.partial"
+        tmp_path / "cache" / "corpora" / f".{first.directory.name}.{16 * '0'}.partial"
     )
     partial.mkdir(parents=True)
     (partial / "train-00000.bin").write_bytes(b"half a shard")
@@ -485,10 +522,10 @@ def test_prepare_names_a_bad_file_before_any_work(
 ):
     (tmp_path / "books" / "bad.txt").write_bytes(b"good text\n" * 60_000 + b"\xff")
 
-    def refuse(*_):
-        raise AssertionError("the tokenizer is trained before the check")
+    def train(lines, vocab_size):
+        assert not list(lines)  # reads them all first, as the trainer does
 
-    monkeypatch.setattr(SentencePieceTokenizer, "train", refuse)
+    monkeypatch.setattr(SentencePieceTokenizer, "train", train)
     with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
         prepare(data_config(), tokenizer_config(), progress=False)
 
@@ -548,26 +585,27 @@ def test_prepare_trains_a_damaged_tokenizer_again(
     (directory,) = (tmp_path / "cache" / "tokenizers").iterdir()
     damage(directory / name, how)
     _, again = prepare(data_config(), tokenizer_config(), progress=False)
-    assert again.fingerprint == tokenizer.fingerprint
+    assert again.digest == tokenizer.digest
     out = capsys.readouterr().out
     assert str(directory) in out
     assert "is damaged; training it again" in out
 
 
 def test_prepare_reads_a_corpus_of_an_earlier_version(run, books):
-    """It has no checksums and no warnings; its fingerprint is the same."""
+    """It has no checksums and no warnings; its name is the same."""
     prepared, _ = run()
     path = prepared.directory / "corpus.json"
     record = json.loads(path.read_text())
     for key in ("checksums", "sha256", "warnings"):
         del record[key]
+    record["tokenizer_fingerprint"] = record.pop("tokenizer_digest")
     path.write_text(json.dumps(record, indent=2))
     before = files_of(prepared.directory)
     assert run()[0] == prepared
     assert files_of(prepared.directory) == before
 
 
-def test_prepare_fingerprint_is_that_of_earlier_versions(tmp_path, run, books):
+def test_prepare_names_a_corpus_as_earlier_versions_did(tmp_path, run, books):
     """A run of an earlier version goes on with the corpus of the same name."""
     prepared, tokenizer = run(valid_split="documents", valid_fraction=0.3)
     files = sorted((tmp_path / "books").iterdir())
@@ -578,9 +616,9 @@ def test_prepare_fingerprint_is_that_of_earlier_versions(tmp_path, run, books):
     }
     train = [stamps[path] for path in files if path not in order[:3]]
     valid = [stamps[path] for path in files if path in order[:3]]
-    parts = [1, tokenizer.fingerprint, *train, "valid", 0.3, *valid]
+    parts = [1, tokenizer.digest, *train, "valid", 0.3, *valid]
     expected = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-    assert prepared.fingerprint == prepared.directory.name == expected
+    assert prepared.older_identity == prepared.directory.name == expected
 
 
 def test_prepare_for_a_saved_run_finds_the_corpus_it_was_trained_on(
@@ -601,8 +639,8 @@ def test_prepare_for_a_saved_run_finds_the_corpus_it_was_trained_on(
     )
     path = saved / "pretrain" / "checkpoints" / "8" / "metadata" / "metadata"
     metadata = json.loads(path.read_text())
-    assert prepared.fingerprint == metadata["corpus"]
-    assert tokenizer.fingerprint == metadata["tokenizer"]
+    assert prepared.older_identity == metadata["corpus"]
+    assert tokenizer.digest == metadata["tokenizer"]
 
 
 def test_prepare_uses_the_tokenizer_of_a_run_that_goes_on(
@@ -809,7 +847,7 @@ def test_find_documents_refuses_rows_in_both_splits(
 
 # --- worker processes that encode ---------------------------------------------
 
-BLOCKS = [Block(f"the quick fox {'and ' * n}dog\n", n % 3 > 0) for n in range(40)]
+BLOCKS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(40)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -817,30 +855,30 @@ def test_encoders_give_the_blocks_in_order(
     tokenizer_dir, sentencepiece_tokenizer, workers
 ):
     tokenizer = sentencepiece_tokenizer
-    with Encoders(tokenizer_dir, workers) as encoders, Progress(0, False) as progress:
-        found = list(encoders.map(BLOCKS, progress))
-    for block, encoded in zip(BLOCKS, found, strict=True):
-        ids = tokenizer.encode(block.text.rstrip("\n"))
-        assert encoded.ids.tolist() == ids + [tokenizer.newline_id] * block.ends_line
-        assert encoded.words == len(block.text.split())
-        assert encoded.bytes == len(block.text) - 1 + block.ends_line
+    with start_encoders(tokenizer_dir, workers) as encode, Progress(0, False) as bar:
+        found = list(encode(BLOCKS, bar))
+    for block, (ids, words, num_bytes) in zip(BLOCKS, found, strict=True):
+        line = block.rstrip("\n")
+        newline = [tokenizer.newline_id] * (block != line)
+        assert ids.tolist() == tokenizer.encode(line) + newline
+        assert words == len(block.split())
+        assert num_bytes == len(block)
 
 
 def test_encoders_of_blank_text_give_nothing(tokenizer_dir):
-    with Encoders(tokenizer_dir, 1) as encoders, Progress(0, False) as progress:
-        (encoded,) = encoders.map([Block(" \n\t\n", True)], progress)
-    assert (encoded.ids.tolist(), encoded.words, encoded.bytes) == ([], 0, 0)
+    with start_encoders(tokenizer_dir, 1) as encode, Progress(0, False) as bar:
+        ((ids, words, num_bytes),) = encode([" \n\t\n"], bar)
+    assert (ids.tolist(), words, num_bytes) == ([], 0, 0)
 
 
 PARENT = """
     import multiprocessing, sys, time
-    from gpt1_jax.data.documents import Block
-    from gpt1_jax.data.corpus import Encoders
+    from gpt1_jax.data.corpus import start_encoders
     from gpt1_jax.data.progress import Progress
 
     if __name__ == "__main__":
-        with Encoders(sys.argv[1], 2) as encoders, Progress(0, False) as progress:
-            list(encoders.map([Block("the fox\\n", True)] * 50, progress))
+        with start_encoders(sys.argv[1], 2) as encode, Progress(0, False) as bar:
+            list(encode(["the fox\\n"] * 50, bar))
             print(*(p.pid for p in multiprocessing.active_children()), flush=True)
             time.sleep(60)
 """
@@ -881,13 +919,13 @@ def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number,
 @pytest.mark.parametrize("killed", [1, 2])
 def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed):
     """The other one, which is handing over a result, ends too."""
-    blocks = [Block("the quick fox " * 10_000, True)] * 40
+    blocks = ["the quick fox " * 10_000] * 40
     with (
-        Encoders(tokenizer_dir, 2) as encoders,
-        Progress(0, False) as progress,
+        start_encoders(tokenizer_dir, 2) as encode,
+        Progress(0, False) as bar,
         pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"),
     ):
-        results = encoders.map(blocks, progress)
+        results = encode(blocks, bar)
         for _ in range(10):  # until both are at work
             next(results)
         for child in multiprocessing.active_children()[:killed]:

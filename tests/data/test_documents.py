@@ -1,7 +1,9 @@
 """Documents: cut into blocks, read from text files, held out for validation."""
 
 import bz2
+import dataclasses
 import gzip
+import hashlib
 import json
 import lzma
 import os
@@ -16,10 +18,9 @@ from hypothesis import strategies as st
 from gpt1_jax.data import documents
 from gpt1_jax.data.documents import (
     Document,
-    check_readable,
+    cut_blocks,
     hold_out,
     is_near,
-    read_blocks,
     shared_texts,
 )
 from gpt1_jax.data.text import clean
@@ -29,10 +30,10 @@ few = settings(deadline=None, max_examples=200)
 BLOCK = 16
 
 
-def small_blocks(chunks: list[str]) -> list[documents.Block]:
+def small_blocks(chunks: list[str]) -> list[str]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(documents, "BLOCK_CHARS", BLOCK)
-        return list(read_blocks(chunks))
+        return list(cut_blocks(chunks))
 
 
 chunks_of_text = st.lists(st.text("ab \n", max_size=40), max_size=6)
@@ -44,18 +45,16 @@ chunks_of_text = st.lists(st.text("ab \n", max_size=40), max_size=6)
 @example(chunks=[" " * 100])
 @example(chunks=["\n" * 100])
 @example(chunks=["a" * 16 + "\n"])
-def test_read_blocks_lose_nothing(chunks):
+def test_blocks_lose_nothing(chunks):
     blocks = small_blocks(chunks)
-    assert "".join(block.text for block in blocks) == "".join(chunks)
-    assert all(0 < len(block.text) <= BLOCK for block in blocks)
-    for block in blocks[:-1]:
-        assert block.ends_line == block.text.endswith("\n")
-    assert all(block.ends_line for block in blocks[-1:])
+    text = "".join(chunks)
+    assert "".join(blocks) == text + "\n" * (text != "" and text[-1] != "\n")
+    assert all(0 < len(block) <= BLOCK for block in blocks)
 
 
 @few
 @given(chunks=chunks_of_text)
-def test_read_blocks_do_not_depend_on_chunks(chunks):
+def test_blocks_do_not_depend_on_chunks(chunks):
     assert small_blocks(chunks) == small_blocks(["".join(chunks)])
 
 
@@ -72,26 +71,23 @@ words_and_gaps = st.lists(
 @given(pairs=words_and_gaps)
 @example(pairs=[("aaaaa", " "), ("bbbbb", " "), ("aaa", " \n"), ("b", "\n")])
 @example(pairs=[("aaaaa", " "), ("bbbbb", " "), ("aaaa", "\n"), ("b", "\n")])
-def test_read_blocks_keep_words_whole_and_line_ends(pairs):
+def test_blocks_keep_words_whole_and_line_ends(pairs):
     """Blocks cleaned one by one give the whole text, as `prepare` joins them."""
     text = "".join(word + gap for word, gap in pairs)
     joined = ""
     for block in small_blocks([text]):
-        cleaned = clean(block.text)
+        cleaned = clean(block)
         if cleaned:
-            joined += cleaned + ("\n" if block.ends_line else " ")
+            joined += cleaned + ("\n" if block.endswith("\n") else " ")
     assert joined.rstrip("\n") == clean(text)
 
 
-def test_read_blocks_cut_a_long_line_at_a_space():
+def test_blocks_cut_a_long_line_at_a_space():
     text = "aaaa bbbb cccc dddd eeee ffff"
-    assert small_blocks([text]) == [
-        ("aaaa bbbb cccc ", False),
-        ("dddd eeee ffff", True),
-    ]
+    assert small_blocks([text]) == ["aaaa bbbb cccc ", "dddd eeee ffff\n"]
 
 
-def test_read_blocks_of_nothing_are_none():
+def test_blocks_of_nothing_are_none():
     assert small_blocks([]) == small_blocks(["", ""]) == []
 
 
@@ -101,7 +97,7 @@ def test_the_time_to_cut_a_line_grows_with_its_length():
     def seconds(millions):
         text = "a " * (millions * 500_000)
         begin = time.process_time()
-        assert sum(len(block.text) for block in read_blocks([text])) == len(text)
+        assert sum(len(block) for block in cut_blocks([text])) == len(text) + 1
         return time.process_time() - begin
 
     assert seconds(64) < 12 * min(seconds(16) for _ in range(3))
@@ -117,7 +113,8 @@ def text_documents(paths: str, key: str = KEY, jsonl_field: str = "text"):
 
 
 def text_of(document: Document) -> str:
-    return "".join(block.text for block in document.blocks())
+    """The whole text, as it is read: blocks end with a newline."""
+    return "".join(document.chunks())
 
 
 def names(documents: list[Document]) -> list[str]:
@@ -288,29 +285,33 @@ def test_text_document_damaged_gzip_is_named(tmp_path, how):
 
 
 @pytest.mark.parametrize("content", [b" \n\t\r\n  \n", b"\xef\xbb\xbf"])
-def test_check_readable_names_a_file_of_white_space(books, content):
+def test_read_digest_names_a_file_of_white_space(books, content):
     (books / "blank.txt").write_bytes(content)
     with pytest.raises(ValueError, match=r"blank\.txt holds no text"):
-        check_readable(text_documents(str(books), KEY))
+        for document in text_documents(str(books), KEY):
+            document.read_digest()
 
 
-def test_check_readable_names_an_empty_gzip_file(books):
+def test_read_digest_names_an_empty_gzip_file(books):
     (books / "blank.txt.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(ValueError, match=r"blank\.txt\.gz holds no text"):
-        check_readable(text_documents(str(books), KEY))
+        for document in text_documents(str(books), KEY):
+            document.read_digest()
 
 
-def test_check_readable_reads_to_the_end(books, monkeypatch):
+def test_read_digest_reads_to_the_end(books, monkeypatch):
     monkeypatch.setattr(documents, "BLOCK_CHARS", 16)
     (books / "late.txt").write_bytes(b"good text\n" * 100 + b"\xff")
     with pytest.raises(ValueError, match=r"late\.txt is not UTF-8"):
-        check_readable(text_documents(str(books), KEY))
+        for document in text_documents(str(books), KEY):
+            document.read_digest()
 
 
-def test_check_readable_accepts_text_after_white_space(tmp_path, monkeypatch):
+def test_read_digest_accepts_text_after_white_space(tmp_path, monkeypatch):
     monkeypatch.setattr(documents, "BLOCK_CHARS", 16)
     (tmp_path / "late.txt").write_text("\n" * 100 + "text" + "\n" * 100)
-    check_readable(text_documents(str(tmp_path), KEY))
+    (document,) = text_documents(str(tmp_path), KEY)
+    assert document.read_digest()
 
 
 def test_text_documents_of_a_folder_pass_over_what_is_hidden(books):
@@ -513,7 +514,8 @@ def test_hold_out_changes_little_when_a_document_is_added():
 
 def test_hold_out_depends_on_the_last_part_of_the_name_alone():
     moved = [
-        d._replace(name=f"/elsewhere/{d.name}") for d in made_documents(range(1, 40))
+        dataclasses.replace(d, name=f"/elsewhere/{d.name}")
+        for d in made_documents(range(1, 40))
     ]
     one, other = (
         hold_out(d, 0.1, "size")[1] for d in (moved, made_documents(range(1, 40)))
@@ -522,7 +524,48 @@ def test_hold_out_depends_on_the_last_part_of_the_name_alone():
 
 
 def test_shared_texts_are_pairs_of_names():
-    everything = made_documents([1, 1, 1, 1])
-    digests = {"book0.txt": "a", "book1.txt": "b", "book2.txt": "a"}  # 3 is blank
-    pairs = shared_texts(everything[:2], everything[2:], digests)
-    assert pairs == [("book2.txt", "book0.txt")]
+    texts = ["a", "b", "a", " "]
+    everything = [
+        Document(f"{number}.txt", "", 1, lambda text=text: [text], may_be_blank=True)
+        for number, text in enumerate(texts)
+    ]
+    pairs = shared_texts(everything[:2], everything[2:])
+    assert pairs == [("2.txt", "0.txt")]
+    assert shared_texts(everything[3:], everything[3:]) == []
+
+
+# --- content digests ------------------------------------------------------------
+
+
+def counted(*chunks):
+    """A document of these pieces, and a list with an entry for each time it is read."""
+    times_read = []
+
+    def read():
+        times_read.append(None)
+        yield from chunks
+
+    return Document("a", "", 0, read), times_read
+
+
+def test_a_digest_is_of_the_text_alone():
+    one, _ = counted("naïve ", "text\n")
+    (same, _), (other, _) = counted("", "naïve text\n"), counted("naïve text")
+    digest = hashlib.sha256("naïve text\n".encode()).hexdigest()
+    assert one.read_digest() == same.read_digest() == digest
+    assert other.read_digest() != digest  # though its last block ends with a newline
+
+
+def test_a_text_read_to_its_end_is_not_read_again_for_its_digest():
+    document, times_read = counted("a text", "\n")
+    digest = document.read_digest()
+    assert digest == document.read_digest()
+    assert len(times_read) == 1
+    document, times_read = counted("a text", "\n")
+    assert list(document.blocks()) == ["a text\n"]
+    assert document.read_digest() == digest
+    assert len(times_read) == 1
+    document, times_read = counted("a text", "\n" * documents.BLOCK_CHARS)
+    next(document.blocks())
+    assert document.read_digest()
+    assert len(times_read) == 2, "the digest of a part is not that of the text"

@@ -200,16 +200,16 @@ def test_gpt1_decode_keeps_newlines_and_spaces(small_gpt1):
     assert small_gpt1.decode([]) == ""
 
 
-def test_gpt1_save_and_load_keep_ids_and_fingerprint(small_gpt1, tmp_path):
+def test_gpt1_save_and_load_keep_ids_and_digest(small_gpt1, tmp_path):
     small_gpt1.save(tmp_path / "saved")
     loaded = tokenizers.load(tmp_path / "saved")
     assert isinstance(loaded, GPT1Tokenizer)
-    assert loaded.fingerprint == small_gpt1.fingerprint
+    assert loaded.digest == small_gpt1.digest
     assert loaded.vocab_size == small_gpt1.vocab_size == len(openai_vocabulary(MERGES))
     assert loaded.encode("Low,\nlower 日") == small_gpt1.encode("Low,\nlower 日")
 
 
-def test_gpt1_order_of_merges_changes_ids_and_fingerprint(small_gpt1, tmp_path):
+def test_gpt1_order_of_merges_changes_ids_and_digest(small_gpt1, tmp_path):
     write_openai_files(tmp_path, MERGES)
     merges = [MERGES[4], *MERGES[:4], *MERGES[5:]]  # b+c</w> before a+b
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges), ""]
@@ -217,7 +217,7 @@ def test_gpt1_order_of_merges_changes_ids_and_fingerprint(small_gpt1, tmp_path):
     other = tokenizers.load(tmp_path)
     vocabulary = openai_vocabulary(MERGES)
     assert other.encode("abc") == [vocabulary["a"], vocabulary["bc</w>"]]
-    assert other.fingerprint != small_gpt1.fingerprint
+    assert other.digest != small_gpt1.digest
 
 
 @pytest.mark.parametrize("lacking", ["encoder_bpe_40000.json", "vocab_40000.bpe"])

@@ -139,15 +139,15 @@ def test_sentencepiece_of_an_earlier_version_still_loads(tmp_path, make_text):
     (tmp_path / "sentencepiece.model").write_bytes(model)
     processor = sentencepiece.SentencePieceProcessor(model_proto=model)
     pieces = [processor.id_to_piece(i) for i in range(180)]
-    fingerprint = hashlib.sha256("\0".join(["sentencepiece", *pieces]).encode())
+    digest = hashlib.sha256("\0".join(["sentencepiece", *pieces]).encode())
     description = {
         "kind": "sentencepiece",
         "vocab_size": 180,
-        "fingerprint": fingerprint.hexdigest(),
+        "fingerprint": digest.hexdigest(),
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(description, indent=2))
     tokenizer = tokenizers.load(tmp_path)
-    assert tokenizer.fingerprint == fingerprint.hexdigest()
+    assert tokenizer.digest == digest.hexdigest()
     text = "the quick brown fox\njumps"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     ids = tokenizer.encode("the 日 fox")
@@ -208,25 +208,25 @@ def test_sentencepiece_decode_gives_clean_text_back(sentencepiece_tokenizer, tex
     assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
-def test_sentencepiece_save_and_load_keep_ids_and_fingerprint(
+def test_sentencepiece_save_and_load_keep_ids_and_digest(
     sentencepiece_tokenizer, tokenizer_dir, make_text
 ):
     loaded = tokenizers.load(tokenizer_dir)
     assert isinstance(loaded, SentencePieceTokenizer)
-    assert loaded.fingerprint == sentencepiece_tokenizer.fingerprint
+    assert loaded.digest == sentencepiece_tokenizer.digest
     assert loaded.vocab_size == sentencepiece_tokenizer.vocab_size == 480
     text = make_text(200, "other")
     assert loaded.encode(text) == sentencepiece_tokenizer.encode(text)
 
 
-def test_sentencepiece_trained_twice_has_the_same_fingerprint(
+def test_sentencepiece_trained_twice_has_the_same_digest(
     sentencepiece_tokenizer, make_text
 ):
     lines = make_text(4000).splitlines()
     again = SentencePieceTokenizer.train(iter(lines), 480)
-    assert again.fingerprint == sentencepiece_tokenizer.fingerprint
+    assert again.digest == sentencepiece_tokenizer.digest
     other = SentencePieceTokenizer.train(iter(lines), 479)
-    assert other.fingerprint != sentencepiece_tokenizer.fingerprint
+    assert other.digest != sentencepiece_tokenizer.digest
 
 
 def test_sentencepiece_learns_from_a_corpus_of_one_long_line(make_text):

@@ -12,9 +12,9 @@ from gpt1_jax.data import shards
 from gpt1_jax.data.shards import (
     DamagedCorpus,
     ShardWriter,
+    TokenReader,
     Verification,
     load,
-    open_split,
     write_record,
 )
 
@@ -25,12 +25,12 @@ def corpus_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(shards, "SHARD_TOKENS", 100)
     folder, dtype = tmp_path / "corpus", np.dtype("<u2")
     folder.mkdir()
-    record = {"tokenizer_fingerprint": "f" * 64, "dtype": dtype.str}
+    counts = []
     for name, number in (("train", 1000), ("valid", 50)):
         writer = ShardWriter(folder, name, dtype)
         writer.add(np.arange(number), words=number // 2, num_bytes=number * 4)
-        record[name] = writer.close(documents=1)
-    write_record(folder, record)
+        counts.append(writer.counts(documents=1))
+    write_record(folder, "f" * 64, dtype, *counts, {"a.txt": "d" * 64}, ["Beware."])
     return folder
 
 
@@ -38,7 +38,9 @@ def test_load_gives_what_was_written(corpus_folder):
     corpus = load(corpus_folder)
     assert corpus.train.tokens == 1000
     assert corpus.valid.words == 25
-    tokens = open_split(corpus, "train").read(0, 1000)
+    assert corpus.documents == {"a.txt": "d" * 64}
+    assert corpus.warnings == ("Beware.",)
+    tokens = TokenReader(corpus, "train").read(0, 1000)
     assert tokens.tolist() == list(range(1000))
 
 
@@ -98,7 +100,7 @@ def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
     monkeypatch.setattr(shards, "CHECK_SECONDS", 0.01)
     flip(corpus_folder / "train-00003.bin")
     corpus = load(corpus_folder)
-    reader = open_split(corpus, "train")
+    reader = TokenReader(corpus, "train")
     assert len(reader.read(0, 10)) == 10
     begin.set()
     with pytest.raises(DamagedCorpus, match="train-00003"):
@@ -119,9 +121,9 @@ def test_verification_of_nothing_finds_nothing():
 PROGRAM = """
 import gc, sys
 from pathlib import Path
-from gpt1_jax.data.shards import load, open_split
+from gpt1_jax.data.shards import TokenReader, load
 gc.disable()
-reader = open_split(load(Path(sys.argv[1])), "train")
+reader = TokenReader(load(Path(sys.argv[1])), "train")
 reader.itself = reader  # freed with the modules, at the very end
 sys.modules["kept"] = reader
 """
@@ -139,7 +141,7 @@ def test_token_reader_is_quiet_at_the_end_of_the_interpreter(corpus_folder):
 
 def test_token_reader_closes_its_files(corpus_folder):
     closed = []
-    reader = open_split(load(corpus_folder), "train")
+    reader = TokenReader(load(corpus_folder), "train")
     reader.__del__(closed.append)
     assert len(closed) == 10
     del reader

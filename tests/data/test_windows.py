@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt1_jax.data import shards
-from gpt1_jax.data.shards import Corpus, ShardWriter, Split, TokenReader
+from gpt1_jax.data.shards import ShardWriter, TokenReader, load, write_record
 from gpt1_jax.data.windows import (
     TrainWindows,
     ValidWindows,
@@ -34,9 +34,9 @@ def make_reader(tmp_path_factory):
                 writer = ShardWriter(directory, "train", dtype)
                 for part in np.array_split(np.arange(num_tokens), 3):
                     writer.add(part, 0, 0)
-            counts = writer.close(documents=1)
-            split = Split(**{**counts, "shards": tuple(counts["shards"])})
-            readers[key] = TokenReader(directory, "train", split, dtype.str)
+            none = ShardWriter(directory, "valid", dtype).counts(documents=0)
+            write_record(directory, "", dtype, writer.counts(documents=1), none, {}, [])
+            readers[key] = TokenReader(load(directory), "train")
         return readers[key]
 
     return make
@@ -284,30 +284,30 @@ def test_valid_windows_of_all_hosts_are_the_global_batch(make_reader, hosts):
 # --- lengths ------------------------------------------------------------------
 
 
-def corpus_of(train: int, valid: int, directory) -> Corpus:
-    splits = [Split(1, tokens, tokens, tokens, (tokens,)) for tokens in (train, valid)]
-    return Corpus(directory, "fingerprint", "tokenizer", "<u2", *splits)
-
-
-@pytest.mark.parametrize("num_windows", [1, 4])
 @pytest.mark.parametrize("seq_len", [2, 8, 512])
-def test_check_long_enough_asks_for_whole_windows(tmp_path, num_windows, seq_len):
-    needed = (num_windows + 1) * seq_len - 1
-    assert windows_per_epoch(needed, seq_len) == num_windows
-    assert windows_per_epoch(needed - 1, seq_len) == num_windows - 1
-    check_long_enough(corpus_of(needed, 0, tmp_path), "train", seq_len, num_windows)
+def test_check_long_enough_asks_for_a_whole_window(seq_len):
+    needed = 2 * seq_len - 1
+    assert windows_per_epoch(needed, seq_len) == 1
+    assert windows_per_epoch(needed - 1, seq_len) == 0
+    check_long_enough("train", needed, seq_len)
     with pytest.raises(ValueError, match=f"at least {needed}") as raised:
-        short = corpus_of(needed - 1, 0, tmp_path)
-        check_long_enough(short, "train", seq_len, num_windows)
+        check_long_enough("train", needed - 1, seq_len)
     message = str(raised.value)
     assert f"train split holds {needed - 1} tokens" in message
     assert f"config.model.max_seq_len={seq_len}" in message
 
 
-def test_check_long_enough_asks_for_a_prediction_in_validation(tmp_path):
-    check_long_enough(corpus_of(0, 2, tmp_path), "valid", 512)
+@pytest.mark.parametrize("num_windows", [1, 4])
+def test_windows_per_epoch_fit_at_any_offset(num_windows):
+    needed = (num_windows + 1) * SEQ_LEN - 1
+    assert windows_per_epoch(needed, SEQ_LEN) == num_windows
+    assert windows_per_epoch(needed - 1, SEQ_LEN) == num_windows - 1
+
+
+def test_check_long_enough_asks_for_a_prediction_in_validation():
+    check_long_enough("valid", 2, 512)
     with pytest.raises(ValueError, match="valid split holds 1 tokens"):
-        check_long_enough(corpus_of(10_000, 1, tmp_path), "valid", 512)
+        check_long_enough("valid", 1, 512)
 
 
 # --- any batches read ahead ---------------------------------------------------

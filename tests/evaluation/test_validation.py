@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.data import corpus as corpora
-from gpt1_jax.data.shards import Split, open_split
+from gpt1_jax.data.shards import SplitCounts, TokenReader
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.evaluation.validation import Validation, describe_loss, loss_metrics
 from gpt1_jax.model import language_model
@@ -35,7 +35,7 @@ def prepared(tiny_config):
 
 def validation(corpus, model, max_batches=0):
     windows = ValidWindows(
-        open_split(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
+        TokenReader(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
     )
     return Validation(model, windows, max_batches, make_mesh())
 
@@ -43,7 +43,7 @@ def validation(corpus, model, max_batches=0):
 def test_validation_counts_every_token_once(prepared):
     corpus, model, params = prepared
     loss = validation(corpus, model)(params, never)
-    tokens = open_split(corpus, "valid").read(0, corpus.valid.tokens).astype(np.int32)
+    tokens = TokenReader(corpus, "valid").read(0, corpus.valid.tokens).astype(np.int32)
     total, seq_len = 0.0, model.max_seq_len
     for start in range(0, len(tokens) - 1, seq_len - 1):
         window = tokens[None, start : start + seq_len]
@@ -55,7 +55,7 @@ def test_the_first_batches_are_read_if_asked(prepared):
     corpus, model, params = prepared
     first = validation(corpus, model, max_batches=1)(params, never)
     windows = ValidWindows(
-        open_split(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
+        TokenReader(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
     )
     tokens, lengths = windows[0]
     assert len(windows) > 1 and (lengths == model.max_seq_len).all()
@@ -68,7 +68,7 @@ def test_a_stop_ends_the_validation(prepared):
     assert validation(corpus, model)(params, lambda: True) is None
 
 
-SPLIT = Split(documents=1, tokens=600, words=400, bytes=1, shards=(600,))
+SPLIT = SplitCounts(documents=1, tokens=600, words=400, bytes=1, shards=(600,))
 
 
 def test_losses_are_spread_over_the_words_of_the_split_validated():

@@ -62,7 +62,7 @@ def test_a_run_comes_back_bit_for_bit(pretrained, tmp_path, target, capsys):
     run("run", tmp_path / "exported", tmp_path / "run")
     ours, back = open_run(str(pretrained)), open_run(str(tmp_path / "run"))
     assert_same_params(back.params, ours.params)
-    assert back.tokenizer.fingerprint == ours.tokenizer.fingerprint
+    assert back.tokenizer.digest == ours.tokenizer.digest
     # Only an LSTM has units, and no other format has an LSTM.
     same_units = dataclasses.replace(ours.model, lstm_units=back.model.lstm_units)
     assert back.model == same_units and back.config.job == "convert"

@@ -77,7 +77,7 @@ def test_words_of_lines_have_their_place_and_state(ask, text, model):
         assert rows.shape == (11, 16) and rows.dtype == np.float32
         np.testing.assert_allclose(rows[:3], states[layer, ends], atol=1e-5)
     assert attributes["layers"] == [0, 1] and attributes["step"] == 12
-    assert attributes["tokenizer"] == model.tokenizer.fingerprint
+    assert attributes["tokenizer"] == model.tokenizer.digest
     assert attributes["overlap"] == 20 and attributes["model"] == str(model.run.folder)
 
 

@@ -80,8 +80,8 @@ def test_a_run_writes_its_folder(finetuned, pretrained):
     sizes = json.loads((pretrained / "config.json").read_text())["model"]
     for name in ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len"):
         assert config["model"][name] == sizes[name]
-    assert tokenizers.load(finetuned / "tokenizer").fingerprint == (
-        tokenizers.load(pretrained / "tokenizer").fingerprint
+    assert tokenizers.load(finetuned / "tokenizer").digest == (
+        tokenizers.load(pretrained / "tokenizer").digest
     )
     for name in (*FILES, "metrics.jsonl", "plots/loss.png", "results.md"):
         assert (finetuned / name).stat().st_size, name

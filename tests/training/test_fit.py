@@ -11,7 +11,7 @@ import pytest
 from etils import epath
 
 from gpt1_jax.config import LogConfig
-from gpt1_jax.data.shards import Split
+from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.parallel.processes import Watchdog
 from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS
 from gpt1_jax.runs.milestones import place_milestones
@@ -210,7 +210,7 @@ def test_a_run_evaluates_and_saves_when_due():
     assert [s for s in range(1, 8) if run.saves(s)] == [4, 7]
     always = make_run(Diary(), save_evaluated=True, **given)
     assert [s for s in range(1, 8) if always.saves(s)] == [2, 3, 4, 6, 7]
-    counts = Split(1, tokens=40, words=30, bytes=200, shards=(40,))
+    counts = SplitCounts(1, tokens=40, words=30, bytes=200, shards=(40,))
     milestones = place_milestones("steps", (1, 4), 8, counts, num_steps=7)
     also = make_run(Diary(), milestones=milestones, **given)
     assert [s for s in range(1, 8) if also.saves(s)] == [1, 4, 7]

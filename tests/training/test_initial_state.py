@@ -171,7 +171,7 @@ def test_sizes_and_tokenizer_are_the_sources_on_any_text(
         assert written["model"][name] == getattr(source.model, name)
     assert written["model"]["resid_dropout"] == 0.3
     assert written["tokenizer"]["vocab_size"] == source.tokenizer.vocab_size
-    assert run.tokenizer.fingerprint == source.tokenizer.fingerprint
+    assert run.tokenizer.digest == source.tokenizer.digest
     assert run.step == 4
 
 
@@ -227,8 +227,8 @@ def test_a_tokenizer_of_a_run_that_never_began_is_replaced(
     state_before_the_first_step(monkeypatch, other, tmp_path)
     state_before_the_first_step(monkeypatch, from_run(), tmp_path)
     assert (
-        tokenizers.load(tmp_path / "tokenizer").fingerprint
-        == tokenizers.load(pretrained / "tokenizer").fingerprint
+        tokenizers.load(tmp_path / "tokenizer").digest
+        == tokenizers.load(pretrained / "tokenizer").digest
     )
 
 
@@ -283,7 +283,7 @@ def weights_alone(pretrained, tmp_path):
     shutil.copytree(pretrained, folder, ignore=shutil.ignore_patterns("checkpoints"))
     run = open_run(str(pretrained))
     checkpoints = Checkpoints(epath.Path(folder), CheckpointConfig(1, 2, 0))
-    record = {"tokenizer": run.tokenizer.fingerprint}
+    record = {"tokenizer": run.tokenizer.digest}
     checkpoints.save(0, {"params": run.params}, record)
     checkpoints.close()
     return folder
