@@ -38,7 +38,7 @@ def made_up_batch(
 def packed(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
     """The batch with the places of its real tokens."""
     seq_len = batch.tokens.shape[-1]
-    places = real_places(batch.lengths, seq_len, devices, parts, sizes=8)
+    places = real_places(batch.lengths, seq_len, devices, parts, packed_sizes=8)
     return batch._replace(places=places)
 
 

@@ -143,7 +143,7 @@ def build_jax(
         batch = batch._replace(tokens=tokens)
         if not padded:
             places = real_places(
-                batch.lengths, seq_len, devices, parts=1, sizes=data.packed_sizes
+                batch.lengths, seq_len, devices, parts=1, packed_sizes=data.packed_sizes
             )
             batch = batch._replace(places=places)
         return to_global_batch(batch, mesh)

@@ -366,7 +366,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: Setup) -> Run:
             seq_lens=setup.seq_lens,
             devices=data_parallelism(mesh),
             parts=setup.accumulation_steps,
-            sizes=config.data.packed_sizes,
+            packed_sizes=config.data.packed_sizes,
             num_steps=setup.num_steps,
             seed=seed,
         ),

@@ -31,26 +31,26 @@ def run(config: PredictConfig, workdir: str) -> None:
       workdir: must be empty; labels go to standard output or to `config.output`.
 
     Raises:
-      FileNotFoundError, ValueError: if there is no such run or file, or a line does
-        not hold the texts that the task needs.
+      FileNotFoundError, UserError: if there is no such run or file, or a line does not
+        hold the texts that the task needs.
     """
     config.check_workdir(workdir)
     output = locate(config.output)
     if config.output:
         submission.check_format(output)
         check_output(output, "--config.output=FILE")
-    source = open_run(config.init_from, config.step)
-    say_what_is_read(source)
-    trained = source.config
+    origin = open_run(config.init_from, config.step)
+    say_what_is_read(origin)
+    trained = origin.config
     if not isinstance(trained, FinetuneConfig):
         raise UserError(
-            f"{source.folder} is a run of the job {trained.job!r}; labels need a "
+            f"{origin.folder} is a run of the job {trained.job!r}; labels need a "
             "fine-tuned one, --config.init_from=runs/finetune/TASK."
         )
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
-    if not (source.folder / RESULTS_FILE).exists():
+    if not (origin.folder / RESULTS_FILE).exists():
         say(
-            f"WARNING: the run in {source.folder} is not finished; its best step may "
+            f"WARNING: the run in {origin.folder} is not finished; its best step may "
             "be still to come.",
             beside_output=True,
         )
@@ -64,7 +64,7 @@ def run(config: PredictConfig, workdir: str) -> None:
         examples = check_new_examples(task, read_input(config.input, "example"))
     if not examples:
         raise UserError(f"config.text={config.text!r} holds no examples.")
-    predictions, probabilities = _predict(config, source, task, examples)
+    predictions, probabilities = _predict(config, origin, task, examples)
     if config.output:
         submission.write_predictions(
             output,
@@ -81,18 +81,18 @@ def run(config: PredictConfig, workdir: str) -> None:
 
 
 def _predict(
-    config: PredictConfig, source: TrainedRun, task: Task, examples: list[Example]
+    config: PredictConfig, origin: TrainedRun, task: Task, examples: list[Example]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The labels (or scores) and probabilities of examples."""
-    seq_lens = padded_lengths(source.config.data, source.model.max_seq_len)
-    encoded = encode_examples(task, examples, source.tokenizer, seq_lens[-1])
+    """The labels or scores of examples, and their probabilities."""
+    seq_lens = padded_lengths(origin.config.data, origin.model.max_seq_len)
+    encoded = encode_examples(task, examples, origin.tokenizer, seq_lens[-1])
     mesh = make_mesh()
     unit = data_parallelism(mesh)
     batch_size = -(-config.batch_size // unit) * unit
-    head = make_head(task, 0.0, source.tokenizer.vocab_size)
-    predict = Predictor(source.model, head, mesh, batch_size, seq_lens)
+    head = make_head(task, 0.0, origin.tokenizer.vocab_size)
+    predict = Predictor(origin.model, head, mesh, batch_size, seq_lens)
     predict.check_memory("config.batch_size", encoded)
-    return read_outputs(task, predict(source.params, encoded))
+    return read_outputs(task, predict(origin.params, encoded))
 
 
 def _table(
@@ -107,7 +107,7 @@ def _table(
     for example, prediction, row in zip(
         examples, predictions, probabilities, strict=True
     ):
-        shown = names[int(prediction)] if names else f"{prediction:.3f}"
-        percent = [f"{p:.4f}" for p in row] if names else []
+        answer = names[int(prediction)] if names else f"{prediction:.3f}"
         text = " | ".join(example.text)
-        yield [shown, *percent, " ".join(text.split())]
+        percent = [f"{p:.4f}" for p in row] if names else []
+        yield [answer, *percent, " ".join(text.split())]

@@ -148,7 +148,7 @@ def padded_length(length: int, lengths: Sequence[int]) -> int:
 
 
 def real_places(
-    lengths: np.ndarray, seq_len: int, devices: int, parts: int, sizes: int
+    lengths: np.ndarray, seq_len: int, devices: int, parts: int, packed_sizes: int
 ) -> np.ndarray:
     """The places of the real tokens of a padded batch.
 
@@ -161,7 +161,8 @@ def real_places(
       seq_len: T.
       devices: the devices that share the batch.
       parts: the parts of a device's rows, which it computes one after another.
-      sizes: R is a multiple of 1/sizes of a group's padded size.
+      packed_sizes: the number of different R that there may be: R is a multiple of
+        1 / packed_sizes of a group's padded size.
 
     Returns:
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
@@ -171,7 +172,7 @@ def real_places(
     grouped = by_part.reshape(devices * parts, -1)  # [S, N]
     real = np.arange(seq_len) < grouped[:, :, None]
     real = real.reshape(len(grouped), -1)  # [S, N T]
-    unit = -(-real.shape[1] // sizes)
+    unit = -(-real.shape[1] // packed_sizes)
     size = -(-int(grouped.sum(axis=1).max()) // unit) * unit
     places = np.full((len(grouped), size), real.shape[1], np.int32)
     for row, group in zip(places, real, strict=True):
@@ -193,7 +194,7 @@ class TrainBatches:
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
       devices: as for `real_places`.
       parts: the same.
-      sizes: the same; 0: batches are not packed.
+      packed_sizes: the same; 0: batches are not packed.
       num_steps: the length of the run.
       seed: for the example orders.
     """
@@ -207,13 +208,14 @@ class TrainBatches:
         seq_lens: Sequence[int],
         devices: int,
         parts: int,
-        sizes: int,
+        packed_sizes: int,
         num_steps: int,
         seed: int,
     ):
         self._examples, self._batch_size, self._rows = examples, batch_size, rows
         self._seq_lens, self._num_steps = seq_lens, num_steps
-        self._devices, self._parts, self._sizes = devices, parts, sizes
+        self._devices, self._parts = devices, parts
+        self._packed_sizes = packed_sizes
         self._longest = examples.lengths.max(axis=1)
         self._per_epoch = len(examples) // batch_size
 
@@ -235,11 +237,13 @@ class TrainBatches:
         chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
         seq_len = padded_length(int(self._longest[chosen].max()), self._seq_lens)
         batch = self._examples.batch(chosen[self._rows], seq_len)
-        if not self._sizes:  # padding is left in
+        if not self._packed_sizes:  # padding is left in
             return batch
         # Every group has the size of the fullest, on whichever host that is.
         lengths = self._examples.lengths[chosen]
-        places = real_places(lengths, seq_len, self._devices, self._parts, self._sizes)
+        places = real_places(
+            lengths, seq_len, self._devices, self._parts, self._packed_sizes
+        )
         first, last = (
             row * len(places) // self._batch_size
             for row in (self._rows.start, self._rows.stop)

@@ -67,7 +67,6 @@ def load_task(
       UserError: naming the file and line of a broken example, or a split whose
         examples are all too long; if the dev split is the training split.
     """
-
     read = functools.partial(
         load_split,
         task,
@@ -117,9 +116,9 @@ def _refuse_same(task: Task, train: list[Example], dev: list[Example]) -> None:
     if len(train) == len(dev) and content(train) == content(dev):
         raise UserError(
             f"{task.title}: the dev split holds the examples of the training split, "
-            f"from {dev[0].where} on, so its score would say nothing of others. Hold "
-            "some out, for example as --config.data.dev=FILE; training examples are "
-            "scored by --config.eval.train_examples=NUMBER."
+            f"from {dev[0].where} on, so its score would say nothing about other "
+            "examples. Hold some out, for example as --config.data.dev=FILE; "
+            "--config.eval.train_examples=NUMBER scores training examples."
         )
 
 

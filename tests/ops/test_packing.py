@@ -13,7 +13,7 @@ LENGTHS = np.array([[2], [5], [1], [4]])
 
 
 def packing_of(devices=1, sizes=10):
-    places = real_places(LENGTHS, SEQ_LEN, devices, parts=1, sizes=sizes)
+    places = real_places(LENGTHS, SEQ_LEN, devices, parts=1, packed_sizes=sizes)
     return make_packing(jnp.asarray(places), jnp.asarray(LENGTHS.ravel()), SEQ_LEN)
 
 

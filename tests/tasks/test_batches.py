@@ -71,7 +71,7 @@ def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
         seq_lens=SEQ_LENS,
         devices=1,
         parts=1,
-        sizes=8,
+        packed_sizes=8,
         num_steps=STEPS,
         seed=0,
     )
@@ -330,7 +330,7 @@ def test_train_batches_list_real_tokens_unless_told_not_to():
     flat = batch.tokens.reshape(-1)
     found = batch.places[0][batch.places[0] < len(flat)]
     np.testing.assert_array_equal(flat[found], flat[flat > 0])
-    assert train_batches(encoded, sizes=0)[3].places is None
+    assert train_batches(encoded, packed_sizes=0)[3].places is None
 
 
 def test_train_batches_are_read_ahead_from_any_step():
