@@ -18,19 +18,24 @@ from gpt1_jax.config import (
     SamplingConfig,
     WordsConfig,
 )
-from gpt1_jax.data.text import split_lines
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import Context, split_words, windows
+from gpt1_jax.data.words import (
+    ReadingWindow,
+    Word,
+    lines_of,
+    place_words,
+    reading_windows,
+    split_words,
+)
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
-from gpt1_jax.inference.features import Reader, Reading, attention_maps
+from gpt1_jax.inference.features import Reader, attention_maps
 from gpt1_jax.inference.generation import Generator, prompt_ids
-from gpt1_jax.inference.scoring import Pair, Scorer
-from gpt1_jax.inference.surprisal import WordScorer, WordSurprisal, place_words
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.open import TrainedRun, open_run
-from gpt1_jax.tasks.word_files import lines_of
 from gpt1_jax.tasks.zero_shot import encode_line
 
 Config = TypeVar("Config", SamplingConfig, WordsConfig)
@@ -108,10 +113,11 @@ class TrainedModel:
           ValueError: if they are longer than the model's context.
         """
         line = encode_line(context, text, self.tokenizer.encode)
-        read = [self.tokenizer.newline_id, *line.context]
+        ids = [self.tokenizer.newline_id, *line.ids]
         model = dataclasses.replace(self.config, dtype="float32")
         score = Scorer(model, self.tokenizer.vocab_size)
-        return score(self.params, [Pair(read, line.continuation)])[0].log_probs
+        window = ReadingWindow(ids, 1 + line.num_context)
+        return score(self.params, [window])[0].log_probs
 
     def hidden_states(self, text: str) -> np.ndarray:
         """[L + 1, T, D] float32: the embedding of each token, then each layer's state.
@@ -120,7 +126,8 @@ class TrainedModel:
         """
         ids = self.encode(text)
         read = Reader(self.config, self.params, range(self.config.depth + 1))
-        (states,) = read([Reading(ids, [(i, i + 1) for i in range(len(ids))])])
+        spans = [(i, i + 1) for i in range(len(ids))]
+        ((_, states),) = read([ReadingWindow(ids, 0, spans=spans)])
         return states
 
     def features(self, text: str, layer: int, context_words: int = 0) -> np.ndarray:
@@ -135,18 +142,15 @@ class TrainedModel:
         Raises:
           ValueError: if there is no such layer or no word, or a word is too long.
         """
-        context = Context.of(
+        read = Reader(self.config, self.params, [layer])
+        windows = reading_windows(
+            split_words(self.tokenizer, lines_of(text, "the text")),
             ReadingConfig("text", context_words, overlap=0),
             self.config.max_seq_len,
             self.tokenizer.newline_id,
             after_newline=False,
         )
-        read = Reader(self.config, self.params, [layer])
-        parts = read.of_words(windows(split_words(self.tokenizer, text), context))
-        rows = [states[0] for _, states in parts]
-        if not rows:
-            raise UserError(f"The text {text!r:.40} has no word.")
-        return np.concatenate(rows)
+        return np.concatenate([states[0] for _, states in read(windows)])
 
     def attention(self, text: str) -> np.ndarray:
         """[L, H, T, T] float32: how much each head attends from a token to another.
@@ -190,7 +194,7 @@ class TrainedModel:
         found = [each.text for each in continuations]
         return found[0] if isinstance(text, str) and number == 1 else found
 
-    def surprisal(self, text: str, **reading: Any) -> list[WordSurprisal]:
+    def surprisal(self, text: str, **reading: Any) -> list[Word]:
         """How surprising each word of a text is: `pandas.DataFrame` takes the list.
 
         Args:
@@ -208,20 +212,10 @@ class TrainedModel:
           ValueError: if there is no word, or one that is longer than the context.
         """
         config = _replaced(DEFAULT_WORDS, reading)
-        lines = lines_of(split_lines(text), "the text")
-        placed = place_words(
-            self.tokenizer,
-            ((line.number, line.start, line.text) for line in lines),
-            apart=config.punctuation == "apart",
-        )
-        places, words = zip(*placed, strict=True)
+        apart = config.punctuation == "apart"
+        words = place_words(self.tokenizer, lines_of(text, "the text"), apart=apart)
         model = dataclasses.replace(self.config, dtype="float32")
-        score = WordScorer(model, self.tokenizer, config)
-        found = score(self.params, words)
-        return [
-            WordSurprisal(**place._asdict(), **surprisal._asdict())
-            for place, surprisal in zip(places, found, strict=True)
-        ]
+        return list(score_words(model, self.params, self.tokenizer, words, config))
 
     @functools.cached_property
     def _prepared(self) -> Params:

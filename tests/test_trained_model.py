@@ -82,7 +82,10 @@ def test_features_are_the_states_at_word_ends(model):
     assert few.shape == (6, 16)
     np.testing.assert_allclose(few[1], alone, atol=1e-5)
     assert len(model.features("ab cd\n\n" * 60, 1)) == 120
-    for text, layer, message in (("\n ", 1, "has no word"), ("a", 2, "no layer 2")):
+    for text, layer, message in (
+        ("\n ", 1, "text holds no word"),
+        ("a", 2, "no layer 2"),
+    ):
         with pytest.raises(ValueError, match=message):
             model.features(text, layer)
 
@@ -137,7 +140,7 @@ def test_surprisal_takes_the_ways_of_reading_by_name(model):
         model.surprisal("a", context="page")
     with pytest.raises(ValueError, match="the text holds no word"):
         model.surprisal(" \n")
-    with pytest.raises(ValueError, match=r"line 2: .* has 81 tokens; this model"):
+    with pytest.raises(ValueError, match=r"the text:2: .* has 81 tokens; this model"):
         model.surprisal("a\n" + "ab" * 41)
 
 

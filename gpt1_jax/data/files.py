@@ -11,8 +11,10 @@ import contextlib
 import errno
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
+import pickle
 import re
 import secrets
 import shutil
@@ -20,14 +22,17 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO, Generic, TypeVar, cast
 
 from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.errors import MissingPackage, UserError
+
+_HELD_BYTES, _HELD_ITEMS = 1 << 26, 1000  # of `MadeOnce`: in memory; in one write
+Item = TypeVar("Item")
 
 # What epath can open: the kinds of buckets, and what it needs to be installed for each
 # (or TensorFlow). Only gs:// is tested.
@@ -234,6 +239,52 @@ def temporary_folder() -> Iterator[Path]:
     """A new folder of this process alone, which vanishes."""
     with tempfile.TemporaryDirectory(prefix="gpt1_jax-") as folder:
         yield Path(folder)
+
+
+class MadeOnce(Generic[Item]):
+    """Items that are made once, by the first pass over them, and then read again.
+
+    They may be many: memory holds them up to a size, and beyond it a temporary file. A
+    pass that was not finished counts for nothing.
+
+    Args:
+      make: makes the items, which `pickle` takes.
+    """
+
+    def __init__(self, make: Callable[[], Iterable[Item]]):
+        self._make = make
+        self._file: IO[bytes] | None = None
+
+    def __enter__(self) -> "MadeOnce[Item]":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __iter__(self) -> Iterator[Item]:
+        return self._first_pass() if self._file is None else self._read(self._file)
+
+    def _first_pass(self) -> Iterator[Item]:
+        items = iter(self._make())
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(tempfile.SpooledTemporaryFile(_HELD_BYTES))
+            while part := list(itertools.islice(items, _HELD_ITEMS)):
+                pickle.dump(part, file)
+                yield from part
+            stack.pop_all()
+            self._file = cast(IO[bytes], file)
+
+    def _read(self, file: IO[bytes]) -> Iterator[Item]:
+        place = 0
+        while True:
+            file.seek(place)
+            try:
+                part = pickle.load(file)
+            except EOFError:
+                return
+            place = file.tell()
+            yield from part
 
 
 def is_stream(path: epath.PathLike) -> bool:

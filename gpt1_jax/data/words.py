@@ -1,117 +1,336 @@
-"""The words of a text, the tokens that spell them, and windows of tokens to read.
+"""The words of a text or a table, their tokens, and what is read to score them.
 
 A word is what white space separates, punctuation included. Words are encoded one by
 one: no token of either tokenizer reaches across white space, so the ids of a line are
 those of its words, one after another. Only the repair of garbled text by GPT-1's own
 tokenizer looks at more than a word.
+
+Files are read row by row, so a text may be larger than memory.
 """
 
+import bisect
 import collections
-import dataclasses
 import itertools
+import math
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import sentencex
+from etils import epath
 
 from gpt1_jax.config import ReadingConfig
-from gpt1_jax.data.text import clean, split_lines
+from gpt1_jax.config.checks import check_encodable
+from gpt1_jax.data.tables import FORMATS, open_input, read_rows, require_column
+from gpt1_jax.data.text import brief, clean, split_lines, text_lines
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
 _WORD = re.compile(r"\S+")
 _SHOWN = 40  # characters of a word in a message
+_TEXT = ".txt"
 
 
 class Word(NamedTuple):
-    """A word of a text, or a part of one: punctuation may be apart from it."""
+    """A word: its place in a text, its tokens and, once scored, its surprisal.
 
-    text: str  # as it stands there
-    start: int  # offset of its first character in the text
-    end: int  # offset behind its last character
-    line: int  # from 0
-    ids: tuple[int, ...]  # its tokens; the last of a word ends it
+    It is filled in on the way. A part of a word is one too if punctuation is apart, and
+    so is a line or a table's cell that is read as a whole.
+    """
 
-
-class Span(NamedTuple):
-    """Where the tokens of a word are in a window: from `first` to before `stop`."""
-
-    word: Word
-    first: int
-    stop: int
-
-
-class Window(NamedTuple):
-    """Tokens that a model reads at once, and the words that they are read for."""
-
-    ids: list[int]
-    num_context: int  # how many of the first are there to be read before the words
-    spans: list[Span]
+    line: int = 1  # from 1; in a table, the number of the text that the word is in
+    sentence: int = 0  # from 1, through the text; the end of a line ends one
+    position: int = 0  # in its sentence, from 1
+    start: int = 0  # offset of its first character in the text
+    end: int = 0  # offset behind its last character
+    word: str = ""  # as it stands there
+    tokens: tuple[str, ...] = ()  # as text
+    num_tokens: int = 0
+    nats: float = math.nan  # its surprisal; NaN if nothing is read before it
+    bits: float = math.nan
+    rank: float = math.nan  # of its first token among all tokens; 1 is the likeliest
+    entropy_nats: float = math.nan  # of the next token, before the word
+    ids: tuple[int, ...] = ()  # its tokens; the last one ends the word
+    where: str = ""  # file:line, for messages
+    cells: Mapping[str, Any] = {}  # the columns of its row in a table
 
 
-@dataclasses.dataclass(frozen=True)
-class Context:
-    """What is read before a word.
+PLACE = Word._fields[:6]  # the columns of a word's place in a text
+SURPRISAL = Word._fields[6:12]  # and those of its surprisal
 
-    Attributes:
+
+class ReadingWindow(NamedTuple):
+    """Tokens that a model reads at once to score some of them."""
+
+    ids: Sequence[int]
+    num_context: int  # how many of the first are only read, not scored
+    words: Sequence[Word] = ()  # what it is read for, if that is words
+    spans: Sequence[tuple[int, int]] = ()  # the tokens [first, stop) of each word
+
+
+# --- words in files ---------------------------------------------------------------
+
+
+def check_source(source: str, words_column: str) -> None:
+    """Refuses a file whose ending does not say how to read it.
+
+    Raises:
+      UserError: naming the endings, or the key that is missing or should not be set.
+    """
+    suffix = epath.Path(source).suffix.lower()
+    if suffix != _TEXT and suffix not in FORMATS:
+        raise UserError(
+            f"config.input={source!r} must end in {_TEXT} (text) or in "
+            f"{', '.join(FORMATS)} (a column of words)."
+        )
+    if suffix == _TEXT and words_column:
+        raise UserError(
+            f"config.words_column={words_column!r} names a column, but "
+            f"config.input={source!r} is plain text, which has none."
+        )
+    if suffix != _TEXT and not words_column:
+        raise UserError(
+            f"config.input={source!r} is a table: name its column of words with "
+            "--config.words_column=NAME."
+        )
+
+
+def read_lines(source: str) -> Iterator[Word]:
+    """The lines of a text file that are not blank, each as a whole.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      UserError: naming a line that is not UTF-8; or if all lines are blank.
+    """
+    with open_input(source) as file:
+        yield from _filled_lines(text_lines(file, source), source)
+
+
+def lines_of(text: str, name: str) -> Iterator[Word]:
+    """The lines of a text that are not blank, each as a whole.
+
+    Args:
+      text: lines, with the offsets of characters counted through the text.
+      name: the text's name, for messages.
+
+    Raises:
+      UserError: naming a line with half of a character; or if all lines are blank.
+    """
+    return _filled_lines(split_lines(text), name)
+
+
+def _filled_lines(lines: Iterable[str], name: str) -> Iterator[Word]:
+    start, empty = 0, True
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            empty, where, text = False, f"{name}:{number}", line.rstrip("\r\n")
+            check_encodable(line, where)
+            end = start + len(text)
+            yield Word(line=number, start=start, end=end, word=text, where=where)
+        start += len(line)
+    if empty:
+        raise UserError(f"{name} holds no word.")
+
+
+def read_column(source: str, column: str, text_column: str = "") -> Iterator[Word]:
+    """The words in a column of a table, with all cells of their rows.
+
+    Args:
+      source: a `.csv` or `.tsv` file with a header, or a `.jsonl` file.
+      column: the column; a cell may hold several words, or a line.
+      text_column: a column whose value changes where a new text begins; "" if all rows
+        are one text.
+
+    Raises:
+      FileNotFoundError: if the file cannot be read.
+      UserError: naming a row that cannot be read, lacks a column, has other columns
+        than the first, or holds no word; or if there is no row.
+    """
+    names: list[str] = []
+    number, text = 0, ""
+    with open_input(source) as file:
+        format_name = FORMATS[epath.Path(source).suffix.lower()]
+        for where, cells in read_rows(file, source, format_name):
+            for name in filter(None, (column, text_column)):
+                require_column(cells, name, where)
+            names = names or list(cells)
+            if list(cells) != names:
+                raise UserError(
+                    f"{where}: the row's columns are {', '.join(cells)}, those of the "
+                    f"first {', '.join(names)}; give all rows the same."
+                )
+            word = cells[column]
+            if not isinstance(word, str) or not word.strip():
+                raise UserError(
+                    f"{where}: the column {column!r} holds {brief(word)}, not a word; "
+                    "remove the row, or write its word."
+                )
+            check_encodable(word, where)
+            previous, text = text, str(cells[text_column]) if text_column else ""
+            number += not number or text != previous
+            yield Word(number, end=len(word), word=word, where=where, cells=cells)
+    if not names:
+        raise UserError(f"{source} holds no row of words.")
+
+
+# --- words and their tokens -------------------------------------------------------
+
+
+def split_words(tokenizer: Tokenizer, lines: Iterable[Word]) -> Iterator[Word]:
+    """The words of lines, in order, with their tokens."""
+    for line in lines:
+        for match in _WORD.finditer(line.word):
+            ids = tuple(tokenizer.encode(clean(match[0])))
+            start, end = (line.start + offset for offset in match.span())
+            yield line._replace(start=start, end=end, word=match[0], ids=ids)
+
+
+def encode_whole(tokenizer: Tokenizer, lines: Iterable[Word]) -> Iterator[Word]:
+    """Lines, or cells of a table, with the tokens of all their words."""
+    for line in lines:
+        ids = tokenizer.encode(clean(" ".join(line.word.split())))
+        yield line._replace(ids=tuple(ids))
+
+
+def place_words(
+    tokenizer: Tokenizer, lines: Iterable[Word], *, apart: bool
+) -> Iterator[Word]:
+    """The words of lines, with their tokens and their places in sentences.
+
+    Args:
+      tokenizer: the model's tokenizer.
+      lines: the lines of a text.
+      apart: whether punctuation is apart from the words it stands at.
+    """
+    sentence = 0
+    for line in lines:
+        starts = sentence_starts(line.word)
+        begun = position = 0
+        for word in split_words(tokenizer, [line]):
+            for part in punctuation_apart(tokenizer, word) if apart else (word,):
+                reached = bisect.bisect_right(starts, part.start - line.start)
+                if reached != begun:
+                    begun, position, sentence = reached, 0, sentence + 1
+                position += 1
+                yield part._replace(sentence=sentence, position=position)
+
+
+# --- what is read to score words --------------------------------------------------
+
+
+def window_overlap(reading: ReadingConfig, max_seq_len: int) -> int:
+    """The tokens at the end of a full window that the next one reads again.
+
+    Raises:
+      UserError: if they do not fit into a window with at least one more.
+    """
+    overlap = reading.overlap or max_seq_len // 2
+    if not 1 <= overlap < max_seq_len:
+        raise UserError(
+            f"overlap={overlap} does not go with windows of {max_seq_len} tokens; "
+            f"choose 1 to {max_seq_len - 1}."
+        )
+    return overlap
+
+
+def reading_windows(
+    words: Iterable[Word],
+    reading: ReadingConfig,
+    max_seq_len: int,
+    newline_id: int,
+    *,
+    after_newline: bool,
+) -> Iterator[ReadingWindow]:
+    """Windows that hold each word once, behind what is read before it.
+
+    A newline stands between words of different lines, however many lie between them. A
+    word in parts has a span for each, and all of them in one window: what is read does
+    not depend on how words come apart.
+
+    Args:
+      words: words with their tokens.
+      reading: whether each line is a text; how many words are read before each, which
+        then has a window of its own (parts of a word count as one); or, if as many as
+        fit, how many tokens of a full window the next one reads again.
       max_seq_len: the most tokens in a window.
       newline_id: begins a text, as it does a paragraph in training: there is no start
         token.
-      overlap: tokens at the end of a full window that the next one reads again.
-      num_words: words read before each word, which then has a window of its own; 0
-        reads as many as fit. Parts of a word count as one.
-      across_lines: whether earlier lines are context, or each line is a text.
       after_newline: whether a text begins with a newline. If not, its first word is
         itself context.
 
     Raises:
-      ValueError: if the overlap is not from 1 to `max_seq_len` - 1.
+      UserError: if a word has no tokens or more than fit, or the overlap does not fit.
     """
-
-    max_seq_len: int
-    newline_id: int
-    overlap: int
-    num_words: int = 0
-    across_lines: bool = True
-    after_newline: bool = True
-
-    def __post_init__(self):
-        if not 1 <= self.overlap < self.max_seq_len:
-            raise UserError(
-                f"overlap={self.overlap} does not go with windows of "
-                f"{self.max_seq_len} tokens; choose 1 to {self.max_seq_len - 1}."
-            )
-
-    @classmethod
-    def of(
-        cls, reading: ReadingConfig, max_seq_len: int, newline_id: int, **more: bool
-    ) -> "Context":
-        """As configured; windows overlap by half if nothing else is said."""
-        return cls(
-            max_seq_len,
-            newline_id,
-            overlap=reading.overlap or max_seq_len // 2,
-            num_words=reading.context_words,
-            across_lines=reading.context == "text",
-            **more,
-        )
+    overlap = window_overlap(reading, max_seq_len)
+    texts: Iterable[Iterable[Word]] = (words,)
+    if reading.context != "text":
+        texts = (line for _, line in itertools.groupby(words, lambda word: word.line))
+    for text in texts:
+        parts = _with_newlines(text, max_seq_len, newline_id, after_newline)
+        if reading.context_words:
+            yield from _window_for_each(parts, max_seq_len, reading.context_words)
+        else:
+            yield from _full_windows(parts, max_seq_len, overlap)
 
 
-def split_words(tokenizer: Tokenizer, text: str) -> Iterator[Word]:
-    """The words of a text, in order."""
-    start = 0
-    for number, line in enumerate(split_lines(text)):
-        for match in _WORD.finditer(line):
-            ids = tuple(tokenizer.encode(clean(match[0])))
-            begin, end = start + match.start(), start + match.end()
-            yield Word(match[0], begin, end, number, ids)
-        start += len(line)
+def _full_windows(
+    text: Iterable[tuple[list[int], list[int], list[Word]]],
+    max_seq_len: int,
+    overlap: int,
+) -> Iterator[ReadingWindow]:
+    """Windows as full as whole words make them."""
+    ids: list[int] = []
+    num_context, words, spans = 0, list[Word](), list[tuple[int, int]]()
+    for newline, word_ids, parts in text:
+        room = max_seq_len - len(newline) - len(word_ids)
+        if len(ids) > room:
+            if words:
+                yield ReadingWindow(ids, num_context, words, spans)
+            ids = ids[-min(overlap, room) :]
+            num_context, words, spans = len(ids), [], []
+        ids += newline + word_ids
+        words += parts
+        spans += _last_spans(parts, len(ids))
+        num_context = num_context or _num_begun(spans)
+    if words:
+        yield ReadingWindow(ids, num_context, words, spans)
 
 
-def whole_words(words: Iterable[Word]) -> Iterator[list[Word]]:
+def _window_for_each(
+    text: Iterable[tuple[list[int], list[int], list[Word]]],
+    max_seq_len: int,
+    num_words: int,
+) -> Iterator[ReadingWindow]:
+    """A window for each word: the words before it, and the word."""
+    read: collections.deque[tuple[list[int], list[int]]]
+    read = collections.deque(maxlen=min(num_words + 1, sys.maxsize))
+    for number, (newline, word_ids, parts) in enumerate(text):
+        read.append((newline, word_ids))
+        ids = [token for both in read for each in both for token in each]
+        if number > num_words:
+            # In the middle of a text, no newline before the first word that is read.
+            ids = ids[len(read[0][0]) :]
+        ids = ids[-max_seq_len:]
+        spans = _last_spans(parts, len(ids))
+        yield ReadingWindow(ids, _num_begun(spans), parts, spans)
+
+
+def _with_newlines(
+    text: Iterable[Word], max_seq_len: int, newline_id: int, after_newline: bool
+) -> Iterator[tuple[list[int], list[int], list[Word]]]:
+    """Each word of a text: the newline before it, if any, its tokens and its parts."""
+    line: int | None = None
+    for parts in _whole_words(text):
+        ids = [token for part in parts for token in part.ids]
+        _check_fits(parts, len(ids), max_seq_len)
+        starts_line = after_newline if line is None else line != parts[0].line
+        line = parts[0].line
+        yield [newline_id] * starts_line, ids, parts
+
+
+def _whole_words(words: Iterable[Word]) -> Iterator[list[Word]]:
     """The parts of each word: those with nothing between them, in most cases one."""
     parts: list[Word] = []
     for word in words:
@@ -123,31 +342,15 @@ def whole_words(words: Iterable[Word]) -> Iterator[list[Word]]:
         yield parts
 
 
-def joined(parts: Sequence[Word]) -> Word:
-    """The word of which these are the parts."""
-    text = "".join(part.text for part in parts)
-    ids = tuple(token for part in parts for token in part.ids)
-    return Word(text, parts[0].start, parts[-1].end, parts[0].line, ids)
-
-
-def check_fits(word: Word, max_seq_len: int, where: str) -> None:
-    """Refuses a word without tokens, or without room for what is read before it.
-
-    Args:
-      word: the word.
-      max_seq_len: the most tokens in a window.
-      where: its place, for the message.
-
-    Raises:
-      ValueError: naming the word.
-    """
-    if not word.ids:
-        raise nothing_left(word.text, where)
-    if 1 + len(word.ids) >= max_seq_len:
+def _check_fits(parts: Sequence[Word], num_tokens: int, max_seq_len: int) -> None:
+    """Refuses a word without tokens, or without room for what is read before it."""
+    text, where = "".join(part.word for part in parts), parts[0].where
+    if not num_tokens:
+        raise nothing_left(text, where)
+    if 1 + num_tokens >= max_seq_len:
         raise UserError(
-            f"{where}: the word {word.text[:_SHOWN]!r} has {len(word.ids)} tokens; "
-            f"this model reads {max_seq_len} at a time, some before the word. Leave it "
-            "out."
+            f"{where}: the word {text[:_SHOWN]!r} has {num_tokens} tokens; this model "
+            f"reads {max_seq_len} at a time, some before the word. Leave it out."
         )
 
 
@@ -159,93 +362,19 @@ def nothing_left(text: str, where: str) -> UserError:
     )
 
 
-def windows(words: Iterable[Word], context: Context) -> Iterator[Window]:
-    """Windows in which each word has one span; the other tokens are its context.
-
-    A newline stands between words of different lines, however many lie between them. A
-    word in parts has a span for each, and all of them in one window: what is read does
-    not depend on how words come apart.
-
-    Raises:
-      ValueError: if a word has no tokens, or more than fit.
-    """
-    read = _one_each if context.num_words else _strided
-    if context.across_lines:
-        yield from read(words, context)
-    else:
-        for _, line in itertools.groupby(words, key=lambda word: word.line):
-            yield from read(line, context)
+def _last_spans(parts: Sequence[Word], stop: int) -> list[tuple[int, int]]:
+    """The spans of the parts of a word whose tokens are the last before `stop`."""
+    spans: list[tuple[int, int]] = []
+    for part in reversed(parts):
+        spans.append((stop - len(part.ids), stop))
+        stop -= len(part.ids)
+    return spans[::-1]
 
 
-def _strided(words: Iterable[Word], context: Context) -> Iterator[Window]:
-    """Windows as full as whole words make them."""
-    window = Window([], 0, [])
-    for piece in _pieces(words, context):
-        if len(window.ids) + len(piece.ids) > context.max_seq_len:
-            if window.spans:
-                yield window
-            room = context.max_seq_len - len(piece.ids)
-            ids = window.ids[-min(context.overlap, room) :]
-            window = Window(ids, len(ids), [])
-        window = _with(window, piece)
-    if window.spans:
-        yield window
-
-
-def _one_each(words: Iterable[Word], context: Context) -> Iterator[Window]:
-    """A window for each word: those before it, and the word."""
-    most = min(context.num_words, sys.maxsize)
-    before: collections.deque[_Piece] = collections.deque(maxlen=most)
-    for piece in _pieces(words, context):
-        first, *others = [*before, piece]
-        # In the middle of a text, no newline before the first word that is read.
-        ids = list(first.ids if first.begins_text else first.without_newline)
-        for each in others:
-            ids += each.ids
-        ids = ids[-context.max_seq_len :]
-        spans = _spans(piece, ids)
-        yield Window(ids, spans[0].first or spans[0].stop, spans)
-        before.append(piece)
-
-
-class _Piece(NamedTuple):
-    """A word, in parts, with the newline before it, if there is one."""
-
-    parts: list[Word]
-    ids: tuple[int, ...]
-    without_newline: tuple[int, ...]
-    begins_text: bool
-
-
-def _pieces(words: Iterable[Word], context: Context) -> Iterator[_Piece]:
-    """The words of one text."""
-    previous: Word | None = None
-    for parts in whole_words(words):
-        word = joined(parts)
-        starts_line = previous is None or word.line != previous.line
-        newline = starts_line and (previous is not None or context.after_newline)
-        ids = (context.newline_id, *word.ids) if newline else word.ids
-        check_fits(word, context.max_seq_len, f"line {word.line + 1}")
-        yield _Piece(parts, ids, word.ids, begins_text=previous is None)
-        previous = word
-
-
-def _with(window: Window, piece: _Piece) -> Window:
-    """The window with one more word; what begins it is context."""
-    ids = [*window.ids, *piece.ids]
-    spans = _spans(piece, ids)
-    # At first that is the newline that begins a text, or else the first part of it.
-    num_context = window.num_context if window.ids else spans[0].first or spans[0].stop
-    return Window(ids, num_context, [*window.spans, *spans])
-
-
-def _spans(piece: _Piece, ids: Sequence[int]) -> list[Span]:
-    """The spans of the parts of a word whose tokens are the last of a window."""
-    spans, stop = [], len(ids) - len(piece.without_newline)
-    for part in piece.parts:
-        first, stop = stop, stop + len(part.ids)
-        spans.append(Span(part, first, stop))
-    return spans
+def _num_begun(spans: Sequence[tuple[int, int]]) -> int:
+    """The tokens that begin a text: a newline or, without one, its first word's."""
+    first, stop = spans[0]
+    return first or stop
 
 
 # --- punctuation apart from the words that it stands at -----------------------
@@ -264,7 +393,7 @@ def punctuation_apart(tokenizer: Tokenizer, word: Word) -> Iterator[Word]:
     Yields:
       One to three words, for example `"`, `don't` and `!"`.
     """
-    text, ids = word.text, word.ids
+    text, ids = word.word, word.ids
     if all(map(_is_punctuation, text)):
         yield word
         return
@@ -277,8 +406,10 @@ def punctuation_apart(tokenizer: Tokenizer, word: Word) -> Iterator[Word]:
         ((end, len(text)), ids[stop:]),
     ):
         if part[0] < part[1]:
-            start, behind = (word.start + offset for offset in part)
-            yield Word(text[slice(*part)], start, behind, word.line, tokens)
+            start, end_of_part = (word.start + offset for offset in part)
+            yield word._replace(
+                start=start, end=end_of_part, word=text[slice(*part)], ids=tokens
+            )
 
 
 def _longest(

@@ -8,7 +8,8 @@ import numpy as np
 
 from gpt1_jax.config import ZeroShotDataConfig
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.inference.scoring import Pair, Scorer
+from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.metrics import (
@@ -50,10 +51,10 @@ class Prepared(NamedTuple):
     fingerprint: str  # tells these examples, read by this tokenizer, from any others
 
     @property
-    def pairs(self) -> list[Pair]:
+    def windows(self) -> list[ReadingWindow]:
         """All that is scored: first what the threshold is chosen on."""
         parts = [part for part in (self.threshold_on, self.asked) if part]
-        return [Pair(*answer) for part in parts for answer in part.encoded.answers]
+        return [answer for part in parts for answer in part.encoded.answers]
 
 
 class Outcome(NamedTuple):
@@ -97,8 +98,9 @@ def _fingerprint(*parts: Asked | None) -> str:
             digest.update(f"{part.split} {part.labels.tolist()}".encode())
             if len(set(part.encoded.num_answers)) > 1:
                 digest.update(f"{part.encoded.num_answers}".encode())
-            for context, continuation in part.encoded.answers:
-                ids = [len(context), *context, len(continuation), *continuation]
+            for ids, num_context, *_ in part.encoded.answers:
+                context, scored = ids[:num_context], ids[num_context:]
+                ids = [len(context), *context, len(scored), *scored]
                 digest.update(np.asarray(ids, np.int32).tobytes())
     return digest.hexdigest()
 
@@ -120,7 +122,7 @@ def evaluate(task: Prepared, score: Scorer, params: Params, seed: int) -> Outcom
       choices. With a threshold there are "threshold", in nats, "auc" and
       "auc_standard_error" too.
     """
-    log_probs = [each.log_probs for each in score(params, task.pairs)]
+    log_probs = [each.log_probs for each in score(params, task.windows)]
     count = len(log_probs) - len(task.asked.encoded.answers)
     values = task.asked.encoded.compare(log_probs[count:], mean=task.way.mean)
     if task.threshold_on is None:

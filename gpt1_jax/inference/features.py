@@ -1,21 +1,19 @@
 """Hidden states and attention maps of texts.
 
 Sequences of about one length are computed together, and only the states asked for
-leave the device. Readings come and states go as a stream: memory does not grow with
+leave the device. Windows come and states go as a stream: memory does not grow with
 the text.
 """
 
 import functools
-import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.data.words import Window
+from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import BATCH_TOKENS, padded_length
 from gpt1_jax.model import language_model
@@ -24,13 +22,6 @@ from gpt1_jax.parallel import devices
 
 _HELD_BATCHES = 8  # tokens that wait for others of about their length, and
 _HELD_NUMBERS = 1 << 26  # their states, unless one batch has more
-
-
-class Reading(NamedTuple):
-    """Tokens to read, and the rows of features that they give."""
-
-    ids: Sequence[int]
-    spans: Sequence[tuple[int, int]]  # of tokens, from the first to before the second
 
 
 class Reader:
@@ -61,25 +52,23 @@ class Reader:
                     f"There is no layer {layer}: the model has the layers 0 (the "
                     f"embedding) to {model.depth}."
                 )
-        self._how = _How(model, tuple(layers), mean)
+        self._model, self._layers, self._mean = model, tuple(layers), mean
         self._params, self._batch_tokens = params, batch_tokens
         held = _HELD_NUMBERS // (len(layers) * model.embed_dim)
         self._held_tokens = min(max(held, batch_tokens), _HELD_BATCHES * batch_tokens)
 
-    def of_words(
-        self, windows: Iterable[Window]
-    ) -> Iterator[tuple[Window, np.ndarray]]:
-        """Each window with the states of its words, [layers, words, D] float32."""
-        windows, again = itertools.tee(windows)
-        readings = (Reading(w.ids, [span[1:] for span in w.spans]) for w in again)
-        yield from zip(windows, self(readings), strict=True)
+    def __call__(
+        self, windows: Iterable[ReadingWindow]
+    ) -> Iterator[tuple[ReadingWindow, np.ndarray]]:
+        """Each window, in order, with the states of its spans.
 
-    def __call__(self, readings: Iterable[Reading]) -> Iterator[np.ndarray]:
-        """The states of each reading, in order: [layers, rows, D] float32.
+        Args:
+          windows: each has at least one token and one span, and at most the context's.
 
-        The readings have at least one token and one span, and at most the context's.
+        Yields:
+          The window, and [layers, spans, D] float32.
         """
-        for held in self._hold(readings):
+        for held in self._hold(windows):
             found: dict[int, np.ndarray] = {}
             batches = list(self._batches(held))
             outputs = (self._read([held[i] for i in batch]) for batch in batches)
@@ -88,46 +77,48 @@ class Reader:
             ):
                 for place, index in enumerate(batch):
                     found[index] = states[:, place, : len(held[index].spans)]
-            yield from (found[index] for index in range(len(held)))
+            yield from ((window, found[index]) for index, window in enumerate(held))
 
-    def _hold(self, readings: Iterable[Reading]) -> Iterator[list[Reading]]:
-        """The readings, a bounded number of tokens at a time."""
-        held: list[Reading] = []
+    def _hold(self, windows: Iterable[ReadingWindow]) -> Iterator[list[ReadingWindow]]:
+        """The windows, a bounded number of tokens at a time."""
+        held: list[ReadingWindow] = []
         room = self._held_tokens
-        for reading in readings:
-            if held and len(reading.ids) > room:
+        for window in windows:
+            if held and len(window.ids) > room:
                 yield held
                 held, room = [], self._held_tokens
-            held.append(reading)
-            room -= len(reading.ids)
+            held.append(window)
+            room -= len(window.ids)
         if held:
             yield held
 
-    def _batches(self, held: Sequence[Reading]) -> Iterator[list[int]]:
-        """The numbers of readings to compute together: the longest first."""
+    def _batches(self, held: Sequence[ReadingWindow]) -> Iterator[list[int]]:
+        """The numbers of windows to compute together: the longest first."""
         order = sorted(range(len(held)), key=lambda index: -len(held[index].ids))
         while order:
             count = self._rows_together(self._padded(len(held[order[0]].ids)))
             yield order[:count]
             order = order[count:]
 
-    def _read(self, readings: Sequence[Reading]) -> jax.Array:
+    def _read(self, windows: Sequence[ReadingWindow]) -> jax.Array:
         """The states of a batch, padded: [layers, N, R, D]."""
-        length = self._padded(max(len(reading.ids) for reading in readings))
-        most = max(len(reading.spans) for reading in readings)
+        length = self._padded(max(len(window.ids) for window in windows))
+        most = max(len(window.spans) for window in windows)
         # Few numbers of rows, so few programs.
         num_rows = next(size for size in (1, length // 2, length) if most <= size)
         num_sequences = self._rows_together(length)
         tokens = np.zeros((num_sequences, length), np.int32)
         spans = np.zeros((num_sequences, num_rows, 2), np.int32)
         spans[..., 1] = 1
-        for place, reading in enumerate(readings):
-            tokens[place, : len(reading.ids)] = reading.ids
-            spans[place, : len(reading.spans)] = reading.spans
-        return _read_states(self._how, self._params, tokens, spans)
+        for place, window in enumerate(windows):
+            tokens[place, : len(window.ids)] = window.ids
+            spans[place, : len(window.spans)] = window.spans
+        return _read_states(
+            self._model, self._layers, self._mean, self._params, tokens, spans
+        )
 
     def _padded(self, length: int) -> int:
-        return padded_length(length, self._how.model.max_seq_len)
+        return padded_length(length, self._model.max_seq_len)
 
     def _rows_together(self, length: int) -> int:
         return max(1, self._batch_tokens // length)
@@ -143,32 +134,29 @@ def attention_maps(
     return probs[:, :, : len(ids), : len(ids)]
 
 
-class _How(NamedTuple):
-    """What a compiled program is specialised for."""
-
-    model: ModelConfig
-    layers: tuple[int, ...]
-    mean: bool
-
-
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _read_states(
-    how: _How, params: Params, tokens: jax.Array, spans: jax.Array
+    model: ModelConfig,
+    layers: tuple[int, ...],
+    mean: bool,
+    params: Params,
+    tokens: jax.Array,
+    spans: jax.Array,
 ) -> jax.Array:
     """[layers, N, R, D] float32 of tokens [N, T] and spans [N, R, 2]."""
-    states = language_model.hidden_states(how.model, params, tokens)
+    states = language_model.hidden_states(model, params, tokens)
     first, stop = spans[..., 0, None], spans[..., 1, None]  # [N, R, 1]
     places = jnp.arange(tokens.shape[1])
     weights = ((places >= first) & (places < stop)) / (stop - first)  # [N, R, T]
 
     def rows(state: jax.Array) -> jax.Array:
         state = state.astype(jnp.float32)
-        if how.mean:
+        if mean:
             exact = jax.lax.Precision.HIGHEST
             return jnp.einsum("NRT,NTD->NRD", weights, state, precision=exact)
         return jnp.take_along_axis(state, stop - 1, axis=1)
 
-    return jnp.stack([rows(states[layer]) for layer in how.layers])
+    return jnp.stack([rows(states[layer]) for layer in layers])
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -6,14 +6,15 @@ are computed together, and logits only where they are asked for.
 
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.model.language_model import Output, Params
@@ -26,13 +27,6 @@ _WORTH_SHARING = 32  # tokens of a context from which on it is read once
 _MOST_SHARING = 8  # continuations that are computed together with their context
 
 
-class Pair(NamedTuple):
-    """What is read, and what is scored after it; token ids, at least one to read."""
-
-    context: Sequence[int]
-    continuation: Sequence[int]
-
-
 class TokenScores(NamedTuple):
     """Of each of T tokens, given those before it."""
 
@@ -42,12 +36,12 @@ class TokenScores(NamedTuple):
 
 
 class Scorer:
-    """Scores continuations of contexts by a language model.
+    """Scores the tokens of reading windows by a language model.
 
     Args:
       model: configuration of the language model.
-      vocab_size: the tokens that there are, from the first; a fine-tuned model has
-        special tokens behind them, to which no probability is given.
+      vocab_size: the vocabulary size without special tokens, which a fine-tuned model
+        has behind the others and which get no probability.
       batch_tokens: tokens computed together, unless one group of sequences has more.
     """
 
@@ -57,64 +51,67 @@ class Scorer:
         self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
         self._vocab_size, self._batch_tokens = vocab_size, batch_tokens
 
-    def __call__(self, params: Params, pairs: Sequence[Pair]) -> list[TokenScores]:
-        """The scores of each pair's continuation, in order.
+    def __call__(
+        self, params: Params, windows: Sequence[ReadingWindow]
+    ) -> list[TokenScores]:
+        """The scores of each window's tokens behind its context, in order.
 
         Raises:
-          ValueError: if a context is empty, or a pair longer than the model's context.
+          UserError: if a window has no context, or is longer than the model's.
         """
-        self._check(pairs)
+        self._check(windows)
         scores: dict[int, TokenScores] = {}
-        for size, groups in self._by_size(_group(pairs)).items():
+        for size, groups in self._by_size(windows).items():
             together = self._num_groups(size, len(groups))
             starts = range(0, len(groups), together)
             batches = [groups[start : start + together] for start in starts]
             # One program for all, even if the last batch has few groups.
-            chunks = power_of_two(max(map(_num_chunks, batches)))
-            shape = _Shape(together, chunks)
+            num_scored = max(sum(g.num_scored for g in batch) for batch in batches)
+            num_chunks = power_of_two(-(-num_scored // _CHUNK))
             for batch in batches:
-                scores.update(self._score(params, batch, size, shape))
-        return [scores[index] for index in range(len(pairs))]
+                scores.update(self._score(params, batch, size, together, num_chunks))
+        return [scores[index] for index in range(len(windows))]
 
-    def check_memory(self, pairs: Sequence[Pair]) -> None:
-        """Refuses so many tokens at a time that no device of this machine holds them.
+    def check_memory(self, windows: Sequence[ReadingWindow]) -> None:
+        """Refuses `batch_tokens` that no device of this machine can hold.
 
         Raises:
-          ValueError: naming the number, what it needs at least and the memory there is.
+          UserError: naming the number, what it needs at least and the memory there is.
         """
-        for size, groups in self._by_size(_group(pairs)).items():
-            rows = self._num_groups(size, len(groups)) * size.rows
+        for size, groups in self._by_size(windows).items():
+            rows = self._num_groups(size, len(groups)) * size.num_rows
             require_memory(
                 f"config.batch_tokens={self._batch_tokens}",
-                rows * size.row * costs.forward_bytes(self._model),
+                rows * size.row_len * costs.forward_bytes(self._model),
                 "Lower it.",
             )
 
-    def _check(self, pairs: Sequence[Pair]) -> None:
+    def _check(self, windows: Sequence[ReadingWindow]) -> None:
         longest = self._model.max_seq_len
-        for pair in pairs:
-            length = len(pair.context) + len(pair.continuation)
-            if not len(pair.context) or length > longest:
+        for window in windows:
+            if not window.num_context or len(window.ids) > longest:
                 raise UserError(
-                    f"A context of {len(pair.context)} tokens and a continuation of "
-                    f"{len(pair.continuation)}: the context needs one at least, and "
-                    f"this model reads {longest} in all."
+                    f"A context of {window.num_context} tokens and a continuation of "
+                    f"{len(window.ids) - window.num_context}: the context needs one at "
+                    f"least, and this model reads {longest} in all."
                 )
 
-    def _by_size(self, groups: Iterable["_Group"]) -> dict["_Size", list["_Group"]]:
+    def _by_size(
+        self, windows: Sequence[ReadingWindow]
+    ) -> dict["_Size", list["_Group"]]:
         """Groups by the size they are padded to.
 
         If they are too few for a batch, they join others of a larger size: computing
         with more padding takes less time than compiling one more program.
         """
-        found: dict[_Size, list[_Group]] = {}
-        for group in groups:
-            found.setdefault(self._size(group), []).append(group)
-        for size in sorted(found):
-            larger = [other for other in found if size.fits(other)]
-            if larger and len(found[size]) < self._groups_together(size):
-                found[min(larger, key=_Size.tokens)] += found.pop(size)
-        return found
+        by_size: dict[_Size, list[_Group]] = {}
+        for group in _groups(windows):
+            by_size.setdefault(self._size(group), []).append(group)
+        for size in sorted(by_size):
+            larger = [other for other in by_size if size.fits(other)]
+            if larger and len(by_size[size]) < self._groups_together(size):
+                by_size[min(larger, key=_Size.tokens)] += by_size.pop(size)
+        return by_size
 
     def _groups_together(self, size: "_Size") -> int:
         return max(1, self._batch_tokens // size.tokens())
@@ -124,7 +121,7 @@ class Scorer:
         return min(power_of_two(count), self._groups_together(size))
 
     def _size(self, group: "_Group") -> "_Size":
-        longest = max(len(row.tokens) for row in group.rows)
+        longest = max(map(len, group.rows))
         context = self._padded(len(group.context)) if group.context else 0
         return _Size(context, self._padded(longest), len(group.rows))
 
@@ -132,33 +129,47 @@ class Scorer:
         return padded_length(length, self._model.max_seq_len)
 
     def _score(
-        self, params: Params, groups: list["_Group"], size: "_Size", shape: "_Shape"
+        self,
+        params: Params,
+        groups: list["_Group"],
+        size: "_Size",
+        num_groups: int,
+        num_chunks: int,
     ) -> Iterator[tuple[int, TokenScores]]:
-        """The scores of the pairs of a few groups, with the pairs' numbers."""
-        rows = [row for group in groups for row in group.rows]
-        tokens = np.zeros((shape.groups * size.rows, size.row), np.int32)
-        for number, row in enumerate(rows):
-            tokens[number, : len(row.tokens)] = row.tokens
-        contexts = None
-        if size.context:
-            contexts = _padded_in_front([g.context for g in groups], size, shape.groups)
-        places = [
-            number * size.row + place
-            for number, row in enumerate(rows)
-            for place in range(row.first, len(row.tokens))
-        ]
-        where = np.ones(shape.chunks * _CHUNK, np.int32)
+        """The scores of the windows of some groups, with the windows' numbers.
+
+        The batch is filled up to `num_groups`, and the scored tokens to `num_chunks`.
+        """
+        contexts, padding = None, None
+        if size.context_len:
+            contexts = np.zeros((num_groups, size.context_len), np.int32)
+            padding = np.zeros(num_groups, np.int32)
+            for number, group in enumerate(groups):
+                padding[number] = size.context_len - len(group.context)
+                contexts[number, padding[number] :] = group.context
+        tokens = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
+        places: list[int] = []  # of the scored tokens
+        row = 0
+        for group in groups:
+            for ids in group.rows:
+                tokens[row, : len(ids)] = ids
+                places += range(
+                    row * size.row_len + group.first, row * size.row_len + len(ids)
+                )
+                row += 1
+        where = np.ones(num_chunks * _CHUNK, np.int32)
         where[: len(places)] = places
-        found = jax.device_get(
+        arrays = jax.device_get(
             _score_tokens(
-                self._model, self._vocab_size, params, contexts, tokens, where
+                self._model, self._vocab_size, params, contexts, padding, tokens, where
             )
         )
         start = 0
-        for row in rows:
-            stop = start + len(row.tokens) - row.first
-            yield row.pair, TokenScores(*(each[start:stop] for each in found))
-            start = stop
+        for group in groups:
+            for index, ids in zip(group.windows, group.rows, strict=True):
+                stop = start + len(ids) - group.first
+                yield index, TokenScores(*(array[start:stop] for array in arrays))
+                start = stop
 
 
 def padded_length(length: int, longest: int) -> int:
@@ -169,86 +180,55 @@ def padded_length(length: int, longest: int) -> int:
     return min(size, longest)
 
 
-class _Row(NamedTuple):
-    """A pair, less the context that it shares."""
-
-    pair: int  # its number
-    tokens: tuple[int, ...]
-    first: int  # the place of the first that is scored, at least 1
-
-
 class _Group(NamedTuple):
-    """Pairs that share a context."""
+    """Windows that share a context, which is read once."""
 
-    context: tuple[int, ...]  # empty for a pair that is read alone
-    rows: list[_Row]
+    context: tuple[int, ...]  # empty for a window that is read alone
+    windows: list[int]  # their numbers
+    rows: list[tuple[int, ...]]  # the other tokens of each
+    first: int  # the place in each row of the first token that is scored, at least 1
+
+    @property
+    def num_scored(self) -> int:
+        return sum(len(ids) - self.first for ids in self.rows)
 
 
 class _Size(NamedTuple):
-    """The arrays of a group: tokens of its context and of each row, and rows."""
+    """The size that a group is padded to."""
 
-    context: int
-    row: int
-    rows: int
+    context_len: int
+    row_len: int
+    num_rows: int
 
     def tokens(self) -> int:
-        return self.context + self.rows * self.row
+        return self.context_len + self.num_rows * self.row_len
 
     def fits(self, other: "_Size") -> bool:
         """Whether groups of this size can be padded to another one."""
-        same = (self.rows, self.context > 0) == (other.rows, other.context > 0)
-        room = self.context <= other.context and self.row <= other.row
-        return same and room and self != other
+        return (
+            self != other
+            and self.num_rows == other.num_rows
+            and (self.context_len > 0) == (other.context_len > 0)
+            and self.context_len <= other.context_len
+            and self.row_len <= other.row_len
+        )
 
 
-class _Shape(NamedTuple):
-    """What batches of one size are filled up to."""
-
-    groups: int
-    chunks: int  # of scored tokens
-
-
-class _Contexts(NamedTuple):
-    """Contexts that rows share, padded in front: arrays, NumPy's outside of a jit."""
-
-    tokens: Any  # [G, C] int32
-    padding: Any  # [G] int32, how many of the first are not real
-
-
-def _group(pairs: Sequence[Pair]) -> Iterator[_Group]:
-    """The pairs, those of the same context together if it is worth it."""
+def _groups(windows: Sequence[ReadingWindow]) -> Iterator[_Group]:
+    """The windows, together with others of the same context if it is worth it."""
     by_context: dict[tuple[int, ...], list[int]] = {}
-    for index, pair in enumerate(pairs):
-        by_context.setdefault(tuple(pair.context), []).append(index)
+    for index, window in enumerate(windows):
+        context = tuple(window.ids[: window.num_context])
+        by_context.setdefault(context, []).append(index)
     for context, indices in by_context.items():
         shares = len(indices) > 1 and len(context) >= _WORTH_SHARING
         # The last token of a context is read with each row: it predicts its first.
-        shared = context[:-1] if shares else ()
-        rest = context[len(shared) :]
+        num_shared = len(context) - 1 if shares else 0
         most = _MOST_SHARING if shares else 1
         for start in range(0, len(indices), most):
-            rows = [
-                _Row(index, rest + tuple(pairs[index].continuation), len(rest))
-                for index in indices[start : start + most]
-            ]
-            yield _Group(shared, rows)
-
-
-def _num_chunks(groups: Sequence[_Group]) -> int:
-    """Chunks that hold the scored tokens of a batch."""
-    rows = [row for group in groups for row in group.rows]
-    return -(-sum(len(row.tokens) - row.first for row in rows) // _CHUNK)
-
-
-def _padded_in_front(
-    contexts: list[tuple[int, ...]], size: _Size, num_groups: int
-) -> _Contexts:
-    tokens = np.zeros((num_groups, size.context), np.int32)
-    padding = np.zeros(num_groups, np.int32)
-    for number, ids in enumerate(contexts):
-        padding[number] = size.context - len(ids)
-        tokens[number, padding[number] :] = ids
-    return _Contexts(tokens, padding)
+            part = indices[start : start + most]
+            rows = [tuple(windows[index].ids[num_shared:]) for index in part]
+            yield _Group(context[:num_shared], part, rows, len(context) - num_shared)
 
 
 def power_of_two(number: int) -> int:
@@ -261,19 +241,22 @@ def _score_tokens(
     model: ModelConfig,
     vocab_size: int,
     params: Params,
-    contexts: _Contexts | None,
+    contexts: jax.Array | None,
+    padding: jax.Array | None,
     tokens: jax.Array,
     where: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """What `TokenScores` holds, of some tokens of a batch.
+    """The log-probabilities, ranks and entropies of some tokens of a batch.
 
     Args:
       model, vocab_size, params: the language model.
-      contexts: G, each shared by N / G rows; None if there are none.
+      contexts: [G, C] int32, padded in front, each shared by N / G rows; None if there
+        are none.
+      padding: [G] int32, how many of the first tokens of a context are not real.
       tokens: [N, T] int32, padded behind.
       where: [M] int32, places among the N * T tokens; not the first of a row.
     """
-    output = _read(model, params, contexts, tokens)
+    output = _read(model, params, contexts, padding, tokens)
     unembedding = output.unembedding[:vocab_size]
     hidden = output.hidden.reshape(-1, output.hidden.shape[-1])[where - 1]
     targets = tokens.reshape(-1)[where]
@@ -294,15 +277,19 @@ def _score_tokens(
 
 
 def _read(
-    model: ModelConfig, params: Params, contexts: _Contexts | None, tokens: jax.Array
+    model: ModelConfig,
+    params: Params,
+    contexts: jax.Array | None,
+    padding: jax.Array | None,
+    tokens: jax.Array,
 ) -> Output:
     """Runs the model on rows of tokens, each after the context that it shares."""
-    if contexts is None:
+    if contexts is None or padding is None:
         return language_model.apply(model, params, tokens)
-    num_groups, length = contexts.tokens.shape
+    num_groups, length = contexts.shape
     num_rows, seq_len = tokens.shape
-    empty = language_model.init_cache(model, contexts.padding, length + seq_len)
-    _, cache = language_model.decode(model, params, contexts.tokens, empty)
+    empty = language_model.init_cache(model, padding, length + seq_len)
+    _, cache = language_model.decode(model, params, contexts, empty)
 
     def for_each_row(array: jax.Array) -> jax.Array:
         """[G * M, ..] to [N * M, ..]: each group's part once for each of its rows."""

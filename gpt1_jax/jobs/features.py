@@ -1,7 +1,7 @@
 """The features job: hidden states of words and lines, and attention maps."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,27 @@ import tqdm
 from gpt1_jax import __version__
 from gpt1_jax.config import FeaturesConfig, FinetuneConfig
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data import words as words_lib
-from gpt1_jax.data.files import check_output, locate
+from gpt1_jax.data.files import MadeOnce, check_output, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import ArrayWriter, check_library, open_arrays
-from gpt1_jax.data.text import clean
-from gpt1_jax.data.tokenizers import Tokenizer, special_tokens
-from gpt1_jax.data.words import Context, Span, Window, Word, check_fits, split_words
+from gpt1_jax.data.tokenizers import special_tokens
+from gpt1_jax.data.words import (
+    ReadingWindow,
+    Word,
+    encode_whole,
+    nothing_left,
+    read_column,
+    read_lines,
+    reading_windows,
+    split_words,
+    window_overlap,
+)
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.features import Reader, attention_maps
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.tasks.word_files import Line, encode_words, read_lines, read_words
 
 
 def run(config: FeaturesConfig, workdir: str) -> None:
@@ -52,14 +59,14 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     devices.configure("highest", compilation_cache(config.compilation_cache_dir))
     layers = config.layers or tuple(range(trained.model.depth + 1))
     features = _Features(config, trained, layers)
-    # Read once more before: so whatever is wrong with the text is said at once.
-    count = sum(len(window.spans) for window in _windows(config, trained))
-    with (
-        open_arrays(output, _attributes(config, trained, layers)) as file,
-        tqdm.tqdm(total=count, unit=" rows", disable=without_bars()) as bar,
-    ):
-        for num_rows in features.write(file):
-            bar.update(num_rows)
+    with MadeOnce(lambda: _words(config, trained)) as words:
+        count = sum(len(window.words) for window in _windows(config, trained, words))
+        with (
+            open_arrays(output, _attributes(config, trained, layers)) as file,
+            tqdm.tqdm(total=count, unit=" rows", disable=without_bars()) as bar,
+        ):
+            for num_rows in features.write(file, _windows(config, trained, words)):
+                bar.update(num_rows)
     named = ", ".join(map(str, layers))
     say(
         f"{count:,} rows of {trained.model.embed_dim} numbers for each of the layers "
@@ -80,29 +87,32 @@ class _Features:
         mean = config.rows == "mean"
         self._read = Reader(self._model, self._params, layers, mean)
 
-    def write(self, file: ArrayWriter) -> Iterator[int]:
+    def write(
+        self, file: ArrayWriter, windows: Iterable[ReadingWindow]
+    ) -> Iterator[int]:
         """Adds all rows to a file; yields how many, each time."""
         count = 0
-        windows = _windows(self._config, self._trained)
-        for window, states in self._read.of_words(windows):
-            self._append(file, window, states)
+        for window, states in self._read(windows):
+            self._append(file, window.words, states)
             if self._config.attention:
                 maps = attention_maps(self._model, self._params, window.ids)
                 file.append(f"attention_{count}", maps)
                 file.append(f"tokens_{count}", np.asarray(window.ids, np.int32))
-            count += len(window.spans)
-            yield len(window.spans)
+            count += len(window.words)
+            yield len(window.words)
 
-    def _append(self, file: ArrayWriter, window: Window, states: np.ndarray) -> None:
-        config, found = self._config, [span.word for span in window.spans]
+    def _append(
+        self, file: ArrayWriter, words: Sequence[Word], states: np.ndarray
+    ) -> None:
+        config = self._config
         for layer, rows in zip(self._layers, states, strict=True):
             file.append(f"layer_{layer}", _narrowed(rows, config.output_dtype, layer))
         name = "word" if config.rows == "words" else "text"
-        file.append(name, [word.text for word in found])
-        file.append("line", np.asarray([word.line + 1 for word in found], np.int64))
+        file.append(name, [word.word for word in words])
+        file.append("line", np.asarray([word.line for word in words], np.int64))
         if not config.words_column and not config.lines_column:
             for name in ("start", "end"):
-                offsets = [getattr(word, name) for word in found]
+                offsets = [getattr(word, name) for word in words]
                 file.append(name, np.asarray(offsets, np.int64))
 
 
@@ -128,7 +138,7 @@ def _attributes(
         "rows": config.rows,
         "context": config.context,
         "context_words": config.context_words,
-        "overlap": _context(config, trained).overlap,
+        "overlap": window_overlap(config, trained.model.max_seq_len),
         "max_seq_len": trained.model.max_seq_len,
         "dtype": config.dtype or trained.model.dtype,
         "tokenizer": trained.tokenizer.digest,
@@ -136,23 +146,42 @@ def _attributes(
     }
 
 
-def _context(config: FeaturesConfig, trained: TrainedRun) -> Context:
-    newline = trained.tokenizer.newline_id
-    return Context.of(config, trained.model.max_seq_len, newline, after_newline=False)
+def _words(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Word]:
+    """The words or lines whose rows are asked for, in order, with their tokens."""
+    lines: Iterable[Word]
+    if config.words_column:
+        lines = read_column(config.input, config.words_column, config.text_column)
+    elif config.lines_column:
+        cells = enumerate(read_column(config.input, config.lines_column), 1)
+        lines = (cell._replace(line=number) for number, cell in cells)
+    else:
+        lines = read_lines(config.input)
+    if config.rows == "words" and not config.words_column:
+        return split_words(trained.tokenizer, lines)
+    return encode_whole(trained.tokenizer, lines)
 
 
-def _windows(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Window]:
-    """What to read, and the words or lines whose rows are asked for."""
+def _windows(
+    config: FeaturesConfig, trained: TrainedRun, words: Iterable[Word]
+) -> Iterator[ReadingWindow]:
+    """What to read for the words or lines."""
     if config.rows != "words":
-        for line in _lines(config):
-            yield _line_window(config, trained, line)
-        return
-    context = _context(config, trained)
-    yield from words_lib.windows(_words(config, trained), context)
+        return (_line_window(config, trained, line) for line in words)
+    return reading_windows(
+        words,
+        config,
+        trained.model.max_seq_len,
+        trained.tokenizer.newline_id,
+        after_newline=False,
+    )
 
 
-def _line_window(config: FeaturesConfig, trained: TrainedRun, line: Line) -> Window:
-    ids = _encode(trained, line.where, line.text)
+def _line_window(
+    config: FeaturesConfig, trained: TrainedRun, line: Word
+) -> ReadingWindow:
+    ids = line.ids
+    if not ids:
+        raise nothing_left(line.word, line.where)
     if config.rows == "extract":
         special = special_tokens(trained.tokenizer.vocab_size)
         ids = (special.start, *ids, special.extract)
@@ -161,46 +190,7 @@ def _line_window(config: FeaturesConfig, trained: TrainedRun, line: Line) -> Win
             f"{line.where}: the line has {len(ids)} tokens; this model reads "
             f"{trained.model.max_seq_len}. Break it in two."
         )
-    end = line.start + len(line.text)
-    word = Word(line.text, line.start, end, line.number - 1, ids)
-    return Window(list(ids), 0, [Span(word, 0, len(ids))])
-
-
-def _words(config: FeaturesConfig, trained: TrainedRun) -> Iterator[Word]:
-    """The words of the text, each shorter than the context."""
-    for where, word in _placed_words(config, trained.tokenizer):
-        check_fits(word, trained.model.max_seq_len, where)
-        yield word
-
-
-def _placed_words(
-    config: FeaturesConfig, tokenizer: Tokenizer
-) -> Iterator[tuple[str, Word]]:
-    """Words, each with its place for messages."""
-    if config.words_column:
-        columns = config.words_column, config.text_column
-        for where, word, _ in encode_words(tokenizer, config.input, *columns):
-            yield where, word
-        return
-    for line in _lines(config):
-        for word in split_words(tokenizer, line.text):
-            start, end = line.start + word.start, line.start + word.end
-            yield line.where, word._replace(start=start, end=end, line=line.number - 1)
-
-
-def _lines(config: FeaturesConfig) -> Iterator[Line]:
-    if not config.lines_column:
-        yield from read_lines(config.input)
-        return
-    for number, row in enumerate(read_words(config.input, config.lines_column), 1):
-        yield Line(row.where, number, 0, " ".join(row.word.split()))
-
-
-def _encode(trained: TrainedRun, where: str, text: str) -> tuple[int, ...]:
-    ids = tuple(trained.tokenizer.encode(clean(text)))
-    if not ids:
-        raise words_lib.nothing_left(text, where)
-    return ids
+    return ReadingWindow(ids, 0, [line], [(0, len(ids))])
 
 
 def _narrowed(rows: np.ndarray, dtype: str, layer: int) -> np.ndarray:

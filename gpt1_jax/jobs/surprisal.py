@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,27 +16,29 @@ from etils import epath
 from gpt1_jax.config import SurprisalConfig
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import check_output, locate
+from gpt1_jax.data.files import MadeOnce, check_output, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
-from gpt1_jax.data.text import split_lines
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import check_fits, joined, whole_words
-from gpt1_jax.errors import UserError
-from gpt1_jax.inference.surprisal import (
-    Surprisal,
-    WordScorer,
-    WordSurprisal,
+from gpt1_jax.data.words import (
+    PLACE,
+    SURPRISAL,
+    Word,
+    check_source,
+    encode_whole,
+    lines_of,
     place_words,
+    read_column,
+    read_lines,
 )
+from gpt1_jax.errors import UserError
+from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.milestones import find_steps
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.tasks import word_files
-from gpt1_jax.tasks.word_files import GivenWord
 
 _STEP = "step"  # the column that is added in front
 _TOGETHER = 1000  # rows that are written together
@@ -63,17 +65,20 @@ def run(config: SurprisalConfig, workdir: str) -> None:
     trained = open_run(config.init_from, steps[0])
     say_what_is_read(trained, config.step, steps)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
-    total = _check_words(config, trained) * len(steps)
     summaries = []
-    with _table(config) as table, _progress(total) as bar:
-        for step in steps:
-            if step != steps[0]:
-                trained = open_run(config.init_from, step)
-            summaries.append(summary := _Summary(trained.step))
-            rows = _rows(config, trained, summary)
-            while some := list(itertools.islice(rows, _TOGETHER)):
-                table.append(some)
-                bar.update(len(some))
+    with MadeOnce(lambda: _words(config, trained.tokenizer)) as words:
+        newline = trained.tokenizer.newline_id
+        windows = word_windows(words, config, trained.model, newline)
+        total = len(steps) * sum(len(window.words) for window in windows)
+        with _table(config) as table, _progress(total) as bar:
+            for step in steps:
+                if step != steps[0]:
+                    trained = open_run(config.init_from, step)
+                summaries.append(summary := _Summary(trained.step))
+                rows = _rows(config, trained, words, summary)
+                while part := list(itertools.islice(rows, _TOGETHER)):
+                    table.append(part)
+                    bar.update(len(part))
     if config.output:
         unit = "word" if config.punctuation == "with_word" else "row"
         for summary in summaries:
@@ -90,13 +95,9 @@ def run(config: SurprisalConfig, workdir: str) -> None:
 def _check_text(config: SurprisalConfig) -> None:
     """Reads the text once, so that a bad line is named before the model is loaded."""
     if config.input:
-        word_files.check_source(config.input, config.words_column)
-    if not config.words_column:
-        for _ in _lines(config):
-            pass
-        return
-    for number, row in enumerate(_table_rows(config)):
-        added = (name for name in (_STEP, *Surprisal._fields) if name in row.cells)
+        check_source(config.input, config.words_column)
+    for number, word in enumerate(_unencoded(config)):
+        added = (name for name in (_STEP, *SURPRISAL) if name in word.cells)
         if number == 0 and (name := next(added, "")):
             raise UserError(
                 f"{config.input} has a column {name!r} already, the name of one that "
@@ -104,63 +105,41 @@ def _check_text(config: SurprisalConfig) -> None:
             )
 
 
-def _check_words(config: SurprisalConfig, trained: TrainedRun) -> int:
-    """Encodes the text once; returns how many rows it has.
-
-    Raises:
-      ValueError: naming the line of a word that is longer than the context.
-    """
-    count = 0
-    items, same = itertools.tee(_items(config, trained.tokenizer))
-    for parts in whole_words(item.word for item in same):
-        first, *_ = itertools.islice(items, len(parts))
-        check_fits(joined(parts), trained.model.max_seq_len, first.where)
-        count += len(parts)
-    return count
-
-
-def _items(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[GivenWord]:
-    """The words of the text, in order, with the columns that they have already."""
+def _unencoded(config: SurprisalConfig) -> Iterator[Word]:
+    """The lines of the text, or the words of the table."""
     if config.words_column:
-        columns = config.words_column, config.text_column
-        yield from word_files.encode_words(tokenizer, config.input, *columns)
-        return
-    apart = config.punctuation == "apart"
-    lines = ((line.number, line.start, line.text) for line in _lines(config))
-    for place, word in place_words(tokenizer, lines, apart):
-        yield GivenWord(f"{_name(config)}:{place.line}", word, place._asdict())
-
-
-def _lines(config: SurprisalConfig) -> Iterator[word_files.Line]:
+        return read_column(config.input, config.words_column, config.text_column)
     if config.input:
-        return word_files.read_lines(config.input)
-    return word_files.lines_of(split_lines(config.text), _name(config))
+        return read_lines(config.input)
+    return lines_of(config.text, "config.text")
 
 
-def _table_rows(config: SurprisalConfig) -> Iterator[word_files.Row]:
-    return word_files.read_words(config.input, config.words_column, config.text_column)
-
-
-def _name(config: SurprisalConfig) -> str:
-    return config.input or "config.text"
+def _words(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[Word]:
+    """The words to score, in order, with their tokens."""
+    if config.words_column:
+        return encode_whole(tokenizer, _unencoded(config))
+    apart = config.punctuation == "apart"
+    return place_words(tokenizer, _unencoded(config), apart=apart)
 
 
 # --- what is computed -----------------------------------------------------------
 
 
 def _rows(
-    config: SurprisalConfig, trained: TrainedRun, summary: "_Summary"
+    config: SurprisalConfig,
+    trained: TrainedRun,
+    words: Iterable[Word],
+    summary: "_Summary",
 ) -> Iterator[Row]:
     """The rows of one step."""
     dtype = config.dtype or trained.model.dtype
     model = dataclasses.replace(trained.model, dtype=dtype)
-    score = WordScorer(model, trained.tokenizer, config)
     params = jax.tree.map(jnp.asarray, trained.language_model)
-    items, same = itertools.tee(_items(config, trained.tokenizer))
-    found = score(params, (item.word for item in same))
-    for item, surprisal in zip(items, found, strict=True):
-        summary.add(item.word.text, surprisal)
-        yield {_STEP: trained.step, **item.cells, **surprisal._asdict()}
+    columns = SURPRISAL if config.words_column else PLACE + SURPRISAL
+    for word in score_words(model, params, trained.tokenizer, words, config):
+        summary.add(word)
+        values = {name: getattr(word, name) for name in columns}
+        yield {_STEP: trained.step, **word.cells, **values}
 
 
 class _Summary:
@@ -173,16 +152,16 @@ class _Summary:
         self._count = self._tokens = 0
         self._sum = 0.0
 
-    def add(self, word: str, surprisal: Surprisal) -> None:
+    def add(self, word: Word) -> None:
         """Counts a word, unless it has no surprisal."""
-        if math.isnan(surprisal.bits):
+        if math.isnan(word.bits):
             return
         self._count += 1
-        self._tokens += surprisal.num_tokens
-        self._sum += surprisal.bits
+        self._tokens += word.num_tokens
+        self._sum += word.bits
         if len(self.words) < _DRAWN:
-            self.words.append(word)
-            self.bits.append(surprisal.bits)
+            self.words.append(word.word)
+            self.bits.append(word.bits)
 
     @property
     def mean(self) -> float:
@@ -210,9 +189,8 @@ def _table(config: SurprisalConfig) -> Iterator[TableWriter]:
     if not config.output:
         yield _Printed()
         return
-    kinds = {_STEP: int, **Surprisal.__annotations__}
-    if not config.words_column:
-        kinds |= WordSurprisal.__annotations__
+    columns = SURPRISAL if config.words_column else PLACE + SURPRISAL
+    kinds = {_STEP: int} | {name: Word.__annotations__[name] for name in columns}
     path = Path(locate(config.output, local=True))
     with open_table(path, kinds, config.to_dict()) as table:
         yield table

@@ -94,7 +94,7 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
     for source in sources:
         score = _scorer(config, source.run)
         for task in source.tasks:
-            score.check_memory(task.pairs)
+            score.check_memory(task.windows)
     pieces = [
         Piece(source, step, task)
         for source in sources

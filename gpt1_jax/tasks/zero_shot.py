@@ -22,6 +22,7 @@ import numpy as np
 
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.examples import SPLITS, load_split
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -288,17 +289,10 @@ def read(question: Question, source: str, directory: str) -> tuple[str, list[Exa
 # --- answers as tokens -----------------------------------------------------------
 
 
-class Answer(NamedTuple):
-    """An answer to an example: what is read, and what is scored after it."""
-
-    context: list[int]
-    continuation: list[int]
-
-
 class EncodedAnswers(NamedTuple):
     """The answers to N examples, those of an example next to one another."""
 
-    answers: list[Answer]
+    answers: list[ReadingWindow]  # whose context is read before what is scored
     num_answers: list[int]  # of each example; A is the most
     num_cut: int  # examples whose text was too long
 
@@ -337,7 +331,7 @@ def encode_answers(
     encode = functools.lru_cache(maxsize=4096)(
         lambda text: tokenizer.encode(clean(text))
     )
-    answers: list[Answer] = []
+    answers: list[ReadingWindow] = []
     num_answers: list[int] = []
     num_cut = 0
     for example in examples:
@@ -362,7 +356,7 @@ def encode_answers(
     return EncodedAnswers(answers, num_answers, num_cut)
 
 
-def encode_line(context: str, scored: str, encode: Encode) -> Answer:
+def encode_line(context: str, scored: str, encode: Encode) -> ReadingWindow:
     """A line, divided where the tokens of its end begin.
 
     It is encoded whole, since what follows a word decides how it is spelled: with or
@@ -377,31 +371,36 @@ def encode_line(context: str, scored: str, encode: Encode) -> Answer:
     pairs = zip(reversed(ids), reversed(end), strict=False)
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
     first = len(ids) - len(list(same))
-    return Answer(ids[:first], ids[first:])
+    return ReadingWindow(ids, first)
 
 
-def _begun(passage: list[int], lines: list[Answer], newline: int) -> list[Answer]:
+def _begun(
+    passage: list[int], lines: list[ReadingWindow], newline: int
+) -> list[ReadingWindow]:
     """The lines after the passage, and a newline before all."""
     begin = [newline, *passage, newline] if passage else [newline]
-    return [Answer(begin + line.context, line.continuation) for line in lines]
+    return [
+        ReadingWindow([*begin, *line.ids], len(begin) + line.num_context)
+        for line in lines
+    ]
 
 
 def _cut(
-    passage: list[int], lines: list[Answer], max_seq_len: int
-) -> tuple[list[int], list[Answer]]:
+    passage: list[int], lines: list[ReadingWindow], max_seq_len: int
+) -> tuple[list[int], list[ReadingWindow]]:
     """Passage and lines that fit, with the newlines, into `max_seq_len` tokens.
 
     Raises:
       ValueError: if what stays whole does not fit, or nothing would be scored.
     """
-    if not all(line.continuation for line in lines):
+    if not all(line.num_context < len(line.ids) for line in lines):
         raise UserError("an answer is empty, so there is nothing to score.")
-    longest = max(len(line.context) + len(line.continuation) for line in lines)
+    longest = max(len(line.ids) for line in lines)
     newlines = 2 if passage else 1
     excess = newlines + len(passage) + longest - max_seq_len
     if excess <= 0:
         return passage, lines
-    shortest = min(len(line.context) for line in lines)
+    shortest = min(line.num_context for line in lines)
     if excess > (len(passage) if passage else shortest):
         kept = "question and answer" if passage else "the scored text"
         whole = longest if passage else longest - shortest
@@ -412,4 +411,6 @@ def _cut(
         )
     if passage:
         return passage[:-excess], lines
-    return passage, [Answer(line.context[excess:], line.continuation) for line in lines]
+    return passage, [
+        ReadingWindow(line.ids[excess:], line.num_context - excess) for line in lines
+    ]

@@ -326,3 +326,36 @@ def test_lock_is_done_without_where_there_are_none(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse)
     with files.exclusive(tmp_path, print):
         pass
+
+
+@pytest.mark.parametrize("held", [1, 1 << 26])
+def test_items_are_made_once_and_read_again(held, monkeypatch):
+    """From memory or from disk, by several readers at a time."""
+    monkeypatch.setattr(files, "_HELD_BYTES", held)
+    passes = []
+
+    def make():
+        passes.append(0)
+        for number in range(2500):
+            passes[-1] += 1
+            yield number, str(number)
+
+    with files.MadeOnce(make) as items:
+        next(iter(items))  # a pass that is not finished counts for nothing
+        assert passes == [1000]
+        expected = [(number, str(number)) for number in range(2500)]
+        assert list(items) == expected
+        assert list(items) == expected
+        assert [one == other for one, other in zip(items, items, strict=True)]
+        assert passes == [1000, 2500]
+
+
+def test_what_cannot_be_made_is_said_each_time():
+    def make():
+        yield 1
+        raise UserError("no more")
+
+    with files.MadeOnce(make) as items:
+        for _ in range(2):
+            with pytest.raises(UserError, match="no more"):
+                list(items)

@@ -1,4 +1,4 @@
-"""Words keep their places; windows hold each word once, after its context."""
+"""Words keep their places; windows hold each word once, after its context; files."""
 
 import os
 
@@ -8,17 +8,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
+from gpt1_jax.config import ReadingConfig
 from gpt1_jax.data import tokenizers
+from gpt1_jax.data.documents import text_documents
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.data.tables import read_input
 from gpt1_jax.data.words import (
-    Context,
     Word,
+    check_source,
+    lines_of,
+    place_words,
     punctuation_apart,
+    read_column,
+    read_lines,
+    reading_windows,
     sentence_starts,
     split_words,
-    windows,
 )
 from gpt1_jax.errors import UserError
+from gpt1_jax.jobs.generate import read_prompts
+from gpt1_jax.tasks.examples import check_new_examples
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 NEWLINE = Numbers.newline_id
 LINES = "the old house stood there\nnobody's house , it was said.\nthe end"
@@ -31,12 +41,14 @@ class Spelled(Numbers):
         return [int(part) for part in text.split(".")]
 
 
-def words(text):
-    return list(split_words(Spelled(), text))
+def words(text, tokenizer=None):
+    return list(split_words(tokenizer or Spelled(), lines_of(text, "a.txt")))
 
 
-def context(**values):
-    return Context(**{"max_seq_len": 6, "newline_id": NEWLINE, "overlap": 2, **values})
+def windows(words, num_words=0, across_lines=True, overlap=2, after_newline=True):
+    """Windows of up to 6 tokens."""
+    reading = ReadingConfig("text" if across_lines else "line", num_words, overlap)
+    return reading_windows(words, reading, 6, NEWLINE, after_newline=after_newline)
 
 
 def read(text, **values):
@@ -45,24 +57,24 @@ def read(text, **values):
         (
             window.ids[: window.num_context],
             {
-                span.word.text: window.ids[span.first : span.stop]
-                for span in window.spans
+                word.word: window.ids[first:stop]
+                for word, (first, stop) in zip(window.words, window.spans, strict=True)
             },
         )
-        for window in windows(words(text), context(**values))
+        for window in windows(words(text), **values)
     ]
 
 
 def test_words_are_what_white_space_separates():
     text = "\n  1\t2.3 \n\n4\u00a05\n"
     found = words(text)
-    assert [word.text for word in found] == ["1", "2.3", "4", "5"]
+    assert [word.word for word in found] == ["1", "2.3", "4", "5"]
     assert [text[word.start : word.end] for word in found] == ["1", "2.3", "4", "5"]
-    assert [word.line for word in found] == [1, 1, 3, 3]
+    assert [word.line for word in found] == [2, 2, 4, 4]
+    assert [word.where for word in found][::2] == ["a.txt:2", "a.txt:4"]
     assert [word.ids for word in found] == [(1,), (2, 3), (4,), (5,)]
-    assert words(" \n ") == []
     text = "1\r2\r\n3\n4"
-    assert [word.line for word in words(text)] == [0, 1, 2, 3]
+    assert [word.line for word in words(text)] == [1, 2, 3, 4]
     assert [text[word.start : word.end] for word in words(text)] == list("1234")
 
 
@@ -75,13 +87,14 @@ def sentencepiece():
 @hypothesis.given(st.lists(st.sampled_from([*LINES.split(), "Zoë", "x-1"]), max_size=9))
 def test_the_tokens_of_words_are_those_of_their_line(sentencepiece, chosen):
     line = " ".join(chosen)
-    found = [token for w in split_words(sentencepiece, line) for token in w.ids]
+    lines = [Word(word=line)]
+    found = [token for w in split_words(sentencepiece, lines) for token in w.ids]
     assert found == sentencepiece.encode(line)
 
 
 def test_a_text_that_fits_is_one_window_after_a_newline():
     assert read("1 2.3\n\n4") == [([0], {"1": [1], "2.3": [2, 3], "4": [4]})]
-    window = next(windows(words("1 2.3\n\n4"), context()))
+    window = next(windows(words("1 2.3\n\n4")))
     assert window.ids == [0, 1, 2, 3, 0, 4]
 
 
@@ -128,7 +141,7 @@ def test_each_word_may_have_a_few_before_it():
 
 
 def test_a_word_longer_than_the_context_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"line 2: .* '1\.2\.3\.4\.5' has 5 .* 6 at"):
+    with pytest.raises(ValueError, match=r"a\.txt:2: .* '1\.2\.3\.4\.5' has 5 .* 6 at"):
         read("1\n1.2.3.4.5")
 
 
@@ -138,21 +151,20 @@ def in_parts(given):
         start = word.start
         for token in word.ids:
             text = f"{token}." if start + 2 <= word.end else str(token)
-            part = Word(text, start, start + len(text), word.line, (token,))
+            part = word._replace(start=start, end=start + len(text), ids=(token,))
             start = part.end
-            yield part
+            yield part._replace(word=text)
 
 
 def test_a_word_in_parts_is_longer_than_the_context_too():
     parts = list(in_parts(words("1\n1.2.3.4.5")))
-    with pytest.raises(UserError, match=r"line 2: .* '1\.2\.3\.4\.5' has 5 .* 6 at"):
-        list(windows(parts, context()))
+    with pytest.raises(UserError, match=r"a\.txt:2: .* '1\.2\.3\.4\.5' has 5 .* 6 at"):
+        list(windows(parts))
 
 
-@pytest.mark.parametrize("overlap", [0, 6])
-def test_an_overlap_leaves_room_for_words(overlap):
-    with pytest.raises(ValueError, match=rf"overlap={overlap} .* 1 to 5"):
-        context(overlap=overlap)
+def test_an_overlap_leaves_room_for_words():
+    with pytest.raises(ValueError, match=r"overlap=6 .* 1 to 5"):
+        next(windows(words("1"), overlap=6))
 
 
 numbers = st.lists(st.integers(1, 9), min_size=1, max_size=4)
@@ -165,24 +177,22 @@ texts = st.lists(st.lists(numbers, min_size=1, max_size=6), max_size=4)
 )
 def test_each_word_has_one_span(text, overlap, num_words, across_lines, after_newline):
     lines = [[".".join(map(str, word)) for word in line] for line in text]
-    given = words("\n".join(" ".join(line) for line in lines))
-    how = dict(num_words=num_words, across_lines=across_lines)
-    found = list(
-        windows(given, context(overlap=overlap, after_newline=after_newline, **how))
-    )
-    assert [span.word for window in found for span in window.spans] == given
+    given = words("\n".join(" ".join(line) for line in lines)) if lines else []
+    how = dict(num_words=num_words, across_lines=across_lines, overlap=overlap)
+    found = list(windows(given, after_newline=after_newline, **how))
+    assert [word for window in found for word in window.words] == given
     for window in found:
         assert 1 <= len(window.ids) <= 6
-        for span in window.spans:
-            assert tuple(window.ids[span.first : span.stop]) == span.word.ids
-    parts = list(windows(in_parts(given), context(overlap=overlap, **how)))
-    whole = list(windows(given, context(overlap=overlap, **how)))
+        for word, (first, stop) in zip(window.words, window.spans, strict=True):
+            assert tuple(window.ids[first:stop]) == word.ids
+    parts = list(windows(in_parts(given), **how))
+    whole = list(windows(given, **how))
     assert [(w.ids, w.num_context) for w in parts] == [
         (w.ids, w.num_context) for w in whole
     ], "what is read depends on how words come apart"
     for one, other in zip(parts, whole, strict=True):
-        tokens = [t for span in one.spans for t in one.ids[span.first : span.stop]]
-        assert tokens == [t for span in other.spans for t in span.word.ids]
+        tokens = [t for first, stop in one.spans for t in one.ids[first:stop]]
+        assert tokens == [t for word in other.words for t in word.ids]
 
 
 # --- punctuation apart from words ---------------------------------------------
@@ -221,11 +231,11 @@ def tokenizer(request, prose_tokenizer):
 
 
 def parts(tokenizer, text):
-    (word,) = split_words(tokenizer, text)
+    (word,) = words(text, tokenizer)
     found = list(punctuation_apart(tokenizer, word))
-    assert [text[part.start : part.end] for part in found] == [p.text for p in found]
+    assert [text[part.start : part.end] for part in found] == [p.word for p in found]
     assert [token for part in found for token in part.ids] == list(word.ids)
-    return [part.text for part in found]
+    return [part.word for part in found]
 
 
 @pytest.mark.parametrize(("text", "expected"), PARTS, ids=lambda value: str(value))
@@ -248,9 +258,9 @@ anything = st.text(
 @settings(deadline=None)
 @given(anything | st.text(st.sampled_from("ab.,'\"—…“é"), min_size=1))
 def test_the_parts_of_any_word_are_the_word(prose_tokenizer, text):
-    for word in split_words(prose_tokenizer, text):
+    for word in split_words(prose_tokenizer, [Word(word=text)]):
         found = list(punctuation_apart(prose_tokenizer, word))
-        assert "".join(part.text for part in found) == word.text
+        assert "".join(part.word for part in found) == word.word
         assert [i for part in found for i in part.ids] == list(word.ids)
         assert [part.start for part in found[1:]] == [p.end for p in found[:-1]]
 
@@ -294,3 +304,175 @@ def test_any_text_has_starts_in_order_that_cover_its_words(text):
     starts = sentence_starts(text)
     assert starts == sorted(set(starts)) and all(0 <= s < len(text) for s in starts)
     assert not text[: starts[0] if starts else None].strip()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def run(name, content):
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(data)
+        return str(tmp_path / name)
+
+    return run
+
+
+# --- lines in files ----------------------------------------------------------
+
+
+def test_lines_know_their_number_and_place(write):
+    text = "one é\r\n\n \n  two\u2028three\n\nfour"
+    source = write("a.txt", "\ufeff" + text)
+    found = list(read_lines(source))
+    assert [line.line for line in found] == [1, 4, 6]
+    assert [line.word for line in found] == ["one é", "  two\u2028three", "four"]
+    assert [line.where for line in found] == [f"{source}:{n}" for n in (1, 4, 6)]
+    for line in found:
+        assert text[line.start : line.end] == line.word
+
+
+def test_lines_are_the_same_in_every_reader(write):
+    """A corpus, words to score, prompts and texts to label."""
+    text = "one\r\rtwo\u2028two\r\nthree\nfour"
+    source = write("a.txt", text)
+    (document,) = text_documents(source, "config.data.train", "")
+    corpus = "".join(block.text for block in document.blocks())
+    lines = [line for line in corpus.split("\n") if line]
+    assert lines == ["one", "two\u2028two", "three", "four"]
+    assert [line.word for line in read_lines(source)] == lines
+    assert [line.line for line in read_lines(source)] == [1, 3, 4, 5]
+    assert read_prompts(source) == lines
+    examples = check_new_examples(TASKS["sst2"], read_input(source, "example"))
+    assert [example.text for example in examples] == [(line,) for line in lines]
+    assert [example.where for example in examples] == [
+        f"{source}:{n}" for n in (1, 3, 4, 5)
+    ]
+    table = write("a.tsv", "word\rone\rtwo\r")
+    assert [row.word for row in read_column(table, "word")] == ["one", "two"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le"])
+def test_utf16_is_named_by_every_reader(write, encoding):
+    source = write("a.txt", "one\ntwo\n".encode(encoding))
+    (document,) = text_documents(source, "config.data.train", "")
+    for read in (
+        lambda: list(document.blocks()),
+        lambda: list(read_lines(source)),
+        lambda: read_prompts(source),
+        lambda: check_new_examples(TASKS["sst2"], read_input(source, "example")),
+    ):
+        with pytest.raises(ValueError, match=r"a\.txt is UTF-16.* iconv -f utf-16"):
+            read()
+
+
+@pytest.mark.parametrize("content", ["", "\n \n\t\n", "\ufeff"])
+def test_a_text_without_a_word_is_refused(write, content):
+    with pytest.raises(ValueError, match=r"a\.txt holds no word"):
+        list(read_lines(write("a.txt", content)))
+
+
+def test_text_that_is_not_utf8_is_refused_by_its_line(write):
+    with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xe9 is not UTF-8"):
+        list(read_lines(write("a.txt", b"one\ncaf\xe9\n")))
+    with pytest.raises(ValueError, match=r"b\.txt:3: byte 0xe9 is not UTF-8"):
+        list(read_lines(write("b.txt", b"\xef\xbb\xbfone\rtwo\rcaf\xe9\rfour")))
+
+
+def test_half_a_character_is_refused():
+    with pytest.raises(ValueError, match=r"config\.text:1: .* lone surrogate"):
+        list(lines_of("a \ud800", "config.text"))
+
+
+def test_a_missing_file_is_named():
+    with pytest.raises(FileNotFoundError, match=r"no/such\.txt cannot be read"):
+        list(read_lines("no/such.txt"))
+
+
+# --- tables of words in files ------------------------------------------------
+
+TABLES = {
+    "a.csv": 'item,word,RT\n1,"The, ""x""",250\n1,end.,\n2,New York,310\n',
+    "a.tsv": 'item\tword\tRT\n1\tThe, "x"\t250\n1\tend.\t\n2\tNew York\t310\n',
+    "a.jsonl": '{"item": 1, "word": "The, \\"x\\"", "RT": 250}\n'
+    '{"item": 1, "word": "end.", "RT": null}\n'
+    '{"item": 2, "word": "New York", "RT": 310}\n',
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_rows_keep_their_cells(write, name):
+    found = list(read_column(write(name, TABLES[name]), "word", "item"))
+    assert [row.word for row in found] == ['The, "x"', "end.", "New York"]
+    assert [row.line for row in found] == [1, 1, 2]
+    assert [list(row.cells) for row in found] == [["item", "word", "RT"]] * 3
+    assert [str(row.cells["RT"] or "") for row in found] == ["250", "", "310"]
+    first = 1 if name == "a.jsonl" else 2
+    assert found[2].where.endswith(f"{name}:{first + 2}")
+
+
+def test_all_rows_are_one_text_by_default(write):
+    rows = read_column(write("a.csv", TABLES["a.csv"]), "word")
+    assert {row.line for row in rows} == {1}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", "w,b\nx,1\n", r"a\.csv:2: .* no column 'word'; .* are w, b\."),
+        ("a.csv", "word,b\nx,1\n", r"a\.csv:2: there is no column 'item'"),
+        ("a.csv", "word,item\nx,1\n ,1\n", r"a\.csv:3: .* 'word' holds ' ', not a"),
+        ("a.jsonl", '{"word": 3, "item": 1}\n', r"a\.jsonl:1: .*'word' holds 3, not"),
+        (
+            "a.jsonl",
+            '{"word": "a", "item": 1}\n{"word": "a", "item": 1, "b": 2}\n',
+            r"a\.jsonl:2: the row's columns are word, item, b, those of the first word",
+        ),
+        ("a.csv", "word,item\n", "holds no row of words"),
+        ("a.tsv", b"word\titem\ncaf\xe9\t1\n", r"a\.tsv:2: byte 0xe9 is not UTF-8"),
+        ("a.csv", 'word,item\n"a,1\n', r"a\.csv:2: this is not CSV"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(write, name, content, message):
+    with pytest.raises(ValueError, match=message):
+        list(read_column(write(name, content), "word", "item"))
+
+
+@pytest.mark.parametrize(
+    ("source", "column", "message"),
+    [
+        ("a.doc", "", r"must end in \.txt \(text\) or in \.jsonl, \.tsv, \.csv"),
+        ("a.txt", "word", "plain text, which has none"),
+        ("a.csv", "", "--config.words_column=NAME"),
+    ],
+)
+def test_the_ending_says_how_a_file_is_read(source, column, message):
+    with pytest.raises(ValueError, match=message):
+        check_source(source, column)
+    check_source("a.TXT", "")
+    check_source("a.csv", "word")
+
+
+# --- places in sentences -----------------------------------------------------
+
+
+def test_words_know_where_they_stand(prose_tokenizer):
+    text = 'So it was. "Was it?" he said.\n  It WAS\n\nMr. Old said'
+    found = list(place_words(prose_tokenizer, lines_of(text, ""), apart=False))
+    assert [(p.line, p.sentence, p.position) for p in found] == [
+        *[(1, 1, 1), (1, 1, 2), (1, 1, 3)],
+        *[(1, 2, 1), (1, 2, 2), (1, 2, 3), (1, 2, 4)],
+        *[(2, 3, 1), (2, 3, 2)],
+        *[(4, 4, 1), (4, 4, 2), (4, 4, 3)],
+    ]
+    assert [text[p.start : p.end] for p in found] == text.split()
+    assert [p.word for p in found] == text.split()
+    assert [list(p.ids) for p in found] == [
+        prose_tokenizer.encode(word.lower()) for word in text.split()
+    ]
+
+
+def test_punctuation_may_stand_apart(prose_tokenizer):
+    text = '"It was," he said.'
+    found = list(place_words(prose_tokenizer, lines_of(text, ""), apart=True))
+    assert [p.word for p in found] == ['"', "It", "was", ',"', "he", "said", "."]
+    assert [text[p.start : p.end] for p in found] == [p.word for p in found]
+    assert [p.position for p in found] == [1, 2, 3, 4, 5, 6, 7]

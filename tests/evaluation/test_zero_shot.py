@@ -41,12 +41,13 @@ def prepared(folder, *names, max_examples=0):
 def scorer_of(preference):
     """A made-up model: the log-probability of each token of a text it is asked for."""
 
-    def score(params, pairs):
+    def score(params, windows):
         found = []
-        for context, continuation in pairs:
-            read = TOKENIZER.decode(context)
-            value = preference(read, TOKENIZER.decode(continuation))
-            log_probs = np.full(len(continuation), value, np.float32)
+        for window in windows:
+            scored = window.ids[window.num_context :]
+            read = TOKENIZER.decode(window.ids[: window.num_context])
+            value = preference(read, TOKENIZER.decode(scored))
+            log_probs = np.full(len(scored), value, np.float32)
             found.append(TokenScores(log_probs, log_probs, log_probs))
         return found
 
@@ -63,12 +64,12 @@ def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
     tasks = prepared(folder, "cola", "sst2", "race", "dpr", "copa")
 
     def plain(answer):
-        ids = [*answer.context, *answer.continuation]
+        ids = answer.ids
         padded = np.zeros((1, 96), np.int32)
         padded[0, : len(ids)] = ids
         logits = np.asarray(all_logits(model, params, padded), np.float64)[0, :, :256]
         log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        places = range(len(answer.context), len(ids))
+        places = range(answer.num_context, len(ids))
         return [log_probs[place - 1, ids[place]] for place in places]
 
     scorer = Scorer(model, TOKENIZER.vocab_size)

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from tiny_models import perturbed
 
+from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference import features
-from gpt1_jax.inference.features import Reader, Reading, attention_maps
+from gpt1_jax.inference.features import Reader, attention_maps
 from gpt1_jax.model import language_model
 
 
@@ -20,57 +21,58 @@ def params(model):
     return perturbed(language_model.init_params(model, jax.random.key(0)))
 
 
-def random_readings(count, lengths=(1, 5, 11, 30, 48), seed=0, most=3):
-    """Readings of these lengths, each with at most so many spans."""
+def random_windows(count, lengths=(1, 5, 11, 30, 48), seed=0, most=3):
+    """Windows of these lengths, each with at most so many spans."""
     rng = np.random.default_rng(seed)
     for length in rng.choice(lengths, count).tolist():
         number = rng.integers(1, min(length, most) + 1)
         ends = sorted(rng.choice(length, number, replace=False) + 1)
         spans = [(int(rng.integers(0, end)), int(end)) for end in ends]
-        yield Reading(rng.integers(0, 97, length).tolist(), spans)
+        yield ReadingWindow(rng.integers(0, 97, length).tolist(), 0, spans=spans)
 
 
 all_states = jax.jit(language_model.hidden_states, static_argnums=0)
 
 
-def by_hand(model, params, reading, layer):
-    """The states of all tokens of a reading, alone and not padded."""
-    return np.asarray(all_states(model, params, np.asarray([reading.ids]))[layer][0])
+def by_hand(model, params, window, layer):
+    """The states of all tokens of a window, alone and not padded."""
+    return np.asarray(all_states(model, params, np.asarray([window.ids]))[layer][0])
 
 
 @pytest.mark.parametrize("mean", [False, True])
 @pytest.mark.parametrize("layers", [(0, 1, 2), (2, 0)])
 def test_rows_are_those_of_calls_by_hand(model, params, layers, mean):
-    readings = list(random_readings(12))
-    found = list(Reader(model, params, layers, mean, batch_tokens=64)(readings))
+    windows = list(random_windows(12))
+    found = list(Reader(model, params, layers, mean, batch_tokens=64)(windows))
     assert len(found) == 12
-    for reading, states in zip(readings, found, strict=True):
-        assert states.shape == (len(layers), len(reading.spans), 32)
+    assert [window for window, _ in found] == windows
+    for window, states in found:
+        assert states.shape == (len(layers), len(window.spans), 32)
         assert states.dtype == np.float32
         for layer, rows in zip(layers, states, strict=True):
-            expected = by_hand(model, params, reading, layer)
-            for (first, stop), row in zip(reading.spans, rows, strict=True):
+            expected = by_hand(model, params, window, layer)
+            for (first, stop), row in zip(window.spans, rows, strict=True):
                 of_span = expected[first:stop]
                 wanted = of_span.mean(axis=0) if mean else of_span[-1]
                 np.testing.assert_allclose(row, wanted, atol=1e-5)
 
 
 def test_states_do_not_depend_on_how_many_are_computed_together(model, params):
-    readings = list(random_readings(30))
+    windows = list(random_windows(30))
     one, other = (
-        list(Reader(model, params, (2,), batch_tokens=size)(readings))
+        list(Reader(model, params, (2,), batch_tokens=size)(windows))
         for size in (1, 1024)
     )
-    for a, b in zip(one, other, strict=True):
+    for (_, a), (_, b) in zip(one, other, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
-def test_a_bounded_number_of_readings_is_held(model, params, monkeypatch):
+def test_a_bounded_number_of_windows_is_held(model, params, monkeypatch):
     """However long the text: few are read ahead of the states that have gone."""
     monkeypatch.setattr(features, "_HELD_NUMBERS", 1)
     drawn = []
-    source = random_readings(300, lengths=range(1, 9))
-    counted = (drawn.append(None) or reading for reading in source)
+    source = random_windows(300, lengths=range(1, 9))
+    counted = (drawn.append(None) or window for window in source)
     states = Reader(model, params, (1,), batch_tokens=64)(counted)
     ahead = max(len(drawn) - done for done, _ in enumerate(states))
     assert 8 <= ahead <= 65
@@ -87,7 +89,7 @@ def test_few_programs_are_compiled(model, params):
     before = features._read_states._cache_size()
     reader = Reader(model, params, (1, 2), batch_tokens=96)
     for seed in range(3):
-        list(reader(random_readings(40, range(1, 49), seed, most=48)))
+        list(reader(random_windows(40, range(1, 49), seed, most=48)))
     # 6 lengths, 8 to 48, each with one row, up to half as many as tokens, or all.
     assert features._read_states._cache_size() - before <= 12
 
@@ -109,5 +111,7 @@ def test_attention_maps_are_those_of_the_text_alone(model, params):
 
 def test_bfloat16_states_come_as_float32(tiny_model_config, params):
     model = tiny_model_config(max_seq_len=48, dtype="bfloat16")
-    (states,) = Reader(model, params, (1,))([Reading([1, 2, 3], [(0, 3)])])
+    ((_, states),) = Reader(model, params, (1,))(
+        [ReadingWindow([1, 2, 3], 0, spans=[(0, 3)])]
+    )
     assert states.dtype == np.float32

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from torch_models import perturbed_params, torch, torch_model
 
-from gpt1_jax.inference.features import Reader, Reading, attention_maps
+from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.inference.features import Reader, attention_maps
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +37,12 @@ def test_states_of_every_layer_equal_theirs(both, mean):
         [(0, len(ids))] if mean else [(i, i + 1) for i in range(len(ids))]
         for ids in texts()
     ]
-    readings = map(Reading, texts(), spans)
-    ours = Reader(config, params, (0, 1, 2), mean)(readings)
-    for ids, states in zip(texts(), ours, strict=True):
+    windows = (
+        ReadingWindow(ids, 0, spans=each)
+        for ids, each in zip(texts(), spans, strict=True)
+    )
+    ours = Reader(config, params, (0, 1, 2), mean)(windows)
+    for ids, (_, states) in zip(texts(), ours, strict=True):
         theirs = np.stack(of_theirs(model, ids, "hidden_states"))
         expected = theirs.mean(axis=1, keepdims=True) if mean else theirs
         np.testing.assert_allclose(states, expected, atol=1e-5)

@@ -1,4 +1,4 @@
-"""Surprisal: exact by the chain rule, whatever the windows; where words stand."""
+"""Surprisal: exact by the chain rule, whatever the windows."""
 
 import dataclasses
 import math
@@ -14,10 +14,10 @@ from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
 from gpt1_jax.config import DEFAULT_WORDS, ModelConfig
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.words import Word, split_words
+from gpt1_jax.data.words import Word, lines_of, split_words
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import surprisal
-from gpt1_jax.inference.surprisal import WordScorer, place_words
+from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.model import language_model
 
 VOCAB_SIZE = 12
@@ -50,9 +50,11 @@ def score(model, params):
     """`score(text or words, **reading)`: their surprisal."""
 
     def run(text, **reading):
-        words = split_words(Dotted(), text) if isinstance(text, str) else text
+        words = text
+        if isinstance(text, str):
+            words = split_words(Dotted(), lines_of(text, "a.txt"))
         reading = dataclasses.replace(DEFAULT_WORDS, **reading)
-        return list(WordScorer(model, Dotted(), reading)(params, words))
+        return list(score_words(model, params, Dotted(), words, reading))
 
     return run
 
@@ -113,11 +115,11 @@ def test_the_probabilities_of_all_continuations_sum_to_one(score):
     longer = [(one, two) for one in goes_on for two in goes_on]
     complete = [*words, *[(*two, three) for two in longer for three in range(12)]]
     assert len(complete) == 8 + 32 + 192
-    context = Word("", 0, 0, 0, (7, 2, 9))
+    context = Word(ids=(7, 2, 9))
     given = [
         word._replace(line=line)
         for line, ids in enumerate(complete)
-        for word in (context, Word("", 0, 0, 0, ids))
+        for word in (context, Word(ids=ids))
     ]
     of_words = nats(score(given))[1::2]
     assert sum(math.exp(-each) for each in of_words) == pytest.approx(1, abs=1e-5)
@@ -248,7 +250,7 @@ def test_the_first_word_may_stay_unscored(score, by_hand, context_words):
 )
 @pytest.mark.parametrize("text", ["-", "- -", "- 3 - 4", "3 -", "-\n3 4\n-"])
 def test_a_word_without_tokens_is_refused(score, text, reading):
-    with pytest.raises(UserError, match=r"line \d: nothing is left of '-' without"):
+    with pytest.raises(UserError, match=r"a\.txt:\d: nothing is left of '-' without"):
         score(text, **reading)
 
 
@@ -258,52 +260,15 @@ def test_words_are_read_as_they_are_needed(score, monkeypatch, model, params):
     taken = []
 
     def words():
-        for word in split_words(Dotted(), text):
+        for word in split_words(Dotted(), lines_of(text, "a.txt")):
             taken.append(word)
             yield word
 
-    found = WordScorer(model, Dotted(), DEFAULT_WORDS)(params, words())
+    found = score_words(model, params, Dotted(), words(), DEFAULT_WORDS)
     first = next(found)
     assert len(taken) < 60
     np.testing.assert_allclose(nats([first, *found]), nats(score(text)), atol=1e-5)
     assert len(taken) == 400
-
-
-# --- places ---------------------------------------------------------------------
-
-
-def places(tokenizer, text, apart=False):
-    lines = []
-    start = 0
-    for number, line in enumerate(text.split("\n"), 1):
-        lines.append((number, start, line))
-        start += len(line) + 1
-    return list(place_words(tokenizer, lines, apart))
-
-
-def test_words_know_where_they_stand(sentencepiece):
-    text = 'So it was. "Was it?" he said.\n  It WAS\n\nMr. Old said'
-    found = places(sentencepiece, text)
-    assert [(p.line, p.sentence, p.position) for p, _ in found] == [
-        *[(1, 1, 1), (1, 1, 2), (1, 1, 3)],
-        *[(1, 2, 1), (1, 2, 2), (1, 2, 3), (1, 2, 4)],
-        *[(2, 3, 1), (2, 3, 2)],
-        *[(4, 4, 1), (4, 4, 2), (4, 4, 3)],
-    ]
-    assert [text[p.start : p.end] for p, _ in found] == text.split()
-    assert [p.word for p, _ in found] == text.split()
-    assert [word.line for _, word in found] == [p.line - 1 for p, _ in found]
-    assert [list(word.ids) for _, word in found] == [
-        sentencepiece.encode(word.lower()) for word in text.split()
-    ]
-
-
-def test_punctuation_may_stand_apart(sentencepiece):
-    text = '"It was," he said.'
-    found = [place for place, _ in places(sentencepiece, text, apart=True)]
-    assert [p.word for p in found] == ['"', "It", "was", ',"', "he", "said", "."]
-    assert [text[p.start : p.end] for p in found] == [p.word for p in found]
-    assert [p.position for p in found] == [1, 2, 3, 4, 5, 6, 7]
 
 
 # --- GPT-1's own tokenizer ------------------------------------------------------
@@ -314,8 +279,9 @@ def test_words_of_gpt1s_own_tokenizer_are_sums_too(model):
     vocab_size = gpt1_tokenizer.vocab_size
     model = dataclasses.replace(model, vocab_size=vocab_size)
     params = language_model.init_params(model, jax.random.key(0))
-    words = list(split_words(gpt1_tokenizer, "Don't do THAT, low!"))
-    found = list(WordScorer(model, gpt1_tokenizer, DEFAULT_WORDS)(params, words))
+    lines = [Word(word="Don't do THAT, low!")]
+    words = list(split_words(gpt1_tokenizer, lines))
+    found = list(score_words(model, params, gpt1_tokenizer, words, DEFAULT_WORDS))
     assert found[0].tokens == ("do", "n't")
     ids = [gpt1_tokenizer.newline_id, *(i for word in words for i in word.ids)]
     assert ids[1:] == gpt1_tokenizer.encode("Don't do THAT, low!")

@@ -9,8 +9,10 @@ from tiny_run import as_flags, load_config, run_program
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import special_tokens
-from gpt1_jax.inference.features import Reader, Reading
+from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.inference.features import Reader
 from gpt1_jax.jobs import features
 
 LINES = ["abc de fghij", "", "Gh  ab.", "  cde ab fgh ij abc de  "]
@@ -106,7 +108,7 @@ def test_a_long_text_is_read_in_windows_that_overlap(ask, tmp_path, model):
     reader = Reader(model.config, model.params, (1,))
     for row, read_before in zip(arrays["layer_1"], expected, strict=True):
         end = len(read_before)
-        (states,) = reader([Reading(read_before, [(end - 1, end)])])
+        ((_, states),) = reader([ReadingWindow(read_before, 0, spans=[(end - 1, end)])])
         np.testing.assert_allclose(row, states[0, 0], atol=1e-5)
     assert len(sizes) >= 2
 
@@ -165,7 +167,7 @@ def test_the_extract_token_is_read_as_in_fine_tuning(ask, text, finetuned):
     special = special_tokens(model.tokenizer.vocab_size)
     ids = [special.start, *model.encode(LINES[0]), special.extract]
     reader = Reader(model.config, model.params, (1,))
-    (states,) = reader([Reading(ids, [(len(ids) - 1, len(ids))])])
+    ((_, states),) = reader([ReadingWindow(ids, 0, spans=[(len(ids) - 1, len(ids))])])
     np.testing.assert_allclose(arrays["layer_1"][0], states[0, 0], atol=1e-5)
 
 
@@ -206,22 +208,36 @@ def test_the_text_is_not_read_ahead_of_what_is_written(ask, tmp_path, monkeypatc
     path.write_text("abc de\n" * 3000)
     taken, ahead = [], []
 
-    def lines(source):
-        for line in original(source):
-            taken.append(line)
-            yield line
+    def windows(config, trained, words):
+        taken.clear()  # the first pass checks the text and counts
+        for window in original(config, trained, words):
+            taken.append(window)
+            yield window
 
-    def append(self, file, window, states):
+    def append(self, file, words, states):
         ahead.append(len(taken) - len(ahead))
-        write(self, file, window, states)
+        write(self, file, words, states)
 
-    original, write = features.read_lines, features._Features._append
-    monkeypatch.setattr(features, "read_lines", lines)
+    original, write = features._windows, features._Features._append
+    monkeypatch.setattr(features, "_windows", windows)
     monkeypatch.setattr(features._Features, "_append", append)
     monkeypatch.setattr("gpt1_jax.inference.features._HELD_NUMBERS", 1)
     ask(path, rows="last", layers=(1,))
-    # Before, the text was read once to check it.
-    assert len(ahead) == 3000 and max(ahead) - 3000 <= 2048
+    assert len(ahead) == len(taken) == 3000 and max(ahead) <= 2048
+
+
+def test_the_text_is_encoded_once(ask, text, monkeypatch):
+    """Though it is checked before the first row is written."""
+    encoded = []
+    encode = SentencePieceTokenizer.encode
+
+    def counting(self, text):
+        encoded.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "encode", counting)
+    ask(text)
+    assert encoded == [word for line in WORDS for word in line]
 
 
 def test_what_is_interrupted_leaves_nothing(ask, text, tmp_path, monkeypatch):

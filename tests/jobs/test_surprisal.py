@@ -13,12 +13,13 @@ from tiny_run import as_flags, load_config, run_program
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.data.words import PLACE, SURPRISAL
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.surprisal import Place, Surprisal
 from gpt1_jax.jobs import surprisal
 
 TEXT = "The abcd of efgh. And a!\n\nhij bcd ghi"
-COLUMNS = ["step", *Place._fields, *Surprisal._fields]
+COLUMNS = ["step", *PLACE, *SURPRISAL]
 
 
 @pytest.fixture
@@ -133,7 +134,7 @@ def test_given_words_come_back_row_for_row(ask, tmp_path, pretrained, name):
     how = dict(input=str(tmp_path / name), words_column="w", text_column="item")
     ask(output=str(tmp_path / "out.csv"), **how)
     rows = rows_of(tmp_path / "out.csv")
-    assert list(rows[0]) == ["step", "item", "w", "RT", *Surprisal._fields]
+    assert list(rows[0]) == ["step", "item", "w", "RT", *SURPRISAL]
     for row, original in zip(rows, given, strict=True):
         assert all(row[key] == str(value) for key, value in original.items())
     model = gpt1_jax.load(str(pretrained))
@@ -181,6 +182,26 @@ def test_all_steps_are_each_step_in_turn(ask, text_file, tmp_path):
     assert lines == [header, *alone]
     before, after = numbers(rows_of(together)).reshape(2, -1)
     assert (before != after).all()
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_the_text_is_encoded_once_for_all_steps(ask, tmp_path, monkeypatch, given):
+    """And not once to check it and once at each of the two steps."""
+    encoded = []
+    encode = SentencePieceTokenizer.encode
+
+    def counting(self, text):
+        encoded.append(text)
+        return encode(self, text)
+
+    monkeypatch.setattr(SentencePieceTokenizer, "encode", counting)
+    how = {"text": TEXT}
+    if given:
+        (tmp_path / "a.csv").write_text("\n".join(["w", *TEXT.split()]))
+        how = {"input": str(tmp_path / "a.csv"), "words_column": "w"}
+    ask(step="all", output=str(tmp_path / "out.csv"), **how)
+    assert encoded == TEXT.split()
+    assert len(rows_of(tmp_path / "out.csv")) == 2 * len(encoded)
 
 
 def test_the_picture_of_one_step_has_its_first_words(ask, tmp_path):
@@ -292,7 +313,7 @@ def test_tsv_goes_out_as_it_comes_in(ask, tmp_path):
     source.write_text('w\tRT\n"the\t200\nabcd"\t210\n')
     ask(input=str(source), words_column="w", output=str(target))
     rows = [line.split("\t") for line in target.read_text().splitlines()]
-    assert rows[0] == ["step", "w", "RT", *Surprisal._fields]
+    assert rows[0] == ["step", "w", "RT", *SURPRISAL]
     assert [row[1:3] for row in rows[1:]] == [['"the', "200"], ['abcd"', "210"]]
 
 

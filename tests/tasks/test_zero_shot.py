@@ -74,15 +74,23 @@ WORDING = {
 }  # fmt: skip
 
 
+def read_and_scored(answer):
+    """The ids that are read, and those that are scored after them."""
+    return answer.ids[: answer.num_context], answer.ids[answer.num_context :]
+
+
+def texts(encoded):
+    parts = map(read_and_scored, encoded.answers)
+    return ["|".join(map(TOKENIZER.decode, both)) for both in parts]
+
+
 @pytest.mark.parametrize("name", ZERO_SHOT)
 def test_the_wording_of_each_task(name):
     columns, wanted = WORDING[name]
     way = ZERO_SHOT[name]
     example = way.task.check_record(Record(columns, "here"), needs_label=True)
     encoded = encode_answers(way, [example], TOKENIZER, 100)
-    decode = TOKENIZER.decode
-    texts = ["|".join(map(decode, answer)) for answer in encoded.answers]
-    assert texts == wanted and encoded.num_answers == [len(wanted)]
+    assert texts(encoded) == wanted and encoded.num_answers == [len(wanted)]
 
 
 def test_an_effect_follows_so():
@@ -285,17 +293,13 @@ def encode(name, *examples, longest=100, tokenizer=TOKENIZER):
     return encode_answers(ZERO_SHOT[name], examples, tokenizer, longest)
 
 
-def texts(encoded):
-    return ["|".join(map(TOKENIZER.decode, answer)) for answer in encoded.answers]
-
-
 def test_words_are_spelled_as_in_the_whole_line():
     """Before a period the last letter of a word does not end it."""
     found = encode("dpr", example("so ", ".", choices=("ab", "c")))
-    first, second = found.answers
-    assert first.context == [10, ord("s"), ord("o") + 128, ord("a"), ord("b")]
-    assert second.context == [10, ord("s"), ord("o") + 128, ord("c")]
-    assert first.continuation == second.continuation == [ord(".") + 128]
+    first, second = map(read_and_scored, found.answers)
+    so, period = [10, ord("s"), ord("o") + 128], [ord(".") + 128]
+    assert first == ([*so, ord("a"), ord("b")], period)
+    assert second == ([*so, ord("c")], period)
 
 
 def test_a_token_across_the_border_counts_as_read():
@@ -312,7 +316,7 @@ def test_a_token_across_the_border_counts_as_read():
 def test_a_long_passage_loses_its_end():
     given = example("one two\nthree", "why?", choices=("a", "bb", "c", "d"))
     whole = encode("race", given)
-    assert (whole.num_cut, len(whole.answers[1].context)) == (0, 18)
+    assert (whole.num_cut, whole.answers[1].num_context) == (0, 18)
     assert texts(encode("race", given, longest=20)) == texts(whole)
     found = encode("race", given, example("a", "b", choices=("c",) * 4), longest=17)
     assert found.num_cut == 1
