@@ -39,7 +39,7 @@ from gpt1_jax.runs.open import (
     save_params,
     say_what_is_read,
 )
-from gpt1_jax.tasks.custom_task import find_task
+from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.transforms import describe_room
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"

@@ -47,12 +47,12 @@ from gpt1_jax.tasks.batches import (
     padded_length,
     padded_lengths,
 )
-from gpt1_jax.tasks.custom_task import select_tasks
 from gpt1_jax.tasks.examples import (
     describe_long_examples,
     load_task,
 )
 from gpt1_jax.tasks.metrics import majority_baseline, score_predictions
+from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
 from gpt1_jax.training.fit import Run, fit

@@ -17,8 +17,8 @@ from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import padded_lengths
-from gpt1_jax.tasks.custom_task import find_task
 from gpt1_jax.tasks.examples import check_new_examples
+from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
 

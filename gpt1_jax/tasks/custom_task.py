@@ -1,4 +1,7 @@
-"""The tasks of a configuration: the paper's, by name, or one of the user's own."""
+"""A task of the user's own, as `config.custom` describes it.
+
+Its examples are read by `gpt1_jax.tasks.examples`, from the files of `config.data`.
+"""
 
 import dataclasses
 import math
@@ -9,59 +12,7 @@ from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
-from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import BLANK_LABELS, Task, label_name
-
-ALL = "all"
-
-
-def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
-    """The tasks to fine-tune on.
-
-    Returns:
-      The tasks that `config.tasks` names, and the configuration. If the labels of the
-      user's own task are not given, it has those of the training file filled in.
-
-    Raises:
-      UserError: if there is no such task, or the user's own contradicts itself.
-    """
-    if config.tasks == (CUSTOM_TASK,):
-        config = _fill_in_labels(config)
-        return [custom_task(config)], config
-    names = list(TASKS) if config.tasks == (ALL,) else list(dict.fromkeys(config.tasks))
-    unknown = [name for name in names if name not in TASKS]
-    if unknown:
-        raise UserError(
-            f"There is no task {', '.join(map(repr, unknown))}; there are "
-            f"{', '.join(TASKS)}, or {ALL!r} or {CUSTOM_TASK!r} alone."
-        )
-    return [_published_task(name, config) for name in names], config
-
-
-def find_task(config: FinetuneConfig) -> Task:
-    """The task of a fine-tuned run.
-
-    Raises:
-      UserError: if its configuration names none.
-    """
-    name = config.tasks[0]
-    if name == CUSTOM_TASK:
-        return custom_task(config)
-    if name not in TASKS:
-        raise UserError(
-            f"The run's configuration names the task {name!r:.40}; there are "
-            f"{', '.join(TASKS)} and {CUSTOM_TASK}. Its folder is damaged, or another "
-            "version has written it."
-        )
-    return _published_task(name, config)
-
-
-def _published_task(name: str, config: FinetuneConfig) -> Task:
-    """A task of the paper; the configuration says how it learns scores."""
-    task = TASKS[name]
-    if not task.score_range:
-        return task
-    return dataclasses.replace(task, score_loss=config.head.score_loss)
 
 
 def custom_task(config: FinetuneConfig) -> Task:
@@ -92,6 +43,23 @@ def custom_task(config: FinetuneConfig) -> Task:
     )
     _check_metrics(task)
     return task
+
+
+def fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
+    """The configuration with the labels of its task, by default the training file's.
+
+    Raises:
+      UserError: if there is no training file, or it holds no labels.
+    """
+    custom = config.custom
+    if custom.labels or _has_scores(custom):
+        return config
+    if len(custom.choices) > 1:
+        labels = custom.choices
+    else:
+        labels = _read_labels(config.data.paths(), custom.label)
+    custom = dataclasses.replace(custom, labels=labels)
+    return dataclasses.replace(config, custom=custom)
 
 
 def _has_scores(custom: CustomTaskConfig) -> bool:
@@ -147,19 +115,6 @@ def _check_metrics(task: Task) -> None:
             f"config.custom.metrics={task.metrics}: {unfit[0]!r} is not a metric for "
             f"a task with {kind}; those are {', '.join(fitting)}."
         )
-
-
-def _fill_in_labels(config: FinetuneConfig) -> FinetuneConfig:
-    """The configuration with its labels, by default those of the training file."""
-    custom = config.custom
-    if custom.labels or _has_scores(custom):
-        return config
-    if len(custom.choices) > 1:
-        labels = custom.choices
-    else:
-        labels = _read_labels(config.data.paths(), custom.label)
-    custom = dataclasses.replace(custom, labels=labels)
-    return dataclasses.replace(config, custom=custom)
 
 
 def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:

@@ -1,13 +1,22 @@
-"""The paper's tasks (Table 1), COPA from GPT-1's announcement, WNLI for GLUE's score.
+"""The registry of tasks, and which of them a configuration names.
+
+It holds the paper's tasks (Table 1), COPA from GPT-1's announcement, and WNLI for
+GLUE's score.
 
 A new task is one more `Task` in this file. For a task of their own, users need no code:
 `configs/finetune.py:custom` describes it in the configuration.
 """
 
+import dataclasses
 from collections.abc import Mapping
 
+from gpt1_jax.config import FinetuneConfig
+from gpt1_jax.config.finetune import CUSTOM_TASK
+from gpt1_jax.errors import UserError
+from gpt1_jax.tasks.custom_task import custom_task, fill_in_labels
 from gpt1_jax.tasks.task import FileLayout, GlueFile, Places, Task
 
+ALL = "all"  # the name of all tasks together
 _SPLITS = ("train", "dev", "test")
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
@@ -308,3 +317,52 @@ _TASKS = (
 )
 
 TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS}
+
+
+def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
+    """The tasks to fine-tune on.
+
+    Returns:
+      The tasks that `config.tasks` names, and the configuration. If the labels of the
+      user's own task are not given, it has those of the training file filled in.
+
+    Raises:
+      UserError: if there is no such task, or the user's own contradicts itself.
+    """
+    if config.tasks == (CUSTOM_TASK,):
+        config = fill_in_labels(config)
+        return [custom_task(config)], config
+    names = list(TASKS) if config.tasks == (ALL,) else list(dict.fromkeys(config.tasks))
+    unknown = [name for name in names if name not in TASKS]
+    if unknown:
+        raise UserError(
+            f"There is no task {', '.join(map(repr, unknown))}; there are "
+            f"{', '.join(TASKS)}, or {ALL!r} or {CUSTOM_TASK!r} alone."
+        )
+    return [_published_task(name, config) for name in names], config
+
+
+def find_task(config: FinetuneConfig) -> Task:
+    """The task of a fine-tuned run.
+
+    Raises:
+      UserError: if its configuration names none.
+    """
+    name = config.tasks[0]
+    if name == CUSTOM_TASK:
+        return custom_task(config)
+    if name not in TASKS:
+        raise UserError(
+            f"The run's configuration names the task {name!r:.40}; there are "
+            f"{', '.join(TASKS)} and {CUSTOM_TASK}. Its folder is damaged, or another "
+            "version has written it."
+        )
+    return _published_task(name, config)
+
+
+def _published_task(name: str, config: FinetuneConfig) -> Task:
+    """A task of the paper; the configuration says how it learns scores."""
+    task = TASKS[name]
+    if not task.score_range:
+        return task
+    return dataclasses.replace(task, score_loss=config.head.score_loss)

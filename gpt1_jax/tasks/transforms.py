@@ -16,7 +16,7 @@ import functools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
+from etils import epy
 
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import (
@@ -28,6 +28,9 @@ from gpt1_jax.data.tokenizers import (
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.batches import EncodedExamples
 from gpt1_jax.tasks.task import Example, Task
+
+with epy.lazy_imports():  # it takes a moment, and only outputs need it
+    from scipy import special
 
 _SHORTEST = 2 * NUM_SPECIAL_TOKENS  # leaves each text of a pair one token
 

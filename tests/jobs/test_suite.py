@@ -1,12 +1,15 @@
 """Many runs: tasks, seeds, starts, tasks of the user's own, and the table."""
 
 import json
+import re
 import shutil
 
 import pytest
+from tiny_run import load_config
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
-from gpt1_jax.jobs import finetune
+from gpt1_jax import config as config_lib
+from gpt1_jax.jobs import finetune, predict
 
 SEVERAL = {"seeds": (0, 1), "train__num_epochs": 1.0}
 FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
@@ -262,7 +265,9 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path,
 @pytest.mark.parametrize(
     "score_loss", ["soft_labels", pytest.param("regression", marks=pytest.mark.slow)]
 )
-def test_a_similarity_of_ones_own_has_scores(finetune_base, tmp_path, score_loss):
+def test_a_similarity_of_ones_own_has_scores(
+    finetune_base, tmp_path, score_loss, capsys
+):
     made = {s: rows("stsb", 16, k) for k, s in enumerate(("train", "dev", "test"))}
     paths = {s: write_lines(tmp_path / f"{s}.jsonl", made[s]) for s in made}
     config = custom(
@@ -280,6 +285,12 @@ def test_a_similarity_of_ones_own_has_scores(finetune_base, tmp_path, score_loss
     assert [line["label"] for line in lines] == [0.0, 5.0] * 8
     assert all(isinstance(line["prediction"], float) for line in lines)
     assert not any("probabilities" in line for line in lines)
+    new = load_config("", file="predict", init_from=str(tmp_path / "run"), text="a\tb")
+    capsys.readouterr()
+    predict.run(config_lib.load(new.to_dict()), "")
+    header, row = capsys.readouterr().out.splitlines()
+    assert header == "score\ttext"
+    assert re.fullmatch(r"-?\d+\.\d{3}\ta \| b", row)
 
 
 @pytest.mark.parametrize("columns", ["a list", "several"])

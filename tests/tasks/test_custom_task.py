@@ -7,9 +7,9 @@ import pytest
 from tiny_tasks import finetune_config
 
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.tasks.custom_task import custom_task, find_task, select_tasks
+from gpt1_jax.tasks.custom_task import custom_task
 from gpt1_jax.tasks.examples import load_split
-from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS, find_task, select_tasks
 from gpt1_jax.tasks.task import Record
 
 LABELS = ("no", "yes")

@@ -28,14 +28,13 @@ from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.tables import plain_lines, read_input
 from gpt1_jax.errors import MissingData
 from gpt1_jax.tasks import examples as examples_module
-from gpt1_jax.tasks.custom_task import select_tasks
 from gpt1_jax.tasks.examples import (
     check_new_examples,
     describe_long_examples,
     load_task,
     read_records,
 )
-from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS, select_tasks
 from gpt1_jax.tasks.task import FileLayout, Task
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
