@@ -503,10 +503,10 @@ def open_table(
 
 
 def format_table(rows: Sequence[Row], suffix: str) -> str:
-    """The text of a `.csv` or `.tsv` file with these rows, at least one."""
+    """The text of a `.csv` or `.tsv` file with these rows; "" if there are none."""
     file = io.StringIO()
-    writer = _Tsv(file) if suffix == ".tsv" else _Csv(file)
-    writer.append(rows)
+    if rows:
+        (_Tsv if suffix == ".tsv" else _Csv)(file).append(rows)
     return file.getvalue()
 
 

@@ -335,7 +335,7 @@ def test_lines_are_the_same_in_every_reader(write):
     text = "one\r\rtwo\u2028two\r\nthree\nfour"
     source = write("a.txt", text)
     (document,) = text_documents(source, "config.data.train", "")
-    corpus = "".join(block.text for block in document.blocks())
+    corpus = "".join(document.blocks())
     lines = [line for line in corpus.split("\n") if line]
     assert lines == ["one", "two\u2028two", "three", "four"]
     assert [line.word for line in read_lines(source)] == lines

@@ -81,7 +81,7 @@ def test_glue_lines_are_in_order_of_the_index(folder):
 
 
 @pytest.mark.parametrize("odd", ["", "x7", "-1", "1.0", "²"])
-def test_glue_index_is_the_position_where_ids_are_no_numbers(folder, odd):
+def test_glue_index_is_the_position_if_ids_are_not_numbers(folder, odd):
     examples = [example(id="5"), example(id=odd)]
     write_glue(folder, TASKS["cola"], examples, [1, 0])
     assert (folder / "CoLA.tsv").read_text() == "index\tprediction\n0\t1\n1\t0\n"
@@ -356,7 +356,7 @@ def test_predictions_in_other_formats_are_refused(folder, name):
     assert not folder.exists()
 
 
-def test_log_probabilities_are_those_of_the_answers_that_there_are(folder):
+def test_log_probabilities_of_missing_answers_are_left_out(folder):
     path, examples = folder / "dev.jsonl", [example(), example()]
     log_probs = np.array([[-1.5, -2.0], [-3.0, -np.inf]])
     write_predictions(path, TASKS["cola"], examples, [0, 0], log_probs=log_probs)

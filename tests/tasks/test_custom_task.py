@@ -1,4 +1,4 @@
-"""Tasks by name, and tasks of the user's own."""
+"""Tasks of the user's own, and the labels of their training files."""
 
 import dataclasses
 import json
@@ -35,34 +35,6 @@ def training_file(tmp_path):
         return path
 
     return make
-
-
-# --- by name --------------------------------------------------------------------
-
-
-def test_tasks_are_taken_in_the_order_named():
-    config = finetune_config("rte+sst2+rte", BASE)
-    tasks, resolved = select_tasks(config)
-    assert [task.name for task in tasks] == ["rte", "sst2"]
-    assert resolved == config
-    assert tasks[0] is TASKS["rte"]
-
-
-def test_all_is_every_task_of_the_table():
-    tasks, _ = select_tasks(finetune_config("all", BASE))
-    assert tasks == list(TASKS.values())
-    assert len(tasks) == 14
-
-
-@pytest.mark.parametrize("names", ["sst", "sst2+Sst2+rte", "sst2+all", "sst2+custom"])
-def test_unknown_task_is_refused_with_the_list(names):
-    with pytest.raises(ValueError, match="There is no task '") as raised:
-        select_tasks(finetune_config(names, BASE))
-    message = str(raised.value)
-    assert "'sst2'" not in message.partition(";")[0], "only the unknown are named"
-    for name in TASKS:
-        assert name in message
-    assert "or 'all' or 'custom' alone" in message
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
@@ -195,7 +167,7 @@ def test_labels_are_those_of_the_training_file(training_file, labels, names, num
 
 
 @pytest.mark.parametrize("labels", [[1.0, 2.5, 4.0], ["3", "3.80"], [1, 1e-7]])
-def test_scores_without_a_range_are_not_taken_for_classes(training_file, labels):
+def test_scores_without_a_range_do_not_become_classes(training_file, labels):
     path = training_file(labels)
     with pytest.raises(ValueError, match=r"score_range=LOWEST,HIGHEST; .* labels") as e:
         select_tasks(custom_config(path, labels=()))
@@ -205,13 +177,13 @@ def test_scores_without_a_range_are_not_taken_for_classes(training_file, labels)
     assert task.labels == names
 
 
-def test_examples_without_a_label_name_none(training_file):
+def test_examples_without_a_label_add_no_name(training_file):
     path = training_file(["yes", None, "", "no"])
     (task,), _ = select_tasks(custom_config(path, labels=()))
     assert task.labels == ("no", "yes")
 
 
-def test_a_number_is_no_position_where_labels_are_numbers(training_file):
+def test_a_number_is_not_a_position_if_labels_are_numbers(training_file):
     config = custom_config(training_file([-1, 1]), labels=())
     (task,), _ = select_tasks(config)
     record = Record({"a": "1", "b": "2", "label": 0}, "a.jsonl:7")
@@ -220,7 +192,7 @@ def test_a_number_is_no_position_where_labels_are_numbers(training_file):
 
 
 @pytest.mark.parametrize("withheld", ["-", "hidden", -1])
-def test_only_what_is_no_label_marks_one_that_is_withheld(withheld):
+def test_a_withheld_label_is_marked_by_a_value_that_is_no_label(withheld):
     def label(**custom):
         task = custom_task(custom_config(**custom))
         record = Record({"a": "1", "b": "2", "label": withheld}, "test.jsonl:1")
@@ -245,7 +217,7 @@ def test_labels_are_inferred_from_a_table_too(tmp_path):
     assert task.labels == ("neg", "pos")
 
 
-def test_labels_given_by_name_take_numbers_as_places(training_file):
+def test_numbers_are_positions_of_labels_given_by_name(training_file):
     config = custom_config(training_file([1, 0, "yes"]))
     (task,), _ = select_tasks(config)
     examples = load_split(

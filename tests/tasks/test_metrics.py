@@ -101,7 +101,7 @@ def test_f1_without_positives_is_zero_without_warning():
     assert METRICS["f1"](np.array([0, 0]), np.array([0, 1])) == 0.0
 
 
-def test_evaluate_gives_metrics_and_confusion():
+def test_predictions_get_metrics_and_confusion():
     result = evaluate(CLASSES, PREDICTED, TRUE)
     assert list(result) == ["n", "matthews", "f1", "accuracy", "confusion"]
     assert result["n"] == 10
@@ -111,7 +111,7 @@ def test_evaluate_gives_metrics_and_confusion():
     assert json.loads(json.dumps(result)) == result
 
 
-def test_evaluate_scores_each_named_subset():
+def test_each_named_subset_is_scored():
     subsets = ["high"] * 5 + ["middle"] * 5
     result = evaluate(CLASSES, PREDICTED, TRUE, subsets)
     # First five: true 1 1 1 1 0, predicted 1 1 1 0 1; TP 3, FN 1, FP 1, TN 0:
@@ -225,7 +225,7 @@ def test_no_threshold_has_a_better_matthews_correlation(seed):
     assert chosen == max(t for t in found if found[t] == pytest.approx(best, abs=1e-12))
 
 
-def test_a_threshold_separates_what_can_be_separated():
+def test_a_threshold_separates_separable_scores():
     scores, labels = np.array([-3.0, -1.0, -2.0, -4.0]), np.array([0, 1, 1, 0])
     assert best_threshold(scores, labels) == -2.0
     assert auc(scores, labels) == 1.0 and auc(-scores, labels) == 0.0
@@ -243,7 +243,7 @@ def test_the_error_of_an_accuracy_is_binomial():
     assert error == pytest.approx(math.sqrt(0.75 * 0.25 / 4))
 
 
-def test_bootstrapped_errors_are_those_of_theory():
+def test_bootstrapped_errors_match_theory():
     rng = np.random.default_rng(0)
     labels = rng.integers(0, 2, 400)
     predictions = np.where(rng.random(400) < 0.7, labels, 1 - labels)

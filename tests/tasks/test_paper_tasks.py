@@ -1,9 +1,10 @@
-"""The table of tasks: whole, and in the paper's terms."""
+"""The registry of tasks: its entries, and which of them a configuration names."""
 
 import pytest
+from tiny_tasks import finetune_config
 
 from gpt1_jax.tasks.metrics import METRICS
-from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.tasks.paper_tasks import TASKS, select_tasks
 from gpt1_jax.tasks.task import TRANSFORMS
 
 
@@ -44,3 +45,33 @@ def test_glue_files_are_those_of_the_leaderboard():
 def test_wnli_entailment_is_one():
     # Its data has numbers only, where 1 means that the second sentence follows.
     assert TASKS["wnli"].labels[1] == "entailment"
+
+
+# --- by name --------------------------------------------------------------------
+
+BASE = {"init_from": "runs/pretrain/tiny"}
+
+
+def test_tasks_are_taken_in_the_order_named():
+    config = finetune_config("rte+sst2+rte", BASE)
+    tasks, resolved = select_tasks(config)
+    assert [task.name for task in tasks] == ["rte", "sst2"]
+    assert resolved == config
+    assert tasks[0] is TASKS["rte"]
+
+
+def test_all_is_every_task_of_the_registry():
+    tasks, _ = select_tasks(finetune_config("all", BASE))
+    assert tasks == list(TASKS.values())
+    assert len(tasks) == 14
+
+
+@pytest.mark.parametrize("names", ["sst", "sst2+Sst2+rte", "sst2+all", "sst2+custom"])
+def test_unknown_task_is_refused_with_the_list(names):
+    with pytest.raises(ValueError, match="There is no task '") as raised:
+        select_tasks(finetune_config(names, BASE))
+    message = str(raised.value)
+    assert "'sst2'" not in message.partition(";")[0], "only the unknown are named"
+    for name in TASKS:
+        assert name in message
+    assert "or 'all' or 'custom' alone" in message

@@ -60,7 +60,7 @@ def test_label_out_of_range_is_refused(label):
 
 
 @pytest.mark.parametrize("label", [None, "", "-", "hidden", -1])
-def test_label_that_is_not_told(label):
+def test_withheld_label_is_none(label):
     columns = {"sentence": "It is fine.", "label": label}
     assert example("sst2", columns, needs_label=False).label is None
     assert example("sst2", without(columns, "label"), needs_label=False).label is None
@@ -89,7 +89,7 @@ def test_score_out_of_range_is_refused(value):
         example("stsb", columns)
 
 
-def test_score_of_minus_one_is_not_told():
+def test_score_of_minus_one_is_withheld():
     columns = {"sentence1": "One.", "sentence2": "Two.", "label": -1.0}
     assert example("stsb", columns, needs_label=False).label is None
 
@@ -104,7 +104,7 @@ def test_score_of_minus_one_is_not_told():
         ({}, ""),
     ],
 )
-def test_id_is_that_of_the_first_column_with_one(columns, id):
+def test_id_comes_from_the_first_id_column(columns, id):
     assert example("snli", {**PAIR, **columns}).id == id
 
 
@@ -135,7 +135,7 @@ def test_wording_replaces_only_what_it_knows():
         ("race", RACE, "options"),
     ],
 )
-def test_missing_column_is_named_with_those_there(name, columns, column):
+def test_missing_column_is_named_beside_the_others(name, columns, column):
     with pytest.raises(ValueError, match=f"file.tsv:3: .* no column '{column}'") as no:
         example(name, without(columns, column))
     for other in without(columns, column):
@@ -146,7 +146,7 @@ def test_missing_column_is_named_with_those_there(name, columns, column):
     ("name", "columns", "column"),
     [("snli", PAIR, "premise"), ("copa", CHOICE, "choice1")],
 )
-def test_text_that_is_empty_or_no_text_is_refused(name, columns, column):
+def test_empty_text_or_another_type_is_refused(name, columns, column):
     with pytest.raises(ValueError, match=f"file.tsv:3: the text .*'{column}' is empty"):
         example(name, {**columns, column: " \n"})
     with pytest.raises(ValueError, match=f"file.tsv:3: the text .*'{column}' is empty"):
@@ -163,7 +163,7 @@ def test_text_may_be_empty_where_the_task_says_so():
 
 
 @pytest.mark.parametrize("options", ["red", ["red"], None, [*"abcde"]])
-def test_choices_must_be_a_list_of_as_many_as_labels(options):
+def test_choices_must_be_a_list_with_one_for_each_label(options):
     with pytest.raises(ValueError, match=r"'options' holds .*, not a list of 4 texts"):
         example("race", {**RACE, "options": options})
 

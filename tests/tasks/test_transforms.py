@@ -265,7 +265,7 @@ def test_num_outputs(task, score_loss, expected):
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
-def test_label_is_one_hot_and_no_label_nothing(score_loss):
+def test_label_is_one_hot_and_a_missing_one_all_zeros(score_loss):
     task = dataclasses.replace(TASKS["mnli"], score_loss=score_loss)
     rows = targets(task, [2, None, 0])
     assert rows.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
