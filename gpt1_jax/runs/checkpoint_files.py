@@ -1,4 +1,12 @@
-"""The files of checkpoints: saved steps, their checksums, scores and array shapes."""
+"""The files of checkpoints: saved steps, metadata, checksums, scores, shapes.
+
+Orbax writes a checkpoint (`runs/checkpoints.py`). This module reads and writes what
+lies beside its arrays, and finds, deletes and sets aside whole checkpoints:
+
+  checkpoints/STEP/manifest.json      SHA-256 of every file; without it, no checkpoint
+  checkpoints/STEP/metadata/metadata  what the state belongs to, and how far it is
+  checkpoints/STEP/measured.json      its score, once it has been evaluated
+"""
 
 import contextlib
 import json
@@ -29,11 +37,229 @@ from gpt1_jax.runs.folder import megabytes
 from gpt1_jax.runs.resume import saved_digests
 
 DAMAGED_FOLDER = "damaged_checkpoints"
+MANIFEST_FILE = "manifest.json"
+SCORE_FILE = "measured.json"
 # What the manifest of a checkpoint is called from the moment it is no longer kept.
 _DELETED_FILE = "deleted.json"
 # What orbax writes last to a checkpoint on gs://, where nothing can be renamed.
 _COMMITTED_FILE = "commit_success.txt"
 _METADATA_FILE = "metadata/metadata"  # where orbax puts a JSON item of that name
+
+
+class Damaged(Exception):
+    """The files of a checkpoint are not as they were saved; says what is wrong."""
+
+
+# --- saved steps ----------------------------------------------------------------------
+
+
+def saved_steps(folder: epath.Path) -> list[int]:
+    """The steps that a run folder holds, in order.
+
+    A checkpoint whose deletion was interrupted does not count.
+    """
+    return sorted(
+        int(path.name)
+        for path in _named_by_step(folder)
+        if path.is_dir() and not _is_deleted(path)
+    )
+
+
+def _named_by_step(folder: epath.Path) -> list[epath.Path]:
+    directory = folder / "checkpoints"
+    found = directory.iterdir() if directory.exists() else ()
+    return sorted(path for path in found if re.fullmatch("[0-9]+", path.name))
+
+
+def _is_deleted(checkpoint: epath.Path) -> bool:
+    """Whether a folder is only what a deletion, or a save on gs://, has left."""
+    if (checkpoint / MANIFEST_FILE).exists():
+        return False
+    if is_remote(checkpoint) and not (checkpoint / _COMMITTED_FILE).exists():
+        return True
+    return (checkpoint / _DELETED_FILE).exists() or not any(checkpoint.iterdir())
+
+
+def clear_steps(folder: epath.Path) -> list[int]:
+    """Clears a run folder of checkpoints that are not whole, as far as a glance shows.
+
+    The main process finishes deletions and saves that a kill interrupted, and sets
+    aside checkpoints that lack a file or have unreadable metadata. Call this as the
+    owner of the folder, on all processes, before anything else reads the steps.
+
+    Returns:
+      The saved steps in order, the same on all processes.
+
+    Raises:
+      ValueError: if there were checkpoints and none is left.
+      TryAgain: if this process does not see the files that the main one sees.
+    """
+    if is_main_process():
+        for path in _named_by_step(folder):
+            if path.is_dir() and _is_deleted(path):
+                delete_checkpoint(path)
+                continue
+            try:
+                check_files(path, lambda names: {_METADATA_FILE})
+            except Damaged as damage:
+                set_aside(folder, path, str(damage))
+                continue
+            if is_remote(path) and not (path / _COMMITTED_FILE).exists():
+                create(path / _COMMITTED_FILE, "")  # all else was written
+    steps: list[int] = json.loads(gather(json.dumps(saved_steps(folder)))[0])
+    if not eventually(lambda: saved_steps(folder) == steps):
+        raise TryAgain(
+            f"This process sees the steps {saved_steps(folder)} in {folder}, process "
+            f"0 sees {steps}. Run the same command again once the disk shows all "
+            "processes the same."
+        )
+    refuse_lost(folder, steps)
+    return steps
+
+
+def refuse_lost(folder: epath.Path, steps: Collection[int]) -> None:
+    """Refuses to start afresh where all checkpoints are damaged."""
+    if not steps and (folder / DAMAGED_FOLDER).exists():
+        raise UserError(
+            f"All checkpoints of this run are damaged; they are in "
+            f"{folder / DAMAGED_FOLDER}. Move that folder away and run the same "
+            "command again to start afresh, or name another --workdir."
+        )
+
+
+def set_aside(folder: epath.Path, path: epath.Path, problem: str) -> None:
+    """Moves a damaged checkpoint, or a part of it, out of the way.
+
+    It is said before it is done, as the program may be killed in between.
+    """
+    step, *part = path.relative_to(folder / "checkpoints").parts
+    name = "-".join([step, *part])
+    number = 0
+    while (target := folder / DAMAGED_FOLDER / f"{name}-{number}").exists():
+        number += 1
+    size = megabytes(files_bytes(path))
+    say(
+        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moving "
+        f"{'/'.join(part) or 'it'}, {size}, to {target}."
+    )
+    make_folder(target.parent)
+    path.rename(target)
+
+
+def delete_checkpoint(checkpoint: epath.Path) -> None:
+    """Deletes a checkpoint; killed at any moment, it leaves all of it or none.
+
+    First the manifest gets another name, as a folder without one is no checkpoint; the
+    file of that name is deleted last.
+    """
+    if (checkpoint / MANIFEST_FILE).exists():
+        (checkpoint / MANIFEST_FILE).rename(checkpoint / _DELETED_FILE)
+    for path in checkpoint.iterdir():
+        if path.is_dir():
+            path.rmtree()
+        elif path.name != _DELETED_FILE:
+            path.unlink()
+    checkpoint.rmtree()
+
+
+# --- metadata -------------------------------------------------------------------------
+
+
+def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
+    """The record saved beside the state of a step: what it belongs to, how far it is.
+
+    Raises:
+      ValueError: if it cannot be read.
+    """
+    return read_json(folder / "checkpoints" / str(step) / _METADATA_FILE)
+
+
+def newest_digests(folder: epath.Path) -> dict[str, str]:
+    """The content digests in the newest readable metadata; none if there is none."""
+    for step in reversed(saved_steps(folder)):
+        with contextlib.suppress(UserError):
+            return saved_digests(read_metadata(folder, step))
+    return {}
+
+
+# --- checksums ------------------------------------------------------------------------
+
+
+def write_manifest(checkpoint: epath.Path, leave_out: Collection[str]) -> None:
+    """Writes the checksums of all files of a complete checkpoint.
+
+    Args:
+      checkpoint: its folder.
+      leave_out: names of files that may still change.
+    """
+    manifest = {
+        name: sha256(checkpoint / name)
+        for name in _files(checkpoint)
+        if name.rpartition("/")[2] not in {MANIFEST_FILE, *leave_out}
+    }
+    write_whole(checkpoint / MANIFEST_FILE, json.dumps(manifest, indent=1))
+
+
+def check_files(
+    checkpoint: epath.Path,
+    chosen: Callable[[Sequence[str]], Collection[str]] = lambda names: names,
+) -> None:
+    """Checks that the files of a checkpoint are as they were saved.
+
+    Args:
+      checkpoint: its folder.
+      chosen: picks, from the sorted names in the manifest, the files whose checksums
+        are compared; all files must be there in any case.
+
+    Raises:
+      Damaged: naming the file, and what is wrong with it.
+    """
+    path = checkpoint / MANIFEST_FILE
+    if not path.exists():
+        raise Damaged(f"{MANIFEST_FILE} is missing")
+    try:
+        manifest = {str(n): d for n, d in dict(json.loads(path.read_text())).items()}
+    except (OSError, ValueError, TypeError, RecursionError):
+        raise Damaged(f"{MANIFEST_FILE} cannot be read") from None
+    if not manifest:
+        raise Damaged(f"{MANIFEST_FILE} lists no files")
+    found = set(_files(checkpoint))
+    names = sorted(manifest)
+    for name in names:
+        if name not in found:
+            raise Damaged(f"{name} is missing")
+        if os.path.islink(checkpoint / name):
+            raise Damaged(f"{name} is a link")
+    for name in chosen(names):
+        if name not in manifest:
+            raise Damaged(f"{MANIFEST_FILE} does not list {name}")
+        try:
+            digest = sha256(checkpoint / name)
+        except OSError as error:
+            raise Damaged(f"{name} cannot be read ({error.strerror})") from error
+        if digest != manifest[name]:
+            raise Damaged(f"{name} differs from what was saved")
+
+
+def manifest_digest(checkpoint: epath.Path) -> str:
+    """Tells a checkpoint from any other; empty if it has no manifest."""
+    path = checkpoint / MANIFEST_FILE
+    return sha256(path) if path.exists() else ""
+
+
+def files_bytes(path: epath.Path) -> int:
+    """The size of all files below a folder, or of the file itself."""
+    if not path.is_dir():
+        return path.stat().length
+    return sum((path / name).stat().length for name in _files(path))
+
+
+def _files(folder: epath.Path) -> list[str]:
+    """All files below a folder, by their names relative to it, sorted."""
+    return sorted(path.relative_to(folder).as_posix() for path in files_below(folder))
+
+
+# --- scores ---------------------------------------------------------------------------
 
 
 class Best(NamedTuple):
@@ -46,244 +272,21 @@ class Best(NamedTuple):
 LOWEST_LOSS = Best("valid_loss", highest=False)
 
 
-def saved_steps(workdir: epath.Path) -> list[int]:
-    """The steps that a run folder holds, in order.
-
-    A checkpoint that was being deleted when its program was killed is none.
-    """
-    return sorted(
-        int(path.name)
-        for path in _named_by_step(workdir)
-        if path.is_dir() and not _is_deleted(path)
-    )
-
-
-def _named_by_step(workdir: epath.Path) -> list[epath.Path]:
-    directory = workdir / "checkpoints"
-    found = directory.iterdir() if directory.exists() else ()
-    return sorted(path for path in found if re.fullmatch("[0-9]+", path.name))
-
-
-def _is_deleted(folder: epath.Path) -> bool:
-    """Whether a folder is only what a deletion, or a save on gs://, has left."""
-    if (folder / MANIFEST_FILE).exists():
-        return False
-    if is_remote(folder) and not (folder / _COMMITTED_FILE).exists():
-        return True
-    return (folder / _DELETED_FILE).exists() or not any(folder.iterdir())
-
-
-def delete_checkpoint(folder: epath.Path) -> None:
-    """Deletes a checkpoint; killed at any moment, it leaves all of it or none.
-
-    First the manifest gets another name, without which a folder is no checkpoint; the
-    file of that name goes last.
-    """
-    if (folder / MANIFEST_FILE).exists():
-        (folder / MANIFEST_FILE).rename(folder / _DELETED_FILE)
-    for path in folder.iterdir():
-        if path.is_dir():
-            path.rmtree()
-        elif path.name != _DELETED_FILE:
-            path.unlink()
-    folder.rmtree()
-
-
-def clear_steps(workdir: epath.Path) -> list[int]:
-    """Makes every saved step of a run a checkpoint, as far as a glance can tell.
-
-    The main process finishes deletions and saves that a kill has interrupted, and sets
-    aside what lacks a file or has unreadable metadata. Call it as the owner of the
-    folder, on all processes, before anything else reads the steps.
-
-    Returns:
-      The saved steps in order, the same on all processes.
-
-    Raises:
-      ValueError: if there were checkpoints and none is left.
-      TryAgain: if this process does not see what the main one sees.
-    """
-    if is_main_process():
-        for path in _named_by_step(workdir):
-            if path.is_dir() and _is_deleted(path):
-                delete_checkpoint(path)
-            elif problem := find_damage(path, lambda names: {_METADATA_FILE}):
-                set_aside(workdir, path, problem)
-            elif is_remote(path) and not (path / _COMMITTED_FILE).exists():
-                create(path / _COMMITTED_FILE, "")  # all else was written
-    steps: list[int] = json.loads(gather(json.dumps(saved_steps(workdir)))[0])
-    if not eventually(lambda: saved_steps(workdir) == steps):
-        raise TryAgain(
-            f"This process sees the steps {saved_steps(workdir)} in {workdir}, process "
-            f"0 sees {steps}. Run the same command again once the disk shows all "
-            "processes the same."
-        )
-    refuse_lost(workdir, steps)
-    return steps
-
-
-def refuse_lost(workdir: epath.Path, steps: Collection[int]) -> None:
-    """Refuses to start afresh where all checkpoints are damaged."""
-    if not steps and (workdir / DAMAGED_FOLDER).exists():
-        raise UserError(
-            f"All checkpoints of this run are damaged; they are in "
-            f"{workdir / DAMAGED_FOLDER}. Move that folder away and run the same "
-            "command again to start afresh, or name another --workdir."
-        )
-
-
-def set_aside(workdir: epath.Path, path: epath.Path, problem: str) -> None:
-    """Moves a damaged checkpoint, or a part of it, out of the way.
-
-    Says so before, as a kill may come after.
-    """
-    step, *part = path.relative_to(workdir / "checkpoints").parts
-    name = "-".join([step, *part])
-    number = 0
-    while (target := workdir / DAMAGED_FOLDER / f"{name}-{number}").exists():
-        number += 1
-    size = megabytes(folder_bytes(path))
-    say(
-        f"WARNING: the checkpoint of step {step} is damaged ({problem}); moving "
-        f"{'/'.join(part) or 'it'}, {size}, to {target}."
-    )
-    make_folder(target.parent)
-    path.rename(target)
-
-
-def read_metadata(workdir: epath.Path, step: int) -> dict[str, Any]:
-    """What was saved beside the state of a step: what it belongs to, how far it is.
-
-    Raises:
-      ValueError: if it cannot be read.
-    """
-    return read_json(workdir / "checkpoints" / str(step) / _METADATA_FILE)
-
-
-def newest_digests(workdir: epath.Path) -> dict[str, str]:
-    """The content digests of what a run was made from; none if it holds none."""
-    for step in reversed(saved_steps(workdir)):
-        with contextlib.suppress(UserError):
-            return saved_digests(read_metadata(workdir, step))
-    return {}
-
-
-def best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
-    """Steps by score, best first; of equally good ones, the earliest first."""
-    sign = -1 if highest else 1
-    return sorted(scores, key=lambda step: (sign * scores[step], step))
-
-
-MANIFEST_FILE = "manifest.json"
-
-
-def write_manifest(folder: epath.Path, leave_out: Collection[str]) -> None:
-    """Writes the checksums of all files below a folder.
-
-    Args:
-      folder: the folder of a complete checkpoint.
-      leave_out: names of files that may still change.
-    """
-    manifest = {
-        name: sha256(folder / name)
-        for name in _files(folder)
-        if name.rpartition("/")[2] not in {MANIFEST_FILE, *leave_out}
-    }
-    write_whole(folder / MANIFEST_FILE, json.dumps(manifest, indent=1))
-
-
-def find_damage(
-    folder: epath.Path,
-    chosen: Callable[[Sequence[str]], Collection[str]] = lambda names: names,
-) -> str:
-    """What is wrong with the files of a checkpoint; empty if nothing is.
-
-    Args:
-      folder: the folder of the checkpoint.
-      chosen: picks the files to compare with their checksums from the sorted names of
-        all that are listed; all must be there in any case.
-    """
-    path = folder / MANIFEST_FILE
-    if not path.exists():
-        return f"{MANIFEST_FILE} is missing"
-    try:
-        manifest = {str(n): d for n, d in dict(json.loads(path.read_text())).items()}
-    except (OSError, ValueError, TypeError, RecursionError):
-        return f"{MANIFEST_FILE} cannot be read"
-    if not manifest:
-        return f"{MANIFEST_FILE} lists no files"
-    found = set(_files(folder))
-    names = sorted(manifest)
-    for name in names:
-        if name not in found:
-            return f"{name} is missing"
-        if os.path.islink(folder / name):
-            return f"{name} is a link"
-    for name in chosen(names):
-        if name not in manifest:
-            return f"{MANIFEST_FILE} does not list {name}"
-        try:
-            digest = sha256(folder / name)
-        except OSError as error:
-            return f"{name} cannot be read ({error.strerror})"
-        if digest != manifest[name]:
-            return f"{name} differs from what was saved"
-    return ""
-
-
-def manifest_digest(folder: epath.Path) -> str:
-    """Tells a checkpoint from any other; empty if it has no manifest."""
-    path = folder / MANIFEST_FILE
-    return sha256(path) if path.exists() else ""
-
-
-def folder_bytes(folder: epath.Path) -> int:
-    """The size of all files below a folder, or of the file itself."""
-    if not folder.is_dir():
-        return folder.stat().length
-    return sum((folder / name).stat().length for name in _files(folder))
-
-
-def _files(folder: epath.Path) -> list[str]:
-    """All files below a folder, by their names relative to it, sorted."""
-    return sorted(path.relative_to(folder).as_posix() for path in files_below(folder))
-
-
-MEASURED_FILE = "measured.json"
-
-
 def write_score(checkpoint: epath.Path, best: Best, score: float) -> None:
     """Notes the score of a saved step in its folder, with a checksum."""
     record = {**best._asdict(), "value": score}
-    write_json(checkpoint / MEASURED_FILE, {**record, "sha256": json_digest(record)})
+    write_json(checkpoint / SCORE_FILE, {**record, "sha256": json_digest(record)})
 
 
-def best_step(workdir: epath.Path) -> int:
-    """The saved step with the best score; the newest if none was measured.
-
-    Raises:
-      ValueError: if a score is not as it was written.
-    """
-    steps = saved_steps(workdir)
-    scores: dict[Best, dict[int, float]] = {}
-    for step in steps:
-        for best, value in read_scores(workdir, step).items():
-            scores.setdefault(best, {})[step] = value
-    if not scores:
-        return steps[-1]
-    best, by_step = next(iter(scores.items()))
-    return best_first(by_step, best.highest)[0]
-
-
-def read_scores(workdir: epath.Path, step: int) -> dict[Best, float]:
-    """What was measured of one checkpoint; empty if nothing was.
+def read_scores(folder: epath.Path, step: int) -> dict[Best, float]:
+    """The score of a saved step by its metric; empty if it was not evaluated.
 
     Raises:
       ValueError: if its file is not as it was written.
     """
-    file = workdir / "checkpoints" / str(step) / MEASURED_FILE
+    file = folder / "checkpoints" / str(step) / SCORE_FILE
     if not file.exists():
-        return _read_metrics(workdir, step)
+        return _older_scores(folder, step)
     try:
         record = read_json(file)
         # Versions before 24 November 2026 wrote no checksum.
@@ -299,15 +302,41 @@ def read_scores(workdir: epath.Path, step: int) -> dict[Best, float]:
     )
 
 
-def _read_metrics(workdir: epath.Path, step: int) -> dict[Best, float]:
+def _older_scores(folder: epath.Path, step: int) -> dict[Best, float]:
     """Versions before 0.2 kept scores in the metadata, without the direction."""
     try:
         return {
             Best(name, highest=name != LOWEST_LOSS.metric): float(value)
-            for name, value in read_metadata(workdir, step)["metrics"].items()
+            for name, value in read_metadata(folder, step)["metrics"].items()
         }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return {}
+
+
+def best_step(folder: epath.Path) -> int:
+    """The saved step with the best score; the newest if none has a score.
+
+    Raises:
+      ValueError: if a score is not as it was written.
+    """
+    steps = saved_steps(folder)
+    scores: dict[Best, dict[int, float]] = {}
+    for step in steps:
+        for best, value in read_scores(folder, step).items():
+            scores.setdefault(best, {})[step] = value
+    if not scores:
+        return steps[-1]
+    best, by_step = next(iter(scores.items()))
+    return best_first(by_step, best.highest)[0]
+
+
+def best_first(scores: Mapping[int, float], highest: bool) -> list[int]:
+    """Steps by score, best first; of equally good ones, the earliest first."""
+    sign = -1 if highest else 1
+    return sorted(scores, key=lambda step: (sign * scores[step], step))
+
+
+# --- shapes ---------------------------------------------------------------------------
 
 
 def abstract_state(state: Any, sharding: Any) -> Any:
@@ -327,16 +356,16 @@ def state_bytes(state: Any) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state))
 
 
-def difference(found: Any, wanted: Any) -> str | None:
-    """The first array, by name, that is not as wanted; None if all are.
+def first_difference(found: Any, wanted: Any) -> str | None:
+    """The first array, by name, that does not have the shape wanted; None if all do.
 
     Args:
       found: arrays, or anything with their shapes.
       wanted: the same.
 
     Returns:
-      For example "h_0/ln_1/bias of shape None, not (768,)"; None is an array that is
-      not there.
+      For example "h_0/ln_1/bias of shape None, not (768,)", where None stands for an
+      array that is missing.
     """
     asked, held = (
         {

@@ -1,32 +1,31 @@
-"""Checkpoints of a run, and the rules by which it resumes.
+"""Saves, restores and deletes the checkpoints of a run: the only door of orbax.
 
-This is the only file that imports orbax. A checkpoint is one folder per step under
-`checkpoints/`: the train state, a metadata record (configuration, tokenizer, corpus,
-data position) and `manifest.json`, the SHA-256 of every file. `measured.json` joins
-them once the state has been evaluated. The latest steps stay, the best, and those whose
-metadata says that they are kept for good.
+A checkpoint is a folder `checkpoints/STEP/` with the train state and the files that
+`runs/checkpoint_files.py` describes. `_delete_old` decides which are deleted: the
+latest, the best and the milestones stay.
 
-Resume policy, in order:
- 1. No checkpoint: the run starts at step 0. What a kill has left of a checkpoint that
-    was being deleted is none.
- 2. The newest checkpoint whose files match its manifest is used. One that does not
-    match, or has none, is moved to `damaged_checkpoints/` with a warning, and the one
-    before it is tried. Nothing is deleted. The main process decides for all.
- 3. If there were checkpoints and all of them are damaged, the run refuses to start.
- 4. If the checkpoint belongs to another configuration, tokenizer or corpus, the run
-    refuses to start, naming each difference, and touches nothing.
+How a run resumes, in order:
+ 1. If there is no checkpoint, it starts at step 0. A checkpoint whose deletion was
+    interrupted does not count.
+ 2. It uses the newest checkpoint whose files match its manifest. A checkpoint that does
+    not match, or has no manifest, is moved to `damaged_checkpoints/` with a warning,
+    and the one before it is tried. Nothing is deleted. The main process decides for
+    all.
+ 3. If there were checkpoints and all of them are damaged, it refuses to start.
+ 4. If the checkpoint belongs to another configuration, tokenizer or text, it refuses to
+    start, naming each difference, and changes nothing.
  5. Otherwise state and data position are those of the checkpoint, bit for bit.
 
 A save is written under a temporary name and renamed once it is whole, manifest
-included, so a process killed in the middle of a save leaves earlier checkpoints intact.
-A checkpoint that is no longer kept loses its manifest first.
+included. A process that is killed in the middle of a save leaves earlier checkpoints
+intact.
 """
 
 import contextlib
 import functools
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -39,14 +38,15 @@ from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
-    MEASURED_FILE,
+    SCORE_FILE,
     Best,
+    Damaged,
     best_first,
     best_step,
+    check_files,
     clear_steps,
     delete_checkpoint,
-    difference,
-    find_damage,
+    first_difference,
     read_metadata,
     read_scores,
     refuse_lost,
@@ -60,16 +60,16 @@ from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
-# Written after the manifest, by orbax or by `Checkpoints.add_score`; so not in it.
-_UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", MEASURED_FILE}
+# Not in the manifest, as orbax or `Checkpoints.add_score` writes them after it.
+_UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", SCORE_FILE}
 
 
 class Checkpoints:
-    """Saves and restores the train state of one run folder.
+    """The checkpoints of one run folder.
 
     Args:
-      workdir: the run folder, local or gs://.
-      config: how many to keep.
+      folder: the run folder, local or gs://.
+      config: how many checkpoints to keep.
       best: the metric that ranks them; the best are kept beside the latest.
 
     Raises:
@@ -77,20 +77,19 @@ class Checkpoints:
     """
 
     def __init__(
-        self, workdir: epath.Path, config: CheckpointConfig, best: Best = LOWEST_LOSS
+        self, folder: epath.Path, config: CheckpointConfig, best: Best = LOWEST_LOSS
     ):
-        self.best = best
-        self._workdir, self._config = workdir, config
-        self._directory = workdir / "checkpoints"
+        self._folder, self._config, self._best = folder, config, best
+        self._directory = folder / "checkpoints"
         self._saving: int | None = None
         self._state_bytes = 0
-        self._steps = clear_steps(workdir)  # on disk
-        self._scores = {  # of those that were measured
+        self._steps = clear_steps(folder)  # on disk
+        self._scores = {  # of the steps that were evaluated
             step: value
             for step in self._steps
             if (value := self._read_score(step)) is not None
         }
-        self._for_good = set(_kept_for_good(workdir))
+        self._for_good = set(_kept_for_good(folder))
         self._manager = ocp.CheckpointManager(
             self._directory,
             options=ocp.CheckpointManagerOptions(
@@ -103,22 +102,19 @@ class Checkpoints:
         )
 
     def _read_score(self, step: int) -> float | None:
-        """The score of a saved step; a damaged one is read from the metrics instead."""
-        folder = self._directory / str(step)
+        """The score of a saved step; if its file is damaged, from the metrics."""
+        checkpoint, metric = self._directory / str(step), self._best.metric
         try:
-            return read_scores(self._workdir, step).get(self.best)
+            return read_scores(self._folder, step).get(self._best)
         except UserError:
-            metric, records = (
-                self.best.metric,
-                read_metrics(self._workdir / METRICS_FILE),
-            )
+            records = read_metrics(self._folder / METRICS_FILE)
             found = [r[metric] for r in records if r["step"] == step and metric in r]
             if is_main_process():
                 elsewhere = f"; {METRICS_FILE} has its score too" if found else ""
-                problem = f"{MEASURED_FILE} is not as it was written{elsewhere}"
-                set_aside(self._workdir, folder / MEASURED_FILE, problem)
+                problem = f"{SCORE_FILE} is not as it was written{elsewhere}"
+                set_aside(self._folder, checkpoint / SCORE_FILE, problem)
                 if found:
-                    write_score(folder, self.best, found[-1])
+                    write_score(checkpoint, self._best, found[-1])
             return found[-1] if found else None
 
     def latest_step(self) -> int | None:
@@ -133,7 +129,7 @@ class Checkpoints:
           step: the state's step; if it is the latest saved, nothing is done.
           state: the state to save; may be donated afterwards.
           metadata: JSON values that say what the state belongs to, and whether it is
-            kept for good (`saved_milestones`).
+            a milestone.
 
         Raises:
           OSError: if the disk has no room for it, or had none for the save before.
@@ -161,28 +157,28 @@ class Checkpoints:
             )
 
     def add_score(self, step: int, score: float) -> None:
-        """Records the score of a saved step; deletes checkpoints no longer to be kept.
+        """Records the score of a saved step; deletes checkpoints no longer kept.
 
         Args:
           step: the step that was evaluated; ignored if it is not saved.
-          score: its value of `best.metric`.
+          score: the value of its metric.
         """
         self.wait()
         if step not in self._steps or not math.isfinite(score):
             return
         self._scores[step] = score
         if is_main_process():
-            write_score(self._directory / str(step), self.best, score)
+            write_score(self._directory / str(step), self._best, score)
         self._delete_old()
 
     def restore(
         self, target: Any, check: Callable[[Mapping[str, Any]], None]
     ) -> Any | None:
-        """The state to resume from, by the policy at the top of this file.
+        """The state to resume from, by the rules at the top of this file.
 
         Args:
           target: shapes, dtypes and shardings of the state (`jax.ShapeDtypeStruct`).
-          check: raises a ValueError if the metadata is another run's.
+          check: raises a ValueError if the metadata belongs to another run.
 
         Returns:
           The restored state, or None if the run starts afresh.
@@ -193,14 +189,16 @@ class Checkpoints:
         """
         steps = sorted(self._steps, reverse=True)
         for step in steps:
-            if problem := self._find_damage(step):
-                self._set_aside(step, problem)
+            try:
+                self._check_files(step)
+            except Damaged as damage:
+                self._set_aside(step, str(damage))
                 continue
-            check(read_metadata(self._workdir, step))
+            check(read_metadata(self._folder, step))
             args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
             with _explained_reading(self._directory / str(step)):
                 return self._manager.restore(step, args=args).state
-        refuse_lost(self._workdir, self._steps)
+        refuse_lost(self._folder, self._steps)
         return None
 
     def wait(self) -> None:
@@ -243,54 +241,73 @@ class Checkpoints:
             write_manifest(folder, leave_out=_UNHASHED)
 
     def _delete_old(self) -> None:
-        """Deletes all but the latest, the best and those kept for good."""
+        """Deletes all checkpoints but the latest, the best and the milestones."""
         kept = set(sorted(self._steps)[-self._config.keep_latest :]) | self._for_good
         scores = {s: value for s, value in self._scores.items() if s in self._steps}
-        kept.update(best_first(scores, self.best.highest)[: self._config.keep_best])
+        kept.update(best_first(scores, self._best.highest)[: self._config.keep_best])
         for step in set(self._steps) - kept:
             self._steps.remove(step)
             if is_main_process():
                 delete_checkpoint(self._directory / str(step))
 
-    def _find_damage(self, step: int) -> str:
-        """What is wrong with a checkpoint; the same on all processes.
+    def _check_files(self, step: int) -> None:
+        """Checks the files of a checkpoint; all processes come to the same result.
 
         Each process reads a share of the files. If one finds damage, the main process
         looks at the files itself and decides.
+
+        Raises:
+          Damaged: if the files are not as they were saved.
+          TryAgain: if a process does not see what the main one sees.
         """
-        folder = self._directory / str(step)
+        checkpoint = self._directory / str(step)
         index, count = jax.process_index(), jax.process_count()
-        problem = ""
+        damage = ""
 
         def is_sound() -> bool:
-            nonlocal problem
-            problem = find_damage(folder, lambda names: names[index::count])
-            return not problem
+            nonlocal damage
+            damage = _describe_damage(checkpoint, lambda names: names[index::count])
+            return not damage
 
         eventually(is_sound)
-        found = gather(problem)
-        if count == 1 or not any(found):
-            return problem
-        decided = gather(find_damage(folder) if is_main_process() else "")[0]
+        found = gather(damage)
+        if not any(found):
+            return
+        decided = damage
+        if count > 1:
+            decided = _describe_damage(checkpoint) if is_main_process() else ""
+            decided = gather(decided)[0]
         if not decided:
             number = next(number for number, each in enumerate(found) if each)
             raise TryAgain(
-                f"Process {number} finds the checkpoint {folder} damaged "
+                f"Process {number} finds the checkpoint {checkpoint} damaged "
                 f"({found[number]}), and process 0 does not. Run the same command "
                 "again once the disk shows all processes the same."
             )
-        return decided
+        raise Damaged(decided)
 
     def _set_aside(self, step: int, problem: str) -> None:
         folder = self._directory / str(step)
         if is_main_process():
-            set_aside(self._workdir, folder, problem)
+            set_aside(self._folder, folder, problem)
         self._steps.remove(step)
         self._scores.pop(step, None)
         self._for_good.discard(step)
         gather("")  # until the main process has moved it
         eventually(lambda: not folder.exists())
         self._manager.reload()
+
+
+def _describe_damage(
+    checkpoint: epath.Path,
+    chosen: Callable[[Sequence[str]], Collection[str]] = lambda names: names,
+) -> str:
+    """What `check_files` raises, as a text that processes can exchange; else empty."""
+    try:
+        check_files(checkpoint, chosen)
+    except Damaged as damage:
+        return str(damage)
+    return ""
 
 
 @contextlib.contextmanager
@@ -313,20 +330,20 @@ def _explained_reading(folder: epath.Path) -> Iterator[None]:
 
 
 def _leave_out_late_reads(hook: Callable[[Any], Any], unraisable: Any) -> None:
-    """Shows what a thread could not raise, unless it is the end of a read.
+    """Shows what a thread could not raise, unless it comes from a failed read.
 
-    Once a read has failed, orbax closes the event loop to which others of the same
-    time report, each with a traceback, at any moment until the program ends.
+    Once a read has failed, orbax closes the event loop that the other reads report to,
+    and each of them leaves a traceback at any moment until the program ends.
     """
     if "Event loop is closed" not in str(unraisable.exc_value):
         hook(unraisable)
 
 
 def _one_copy(state: Any) -> Any:
-    """The copy on one device of each array that all devices of one process hold.
+    """One device's copy of each array that is the same on all devices of one process.
 
-    Of the whole, orbax has every device write a part, and each cut is a program to
-    compile: for small arrays that takes longer than writing them.
+    Otherwise orbax has every device write a part of the array, and compiles a program
+    for each cut: for small arrays that takes longer than writing them.
     """
 
     def one(array: Any) -> Any:
@@ -338,40 +355,40 @@ def _one_copy(state: Any) -> Any:
 
 
 class SavedParams(NamedTuple):
-    """What another run can start from."""
+    """The parameters of a saved step."""
 
     step: int
     params: Any  # nested dict of float32 numpy arrays
     metadata: Mapping[str, Any]
 
 
-def read_params(workdir: epath.Path, step: int | str = NEWEST) -> SavedParams:
+def read_params(folder: epath.Path, step: int | str = NEWEST) -> SavedParams:
     """Reads only the parameters, and changes nothing in the run folder.
 
     Args:
-      workdir: a run folder, local or gs://.
+      folder: the run folder, local or gs://.
       step: the number of a saved step, `NEWEST`, or `BEST` by the run's own metric.
 
     Raises:
       FileNotFoundError: if there is no such step.
       ValueError: if the step's files are not as they were saved.
     """
-    folder = _sound_checkpoint(workdir, step)
-    with _explained_reading(folder):
+    checkpoint = _find_sound_checkpoint(folder, step)
+    with _explained_reading(checkpoint):
         shapes = jax.tree.map(
             lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype),
-            dict(_saved_shapes(folder)["params"]),
+            dict(_saved_shapes(checkpoint)["params"]),
         )
-        params = _restore(folder, {"params": shapes})["params"]
-    number = int(folder.name)
-    return SavedParams(number, params, read_metadata(workdir, number))
+        params = _restore(checkpoint, {"params": shapes})["params"]
+    number = int(checkpoint.name)
+    return SavedParams(number, params, read_metadata(folder, number))
 
 
-def read_state(workdir: epath.Path, step: int | str, target: Any) -> Any:
+def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
     """Reads a whole state, and changes nothing in the run folder.
 
     Args:
-      workdir: a run folder, local or gs://.
+      folder: the run folder, local or gs://.
       step: as for `read_params`.
       target: shapes and dtypes of the state (`jax.ShapeDtypeStruct`).
 
@@ -381,40 +398,42 @@ def read_state(workdir: epath.Path, step: int | str, target: Any) -> Any:
     Raises:
       As `read_params`, and a ValueError if the step holds another state.
     """
-    folder = _sound_checkpoint(workdir, step)
-    with _explained_reading(folder):
-        if wrong := difference(_saved_shapes(folder), target):
+    checkpoint = _find_sound_checkpoint(folder, step)
+    with _explained_reading(checkpoint):
+        if wrong := first_difference(_saved_shapes(checkpoint), target):
             raise UserError(
-                f"The checkpoint {folder} does not hold the state asked for: {wrong}."
+                f"The checkpoint {checkpoint} does not hold the state asked for: "
+                f"{wrong}."
             )
-        return _restore(folder, target)
+        return _restore(checkpoint, target)
 
 
-def _sound_checkpoint(workdir: epath.Path, step: int | str) -> epath.Path:
+def _find_sound_checkpoint(folder: epath.Path, step: int | str) -> epath.Path:
     """The folder of a checkpoint whose files are as they were saved."""
-    directory = workdir / "checkpoints"
-    steps = saved_steps(workdir)
+    steps = saved_steps(folder)
     if not steps:
         raise FileNotFoundError(
-            f"{workdir} holds no checkpoint; name the folder of a run that has saved "
+            f"{folder} holds no checkpoint; name the folder of a run that has saved "
             "one. A suite keeps those of its runs with "
             "--config.suite.keep_checkpoints=True."
         )
     if step == BEST:
-        step = best_step(workdir)
+        step = best_step(folder)
     chosen = steps[-1] if step == NEWEST else int(step)
     if chosen not in steps:
         raise FileNotFoundError(
-            f"{workdir} has no checkpoint of step {chosen}; it has {steps}."
+            f"{folder} has no checkpoint of step {chosen}; it has {steps}."
         )
-    folder = directory / str(chosen)
-    if problem := find_damage(folder):
+    checkpoint = folder / "checkpoints" / str(chosen)
+    try:
+        check_files(checkpoint)
+    except Damaged as damage:
         others = [number for number in steps if number != chosen]
         raise UserError(
-            f"The checkpoint {folder} is damaged: {problem}. Other steps there: "
+            f"The checkpoint {checkpoint} is damaged: {damage}. Other steps there: "
             f"{others or 'none'}."
-        )
-    return folder
+        ) from damage
+    return checkpoint
 
 
 def _restore(folder: epath.Path, target: Any) -> Any:
@@ -425,7 +444,7 @@ def _restore(folder: epath.Path, target: Any) -> Any:
 
 
 def _saved_shapes(folder: epath.Path) -> Any:
-    """What is known of each array of a saved state, without reading the arrays."""
+    """The shape and dtype of each array of a saved state."""
     return _reader().metadata(folder).item_metadata["state"].tree
 
 
@@ -437,11 +456,11 @@ def _reader() -> ocp.Checkpointer:
     )
 
 
-def _kept_for_good(workdir: epath.Path) -> Iterator[int]:
-    """The saved steps that are kept for good, or are too damaged to tell."""
-    for step in saved_steps(workdir):
+def _kept_for_good(folder: epath.Path) -> Iterator[int]:
+    """The saved steps that are milestones, or are too damaged to tell."""
+    for step in saved_steps(folder):
         try:
-            if read_milestone(read_metadata(workdir, step)):
+            if read_milestone(read_metadata(folder, step)):
                 yield step
         except ValueError:
             yield step

@@ -1,11 +1,11 @@
-"""One run folder, one owner.
+"""Lets one process at a time own a run folder.
 
-On one machine the system's lock tells whether another process is at work. For gs://,
-network disks and file systems without locks, the owner also writes `run.lock` (its
-host, its process and a counter that it keeps raising) and removes it at the end; the
-lock of another machine is taken over once its counter has stood still for a while. An
-owner that stood still for so long, and lost its folder, stops (`check_owned`). In a run
-of several processes the main one owns the folder for all of them.
+On one machine the system's lock tells whether another process owns it. For gs://,
+network disks and file systems without locks, the owner also writes `run.lock`, with its
+host, its process and a counter that it keeps raising, and removes it at the end.
+Another machine takes the folder over once the counter has stood still for a while. An
+owner that stood still for so long that it lost its folder stops (`check_owned`). In a
+run of several processes the main one owns the folder for all of them.
 """
 
 import contextlib
@@ -56,8 +56,13 @@ def owned(folder: epath.Path) -> Iterator[None]:
       UserError: if it holds a link.
     """
     refuse_links(folder)
+    problem: OSError | None = None
     with contextlib.ExitStack() as held:
-        problem = _acquire(folder, held) if is_main_process() else None
+        if is_main_process():
+            try:
+                _acquire(folder, held)
+            except OSError as error:
+                problem = error
         if agree(problem is not None):
             raise problem or FolderInUse(f"The run folder {folder} cannot be used.")
         if is_main_process():
@@ -67,18 +72,18 @@ def owned(folder: epath.Path) -> Iterator[None]:
 
 
 _IMPORTED = uuid.uuid4().hex
-_confirmed: dict[epath.Path, float] = {}  # when the owned folders' locks were ours
+_confirmed: dict[epath.Path, float] = {}  # when each owned lock was last seen as ours
 
 
 def _owner() -> str:
-    """Tells this process from any other on any machine, its own forks included."""
+    """An id of this process that no other has on any machine, not even its forks."""
     return f"{_IMPORTED}-{os.getpid()}"
 
 
 def check_owned() -> None:
-    """Refuses to go on once another process took over a folder of this one.
+    """Refuses to go on if another process has taken over a folder that this one owned.
 
-    That happens to an owner that stood still for long, as when its machine slept. Takes
+    That happens to an owner that stood still for long, as when its machine slept. Costs
     no time while the counter goes up.
 
     Raises:
@@ -97,8 +102,12 @@ def check_owned() -> None:
         _confirmed[path] = time.time()
 
 
-def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> OSError | None:
-    """Takes the lock; returns what prevents it, if anything does."""
+def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> None:
+    """Takes the lock; the stack frees the system's lock.
+
+    Raises:
+      FolderInUse, PermissionError: as `owned`.
+    """
     path = folder / LOCK_FILE
     try:
         make_folder(folder)
@@ -107,18 +116,19 @@ def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> OSError | None:
             lock = system_lock(Path(folder) / _SYSTEM_LOCK_FILE)
             locked = stack.enter_context(lock)
         if path.exists() and (held := _owner_at_work(path, locked)):
-            return _in_use(path, held)
+            raise _in_use(path, held)
         write_json(path, _record(0))
         if (held := _read(path)).get("owner") != _owner():  # another took it meanwhile
-            return _in_use(path, held)
+            raise _in_use(path, held)
     except Held:
-        return _in_use(path, _read(path))
+        raise _in_use(path, _read(path)) from None
+    except FolderInUse:
+        raise
     except OSError as error:
-        return PermissionError(
+        raise PermissionError(
             f"The run folder {path.parent} cannot be written "
             f"({error.strerror or error}); name another with --workdir=DIR."
-        )
-    return None
+        ) from error
 
 
 def _owner_at_work(path: epath.Path, locked: bool) -> dict[str, Any]:
@@ -126,8 +136,8 @@ def _owner_at_work(path: epath.Path, locked: bool) -> dict[str, Any]:
 
     Args:
       path: the lock.
-      locked: whether this process holds the system's lock, as an owner on this machine
-        would.
+      locked: whether this process holds the system's lock, so that no other process
+        on this machine owns the folder.
     """
     held = _read(path)
     if not held:  # perhaps it is being written
@@ -203,7 +213,7 @@ _SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _machine() -> str:
-    """Tells this machine, since it was started, from all others, if Linux says so."""
+    """An id of this machine since it was started, if Linux gives one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -26,7 +26,7 @@ from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import difference, read_scores
+from gpt1_jax.runs.checkpoint_files import first_difference, read_scores
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.resume import Identity
@@ -167,7 +167,7 @@ def _check_sizes(run: TrainedRun) -> None:
     num_layers = min(run.model.num_layers, most)
     model = dataclasses.replace(run.model, num_layers=num_layers)
     expected = jax.eval_shape(lambda: init_params(model, jax.random.key(0)))
-    if wrong := difference(run.language_model, expected):
+    if wrong := first_difference(run.language_model, expected):
         raise UserError(
             f"The checkpoint in {run.folder} holds {wrong}, as its tokenizer and "
             "configuration require. They do not belong together."

@@ -1,10 +1,11 @@
-"""The two training steps: pre-training (eq. 1) and fine-tuning (eq. 4 and 5).
+"""The losses and the steps of pre-training (eq. 1) and fine-tuning (eq. 4 and 5).
 
-Both are pure functions, `step(state, batch, seed) -> (state, metrics)`. The seed of the
-dropout masks is an argument, so that runs that differ only in it share one compiled
-program.
+Losses and steps are pure functions; a step is `step(state, batch, seed) -> (state,
+metrics)`. The seed of the dropout masks is an argument, so that runs that differ only
+in the seed share one compiled program.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,63 @@ Step = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
 Gradients = Callable[[Any, Any, Noise], tuple[tuple[jax.Array, Metrics], Any]]
 
 
+def pretrain_loss(
+    model: ModelConfig, params: Any, tokens: jax.Array, noise: Noise
+) -> tuple[jax.Array, Metrics]:
+    """L1 (eq. 1) as a mean: nats per predicted token.
+
+    Args:
+      model: sizes and dropout.
+      params: the language model's.
+      tokens: [B, T].
+      noise: of the dropout.
+
+    Returns:
+      The loss, and no further metrics.
+    """
+    output = language_model.apply(model, params, tokens, Context(noise))
+    num_seqs, seq_len = tokens.shape
+    weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
+    return language_model.next_token_loss(model, output, tokens, weights), {}
+
+
+def finetune_loss(
+    model: ModelConfig,
+    head: Head,
+    aux_lm_weight: float,
+    params: Any,
+    batch: Batch,
+    noise: Noise,
+) -> tuple[jax.Array, Metrics]:
+    """L3 = L2 + lambda L1 (eq. 5).
+
+    Args:
+      model: configuration of the language model.
+      head: the task's head.
+      aux_lm_weight: lambda; 0 leaves L1 out.
+      params: those of the model and the head.
+      batch: examples [B, C, T].
+      noise: of the dropout.
+
+    Returns:
+      L3, and the metrics `clf_loss` (L2, nats per example) and `lm_loss` (L1, nats per
+      token; not if left out).
+    """
+    packing = _packing(batch)
+    context = Context(noise, packing)
+    logits, output = heads.apply(model, head, params, batch.tokens, context)
+    clf_loss = classification_loss(logits, batch.targets)
+    if not aux_lm_weight:
+        return clf_loss, {"clf_loss": clf_loss}
+    tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
+    weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
+    # When packed, a sequence's last token precedes the next one's first: weight 0.
+    tokens, weights = pack(tokens, packing), pack(weights, packing)
+    lm_loss = language_model.next_token_loss(model, output, tokens, weights)
+    loss = clf_loss + aux_lm_weight * lm_loss  # eq. 5
+    return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
+
+
 def make_pretrain_step(
     model: ModelConfig,
     optimizer: Optimizer,
@@ -55,17 +113,11 @@ def make_pretrain_step(
 
     Returns:
       `pretrain_step(state, tokens [B, T], seed)`. Its metrics are scalars: `loss`
-      (eq. 1 as a mean, nats per token), `grad_norm`, `learning_rate` and the counts
-      of `apply_gradients`.
+      (see `pretrain_loss`), `grad_norm`, `learning_rate` and the counts of
+      `apply_gradients`.
     """
-
-    def loss_fn(
-        params: Any, tokens: jax.Array, noise: Noise
-    ) -> tuple[jax.Array, Metrics]:
-        output = language_model.apply(model, params, tokens, Context(noise))
-        num_seqs, seq_len = tokens.shape
-        weights = jnp.full(tokens.shape, 1 / (num_seqs * (seq_len - 1)))
-        return language_model.next_token_loss(model, output, tokens, weights), {}
+    loss_fn = functools.partial(pretrain_loss, model)
+    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
 
     def pretrain_step(
         state: TrainState, batch: jax.Array, seed: jax.Array
@@ -73,7 +125,6 @@ def make_pretrain_step(
         noise = step_noise(seed, state.step, len(batch))
         return update(state, batch, noise, gradients, optimizer)
 
-    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
     return pretrain_step
 
 
@@ -88,33 +139,17 @@ def make_finetune_step(
     """Builds the pure function of one fine-tuning update.
 
     Args:
-      model: configuration of the language model.
-      head: the task's head.
+      model, head, aux_lm_weight: see `finetune_loss`.
       optimizer: turns gradients into updates.
-      aux_lm_weight: lambda in L3 = L2 + lambda L1 (eq. 5); 0 leaves L1 out.
       accumulation_steps: parts a batch is computed in, one after another.
       mesh: the devices that share the batch, if there are several.
 
     Returns:
-      `finetune_step(state, batch, seed)`. Its metrics are scalars: `loss` (L3),
-      `clf_loss` (L2, nats per example), `lm_loss` (L1, nats per token; not if left
-      out), `grad_norm`, `learning_rate` and the counts of `apply_gradients`.
+      `finetune_step(state, batch, seed)`. Its metrics are scalars: `loss` and those of
+      `finetune_loss`, `grad_norm`, `learning_rate` and the counts of `apply_gradients`.
     """
-
-    def loss_fn(params: Any, batch: Batch, noise: Noise) -> tuple[jax.Array, Metrics]:
-        packing = _packing(batch)
-        context = Context(noise, packing)
-        logits, output = heads.apply(model, head, params, batch.tokens, context)
-        clf_loss = classification_loss(logits, batch.targets)
-        if not aux_lm_weight:
-            return clf_loss, {"clf_loss": clf_loss}
-        tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
-        weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
-        # When packed, a sequence's last token precedes the next one's first: weight 0.
-        tokens, weights = pack(tokens, packing), pack(weights, packing)
-        lm_loss = language_model.next_token_loss(model, output, tokens, weights)
-        loss = clf_loss + aux_lm_weight * lm_loss
-        return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
+    loss_fn = functools.partial(finetune_loss, model, head, aux_lm_weight)
+    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
 
     def finetune_step(
         state: TrainState, batch: Batch, seed: jax.Array
@@ -122,7 +157,6 @@ def make_finetune_step(
         noise = step_noise(seed, state.step, len(batch.tokens))
         return update(state, batch, noise, gradients, optimizer)
 
-    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
     return finetune_step
 
 
@@ -138,7 +172,7 @@ def make_gradients(
 ) -> Gradients:
     """Builds (params, batch, noise) -> ((loss, metrics), gradients), means over rows.
 
-    Each device computes those of its part of the batch, in so many steps.
+    Each device computes those of its rows, in `accumulation_steps` parts.
     """
 
     def of_rows(params: Any, rows: Any, key: jax.Array) -> Any:

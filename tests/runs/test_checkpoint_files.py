@@ -11,13 +11,14 @@ from etils import epath
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
     MANIFEST_FILE,
-    MEASURED_FILE,
+    SCORE_FILE,
     Best,
+    Damaged,
     abstract_state,
     best_first,
     best_step,
-    difference,
-    find_damage,
+    check_files,
+    first_difference,
     manifest_digest,
     read_metadata,
     read_scores,
@@ -61,7 +62,7 @@ def folder(tmp_path):
 
 
 def test_a_whole_folder_has_no_damage(folder):
-    assert find_damage(folder) == ""
+    check_files(folder)
     listed = json.loads((folder / MANIFEST_FILE).read_text())
     assert sorted(listed) == ["deep/array", "record"]
 
@@ -69,28 +70,33 @@ def test_a_whole_folder_has_no_damage(folder):
 def test_what_is_left_out_may_change(folder):
     (folder / "later").write_text("changed")
     (folder / "new").write_text("new")
-    assert find_damage(folder) == ""
+    check_files(folder)
 
 
 def test_each_kind_of_damage_is_named(folder):
     (folder / "record").write_text("[]")
-    assert find_damage(folder) == "record differs from what was saved"
+    with pytest.raises(Damaged, match="record differs from what was saved"):
+        check_files(folder)
     (folder / "record").unlink()
-    assert find_damage(folder) == "record is missing"
+    with pytest.raises(Damaged, match="record is missing"):
+        check_files(folder)
     (folder / MANIFEST_FILE).unlink()
-    assert find_damage(folder) == f"{MANIFEST_FILE} is missing"
+    with pytest.raises(Damaged, match=f"{MANIFEST_FILE} is missing"):
+        check_files(folder)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]"])
 def test_a_manifest_without_files_is_damage(folder, text):
     (folder / MANIFEST_FILE).write_text(text)
-    assert find_damage(folder) == f"{MANIFEST_FILE} lists no files"
+    with pytest.raises(Damaged, match=f"{MANIFEST_FILE} lists no files"):
+        check_files(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", "null", "3", "[" * 100_000])
 def test_a_manifest_of_another_kind_is_damage(folder, text):
     (folder / MANIFEST_FILE).write_text(text)
-    assert find_damage(folder) == f"{MANIFEST_FILE} cannot be read"
+    with pytest.raises(Damaged, match=f"{MANIFEST_FILE} cannot be read"):
+        check_files(folder)
 
 
 def test_the_fingerprint_changes_with_what_was_saved(folder, tmp_path):
@@ -135,7 +141,7 @@ def test_the_scores_of_0_1_are_in_the_metadata(unscored):
 
 
 def test_a_file_of_before_has_no_checksum_and_is_read(unscored):
-    file = unscored / "checkpoints" / "1" / MEASURED_FILE
+    file = unscored / "checkpoints" / "1" / SCORE_FILE
     file.write_text('{"metric": "valid_accuracy", "highest": true, "value": 0.5}')
     assert best_step(unscored) == 1
 
@@ -155,7 +161,7 @@ def test_a_file_of_before_has_no_checksum_and_is_read(unscored):
 )
 def test_a_damaged_score_is_refused_by_name(unscored, damage):
     write_score(unscored / "checkpoints" / "1", ACCURACY, 0.5)
-    file = unscored / "checkpoints" / "1" / MEASURED_FILE
+    file = unscored / "checkpoints" / "1" / SCORE_FILE
     file.write_text(damage(file.read_text()))
     with pytest.raises(ValueError, match=r"1/measured.json is damaged.*run the"):
         best_step(unscored)
@@ -163,18 +169,20 @@ def test_a_damaged_score_is_refused_by_name(unscored, damage):
 
 def test_difference_names_the_first_array_that_is_not_as_wanted():
     found = {"a": np.zeros(3), "b": [np.zeros((2, 4)), np.zeros(())]}
-    assert difference(found, found) is None
+    assert first_difference(found, found) is None
     wider = {"a": np.zeros(3), "b": [np.zeros((2, 5)), np.zeros(())]}
-    assert difference(found, wider) == "b/0 of shape (2, 4), not (2, 5)"
-    assert difference(found, {"a": np.zeros(3)}) == "b/0 of shape (2, 4), not None"
-    assert difference({}, {"a": np.zeros(3)}) == "a of shape None, not (3,)"
+    assert first_difference(found, wider) == "b/0 of shape (2, 4), not (2, 5)"
+    assert (
+        first_difference(found, {"a": np.zeros(3)}) == "b/0 of shape (2, 4), not None"
+    )
+    assert first_difference({}, {"a": np.zeros(3)}) == "a of shape None, not (3,)"
 
 
 def test_difference_compares_a_state_with_its_names_on_disk():
     state = TrainState(0, {"w": jnp.ones(2)}, ((), jnp.ones(3)), 0, 0)
     state = jax.tree.map(jnp.asarray, state)
     saved = {**state._asdict(), "opt_state": [None, np.zeros(3)]}
-    assert difference(saved, state) is None
+    assert first_difference(saved, state) is None
 
 
 def test_abstract_state_is_placed():

@@ -16,6 +16,7 @@ from gpt1_jax.parallel import processes
 from gpt1_jax.runs import checkpoints as checkpoints_module
 from gpt1_jax.runs.checkpoint_files import (
     Best,
+    Damaged,
     abstract_state,
     clear_steps,
     delete_checkpoint,
@@ -279,15 +280,16 @@ def test_the_main_process_decides_what_is_damaged(
         patch.setattr(checkpoints_module, "gather", gather)
         patch.setattr(jax, "process_count", lambda: 2)
         patch.setattr(processes, "PATIENCE_SECONDS", 0.1)
-        assert checkpoints._find_damage(2) == ""
+        checkpoints._check_files(2)
         found = ["state/d is missing"]
         with pytest.raises(
             TryAgain, match=r"Process 1 finds .*2 damaged \(state/d is m"
         ):
-            checkpoints._find_damage(2)
+            checkpoints._check_files(2)
         found = ["state/d is missing"]
         files_of(tmp_path, 2)[-1].unlink()
-        assert "is missing" in checkpoints._find_damage(2)
+        with pytest.raises(Damaged, match="is missing"):
+            checkpoints._check_files(2)
 
 
 def test_a_run_of_damaged_checkpoints_refuses_to_start(opened, tmp_path):

@@ -13,7 +13,7 @@ from gpt1_jax.config import ALL, BEST, NEWEST, FinetuneConfig, PretrainConfig
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
-from gpt1_jax.runs.checkpoint_files import find_damage, saved_steps
+from gpt1_jax.runs.checkpoint_files import check_files, saved_steps
 from gpt1_jax.runs.open import open_run, save_params, say_what_is_read
 
 
@@ -139,7 +139,7 @@ def test_saved_params_make_a_run_folder(pretrained, tmp_path):
     assert made.tokenizer.digest == source.tokenizer.digest
     for name, array in names.flatten(source.params).items():
         np.testing.assert_array_equal(names.flatten(made.params)[name], array)
-    assert find_damage(folder / "checkpoints" / "7") == ""
+    check_files(folder / "checkpoints" / "7")
     found = sorted(path.name for path in folder.iterdir())
     assert found == ["checkpoints", "config.json", "tokenizer"]
 
