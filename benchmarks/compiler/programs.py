@@ -120,8 +120,9 @@ def decode(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
 
     params, state = jax.tree.map(placed, jax.eval_shape(fresh))
-    arguments = decoder._how, params, state, decoder._filters
-    traced = decoding._draw_tokens.trace(*arguments, _int32(rows), _int32())
+    how = decoder._model, flags.vocab_size, not sampling.do_sample, decoder._top_k
+    arguments = params, state, decoder._filters, _int32(rows), _int32()
+    traced = decoding._draw_tokens.trace(*how, *arguments)
     flops = _flops(model, rows) / 3  # forward only; of one token for each row
     return Program(traced.lower(), 1, rows, 1, flops)
 

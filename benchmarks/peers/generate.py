@@ -81,13 +81,11 @@ def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
 
     def step(batch: tuple[np.ndarray, int]) -> float:
         prompts, number = batch
-        seeds = [0] * len(prompts)
-        for piece in decode(params, prompts.tolist(), seeds):
-            if piece.prompt == len(prompts) - 1:
-                number -= len(piece.tokens)
-            if number <= 0:
+        drawn = [decoding.Continuation("", ids, seed=0) for ids in prompts.tolist()]
+        for _ in decode(params, drawn):
+            if len(drawn[-1].tokens) >= number:
                 break
-        return float(piece.tokens[-1])
+        return float(drawn[-1].tokens[-1])
 
     device = jax.devices()[0]
     return Trainer(

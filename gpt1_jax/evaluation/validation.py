@@ -16,7 +16,7 @@ from gpt1_jax.data import progress
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.decoding import Decoder
+from gpt1_jax.inference.decoding import Continuation, Decoder
 from gpt1_jax.inference.generation import TOKEN_BYTES
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.devices import fetched_late, require_memory
@@ -182,6 +182,7 @@ class TextSampler:
 
     def __call__(self, params: Any) -> str:
         """A continuation of the prompt; the same for the same parameters and seed."""
-        pieces = self._decode(params, [self._prompt], [self._seed])
-        sampled = [token for piece in pieces for token in piece.tokens]
-        return self._tokenizer.decode([*self._prompt, *sampled]).strip("\n")
+        sample = Continuation("", self._prompt, self._seed)
+        for _ in self._decode(params, [sample]):
+            pass
+        return self._tokenizer.decode([*self._prompt, *sample.tokens]).strip("\n")

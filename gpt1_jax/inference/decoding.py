@@ -35,13 +35,21 @@ _ROUND = 32  # the most tokens drawn between two looks at them
 _READ_TOGETHER = 256  # tokens of prompts, padding included, unless one has more
 
 
-class Piece(NamedTuple):
-    """Further tokens of one continuation."""
+@dataclasses.dataclass
+class Continuation:
+    """A prompt and the text that continues it, filled in as tokens are drawn."""
 
-    prompt: int  # the number of its prompt
-    tokens: list[int]
-    log_probs: list[float]  # nats; of the model's own distribution, before any filter
-    ended: bool  # by `stop`; otherwise more follow, up to the configured number
+    prompt: str
+    ids: Sequence[int]  # of the prompt, at least one
+    seed: int  # in [0, 2**32)
+    tokens: list[int] = dataclasses.field(default_factory=list)  # drawn so far
+    log_probs: list[float] = dataclasses.field(default_factory=list)  # of these, nats
+    text: str = ""  # of the tokens, up to the end of a stop string
+    finish_reason: str = ""  # "length" or "stop"; empty as long as more follow
+    context: list[int] = dataclasses.field(default_factory=list)  # what is read next
+
+    def __post_init__(self):
+        self.context = list(self.ids)
 
 
 # How many tokens of a continuation to keep, if it ends among these; else None.
@@ -53,11 +61,11 @@ class Decoder:
 
     Args:
       model: configuration of the language model.
-      vocab_size: the tokens that may be drawn, from the first; a fine-tuned model has
-        special tokens behind them.
+      vocab_size: the vocabulary size without special tokens, which a fine-tuned model
+        has behind the others and which are never drawn.
       config: how many tokens, and how they are drawn.
       batch_size: rows computed together; in bfloat16 there are at least 2.
-      round_size: tokens drawn before they are yielded; 0 for as many as is fast.
+      round_size: tokens drawn before they are yielded; 0 for a fast number.
       stop: sees all tokens of a continuation so far; None never ends one.
     """
 
@@ -77,23 +85,25 @@ class Decoder:
         self._round = min(round_size or _ROUND, _ROUND)
         self._stop = stop or (lambda tokens: None)
         self._filters = make_filters(config)
-        top_k = config.top_k if config.do_sample else 0
-        self._how = _How(self._model, vocab_size, not config.do_sample, top_k)
+        self._top_k = config.top_k if config.do_sample else 0
 
     def __call__(
-        self, params: Params, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
-    ) -> Iterator[Piece]:
-        """Draws the continuations, a few tokens of each at a time.
+        self, params: Params, continuations: Sequence[Continuation]
+    ) -> Iterator[Continuation]:
+        """Draws tokens, a few of each continuation at a time, until all are finished.
 
         Args:
           params: the language model's parameters, as `prepare` returns them.
-          prompts: token ids, at least one each; of those longer than the context, the
-            newest tokens are read.
-          seeds: one for each prompt, in [0, 2**32).
+          continuations: prompts to continue; of those longer than the context, the
+            newest tokens are read. Filled in: `tokens`, `log_probs` (of the model's own
+            distribution, before any filter) and `finish_reason`.
+
+        Yields:
+          Each continuation whenever it has grown or finished.
         """
-        waiting: dict[int, list[_Row]] = {}  # by the length they are padded to
-        for index, (prompt, seed) in enumerate(zip(prompts, seeds, strict=True)):
-            self._enqueue(_Row(index, list(prompt), seed), waiting)
+        waiting: dict[int, list[Continuation]] = {}  # by the length they are padded to
+        for continuation in continuations:
+            self._enqueue(continuation, waiting)
         while waiting:
             length = min(waiting)
             group = waiting.pop(length)
@@ -102,7 +112,7 @@ class Decoder:
                 waiting[length] = rest
             yield from self._continue(params, batch, length)
             for row in batch:
-                if not row.ended:
+                if not row.finish_reason:
                     self._enqueue(row, waiting)
 
     def check_memory(self, longest: int) -> None:
@@ -130,7 +140,9 @@ class Decoder:
         """The length that a context is padded to, all but its last token."""
         return bucket(num_tokens - 1, self._model.max_seq_len)
 
-    def _enqueue(self, row: "_Row", waiting: dict[int, list["_Row"]]) -> None:
+    def _enqueue(
+        self, row: Continuation, waiting: dict[int, list[Continuation]]
+    ) -> None:
         """Puts a row where it will be read; a full context keeps its newest half."""
         if self._room(row) <= 0:
             row.context = row.context[-(self._model.max_seq_len // 2) :]
@@ -138,9 +150,9 @@ class Decoder:
         waiting.setdefault(length, []).append(row)
 
     def _continue(
-        self, params: Params, rows: list["_Row"], length: int
-    ) -> Iterator[Piece]:
-        """Continues one batch until each row has ended or is full."""
+        self, params: Params, rows: list[Continuation], length: int
+    ) -> Iterator[Continuation]:
+        """Continues one batch until each row is finished or full."""
         most = self._config.max_new_tokens
         size = self._cache_size(length, length)
         state = self._read(params, rows, length, size)
@@ -148,7 +160,7 @@ class Decoder:
         while active := [
             (n, row)
             for n, row in enumerate(rows)
-            if not row.ended and self._room(row) > 0
+            if not row.finish_reason and self._room(row) > 0
         ]:
             if taken == size:
                 size = self._cache_size(length, taken)
@@ -159,33 +171,55 @@ class Decoder:
             steps = min(self._round, size - taken, *left)
             taken += steps
             state, tokens, log_probs = _draw_tokens(
-                self._how, params, state, self._filters, drawn, steps
+                self._model,
+                self._vocab_size,
+                not self._config.do_sample,
+                self._top_k,
+                params,
+                state,
+                self._filters,
+                drawn,
+                steps,
             )
             tokens, log_probs = np.asarray(tokens), np.asarray(log_probs)
             for place, row in active:
-                new = tokens[place, :steps].tolist()
-                yield self._take(row, new, log_probs[place, :steps].tolist())
+                row.log_probs += log_probs[place, :steps].tolist()
+                self._add(row, tokens[place, :steps].tolist())
+                yield row
 
-    def _take(self, row: "_Row", new: list[int], log_probs: list[float]) -> Piece:
+    def _add(self, row: Continuation, new: list[int]) -> None:
         """Adds new tokens to a row, up to where it ends."""
         before = len(row.tokens)
         row.context += new
         row.tokens += new
         kept = self._stop(row.tokens)
-        stopped = kept is not None
-        row.ended = stopped or len(row.tokens) == self._config.max_new_tokens
-        count = len(new) if kept is None else max(0, kept - before)
-        return Piece(row.index, new[:count], log_probs[:count], stopped)
+        if kept is not None:
+            row.finish_reason, kept = "stop", max(kept, before)
+            del row.tokens[kept:], row.log_probs[kept:]
+        elif len(row.tokens) == self._config.max_new_tokens:
+            row.finish_reason = "length"
 
     def _read(
-        self, params: Params, rows: list["_Row"], length: int, size: int
+        self, params: Params, rows: list[Continuation], length: int, size: int
     ) -> "_State":
         """A batch that has read the contexts of rows, all but their last tokens."""
         state = self._empty(self._batch_size, length, size)
         count = min(self._batch_size, max(1, _READ_TOGETHER // length))
         for first in range(0, len(rows), count):
-            prompts = self._pad(rows[first : first + count], count, length)
-            state = _read_prompts(self._model, params, state, prompts, first)
+            tokens = np.zeros((count, length), np.int32)
+            padding = np.zeros(count, np.int32)
+            newest = np.zeros(count, np.int32)
+            seeds = np.zeros(count, np.uint32)
+            seen = np.zeros((count, self._vocab_size), bool)
+            for n, row in enumerate(rows[first : first + count]):
+                *known, newest[n] = row.context
+                padding[n] = length - len(known)
+                tokens[n, length - len(known) :] = known
+                seeds[n] = row.seed
+                seen[n, [*row.ids, *row.tokens]] = True
+            state = _read_prompts(
+                self._model, params, state, tokens, padding, newest, seeds, seen, first
+            )
         return state
 
     def _empty(self, num_rows: int, length: int, size: int) -> "_State":
@@ -194,24 +228,7 @@ class Decoder:
         seen_size = self._vocab_size if penalized else 0
         return _start(self._model, num_rows, length, size, seen_size)
 
-    def _pad(self, rows: list["_Row"], count: int, length: int) -> "_Prompts":
-        """Up to `count` contexts of up to `length` tokens and a last one, as arrays."""
-        prompts = _Prompts(
-            tokens=np.zeros((count, length), np.int32),
-            padding=np.zeros(count, np.int32),
-            newest=np.zeros(count, np.int32),
-            seeds=np.zeros(count, np.uint32),
-            seen=np.zeros((count, self._vocab_size), bool),
-        )
-        for n, row in enumerate(rows):
-            *known, prompts.newest[n] = row.context
-            prompts.padding[n] = length - len(known)
-            prompts.tokens[n, length - len(known) :] = known
-            prompts.seeds[n] = row.seed
-            prompts.seen[n, [*row.prompt, *row.tokens]] = True
-        return prompts
-
-    def _room(self, row: "_Row") -> int:
+    def _room(self, row: Continuation) -> int:
         """How many tokens can be drawn before a row's context is too long."""
         return self._model.max_seq_len + 1 - len(row.context)
 
@@ -242,21 +259,6 @@ def prepare(model: ModelConfig, params: Params) -> Params:
     return jax.tree.map_with_path(place, params)
 
 
-@dataclasses.dataclass
-class _Row:
-    """One continuation."""
-
-    index: int
-    prompt: list[int]
-    seed: int
-    context: list[int] = dataclasses.field(init=False)  # what the model reads
-    tokens: list[int] = dataclasses.field(default_factory=list)  # drawn
-    ended: bool = False
-
-    def __post_init__(self):
-        self.context = list(self.prompt)
-
-
 class _State(NamedTuple):
     """What the compiled loop carries for N rows."""
 
@@ -264,25 +266,6 @@ class _State(NamedTuple):
     tokens: jax.Array  # [N] int32, the newest, not in the cache yet
     seeds: jax.Array  # [N] uint32
     seen: jax.Array | None  # [N, V] bool, for the repetition penalty
-
-
-class _Prompts(NamedTuple):
-    """R contexts to read, padded to T tokens: arrays, NumPy's while being filled."""
-
-    tokens: Any  # [R, T] int32
-    padding: Any  # [R] int32, how many of them are not real: the first
-    newest: Any  # [R] int32, the token that follows
-    seeds: Any  # [R] uint32
-    seen: Any  # [R, V] bool
-
-
-class _How(NamedTuple):
-    """What a compiled loop is specialised for."""
-
-    model: ModelConfig
-    vocab_size: int
-    greedy: bool
-    top_k: int
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
@@ -302,12 +285,30 @@ def _start(
 
 @functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
 def _read_prompts(
-    model: ModelConfig, params: Params, state: _State, prompts: _Prompts, first: int
+    model: ModelConfig,
+    params: Params,
+    state: _State,
+    tokens: jax.Array,
+    padding: jax.Array,
+    newest: jax.Array,
+    seeds: jax.Array,
+    seen: jax.Array,
+    first: int,
 ) -> _State:
-    """The state with rows, from `first` on, that have read their prompts."""
-    num_rows, (num_prompts, length) = len(state.tokens), prompts.tokens.shape
-    empty = language_model.init_cache(model, prompts.padding, length)
-    _, read = language_model.decode(model, params, prompts.tokens, empty)
+    """The state with some rows, from `first` on, that have read their prompts.
+
+    Args:
+      model, params, state: the model and the batch.
+      tokens: [R, T] int32, contexts padded in front.
+      padding: [R] int32, how many of the tokens are not real: the first.
+      newest: [R] int32, the token that follows each.
+      seeds: [R] uint32.
+      seen: [R, V] bool, the tokens of each text so far.
+      first: the first row.
+    """
+    num_rows, (num_prompts, length) = len(state.tokens), tokens.shape
+    empty = language_model.init_cache(model, padding, length)
+    _, read = language_model.decode(model, params, tokens, empty)
     rows = first + jnp.arange(num_prompts)  # what is put behind the last row is lost
 
     def insert(all_rows: jax.Array, some: jax.Array) -> jax.Array:
@@ -322,11 +323,11 @@ def _read_prompts(
         cache=Cache(
             layers=jax.tree.map(insert, state.cache.layers, read.layers),
             taken=state.cache.taken,
-            padding=insert(state.cache.padding, prompts.padding),
+            padding=insert(state.cache.padding, padding),
         ),
-        tokens=insert(state.tokens, prompts.newest),
-        seeds=insert(state.seeds, prompts.seeds),
-        seen=None if state.seen is None else insert(state.seen, prompts.seen),
+        tokens=insert(state.tokens, newest),
+        seeds=insert(state.seeds, seeds),
+        seen=None if state.seen is None else insert(state.seen, seen),
     )
 
 
@@ -342,9 +343,12 @@ def _grow(model: ModelConfig, state: _State, size: int) -> _State:
     return state._replace(cache=state.cache._replace(layers=layers))
 
 
-@functools.partial(jax.jit, static_argnums=0, donate_argnums=2)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3), donate_argnums=5)
 def _draw_tokens(
-    how: _How,
+    model: ModelConfig,
+    vocab_size: int,
+    greedy: bool,
+    top_k: int,
     params: Params,
     state: _State,
     filters: Filters,
@@ -362,10 +366,10 @@ def _draw_tokens(
         state, tokens, log_probs = carry
         # Behind the barrier XLA cannot store all matrices anew before the loop.
         newest, weights = jax.lax.optimization_barrier((state.tokens[:, None], params))
-        output, cache = language_model.decode(how.model, weights, newest, state.cache)
-        scores = language_model.logits(how.model, output)[:, 0, : how.vocab_size]
-        filtered = apply_filters(scores, filters, how.top_k, state.seen)
-        token = draw(filtered, None if how.greedy else keys(state, number))
+        output, cache = language_model.decode(model, weights, newest, state.cache)
+        scores = language_model.logits(model, output)[:, 0, :vocab_size]
+        filtered = apply_filters(scores, filters, top_k, state.seen)
+        token = draw(filtered, None if greedy else keys(state, number))
         rows = jnp.arange(num_rows)
         log_prob = scores[rows, token] - jax.nn.logsumexp(scores, axis=-1)
         seen = None if state.seen is None else state.seen.at[rows, token].set(True)

@@ -1,28 +1,16 @@
 """Text from a language model: prompts in, continuations out."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 from gpt1_jax.config import ModelConfig, SamplingConfig
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.inference.decoding import Decoder, Piece
+from gpt1_jax.inference.decoding import Continuation, Decoder
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel.devices import require_memory
 
 # What Python takes on the host for a continuation and for each of its tokens, at least.
 _CONTINUATION_BYTES, TOKEN_BYTES = 500, 48
-
-
-class Continuation(NamedTuple):
-    """One continuation of a prompt."""
-
-    prompt: str
-    text: str  # without the prompt; with the stop string that ended it
-    tokens: list[int]
-    log_probs: list[float]  # of the tokens, nats
-    seed: int
-    finish_reason: str  # "length" or "stop"
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
@@ -44,7 +32,7 @@ class Generator:
       config: length, filters and stop strings. These match whatever their case, since
         tokenizers write in lower case.
       batch_size: continuations computed together.
-      round_size: tokens between two looks at the text; 0 for as many as is fast.
+      round_size: tokens drawn between two looks at the text; 0 for a fast number.
     """
 
     def __init__(
@@ -72,12 +60,15 @@ class Generator:
           prompts: texts; an empty one is a newline, as the model has no start token.
           seeds: one for each prompt, in [0, 2**32).
         """
-        pieces: list[list[Piece]] = [[] for _ in prompts]
-        for piece in self._decode(params, [self._ids(p) for p in prompts], seeds):
-            pieces[piece.prompt].append(piece)
-        return [
-            self._joined(*each) for each in zip(prompts, pieces, seeds, strict=True)
+        continuations = [
+            Continuation(prompt, self._ids(prompt), seed)
+            for prompt, seed in zip(prompts, seeds, strict=True)
         ]
+        for _ in self._decode(params, continuations):
+            pass
+        for continuation in continuations:
+            continuation.text = self._text(continuation.tokens)
+        return continuations
 
     def several(
         self, params: Params, prompts: Sequence[str], number: int, seed: int
@@ -85,7 +76,7 @@ class Generator:
         """`number` continuations of each prompt, with the seeds from `seed` on.
 
         Raises:
-          ValueError: as `check_memory`.
+          UserError: as `check_memory`.
         """
         self.check_memory(prompts, number)
         samples = range(number)
@@ -100,16 +91,15 @@ class Generator:
 
         Joined, the parts are the text that calling the generator gives.
         """
-        tokens: list[int] = []
-        text, shown = "", 0
-        for piece in self._decode(params, [self._ids(prompt)], [seed]):
-            tokens += piece.tokens
-            text = self._text(tokens)
+        text, yielded = "", 0
+        continuation = Continuation(prompt, self._ids(prompt), seed)
+        for _ in self._decode(params, [continuation]):
+            text = self._text(continuation.tokens)
             whole = max(text.rfind(" "), text.rfind("\n")) + 1
-            if whole > shown:
-                yield text[shown:whole]
-                shown = whole
-        yield text[shown:]
+            if whole > yielded:
+                yield text[yielded:whole]
+                yielded = whole
+        yield text[yielded:]
 
     def check_memory(self, prompts: Sequence[str], number: int = 1) -> None:
         """Refuses more continuations, or larger batches of them, than can be held.
@@ -133,13 +123,6 @@ class Generator:
 
     def _ids(self, prompt: str) -> list[int]:
         return prompt_ids(self._tokenizer, prompt)
-
-    def _joined(self, prompt: str, pieces: list[Piece], seed: int) -> Continuation:
-        tokens = [token for piece in pieces for token in piece.tokens]
-        log_probs = [value for piece in pieces for value in piece.log_probs]
-        reason = "stop" if pieces[-1].ended else "length"
-        text = self._text(tokens)
-        return Continuation(prompt, text, tokens, log_probs, seed, reason)
 
     def _text(self, tokens: list[int]) -> str:
         """The text of tokens, up to the end of the first stop string."""

@@ -11,7 +11,8 @@ from gpt1_jax.data.files import check_output, locate, write_whole
 from gpt1_jax.data.tables import STANDARD_INPUT, read_input
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
-from gpt1_jax.inference.generation import Continuation, Generator
+from gpt1_jax.inference.decoding import Continuation
+from gpt1_jax.inference.generation import Generator
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.open import open_run, say_what_is_read
@@ -125,7 +126,7 @@ def _stream(generator: Generator, params: Any, prompt: str, seed: int) -> None:
 
 def _record(continuation: Continuation, with_log_probs: bool) -> dict[str, Any]:
     """A continuation as a JSON line."""
-    record = continuation._asdict()
+    names = ["prompt", "text", "tokens", "log_probs", "seed", "finish_reason"]
     if not with_log_probs:
-        del record["log_probs"]
-    return record
+        names.remove("log_probs")
+    return {name: getattr(continuation, name) for name in names}

@@ -9,7 +9,7 @@ import pytest
 from tiny_models import all_logits, perturbed, sampling_config
 
 from gpt1_jax.inference import decoding
-from gpt1_jax.inference.decoding import Decoder
+from gpt1_jax.inference.decoding import Continuation, Decoder
 from gpt1_jax.model import language_model
 
 VOCAB = 90  # of 97: the rest stands for special tokens
@@ -55,11 +55,11 @@ def large_params(model):
 
 def continued(decoder, params, prompts, seeds=None):
     """The tokens and log-probabilities of each prompt."""
-    found = [([], []) for _ in prompts]
-    for piece in decoder(params, prompts, seeds or range(len(prompts))):
-        found[piece.prompt][0].extend(piece.tokens)
-        found[piece.prompt][1].extend(piece.log_probs)
-    return found
+    seeds = seeds or range(len(prompts))
+    found = [Continuation("", *each) for each in zip(prompts, seeds, strict=True)]
+    for _ in decoder(params, found):
+        pass
+    return [(each.tokens, each.log_probs) for each in found]
 
 
 def make(model, batch_size=4, round_size=0, stop=None, **values):
@@ -111,7 +111,7 @@ def test_a_continuation_does_not_depend_on_its_neighbours(
     for seed, prompt in enumerate(PROMPTS):
         (alone,) = continued(decoder, prepared, [prompt], [seed])
         assert alone == together[seed]
-    seeds = reversed(range(len(PROMPTS)))
+    seeds = range(len(PROMPTS))[::-1]
     backwards = continued(decoder, prepared, PROMPTS[::-1], seeds)
     assert backwards[::-1] == together
 
@@ -138,9 +138,10 @@ def test_a_continuation_ends_where_it_is_told_to(model, params):
 
     for size in (1, 3, 0):
         decoder = make(model, round_size=size, stop=stop, **GREEDY)
-        pieces = list(decoder(params, [PROMPTS[0]], [0]))
-        assert [t for piece in pieces for t in piece.tokens] == whole[:5]
-        assert [piece.ended for piece in pieces][-1]
+        ended = Continuation("", PROMPTS[0], 0)
+        assert all(each is ended for each in decoder(params, [ended]))
+        assert ended.tokens == whole[:5] and len(ended.log_probs) == 5
+        assert ended.finish_reason == "stop"
 
 
 def test_only_the_vocabulary_is_drawn_from(tiny_model_config, params):

@@ -5,7 +5,7 @@ import pytest
 from tiny_models import sampling_config
 from torch_models import perturbed_params, torch, torch_model
 
-from gpt1_jax.inference.decoding import Decoder
+from gpt1_jax.inference.decoding import Continuation, Decoder
 from gpt1_jax.model import language_model
 
 
@@ -31,10 +31,10 @@ def test_greedy_tokens_equal_those_of_transformers(both, penalty):
     )
     rng = np.random.default_rng(0)
     prompts = [rng.integers(0, 211, length).tolist() for length in (1, 3, 20, 64)]
-    ours = [[] for _ in prompts]
-    for piece in Decoder(config, 211, sampling, batch_size=4)(params, prompts, [0] * 4):
-        ours[piece.prompt] += piece.tokens
-    for prompt, tokens in zip(prompts, ours, strict=True):
+    ours = [Continuation("", prompt, seed=0) for prompt in prompts]
+    for _ in Decoder(config, 211, sampling, batch_size=4)(params, ours):
+        pass
+    for prompt, tokens in zip(prompts, (each.tokens for each in ours), strict=True):
         theirs = model.generate(
             torch.tensor([prompt]),
             attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -44,7 +44,7 @@ def test_greedy_tokens_equal_those_of_transformers(both, penalty):
             pad_token_id=0,
         )
         assert tokens == theirs[0, len(prompt) :].tolist()
-    assert all(len(set(tokens)) > 10 for tokens in ours)
+    assert all(len(set(each.tokens)) > 10 for each in ours)
 
 
 def test_hidden_states_equal_those_of_transformers(both):
