@@ -13,6 +13,7 @@ from gpt1_jax.tasks.batches import (
     Batch,
     EncodedExamples,
     TrainBatches,
+    draw_examples,
     eval_batches,
     padded_length,
     padded_lengths,
@@ -152,6 +153,33 @@ def test_digest_changes_with_the_cut_between_sequences():
     cuts = [collect([[ids[:k], ids[k:]]], targets) for k in (2, 3)]
     assert cuts[0].tokens.tolist() == cuts[1].tokens.tolist()
     assert cuts[0].digest != cuts[1].digest
+
+
+@pytest.mark.parametrize("limit", [0, 1, 5, 8, 9])
+def test_drawn_examples_keep_what_belongs_to_them(limit):
+    """As if they alone had been encoded."""
+    lengths = examples(8).lengths.tolist()
+    sequences, targets = sequences_of(lengths), np.eye(8, dtype=np.float32)
+    texts = [Example((str(i),), (), None, "", "", "") for i in range(8)]
+    cut = [i % 3 == 0 for i in range(8)]
+    drawn = EncodedExamples.collect(texts, sequences, targets, cut, 7).draw(limit)
+    rows = draw_examples(range(8), limit)
+    alone = EncodedExamples.collect(
+        [texts[i] for i in rows],
+        [sequences[i] for i in rows],
+        targets[rows],
+        [cut[i] for i in rows],
+        7,
+    )
+    assert drawn.examples == alone.examples
+    assert drawn.digest == alone.digest
+    assert drawn.cut.tolist() == alone.cut.tolist()
+    assert (len(drawn), drawn.num_dropped) == (min(limit or 8, 8), 7)
+
+
+def test_the_same_examples_are_drawn_in_every_version():
+    """Runs that are resumed compare them."""
+    assert draw_examples(range(20), 6) == [2, 4, 6, 13, 16, 19]
 
 
 # --- lengths --------------------------------------------------------------------
@@ -375,8 +403,9 @@ def test_eval_batches_fill_the_last_one_with_its_first_row():
 
 
 def test_eval_batches_of_equal_lengths_keep_the_order():
-    batches = all_batches(examples_of([[5]] * 8))
-    assert [batches[i][0].tolist() for i in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    batches = all_batches(examples_of([[5], [3]] * 50), batch_size=50)
+    order = [*range(1, 100, 2), *range(0, 100, 2)]
+    assert [i for chosen, _ in batches for i in chosen] == order
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 4])

@@ -1,5 +1,6 @@
 """Examples from every source: the same from all, and errors that name the place."""
 
+import csv
 import dataclasses
 import io
 import itertools
@@ -254,6 +255,21 @@ def test_official_file_that_is_there_twice_is_refused(tmp_path):
     (tmp_path / "cloze_test_val__spring2016.csv").touch()
     (tmp_path / "cloze_test_val__winter2018.csv").touch()
     with pytest.raises(ValueError, match=r"matches 2 files: .*ALL_val\.csv.* keep one"):
+        load(STORY, "dev", "official", tmp_path)
+
+
+def test_official_test_file_may_lack_the_label(tmp_path):
+    """Which is withheld in later editions of Story Cloze."""
+    write_official(STORY, "test", made_up(STORY, "test"), tmp_path)
+    (path,) = tmp_path.glob("cloze_test_test*.csv")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = [row[:-1] for row in csv.reader(file)]
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(rows)
+    examples = load(STORY, "test", "official", tmp_path)
+    assert {example.label for example in examples} == {None}
+    path.rename(tmp_path / path.name.replace("test_test", "test_val"))
+    with pytest.raises(ValueError, match="no column 'AnswerRightEnding'"):
         load(STORY, "dev", "official", tmp_path)
 
 
