@@ -493,20 +493,20 @@ def open_table(
     """
     if path.suffix == ".npz":
         with open_arrays(path, attributes) as arrays:
-            yield _Arrays(arrays, kinds)
+            yield _ArrayTable(arrays, kinds)
     else:
         with (
             whole_file(path) as partial,
             io.TextIOWrapper(append_to(partial), "utf-8", newline="") as file,
         ):
-            yield _Tsv(file) if path.suffix == ".tsv" else _Csv(file)
+            yield _TextTable(file, path.suffix)
 
 
 def format_table(rows: Sequence[Row], suffix: str) -> str:
     """The text of a `.csv` or `.tsv` file with these rows; "" if there are none."""
     file = io.StringIO()
     if rows:
-        (_Tsv if suffix == ".tsv" else _Csv)(file).append(rows)
+        _TextTable(file, suffix).append(rows)
     return file.getvalue()
 
 
@@ -519,22 +519,13 @@ def cell(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-class _Csv(TableWriter):
-    def __init__(self, file: Any):
-        self._writer = csv.writer(file, lineterminator="\n")
-        self._begun = False
+class _TextTable(TableWriter):
+    """A `.csv` or `.tsv` file: a header, then a line for each row."""
 
-    def append(self, rows: Sequence[Row]) -> None:
-        if not self._begun:
-            self._begun = True
-            self._writer.writerow(rows[0])
-        self._writer.writerows(map(cell, row.values()) for row in rows)
-
-
-class _Tsv(TableWriter):
-    def __init__(self, file: Any):
-        self._file = file
-        self._begun = False
+    def __init__(self, file: Any, suffix: str):
+        self._file, self._begun = file, False
+        csv_writer = csv.writer(file, lineterminator="\n")
+        self._write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
 
     def append(self, rows: Sequence[Row]) -> None:
         if not self._begun:
@@ -543,11 +534,13 @@ class _Tsv(TableWriter):
         for row in rows:
             self._write(map(cell, row.values()))
 
-    def _write(self, cells: Iterable[str]) -> None:
+    def _write_tsv(self, cells: Iterable[str]) -> None:
         self._file.write("\t".join(_GAPS.sub(" ", each) for each in cells) + "\n")
 
 
-class _Arrays(TableWriter):
+class _ArrayTable(TableWriter):
+    """An `.npz` file: an array for each column."""
+
     def __init__(self, arrays: ArrayWriter, kinds: Mapping[str, type]):
         self._arrays, self._kinds = arrays, kinds
 

@@ -60,8 +60,14 @@ def open_dataset(
     try:
         builder = _prepared(name, data_dir)
         if builder is None:
-            builder = _prepare(name, data_dir, _Words(where, folder, otherwise, say))
+            builder = _prepare(name, data_dir, folder, say)
         return Opened(builder.info, builder.as_data_source(split))
+    except _CannotPrepare as error:
+        ways = ". Or ".join(way for way in (error.way_out, otherwise) if way)
+        raise MissingData(
+            f"{where}: the dataset is not prepared in {folder}, and TFDS cannot "
+            f"prepare it here: {error.problem}. {ways}."
+        ) from error
     except tfds.core.DatasetNotFoundError as error:  # its message lists them all
         raise UserError(
             f"{where}: TFDS does not know the dataset {name!r}, and none is prepared "
@@ -77,21 +83,12 @@ def open_dataset(
         raise UserError(f"{where}: {error}{way_out}") from error
 
 
-class _Words(NamedTuple):
-    """What messages are made of."""
+class _CannotPrepare(Exception):
+    """TFDS cannot prepare a dataset: why, and a way out, which may be empty."""
 
-    where: str
-    folder: str
-    otherwise: str
-    say: Callable[[str], None]
-
-    def not_prepared(self, reason: object, way_out: str) -> MissingData:
-        ways = ". Or ".join(way for way in (way_out, self.otherwise) if way)
-        problem = str(reason).rstrip(".")
-        return MissingData(
-            f"{self.where}: the dataset is not prepared in {self.folder}, and TFDS "
-            f"cannot prepare it here: {problem}. {ways}."
-        )
+    def __init__(self, problem: object, way_out: str):
+        self.problem, self.way_out = str(problem).rstrip("."), way_out
+        super().__init__(self.problem)
 
 
 def _prepared(name: str, data_dir: str) -> Any:
@@ -132,8 +129,8 @@ def _only_known_classes(name: str) -> Iterator[None]:
         connector.cls_from_name = find
 
 
-def _prepare(name: str, data_dir: str, words: _Words) -> Any:
-    """Downloads and prepares a dataset."""
+def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) -> Any:
+    """Downloads and prepares a dataset; `folder` is what messages call `data_dir`."""
     import tensorflow_datasets as tfds
 
     elsewhere = (
@@ -147,29 +144,29 @@ def _prepare(name: str, data_dir: str, words: _Words) -> Any:
             name, data_dir=data_dir or None, file_format="array_record"
         )
         manual = getattr(builder, "MANUAL_DOWNLOAD_INSTRUCTIONS", None) or ""
-        if problem := _unreachable(builder.url_infos or ()):
-            raise words.not_prepared(problem, elsewhere)
-        words.say(
-            f"{name} is not prepared in {words.folder}; TFDS downloads and prepares it "
-            f"now, once{_size(builder)}."
+        try:
+            _check_reachable(builder.url_infos or ())
+        except ConnectionError as error:
+            raise _CannotPrepare(error, elsewhere) from error
+        say(
+            f"{name} is not prepared in {folder}; TFDS downloads and prepares it now, "
+            f"once{_size(builder)}."
         )
         # What TFDS keeps on Google Cloud Storage is TFRecord.
         config = tfds.download.DownloadConfig(try_download_gcs=False)
         builder.download_and_prepare(download_config=config)
         return builder
-    except MissingData:
-        raise
     except (OSError, AssertionError, tfds.download.DownloadError) as error:
-        raise words.not_prepared(error, manual.strip().rstrip(".")) from error
+        raise _CannotPrepare(error, manual.strip().rstrip(".")) from error
     except ImportError as error:
         if "tensorflow" in str(error):
-            raise words.not_prepared("that needs TensorFlow", elsewhere) from error
+            raise _CannotPrepare("that needs TensorFlow", elsewhere) from error
         cause = error.__cause__
         if not isinstance(cause, ImportError):
             raise
-        way_out = f"Install it with pip install {cause.name}"
         problem = f"that needs the package {cause.name}"  # which TFDS leaves out
-        raise words.not_prepared(problem, way_out) from error
+        way_out = f"Install it with pip install {cause.name}"
+        raise _CannotPrepare(problem, way_out) from error
 
 
 def _size(builder: Any) -> str:
@@ -177,36 +174,43 @@ def _size(builder: Any) -> str:
     return f" ({int(size) / 1e6:,.1f} MB)" if size else ""
 
 
-def _unreachable(urls: Iterable[str]) -> str:
-    """Why none of the hosts of these addresses answers; empty if one does."""
+def _check_reachable(urls: Iterable[str]) -> None:
+    """Asks the hosts of these addresses, until one answers.
+
+    Raises:
+      ConnectionError: if none does within seconds.
+    """
     parts = (urllib.parse.urlsplit(url) for url in urls)
     hosts = {f"{p.scheme}://{p.netloc}" for p in parts if p.scheme.startswith("http")}
-    answers: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[ConnectionError | None] = queue.SimpleQueue()
     for host in hosts:
         # On threads, as looking up a name has no time limit.
         threading.Thread(target=_ask, args=(host, answers), daemon=True).start()
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    problem = ""
+    problem = None
     for _ in hosts:
         try:
             problem = answers.get(timeout=max(0.01, deadline - time.monotonic()))
         except queue.Empty:
-            return f"{', '.join(sorted(hosts))} cannot be reached: no answer."
-        if not problem:
-            return ""
-    return problem
+            listed = ", ".join(sorted(hosts))
+            raise ConnectionError(f"{listed} cannot be reached: no answer.") from None
+        if problem is None:
+            return
+    if problem is not None:
+        raise problem
 
 
-def _ask(host: str, answers: "queue.SimpleQueue[str]") -> None:
+def _ask(host: str, answers: "queue.SimpleQueue[ConnectionError | None]") -> None:
+    """Puts None if a host answers, or else why it does not."""
     request = urllib.request.Request(host, method="HEAD")
     try:
         urllib.request.urlopen(request, timeout=_PATIENCE_SECONDS).close()
-        answers.put("")
+        answers.put(None)
     except urllib.error.HTTPError:  # an answer all the same
-        answers.put("")
+        answers.put(None)
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
-        answers.put(f"{host} cannot be reached: {reason}.")
+        answers.put(ConnectionError(f"{host} cannot be reached: {reason}."))
 
 
 # --- a corpus -----------------------------------------------------------------

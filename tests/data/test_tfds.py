@@ -220,7 +220,7 @@ def test_open_dataset_prepared_asks_no_host(tfds_dir, monkeypatch, served):
     def refuse(urls):
         raise AssertionError("a host is asked")
 
-    monkeypatch.setattr(opener, "_unreachable", refuse)
+    monkeypatch.setattr(opener, "_check_reachable", refuse)
     said = []
     opened = open_dataset(
         "gpt1_rows:train", str(tfds_dir), where="data", say=said.append
