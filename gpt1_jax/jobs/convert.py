@@ -72,9 +72,9 @@ def run(config: ConvertConfig, workdir: str) -> None:
       FileNotFoundError, ImportError, ValueError: if the source lacks a file, is
         damaged, or has a part for which the format has no place.
     """
-    target = run_folder.locate(workdir)
+    target = run_folder.locate_run(workdir)
     run_folder.refuse_used(target)
-    folder = run_folder.locate(config.init_from)
+    folder = run_folder.locate_run(config.init_from)
     kind = find_kind(folder)
     if kind == RUN:
         _from_run(config, folder, target)

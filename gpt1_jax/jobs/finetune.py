@@ -77,7 +77,7 @@ ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up wi
 
 
 @dataclasses.dataclass(frozen=True)
-class Setup:
+class TaskSetup:
     """What is prepared once for all runs that differ in seed and layers alone."""
 
     config: FinetuneConfig  # as `_shared` gives it
@@ -124,7 +124,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     variants, origins = open_origins(variants, origin)
     if note := describe_left_out(config):
         say(note)
-    folder = run_folder.locate(workdir)
+    folder = run_folder.locate_run(workdir)
     planned = suite.plan_runs(variants, tasks, config.seeds, folder)
     with lock.owned(folder):
         results, skipped = _run_all(planned, origins)
@@ -149,7 +149,7 @@ def _run_all(
     finished = {run.folder: suite.read_result(run) for run in planned}
     results: list[Result] = []
     skipped: dict[str, str] = {}
-    setup: Setup | None = None
+    setup: TaskSetup | None = None
     with suite.progress_bar(finished.values()) as bar:
         for run in planned:
             result = finished[run.folder]
@@ -198,7 +198,7 @@ def _has_work(
 def _check_finished(
     planned: Sequence[SuiteRun],
     finished: Mapping[epath.Path, Mapping[str, Any] | None],
-    setup: Setup,
+    setup: TaskSetup,
 ) -> None:
     """Refuses finished runs of a setup that were made from something else.
 
@@ -218,7 +218,7 @@ def _shared(config: FinetuneConfig) -> FinetuneConfig:
     return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
 
 
-def _set_up(run: SuiteRun, origin: TrainedRun) -> Setup:
+def _set_up(run: SuiteRun, origin: TrainedRun) -> TaskSetup:
     """Reads a task's examples and prepares what its runs share.
 
     Raises:
@@ -254,7 +254,7 @@ def _set_up(run: SuiteRun, origin: TrainedRun) -> Setup:
         model, head, optimizer, config.head.aux_lm_weight, parts, mesh
     )
     shapes = finetune_state_shapes(model, head, optimizer)
-    return Setup(
+    return TaskSetup(
         config=_shared(config),
         task=task,
         origin=origin,
@@ -300,12 +300,12 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     return per_epoch, num_steps
 
 
-def _run_one(run: SuiteRun, setup: Setup) -> Mapping[str, Any]:
+def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     """Takes one run to its end; returns its results."""
     folder = run.folder
     clear_steps(folder)
     config = begin_run(folder, run.config)
-    run_folder.write(folder, config, setup.origin.tokenizer)
+    run_folder.write_config_and_tokenizer(folder, config, setup.origin.tokenizer)
     say(_description(config, setup))
     say(f"Run folder: {folder}")
     fit(_prepare(config, folder, setup))
@@ -317,7 +317,7 @@ def _run_one(run: SuiteRun, setup: Setup) -> Mapping[str, Any]:
     return result
 
 
-def _description(config: FinetuneConfig, setup: Setup) -> str:
+def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
     """What is about to happen."""
     origin, splits = setup.origin, setup.splits
     start = f"step {origin.step:,} of {origin.folder}"
@@ -332,7 +332,7 @@ def _description(config: FinetuneConfig, setup: Setup) -> str:
     )
 
 
-def _prepare(config: FinetuneConfig, folder: epath.Path, setup: Setup) -> Run:
+def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Run:
     """Decides everything about one run."""
     task, model, mesh = setup.task, setup.model, setup.mesh
     seed, batch_size = config.seeds[0], config.train.batch_size
@@ -382,7 +382,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: Setup) -> Run:
     )
 
 
-def _identity(config: FinetuneConfig, setup: Setup) -> Identity:
+def _identity(config: FinetuneConfig, setup: TaskSetup) -> Identity:
     """What a run's checkpoints and results belong to."""
     splits = setup.splits
     digests = {
@@ -398,7 +398,7 @@ def _identity(config: FinetuneConfig, setup: Setup) -> Identity:
     )
 
 
-def _conclude(run: SuiteRun, setup: Setup) -> dict[str, Any]:
+def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     """Scores the best checkpoint of a run and writes its predictions."""
     config, task, splits = run.config, run.task, setup.splits
     best = read_params(run.folder, BEST)

@@ -71,7 +71,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
       Stopped: after a signal, once the state is saved.
       FloatingPointError: if training has broken down.
     """
-    folder = run_folder.locate(workdir)
+    folder = run_folder.locate_run(workdir)
     with lock.owned(folder):
         clear_steps(folder)
         config, origin = resolve_origin(config, folder)
@@ -119,7 +119,7 @@ def _prepare(config: PretrainConfig, folder: epath.Path, origin: Origin | None) 
     shapes = pretrain_state_shapes(model, optimizer)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
 
-    run_folder.write(folder, config, tokenizer)
+    run_folder.write_config_and_tokenizer(folder, config, tokenizer)
     own_steps = num_steps - _steps_of_origin(config, folder, origin)
     say(_description(config, model, corpus, num_steps, own_steps, parts, folder))
     if origin:

@@ -22,7 +22,7 @@ def run(config: ReportConfig, workdir: str) -> None:
       FileNotFoundError: if a folder is missing, or holds nothing for a report.
       ValueError: naming the file of a run that is damaged.
     """
-    folder = run_folder.locate(workdir)
+    folder = run_folder.locate_run(workdir)
     page.refuse_others(folder)
     refuse_links(folder)
     today = datetime.date.today()

@@ -61,7 +61,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         if path := getattr(config, name):
             check_output(locate(path), f"--config.{name}=FILE")
     _check_text(config)
-    steps = find_steps(run_folder.locate(config.init_from), config.step)
+    steps = find_steps(run_folder.locate_run(config.init_from), config.step)
     trained = open_run(config.init_from, steps[0])
     say_what_is_read(trained, config.step, steps)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))

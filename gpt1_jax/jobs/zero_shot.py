@@ -84,7 +84,7 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
       Stopped: after a signal, once the scores at hand are saved.
     """
     questions = select(config.tasks)
-    folder = run_folder.locate(workdir)
+    folder = run_folder.locate_run(workdir)
     if (folder / run_folder.CONFIG_FILE).exists():
         config = begin_run(folder, config)
     else:
@@ -119,7 +119,7 @@ def _sources(config: ZeroShotConfig, questions: list[Question]) -> list[Source]:
     opened = {}
     for name, init_from in named.items():
         if init_from:
-            steps = find_steps(run_folder.locate(init_from), config.step)
+            steps = find_steps(run_folder.locate_run(init_from), config.step)
             trained = open_run(init_from, steps[0])
             say_what_is_read(trained, config.step, steps)
             if isinstance(trained.config, FinetuneConfig):

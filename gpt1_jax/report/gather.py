@@ -12,7 +12,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.report import zero_shot
 from gpt1_jax.report.commands import Models
 from gpt1_jax.report.markdown import escape_strings
-from gpt1_jax.runs.folder import RESULTS_FILE, locate
+from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
 from gpt1_jax.runs.past_runs import (
     Finished,
     Pretrained,
@@ -65,7 +65,7 @@ def gather(places: Sequence[str]) -> Material:
       FileNotFoundError: if a folder is missing, or holds nothing for a report.
       ValueError: naming the file that is damaged.
     """
-    roots = [locate(place) for place in places]
+    roots = [locate_run(place) for place in places]
     for root in roots:
         if not root.is_dir():
             raise FileNotFoundError(

@@ -21,8 +21,7 @@ from gpt1_jax.report.page import (
     missing,
 )
 from gpt1_jax.runs.past_runs import Pretrained, tokens_before
-from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
-from gpt1_jax.runs.records import versions as own_versions
+from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
 
 
 def document(material: Material, title: str, date: str) -> Document:
@@ -38,7 +37,7 @@ def document(material: Material, title: str, date: str) -> Document:
         counted(len(material.finished), "finished fine-tuned run"),
         counted(len(material.zero_shot), "zero-shot evaluation"),
     ]
-    version = own_versions()["gpt1_jax"]
+    version = package_versions()["gpt1_jax"]
     introduction = (
         "What was trained and measured in a reproduction of GPT-1 (Radford et al. "
         "2018, *Improving Language Understanding by Generative Pre-Training*), beside "
@@ -180,7 +179,7 @@ def _configurations(material: Material, names: Sequence[str]) -> list[Block]:
 
 
 def _versions(material: Material, names: Sequence[str]) -> list[Block]:
-    rows = [["this page", listed(own_versions())]]
+    rows = [["this page", listed(package_versions())]]
     for name, run in zip(names, material.pretrained, strict=True):
         rows.append([escape(name), versions(run)])
     finetuned: Counter[str] = Counter()

@@ -16,14 +16,14 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.parallel.processes import is_main_process
 
 CONFIG_FILE = "config.json"
-RESULTS_FILE = "results.json"  # of what is finished
-SCORES_FOLDER = "scores"  # of zero-shot tasks, piece by piece
+RESULTS_FILE = "results.json"  # written last, when all is finished
+SCORES_FOLDER = "scores"  # of a zero-shot job, before it is finished
 
 _ROOM = 1 << 20  # bytes
-_MAX_FILES = 50  # in a checkpoint, which has some 30
+_MAX_FILES = 50  # a checkpoint has about 30
 
 
-def locate(workdir: str) -> epath.Path:
+def locate_run(workdir: str) -> epath.Path:
     """The run folder as an absolute path, as orbax wants it; gs:// stays as it is.
 
     Raises:
@@ -41,10 +41,10 @@ def has_begun(folder: epath.Path) -> bool:
 
 
 def refuse_used(folder: epath.Path) -> None:
-    """Refuses a folder to be made anew that holds anything, or cannot be written.
+    """Refuses a folder for a new run if it is not empty or cannot be written.
 
     Raises:
-      FileExistsError: if it holds anything.
+      FileExistsError: if it is not empty.
       OSError: if it cannot be written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -55,8 +55,10 @@ def refuse_used(folder: epath.Path) -> None:
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
 
 
-def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
-    """Writes the resolved configuration and the tokenizer."""
+def write_config_and_tokenizer(
+    folder: epath.Path, config: JobConfig, tokenizer: Tokenizer
+) -> None:
+    """Writes the resolved configuration, and the tokenizer unless the run has one."""
     if not is_main_process():
         return
     check_room(folder, _ROOM, "the configuration with the tokenizer")
@@ -68,13 +70,13 @@ def write(folder: epath.Path, config: JobConfig, tokenizer: Tokenizer) -> None:
 
 
 def own_tokenizer(folder: epath.Path) -> epath.Path | None:
-    """The folder of the tokenizer that a run keeps once it has begun; None before."""
+    """The folder of a run's own tokenizer; None until the run has begun."""
     tokenizer = folder / "tokenizer"
     return tokenizer if has_begun(folder) and tokenizer.exists() else None
 
 
 def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
-    """Refuses to write where the disk has too little room, or too few files left.
+    """Checks that a disk has room for what is about to be written.
 
     Args:
       folder: the folder to write to; a remote one is assumed to have room.
@@ -82,7 +84,7 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
       what: what they are, for the message.
 
     Raises:
-      OSError: if there is too little; names the folder and the room needed.
+      OSError: if it lacks room for the bytes, or for further files.
     """
     if is_remote(folder):
         return

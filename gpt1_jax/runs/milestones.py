@@ -1,6 +1,6 @@
 """Milestones: the checkpoints of a pre-training run that are kept for good.
 
-Also the steps that a job means by a word such as "all" or "kept".
+Also finds the steps that a job means by "all" or "milestones".
 """
 
 import dataclasses
@@ -216,22 +216,22 @@ def find_milestones(folder: epath.Path) -> dict[int, Milestone]:
     found = saved_milestones(folder)
     if not found:
         raise FileNotFoundError(
-            f"{folder} holds no checkpoint that was kept by config.checkpoint."
-            "milestone_words, milestone_tokens or milestone_steps; its saved steps "
-            f"are {saved_steps(folder)}."
+            f"{folder} holds no milestone (config.checkpoint.milestone_words, "
+            "milestone_tokens or milestone_steps keep them); its saved steps are "
+            f"{saved_steps(folder)}."
         )
     return found
 
 
 def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
-    """The steps that are meant, as `open_run` takes them.
+    """The steps that a configured step means, as `open_run` takes them.
 
     Args:
-      folder: the run folder; `open_run` refuses one without any saved step.
+      folder: the run folder; `open_run` refuses one without a saved step.
       step: `ALL`, `MILESTONES`, or what `open_run` takes.
 
     Raises:
-      FileNotFoundError: if there is none.
+      FileNotFoundError: if milestones are asked for and there is none.
     """
     if step not in (ALL, MILESTONES):
         return [step]

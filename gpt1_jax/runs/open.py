@@ -1,4 +1,4 @@
-"""A run folder to start from: its model, tokenizer and parameters."""
+"""Opens a run folder, ours or a converted one: model, tokenizer and parameters."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -33,14 +33,14 @@ from gpt1_jax.runs.resume import Identity
 
 
 class TrainedRun(NamedTuple):
-    """What a run folder holds."""
+    """A run opened at one of its saved steps."""
 
     folder: epath.Path
     config: Any  # the frozen configuration of its job
     tokenizer: Tokenizer
     model: ModelConfig
     step: int
-    why: str  # that step, as in "step 8, the newest"
+    why: str  # the reason for this step, as in "step 8, the newest"
     params: Params  # numpy
 
     @property
@@ -63,7 +63,7 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
         not belong together.
     """
     check_step("step", str(step))
-    folder = run_folder.locate(workdir)
+    folder = run_folder.locate_run(workdir)
     config_file = folder / run_folder.CONFIG_FILE
     if not config_file.exists():
         raise FileNotFoundError(
@@ -91,7 +91,7 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
 
 
 def default_step(config: JobConfig) -> str:
-    """The step that stands for a run: the one that was scored, or else the newest.
+    """The step that stands for a run: a fine-tuned run's best, any other's newest.
 
     The results of a fine-tuned run are those of its best step.
     """
@@ -111,15 +111,15 @@ def _why(folder: epath.Path, asked: int | str, step: int) -> str:
 def say_what_is_read(
     run: TrainedRun, asked: str = "", steps: Sequence[int | str] = ()
 ) -> None:
-    """Says which step of a run a job reads, and why that one; or which steps.
+    """Says which step or steps of a run a job reads, and why.
 
     Args:
       run: the run, opened.
-      asked: what was asked for, which may be `ALL` or `MILESTONES`.
-      steps: those that this is.
+      asked: the configured step; if it is `ALL` or `MILESTONES`, several are read.
+      steps: the steps that these are.
     """
     which = f"step {run.step:,}, {run.why},"
-    several = {ALL: "all saved steps", MILESTONES: "the steps kept for good"}
+    several = {ALL: "all saved steps", MILESTONES: "the milestones"}
     if asked in several:
         which = f"{several[asked]} ({', '.join(f'{step:,}' for step in steps)})"
     say(f"Reading {which} of {run.folder}.", beside_output=True)
@@ -128,24 +128,26 @@ def say_what_is_read(
 def save_params(
     workdir: str, params: Params, tokenizer: Tokenizer, config: JobConfig, step: int = 0
 ) -> None:
-    """Makes a run folder that `open_run` and every job accept, whole or not at all.
+    """Makes a run folder that `open_run` and every job accept.
+
+    A folder that cannot be made whole is not made at all.
 
     Args:
       workdir: the folder to make, local or gs://.
-      params: the parameters, as the job of the configuration has them.
+      params: the parameters, named as in the job of the configuration.
       tokenizer: their tokenizer.
       config: the resolved configuration, with the model's sizes.
       step: the step to save them as.
 
     Raises:
-      FileExistsError: if the folder is there and not empty; nothing in it is touched.
+      FileExistsError: if the folder exists and is not empty; it is left as it is.
       OSError: if the disk has no room.
     """
-    target = run_folder.locate(workdir)
+    target = run_folder.locate_run(workdir)
     run_folder.refuse_used(target)
     identity = Identity(config.to_dict(), tokenizer.digest)
     with whole_folder(target) as folder:
-        run_folder.write(folder, config, tokenizer)
+        run_folder.write_config_and_tokenizer(folder, config, tokenizer)
         checkpoints = Checkpoints(folder, CheckpointConfig(1, 2, 0))
         try:
             checkpoints.save(step, {"params": params}, identity.metadata(step))
@@ -154,7 +156,7 @@ def save_params(
 
 
 def _model(config: Any, vocab_size: int) -> ModelConfig:
-    """The model of a run; a fine-tuned one has the special tokens too."""
+    """The model of a run; a fine-tuned one also has the special tokens."""
     if isinstance(config, FinetuneConfig):
         vocab_size += NUM_SPECIAL_TOKENS
     return config.model.with_vocab_size(vocab_size)
@@ -162,7 +164,8 @@ def _model(config: Any, vocab_size: int) -> ModelConfig:
 
 def _check_sizes(run: TrainedRun) -> None:
     """Refuses parameters whose names or shapes are not those of the model."""
-    # To trace a layer takes time; of too many, some that are not there are enough.
+    # Tracing a layer takes time. If the model has more layers than were saved, one that
+    # is missing is enough to tell.
     most = len(run.language_model) + 1
     num_layers = min(run.model.num_layers, most)
     model = dataclasses.replace(run.model, num_layers=num_layers)

@@ -1,4 +1,7 @@
-"""Runs of the past, read back from their folders for suites and reports."""
+"""Reads past runs back from their folders, for suites and reports.
+
+Parameters are not read; `runs/open.py` does that.
+"""
 
 import math
 import os
@@ -15,7 +18,7 @@ from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import best_step, saved_steps
-from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate
+from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate_run
 from gpt1_jax.runs.records import (
     METRICS_FILE,
     SESSIONS_FILE,
@@ -27,7 +30,7 @@ from gpt1_jax.tasks.metrics import METRICS
 
 
 class Pretrained(NamedTuple):
-    """What a folder says of a run that was pre-trained, or still is."""
+    """A pre-training run, finished or not, as its folder describes it."""
 
     folder: epath.Path
     config: PretrainConfig
@@ -52,7 +55,7 @@ class Pretrained(NamedTuple):
 
     @property
     def taken_over(self) -> int:
-        """The updates that were another run's, whose optimizer this one took over."""
+        """How many updates the origin took, if its optimizer was taken over."""
         return steps_taken_over(self.config, self.sessions)
 
     @property
@@ -94,7 +97,7 @@ class Pretrained(NamedTuple):
         return samples[-1] if samples else None
 
     def seconds(self) -> tuple[float, float] | None:
-        """Seconds in training steps, and in all; None if that is not recorded."""
+        """Seconds in training steps, and in total; None if they are not recorded."""
         total = sum(sum(each["seconds"].values()) for each in self.sessions)
         training = sum(each["seconds"].get(TRAINING, 0.0) for each in self.sessions)
         return (training, total) if total > 0 else None
@@ -122,45 +125,45 @@ def read_pretrained(folder: epath.Path) -> Pretrained | None:
 def steps_taken_over(
     config: PretrainConfig, sessions: Sequence[Mapping[str, Any]]
 ) -> int:
-    """The step of another run that a run began at, since it took over its optimizer.
+    """How many of a run's updates its origin took, whose optimizer it took over.
 
     Args:
       config: the run's configuration.
-      sessions: the run's, as `read_sessions` returns them; none if it has not begun.
+      sessions: the run's sessions, from `read_sessions`; none if it has not begun.
     """
     return sessions[0]["first_step"] if config.init_optimizer and sessions else 0
 
 
 def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:
-    """Tokens that the weights a run began with had read, besides `run.tokens`.
+    """Tokens that a run's initial weights had been trained on, besides `run.tokens`.
 
-    As far back as `known` holds the runs. Updates of a source that a run counts as its
-    own (`config.init_optimizer`) are in `run.tokens`.
+    Follows the origins for as long as they are in `known`. Updates that a run took over
+    from its origin (`config.init_optimizer`) are in `run.tokens`.
     """
-    sources = {each.folder: each for each in known}
+    origins = {each.folder: each for each in known}
     tokens = 0
     while run.config.init_from:
         try:
-            source = sources.pop(locate(run.config.init_from))
+            origin = origins.pop(locate_run(run.config.init_from))
         except (UserError, KeyError):  # out of reach from here, or not known
             break
         if not run.config.init_optimizer:
             step = run.config.step
-            number = int(step) if step.isdecimal() else _step_named(source, step)
-            tokens += number * source.tokens_per_step
-        run = source
+            number = int(step) if step.isdecimal() else _step_named(origin, step)
+            tokens += number * origin.tokens_per_step
+        run = origin
     return tokens
 
 
 def _step_named(run: Pretrained, step: str) -> int:
-    """The best step of a run, as far as its folder tells now, or its newest."""
+    """The best step that a run has saved, or else its newest."""
     if step == BEST and saved_steps(run.folder):
         return best_step(run.folder)
     return run.step
 
 
 def _vocab_size(folder: epath.Path, config: PretrainConfig) -> int:
-    """The entries of the tokenizer, which may be fewer than were asked for."""
+    """The vocabulary size, which may be smaller than the configured one."""
     file = folder / "tokenizer" / "tokenizer.json"
     size = read_json(file).get("vocab_size") if file.exists() else None
     return size if isinstance(size, int) else config.tokenizer.vocab_size
@@ -175,7 +178,7 @@ class Finished(NamedTuple):
 
     @property
     def model(self) -> ModelSection:
-        """Its model, with the sizes of the run that it started from."""
+        """Its model, with the sizes of its origin."""
         return cast(ModelSection, self.config.model)
 
     @property
@@ -185,19 +188,19 @@ class Finished(NamedTuple):
 
     @property
     def is_from_scratch(self) -> bool:
-        """Whether it took nothing but tokenizer and sizes of the run it names."""
+        """Whether it took over only the tokenizer and the sizes of its origin."""
         return self.config.transfer_layers == "none"
 
     @property
     def architecture(self) -> tuple[Any, ...]:
-        """Its sizes and its tokenizer's content digest, or else where that is from."""
+        """Its sizes and its tokenizer's content digest; without one, its origin."""
         file = self.folder / "tokenizer" / "tokenizer.json"
         saved = saved_digest(read_json(file)) if file.exists() else None
         return (saved or self.config.init_from, *self.model.sizes.values())
 
     @property
     def layers_transferred(self) -> int:
-        """How many; -1 if not even the embeddings were."""
+        """How many layers were transferred; -1 if not even the embeddings were."""
         named = self.config.transfer_layers
         if self.is_from_scratch:
             return -1
@@ -210,10 +213,10 @@ class Finished(NamedTuple):
 
 
 def read_finished(folder: epath.Path) -> Finished | None:
-    """The finished run in a folder; None if there is none.
+    """The finished fine-tuned run in a folder; None if there is none.
 
     Raises:
-      ValueError: if a file of it is damaged.
+      ValueError: naming the file that is damaged.
     """
     results, config = folder / RESULTS_FILE, folder / CONFIG_FILE
     # Other jobs write results too, and leave out the configuration or name themselves.
@@ -244,7 +247,7 @@ def read_results(file: epath.Path) -> dict[str, Any]:
 def _is_scores(value: Any, labelled: bool) -> bool:
     """Whether a value is what `gpt1_jax.tasks.metrics.score_predictions` returns.
 
-    Of a split without labels it has no metrics.
+    For a split without labels it holds no metrics.
     """
     if not isinstance(value, dict):
         return False
@@ -275,7 +278,7 @@ def _damaged_results(file: epath.Path, what: str) -> UserError:
     )
 
 
-# Inside a run, where there are many files and no run.
+# Folders inside a run folder; they hold many files and no other run.
 _PARTS_OF_A_RUN = {
     "checkpoints",
     "damaged_checkpoints",
@@ -289,9 +292,9 @@ _PARTS_OF_A_RUN = {
 
 
 def find_folders(folder: epath.Path) -> Iterator[epath.Path]:
-    """A folder and all below it, in order, without the parts that a run consists of.
+    """A folder and all folders below it, in order, but none inside a run folder.
 
-    Hidden folders are left out, and so is the target of a link that was seen already.
+    Leaves out hidden folders, and the target of a link if it was visited already.
     """
     yield from _walk(folder, set())
 

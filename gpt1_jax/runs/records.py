@@ -1,8 +1,8 @@
-"""What a run records as it goes: metrics, sessions, TensorBoard, the progress bar.
+"""Records a run as it goes: metrics, sessions, TensorBoard, the progress bar.
 
 `sessions.json` holds one entry for each program that trained in the run folder. It is
-written with every checkpoint and evaluation, so a program that is killed leaves the
-account of all but its last steps.
+written with every checkpoint and evaluation, so that a program that is killed has
+recorded all but its last steps.
 """
 
 import contextlib
@@ -42,11 +42,11 @@ from gpt1_jax.runs.wall_time import PROGRAM
 
 METRICS_FILE = "metrics.jsonl"
 _TENSORBOARD = "tensorboard"
-_ROOM = 1 << 20  # bytes that must be free on the disk for a record
+_ROOM = 1 << 20  # bytes that must be free on the disk to write a record
 
 
 class Records:
-    """Metrics of one run, written by the main process; on others it does nothing.
+    """Writes the records of one run on the main process; does nothing on others.
 
     `metrics.jsonl` holds one JSON object per line: `{"step": .., "loss": ..}` for
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
@@ -136,7 +136,7 @@ class Records:
             self._bar.update(step - self._bar.n)
 
     def pause_clock(self) -> None:
-        """Excludes the time until the next finished step from the step time."""
+        """Leaves out the time until the next finished step from step times."""
         self._clock = None
         if self._active:
             self._bar.unpause()
@@ -194,7 +194,7 @@ class Records:
         return any(r["step"] == step and name in r for r in read_metrics(self._path))
 
     def publish(self) -> None:
-        """Writes what this session took; copies all records to a remote run folder."""
+        """Writes this session's times; copies all records to a remote run folder."""
         if not self._active:
             return
         check_owned()
@@ -218,10 +218,10 @@ class Records:
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
-    """The records in a metrics file, without a last line cut off by a crash.
+    """The records in a metrics file, without a last line that a crash cut off.
 
     Raises:
-      ValueError: if any other line is not a record; names it.
+      ValueError: naming any other line that is not a record.
     """
     path = epath.Path(path)
     if not path.exists():
@@ -245,7 +245,7 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
 
 @contextlib.contextmanager
 def _copied(remote: epath.Path) -> Iterator[Path]:
-    """A local folder for the records of a remote run, with those so far."""
+    """A local folder with copies of a remote run's records so far."""
     with temporary_folder() as local:
         for name in (METRICS_FILE, SESSIONS_FILE):
             if (remote / name).exists():
@@ -254,7 +254,7 @@ def _copied(remote: epath.Path) -> Iterator[Path]:
 
 
 def _drop_after(path: Path, step: int) -> list[dict[str, Any]]:
-    """Cuts a metrics file down to the records up to `step`, and returns them."""
+    """Drops the records after `step` from a metrics file; returns the others."""
     kept = [record for record in read_metrics(path) if record["step"] <= step]
     if path.exists():
         write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
@@ -262,12 +262,12 @@ def _drop_after(path: Path, step: int) -> list[dict[str, Any]]:
 
 
 SESSIONS_FILE = "sessions.json"
-_ENDLESS = 1e12  # seconds
+_ENDLESS = 1e12  # seconds; more is damage
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 
 
 class Session:
-    """The work of this program on a run.
+    """The work of this program on a run, as an entry of `sessions.json`.
 
     Time counts from the start of the program, or from the end of the session before
     it in the same program, as in a suite.
@@ -290,7 +290,7 @@ class Session:
         self._first_step = self.last_step = first_step
 
     def write(self) -> None:
-        """Writes the file with what was done up to now."""
+        """Writes the file, with the work done so far."""
         self._seconds.update(PROGRAM.lap())
         session = {
             "began": self._began.isoformat(timespec="seconds"),
@@ -299,18 +299,17 @@ class Session:
             "devices": devices.describe(),
             "processes": jax.process_count(),
             "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-            "versions": versions(),
+            "versions": package_versions(),
             "text": self._text,
             "seconds": dict(self._seconds),
         }
-        # On a full disk too, what a run says is why it stopped, and its next program
-        # writes this file again.
+        # A full disk is reported by the save that fails; this file is written again.
         with contextlib.suppress(OSError):
             write_json(self._path, {"sessions": [*self._before, session]})
 
 
-def versions() -> dict[str, str]:
-    """Versions of Python, of this package and of what it computes with."""
+def package_versions() -> dict[str, str]:
+    """Versions of Python, of this package and of the packages that it computes with."""
     return {
         "gpt1_jax": gpt1_jax.__version__,
         "python": platform.python_version(),
@@ -319,10 +318,10 @@ def versions() -> dict[str, str]:
 
 
 def read_sessions(path: epath.PathLike) -> list[Mapping[str, Any]]:
-    """The sessions in a file, the first one first; none if there is no file.
+    """The sessions in a file, the oldest first; none if there is no file.
 
     Raises:
-      ValueError: if it holds something else.
+      ValueError: if the file holds something else.
     """
     if not epath.Path(path).exists():  # folders of 0.1.0 have none
         return []

@@ -1,7 +1,7 @@
-"""Whether a run may resume: what it is, and that all its processes are one run.
+"""Checks that a run may begin or resume, and that all its processes are one run.
 
-A run is what its text, examples, tokenizer and origin are: their content digests are
-compared, not where they lie or when they were written.
+A run is identified by content: its configuration and the content digests of its text,
+examples, tokenizer and origin. Paths and times of files are not compared.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ Config = TypeVar("Config", bound=JobConfig)
 
 _WAY_OUT = "Use the saved values, or name another --workdir for a new run."
 
-# Where a run can start from another one, there is a way to what is refused here.
+# Shown if the job can start from another run, which does what is refused here.
 _LENGTH_KEYS = {"train.num_steps", "train.num_epochs"}
 _FURTHER = (
     " To train a finished run further, start a new one from it: "
@@ -53,8 +53,8 @@ _FURTHER = (
     "schedule goes on)."
 )
 
-# What may change freely when a run resumes: cadences, cache folders, layer loop, ...
-# A checkpoint's future depends on everything else, so that must stay the same.
+# Keys that may change when a run resumes, such as cache folders and cadences. All other
+# keys decide what training computes, so they must stay the same.
 _FREE_KEYS = {
     "preset",
     "model.layer_loop",
@@ -67,7 +67,7 @@ _FREE_KEYS = {
     "batch_tokens",
 }
 _FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
-# Where something lies; free where the content digest of what lies there was saved.
+# Paths, which may change if the content digest of what they name was saved.
 _PLACES = {
     "init_from",
     "baseline_init_from",
@@ -79,8 +79,8 @@ _PLACES = {
     "data.dir",
     "data.tfds_data_dir",
 }
-_TRAINING = {"pretrain", "finetune"}  # whose `step` is that of the run they start from
-_RUNS = {"init_from", "baseline_init_from"}  # places that must not appear or vanish
+_TRAINING = {"pretrain", "finetune"}  # jobs whose `step` is a step of their origin
+_RUNS = {"init_from", "baseline_init_from"}  # paths that must not appear or vanish
 DOCUMENTS_FILE = "documents.json"
 _DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
 _LISTED_DOCUMENTS = 3  # in a message
@@ -89,17 +89,16 @@ _LISTED_FACTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a checkpoint belongs to; saved with it and compared on resume.
+    """What a checkpoint belongs to: saved with it, and compared when a run resumes.
 
     Attributes:
       config: the run's configuration, as JSON has it.
-      tokenizer: its content digest.
-      digests: content digests by what they are of: "text", "training examples",
+      tokenizer: the tokenizer's content digest.
+      digests: content digests by what they identify: "text", "training examples",
         "origin", ...
-      older: what identified text and examples in folders of earlier versions, whose
+      older: identifies text and examples in folders of earlier versions, whose
         checkpoints hold no content digests.
-      documents: content digests of the documents of the text, by name, to tell which
-        one differs.
+      documents: content digests of the text's documents by name, to say which differ.
     """
 
     config: Mapping[str, Any]
@@ -120,14 +119,14 @@ class Identity:
         }
 
     def check(self, saved: Mapping[str, Any], folder: epath.Path) -> None:
-        """Refuses to go on from what belongs to another run.
+        """Refuses a checkpoint or results that belong to another run.
 
         Args:
           saved: the metadata of a checkpoint, or a results.json.
           folder: the run folder.
 
         Raises:
-          UserError: naming what differs; of a text, the documents.
+          UserError: naming what differs; if it is the text, which documents.
         """
         held = saved_digests(saved)
         if "config" in saved:
@@ -148,7 +147,7 @@ class Identity:
                 )
 
     def _which_documents(self, folder: epath.Path) -> str:
-        """Which documents differ from those the run began with, as far as known."""
+        """Which documents differ from the run's first ones; empty if unknown."""
         try:
             saved = read_json(folder / DOCUMENTS_FILE)
         except UserError:
@@ -159,29 +158,29 @@ class Identity:
         return f" ({listed}{f'; and {more} more' if more > 0 else ''})"
 
     def write_documents(self, folder: epath.Path) -> None:
-        """Keeps the digests of the documents, once they are known to be the run's."""
+        """Saves the digests of the documents, for a later run to compare."""
         if self.documents:
             write_json(folder / DOCUMENTS_FILE, dict(self.documents))
 
 
 def saved_digests(saved: Mapping[str, Any]) -> dict[str, str]:
-    """The content digests in a record; none in one of earlier versions."""
+    """The content digests in a record; none if an earlier version wrote it."""
     return dict(saved.get(_DIGESTS, {}))
 
 
 def digests_record(digests: Mapping[str, str]) -> dict[str, Any]:
-    """Content digests as `saved_digests` finds them in a record."""
+    """The part of a record in which `saved_digests` finds content digests."""
     return {_DIGESTS: dict(digests)}
 
 
 def differing_documents(
     saved: Mapping[str, str], current: Mapping[str, str]
 ) -> list[str]:
-    """What differs between the documents of two texts, a phrase for each.
+    """Describes how the documents of two texts differ, a phrase for each difference.
 
     Args:
-      saved: content digests by name, in the order of the text.
-      current: the same; names may differ in their folders.
+      saved: content digests by file name, in the order of the text.
+      current: the same; the files may lie in other folders.
     """
     gone, new = Counter(saved.values()), Counter(current.values())
     lost = {_file_name(n): n for n, d in saved.items() if d not in new}
@@ -192,7 +191,7 @@ def differing_documents(
         *(f"{lost[n]} is missing" for n in lost if n not in found),
     ]
     if not phrases and gone != new:
-        phrases = ["a document is there more or less often"]
+        phrases = ["a document occurs more or less often"]
     return phrases or ["the same documents in another order or split"]
 
 
@@ -217,21 +216,21 @@ def tree_digest(tree: Any) -> str:
 
 
 def begin_run(folder: epath.Path, config: Config) -> Config:
-    """Makes a run folder, or checks that the run in it may continue.
+    """Checks that a run may begin in a folder, or continue there.
 
-    Text, examples and the run to start from may lie elsewhere than before: their
-    content digests are compared once they are known (`Identity`).
+    Text, examples and origin may be named by other paths than before: their content
+    digests are compared once they are known (`Identity`).
 
     Args:
       folder: the run folder.
       config: the run's configuration.
 
     Returns:
-      The configuration; in a folder written by an older version, keys that it did not
-      know take the value that does what the run did so far.
+      The configuration. If an older version wrote the folder, keys that it did not know
+      have the values that continue what it did.
 
     Raises:
-      PermissionError: if nothing can be written there.
+      PermissionError: if the folder cannot be written.
       ValueError: if it holds checkpoints, scores or results of another configuration,
         or a link.
     """
@@ -261,7 +260,7 @@ def refuse_changes(
     where: str,
     by_content: bool = False,
 ) -> None:
-    """Raises a ValueError if a configuration would turn the saved run into another.
+    """Raises a ValueError if a configuration would make a saved run another run.
 
     Args:
       saved: the values read back, written by this version or an older one.
@@ -298,7 +297,7 @@ def refuse_changes(
 def changed_keys(
     saved: Mapping[str, Any], current: Mapping[str, Any]
 ) -> dict[str, tuple[Any, Any]]:
-    """The keys whose change would turn a resumed run into another run.
+    """The keys whose change would make a resumed run another run.
 
     Args:
       saved: `config.to_dict()` as read back from a checkpoint.
@@ -316,7 +315,7 @@ def changed_keys(
 
 
 def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run's configuration, by flat key, that make it the run it is."""
+    """The values of a run's configuration that must not change, by flat key."""
     return {
         key: value
         for key, value in flatten(json.loads(json.dumps(config))).items()
@@ -325,15 +324,17 @@ def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_processes(config: JobConfig, workdir: str) -> None:
-    """Refuses processes that differ in what makes up a run; all of them refuse.
+    """Checks that all processes have the same configuration, versions and folder.
+
+    If they differ, all of them raise the same error.
 
     Args:
       config: this process's configuration.
       workdir: its run folder, local or gs://.
 
     Raises:
-      ValueError: if configurations or versions differ; names each difference. If the
-        run folder is not one and the same; names who has another.
+      ValueError: if configurations or versions differ, naming each difference; if the
+        run folder is not the same, naming a process that has another one.
       PermissionError: if the main process cannot write there.
     """
     if jax.process_count() == 1:
@@ -346,15 +347,15 @@ def check_processes(config: JobConfig, workdir: str) -> None:
     values = flatten(without_local(config.to_dict()))
     check_same({f"config.{key}": value for key, value in values.items()})
     check_same({f"the version of {name}": value for name, value in versions.items()})
-    folder = run_folder.locate(workdir)
+    folder = run_folder.locate_run(workdir)
     _check_shared(folder)
 
 
 def check_same(facts: Mapping[str, Any]) -> None:
-    """Refuses processes that know different facts; all of them refuse.
+    """Checks that all processes have the same facts; if not, all raise the same error.
 
     Args:
-      facts: JSON values by their names; every process calls this with its own.
+      facts: this process's facts: JSON values by name.
 
     Raises:
       ValueError: naming each difference.
@@ -379,7 +380,7 @@ def check_same(facts: Mapping[str, Any]) -> None:
 
 
 def _check_shared(folder: epath.Path) -> None:
-    """Raises on all processes unless all see what the main one writes to the folder."""
+    """Checks that all processes see a file that the main one writes to the folder."""
     name = gather(_write_name(folder) if is_main_process() else "")[0]
     if not name:
         raise PermissionError(
@@ -401,7 +402,7 @@ def _check_shared(folder: epath.Path) -> None:
 
 
 def _write_name(folder: epath.Path) -> str:
-    """The name of a new file that holds its own name; empty if it cannot be made."""
+    """Writes a file that holds its own name; returns it, or "" if that fails."""
     name = f".shared-{uuid.uuid4().hex}"
     with contextlib.suppress(OSError):
         make_folder(folder)
@@ -411,7 +412,7 @@ def _write_name(folder: epath.Path) -> str:
 
 
 def _holds_its_name(path: epath.Path) -> bool:
-    """Whether there is a file as `_write` makes them."""
+    """Whether this is a file from `_write_name`."""
     with contextlib.suppress(OSError):
         return path.read_text() == path.name
     return False

@@ -1,4 +1,4 @@
-"""The runs of a fine-tuning suite: which there are, where, and which have finished."""
+"""The runs of a fine-tuning suite: lists them, and reads the results so far."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from gpt1_jax.tasks.task import Task
 
 
 class SuiteRun(NamedTuple):
-    """One run of the suite."""
+    """One run of a suite."""
 
     task: Task
     variant: str
@@ -37,13 +37,13 @@ def plan_runs(
     seeds: Sequence[int],
     folder: epath.Path,
 ) -> list[SuiteRun]:
-    """All runs, in their order: by task, variant and seed.
+    """Lists all runs of a suite in order: by task, variant and seed.
 
     Args:
       variants: configurations by name, of all tasks and seeds.
       tasks: the tasks.
       seeds: the seeds; one that is named twice is run once.
-      folder: that of a single run; several use TASK/VARIANT-seedN below it.
+      folder: the folder of a single run; several use TASK/VARIANT-seedN below it.
     """
     seeds = list(dict.fromkeys(seeds))
     several = len(tasks) * len(variants) * len(seeds) > 1
@@ -61,10 +61,10 @@ def plan_runs(
 
 
 def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
-    """The results of a run, if it has finished.
+    """The results of a run; None if it has not finished.
 
     Raises:
-      ValueError: if the folder holds those of another configuration, or damaged ones.
+      ValueError: if the results belong to another configuration or are damaged.
     """
     if not (run.folder / RESULTS_FILE).exists():
         return None
@@ -73,10 +73,12 @@ def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
 
 
 def has_moved(run: SuiteRun, result: Mapping[str, Any]) -> bool:
-    """Whether data or origin of a finished run now lie elsewhere, to be compared.
+    """Whether data or origin of a finished run are now named by other paths.
+
+    If so, their content digests must be compared.
 
     Raises:
-      UserError: if they do, and its results hold no content digests to compare.
+      UserError: if the results hold no content digests to compare.
     """
     path = run.folder / run_folder.CONFIG_FILE
     if not path.exists():
@@ -91,8 +93,8 @@ def has_moved(run: SuiteRun, result: Mapping[str, Any]) -> bool:
 def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:
     """The finished run that `run` would repeat, or None.
 
-    A task may have no more examples than a run asks for, so that one that asked for
-    even more has already trained on the same.
+    If a task has no more examples than a run asks for, a run that asked for even more
+    has already trained on the same ones.
     """
     size = run.config.data.max_train_examples
     if not size:
@@ -112,9 +114,12 @@ def _with_size(run: SuiteRun, size: int) -> FinetuneConfig:
 
 
 def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
-    """A bar over all runs, given the results of those that have finished.
+    """A progress bar over all runs.
 
-    The time left is reckoned from the runs that are done now.
+    Runs that had finished before do not count in the estimate of the time left.
+
+    Args:
+      results: the results of each run; None if it has not finished.
     """
     shown = len(results) > 1 and is_main_process() and not progress.without_bars()
     return tqdm.tqdm(
@@ -142,7 +147,7 @@ def finished(results: Sequence[Result]) -> list[Finished]:
 
 
 def best_runs(results: Sequence[Result]) -> list[SuiteRun]:
-    """The run of each task with the best dev score, the first of several."""
+    """The run of each task with the best dev score; of equal ones, the first."""
     found: dict[str, tuple[float, SuiteRun]] = {}
     for run, result in results:
         name, score = run.task.name, result["dev"][run.task.metrics[0]]

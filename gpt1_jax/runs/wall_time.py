@@ -1,4 +1,7 @@
-"""Where the time of a program goes: how much of it is training."""
+"""Measures how much of a program's time is training, and where the rest goes.
+
+It imports nothing large, so that the time of all other imports is counted too.
+"""
 
 import contextlib
 import time
@@ -9,7 +12,7 @@ TRAINING = "training"  # the productive part
 
 
 class WallTime:
-    """Divides the time since it was made among what is done in it."""
+    """Divides the time since its creation among named parts."""
 
     def __init__(self) -> None:
         self._now, self._since = "the rest", time.monotonic()
@@ -18,7 +21,7 @@ class WallTime:
 
     @contextlib.contextmanager
     def on(self, what: str) -> Iterator[None]:
-        """Counts the time of the block for `what`, and for nothing around the block."""
+        """Counts the time of the block for `what`, and not for a block around it."""
         before = self._turn_to(what)
         try:
             yield
@@ -36,7 +39,7 @@ class WallTime:
         return before
 
     def lap(self) -> dict[str, float]:
-        """Seconds of each part since the last lap, or since this was made."""
+        """Seconds of each part since the last lap, or since the creation."""
         self._turn_to(self._now)
         before, self._before_lap = self._before_lap, dict(self._spent)
         return {
@@ -44,7 +47,7 @@ class WallTime:
         }
 
     def summary(self) -> str:
-        """The time so far and its parts in seconds; empty if there was no training."""
+        """A line with the time so far and its parts; empty without training."""
         self._turn_to(self._now)
         if TRAINING not in self._spent:
             return ""

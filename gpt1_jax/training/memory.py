@@ -19,7 +19,7 @@ _MEMORY_SHARE = 0.75  # of a device's memory, for what training is known to need
 def check_sharing(
     train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
 ) -> None:
-    """Refuses batches and models that the devices cannot share evenly."""
+    """Checks that the devices can share batches and model evenly."""
     check_tensor_parallelism(mesh, language_model.shared_units(model))
     parts = max(1, train.accumulation_steps)
     check_batch_size("config.train.batch_size", train.batch_size, mesh, parts)
@@ -29,16 +29,16 @@ def check_sharing(
 def check_memory(
     train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
 ) -> None:
-    """Refuses sizes that no device of this machine can hold.
+    """Checks that the devices can hold the state, a training batch and an evaluation.
 
     Args:
       train: the training batch and its parts.
-      eval_size: sequences that are evaluated at a time, over all devices.
+      eval_size: sequences evaluated at a time, over all devices.
       model: configuration of the model to train.
       mesh: the device mesh.
 
     Raises:
-      ValueError: naming the size, what it needs at least and the memory there is.
+      ValueError: naming the size, the least memory it needs and the memory there is.
     """
     names = ["num_layers", "mlp_dim", "max_seq_len"]
     if model.kind == "lstm":
@@ -61,7 +61,7 @@ def check_memory(
 def check_train_batch(
     train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
 ) -> None:
-    """Refuses a training batch that no device of this machine can hold.
+    """Checks that the devices can hold a training batch.
 
     Args:
       train: the batch and its parts.
@@ -70,7 +70,7 @@ def check_train_batch(
       num_seqs: sequences per example.
 
     Raises:
-      ValueError: naming the batch, what it needs at least and the memory there is.
+      ValueError: naming the batch, the least memory it needs and the memory there is.
     """
     tokens = train.batch_size // data_parallelism(mesh) * num_seqs * model.max_seq_len
     read = costs.forward_bytes(model) // tensor_parallelism(mesh)

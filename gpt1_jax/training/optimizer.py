@@ -76,8 +76,8 @@ def released_adam(
     for the first few thousand updates, and its eps is added after bias correction.
 
     Its `update` takes a scalar `finite`; if it is False, nothing changes. The old or
-    new moments are selected before the parameters are computed from them; in this
-    order XLA updates all of them in place.
+    new moments are selected before the parameters are computed from them: in this order
+    XLA updates all arrays in place.
     """
 
     def init(params: optax.Params) -> ReleasedAdamState:
@@ -126,7 +126,7 @@ def released_adam(
 def skip_nonfinite(
     optimizer: optax.GradientTransformation,
 ) -> optax.GradientTransformationExtraArgs:
-    """Any optimizer, with an `update` that takes `finite` like `released_adam`'s."""
+    """Gives any optimizer an `update` that takes `finite`, as `released_adam` has."""
 
     def update(
         grads: optax.Updates,
@@ -148,8 +148,8 @@ def skip_nonfinite(
 def clip_by_global_norm(max_norm: float) -> optax.GradientTransformation:
     """Scales gradients down to a global norm of `max_norm` if theirs is larger.
 
-    `optax.clip_by_global_norm` divides each element, which XLA does not fuse with
-    what follows: that costs a copy of all gradients.
+    `optax.clip_by_global_norm` divides each element. XLA does not fuse the division
+    with the operations after it, which costs a copy of all gradients.
     """
 
     def update(

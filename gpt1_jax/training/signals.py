@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: noted from the start of the program, honoured between steps."""
+"""Stops a run between steps after Ctrl-C or SIGTERM.
+
+Signals are caught from the start of the program.
+"""
 
 import contextlib
 import os
@@ -31,10 +34,11 @@ class Stopped(Exception):
 class StopSignal:
     """Turns SIGTERM and SIGINT into a request to stop.
 
-    Outside training a signal interrupts at once. While `deferred`, it is a request
-    that the loop honours between steps, and a second one of the same kind quits.
-    Either is remembered, since an interrupt may be lost in code that must not raise.
-    In JAX's garbage-collection callback, where most are lost, it is sent once more.
+    Outside training a signal interrupts at once. While `deferred`, it is a request that
+    the loop obeys between steps, and a second signal of the same kind quits. Signals
+    are remembered, since an interrupt may be lost in code that must not raise. Most are
+    lost in JAX's garbage-collection callback; a signal that arrives there is sent
+    again.
 
     In runs of several processes JAX itself catches SIGTERM, and all processes agree on
     the step to stop after; while `deferred`, SIGINT is passed on as SIGTERM.
@@ -80,7 +84,7 @@ class StopSignal:
         return self.received()
 
     def received(self) -> bool:
-        """Whether to stop even before the next step, which several cannot agree on."""
+        """Whether to stop before the next step; never so in several processes."""
         return self._received is not None and not self._joint
 
 
@@ -92,12 +96,12 @@ def _would_be_lost(frame: types.FrameType | None) -> bool:
     return False
 
 
-_catching: StopSignal | None = None  # of this program
+_catching: StopSignal | None = None  # the program's
 
 
 @contextlib.contextmanager
 def catch(quit_at_once: Callable[[], None] = _interrupt) -> Iterator[StopSignal]:
-    """The program's stop signal; installed here unless an outer block has done so."""
+    """The program's stop signal; installs it unless an outer block has done so."""
     global _catching
     if _catching is not None or threading.current_thread() != threading.main_thread():
         yield _catching or StopSignal()

@@ -1,4 +1,4 @@
-"""What a training run carries from step to step."""
+"""The state that training carries from step to step, and its update."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ from gpt1_jax.training.optimizer import Optimizer
 
 
 class TrainState(NamedTuple):
-    """Parameters, optimizer and counters; all of it is checkpointed.
+    """Parameters, optimizer state and counters; checkpoints hold all of it.
 
-    No random key is stored: keys are derived from (seed, step).
+    It holds no random key: keys are derived from (seed, step).
     """
 
     step: jax.Array  # shape=(), dtype=int32, steps taken, also the data position

@@ -194,7 +194,7 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
     [
         (
             "milestones",
-            r"no checkpoint that was kept by .*_words, .* \[8, 12\]",
+            r"holds no milestone .*_words, .* \[8, 12\]",
         ),
         ("last", r"step='last' must be default, newest, best"),
         ("-1", r"step='-1' must be"),

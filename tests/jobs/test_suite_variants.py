@@ -9,7 +9,7 @@ from tiny_tasks import finetune_config
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.jobs import finetune
-from gpt1_jax.runs.folder import write
+from gpt1_jax.runs.folder import write_config_and_tokenizer
 from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.training import initial_state
 from gpt1_jax.training.signals import Stopped
@@ -155,7 +155,7 @@ def carried_out(monkeypatch):
 
     def run_one(run, setup):
         begin_run(run.folder, run.config)
-        write(run.folder, run.config, setup.origin.tokenizer)
+        write_config_and_tokenizer(run.folder, run.config, setup.origin.tokenizer)
         seen.append("/".join(run.folder.parts[-2:]))
         scores = {"n": 12, "accuracy": 0.5}
         count = len(setup.splits["train"])

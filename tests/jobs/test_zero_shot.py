@@ -514,7 +514,7 @@ def test_a_damaged_piece_is_named(ask, tmp_path):
         ({"baseline_init_from": "no/run", "step": "all"}, r"no/run is not a run"),
         (
             {"step": "milestones"},
-            r"holds no checkpoint that was kept .*\[8, 12\]",
+            r"holds no milestone .*\[8, 12\]",
         ),
         ({"step": "4"}, r"no checkpoint of step 4; it has \[8, 12\]"),
     ],

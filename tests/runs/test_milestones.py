@@ -142,8 +142,8 @@ def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
     save(tmp_path, {3: {}, 12: {}})
     with pytest.raises(FileNotFoundError) as error:
         find_steps(epath.Path(tmp_path), "milestones")
-    assert str(error.value).startswith(f"{tmp_path} holds no checkpoint that was kept")
-    assert "milestone_steps; its saved steps are [3, 12]" in str(error.value)
+    assert str(error.value).startswith(f"{tmp_path} holds no milestone")
+    assert "keep them); its saved steps are [3, 12]" in str(error.value)
 
 
 @pytest.mark.parametrize(

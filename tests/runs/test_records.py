@@ -190,7 +190,7 @@ def test_a_session_says_what_it_did_and_on_what(tmp_path, program):
     assert found["devices"] == "8 x cpu" and found["processes"] == 1
     assert found["host"].endswith("cores") and found["began"].endswith("+00:00")
     assert found["text"] == {"tokens": 7, "words": 5}
-    assert found["versions"] == records.versions()
+    assert found["versions"] == records.package_versions()
     assert found["versions"].keys() >= {"gpt1_jax", "python", "jax"}
 
 
