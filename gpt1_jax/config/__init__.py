@@ -73,7 +73,7 @@ def load(values: Mapping[str, Any]) -> Any:
     Raises:
       UserError: naming the first key that is unknown, missing or impossible.
     """
-    one_of("job", values.get("job", ""), tuple(JOBS))
+    one_of("config.job", values.get("job", ""), tuple(JOBS))
     return make_section("", JOBS[values["job"]], values)
 
 

@@ -1,88 +1,78 @@
 """The typed configurations of the jobs that look inside trained models."""
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
-    ALL,
-    MILESTONES,
-    check_seed,
-    check_step,
-    is_device,
-    newer,
-    not_negative,
-    one_of,
-    place,
+    DType,
+    File,
+    Files,
+    LocalFile,
+    Names,
+    Newer,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Step,
+    Steps,
+    ends_in,
+    given,
+    not_empty,
     require,
 )
-from gpt1_jax.config.sections import DTYPES, JobConfig, check_source
+from gpt1_jax.config.sections import JobConfig, check_source
+
+
+def _different_layers(key: str, value: tuple[int, ...]) -> None:
+    require(len(set(value)) == len(value), f"{key}={value} names a layer twice.")
 
 
 @dataclasses.dataclass(frozen=True)
 class AnalysisConfig(JobConfig):
     """What these jobs have in common: the model they look into."""
 
-    several_steps: ClassVar[tuple[str, ...]] = (ALL, MILESTONES)
-
-    init_from: str = dataclasses.field(metadata=place())
-    step: str
-    dtype: str
-    compilation_cache_dir: str = dataclasses.field(metadata=place())
-
-    def __post_init__(self):
-        require(
-            bool(self.init_from),
-            "Name the run to look into with --config.init_from=runs/pretrain/NAME.",
-        )
-        check_step("config.step", self.step, *self.several_steps)
-        one_of("dtype", self.dtype, ("", *DTYPES))
+    init_from: Annotated[
+        File,
+        given("Name the run to look into with --config.init_from=runs/pretrain/NAME."),
+    ]
+    step: Steps
+    dtype: Literal["", DType]
+    compilation_cache_dir: File
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadingConfig:
+class ReadingConfig(Section):
     """What is read before a word of a text."""
 
-    context: str
-    context_words: int
-    overlap: int
-
-    def __post_init__(self):
-        one_of("context", self.context, ("line", "text"))
-        for name in ("context_words", "overlap"):
-            value = getattr(self, name)
-            require(value >= 0, f"config.{name}={value} must not be negative.")
+    context: Literal["line", "text"]
+    context_words: NotNegative[int]
+    overlap: NotNegative[int]
 
 
 @dataclasses.dataclass(frozen=True)
 class FeaturesConfig(ReadingConfig, AnalysisConfig):
     """The configuration for hidden states of words and lines."""
 
-    several_steps = ()
     writes_folder = False
 
-    input: str = dataclasses.field(metadata=place())
+    step: Step
+    input: Annotated[
+        File,
+        given("Name a text or a table of words or lines with --config.input=FILE."),
+    ]
     lines_column: str
     words_column: str
     text_column: str
-    layers: tuple[int, ...]
-    rows: str
+    layers: Annotated[tuple[int, ...], _different_layers]
+    rows: Literal["words", "last", "mean", "extract"]
     attention: bool
-    output: str = dataclasses.field(metadata=place(local=True))
-    output_dtype: str
+    output: Annotated[LocalFile, ends_in(".npz", ".h5")]
+    output_dtype: Literal["float32", "float16"]
 
     def __post_init__(self):
-        AnalysisConfig.__post_init__(self)
-        ReadingConfig.__post_init__(self)
-        require(
-            bool(self.input),
-            "Name a text or a table of words or lines with --config.input=FILE.",
-        )
+        super().__post_init__()
         self._check_columns()
-        require(
-            len(set(self.layers)) == len(self.layers),
-            f"config.layers={self.layers} names a layer twice.",
-        )
-        one_of("rows", self.rows, ("words", "last", "mean", "extract"))
         words = self.rows == "words"
         require(
             words or (self.context == "line" and not self.context_words),
@@ -94,11 +84,6 @@ class FeaturesConfig(ReadingConfig, AnalysisConfig):
             "config.attention=True keeps maps of whole lines: set --config.rows=last, "
             "mean or extract.",
         )
-        require(
-            self.output.endswith((".npz", ".h5")),
-            f"config.output={self.output!r} must be a file that ends in .npz or .h5.",
-        )
-        one_of("output_dtype", self.output_dtype, ("float32", "float16"))
 
     def _check_columns(self) -> None:
         """Refuses a table without the column to read, and a column of no table."""
@@ -131,13 +116,8 @@ class FeaturesConfig(ReadingConfig, AnalysisConfig):
 class WordsConfig(ReadingConfig):
     """Also which words are scored, and what a word is."""
 
-    first_word: str
-    punctuation: str
-
-    def __post_init__(self):
-        super().__post_init__()
-        one_of("first_word", self.first_word, ("scored", "unscored"))
-        one_of("punctuation", self.punctuation, ("with_word", "apart"))
+    first_word: Literal["scored", "unscored"]
+    punctuation: Literal["with_word", "apart"]
 
 
 DEFAULT_WORDS = WordsConfig(
@@ -156,15 +136,17 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
     writes_folder = False
 
     text: str
-    input: str = dataclasses.field(metadata=place())
+    input: File
     words_column: str
     text_column: str
-    output: str = dataclasses.field(metadata=place(local=True))
-    plot: str = dataclasses.field(metadata=place())
+    output: Annotated[
+        LocalFile,
+        ends_in(".csv", ".tsv", ".npz", optional=True, device=True),
+    ]
+    plot: Annotated[File, ends_in(".png", optional=True)]
 
     def __post_init__(self):
-        AnalysisConfig.__post_init__(self)
-        WordsConfig.__post_init__(self)
+        super().__post_init__()
         require(
             bool(self.text) != bool(self.input),
             f"config.text={self.text!r:.80} and config.input={self.input!r}: set one "
@@ -181,15 +163,6 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
             "config.punctuation='apart' would make several rows of a word, and "
             "words that are given stay one row each: leave it at with_word.",
         )
-        tables = (".csv", ".tsv", ".npz")
-        for name, endings in (("output", tables), ("plot", (".png",))):
-            path = getattr(self, name)
-            require(
-                not path
-                or path.endswith(endings)
-                or (name == "output" and is_device(path)),
-                f"config.{name}={path!r} must end in {' or '.join(endings)}.",
-            )
         require(
             not self.output or self.output != self.input,
             f"config.output={self.output!r} would replace config.input; name another.",
@@ -197,27 +170,29 @@ class SurprisalConfig(WordsConfig, AnalysisConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroShotDataConfig:
+class ZeroShotDataConfig(Section):
     """Where the examples of zero-shot tasks come from."""
 
-    source: str
-    dir: str = dataclasses.field(metadata=place())
-    max_examples: int
+    section = "data"
+
+    source: Literal["tfds", "jsonl", "official"]
+    dir: File
+    max_examples: NotNegative[int]
 
     def __post_init__(self):
-        check_source(self.source, self.dir, ("tfds", "jsonl", "official"))
-        not_negative("data", self, "max_examples")
+        super().__post_init__()
+        check_source(self.source, self.dir)
 
 
 @dataclasses.dataclass(frozen=True)
 class ZeroShotConfig(AnalysisConfig):
     """The configuration for tasks that the model was not trained on."""
 
-    baseline_init_from: str = dataclasses.field(metadata=newer("") | place())
-    tasks: tuple[str, ...]
-    seed: int
+    baseline_init_from: Annotated[File, Newer("")]
+    tasks: Annotated[Names, not_empty]
+    seed: Seed
     data: ZeroShotDataConfig
-    batch_tokens: int
+    batch_tokens: Positive[int]
 
     def __post_init__(self):
         super().__post_init__()
@@ -226,22 +201,17 @@ class ZeroShotConfig(AnalysisConfig):
             f"config.baseline_init_from={self.baseline_init_from!r} is the run of "
             "config.init_from too; name another one, or none.",
         )
-        require(bool(self.tasks), "config.tasks is empty; name one or more.")
-        check_seed("seed", self.seed)
-        require(
-            self.batch_tokens > 0,
-            f"config.batch_tokens={self.batch_tokens} must be positive.",
-        )
 
 
 @dataclasses.dataclass(frozen=True)
 class ReportConfig(JobConfig):
     """The configuration of a report on runs."""
 
-    runs: str = dataclasses.field(metadata=place(several=True))
+    runs: Files
     title: str
 
     def __post_init__(self):
+        super().__post_init__()
         require(
             all(self.folders),
             f"config.runs={self.runs!r} must name a folder, or several with commas.",

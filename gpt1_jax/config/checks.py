@@ -1,60 +1,300 @@
-"""Types and constraints: plain values become a typed section, or are refused."""
+"""Types and constraints of configuration values, read once from a section's fields.
+
+A field's type says all that is known of its key: `batch_size: Positive[int]`,
+`kind: Literal["sentencepiece", "gpt1"]`, `init_from: Annotated[File, Newer("")]`. What
+concerns several keys is checked in the `__post_init__` of their section.
+"""
 
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 from gpt1_jax.errors import UserError
 
-# Old keys, and how they are written now.
-RENAMED = {
-    "checkpoint.keep_at_words": "checkpoint.milestone_words=1000000,2000000",
-    "checkpoint.keep_at_tokens": "checkpoint.milestone_tokens=1000000,2000000",
-    "checkpoint.keep_at_steps": "checkpoint.milestone_steps=1000,2000",
-    "init_step": "step=best",
+Check = Callable[[str, Any], None]  # refuses a key's impossible values
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A section of a configuration; refuses values that its fields do not take."""
+
+    section: ClassVar[str] = ""  # its name; "" for the whole configuration
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            if not section_type(field.type):
+                key = _key(self.section, field.name)
+                _check(key, field.type, getattr(self, field.name))
+
+
+class Newer(NamedTuple):
+    """Marks a key that some run folders are older than."""
+
+    neutral: Any  # the value that does what runs did before
+
+
+class Place(NamedTuple):
+    """Marks a key that names a file or folder."""
+
+    several: bool = False  # separated by commas
+    local: bool = False  # on this machine, not in a bucket
+
+
+class Commas(NamedTuple):
+    """Marks names that the command line gives as one text: a,b."""
+
+
+# --- making a section of plain values -----------------------------------------------
+
+
+def make_section(name: str, cls: Any, values: Any) -> Any:
+    """Builds a section and those in it from plain values.
+
+    Args:
+      name: of the section; "" for the whole configuration.
+      cls: its class.
+      values: a mapping, as JSON and `ml_collections` have it.
+
+    Raises:
+      UserError: naming the first key that is unknown, missing or impossible.
+    """
+    key = _key(name)
+    require(
+        isinstance(values, Mapping), f"{key}={values!r:.40} must be a section of keys."
+    )
+    fields: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(cls)}
+    unknown = sorted(set(values) - set(fields))
+    missing = sorted(set(fields) - set(values))
+    for old in unknown:
+        refuse_renamed(f"{key}.{old}")
+    require(
+        not unknown, f"{key} has unknown keys {unknown}; it takes {sorted(fields)}."
+    )
+    require(not missing, f"{key} lacks the keys {missing}.")
+    return cls(
+        **{
+            field: make_section(field, section, values[field])
+            if (section := section_type(kind, values[field]))
+            else _plain(kind, values[field])
+            for field, kind in fields.items()
+        }
+    )
+
+
+def section_type(kind: Any, values: Any = None) -> Any:
+    """The class of a section with these keys; None if the field is no section.
+
+    Args:
+      kind: the field's type: a section, or a union of some, each with all keys of the
+        one before and more.
+      values: the section's values; without them, the last of a union is meant.
+    """
+    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    if not dataclasses.is_dataclass(kinds[0]):
+        return None
+    if not isinstance(values, Mapping):
+        return kinds[-1]
+
+    def count_known(section: Any) -> int:
+        return sum(each.name in values for each in dataclasses.fields(section))
+
+    return max(kinds, key=count_known)
+
+
+def find_mark(kind: Any, mark: type[T]) -> T | None:
+    """The `Newer`, `Place` or `Commas` in a field's type, if there is one."""
+    marks = getattr(kind, "__metadata__", ())
+    return next((each for each in marks if isinstance(each, mark)), None)
+
+
+def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]:
+    """The files and folders that a configuration names.
+
+    Args:
+      section: the configuration, or a section of it.
+      key: its key.
+
+    Yields:
+      The key of each, its path, and whether it must be local.
+    """
+    for field in dataclasses.fields(section):
+        value, name = getattr(section, field.name), f"{key}.{field.name}"
+        if dataclasses.is_dataclass(value):
+            yield from places(value, name)
+        elif place := find_mark(field.type, Place):
+            for path in value.split(",") if place.several else (value,):
+                yield name, path.strip(), place.local
+
+
+def _key(*names: str) -> str:
+    return ".".join(("config", *filter(None, names)))
+
+
+def _plain(kind: Any, value: Any) -> Any:
+    """A value with tuples for lists, and with names for what look like numbers."""
+    names = find_mark(kind, Commas) is not None
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if not (get_origin(kind) is tuple and isinstance(value, list | tuple)):
+        return value
+    if get_args(kind)[0] is str:
+        value = [str(x) if type(x) in (int, float) else x for x in value]
+    if names and len(value) == 1 and isinstance(value[0], str):
+        value = [name.strip() for name in value[0].split(",")]
+    return tuple(value)
+
+
+# --- checking a value ---------------------------------------------------------------
+
+_KINDS = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
 }
 
 
-def newer(neutral: Any) -> dict[str, Any]:
-    """Metadata of a field whose key is newer than some run folders.
-
-    Args:
-      neutral: the value that does what runs did before the key existed.
-    """
-    return {"neutral": neutral}
-
-
-def place(*, several: bool = False, local: bool = False) -> dict[str, Any]:
-    """Metadata of a field that names a file or folder.
-
-    Args:
-      several: whether it may name several, separated by commas.
-      local: whether it must be on this machine, not in a bucket.
-    """
-    return {"place": {"several": several, "local": local}}
+def _check(key: str, kind: Any, value: Any) -> None:
+    """Refuses a value that a field's type does not take."""
+    if get_origin(kind) is Annotated:
+        kind, *marks = get_args(kind)
+        _check(key, kind, value)
+        for check in filter(callable, marks):
+            check(key, value)
+    elif get_origin(kind) is Literal:
+        one_of(key, value, get_args(kind))
+    elif get_origin(kind) is tuple:
+        parts = get_args(kind)
+        if parts[-1] is Ellipsis:
+            parts = parts[:1] * (len(value) if isinstance(value, tuple) else 1)
+        require(
+            isinstance(value, tuple) and len(value) == len(parts),
+            f"{key}={value!r:.80} must be a tuple of {len(parts)}.",
+        )
+        for index, (part, each) in enumerate(zip(parts, value, strict=True)):
+            _check(f"{key}[{index}]", part, each)
+    else:
+        accepted: Any = int | float if kind is float else kind
+        fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
+        require(fits, f"{key}={value!r:.80} must be {_KINDS[kind]}.")
+        if kind is str:
+            check_encodable(value, key)
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises a ValueError with the message unless the condition holds."""
+    """Raises a UserError with the message unless the condition holds."""
     if not condition:
         raise UserError(message)
 
 
-def is_device(path: str) -> bool:
-    """Whether an output is a device such as /dev/stdout, whose name has no ending."""
-    return path.startswith("/dev/") and not path.startswith("/dev/shm/")  # a folder
-
-
-def one_of(key: str, value: str, choices: tuple[str, ...]) -> None:
+def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
     """Refuses a value that is not one of the choices."""
     require(
         value in choices,
-        f"config.{key}={value!r} is not known; choose one of "
+        f"{key}={value!r} is not known; choose one of "
         f"{', '.join(choice or repr(choice) for choice in choices)}.",
     )
+
+
+def positive(key: str, value: float) -> None:
+    """Refuses a number that is not above 0."""
+    require(value > 0, f"{key}={value} must be positive.")
+
+
+def not_negative(key: str, value: float) -> None:
+    """Refuses a number below 0."""
+    require(value >= 0, f"{key}={value} must not be negative.")
+
+
+def at_least(least: float, because: str) -> Check:
+    """Makes a check that refuses smaller numbers."""
+    return lambda key, value: require(
+        value >= least, f"{key}={value} must be at least {least}{because}."
+    )
+
+
+def at_most(most: float, because: str) -> Check:
+    """Makes a check that refuses larger numbers."""
+    return lambda key, value: require(
+        value <= most, f"{key}={value} must be at most {most:,}{because}."
+    )
+
+
+def within(interval: str, hint: str = "") -> Check:
+    """Makes a check that refuses numbers outside an interval such as "[0, 1)"."""
+    low, high = map(float, interval[1:-1].split(","))
+
+    def check(key: str, value: float) -> None:
+        inside = low < value < high
+        at_an_end = (value == low and interval[0] == "[") or (
+            value == high and interval[-1] == "]"
+        )
+        require(inside or at_an_end, f"{key}={value} must lie in {interval}{hint}.")
+
+    return check
+
+
+def given(message: str) -> Check:
+    """Makes a check that refuses an empty text or tuple with a message."""
+    return lambda key, value: require(bool(value), message)
+
+
+def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Check:
+    """Makes a check that refuses a file's name with another ending.
+
+    Args:
+      endings: such as ".csv".
+      optional: whether the name may be empty.
+      device: whether it may be that of a device.
+    """
+
+    def check(key: str, value: str) -> None:
+        allowed = (optional and not value) or (device and is_device(value))
+        require(
+            allowed or value.endswith(endings),
+            f"{key}={value!r} must end in {' or '.join(endings)}.",
+        )
+
+    return check
+
+
+def seed(key: str, value: int) -> None:
+    """Refuses a seed that JAX and NumPy do not take."""
+    require(0 <= value < 2**32, f"{key}={value} must be a whole number in [0, 2**32).")
+
+
+def rising(example: str) -> Check:
+    """Makes a check that refuses amounts that are not positive and rising."""
+    return lambda key, value: require(
+        all(low < high for low, high in itertools.pairwise((0, *value))),
+        f"{key}={value} must be whole numbers above 0 in rising order, such as "
+        f"{example}.",
+    )
+
+
+def different(key: str, value: tuple[Any, ...]) -> None:
+    """Refuses names that are empty, or the same name twice."""
+    require(
+        all(value) and len(set(value)) == len(value),
+        f"{key}={value} must be different names, none of them empty.",
+    )
+
+
+def not_empty(key: str, value: tuple[Any, ...]) -> None:
+    """Refuses an empty tuple."""
+    require(bool(value), f"{key} is empty; name one or more.")
 
 
 DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
@@ -82,54 +322,9 @@ def check_step(key: str, step: str, *several: str) -> None:
     )
 
 
-def positive(section: str, values: Any, *names: str) -> None:
-    """Refuses values of a section that are not above 0."""
-    for name in names:
-        value = getattr(values, name)
-        require(value > 0, f"config.{section}.{name}={value} must be positive.")
-
-
-def not_negative(section: str, values: Any, *names: str) -> None:
-    """Refuses values of a section that are below 0."""
-    for name in names:
-        value = getattr(values, name)
-        require(value >= 0, f"config.{section}.{name}={value} must not be negative.")
-
-
-def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]:
-    """The files and folders that a configuration names.
-
-    Args:
-      section: the configuration, or a section of it.
-      key: its key.
-
-    Yields:
-      The key of each, its path, and whether it must be local.
-    """
-    for field in dataclasses.fields(section):
-        value, name = getattr(section, field.name), f"{key}.{field.name}"
-        if dataclasses.is_dataclass(value):
-            yield from places(value, name)
-        elif kind := field.metadata.get("place"):
-            for path in value.split(",") if kind["several"] else (value,):
-                yield name, path.strip(), kind["local"]
-
-
-def check_seed(key: str, seed: int) -> None:
-    """Refuses a seed that JAX and NumPy do not take."""
-    require(
-        0 <= seed < 2**32,
-        f"config.{key}={seed} must be a whole number in [0, 2**32).",
-    )
-
-
-def check_rising(key: str, amounts: tuple[int, ...], example: str) -> None:
-    """Refuses amounts that are not positive and in rising order."""
-    require(
-        all(low < high for low, high in itertools.pairwise((0, *amounts))),
-        f"{key}={amounts} must be whole numbers above 0 in rising order, such as "
-        f"{example}.",
-    )
+def check_steps(key: str, step: str) -> None:
+    """Refuses what names neither a saved step of a run nor several."""
+    check_step(key, step, ALL, MILESTONES)
 
 
 def check_encodable(text: str, where: str) -> None:
@@ -148,6 +343,20 @@ def check_encodable(text: str, where: str) -> None:
         ) from error
 
 
+def is_device(path: str) -> bool:
+    """Whether an output is a device such as /dev/stdout, whose name has no ending."""
+    return path.startswith("/dev/") and not path.startswith("/dev/shm/")  # a folder
+
+
+# Old keys, and how they are written now.
+RENAMED = {
+    "checkpoint.keep_at_words": "checkpoint.milestone_words=1000000,2000000",
+    "checkpoint.keep_at_tokens": "checkpoint.milestone_tokens=1000000,2000000",
+    "checkpoint.keep_at_steps": "checkpoint.milestone_steps=1000,2000",
+    "init_step": "step=best",
+}
+
+
 def refuse_renamed(key: str) -> None:
     """Refuses a key that has another name now, and says which."""
     now = RENAMED.get(key.removeprefix("config."), "")
@@ -157,83 +366,16 @@ def refuse_renamed(key: str) -> None:
     )
 
 
-def make_section(name: str, cls: Any, values: Mapping[str, Any]) -> Any:
-    """Builds one section; a wrong set of keys or a wrong type is a ValueError."""
-    key = f"config.{name}" if name else "config"
-    _require_section(key, values)
-    fields: dict[str, Any] = {
-        field.name: field.type for field in dataclasses.fields(cls)
-    }
-    unknown = sorted(set(values) - set(fields))
-    for old in unknown:
-        refuse_renamed(f"{key}.{old}")
-    missing = sorted(set(fields) - set(values))
-    require(
-        not unknown, f"{key} has unknown keys {unknown}; it takes {sorted(fields)}."
-    )
-    require(not missing, f"{key} lacks the keys {missing}.")
-    return cls(
-        **{
-            field: make_section(field, section, values[field])
-            if (section := section_type(kind, values[field]))
-            else _typed(f"{key}.{field}", kind, values[field])
-            for field, kind in fields.items()
-        }
-    )
+# --- types --------------------------------------------------------------------------
 
-
-def section_type(kind: Any, values: Any = ()) -> Any:
-    """The class of a section with these keys; None if the field is no section.
-
-    Args:
-      kind: the field's type: a section, or a union of some, each with all keys of the
-        one before and more.
-      values: the section's values; with none, the last of a union is meant.
-    """
-    kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
-    if not dataclasses.is_dataclass(kinds[0]):
-        return None
-    if not isinstance(values, Mapping):
-        return kinds[-1]
-    return max(kinds, key=lambda each: len(_names(each) & values.keys()))
-
-
-def _names(section: Any) -> set[str]:
-    return {field.name for field in dataclasses.fields(section)}
-
-
-def _require_section(key: str, values: Any) -> None:
-    require(
-        isinstance(values, Mapping), f"{key}={values!r:.40} must be a section of keys."
-    )
-
-
-_KINDS = {
-    bool: "True or False",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-}
-
-
-def _typed(key: str, kind: Any, value: Any) -> Any:
-    """The value if it has its field's type; otherwise a ValueError."""
-    if get_origin(kind) is tuple:
-        parts, listed = get_args(kind), isinstance(value, list | tuple)
-        if parts[-1] is Ellipsis:
-            parts = parts[:1] * (len(value) if listed else 1)
-        require(
-            listed and len(value) == len(parts),
-            f"{key}={value!r:.80} must be a tuple of {len(parts)}.",
-        )
-        pairs = enumerate(zip(parts, value, strict=True))
-        return tuple(_typed(f"{key}[{i}]", *pair) for i, pair in pairs)
-    if kind is str and key.endswith("]") and type(value) in (int, float):
-        return str(value)  # a name that looks like a number
-    if kind in _KINDS:
-        accepted: Any = int | float if kind is float else kind
-        fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
-        require(fits, f"{key}={value!r:.80} must be {_KINDS[kind]}.")
-    if isinstance(value, str):
-        check_encodable(value, key)
-    return value
+Positive = Annotated[T, positive]
+NotNegative = Annotated[T, not_negative]
+Seed = Annotated[int, seed]
+Share = Annotated[float, within("[0, 1)")]
+DType = Literal["float32", "bfloat16"]
+File = Annotated[str, Place()]  # or a folder
+Files = Annotated[str, Place(several=True)]
+LocalFile = Annotated[str, Place(local=True)]
+Names = Annotated[tuple[str, ...], Commas()]
+Step = Annotated[str, check_step]
+Steps = Annotated[str, check_steps]

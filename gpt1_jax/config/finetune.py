@@ -7,16 +7,23 @@ comparisons.
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
-    check_seed,
-    check_step,
-    newer,
-    not_negative,
-    one_of,
-    place,
-    positive,
+    File,
+    Names,
+    Newer,
+    NotNegative,
+    Positive,
+    Section,
+    Seed,
+    Share,
+    Step,
+    different,
+    given,
+    not_empty,
     require,
+    rising,
 )
 from gpt1_jax.config.sections import (
     CheckpointConfig,
@@ -28,47 +35,61 @@ from gpt1_jax.config.sections import (
     ModelSection,
     OptimizerConfig,
     TrainConfig,
-    check_num_steps,
     check_source,
 )
 
 CUSTOM_TASK = "custom"
 
 
+DifferentNames = Annotated[Names, different]
+
+
+def _different_numbers(key: str, values: tuple[float, ...]) -> None:
+    require(
+        all(0 <= value < math.inf for value in values)
+        and len(set(values)) == len(values),
+        f"{key}={values} must be different numbers, none of them below 0.",
+    )
+
+
+def _interval(key: str, value: tuple[float, float]) -> None:
+    require(
+        -math.inf < value[0] <= value[1] < math.inf,
+        f"{key}={value} must be the lowest and the highest score, such as 0,5; or 0,0 "
+        "if labels are not scores.",
+    )
+
+
+def _layers(key: str, value: str) -> None:
+    require(
+        value in ("all", "none") or value.isdigit(),
+        f"{key}={value!r} must be all, none or a number of layers; 0 transfers the "
+        "embeddings alone.",
+    )
+
+
 @dataclasses.dataclass(frozen=True)
-class TaskDataConfig:
+class TaskDataConfig(Section):
     """Where task examples come from, and how they are batched."""
 
-    source: str
-    dir: str = dataclasses.field(metadata=place())
-    train: str = dataclasses.field(metadata=place())
-    dev: str = dataclasses.field(metadata=place())
-    test: str = dataclasses.field(metadata=place())
-    max_train_examples: int
-    max_dev_examples: int
-    max_test_examples: int = dataclasses.field(metadata=newer(0))
-    max_seq_len: int
-    drop_long: bool = dataclasses.field(metadata=newer(False))
-    seq_len_buckets: tuple[int, ...]
-    packed_sizes: int = dataclasses.field(metadata=newer(0))
+    section = "data"
+
+    source: Literal["tfds", "jsonl", "official", "files"]
+    dir: File
+    train: File
+    dev: File
+    test: File
+    max_train_examples: NotNegative[int]
+    max_dev_examples: NotNegative[int]
+    max_test_examples: Annotated[NotNegative[int], Newer(0)]
+    max_seq_len: NotNegative[int]
+    drop_long: Annotated[bool, Newer(False)]
+    seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")]
+    packed_sizes: Annotated[NotNegative[int], Newer(0)]
 
     def __post_init__(self):
-        check_source(self.source, self.dir, ("tfds", "jsonl", "official", "files"))
-        not_negative(
-            "data",
-            self,
-            "max_train_examples",
-            "max_dev_examples",
-            "max_test_examples",
-            "max_seq_len",
-            "packed_sizes",
-        )
-        buckets = self.seq_len_buckets
-        require(
-            bool(buckets) and buckets[0] > 0 and list(buckets) == sorted(set(buckets)),
-            f"config.data.seq_len_buckets={buckets} must be rising lengths in tokens, "
-            "such as 32,64,128.",
-        )
+        super().__post_init__()
+        check_source(self.source, self.dir)
 
     def longest(self, model_max_seq_len: int) -> int:
         """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""
@@ -81,108 +102,62 @@ class TaskDataConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class CustomTaskConfig:
-    """A task of the user's own: the columns of its files and their meaning.
+class CustomTaskConfig(Section):
+    """A task of the user's own: the columns of its files and their meaning."""
 
-    Names may come from the command line, which gives a,b as the one text "a,b".
-    """
+    section = "custom"
 
-    head: str
-    text: tuple[str, ...]
-    choices: tuple[str, ...]
+    head: Literal["", "classification", "similarity", "multiple_choice"]
+    text: DifferentNames
+    choices: DifferentNames
     label: str
-    labels: tuple[str, ...]
-    score_range: tuple[float, float]
-    metrics: tuple[str, ...]
-
-    def __post_init__(self):
-        one_of(
-            "custom.head",
-            self.head,
-            ("", "classification", "similarity", "multiple_choice"),
-        )
-        for name in ("text", "choices", "labels", "metrics"):
-            names = _different(f"custom.{name}", getattr(self, name))
-            object.__setattr__(self, name, names)
-        score_range = self.score_range
-        require(
-            -math.inf < score_range[0] <= score_range[1] < math.inf,
-            f"config.custom.score_range={score_range} must be the lowest and the "
-            "highest score, such as 0,5; or 0,0 if labels are not scores.",
-        )
-
-
-def split_names(values: tuple[str, ...]) -> tuple[str, ...]:
-    """The separate names; a flag gives `a,b` as one text."""
-    if len(values) != 1:
-        return values
-    return tuple(name.strip() for name in values[0].split(","))
-
-
-def _different(key: str, values: tuple[str, ...]) -> tuple[str, ...]:
-    names = split_names(values)
-    require(
-        all(names) and len(set(names)) == len(names),
-        f"config.{key}={names} must be different names, none of them empty.",
-    )
-    return names
+    labels: DifferentNames
+    score_range: Annotated[tuple[float, float], _interval]
+    metrics: DifferentNames
 
 
 @dataclasses.dataclass(frozen=True)
-class HeadConfig:
+class HeadConfig(Section):
     """The linear layer on the extract token, and the losses (eq. 3 to 5)."""
 
-    dropout: float
-    score_loss: str
-    aux_lm_weight: float
+    section = "head"
 
-    def __post_init__(self):
-        require(
-            0.0 <= self.dropout < 1.0,
-            f"config.head.dropout={self.dropout} must lie in [0, 1).",
-        )
-        one_of("head.score_loss", self.score_loss, ("soft_labels", "regression"))
-        not_negative("head", self, "aux_lm_weight")
+    dropout: Share
+    score_loss: Literal["soft_labels", "regression"]
+    aux_lm_weight: NotNegative[float]
 
 
 @dataclasses.dataclass(frozen=True)
-class FinetuneEvalConfig:
+class FinetuneEvalConfig(Section):
     """When to evaluate, besides at the end of each epoch, and on what at the end."""
 
-    batch_size: int
+    section = "eval"
+
+    batch_size: Positive[int]
     first_epoch_steps: tuple[int, ...]
-    train_examples: int = dataclasses.field(metadata=newer(0))
-
-    def __post_init__(self):
-        positive("eval", self, "batch_size")
-        not_negative("eval", self, "train_examples")
-
-
-COMPARISONS = ("", "scratch", "ablations", "layer_transfer", "aux_lm_weight")
+    train_examples: Annotated[NotNegative[int], Newer(0)]
 
 
 @dataclasses.dataclass(frozen=True)
-class SuiteConfig:
+class SuiteConfig(Section):
     """Runs over several tasks, seeds and variants (`suite_variants`)."""
 
-    compare: str = dataclasses.field(metadata=newer(""))
-    lstm_init_from: str = dataclasses.field(metadata=newer("") | place())
-    aux_lm_weights: tuple[float, ...] = dataclasses.field(metadata=newer(()))
-    train_sizes: tuple[int, ...] = dataclasses.field(metadata=newer(()))
+    section = "suite"
+
+    compare: Annotated[
+        Literal["", "scratch", "ablations", "layer_transfer", "aux_lm_weight"],
+        Newer(""),
+    ]
+    lstm_init_from: Annotated[File, Newer("")]
+    aux_lm_weights: Annotated[tuple[float, ...], _different_numbers, Newer(())]
+    train_sizes: Annotated[tuple[int, ...], _different_numbers, Newer(())]
     keep_checkpoints: bool
 
     def __post_init__(self):
-        one_of("suite.compare", self.compare, COMPARISONS)
+        super().__post_init__()
         for name in ("aux_lm_weights", "train_sizes"):
-            values = getattr(self, name)
             require(
-                all(0 <= value < math.inf for value in values)
-                and len(set(values)) == len(values),
-                f"config.suite.{name}={values} must be different numbers, none of "
-                "them below 0.",
-            )
-            require(
-                bool(values) or self.compare != "aux_lm_weight",
+                bool(getattr(self, name)) or self.compare != "aux_lm_weight",
                 f"config.suite.{name} is empty, but config.suite.compare="
                 "'aux_lm_weight' compares its values; name one or more.",
             )
@@ -195,11 +170,18 @@ class FinetuneConfig(JobConfig):
     `model` has no sizes until those of the pre-trained run are written into it.
     """
 
-    tasks: tuple[str, ...]
-    seeds: tuple[int, ...]
-    init_from: str = dataclasses.field(metadata=place())
-    step: str
-    transfer_layers: str
+    tasks: Annotated[Names, not_empty]
+    seeds: Annotated[tuple[Seed, ...], not_empty]
+    init_from: Annotated[
+        File,
+        given(
+            "Fine-tuning starts from a pre-trained run, whose tokenizer and sizes it "
+            "takes even when its weights are left out; name its folder with "
+            "--config.init_from=runs/pretrain/quickstart."
+        ),
+    ]
+    step: Step
+    transfer_layers: Annotated[str, _layers]
     model: ModelOptions | ModelSection
     custom: CustomTaskConfig
     data: TaskDataConfig
@@ -214,30 +196,14 @@ class FinetuneConfig(JobConfig):
     suite: SuiteConfig
 
     def __post_init__(self):
-        object.__setattr__(self, "tasks", split_names(self.tasks))
-        require(bool(self.seeds), "config.seeds is empty; name one or more.")
-        for seed in self.seeds:
-            check_seed("seeds", seed)
-        require(bool(self.tasks), "config.tasks is empty; name one or more.")
-        require(
-            bool(self.init_from),
-            "Fine-tuning starts from a pre-trained run, whose tokenizer and sizes it "
-            "takes even when its weights are left out; name its folder with "
-            "--config.init_from=runs/pretrain/quickstart.",
-        )
-        check_step("config.step", self.step)
-        require(
-            self.transfer_layers in ("all", "none") or self.transfer_layers.isdigit(),
-            f"config.transfer_layers={self.transfer_layers!r} must be all, none or a "
-            "number of layers; 0 transfers the embeddings alone.",
-        )
+        super().__post_init__()
         require(
             (self.tasks == (CUSTOM_TASK,)) == (self.data.source == "files"),
             f"config.tasks={self.tasks} does not go with config.data.source="
             f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
             "read from source='files', and the paper's tasks from the others.",
         )
-        check_num_steps(self.train, self.optimizer)
+        self.train.check_num_steps(self.optimizer)
         _check_comparison(self)
 
 

@@ -1,19 +1,21 @@
 """The typed configurations of the jobs that use a trained model."""
 
 import dataclasses
+from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
-    ALL,
-    MILESTONES,
-    check_seed,
-    check_step,
-    is_device,
-    one_of,
-    place,
+    DType,
+    File,
+    Positive,
+    Seed,
+    Step,
+    Steps,
+    ends_in,
+    given,
     require,
+    seed,
 )
 from gpt1_jax.config.sections import (
-    DTYPES,
     JobConfig,
     ModelOptions,
     ModelSection,
@@ -27,28 +29,24 @@ class PredictConfig(JobConfig):
 
     writes_folder = False
 
-    init_from: str = dataclasses.field(metadata=place())
-    step: str
+    init_from: Annotated[
+        File,
+        given(
+            "Name a finished fine-tuned run with --config.init_from=runs/finetune/TASK."
+        ),
+    ]
+    step: Step
     text: str
-    input: str = dataclasses.field(metadata=place())
-    output: str = dataclasses.field(metadata=place())
-    batch_size: int
+    input: File
+    output: File
+    batch_size: Positive[int]
 
     def __post_init__(self):
-        require(
-            bool(self.init_from),
-            "Name a finished fine-tuned run with "
-            "--config.init_from=runs/finetune/TASK.",
-        )
-        check_step("config.step", self.step)
+        super().__post_init__()
         require(
             bool(self.text) != bool(self.input),
             f"config.text={self.text!r} and config.input={self.input!r}: set one of "
             "them, to a text or to a file of examples, one per line.",
-        )
-        require(
-            self.batch_size > 0,
-            f"config.batch_size={self.batch_size} must be positive.",
         )
 
 
@@ -58,39 +56,31 @@ class GenerateConfig(JobConfig):
 
     writes_folder = False
 
-    init_from: str = dataclasses.field(metadata=place())
-    step: str
+    init_from: Annotated[
+        File,
+        given(
+            "Name a run to generate from with --config.init_from=runs/pretrain/NAME."
+        ),
+    ]
+    step: Step
     prompt: str
-    input: str = dataclasses.field(metadata=place())
-    output: str = dataclasses.field(metadata=place())
-    num_return_sequences: int
-    seed: int
-    batch_size: int
-    dtype: str
+    input: File
+    output: Annotated[File, ends_in(".jsonl", optional=True, device=True)]
+    num_return_sequences: Positive[int]
+    seed: Seed
+    batch_size: Positive[int]
+    dtype: Literal["", DType]
     log_probs: bool
-    compilation_cache_dir: str = dataclasses.field(metadata=place())
+    compilation_cache_dir: File
     sampling: SamplingConfig
 
     def __post_init__(self):
-        require(
-            bool(self.init_from),
-            "Name a run to generate from with --config.init_from=runs/pretrain/NAME.",
-        )
-        check_step("config.step", self.step)
+        super().__post_init__()
+        seed("config.seed", self.seed + self.num_return_sequences - 1)  # of the last
         require(
             not (self.prompt and self.input),
             f"config.prompt={self.prompt!r} and config.input={self.input!r}: set one "
             "of them, to a text or to a file of prompts.",
-        )
-        for name in ("num_return_sequences", "batch_size"):
-            value = getattr(self, name)
-            require(value > 0, f"config.{name}={value} must be positive.")
-        check_seed("seed", self.seed)
-        check_seed("seed", self.seed + self.num_return_sequences - 1)
-        one_of("dtype", self.dtype, ("", *DTYPES))
-        require(
-            not self.output or self.output.endswith(".jsonl") or is_device(self.output),
-            f"config.output={self.output!r} must end in .jsonl.",
         )
         require(
             bool(self.output) or not self.log_probs,
@@ -106,16 +96,13 @@ class ConvertConfig(JobConfig):
     `model` has no sizes until those of what is converted are written into it.
     """
 
-    target: str
-    init_from: str = dataclasses.field(metadata=place())
-    step: str
-    model: ModelOptions | ModelSection
-
-    def __post_init__(self):
-        one_of("target", self.target, ("run", "huggingface", "openai"))
-        require(
-            bool(self.init_from),
+    target: Literal["run", "huggingface", "openai"]
+    init_from: Annotated[
+        File,
+        given(
             "Name what to convert with --config.init_from=DIR: a run folder, OpenAI's "
-            "model/ folder or a Hugging Face folder.",
-        )
-        check_step("config.step", self.step, ALL, MILESTONES)
+            "model/ folder or a Hugging Face folder."
+        ),
+    ]
+    step: Steps
+    model: ModelOptions | ModelSection

@@ -1,15 +1,16 @@
 """The typed configuration of pre-training."""
 
 import dataclasses
+from typing import Annotated
 
 from gpt1_jax.config.checks import (
     DEFAULT,
-    check_rising,
-    check_seed,
-    check_step,
-    newer,
-    place,
+    File,
+    Newer,
+    Seed,
+    Step,
     require,
+    rising,
 )
 from gpt1_jax.config.sections import (
     CheckpointConfig,
@@ -23,32 +24,27 @@ from gpt1_jax.config.sections import (
     OptimizerConfig,
     TokenizerConfig,
     TrainConfig,
-    check_num_steps,
 )
 
 MILESTONE_UNITS = ("words", "tokens", "steps")
+Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000"), Newer(())]
 
 
 @dataclasses.dataclass(frozen=True)
 class PretrainCheckpointConfig(CheckpointConfig):
     """Also the milestones: after how much training a checkpoint is kept for good."""
 
-    milestone_words: tuple[int, ...] = dataclasses.field(metadata=newer(()))
-    milestone_tokens: tuple[int, ...] = dataclasses.field(metadata=newer(()))
-    milestone_steps: tuple[int, ...] = dataclasses.field(metadata=newer(()))
+    milestone_words: Milestones
+    milestone_tokens: Milestones
+    milestone_steps: Milestones
 
     def __post_init__(self):
         super().__post_init__()
-        given = {
-            f"config.checkpoint.milestone_{unit}": amounts
-            for unit in MILESTONE_UNITS
-            if (amounts := getattr(self, f"milestone_{unit}"))
-        }
-        for key, amounts in given.items():
-            check_rising(key, amounts, "1000,2000,5000")
+        names = [f"milestone_{unit}" for unit in MILESTONE_UNITS]
+        used = [f"config.checkpoint.{name}" for name in names if getattr(self, name)]
         require(
-            len(given) <= 1,
-            f"{' and '.join(given)} are set; set one of them and leave the others "
+            len(used) <= 1,
+            f"{' and '.join(used)} are set; set one of them and leave the others "
             "empty.",
         )
 
@@ -66,10 +62,10 @@ class PretrainConfig(JobConfig):
     With `init_from`, the sizes of the model and the tokenizer are those of that run.
     """
 
-    seed: int
-    init_from: str = dataclasses.field(metadata=newer("") | place())
-    step: str = dataclasses.field(metadata=newer(DEFAULT))
-    init_optimizer: bool = dataclasses.field(metadata=newer(False))
+    seed: Seed
+    init_from: Annotated[File, Newer("")]
+    step: Annotated[Step, Newer(DEFAULT)]
+    init_optimizer: Annotated[bool, Newer(False)]
     model: ModelSection
     tokenizer: TokenizerConfig
     data: DataConfig
@@ -82,8 +78,7 @@ class PretrainConfig(JobConfig):
     distributed: DistributedConfig
 
     def __post_init__(self):
-        check_seed("seed", self.seed)
-        check_step("config.step", self.step)
+        super().__post_init__()
         require(
             bool(self.init_from) or (self.step == DEFAULT and not self.init_optimizer),
             f"config.step={self.step!r} and config.init_optimizer="
@@ -96,4 +91,4 @@ class PretrainConfig(JobConfig):
             f"{self.tokenizer.path!r}: a run that starts from another one uses its "
             "tokenizer; leave out one of them.",
         )
-        check_num_steps(self.train, self.optimizer)
+        self.train.check_num_steps(self.optimizer)

@@ -16,7 +16,15 @@ from typing import Any, TypeVar
 from etils import epath
 
 from gpt1_jax.config import JOBS, load
-from gpt1_jax.config.checks import DEFAULT, MILESTONES, NEWEST, require, section_type
+from gpt1_jax.config.checks import (
+    DEFAULT,
+    MILESTONES,
+    NEWEST,
+    Newer,
+    find_mark,
+    require,
+    section_type,
+)
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
 
@@ -205,8 +213,8 @@ def newer_keys(cls: Any, prefix: str = "") -> dict[str, Any]:
     for field in dataclasses.fields(cls):
         if section := section_type(field.type):
             keys.update(newer_keys(section, f"{prefix}{field.name}."))
-        elif "neutral" in field.metadata:
-            keys[f"{prefix}{field.name}"] = field.metadata["neutral"]
+        elif newer := find_mark(field.type, Newer):
+            keys[f"{prefix}{field.name}"] = newer.neutral
     return keys
 
 

@@ -2,25 +2,34 @@
 
 import dataclasses
 import os
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from gpt1_jax.config.checks import (
-    newer,
-    not_negative,
-    one_of,
-    place,
+    DType,
+    File,
+    Files,
+    LocalFile,
+    Newer,
+    NotNegative,
+    Positive,
+    Section,
+    Share,
+    at_least,
+    at_most,
     positive,
     require,
+    within,
 )
 
-DTYPES = ("float32", "bfloat16")
-
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
-_LARGEST = 2**31 - 1  # index of an array
+_LARGEST = 2**31 - 1  # index of an array; steps are counted in int32 too
+
+Size = Annotated[int, at_most(_LARGEST, ", as no array has a larger index")]
+DropoutRate = Annotated[float, within("[0, 1)", "; the paper uses 0.1")]
 
 
 @dataclasses.dataclass(frozen=True)
-class JobConfig:
+class JobConfig(Section):
     """What every job's configuration has."""
 
     writes_folder: ClassVar[bool] = True  # or only a file, `output`
@@ -49,41 +58,22 @@ class JobConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class ModelOptions:
+class ModelOptions(Section):
     """How a model is regularised and computed; what may differ from run to run."""
 
-    embed_dropout: float
-    attn_dropout: float
-    resid_dropout: float
-    embed_dropout_on: str
-    attention_impl: str
-    layer_norm_impl: str = dataclasses.field(metadata=newer("plain"))
-    softmax_rows: str
-    loss_chunk: int
-    dtype: str
-    layer_loop: str
-    remat: bool
+    section = "model"
 
-    def __post_init__(self):
-        for name in ("embed_dropout", "attn_dropout", "resid_dropout"):
-            rate = getattr(self, name)
-            require(
-                0.0 <= rate < 1.0,
-                f"config.model.{name}={rate} must lie in [0, 1); the paper uses 0.1.",
-            )
-        one_of(
-            "model.embed_dropout_on",
-            self.embed_dropout_on,
-            ("sum", "matrix", "lookups"),
-        )
-        not_negative("model", self, "loss_chunk")
-        one_of(
-            "model.attention_impl", self.attention_impl, ("blocked", "fused", "plain")
-        )
-        one_of("model.layer_norm_impl", self.layer_norm_impl, ("fused", "plain"))
-        one_of("model.softmax_rows", self.softmax_rows, ("tokens", "tokens+positions"))
-        one_of("model.dtype", self.dtype, DTYPES)
-        one_of("model.layer_loop", self.layer_loop, ("unrolled", "scan"))
+    embed_dropout: DropoutRate
+    attn_dropout: DropoutRate
+    resid_dropout: DropoutRate
+    embed_dropout_on: Literal["sum", "matrix", "lookups"]
+    attention_impl: Literal["blocked", "fused", "plain"]
+    layer_norm_impl: Annotated[Literal["fused", "plain"], Newer("plain")]
+    softmax_rows: Literal["tokens", "tokens+positions"]
+    loss_chunk: NotNegative[int]
+    dtype: DType
+    layer_loop: Literal["unrolled", "scan"]
+    remat: bool
 
     def with_sizes(self, model: "ModelSection") -> "ModelSection":
         """These options with the sizes of a model."""
@@ -100,52 +90,36 @@ class ModelSection(ModelOptions):
     Transformer has.
     """
 
-    kind: str = dataclasses.field(metadata=newer("transformer"))
-    num_layers: int
-    num_heads: int
-    embed_dim: int
-    mlp_dim: int
-    lstm_units: int = dataclasses.field(metadata=newer(2048))
-    max_seq_len: int
+    kind: Annotated[Literal["transformer", "lstm"], Newer("transformer")]
+    num_layers: Size
+    num_heads: Size
+    embed_dim: Positive[Size]
+    mlp_dim: Size
+    lstm_units: Annotated[Size, Newer(2048)]
+    max_seq_len: Annotated[
+        Size,
+        at_least(2, ": a sequence needs a token to predict and one to predict it from"),
+    ]
 
     def __post_init__(self):
         super().__post_init__()
-        one_of("model.kind", self.kind, tuple(KIND_NAMES))
-        for name, size in self.sizes.items():
-            require(
-                name == "kind" or size <= _LARGEST,
-                f"config.model.{name}={size} must be at most {_LARGEST:,}, as no array "
-                "has a larger index.",
-            )
-        positive("model", self, "embed_dim")
+        used = ("num_layers", "num_heads", "mlp_dim")
+        for name in ("lstm_units",) if self.kind == "lstm" else used:
+            positive(f"config.model.{name}", getattr(self, name))
         if self.kind == "lstm":
-            self._check_lstm()
-        else:
-            self._check_transformer()
-        require(
-            self.max_seq_len >= 2,
-            f"config.model.max_seq_len={self.max_seq_len} must be at least 2: a "
-            "sequence needs a token to predict and one to predict it from.",
-        )
-
-    def _check_transformer(self) -> None:
-        positive("model", self, "num_layers", "num_heads", "mlp_dim")
+            require(
+                self.softmax_rows == "tokens",
+                f"config.model.softmax_rows={self.softmax_rows!r} scores positions, "
+                "and config.model.kind='lstm' has no position embeddings; use "
+                "--config.model.softmax_rows=tokens.",
+            )
+            return
+        multiple = -(-self.embed_dim // self.num_heads)
         require(
             self.embed_dim % self.num_heads == 0,
             f"config.model.embed_dim={self.embed_dim} must be a multiple of "
-            f"config.model.num_heads={self.num_heads}; use "
-            f"--config.model.embed_dim={-(-self.embed_dim // self.num_heads)}"
-            f"*{self.num_heads}="
-            f"{-(-self.embed_dim // self.num_heads) * self.num_heads}.",
-        )
-
-    def _check_lstm(self) -> None:
-        positive("model", self, "lstm_units")
-        require(
-            self.softmax_rows == "tokens",
-            f"config.model.softmax_rows={self.softmax_rows!r} scores positions, and "
-            "config.model.kind='lstm' has no position embeddings; use "
-            "--config.model.softmax_rows=tokens.",
+            f"config.model.num_heads={self.num_heads}; use --config.model.embed_dim="
+            f"{multiple}*{self.num_heads}={multiple * self.num_heads}.",
         )
 
     @property
@@ -191,17 +165,18 @@ class ModelConfig(ModelSection):
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenizerConfig:
+class TokenizerConfig(Section):
     """Which tokenizer turns text into ids."""
 
-    kind: str
-    vocab_size: int
-    path: str = dataclasses.field(metadata=place(local=True))
-    train_megabytes: float
+    section = "tokenizer"
+
+    kind: Literal["sentencepiece", "gpt1"]
+    vocab_size: Positive[int]
+    path: LocalFile
+    train_megabytes: Positive[float]
 
     def __post_init__(self):
-        one_of("tokenizer.kind", self.kind, ("sentencepiece", "gpt1"))
-        positive("tokenizer", self, "vocab_size", "train_megabytes")
+        super().__post_init__()
         require(
             self.kind != "gpt1" or bool(self.path),
             "config.tokenizer.kind='gpt1' needs OpenAI's two vocabulary files; name "
@@ -211,28 +186,24 @@ class TokenizerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Section):
     """Where the text comes from and where its token shards are kept."""
 
-    source: str
-    train: str = dataclasses.field(metadata=place(several=True))
-    valid: str = dataclasses.field(metadata=place(several=True))
-    valid_fraction: float
-    valid_split: str = dataclasses.field(metadata=newer("documents"))
-    jsonl_field: str = dataclasses.field(metadata=newer(""))
+    section = "data"
+
+    source: Literal["builtin", "text", "tfds"]
+    train: Files
+    valid: Files
+    valid_fraction: Annotated[float, within("(0, 1)")]
+    valid_split: Annotated[Literal["size", "documents"], Newer("documents")]
+    jsonl_field: Annotated[str, Newer("")]
     tfds_feature: str
-    tfds_data_dir: str = dataclasses.field(metadata=place())
-    cache_dir: str = dataclasses.field(metadata=place(local=True))
-    num_workers: int
+    tfds_data_dir: File
+    cache_dir: LocalFile
+    num_workers: NotNegative[int]
 
     def __post_init__(self):
-        one_of("data.source", self.source, ("builtin", "text", "tfds"))
-        require(
-            0.0 < self.valid_fraction < 1.0,
-            f"config.data.valid_fraction={self.valid_fraction} must lie in (0, 1).",
-        )
-        one_of("data.valid_split", self.valid_split, ("size", "documents"))
-        not_negative("data", self, "num_workers")
+        super().__post_init__()
         if self.source == "builtin":
             require(
                 not self.train and not self.valid,
@@ -254,49 +225,31 @@ class DataConfig:
             )
 
 
-_MAX_STEPS = 2**31 - 1  # they are counted in int32
-
-
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
+class OptimizerConfig(Section):
     """Adam as released, its schedule and clipping (sec. 4.1; opt.py)."""
 
-    name: str
-    learning_rate: float
-    b1: float
-    b2: float
-    eps: float
-    weight_decay: float
-    clip_norm: float
-    schedule: str
-    warmup_steps: int
-    warmup_fraction: float
+    section = "optimizer"
+
+    name: Literal["released_adam", "adamw"]
+    learning_rate: Positive[float]
+    b1: Share
+    b2: Share
+    eps: Positive[float]
+    weight_decay: NotNegative[float]
+    clip_norm: Positive[float]
+    schedule: Literal["cosine", "cosine_after_warmup", "linear", "constant"]
+    warmup_steps: NotNegative[int]
+    warmup_fraction: Share
 
     def __post_init__(self):
-        one_of("optimizer.name", self.name, ("released_adam", "adamw"))
-        one_of(
-            "optimizer.schedule",
-            self.schedule,
-            ("cosine", "cosine_after_warmup", "linear", "constant"),
-        )
-        positive("optimizer", self, "learning_rate", "eps", "clip_norm")
-        not_negative("optimizer", self, "weight_decay", "warmup_steps")
-        require(
-            0.0 <= self.warmup_fraction < 1.0,
-            f"config.optimizer.warmup_fraction={self.warmup_fraction} must lie in "
-            "[0, 1).",
-        )
+        super().__post_init__()
         require(
             not (self.warmup_steps and self.warmup_fraction),
             f"config.optimizer.warmup_steps={self.warmup_steps} and "
             f"config.optimizer.warmup_fraction={self.warmup_fraction}: set one of them "
             "and leave the other at 0.",
         )
-        for name in ("b1", "b2"):
-            beta = getattr(self, name)
-            require(
-                0.0 <= beta < 1.0, f"config.optimizer.{name}={beta} must lie in [0, 1)."
-            )
 
     def check_num_steps(self, num_steps: int, counted: str) -> None:
         """Refuses a run that ends before it has warmed up, or has too many updates.
@@ -306,9 +259,9 @@ class OptimizerConfig:
           counted: what their number comes from, for the message.
         """
         require(
-            num_steps <= _MAX_STEPS,
+            num_steps <= _LARGEST,
             f"The run has {num_steps:,} updates ({counted}); steps are numbered up to "
-            f"{_MAX_STEPS:,}. Train for less.",
+            f"{_LARGEST:,}. Train for less.",
         )
         require(
             num_steps > self.warmup_steps,
@@ -319,74 +272,55 @@ class OptimizerConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class TrainConfig:
+class TrainConfig(Section):
     """Length, batch and numerical guards of the training run."""
 
-    num_epochs: float
-    num_steps: int
-    batch_size: int
-    accumulation_steps: int
-    max_nonfinite_steps: int
-    matmul_precision: str
-    compilation_cache_dir: str = dataclasses.field(metadata=place())
+    section = "train"
+
+    num_epochs: Annotated[NotNegative[float], at_most(_LARGEST, ", as steps are")]
+    num_steps: NotNegative[int]
+    batch_size: Positive[int]
+    accumulation_steps: NotNegative[int]
+    max_nonfinite_steps: Positive[int]
+    matmul_precision: Literal["default", "high", "highest"]
+    compilation_cache_dir: File
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            (self.num_epochs > 0) != (self.num_steps > 0),
+            f"config.train.num_epochs={self.num_epochs} and config.train.num_steps="
+            f"{self.num_steps}: set one of them and leave the other at 0.",
+        )
+        require(
+            self.batch_size % max(1, self.accumulation_steps) == 0,
+            f"config.train.batch_size={self.batch_size} must be a multiple of "
+            f"config.train.accumulation_steps={self.accumulation_steps}.",
+        )
 
     @property
     def compilation_cache(self) -> str:
         """The folder for compiled programs: as configured, or else the default."""
         return compilation_cache(self.compilation_cache_dir)
 
-    def __post_init__(self):
-        not_negative("train", self, "num_epochs", "num_steps")
-        require(
-            self.num_epochs <= _MAX_STEPS,
-            f"config.train.num_epochs={self.num_epochs} must be at most "
-            f"{_MAX_STEPS:,}, as steps are.",
-        )
-        require(
-            (self.num_epochs > 0) != (self.num_steps > 0),
-            f"config.train.num_epochs={self.num_epochs} and config.train.num_steps="
-            f"{self.num_steps}: set one of them and leave the other at 0.",
-        )
-        positive("train", self, "batch_size", "max_nonfinite_steps")
-        not_negative("train", self, "accumulation_steps")
-        require(
-            self.batch_size % max(1, self.accumulation_steps) == 0,
-            f"config.train.batch_size={self.batch_size} must be a multiple of "
-            f"config.train.accumulation_steps={self.accumulation_steps}.",
-        )
-        one_of(
-            "train.matmul_precision",
-            self.matmul_precision,
-            ("default", "high", "highest"),
-        )
-
-
-def check_num_steps(train: TrainConfig, optimizer: OptimizerConfig) -> None:
-    """What can be said of it before examples or text are read."""
-    if train.num_steps:
-        counted = f"config.train.num_steps={train.num_steps}"
-        optimizer.check_num_steps(train.num_steps, counted)
-
-
-def check_source(source: str, folder: str, sources: tuple[str, ...]) -> None:
-    one_of("data.source", source, sources)
-    require(
-        source in ("tfds", "files") or bool(folder),
-        f"config.data.source={source!r} reads files below a folder; name it with "
-        "--config.data.dir=DIR.",
-    )
+    def check_num_steps(self, optimizer: OptimizerConfig) -> None:
+        """Refuses numbers of steps that need neither examples nor text to be wrong."""
+        if self.num_steps:
+            counted = f"config.train.num_steps={self.num_steps}"
+            optimizer.check_num_steps(self.num_steps, counted)
 
 
 @dataclasses.dataclass(frozen=True)
-class MeshConfig:
+class MeshConfig(Section):
     """How the devices share the work and the state."""
 
-    sharding: str = dataclasses.field(metadata=newer("replicated"))
-    tensor_parallelism: int = dataclasses.field(metadata=newer(1))
+    section = "mesh"
+
+    sharding: Annotated[Literal["replicated", "optimizer", "full"], Newer("replicated")]
+    tensor_parallelism: Annotated[Positive[int], Newer(1)]
 
     def __post_init__(self):
-        one_of("mesh.sharding", self.sharding, ("replicated", "optimizer", "full"))
-        positive("mesh", self, "tensor_parallelism")
+        super().__post_init__()
         require(
             self.sharding == "replicated" or self.tensor_parallelism == 1,
             f"config.mesh.sharding={self.sharding!r} and config.mesh."
@@ -396,46 +330,37 @@ class MeshConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class EvalConfig:
+class EvalConfig(Section):
     """Validation and the text sampled at each evaluation."""
 
-    every_steps: int
-    batch_size: int
-    max_batches: int = dataclasses.field(metadata=newer(0))
-    sample_prompt: str
-    sample_tokens: int
-    sample_temperature: float
-    sample_top_k: int
+    section = "eval"
 
-    def __post_init__(self):
-        positive("eval", self, "every_steps", "batch_size", "sample_temperature")
-        not_negative("eval", self, "max_batches", "sample_tokens", "sample_top_k")
+    every_steps: Positive[int]
+    batch_size: Positive[int]
+    max_batches: Annotated[NotNegative[int], Newer(0)]
+    sample_prompt: str
+    sample_tokens: NotNegative[int]
+    sample_temperature: Positive[float]
+    sample_top_k: NotNegative[int]
 
 
 @dataclasses.dataclass(frozen=True)
-class SamplingConfig:
+class SamplingConfig(Section):
     """How text is generated; the keys are those of transformers' GenerationConfig."""
 
-    max_new_tokens: int
+    section = "sampling"
+
+    max_new_tokens: Positive[int]
     do_sample: bool
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
+    temperature: Positive[float]
+    top_k: NotNegative[int]
+    top_p: Annotated[float, within("(0, 1]")]
+    min_p: Annotated[float, within("[0, 1]")]
+    repetition_penalty: Positive[float]
     stop_strings: tuple[str, ...]
 
     def __post_init__(self):
-        positive("sampling", self, "max_new_tokens", "temperature")
-        positive("sampling", self, "repetition_penalty")
-        not_negative("sampling", self, "top_k")
-        for name in ("top_p", "min_p"):
-            value, above = getattr(self, name), name == "min_p"
-            require(
-                0.0 <= value <= 1.0 and (above or value > 0.0),
-                f"config.sampling.{name}={value} must lie in "
-                f"{'[' if above else '('}0, 1].",
-            )
+        super().__post_init__()
         require(
             all(self.stop_strings),
             f"config.sampling.stop_strings={self.stop_strings} holds an empty text, "
@@ -457,64 +382,48 @@ DEFAULT_SAMPLING = SamplingConfig(
 
 
 @dataclasses.dataclass(frozen=True)
-class CheckpointConfig:
+class CheckpointConfig(Section):
     """How often a run is saved and how many saved steps are kept."""
 
-    every_steps: int
-    keep_latest: int
-    keep_best: int
+    section = "checkpoint"
 
-    def __post_init__(self):
-        positive("checkpoint", self, "every_steps")
-        require(
-            self.keep_latest >= 2,
-            f"config.checkpoint.keep_latest={self.keep_latest} must be at least 2: the "
-            "newest checkpoint may turn out to be damaged.",
-        )
-        not_negative("checkpoint", self, "keep_best")
+    every_steps: Positive[int]
+    keep_latest: Annotated[
+        int, at_least(2, ": the newest checkpoint may turn out to be damaged")
+    ]
+    keep_best: NotNegative[int]
 
 
-_LONGEST_WAIT = 1_000_000
+_at_most_for_days = at_most(1_000_000, "; 0 minutes watch nothing")
 
 
 @dataclasses.dataclass(frozen=True)
-class DistributedConfig:
+class DistributedConfig(Section):
     """How long the processes of a run wait for each other, and for a stuck one."""
 
-    initialization_seconds: int = dataclasses.field(metadata=newer(300))
-    heartbeat_seconds: int = dataclasses.field(metadata=newer(100))
-    shutdown_seconds: int = dataclasses.field(metadata=newer(300))
-    stuck_minutes: float = dataclasses.field(metadata=newer(30.0))
+    section = "distributed"
 
-    def __post_init__(self):
-        positive("distributed", self, "initialization_seconds", "shutdown_seconds")
-        require(
-            self.heartbeat_seconds >= 10,
-            f"config.distributed.heartbeat_seconds={self.heartbeat_seconds} must be at "
-            "least 10, or a busy process is taken for a dead one.",
-        )
-        not_negative("distributed", self, "stuck_minutes")
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            require(
-                value <= _LONGEST_WAIT,
-                f"config.distributed.{field.name}={value} must be at most "
-                f"{_LONGEST_WAIT:,}; 0 minutes watch nothing.",
-            )
+    initialization_seconds: Annotated[Positive[int], _at_most_for_days, Newer(300)]
+    heartbeat_seconds: Annotated[
+        int,
+        at_least(10, ", or a busy process is taken for a dead one"),
+        _at_most_for_days,
+        Newer(100),
+    ]
+    shutdown_seconds: Annotated[Positive[int], _at_most_for_days, Newer(300)]
+    stuck_minutes: Annotated[NotNegative[float], _at_most_for_days, Newer(30.0)]
 
 
 @dataclasses.dataclass(frozen=True)
-class LogConfig:
+class LogConfig(Section):
     """Records on disk and the profiler."""
 
-    every_steps: int
-    tensorboard: bool
-    profile_first_step: int
-    profile_steps: int
+    section = "log"
 
-    def __post_init__(self):
-        positive("log", self, "every_steps")
-        not_negative("log", self, "profile_first_step", "profile_steps")
+    every_steps: Positive[int]
+    tensorboard: bool
+    profile_first_step: NotNegative[int]
+    profile_steps: NotNegative[int]
 
 
 def compilation_cache(configured: str) -> str:
@@ -526,3 +435,12 @@ def default_cache_dir() -> str:
     """The user's cache folder: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(base, "gpt1_jax")
+
+
+def check_source(source: str, folder: str) -> None:
+    """Refuses a source of examples that lie in a folder, without the folder."""
+    require(
+        source in ("tfds", "files") or bool(folder),
+        f"config.data.source={source!r} reads files below a folder; name it with "
+        "--config.data.dir=DIR.",
+    )

@@ -25,7 +25,7 @@ def custom_task(config: FinetuneConfig) -> Task:
     _check_columns(custom)
     _check_labels(custom)
     scored = _has_scores(custom)
-    transform = custom.head
+    transform: str = custom.head
     if custom.head == "classification":
         transform = "single" if len(custom.text) == 1 else "pair"
     task = Task(

@@ -85,7 +85,7 @@ def test_settings_of_features_go_together(overrides):
         ({"rows": "mean", "context": "text"}, "config.rows='mean' reads a line"),
         ({"rows": "last", "context_words": 5}, "config.rows='last' reads a line"),
         ({"attention": True}, "config.attention=True keeps maps of whole lines"),
-        ({"output": "out.txt"}, "config.output='out.txt' must be .* .npz or .h5"),
+        ({"output": "out.txt"}, "config.output='out.txt' must end in .npz or .h5"),
         ({"output_dtype": "float64"}, "config.output_dtype='float64'"),
     ],
     ids=str,

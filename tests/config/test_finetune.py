@@ -108,7 +108,7 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
             {"seeds": ("range(3)",)},
             ["config.seeds[0]='range(3)'", "whole number"],
         ),
-        ("sst2", {"seeds": (-1,)}, ["seeds=-1"]),
+        ("sst2", {"seeds": (0, -1)}, ["seeds[1]=-1"]),
         ("sst2", {"tasks": ()}, ["config.tasks is empty"]),
         ("sst2", {"transfer_layers": "-1"}, ["transfer_layers='-1'", "none"]),
         ("sst2", {"data__source": "files"}, ["'files'", "finetune.py:custom"]),
