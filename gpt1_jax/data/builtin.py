@@ -1,4 +1,4 @@
-"""The documentation that every machine has, as a corpus."""
+"""The built-in corpus: the documentation that is on every machine."""
 
 import ast
 import collections
@@ -67,10 +67,11 @@ def _read(path: Path) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Keeps the garbage collector out of the way: syntax trees hold no cycles.
+    """Switches the garbage collector off for a while.
 
-    Making them sets it off all the time, and if a signal arrives while one of the
-    collector's callbacks runs, the signal's exception is lost. JAX has such a callback.
+    Syntax trees hold no cycles, but making them would set it off all the time. If a
+    signal arrives while one of its callbacks runs (JAX has one), the signal's exception
+    is lost.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -120,9 +121,9 @@ def _docstrings(file: Path) -> list[str]:
 
 
 def _documented(tree: ast.Module) -> Iterator[Documented]:
-    """What can have a docstring, breadth first.
+    """The nodes that can have a docstring, breadth first.
 
-    `ast.walk` visits every expression too, and takes twice as long as the parser.
+    `ast.walk` also visits every expression, and takes twice as long as the parser.
     """
     nodes: collections.deque[ast.AST] = collections.deque([tree])
     while nodes:

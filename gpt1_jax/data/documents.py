@@ -1,6 +1,7 @@
-"""Documents: the text files a corpus consists of, and which are held out.
+"""Documents: what a corpus consists of, read from text files, and which are held out.
 
-They are read block by block, so memory never grows with their size.
+A document is one file, the docstrings of one module, or a range of a dataset's rows. It
+is read block by block, so memory never grows with its size.
 """
 
 import codecs
@@ -123,7 +124,7 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
     Args:
       paths: files, folders and globs, separated by commas; local or gs://. Folders
         are searched for .txt, .text, .md, .jsonl and .ndjson, each also as .gz, in
-        lower or upper case; hidden files and folders are passed over.
+        lower or upper case; hidden files and folders are skipped.
       key: the configuration key, for messages.
       jsonl_field: the field to read from each object in a JSON lines file; if empty,
         such files count as plain text and are not looked for in folders.
@@ -269,16 +270,14 @@ def _lines(chunks: Iterable[str]) -> Iterator[str]:
 
 # --- which documents are held out for validation ------------------------------
 
-Documents = list[Document]
-
 
 def hold_out(
-    documents: Documents, fraction: float, rule: str
-) -> tuple[Documents, Documents]:
+    documents: list[Document], fraction: float, rule: str
+) -> tuple[list[Document], list[Document]]:
     """Divides documents into those for training and those for validation.
 
-    The order in which documents are considered depends on their names alone, so a
-    corpus that grows by a document keeps most of its split.
+    Documents are considered in an order that depends on their names alone, so a corpus
+    that grows by a document keeps most of its split.
 
     Args:
       documents: all of them.
@@ -309,7 +308,7 @@ def _position(document: Document) -> str:
     return hashlib.sha256(Path(document.name).name.encode()).hexdigest()
 
 
-def _by_size(order: Documents, fraction: float) -> set[str]:
+def _by_size(order: list[Document], fraction: float) -> set[str]:
     """Names of documents that together hold about `fraction` of the bytes."""
     wanted = fraction * sum(document.num_bytes for document in order)
     chosen: set[str] = set()

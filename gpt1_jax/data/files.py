@@ -1,10 +1,11 @@
-"""Everything the package writes to disk passes here: whole or not at all.
+"""Writes files and folders, whole or not at all, and locks folders.
 
-Whoever made a folder could decide with a link in it what is written elsewhere. So a
-file appears under a new and unpredictable name, which no link can have, and is then
-renamed; a folder is searched for links before a run writes to it or hands it to a
-library (`refuse_links`). The path to a folder may hold links, and an output that the
-user names may be a device or a pipe, such as /dev/stdout.
+Everything the package writes to disk is written here. A link in a folder could redirect
+what is written, to wherever the folder's maker chose. So a file appears under a new
+and unpredictable name, which no link can have, and is then renamed; and a folder is
+searched for links before a run writes to it or hands it to a library (`refuse_links`).
+The path to a folder may hold links, and an output that the user names may be a device
+or a pipe, such as /dev/stdout.
 """
 
 import contextlib
@@ -34,17 +35,17 @@ from gpt1_jax.errors import MissingPackage, UserError
 _HELD_BYTES, _HELD_ITEMS = 1 << 26, 1000  # of `MadeOnce`: in memory; in one write
 Item = TypeVar("Item")
 
-# What epath can open: the kinds of buckets, and what it needs to be installed for each
-# (or TensorFlow). Only gs:// is tested.
+# The buckets that epath opens, and the package it needs for each (or TensorFlow). Only
+# gs:// is tested.
 _LIBRARIES = {"gs": "gcsfs", "s3": "s3fs", "az": "adlfs"}
 
 
 def locate(path: str, key: str = "", *, local: bool = False) -> epath.Path:
-    """The file or folder that a user names: local, where ~ is home, or in a bucket.
+    """The path of a file or folder that a user names: local, or in a bucket.
 
     Args:
-      path: what is named.
-      key: where it is named, for messages.
+      path: the name; ~ is the home folder.
+      key: the configuration key that holds it, for messages.
       local: whether it must be on this machine.
 
     Raises:
@@ -82,7 +83,7 @@ def is_remote(path: epath.PathLike) -> bool:
 
 
 def refuse_links(folder: epath.PathLike) -> None:
-    """Refuses a folder to write to that holds a link, however deep.
+    """Refuses to write to a folder that holds a link, however deep.
 
     Raises:
       UserError: naming the link.
@@ -109,21 +110,21 @@ def make_folder(path: epath.PathLike) -> None:
 
 
 def check_writable(folder: epath.PathLike) -> None:
-    """Makes a folder if it is missing, and a file in it, which it removes.
+    """Makes a folder if it is missing, and tries to write a file in it.
 
     Raises:
-      OSError: if that fails.
+      OSError: if either fails.
     """
     make_folder(folder)
     _probe(folder)
 
 
 def check_output(path: epath.PathLike, option: str) -> None:
-    """Refuses a file to write later that cannot be written, before any work.
+    """Refuses an output that cannot be written, before any work.
 
     Args:
       path: the file, as `locate` returns it. Its folder may be missing and is not made.
-      option: how to name another, for the message.
+      option: the option that names another file, for the message.
 
     Raises:
       OSError: naming the path.
@@ -147,7 +148,7 @@ def check_output(path: epath.PathLike, option: str) -> None:
 
 
 def _probe(folder: epath.PathLike) -> None:
-    """Makes a file in a folder, and removes it."""
+    """Writes a file in a folder and removes it."""
     probe = epath.Path(folder) / f".writable-{secrets.token_hex(8)}"
     create(probe, "")
     probe.unlink()
@@ -157,7 +158,7 @@ def create(path: epath.PathLike, content: str | bytes) -> None:
     """Writes a new file; text is UTF-8.
 
     Raises:
-      FileExistsError: if something is there already, if only a link.
+      FileExistsError: if something is there already, even a link that leads nowhere.
     """
     data = content.encode() if isinstance(content, str) else content
     if is_remote(path):
@@ -236,7 +237,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder of this process alone, which vanishes."""
+    """A new folder for this process alone, removed in the end."""
     with tempfile.TemporaryDirectory(prefix="gpt1_jax-") as folder:
         yield Path(folder)
 
@@ -312,7 +313,7 @@ def _scratch(path: Path) -> Iterator[Path]:
 
 
 def _partial(path: Path) -> Path:
-    """A name beside `path` that nobody can have foreseen."""
+    """A name beside `path` that nobody can foresee."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
 
 
@@ -329,9 +330,9 @@ def remove_partial(folder: epath.PathLike, name: str | None = None) -> None:
     """Removes what killed processes left unfinished in a folder.
 
     Args:
-      folder: which no other process is writing to.
-      name: what it was to become, directly in the folder; by default whatever lies
-        unfinished in it, however deep.
+      folder: a folder that no other process is writing to.
+      name: removes only what was to become this file or folder, directly in `folder`.
+        By default everything unfinished is removed, however deep.
     """
     if is_remote(folder):
         return
@@ -361,7 +362,7 @@ def files_below(folder: epath.PathLike) -> Iterator[epath.Path]:
 
 
 def file_stamp(path: epath.Path) -> str:
-    """Size and modification time: in nanoseconds, or seconds if it is not local."""
+    """Size and modification time, in nanoseconds for a local file, else in seconds."""
     stat = path.stat()
     exact = os.stat(path).st_mtime_ns if os.path.exists(path) else 0
     return f"{stat.length}-{exact or stat.mtime}"
@@ -381,7 +382,7 @@ def json_digest(record: Any) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-# --- one process at a time in a folder: the system's lock on a file in it -----
+# --- locks: one process at a time in a folder ---------------------------------
 
 LOCK_FILE = ".lock"
 NOTE_FILE = ".lock.json"  # who holds the lock and what for
@@ -405,7 +406,7 @@ def system_lock(path: Path, seconds: float = 0.0) -> Iterator[bool]:
       seconds: how long to wait for another process.
 
     Yields:
-      Whether there is such a lock: not all file systems have them.
+      Whether the file system has locks; without them, nobody is kept out.
 
     Raises:
       Held: if another process still holds it.
@@ -459,7 +460,7 @@ def exclusive(
 
 
 def _holder(folder: Path) -> str:
-    """Who holds the lock and what for, as far as the note tells."""
+    """Who holds the lock and why, if the note can be read."""
     try:
         note = json.loads((folder / NOTE_FILE).read_text(encoding="utf-8"))
         return f"process {note['pid']} on {note['host']}, {note['doing']}"

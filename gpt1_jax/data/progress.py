@@ -17,8 +17,8 @@ def say(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
     Args:
       text: the line.
       end: what follows it.
-      beside_output: whether a job's output may be on standard output, so that the line
-        must go to standard error.
+      beside_output: whether the line goes to standard error, because a job's output
+        may be on standard output.
     """
     stream = sys.stderr if beside_output else sys.stdout
     tqdm.tqdm.write(printable(text), file=stream, end=end)
@@ -26,9 +26,9 @@ def say(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
 
 
 def without_bars() -> bool:
-    """Whether standard error is no terminal, or one that cannot move its cursor.
+    """Whether standard error is not a terminal, or one that cannot move its cursor.
 
-    TERM=dumb says the latter, for example of a notebook's.
+    A notebook's, for example, cannot: TERM is dumb there.
     """
     return not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"
 

@@ -65,7 +65,7 @@ class SentencePieceTokenizer(Tokenizer):
                 for line in lines:
                     yield from _cut(line)
             except (Exception, KeyboardInterrupt) as error:
-                interrupted.append(error)  # the trainer turns it into a RuntimeError
+                interrupted.append(error)  # which the trainer makes a RuntimeError
                 raise
 
         try:

@@ -131,7 +131,7 @@ def read_rows(
     as_published: bool = False,
     skip_short: bool = False,
 ) -> RowsRead:
-    """Reads the rows of an open file, one at a time: everything that is read by rows.
+    """Reads the rows of an open file, one at a time. All files of rows are read here.
 
     For example, the words of a table:
 
@@ -293,10 +293,10 @@ def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:
 # --- files of arrays: .npz, which NumPy reads, and .h5, HDF5's ----------------
 
 Rows = np.ndarray | list[str]
-_CHUNK_BYTES = 1 << 18  # of HDF5: what is read and written together
+_CHUNK_BYTES = 1 << 18  # that HDF5 reads and writes together
 _COPY_BYTES = 1 << 22
-_HELD_BYTES = 1 << 22  # of all arrays, before they are written
-_TEXT_BYTES = 100  # about what a text in a list takes
+_HELD_BYTES = 1 << 22  # of all arrays, held back before they are written
+_TEXT_BYTES = 100  # of a text in a list, roughly
 
 
 class ArrayWriter(abc.ABC):
@@ -307,11 +307,11 @@ class ArrayWriter(abc.ABC):
         self._held_bytes = 0
 
     def append(self, name: str, rows: Rows) -> None:
-        """Adds rows to the array of a name, which the first rows make.
+        """Adds rows to an array, which the first rows make.
 
         Args:
-          name: of the array.
-          rows: [number, ..], like those before but for the number; or texts.
+          name: the array's name.
+          rows: [number, ...], alike in shape and type to earlier rows; or texts.
         """
         self._held.setdefault(name, []).append(rows)
         if isinstance(rows, np.ndarray):
@@ -322,7 +322,7 @@ class ArrayWriter(abc.ABC):
             self.flush()
 
     def flush(self) -> None:
-        """Writes the rows that are still held: many at once is faster."""
+        """Writes the rows held back so far: writing many at once is faster."""
         for name, parts in self._held.items():
             if isinstance(parts[0], list):
                 self._write(name, [row for part in parts for row in part])
@@ -341,8 +341,8 @@ def open_arrays(path: Path, attributes: Mapping[str, Any]) -> Iterator[ArrayWrit
 
     Args:
       path: a local file, .npz or .h5. One that is there is replaced.
-      attributes: numbers, texts and lists of them: in .h5 attributes of the file, in
-        .npz a text of that name, in JSON.
+      attributes: numbers, texts and lists of them. In an .h5 file they are its
+        attributes, in an .npz file JSON in an array named "attributes".
     """
     writer: _NpzWriter | _Hdf5Writer
     with whole_file(path) as partial:
@@ -360,10 +360,10 @@ def open_arrays(path: Path, attributes: Mapping[str, Any]) -> Iterator[ArrayWrit
 
 
 def check_library(path: Path) -> None:
-    """Refuses a file whose library is not there, before any work.
+    """Refuses an .h5 file if h5py is not installed, before any work.
 
     Raises:
-      ImportError: if it is an .h5 file and h5py is not installed.
+      MissingPackage: naming the package.
     """
     if path.suffix == ".h5":
         _h5py()
@@ -467,7 +467,7 @@ def _h5py() -> Any:
 # --- tables of columns: .csv, .tsv and .npz -------------------------------------
 
 _GAPS = re.compile(r"[\t\r\n]")
-Row = Mapping[str, Any]  # of column names; all rows of a table have the same
+Row = Mapping[str, Any]  # by column; all rows of a table have the same columns
 
 
 class TableWriter(abc.ABC):
@@ -489,7 +489,7 @@ def open_table(
         have six digits; a `.tsv` has no quotes, and a space for each tab or line end in
         a cell. In an `.npz`, each column is an array.
       kinds: int or float for the columns of numbers; others are texts in an `.npz`.
-      attributes: what an `.npz` says of itself, as `open_arrays` takes it.
+      attributes: as in `open_arrays`; only an `.npz` keeps them.
     """
     if path.suffix == ".npz":
         with open_arrays(path, attributes) as arrays:
@@ -511,7 +511,7 @@ def format_table(rows: Sequence[Row], suffix: str) -> str:
 
 
 def cell(value: Any) -> str:
-    """A value as a table for people and programs shows it."""
+    """A value as the text of a cell."""
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:.6f}"
     if isinstance(value, tuple):

@@ -10,7 +10,7 @@ from typing import Any
 from gpt1_jax.errors import UserError
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-# All but tab and newline, and halves of characters, which no terminal takes.
+# Control characters but tab and newline; halves of characters, which no terminal shows.
 _ESCAPED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
 
@@ -20,7 +20,7 @@ _BYTE_ORDER_MARKS = {  # UTF-32's first: one of them begins with UTF-16's
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
-# By which of the first four bytes are zero, where letters are ASCII.
+# Which of the first four bytes are zero, if the letters are ASCII.
 _UNMARKED: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "UTF-16LE",
     (True, False, True, False): "UTF-16BE",
@@ -48,9 +48,9 @@ def refuse_utf16(data: bytes, name: str) -> None:
 
 
 def split_lines(text: str) -> Iterator[str]:
-    r"""Lines with their ends: "\n", "\r\n" or "\r", in whatever is read.
+    r"""Lines with their ends, which are "\n", "\r\n" or "\r" everywhere.
 
-    Other breaks, such as U+2028, are part of a line.
+    Other breaks, such as U+2028, do not end a line.
     """
     return io.StringIO(text, newline="")
 

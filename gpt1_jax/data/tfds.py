@@ -1,4 +1,4 @@
-"""TensorFlow Datasets (TFDS) without TensorFlow: the only place that opens them."""
+"""TensorFlow Datasets (TFDS), opened without TensorFlow, here and nowhere else."""
 
 import contextlib
 import importlib

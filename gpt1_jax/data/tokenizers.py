@@ -1,4 +1,4 @@
-"""What every tokenizer does; saving them, and loading the kind that was saved.
+"""What every kind of tokenizer does, and how one is saved and loaded.
 
 `sentencepiece`, a byte-pair encoding trained on the corpus, is the default; `gpt1` is
 the released one. Both are lower-case, end words with a marker and keep the newline as a
@@ -48,18 +48,18 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of `text`; what the vocabulary cannot spell becomes `<unk>`, id 0."""
+        """The ids of a text; a character that cannot be spelled is `<unk>`, id 0."""
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, lower-case; spacing is the tokenizer's, not the original's."""
+        """The text of ids, in lower case and with the tokenizer's own spacing."""
 
     @abc.abstractmethod
     def _contents(self) -> dict[str, bytes]:
-        """The files that a saved tokenizer consists of, by name."""
+        """The files of a saved tokenizer, by name."""
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes all that `load` needs, with checksums, into a new or empty folder."""
+        """Writes everything `load` needs, with checksums, to a new or empty folder."""
         files = self._contents()
         description = {
             "kind": self.kind,

@@ -377,18 +377,18 @@ def _num_begun(spans: Sequence[tuple[int, int]]) -> int:
     return first or stop
 
 
-# --- punctuation apart from the words that it stands at -----------------------
+# --- punctuation split from words ---------------------------------------------
 
 
 def punctuation_apart(tokenizer: Tokenizer, word: Word) -> Iterator[Word]:
-    """What stands before a word, the word and what stands behind it, each as a word.
+    """Splits the punctuation at the ends of a word from it.
 
-    Only whole tokens come apart: the tokens of the parts are those of the word, so
-    nothing that is read changes. What is punctuation altogether stays one.
+    Only whole tokens are split off: the parts have the tokens of the word, so the model
+    reads the same. A word of nothing but punctuation stays whole.
 
     Args:
-      tokenizer: the one that encoded it.
-      word: what white space separates, for example `"don't!"`.
+      tokenizer: the one that encoded the word.
+      word: a word as white space separates it, for example `"don't!"`.
 
     Yields:
       One to three words, for example `"`, `don't` and `!"`.
@@ -415,16 +415,23 @@ def punctuation_apart(tokenizer: Tokenizer, word: Word) -> Iterator[Word]:
 def _longest(
     tokenizer: Tokenizer, text: str, ids: Sequence[int], direction: int
 ) -> tuple[int, int]:
-    """The most punctuation at an end that is tokens of its own: characters, tokens.
+    """The longest punctuation at one end of a word that is spelled by whole tokens.
 
-    `direction` is 1 for the beginning and -1 for the end.
+    Args:
+      tokenizer: the one that encoded the word.
+      text: the word.
+      ids: its tokens.
+      direction: 1 for the beginning, -1 for the end.
+
+    Returns:
+      How many characters and how many tokens it has.
     """
     most = 0
     while _is_punctuation(text[::direction][most]):
         most += 1
     if not most:
         return 0, 0
-    # Of several tokens together: by itself, a byte of a character is none.
+    # Decoded together: a token may be one byte of a character, which is no text.
     spelled = [
         _plain(tokenizer.decode(ids[:count] if direction > 0 else ids[-count:]))
         for count in range(1, len(ids))
@@ -450,10 +457,10 @@ def _is_punctuation(character: str) -> bool:
 
 
 def sentence_starts(text: str) -> list[int]:
-    """Where the sentences of a line begin: characters before each.
+    """The offsets at which the sentences of a line begin, in characters.
 
-    By sentencex's rules for English, which know abbreviations ("Mr.", "e.g.", "p.m.")
-    and keep what stands between quotation marks or brackets in the sentence around it.
+    Follows sentencex's rules for English, which know abbreviations ("Mr.", "e.g.",
+    "p.m.") and keep a quotation or brackets in the sentence around them.
 
     Args:
       text: a line, such as a paragraph.
