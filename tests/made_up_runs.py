@@ -4,7 +4,7 @@ import json
 
 from tiny_run import load_config
 
-from gpt1_jax.report import zero_shot
+from gpt1_jax.report.scores import relative_score, zero_shot_metric
 from gpt1_jax.runs.wall_time import TRAINING
 
 SIZES = {
@@ -86,8 +86,8 @@ def write_finished(folder, task="sst2", score=0.75, seed=0, result=None, **overr
 def zero_shot_scores(task, score):
     """Scores on a task as the zero-shot job writes them."""
     scores = {"split": "dev", "n": 40, "standard_error": 0.01}
-    scores[zero_shot.metric_of(task)] = score
-    return {**scores, **zero_shot.against(task, scores)}
+    scores[zero_shot_metric(task)] = score
+    return {**scores, **relative_score(task, scores)}
 
 
 def write_zero_shot(folder, scores=(0.5, 0.75), **more):

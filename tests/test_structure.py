@@ -26,6 +26,7 @@ ONLY_IN = {
     "flax": {"model"},
     "orbax": {"runs/checkpoints.py"},
     "matplotlib": {"report"},
+    "pandas": {"report"},
     "tensorflow_datasets": {"data/tfds.py"},
     "torch": {"interop/weight_files.py"},  # to read .bin files
     "tensorflow": set(),

@@ -19,8 +19,14 @@ from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
-from gpt1_jax.report import figures, tables
-from gpt1_jax.report.comparisons import ablations_table
+from gpt1_jax.report import figures
+from gpt1_jax.report.scores import (
+    ablations_table,
+    aux_weight_scores,
+    layer_transfer_scores,
+    results_table,
+    score_table,
+)
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, suite
 from gpt1_jax.runs.checkpoint_files import (
@@ -33,6 +39,7 @@ from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.resume import (
     Identity,
     begin_run,
@@ -134,10 +141,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
             if len(planned) > 1:
                 write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
                 _pack_glue(folder, results)
-                for plot in figures.draw(
-                    config.suite.compare, suite.finished(results), folder
-                ):
-                    say(f"Plot: {plot}")
+                _draw(config.suite.compare, suite.finished(results), folder)
     say(text)
     say(f"Results: {folder / TABLE_FILE}")
 
@@ -466,10 +470,23 @@ def _delete_checkpoints(run: SuiteRun) -> None:
 
 def _summary(compare: str, results: list[Result], skipped: Mapping[str, str]) -> str:
     """The tables of `results.md`."""
-    text = tables.results_table(suite.by_task(results), skipped)
-    if compare == "ablations":
-        return f"{ablations_table(suite.finished(results))}\n{text}"
-    return text
+    runs = suite.finished(results)
+    scores = score_table(runs, [run.variant for run, _ in results])
+    text = results_table(scores, skipped)
+    return f"{ablations_table(runs)}\n{text}" if compare == "ablations" else text
+
+
+def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
+    """Draws the scores of a comparison that has a figure, if there are any."""
+    if compare == "layer_transfer":
+        scores, draw = layer_transfer_scores(runs), figures.layer_transfer
+    elif compare == "aux_lm_weight":
+        scores, draw = aux_weight_scores(runs), figures.aux_lm_weight
+    else:
+        return
+    if not scores.empty:
+        plot = figures.save(draw(scores), folder / "plots" / f"{compare}.png")
+        say(f"Plot: {plot}")
 
 
 def _pack_glue(folder: epath.Path, results: list[Result]) -> None:

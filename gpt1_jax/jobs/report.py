@@ -1,12 +1,13 @@
-"""The report job: what the runs of some folders have shown, as a page."""
+"""The report job: the results of runs, as a page."""
 
 import datetime
 
 from gpt1_jax.config import ReportConfig
 from gpt1_jax.data.files import refuse_links
 from gpt1_jax.data.progress import say
-from gpt1_jax.report import page, sections
-from gpt1_jax.report.gather import gather
+from gpt1_jax.report import page
+from gpt1_jax.report.runs import read_runs
+from gpt1_jax.report.sections import make_report
 from gpt1_jax.runs import folder as run_folder
 
 
@@ -27,5 +28,6 @@ def run(config: ReportConfig, workdir: str) -> None:
     refuse_links(folder)
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
-    page.write(sections.document(gather(config.folders), config.title, date), folder)
+    document = make_report(read_runs(config.folders), config.title, date)
+    page.write(document, folder)
     say(f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}")

@@ -21,7 +21,13 @@ from gpt1_jax.evaluation.submission import write_predictions
 from gpt1_jax.evaluation.zero_shot import Prepared, evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.parallel import devices
-from gpt1_jax.report import figures, zero_shot
+from gpt1_jax.report import figures
+from gpt1_jax.report.scores import (
+    describe_zero_shot,
+    relative_score,
+    zero_shot_scores,
+    zero_shot_table,
+)
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import manifest_digest
@@ -240,7 +246,7 @@ def _score(
             path = _scores_file(folder, piece)
             write_json(path, {**piece.origin(), "scores": outcome.scores})
             of = f"{piece.source.name:<8}  " if config.baseline_init_from else ""
-            line = zero_shot.describe(task.name, outcome.scores)
+            line = describe_zero_shot(task.name, outcome.scores)
             say(f"{of}step {piece.step:>7,}  {line}")
             done += 1
             bar.update()
@@ -280,7 +286,7 @@ def _collect(folder: epath.Path, source: Source) -> dict[str, Any]:
         for task in source.tasks:
             name, piece = task.way.task.name, Piece(source, step, task)
             scores = read_json(_scores_file(folder, piece))["scores"]
-            tasks[name] = {**scores, **zero_shot.against(name, scores)}
+            tasks[name] = {**scores, **relative_score(name, scores)}
         checkpoints.append({"step": step, "tasks": tasks})
     return {
         "init_from": source.init_from,
@@ -293,9 +299,10 @@ def _write(
     folder: epath.Path, config: ZeroShotConfig, runs: list[dict[str, Any]]
 ) -> None:
     """Writes the table, the plot and, last, all that is known of the scores."""
-    table = zero_shot.results_table(runs)
+    scores = zero_shot_scores(runs)
+    table = zero_shot_table(scores)
     write_whole(folder / "results.md", table)
-    figure = figures.relative_scores(zero_shot.curves(runs))
+    figure = figures.relative_scores(scores)
     plot = figures.save(figure, folder / "plots" / "zero_shot.png")
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     write_json(

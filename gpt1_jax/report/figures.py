@@ -9,24 +9,16 @@ import io
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from etils import epath
 
 from gpt1_jax.data.files import write_whole
-from gpt1_jax.report.comparisons import (
-    AuxWeightCurve,
-    LayerCurve,
-    Spread,
-    aux_weight_curves,
-    layer_transfer_curves,
-)
-from gpt1_jax.report.zero_shot import Curve
-from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.figure import Figure
 
 GUIDE = "0.5"  # the grey of lines and numbers beside what is shown
@@ -104,38 +96,33 @@ def number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None
 # --- losses ---------------------------------------------------------------
 
 
-class LossCurve(NamedTuple):
-    """A run: tokens read and nats per token, in training and in validation."""
-
-    name: str
-    train: tuple[Sequence[float], Sequence[float]]
-    valid: tuple[Sequence[float], Sequence[float]]
-
-
-def pretraining_loss(curves: Sequence[LossCurve]) -> "Figure":
+def pretraining_loss(
+    losses: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
+) -> "Figure":
     """Draws training and validation loss of runs, a colour and a marker for each.
 
     Args:
-      curves: runs with a record at least.
+      losses: for the name of each run, "training" and "validation": tokens read, and
+        nats per token.
     """
     from matplotlib.ticker import EngFormatter
 
     figure = new_figure(8, 4.4)
     axes = figure.subplots()
     handles, labels = [], []
-    for number, curve in enumerate(curves):
+    for number, (name, curves) in enumerate(losses.items()):
         looks: dict[str, Any] = {
             "color": f"C{number}",
             "linestyle": LINES[number // len(MARKERS) % len(LINES)],
         }
-        validation = {"marker": MARKERS[number % len(MARKERS)], "markersize": 5}
-        for what, points, more in (
-            ("training", curve.train, {"linewidth": 1, "alpha": 0.55}),
-            ("validation", curve.valid, validation),
+        marker = MARKERS[number % len(MARKERS)]
+        for split, more in (
+            ("training", {"linewidth": 1, "alpha": 0.55}),
+            ("validation", {"marker": marker, "markersize": 5}),
         ):
-            if points[0]:
-                handles += axes.plot(*points, **looks, **more)
-                labels.append(f"{curve.name}, {what}")
+            if curves[split][0]:
+                handles += axes.plot(*curves[split], **looks, **more)
+                labels.append(f"{name}, {split}")
     axes.set(xlabel="tokens read", ylabel="loss, nats per token")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
@@ -153,98 +140,88 @@ _PANELS = 2  # in a row
 _ASIDE = 0.012  # between points of one lambda, as a part of the axis
 
 
-def draw(
-    compare: str, finished: Sequence[Finished], folder: epath.Path
-) -> list[epath.Path]:
-    """Draws what `config.suite.compare` asks for; returns the paths of the pictures."""
-    drawn: dict[str, Figure] = {}
-    if compare == "layer_transfer" and (layers := layer_transfer_curves(finished)):
-        drawn[compare] = layer_transfer(layers)
-    if compare == "aux_lm_weight" and (weights := aux_weight_curves(finished)):
-        drawn[compare] = aux_lm_weight(weights)
-    plots = folder / "plots"
-    return [save(figure, plots / f"{name}.png") for name, figure in drawn.items()]
-
-
-def layer_transfer(curves: Sequence[LayerCurve]) -> "Figure":
+def layer_transfer(scores: "pd.DataFrame") -> "Figure":
     """Draws scores over the number of layers transferred, as Figure 2 (left) does.
 
-    Solid are dev scores and dashed training scores; bars reach from the lowest to the
-    highest of several seeds.
+    Lines of dev scores are solid, those of training scores dashed; bars reach from the
+    lowest to the highest of several seeds.
 
     Args:
-      curves: two share the picture with an axis each, any other number has one axis.
+      scores: columns "title" and "metric" of a task, "split" ("dev" or "train"),
+        "layers" and "score". Two tasks have an axis each, any other number shares one.
     """
     figure = new_figure(7, 4.2)
     left = figure.subplots()
-    two = len(curves) == 2
-    both = [left, left.twinx()] if two else [left] * len(curves)
-    for number, (curve, axes) in enumerate(zip(curves, both, strict=True)):
+    tasks = list(scores.groupby(["title", "metric"], sort=False))
+    two = len(tasks) == 2
+    both = [left, left.twinx()] if two else [left] * len(tasks)
+    for number, (((title, metric), of_task), axes) in enumerate(
+        zip(tasks, both, strict=True)
+    ):
         color, marker = _COLORS[number % len(_COLORS)], MARKERS[number % len(MARKERS)]
-        for split, scores, line in (
-            ("dev", curve.dev, "-"),
-            ("train", curve.train, "--"),
-        ):
+        for split, line in (("dev", "-"), ("train", "--")):
             style: dict[str, Any] = {
                 "color": color,
                 "marker": marker,
                 "linestyle": line,
             }
-            _plot(axes, scores, label=f"{curve.title} {split}", **style)
+            of_split = of_task[of_task["split"] == split]
+            _plot_spreads(axes, of_split, "layers", label=f"{title} {split}", **style)
         if two:
-            axes.set_ylabel(f"{curve.title}, {curve.metric} x 100", color=color)
+            axes.set_ylabel(f"{title}, {metric} x 100", color=color)
             axes.tick_params(axis="y", colors=color)
     if not two:
-        left.set_ylabel(_common([curve.metric for curve in curves]))
-    layers = sorted({number for curve in curves for number in curve.dev})
-    left.set_xticks(layers)
+        left.set_ylabel(f"{', '.join(scores['metric'].unique())} x 100")
+    left.set_xticks(sorted(scores["layers"][scores["split"] == "dev"].unique()))
     left.set_xlabel("layers transferred")
     left.grid(alpha=0.3)
     # Each column holds a task's two lines.
-    columns = min(4, len(curves))
+    columns = min(4, len(tasks))
     figure.legend(loc="outside upper center", ncols=columns, fontsize=9, handlelength=3)
     return figure
 
 
-def aux_lm_weight(curves: Sequence[AuxWeightCurve]) -> "Figure":
-    """Draws dev scores over lambda: a panel a task, a line a number of examples.
+def aux_lm_weight(scores: "pd.DataFrame") -> "Figure":
+    """Draws scores over lambda: a panel a task, a line a number of training examples.
 
     Bars reach from the lowest to the highest of several seeds.
 
     Args:
-      curves: those of a task one after another.
+      scores: columns "title" and "metric" of a task, "train_examples",
+        "aux_lm_weight" and "score".
     """
-    tasks: dict[str, list[AuxWeightCurve]] = {}
-    for curve in curves:
-        tasks.setdefault(curve.title, []).append(curve)
+    tasks = list(scores.groupby(["title", "metric"], sort=False))
     columns = min(_PANELS, len(tasks))
     rows = math.ceil(len(tasks) / columns)
     figure = new_figure(5.2 * columns, 0.4 + 3.0 * rows)
     grid = figure.subplots(rows, columns, squeeze=False)
-    for axes, (title, found) in zip(grid.flat, tasks.items(), strict=False):
-        _weights_panel(axes, sorted(found, key=lambda curve: curve.train_examples))
+    for axes, ((title, metric), of_task) in zip(grid.flat, tasks, strict=False):
+        _weights_panel(axes, of_task)
+        axes.set(xlabel="lambda", ylabel=f"{metric} x 100")
         axes.set_title(title, fontsize=10, parse_math=False)
     for axes in grid.flat[len(tasks) :]:
         axes.axis("off")
     return figure
 
 
-def _weights_panel(axes: Any, curves: Sequence[AuxWeightCurve]) -> None:
-    """The lines of one task, those of fewer examples first."""
-    weights = sorted({weight for curve in curves for weight in curve.dev})
-    for number, curve in enumerate(curves):
+def _weights_panel(axes: Any, scores: "pd.DataFrame") -> None:
+    """The lines of one task, those of fewer training examples first."""
+    weights = sorted(scores["aux_lm_weight"].unique())
+    sizes = list(scores.groupby("train_examples"))
+    for number, (size, of_size) in enumerate(sizes):
         # Side by side, so that error bars do not hide one another.
-        aside = (number - (len(curves) - 1) / 2) * _ASIDE * (weights[-1] - weights[0])
-        _plot(
+        aside = (number - (len(sizes) - 1) / 2) * _ASIDE * (weights[-1] - weights[0])
+        _plot_spreads(
             axes,
-            {weight + aside: scores for weight, scores in curve.dev.items()},
-            label=f"{curve.train_examples:,}",
+            of_size,
+            "aux_lm_weight",
+            aside,
+            label=f"{size:,}",
             color=_COLORS[number % len(_COLORS)],
             marker=MARKERS[number % len(MARKERS)],
             linestyle=LINES[number % len(LINES)],
         )
     axes.set_xticks(weights, [f"{weight:g}" for weight in weights])
-    axes.set(xlabel="lambda", ylabel=f"{curves[0].metric} x 100")
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(
         handles[::-1],  # from top to bottom, as lines often are
@@ -260,25 +237,34 @@ def _weights_panel(axes: Any, curves: Sequence[AuxWeightCurve]) -> None:
     axes.grid(alpha=0.3)
 
 
-def _plot(axes: Any, scores: Mapping[Any, Spread], **style: Any) -> None:
-    """A line through the medians, with bars from lowest to highest; or nothing."""
-    if not scores:
+def _plot_spreads(
+    axes: Any, scores: "pd.DataFrame", x: str, aside: float = 0, **style: Any
+) -> None:
+    """A line through the medians, with bars from lowest to highest; or nothing.
+
+    Args:
+      axes: where to draw.
+      scores: columns `x` and "score".
+      x: the name of the column that the horizontal axis has.
+      aside: added to x.
+      style: of the line.
+    """
+    if scores.empty:
         return
-    spreads = list(scores.values())
-    medians = [spread.median for spread in spreads]
-    bars = [
-        [spread.median - spread.low for spread in spreads],
-        [spread.high - spread.median for spread in spreads],
-    ]
-    if not any(map(any, bars)):
-        axes.plot(list(scores), medians, markersize=5, **style)
+    spreads = scores.groupby(x)["score"].agg(["median", "min", "max"])
+    medians = spreads["median"]
+    below, above = medians - spreads["min"], spreads["max"] - medians
+    if below.any() or above.any():
+        axes.errorbar(
+            spreads.index + aside,
+            medians,
+            [below, above],
+            capsize=3,
+            markersize=5,
+            **style,
+        )
     else:
-        axes.errorbar(list(scores), medians, bars, capsize=3, markersize=5, **style)
-
-
-def _common(metrics: Sequence[str]) -> str:
-    """The label of an axis that several metrics may share."""
-    return f"{', '.join(dict.fromkeys(metrics))} x 100"
+        axes.plot(spreads.index + aside, medians, markersize=5, **style)
 
 
 # --- zero-shot ------------------------------------------------------------
@@ -291,82 +277,97 @@ _BARS: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
 _LABEL = "relative score ± standard error\n(0: chance, 1: best published before)"
 
 
-def relative_scores(curves: Sequence[Curve]) -> "Figure":
+def relative_scores(scores: "pd.DataFrame") -> "Figure":
     """Draws relative zero-shot scores (Figure 2, right), with standard errors.
 
+    Each task has a colour and a marker of its own. The lines of a baseline are dashed
+    and its markers hollow. Scores of several steps are lines over the logarithm of the
+    steps, and those of step 0, as a converted run has, are levels; scores of one step
+    only are points.
+
     Args:
-      curves: those of the run, then those of the baseline, which are dashed and have
-        hollow markers. Each task has a colour and a marker of its own. Scores of
-        several steps are lines over the logarithm of the steps, and those of step 0, as
-        a converted run has, are levels; scores of one step only are points.
+      scores: columns "run" (its name), "is_baseline", "task" (its title), "step",
+        "relative" and "relative_standard_error". Rows without a relative score are
+        left out.
     """
-    several = any(curve.steps[1:] for curve in curves)
-    return _over_steps(curves) if several else _at_one_step(curves)
+    scores = scores.dropna(subset="relative")
+    curves = [curve for _, curve in scores.groupby(["is_baseline", "task"], sort=False)]
+    if any(len(curve) > 1 for curve in curves):
+        return _over_steps(curves)
+    return _at_one_step(curves)
 
 
-def _over_steps(curves: Sequence[Curve]) -> "Figure":
+def _over_steps(curves: "Sequence[pd.DataFrame]") -> "Figure":
     figure = new_figure(8.5, 4.8)
     axes = figure.subplots()
     axes.axhline(0, color=GUIDE, linewidth=1)
     for curve, aside in zip(curves, _asides(curves), strict=True):
         style = _curve_style(curve, curves)
-        if any(curve.steps):
+        if curve["step"].any():
             # Side by side, so that error bars do not hide one another.
-            places = [step * aside for step in curve.steps]
-            axes.errorbar(places, curve.scores, curve.standard_errors, **_BARS, **style)
+            places, errors = curve["step"] * aside, curve["relative_standard_error"]
+            axes.errorbar(places, curve["relative"], errors, **_BARS, **style)
         else:
-            axes.axhline(curve.scores[0], **{**style, "marker": ""})
+            axes.axhline(curve["relative"].iloc[0], **{**style, "marker": ""})
     axes.set(xscale="log", xlabel="updates", ylabel=_LABEL)
     steps = _steps(curves)
     if len(steps) <= _LABELLED_STEPS:
         axes.set_xticks(steps, [f"{step:,}" for step in steps])
         axes.set_xticks([], minor=True)
     axes.grid(alpha=0.3)
-    of_run = [curve for curve in curves if not curve.is_baseline]
-    tasks = {curve.title: _curve_style(curve, curves) for curve in of_run}
+    of_run = [curve for curve in curves if not _is_baseline(curve)]
+    tasks = {_task(curve): _curve_style(curve, curves) for curve in of_run}
     _add_legend(figure, "outside right upper", tasks)
     _add_legend_of_runs(figure, "outside right lower", curves)
     return figure
 
 
-def _at_one_step(curves: Sequence[Curve]) -> "Figure":
+def _at_one_step(curves: "Sequence[pd.DataFrame]") -> "Figure":
     """Points, a row for each task."""
-    titles, count = _titles(curves), 1 + curves[-1].is_baseline
-    figure = new_figure(7.5, 0.45 * count**0.5 * len(titles) + 1.5)
+    tasks, count = _tasks(curves), 1 + _is_baseline(curves[-1])
+    figure = new_figure(7.5, 0.45 * count**0.5 * len(tasks) + 1.5)
     axes = figure.subplots()
     axes.axvline(0, color=GUIDE, linewidth=1)
     for curve in curves:
-        row = titles.index(curve.title) + (curve.is_baseline - (count - 1) / 2) * 0.3
+        row = tasks.index(_task(curve)) + (_is_baseline(curve) - (count - 1) / 2) * 0.3
         style = _curve_style(curve, curves)
-        errors: dict[str, Any] = {"xerr": curve.standard_errors, **_BARS}
-        _, _, (bar,) = axes.errorbar(curve.scores, [row], **errors, **style)
+        errors: dict[str, Any] = {"xerr": curve["relative_standard_error"], **_BARS}
+        _, _, (bar,) = axes.errorbar(curve["relative"], [row], **errors, **style)
         bar.set_linestyle(style["linestyle"])
-    axes.set_yticks(range(len(titles)), titles)
-    axes.set_ylim(len(titles) - 0.5, -0.5)
+    axes.set_yticks(range(len(tasks)), tasks)
+    axes.set_ylim(len(tasks) - 0.5, -0.5)
     axes.set_xlabel(_LABEL)
-    steps = dict.fromkeys(f"step {curve.steps[0]:,}" for curve in curves)
+    steps = dict.fromkeys(f"step {curve['step'].iloc[0]:,}" for curve in curves)
     axes.set_title(f"zero-shot, {' and '.join(steps)}", fontsize=10)
     axes.grid(alpha=0.3)
     _add_legend_of_runs(figure, "outside right upper", curves)
     return figure
 
 
-def _steps(curves: Sequence[Curve]) -> list[int]:
-    """All steps that a logarithmic axis can show."""
-    return sorted({step for curve in curves for step in curve.steps} - {0})
+def _steps(curves: "Sequence[pd.DataFrame]") -> list[int]:
+    """All steps that a logarithmic axis can have."""
+    return sorted({step for curve in curves for step in curve["step"]} - {0})
 
 
-def _titles(curves: Sequence[Curve]) -> list[str]:
-    return list(dict.fromkeys(curve.title for curve in curves))
+def _task(curve: "pd.DataFrame") -> str:
+    return curve["task"].iloc[0]
 
 
-def _asides(curves: Sequence[Curve]) -> list[float]:
+def _is_baseline(curve: "pd.DataFrame") -> bool:
+    return bool(curve["is_baseline"].iloc[0])
+
+
+def _tasks(curves: "Sequence[pd.DataFrame]") -> list[str]:
+    return list(dict.fromkeys(map(_task, curves)))
+
+
+def _asides(curves: "Sequence[pd.DataFrame]") -> list[float]:
     """Factors of the steps of each curve, around 1."""
     steps = _steps(curves)
     gaps = [
         math.log(later / step)
         for curve in curves
-        for step, later in itertools.pairwise(curve.steps)
+        for step, later in itertools.pairwise(curve["step"])
     ]
     most = _STEP_ASIDE * math.log(steps[-1] / steps[0])
     between = min(most, _CROWD * min(gaps) / len(curves))
@@ -374,27 +375,34 @@ def _asides(curves: Sequence[Curve]) -> list[float]:
     return [math.exp((number - middle) * between) for number in range(len(curves))]
 
 
-def _curve_style(curve: Curve, curves: Sequence[Curve]) -> dict[str, Any]:
+def _curve_style(
+    curve: "pd.DataFrame", curves: "Sequence[pd.DataFrame]"
+) -> dict[str, Any]:
     """How a curve is drawn: colour and marker are the task's, the rest the run's."""
-    number = _titles(curves).index(curve.title)
+    number = _tasks(curves).index(_task(curve))
     return {
         "color": f"C{number}",
         "marker": MARKERS[number % len(MARKERS)],
-        **_run_style(curve),
+        **_run_style(_is_baseline(curve)),
     }
 
 
-def _run_style(curve: Curve) -> dict[str, Any]:
-    if curve.is_baseline:
+def _run_style(is_baseline: bool) -> dict[str, Any]:
+    if is_baseline:
         return {"markersize": 5, "linestyle": "--", "markerfacecolor": "none"}
     return {"markersize": 5, "linestyle": "-"}
 
 
-def _add_legend_of_runs(figure: "Figure", place: Any, curves: Sequence[Curve]) -> None:
-    """What is solid and what is dashed, where there is a baseline."""
-    if curves[-1].is_baseline:
+def _add_legend_of_runs(
+    figure: "Figure", place: Any, curves: "Sequence[pd.DataFrame]"
+) -> None:
+    """Which run is solid and which is dashed, if there is a baseline."""
+    if _is_baseline(curves[-1]):
         grey = {"color": GUIDE, "marker": "o"}
-        styles = {curve.run: {**grey, **_run_style(curve)} for curve in curves}
+        styles = {
+            curve["run"].iloc[0]: {**grey, **_run_style(_is_baseline(curve))}
+            for curve in curves
+        }
         _add_legend(figure, place, styles)
 
 

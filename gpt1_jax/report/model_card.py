@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from etils import epath
 
 from gpt1_jax.model import costs
-from gpt1_jax.report.groups import describe_step
 from gpt1_jax.report.markdown import code_block, escape, markdown_table
 from gpt1_jax.runs.past_runs import Pretrained
 
@@ -106,6 +105,12 @@ def _start(run: Pretrained) -> str:
     return f"the weights{optimizer} of {escape(config.init_from)}, {step}"
 
 
+def describe_step(step: int | str) -> str:
+    """A step to start from, given as a number or as a configuration has it."""
+    number = str(step).isdecimal()
+    return f"step {int(step):,}" if number else f"its {step} step"
+
+
 def _read(run: Pretrained, before: int) -> str:
     epochs = UNKNOWN
     if run.corpus_tokens:
@@ -144,10 +149,10 @@ def versions(run: Pretrained) -> str:
     """The versions that the run was last trained with."""
     if not run.sessions:
         return UNKNOWN
-    return listed(run.sessions[-1]["versions"])
+    return list_versions(run.sessions[-1]["versions"])
 
 
-def listed(versions: Mapping[str, str]) -> str:
+def list_versions(versions: Mapping[str, str]) -> str:
     """Versions by name, in a line."""
     return escape(", ".join(f"{name} {version}" for name, version in versions.items()))
 

@@ -1,77 +1,80 @@
 """The paper's results: Tables 2 to 5, and what was published alongside."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
-
-class Row(NamedTuple):
-    """A column of the paper's tables, a line of ours. Values are points."""
-
-    title: str
-    gpt1: float | None
-    scratch: float | None  # Table 5, "Transformer w/o pre-training"
-    table: int | None  # None: not in the paper
-    subset: str = ""  # of the task's split, "" for all of it
-    metric: str = "accuracy"
-    split: str = "test"  # on which the paper's values were measured
-
-
-# Tables 2 to 5. Without pre-training, MNLI is the mean of m and mm. WNLI is from the
-# GLUE leaderboard, COPA from the announcement.
-PAPER: Mapping[str, Sequence[Row]] = {
-    "mnli": [
-        Row("MNLI-m", 82.1, 75.7, 2, "matched"),
-        Row("MNLI-mm", 81.4, 75.7, 2, "mismatched"),
-    ],
-    "snli": [Row("SNLI", 89.9, None, 2)],
-    "sci_tail": [Row("SciTail", 88.3, None, 2)],
-    "qnli": [Row("QNLI", 88.1, 71.2, 2)],
-    "rte": [Row("RTE", 56.0, 53.8, 2)],
-    "story_cloze": [Row("Story Cloze", 86.5, None, 3)],
-    "race": [
-        Row("RACE-m", 62.9, None, 3, "middle"),
-        Row("RACE-h", 57.4, None, 3, "high"),
-        Row("RACE", 59.0, None, 3),
-    ],
-    "cola": [Row("CoLA", 45.4, 18.9, 4, metric="matthews")],
-    "sst2": [Row("SST-2", 91.3, 84.0, 4)],
-    "mrpc": [Row("MRPC", 82.3, 79.4, 4, metric="f1")],
-    "stsb": [Row("STS-B", 82.0, 30.9, 4, metric="pearson")],
-    "qqp": [Row("QQP", 70.3, 65.5, 4, metric="f1")],
-    "wnli": [Row("WNLI", 53.4, None, None)],
-    "copa": [Row("COPA", 78.6, None, None)],
-}
-PAPER_GLUE = 72.8  # Table 4
 AUX_LM_WEIGHT = 0.5  # lambda, sec. 4.1
 
 
-class Column(NamedTuple):
-    """A column of Table 5."""
+class PaperScore(NamedTuple):
+    """A score of GPT-1 on a task or a part of it, in points."""
 
     task: str
-    title: str
+    title: str  # as the paper prints it
     metric: str
-    subsets: tuple[str, ...] = ()  # scored as their mean
+    gpt1: float | None
+    from_scratch: float | None  # Table 5, "Transformer w/o pre-training"
+    table: int  # 0: not in the paper
+    subset: str = ""  # of the test split, "" for all of it
 
 
-TABLE_5_COLUMNS = (
-    Column("cola", "CoLA", "matthews"),
-    Column("sst2", "SST-2", "accuracy"),
-    Column("mrpc", "MRPC", "f1"),
-    Column("stsb", "STS-B", "pearson"),
-    Column("qqp", "QQP", "f1"),
-    Column("mnli", "MNLI", "accuracy", ("matched", "mismatched")),
-    Column("qnli", "QNLI", "accuracy"),
-    Column("rte", "RTE", "accuracy"),
+# Tables 2 to 5, all on test splits. Without pre-training, MNLI is the mean of m and mm.
+# WNLI is from the GLUE leaderboard, COPA from the announcement.
+PAPER = (
+    PaperScore("mnli", "MNLI-m", "accuracy", 82.1, 75.7, 2, "matched"),
+    PaperScore("mnli", "MNLI-mm", "accuracy", 81.4, 75.7, 2, "mismatched"),
+    PaperScore("snli", "SNLI", "accuracy", 89.9, None, 2),
+    PaperScore("sci_tail", "SciTail", "accuracy", 88.3, None, 2),
+    PaperScore("qnli", "QNLI", "accuracy", 88.1, 71.2, 2),
+    PaperScore("rte", "RTE", "accuracy", 56.0, 53.8, 2),
+    PaperScore("story_cloze", "Story Cloze", "accuracy", 86.5, None, 3),
+    PaperScore("race", "RACE-m", "accuracy", 62.9, None, 3, "middle"),
+    PaperScore("race", "RACE-h", "accuracy", 57.4, None, 3, "high"),
+    PaperScore("race", "RACE", "accuracy", 59.0, None, 3),
+    PaperScore("cola", "CoLA", "matthews", 45.4, 18.9, 4),
+    PaperScore("sst2", "SST-2", "accuracy", 91.3, 84.0, 4),
+    PaperScore("mrpc", "MRPC", "f1", 82.3, 79.4, 4),
+    PaperScore("stsb", "STS-B", "pearson", 82.0, 30.9, 4),
+    PaperScore("qqp", "QQP", "f1", 70.3, 65.5, 4),
+    PaperScore("wnli", "WNLI", "accuracy", 53.4, None, 0),
+    PaperScore("copa", "COPA", "accuracy", 78.6, None, 0),
 )
+TABLES = {
+    2: "Table 2: natural language inference",
+    3: "Table 3: question answering and commonsense reasoning",
+    4: "Table 4: classification and semantic similarity",
+    0: "Not in the paper's tables",
+}
+
+GLUE = 72.8  # Table 4
+# The scores that the GLUE leaderboard first averages within each task: metric, subset.
+GLUE_SCORES: Mapping[str, list[tuple[str, str]]] = {
+    **{task: [("accuracy", "")] for task in ("sst2", "qnli", "rte", "wnli")},
+    **{task: [("f1", ""), ("accuracy", "")] for task in ("mrpc", "qqp")},
+    "cola": [("matthews", "")],
+    "stsb": [("pearson", ""), ("spearman", "")],
+    "mnli": [("accuracy", "matched"), ("accuracy", "mismatched")],
+}
+
+# The columns of Table 5, with PAPER's metrics. MNLI is the mean of m and mm.
+TABLE_5_TASKS = {
+    "cola": "CoLA",
+    "sst2": "SST-2",
+    "mrpc": "MRPC",
+    "stsb": "STS-B",
+    "qqp": "QQP",
+    "mnli": "MNLI",
+    "qnli": "QNLI",
+    "rte": "RTE",
+}
 
 
 class Ablation(NamedTuple):
-    """A line of Table 5: the GLUE test scores of its columns. Values are points."""
+    """A row of Table 5: test scores in points, in the order of `TABLE_5_TASKS`."""
 
     title: str
     scores: tuple[float, ...]
-    average: float  # as printed; of the LSTM's scores it would be 69.2
+    average: float  # as printed; the mean of the LSTM's scores would be 69.2
 
 
 TABLE_5: Mapping[str, Ablation] = {  # by the name of the variant
@@ -97,22 +100,25 @@ TABLE_5: Mapping[str, Ablation] = {  # by the name of the variant
     ),
 }
 
-
-class Reference(NamedTuple):
-    """What Figure 2 (right) measures zero-shot scores by. Values are points."""
-
-    chance: float
-    best: float  # published before GPT-1
-
-
-# The paper does not print the constants of its figure. These are what it cites or what
-# was the best published; not all are of a single model, as the figure's are said to be.
-ZERO_SHOT: Mapping[str, Reference] = {
-    "cola": Reference(0.0, 35.0),  # Table 4: single-task BiLSTM with ELMo, attention
-    "sst2": Reference(50.0, 93.2),  # Table 4: sparse byte mLSTM
-    "race": Reference(25.0, 53.3),  # Table 3: BiAttention MRU, an ensemble of nine
-    "dpr": Reference(50.0, 76.4),  # Peng et al. 2015, test split of 564
-    "story_cloze": Reference(50.0, 77.6),  # Table 3: hidden coherence model
-    "copa": Reference(50.0, 71.2),  # announcement of GPT-1
-    "wsc273": Reference(50.0, 63.7),  # Trinh and Le 2018, an ensemble
+# Figure 2 (right) is relative to chance and to the best score published before GPT-1,
+# in points. The paper does not print these constants. The best scores are those that it
+# cites or the best published; not all are of a single model, as the figure's are said
+# to be.
+CHANCE: Mapping[str, float] = {
+    "cola": 0.0,
+    "sst2": 50.0,
+    "race": 25.0,
+    "dpr": 50.0,
+    "story_cloze": 50.0,
+    "copa": 50.0,
+    "wsc273": 50.0,
+}
+BEST_BEFORE: Mapping[str, float] = {
+    "cola": 35.0,  # Table 4: single-task BiLSTM with ELMo, attention
+    "sst2": 93.2,  # Table 4: sparse byte mLSTM
+    "race": 53.3,  # Table 3: BiAttention MRU, an ensemble of nine
+    "dpr": 76.4,  # Peng et al. 2015, test split of 564
+    "story_cloze": 77.6,  # Table 3: hidden coherence model
+    "copa": 71.2,  # announcement of GPT-1
+    "wsc273": 63.7,  # Trinh and Le 2018, an ensemble
 }

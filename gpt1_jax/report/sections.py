@@ -1,16 +1,25 @@
 """The sections of a report, from the runs that it is about."""
 
 import functools
+import shlex
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.report import analyses, commands, figures
-from gpt1_jax.report.configurations import one, several
-from gpt1_jax.report.figures import LossCurve
-from gpt1_jax.report.gather import Material
+from gpt1_jax.config import FinetuneConfig, JobConfig
+from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.usage import defaults
+from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted, escape, markdown_table
-from gpt1_jax.report.model_card import UNKNOWN, card, hardware, listed, versions
+from gpt1_jax.report.model_card import (
+    UNKNOWN,
+    card,
+    describe_step,
+    hardware,
+    list_versions,
+    versions,
+)
 from gpt1_jax.report.page import (
     Block,
     Document,
@@ -20,22 +29,59 @@ from gpt1_jax.report.page import (
     Text,
     missing,
 )
-from gpt1_jax.runs.past_runs import Pretrained, tokens_before
+from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER, TABLE_5_TASKS
+from gpt1_jax.report.runs import ReportedRuns
+from gpt1_jax.report.scores import (
+    ablations_table,
+    aux_weight_scores,
+    aux_weights_table,
+    layer_transfer_scores,
+    layers_table,
+    paper_table,
+    paper_table_notes,
+    score_table,
+    zero_shot_table,
+)
+from gpt1_jax.runs.past_runs import Finished, Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
+from gpt1_jax.tasks.paper_tasks import TASKS
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure
+
+_PAPER_ON_LAYERS = Text(
+    "The paper's curves, as others have read them off its figure to about a point: "
+    "from the embeddings alone to all 12 layers, RACE (dev) rises from about 40 to 60 "
+    "and MultiNLI (dev, matched) from about 72 to 82."
+)
+_PAPER_ON_ZERO_SHOT = Text(
+    "The paper's curves end, as others have read them off its figure, at relative "
+    "scores of about 0.68 in sentiment (SST-2), 0.55 in Winograd schemas (DPR), 0.43 "
+    "in acceptability (CoLA) and 0.25 in questions (RACE); the LSTM's lie lower and "
+    "vary more."
+)
+_PAPER_ON_WEIGHTS = Text(
+    "The paper compares the weights 0.5 and 0 (Table 5, test): on average over eight "
+    "tasks 74.7 with the auxiliary objective and 75.0 without. With it, large data "
+    "sets gain (MNLI 81.8 against 81.1, QQP 70.3 against 69.8, QNLI 88.1 against 86.9) "
+    "and small ones lose (CoLA 45.4 against 47.9, MRPC 82.3 against 84.9, STS-B 82.0 "
+    "against 83.2)."
+)
 
 
-def document(material: Material, title: str, date: str) -> Document:
+def make_report(runs: ReportedRuns, title: str, date: str) -> Document:
     """The whole report.
 
     Args:
-      material: the runs.
+      runs: the runs.
       title: its heading, plain text.
       date: of today, for people.
     """
     counts = [
-        counted(len(material.pretrained), "pre-trained run"),
-        counted(len(material.finished), "finished fine-tuned run"),
-        counted(len(material.zero_shot), "zero-shot evaluation"),
+        counted(len(runs.pretrained), "pre-trained run"),
+        counted(len(runs.finetuned), "finished fine-tuned run"),
+        counted(len(runs.zero_shot), "zero-shot evaluation"),
     ]
     version = package_versions()["gpt1_jax"]
     introduction = (
@@ -45,77 +91,101 @@ def document(material: Material, title: str, date: str) -> Document:
         f"{escape(version)} from the run folders alone. Test scores are the paper's "
         "unless a column says otherwise; ours are on the development splits."
     )
-    names = short_names(material.pretrained)
     sections = [
-        Section("Models", _models(material, names)),
-        Section("Pre-training", _pretraining(material, names)),
-        Section("Fine-tuning (Tables 2 to 4)", analyses.tables_2_to_4(material)),
-        Section("Ablations (Table 5)", analyses.table_5(material)),
-        Section(
-            "Layers transferred (Figure 2, left)", analyses.layer_transfer(material)
-        ),
-        Section(
-            "Zero-shot over updates (Figure 2, right)",
-            analyses.over_updates(material),
-        ),
-        Section("Weight of the auxiliary objective", analyses.aux_lm_weight(material)),
-        Section("Configurations", _configurations(material, names)),
-        Section("Versions", _versions(material, names)),
+        Section("Models", _models(runs)),
+        Section("Pre-training", _pretraining(runs)),
+        Section("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
+        Section("Ablations (Table 5)", _table_5(runs)),
+        Section("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
+        Section("Zero-shot over updates (Figure 2, right)", _zero_shot(runs)),
+        Section("Weight of the auxiliary objective", _aux_lm_weight(runs)),
+        Section("Configurations", _configurations(runs)),
+        Section("Versions", _versions(runs)),
     ]
     return Document(title, introduction, sections)
 
 
-def short_names(runs: Sequence[Pretrained]) -> list[str]:
-    """What to call runs: the ends of their paths, as long as it takes to differ."""
-    parts = [str(run.folder).strip("/").split("/") for run in runs]
-    longest = max(map(len, parts), default=0)
-    for length in range(1, longest + 1):
-        names = ["/".join(each[-length:]) for each in parts]
-        if len(set(names)) == len(names):
-            return names
-    return []
+# --- commands that make what is missing -----------------------------------------
 
 
-def _models(material: Material, names: Sequence[str]) -> list[Block]:
-    if not names:
-        return [
-            missing("a pre-trained run, whose card this would be", commands.pretrain())
-        ]
-    runs = zip(names, material.pretrained, strict=True)
+def _pretrain_command() -> str:
+    return _command("pretrain.py:quickstart")
+
+
+def _finetune_command(runs: ReportedRuns, suite: str) -> str:
+    flags = [f"--config.init_from={_origin_of(runs, 'transformer')}"]
+    if suite == "ablations":
+        flags.append(f"--config.suite.lstm_init_from={_origin_of(runs, 'lstm')}")
+    return _command(f"finetune.py:{suite}", *flags, "--config.seeds=0,1,2")
+
+
+def _zero_shot_command(runs: ReportedRuns) -> str:
+    return _command(
+        "zero_shot.py",
+        f"--config.init_from={_origin_of(runs, 'transformer')}",
+        f"--config.baseline_init_from={_origin_of(runs, 'lstm')}",
+        "--config.step=milestones",
+    )
+
+
+def _origin_of(runs: ReportedRuns, kind: str) -> str:
+    """A pre-trained run of a kind: one that was fine-tuned, or else any, or a preset's.
+
+    Args:
+      runs: the runs at hand.
+      kind: "transformer" or "lstm".
+    """
+    presets = {"transformer": "quickstart", "lstm": "lstm"}
+    known = [run.config.init_from for run in runs.finetuned if run.kind == kind]
+    known += [str(run.folder) for run in runs.pretrained if run.model.kind == kind]
+    return next(filter(None, known), f"runs/pretrain/{presets[kind]}")
+
+
+def _command(file: str, *flags: str) -> str:
+    quoted = map(shlex.quote, (f"--config=configs/{file}", *flags))
+    return "python -m gpt1_jax.main " + " \\\n    ".join(quoted)
+
+
+# --- pre-trained models ---------------------------------------------------------
+
+
+def _models(runs: ReportedRuns) -> list[Block]:
+    if not runs.pretrained:
+        what = "a pre-trained run, whose card this would be"
+        return [missing(what, _pretrain_command())]
     return [
-        Text(f"### {escape(name)}\n\n{card(run, _before(material, run))}")
-        for name, run in runs
+        Text(f"### {escape(name)}\n\n{card(run, tokens_before(run, runs.pretrained))}")
+        for name, run in short_names(runs.pretrained).items()
     ]
 
 
-def _before(material: Material, run: Pretrained) -> int:
-    return tokens_before(run, material.pretrained)
-
-
-# --- pre-training -------------------------------------------------------------------
-
-
-def _pretraining(material: Material, names: Sequence[str]) -> list[Block]:
-    runs = [
-        (name, run)
-        for name, run in zip(names, material.pretrained, strict=True)
-        if run.records
-    ]
-    if not runs:
-        return [missing("the records of a pre-training run", commands.pretrain())]
-    curves = [_loss_curve(name, run, _before(material, run)) for name, run in runs]
+def _pretraining(runs: ReportedRuns) -> list[Block]:
+    named = {n: run for n, run in short_names(runs.pretrained).items() if run.records}
+    if not named:
+        return [missing("the records of a pre-training run", _pretrain_command())]
+    losses = {}
+    for name, run in named.items():
+        # A curve goes on where that of the run it started from ends.
+        before = tokens_before(run, runs.pretrained)
+        losses[name] = {
+            "training": _over_tokens(run, "loss", before),
+            "validation": _over_tokens(run, "valid_loss", before),
+        }
     last = "; ".join(
-        f"{curve.name}: {curve.valid[1][-1]:.3f}" for curve in curves if curve.valid[1]
+        f"{name}: {of_run['validation'][1][-1]:.3f}"
+        for name, of_run in losses.items()
+        if of_run["validation"][1]
     )
     picture = Picture(
         "pretraining",
         "Training and validation loss over the tokens read. Last validation loss in "
         f"nats per token: {last or 'none yet'}.",
-        functools.partial(figures.pretraining_loss, curves),
+        functools.partial(figures.pretraining_loss, losses),
     )
     header = ["run", "hardware", "updates", "tokens", "validation, nats per token"]
     header += ["time", "in training steps", "tokens per second", "MFU"]
-    table = markdown_table(header, [_speed(*each) for each in runs], text_columns=2)
+    rows = [_speed(name, run) for name, run in named.items()]
+    table = markdown_table(header, rows, text_columns=2)
     note = (
         "Time is that of the programs that trained, from their start to their end, "
         "with compilation, evaluation and checkpoints; steps done again after a crash "
@@ -126,14 +196,22 @@ def _pretraining(material: Material, names: Sequence[str]) -> list[Block]:
     return [picture, Text(table), Text(note)]
 
 
-def _loss_curve(name: str, run: Pretrained, before: int) -> LossCurve:
-    """A run's curve, which goes on where that of the run it started from ends."""
+def short_names(runs: Sequence[Pretrained]) -> dict[str, Pretrained]:
+    """Runs by the ends of their paths, as long as it takes to tell them apart."""
+    parts = [str(run.folder).strip("/").split("/") for run in runs]
+    length = 1
+    while len({tuple(path[-length:]) for path in parts}) < len(runs):
+        length += 1
+    names = ["/".join(path[-length:]) for path in parts]
+    return dict(zip(names, runs, strict=True))
 
-    def over_tokens(metric: str) -> tuple[list[float], list[float]]:
-        steps, values = run.series(metric)
-        return [before + step * run.tokens_per_step for step in steps], values
 
-    return LossCurve(name, over_tokens("loss"), over_tokens("valid_loss"))
+def _over_tokens(
+    run: Pretrained, metric: str, before: int
+) -> tuple[list[float], list[float]]:
+    """Tokens read at each record of a metric, and its values."""
+    steps, values = run.series(metric)
+    return [before + step * run.tokens_per_step for step in steps], values
 
 
 def _speed(name: str, run: Pretrained) -> list[str]:
@@ -160,39 +238,335 @@ def _duration(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
-# --- what was configured and used -----------------------------------------------------
+# --- fine-tuned runs, by the run that they start from ---------------------------
 
 
-def _configurations(material: Material, names: Sequence[str]) -> list[Block]:
-    blocks: list[Block] = [
-        Text("Only values that differ from those of the files in `configs/`.")
-    ]
-    for name, run in zip(names, material.pretrained, strict=True):
-        blocks.append(Folded(f"Pre-training: {name}", one(run.config)))
-    if material.finished:
-        count = counted(len(material.finished), "run")
-        blocks.append(Folded(f"Fine-tuning: {count}", several(material.finished)))
-    for each in material.zero_shot:
-        title = f"Zero-shot: {each.config.init_from}"
-        blocks.append(Folded(title, one(each.config)))
+class Origin(NamedTuple):
+    """The pre-trained run that fine-tuned runs start from."""
+
+    init_from: str
+    step: str | None  # "step 1,200"; None: from scratch, with its tokenizer and sizes
+    kind: str  # "transformer" or "lstm"
+
+    @property
+    def heading(self) -> str:
+        """A heading for its runs, as Markdown."""
+        kind = "an LSTM" if self.kind == "lstm" else "a Transformer"
+        if self.step is None:
+            return (
+                f"From scratch, {kind} with the tokenizer and sizes of "
+                f"{escape(self.init_from)}"
+            )
+        return f"From {escape(self.init_from)}, {kind} at {self.step}"
+
+
+def by_origin(runs: Sequence[Finished]) -> dict[Origin, list[Finished]]:
+    """The runs from each origin, in order.
+
+    Runs from scratch join those of every origin with the same tokenizer and sizes,
+    whichever they name, or else stand by themselves.
+    """
+    architectures = {
+        _origin(run): run.architecture for run in runs if not run.is_from_scratch
+    }
+    groups: dict[Origin, list[Finished]] = {}
+    for run in runs:
+        origins = [_origin(run)]
+        if run.is_from_scratch:
+            own = run.architecture
+            alike = [each for each, other in architectures.items() if other == own]
+            origins = alike or origins
+        for origin in origins:
+            groups.setdefault(origin, []).append(run)
+    return groups
+
+
+def _origin(run: Finished) -> Origin:
+    if run.is_from_scratch:
+        return Origin(run.config.init_from, None, run.kind)
+    step = run.result.get("init_step")
+    known = step if isinstance(step, int) else run.config.step
+    return Origin(run.config.init_from, describe_step(known), run.kind)
+
+
+def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
+    """Scores on the paper's tasks, from each origin."""
+    blocks: list[Block] = []
+    notes: dict[str, None] = {}  # each once, below the last table
+    done: set[str] = set()
+    command = _finetune_command(runs, "all")
+    for origin, of_origin in by_origin(runs.finetuned).items():
+        if chosen := as_in_paper(of_origin):
+            scores = score_table(chosen)
+            blocks.append(Text(f"### {origin.heading}\n\n{paper_table(scores)}"))
+            notes |= dict.fromkeys(paper_table_notes(scores))
+            done |= set(scores["task"])
+    if not blocks:
+        return [missing("fine-tuned runs", command)]
+    blocks += map(Text, notes)
+    blocks.append(
+        Text(
+            "Runs with the paper's weight of the auxiliary objective and all layers "
+            "or none transferred; where a task was trained on several numbers of "
+            "examples, those with the most."
+        )
+    )
+    tasks = dict.fromkeys(line.task for line in PAPER)
+    if left := [TASKS[task].title for task in tasks if task not in done]:
+        blocks.append(missing(", ".join(left), command))
     return blocks
 
 
-def _versions(material: Material, names: Sequence[str]) -> list[Block]:
-    rows = [["this page", listed(package_versions())]]
-    for name, run in zip(names, material.pretrained, strict=True):
-        rows.append([escape(name), versions(run)])
-    finetuned: Counter[str] = Counter()
-    for tuned in material.finished:
-        sessions = read_sessions(tuned.folder / SESSIONS_FILE)
-        finetuned[listed(sessions[-1]["versions"]) if sessions else UNKNOWN] += 1
-    for shown, count in finetuned.items():
-        rows.append([f"{counted(count, 'fine-tuned run')}", shown])
-    for each in material.zero_shot:
-        rows.append(
-            [
-                f"zero-shot of {escape(each.config.init_from)}",
-                listed(each.versions),
-            ]
+def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
+    """The runs for Tables 2 to 4.
+
+    They have the paper's weight of the auxiliary objective and all layers or none
+    transferred and, of each task, from scratch or not, the most training examples.
+    """
+    chosen: dict[tuple[str, bool], list[Finished]] = {}
+    for run in runs:
+        usual = run.config.head.aux_lm_weight == AUX_LM_WEIGHT
+        if usual and (run.is_from_scratch or run.is_whole):
+            alike = (run.config.tasks[0], run.is_from_scratch)
+            chosen.setdefault(alike, []).append(run)
+    return [run for alike in chosen.values() for run in _on_most_examples(alike)]
+
+
+def _on_most_examples(runs: Sequence[Finished]) -> list[Finished]:
+    def size(run: Finished) -> float:
+        return run.config.data.max_train_examples or float("inf")  # 0: all
+
+    most = max(map(size, runs))
+    return [run for run in runs if size(run) == most]
+
+
+def _table_5(runs: ReportedRuns) -> list[Block]:
+    """The ablations, from each origin."""
+    groups = for_table_5(runs.finetuned)
+    command = _finetune_command(runs, "ablations")
+    if not groups:
+        return [missing("fine-tuned runs on Table 5's tasks", command)]
+    blocks: list[Block] = []
+    for heading, of_table in groups:
+        blocks.append(Text(f"### {heading}\n\n{ablations_table(of_table)}"))
+        if lacking := missing_ablations(of_table):
+            columns = f"in the table above, columns {', '.join(lacking)}"
+            blocks.append(missing(columns, command))
+    if groups[1:]:
+        blocks.append(
+            Text("Models are not mixed: a table holds one Transformer and one LSTM.")
         )
+    return blocks
+
+
+def for_table_5(runs: Sequence[Finished]) -> list[tuple[str, list[Finished]]]:
+    """The runs of each Table 5, a Transformer's and an LSTM's, after its heading."""
+    groups = by_origin([run for run in runs if run.config.tasks[0] in TABLE_5_TASKS])
+    lstms = [origin for origin in groups if origin.kind == "lstm"]
+    transformers = [origin for origin in groups if origin.kind != "lstm"]
+    if not transformers:
+        return [(lstm.heading, groups[lstm]) for lstm in lstms]
+    if not lstms:
+        return [(origin.heading, groups[origin]) for origin in transformers]
+    return [
+        (
+            f"{origin.heading}; LSTM: {escape(lstm.init_from)}",
+            [*groups[origin], *groups[lstm]],
+        )
+        for origin in transformers
+        for lstm in lstms
+    ]
+
+
+def missing_ablations(runs: Sequence[Finished]) -> list[str]:
+    """The columns of a Table 5 for which there is no run."""
+    transformers = [run for run in runs if run.kind != "lstm"]
+    whole = [run for run in transformers if run.is_whole]
+    columns = {
+        "with the auxiliary objective": any(
+            run.config.head.aux_lm_weight > 0 for run in whole
+        ),
+        "without pre-training": any(run.is_from_scratch for run in transformers),
+        "without the auxiliary objective": any(
+            not run.config.head.aux_lm_weight for run in whole
+        ),
+        "with an LSTM (`--config.suite.lstm_init_from`)": len(transformers) < len(runs),
+    }
+    return [name for name, has_runs in columns.items() if not has_runs]
+
+
+def _layer_transfer(runs: ReportedRuns) -> list[Block]:
+    """Figure 2 (left), from each origin."""
+    blocks = _comparison(
+        runs,
+        "Scores over the number of layers transferred from the pre-trained model",
+        layer_transfer_scores,
+        figures.layer_transfer,
+        layers_table,
+    )
+    if not blocks:
+        command = _finetune_command(runs, "layer_transfer")
+        blocks = [missing("runs that transfer some layers", command)]
+    return [*blocks, _PAPER_ON_LAYERS]
+
+
+def _aux_lm_weight(runs: ReportedRuns) -> list[Block]:
+    """Scores over lambda, from each origin."""
+    blocks = _comparison(
+        runs,
+        "Scores over the weight of the auxiliary objective",
+        aux_weight_scores,
+        figures.aux_lm_weight,
+        aux_weights_table,
+    )
+    if not blocks:
+        command = _finetune_command(runs, "aux_lm_weight")
+        blocks = [missing("runs with several weights", command)]
+    return [*blocks, _PAPER_ON_WEIGHTS]
+
+
+def _comparison(
+    runs: ReportedRuns,
+    alt: str,
+    select: "Callable[[Sequence[Finished]], pd.DataFrame]",
+    draw: "Callable[[pd.DataFrame], Figure]",
+    table: "Callable[[pd.DataFrame], str]",
+) -> list[Block]:
+    """A figure of selected scores and its numbers, from each origin that has any."""
+    blocks: list[Block] = []
+    for origin, of_origin in by_origin(runs.finetuned).items():
+        scores = select(of_origin)
+        if not scores.empty:
+            picture = Picture(
+                _picture_name(draw.__name__, blocks),
+                f"{alt}; the numbers are in the table.",
+                functools.partial(draw, scores),
+            )
+            blocks += [Text(f"### {origin.heading}"), picture, Text(table(scores))]
+    return blocks
+
+
+def _picture_name(name: str, blocks: Sequence[Block]) -> str:
+    """The name of the next picture; the first has no number."""
+    number = 1 + sum(isinstance(block, Picture) for block in blocks)
+    return f"{name}_{number}" if number > 1 else name
+
+
+# --- zero-shot evaluations ------------------------------------------------------
+
+
+def _zero_shot(runs: ReportedRuns) -> list[Block]:
+    """Figure 2 (right), of each evaluation."""
+    blocks: list[Block] = []
+    for evaluation in runs.zero_shot:
+        picture = Picture(
+            _picture_name("zero_shot", blocks),
+            "Relative zero-shot scores over updates, 0 at chance and 1 at the best "
+            "published before; the numbers are in the table.",
+            functools.partial(figures.relative_scores, evaluation.scores),
+        )
+        heading = Text(f"### Of {' and '.join(evaluation.origins)}")
+        blocks += [heading, picture, Text(zero_shot_table(evaluation.scores))]
+    if not blocks:
+        blocks = [missing("zero-shot evaluations", _zero_shot_command(runs))]
+    return [*blocks, _PAPER_ON_ZERO_SHOT]
+
+
+# --- what was configured and used -----------------------------------------------
+
+
+def _configurations(runs: ReportedRuns) -> list[Block]:
+    blocks: list[Block] = [
+        Text("Only values that differ from those of the files in `configs/`.")
+    ]
+    for name, run in short_names(runs.pretrained).items():
+        blocks.append(Folded(f"Pre-training: {name}", describe_config(run.config)))
+    if runs.finetuned:
+        title = f"Fine-tuning: {counted(len(runs.finetuned), 'run')}"
+        configs = [run.config for run in runs.finetuned]
+        blocks.append(Folded(title, describe_configs(configs)))
+    for evaluation in runs.zero_shot:
+        title = f"Zero-shot: {evaluation.config.init_from}"
+        blocks.append(Folded(title, describe_config(evaluation.config)))
+    return blocks
+
+
+def changed_values(config: JobConfig) -> dict[str, Any]:
+    """The values that differ from those of the job's file, by key.
+
+    Args:
+      config: a run's; its preset is that of the file, if the file still has it.
+    """
+    known = flatten(defaults(config.job, config.preset))
+    return {
+        key: value
+        for key, value in flatten(config.to_dict()).items()
+        if key in known and known[key] != value
+    }
+
+
+def describe_config(config: JobConfig) -> str:
+    """The changed values of a run as a Markdown table."""
+    preset = f"{config.job}.py:{config.preset}" if config.preset else config.job
+    return f"`configs/` file: {escape(preset)}\n\n{_values(changed_values(config))}"
+
+
+def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
+    """The changed values of fine-tuned runs: a line for each group, then the shared.
+
+    Runs of a group differ only in the task and the seed.
+    """
+    keys = {key for config in configs for key in changed_values(config)}
+    # What tells a suite which runs to make, and what names a run, is left out.
+    keys -= {"preset", "tasks", "seeds"}
+    keys = {key for key in keys if not key.startswith("suite.")}
+    flat = [flatten(config.to_dict()) for config in configs]
+    shared = [key for key in sorted(keys) if all(v[key] == flat[0][key] for v in flat)]
+    apart = sorted(keys.difference(shared))
+    groups: dict[tuple[str, ...], list[FinetuneConfig]] = {}
+    for config, values in zip(configs, flat, strict=True):
+        cells = tuple(_value(values[key]) for key in apart)
+        groups.setdefault(cells, []).append(config)
+    body = [[_tasks_and_seeds(alike), *cells] for cells, alike in groups.items()]
+    lines = markdown_table(["tasks (seeds)", *apart], body, text_columns=1 + len(apart))
+    return f"{lines}\n\nAll of them:\n\n{_values({k: flat[0][k] for k in shared})}"
+
+
+def _tasks_and_seeds(configs: Sequence[FinetuneConfig]) -> str:
+    seeds: dict[str, set[int]] = {}
+    for config in configs:
+        seeds.setdefault(config.tasks[0], set()).add(config.seeds[0])
+    return "; ".join(
+        f"{escape(task)} ({', '.join(map(str, sorted(of_task)))})"
+        for task, of_task in seeds.items()
+    )
+
+
+def _values(values: Mapping[str, Any]) -> str:
+    if not values:
+        return "All values are those of the file."
+    body = [[escape(key), _value(value)] for key, value in values.items()]
+    return markdown_table(["key", "value"], body, text_columns=2)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return escape(", ".join(map(str, value)) or "()")
+    return escape(repr(value) if value == "" else str(value))
+
+
+def _versions(runs: ReportedRuns) -> list[Block]:
+    rows = [["this page", list_versions(package_versions())]]
+    for name, run in short_names(runs.pretrained).items():
+        rows.append([escape(name), versions(run)])
+    counts: Counter[str] = Counter()
+    for tuned in runs.finetuned:
+        sessions = read_sessions(tuned.folder / SESSIONS_FILE)
+        used = list_versions(sessions[-1]["versions"]) if sessions else UNKNOWN
+        counts[used] += 1
+    for used, count in counts.items():
+        rows.append([counted(count, "fine-tuned run"), used])
+    for evaluation in runs.zero_shot:
+        name = f"zero-shot of {escape(evaluation.config.init_from)}"
+        rows.append([name, list_versions(evaluation.versions)])
     return [Text(markdown_table(["of", "versions"], rows, text_columns=2))]

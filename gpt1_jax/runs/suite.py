@@ -133,7 +133,7 @@ def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
 
 
 def by_task(results: Sequence[Result]) -> dict[str, dict[str, list[Any]]]:
-    """Results by task and variant, as `gpt1_jax.report.tables` takes them."""
+    """Results by task and variant, as `all_results.json` holds them."""
     found: dict[str, dict[str, list[Any]]] = {}
     for run, result in results:
         variants = found.setdefault(run.task.name, {})

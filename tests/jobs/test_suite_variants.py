@@ -214,6 +214,7 @@ def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, 
         "no_aux_lm-seed0",
     ]
     assert "with --config.suite.lstm_init_from=DIR" in capsys.readouterr().out
+    assert not (tmp_path / "plots").exists()  # tables alone
 
 
 def test_another_tokenizer_is_allowed_and_said(

@@ -3,15 +3,14 @@
 import matplotlib
 import matplotlib.style
 import numpy as np
+import pandas as pd
 import pytest
 from drawn import png, texts
 from etils import epath
 from matplotlib.colors import to_rgba
 
 from gpt1_jax.report import figures
-from gpt1_jax.report.comparisons import AuxWeightCurve, LayerCurve, Spread
-from gpt1_jax.report.figures import DARK, LIGHT, LossCurve, new_figure, render
-from gpt1_jax.report.zero_shot import Curve
+from gpt1_jax.report.figures import DARK, LIGHT, new_figure, render
 from gpt1_jax.runs.records import METRICS_FILE
 
 
@@ -25,17 +24,25 @@ def test_plot_is_a_picture_even_without_validation(tmp_path):
 NONE = ([], [])
 
 
-def drawn_losses(*curves):
-    figure = figures.pretraining_loss(curves)
-    png(figure)
+def losses(**curves):
+    """The axes and the legend of runs, each with its two curves."""
+    figure = figures.pretraining_loss(
+        {
+            name: {"training": training, "validation": validation}
+            for name, (training, validation) in curves.items()
+        }
+    )
+    assert png(figure).startswith(b"\x89PNG")
     (axes,) = figure.axes
-    return axes, [text.get_text() for text in axes.get_legend().get_texts()]
+    return axes, texts(axes.get_legend().get_texts())
 
 
 def test_each_run_has_its_curves():
-    first = LossCurve("small", ([10, 20], [5.0, 4.0]), ([20], [4.5]))
-    second = LossCurve("lstm", ([10, 20], [6.0, 5.0]), ([20], [5.5]))
-    axes, legend = drawn_losses(first, second)
+    small, lstm = (
+        (([10, 20], [5.0, 4.0]), ([20], [4.5])),
+        (([10, 20], [6.0, 5.0]), ([20], [5.5])),
+    )
+    axes, legend = losses(small=small, lstm=lstm)
     assert legend == [
         "small, training",
         "small, validation",
@@ -53,32 +60,39 @@ def test_each_run_has_its_curves():
 
 
 def test_a_curve_without_points_is_left_out():
-    axes, legend = drawn_losses(LossCurve("a", ([10], [5.0]), NONE))
+    axes, legend = losses(a=(([10], [5.0]), NONE))
     assert legend == ["a, training"] and len(axes.lines) == 1
 
 
 def test_names_of_folders_are_drawn_as_they_are():
-    axes, legend = drawn_losses(LossCurve("_a$x$_{", ([10], [5.0]), NONE))
+    axes, legend = losses(**{"_a$x$_{": (([10], [5.0]), NONE)})
     assert legend == ["_a$x$_{, training"]
     assert not any(text.get_parse_math() for text in axes.get_legend().get_texts())
 
 
-def spreads(medians, spread=0.0):
-    return {x: Spread(y, y - spread, y + spread) for x, y in medians.items()}
-
-
-def layer_curve(title, spread=0.0, train=True):
-    dev, seen = {0: 40.0, 1: 45.0, 2: 50.0}, {0: 60.0, 2: 90.0}
-    scores = spreads(seen, spread) if train else {}
-    return LayerCurve(title, "accuracy", spreads(dev, spread), scores)
+def layer_scores(title, spread=0.0, train=True):
+    """Scores of a task over layers, of three seeds."""
+    medians = {("dev", 0): 40.0, ("dev", 1): 45.0, ("dev", 2): 50.0}
+    if train:
+        medians |= {("train", 0): 60.0, ("train", 2): 90.0}
+    return pd.DataFrame(
+        [
+            (title, "accuracy", split, layers, median + spread * offset)
+            for (split, layers), median in medians.items()
+            for offset in (0, -1, 1)
+        ],
+        columns=["title", "metric", "split", "layers", "score"],
+    )
 
 
 def legend(figure):
-    return [text.get_text() for text in figure.legends[0].get_texts()]
+    return texts(figure.legends[0].get_texts())
 
 
 def test_two_tasks_have_an_axis_each_as_in_figure_2():
-    figure = figures.layer_transfer([layer_curve("RACE"), layer_curve("MNLI-m")])
+    figure = figures.layer_transfer(
+        pd.concat([layer_scores("RACE"), layer_scores("MNLI-m")])
+    )
     assert png(figure).startswith(b"\x89PNG")
     left, right = figure.axes
     assert left.get_ylabel().startswith("RACE, accuracy")
@@ -97,8 +111,8 @@ def test_two_tasks_have_an_axis_each_as_in_figure_2():
 
 @pytest.mark.parametrize("count", [1, 3, 7])
 def test_any_other_number_of_tasks_shares_one_axis(count):
-    curves = [layer_curve(f"task {k}", train=k > 0) for k in range(count)]
-    figure = figures.layer_transfer(curves)
+    tasks = [layer_scores(f"task {k}", train=k > 0) for k in range(count)]
+    figure = figures.layer_transfer(pd.concat(tasks))
     assert png(figure).startswith(b"\x89PNG")
     (axes,) = figure.axes
     assert axes.get_ylabel() == "accuracy x 100"
@@ -106,7 +120,7 @@ def test_any_other_number_of_tasks_shares_one_axis(count):
 
 
 def test_bars_reach_from_the_lowest_to_the_highest_seed():
-    figure = figures.layer_transfer([layer_curve("RACE", spread=2.0)])
+    figure = figures.layer_transfer(layer_scores("RACE", spread=2.0))
     assert png(figure).startswith(b"\x89PNG")
     dev, _ = figure.axes[0].containers
     (bars,) = dev.lines[2]
@@ -114,15 +128,21 @@ def test_bars_reach_from_the_lowest_to_the_highest_seed():
     assert ends == [[38, 42], [43, 47], [48, 52]]
 
 
-def weight_curve(title, size, spread=1.0):
-    scores = spreads({0.0: 50.0, 0.5: 60.0}, spread)
-    return AuxWeightCurve(title, "f1", size, scores)
+def weight_scores(title, size, spread=1.0):
+    return pd.DataFrame(
+        [
+            (title, "f1", size, weight, median + spread * offset)
+            for weight, median in ((0.0, 50.0), (0.5, 60.0))
+            for offset in (0, -1, 1)
+        ],
+        columns=["title", "metric", "train_examples", "aux_lm_weight", "score"],
+    )
 
 
 def test_each_task_has_a_panel_and_each_size_a_line():
-    curves = [weight_curve("A$b$", 3000), weight_curve("A$b$", 1000)]
-    curves += [weight_curve("B", 500), weight_curve("C", 500, spread=0.0)]
-    figure = figures.aux_lm_weight(curves)
+    tasks = [weight_scores("A$b$", 3000), weight_scores("A$b$", 1000)]
+    tasks += [weight_scores("B", 500), weight_scores("C", 500, spread=0.0)]
+    figure = figures.aux_lm_weight(pd.concat(tasks))
     assert png(figure).startswith(b"\x89PNG")
     first, second, third, empty = figure.axes
     assert [axes.get_title() for axes in (first, second, third)] == ["A$b$", "B", "C"]
@@ -138,29 +158,25 @@ def test_each_task_has_a_panel_and_each_size_a_line():
     assert third.lines[0].get_xdata().tolist() == [0.0, 0.5]
 
 
-def test_nothing_is_drawn_where_there_is_nothing_to_compare(tmp_path):
-    for compare in ("", "scratch", "ablations", "layer_transfer", "aux_lm_weight"):
-        assert figures.draw(compare, [], epath.Path(tmp_path)) == []
-    assert not list(tmp_path.iterdir())
-
-
 TEN = [m * 10**k for k in (3, 4, 5) for m in (1, 2, 5)] + [10**6]
 TITLES = ("CoLA", "SST-2", "RACE")
 
 
 def curves(steps, name="Transformer", is_baseline=False, titles=TITLES):
-    """A curve of each task: 0.1, 0.2, ... at the first step, rising by 0.01."""
-    return [
-        Curve(
-            title,
-            name,
-            is_baseline,
-            list(steps),
-            [0.1 * (k + 1) + 0.01 * n for n in range(len(steps))],
-            [0.05] * len(steps),
-        )
+    """Scores of each task: 0.1, 0.2, ... at the first step, rising by 0.01."""
+    rows = [
+        (name, is_baseline, title, step, 0.1 * (k + 1) + 0.01 * n, 0.05)
         for k, title in enumerate(titles)
+        for n, step in enumerate(steps)
     ]
+    columns = ["run", "is_baseline", "task", "step"]
+    columns += ["relative", "relative_standard_error"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def both(ours, theirs):
+    """The figure of a run and a baseline."""
+    return figures.relative_scores(pd.concat([ours, theirs]))
 
 
 def lines(figure):
@@ -191,8 +207,7 @@ def test_each_task_has_a_line_with_its_scores_and_errors():
 
 
 def test_the_baseline_is_dashed_in_the_colours_of_the_tasks():
-    both = curves(TEN) + curves(TEN[::3], "LSTM", is_baseline=True)
-    figure = figures.relative_scores(both)
+    figure = both(curves(TEN), curves(TEN[::3], "LSTM", is_baseline=True))
     assert png(figure).startswith(b"\x89PNG")
     ours, theirs = lines(figure)[:3], lines(figure)[3:]
     assert {line.get_linestyle() for line in ours} == {"-"}
@@ -208,8 +223,7 @@ def test_the_baseline_is_dashed_in_the_colours_of_the_tasks():
 
 
 def test_legends_name_tasks_by_colour_and_runs_by_line():
-    both = curves(TEN) + curves(TEN, "LSTM", is_baseline=True)
-    figure = figures.relative_scores(both)
+    figure = both(curves(TEN), curves(TEN, "LSTM", is_baseline=True))
     assert legends(figure) == [list(TITLES), ["Transformer", "LSTM"]]
     by_task, by_run = (legend.get_lines() for legend in figure.legends)
     drawn = [line.get_color() for line in lines(figure)[:3]]
@@ -226,12 +240,9 @@ def test_legends_name_tasks_by_colour_and_runs_by_line():
 def test_points_of_a_step_stand_side_by_side_far_from_the_next_step(steps, most):
     """Of six curves, and of twelve, which are crowded."""
     for tasks in (TITLES, [*TITLES, *"ABC"]):
-        both = [
-            curve
-            for is_baseline in (False, True)
-            for curve in curves(steps, str(is_baseline), is_baseline, tasks)
-        ]
-        drawn = lines(figures.relative_scores(both))
+        ours = curves(steps, titles=tasks)
+        figure = both(ours, curves(steps, "LSTM", is_baseline=True, titles=tasks))
+        drawn = lines(figure)
         places = np.log([line.get_xdata().astype(float) for line in drawn])
         assert (np.diff(places, axis=0) > 0).all()
         assert (places[-1] - places[0] < most).all()
@@ -260,8 +271,7 @@ def test_one_step_is_a_row_of_points():
 
 
 def test_one_step_of_two_runs_is_two_points_a_row():
-    both = curves([3000]) + curves([2000], "LSTM", is_baseline=True)
-    figure = figures.relative_scores(both)
+    figure = both(curves([3000]), curves([2000], "LSTM", is_baseline=True))
     assert png(figure).startswith(b"\x89PNG")
     rows = [line.get_ydata()[0] for line in lines(figure)]
     assert rows == pytest.approx([-0.15, 0.85, 1.85, 0.15, 1.15, 2.15])
@@ -275,8 +285,7 @@ def test_one_step_of_two_runs_is_two_points_a_row():
 
 
 def test_step_0_of_a_converted_run_is_a_level():
-    both = curves([10, 100]) + curves([0], r"$\frac$", is_baseline=True)
-    figure = figures.relative_scores(both)
+    figure = both(curves([10, 100]), curves([0], r"$\frac$", is_baseline=True))
     assert png(figure).startswith(b"\x89PNG")
     (axes,) = figure.axes
     levels = [line for line in axes.lines if line.get_linestyle() == "--"]
@@ -286,8 +295,7 @@ def test_step_0_of_a_converted_run_is_a_level():
 
 
 def test_steps_of_the_baseline_alone_are_a_line_beside_points():
-    both = curves([100]) + curves([10, 100], "LSTM", is_baseline=True)
-    figure = figures.relative_scores(both)
+    figure = both(curves([100]), curves([10, 100], "LSTM", is_baseline=True))
     assert png(figure).startswith(b"\x89PNG")
     assert [len(line.get_xdata()) for line in lines(figure)] == [1, 1, 1, 2, 2, 2]
     assert figure.axes[0].get_xscale() == "log"
@@ -295,8 +303,7 @@ def test_steps_of_the_baseline_alone_are_a_line_beside_points():
 
 def test_text_has_the_colour_of_the_style():
     with matplotlib.style.context("dark_background"):
-        both = curves(TEN) + curves(TEN, "LSTM", is_baseline=True)
-        figure = figures.relative_scores(both)
+        figure = both(curves(TEN), curves(TEN, "LSTM", is_baseline=True))
         (axes,) = figure.axes
         shown = [axes.xaxis.label, *figure.legends[1].get_texts()]
         assert {to_rgba(text.get_color()) for text in shown} == {to_rgba("white")}

@@ -1,13 +1,27 @@
 """The sections of a report."""
 
+import dataclasses
+import json
+import re
+import shlex
+
 import pytest
 from etils import epath
-from made_up_runs import SESSION, write_finished, write_pretrained, write_zero_shot
+from made_up_runs import (
+    SESSION,
+    write_finished,
+    write_json,
+    write_pretrained,
+    write_zero_shot,
+    zero_shot_scores,
+)
+from tiny_run import load_config
 
-from gpt1_jax.report import commands, sections
-from gpt1_jax.report.gather import gather
-from gpt1_jax.report.page import Folded, Text
-from gpt1_jax.runs.past_runs import read_pretrained
+from gpt1_jax import config as config_lib
+from gpt1_jax.report import sections
+from gpt1_jax.report.page import Folded, Picture, Text
+from gpt1_jax.report.runs import read_runs
+from gpt1_jax.runs.past_runs import read_finished, read_pretrained
 
 TITLES = [
     "Models",
@@ -21,10 +35,12 @@ TITLES = [
     "Versions",
 ]
 
+FINE_TUNING, ABLATIONS, LAYERS, ZERO_SHOT, WEIGHTS = range(2, 7)
+
 
 def document(*folders):
-    material = gather([str(folder) for folder in folders])
-    return sections.document(material, "A title", "23 November 2026")
+    runs = read_runs([str(folder) for folder in folders])
+    return sections.make_report(runs, "A title", "23 November 2026")
 
 
 def text_of(section):
@@ -78,18 +94,56 @@ def test_a_run_from_another_goes_on_where_that_one_ends(tmp_path):
     assert "| 8,192 |" in row, "its own alone"
 
 
-def test_what_is_not_there_is_said_with_its_command(tmp_path):
-    write_finished(tmp_path / "copa", "copa")
-    first, second, *others = document(tmp_path / "copa").sections
-    for section in (first, second):
+def commands_of(section):
+    """The flags of each command that a section names."""
+    blocks = re.findall(r"```bash\n(.*?)\n```", text_of(section), re.DOTALL)
+    return [shlex.split(block.replace("\\\n", "")) for block in blocks]
+
+
+def test_what_is_missing_is_said_with_a_command_that_is_accepted(tmp_path):
+    write_finished(tmp_path / "copa", "copa", init_from="my runs/$(date)")
+    lstm = write_finished(tmp_path / "lstm", "copa", init_from="it's")
+    config = json.loads((lstm / "config.json").read_text())
+    config["model"]["kind"] = "lstm"
+    write_json(lstm / "config.json", config)
+    files = []
+    for section in document(tmp_path).sections[:-2]:
         assert "**Missing:**" in text_of(section)
-        assert commands.pretrain() in text_of(section)
-    wanted = [commands.finetune, commands.ablations, commands.layer_transfer]
-    wanted += [commands.zero_shot, commands.aux_lm_weight]
-    models = commands.Models("runs/pretrain/small")
-    for section, command in zip(others, wanted, strict=False):
-        text = text_of(section)
-        assert "**Missing:**" in text and command(models) in text
+        ((python, _, program, file, *flags),) = commands_of(section)
+        assert (python, program) == ("python", "gpt1_jax.main")
+        given = dict(flag.removeprefix("--config.").split("=", 1) for flag in flags)
+        assert given.get("init_from", "my runs/$(date)") == "my runs/$(date)"
+        both = [each for name, each in given.items() if name.endswith("_init_from")]
+        assert both == ["it's"] * (file.endswith(("ablations", "zero_shot.py")))
+        files.append(file.removeprefix("--config=configs/"))
+        if "seeds" in given:
+            given["seeds"] = tuple(map(int, given["seeds"].split(",")))
+        path, _, preset = files[-1].partition(":")
+        values = load_config(preset, file=path.removesuffix(".py"), **given)
+        config_lib.load(values.to_dict())
+    assert files == [
+        "pretrain.py:quickstart",
+        "pretrain.py:quickstart",
+        "finetune.py:all",
+        "finetune.py:ablations",
+        "finetune.py:layer_transfer",
+        "zero_shot.py",
+        "finetune.py:aux_lm_weight",
+    ]
+
+
+def test_commands_start_from_the_models_at_hand(tmp_path):
+    def origins(folder):
+        (zero_shot,) = commands_of(document(folder).sections[5])
+        return [flag.partition("=")[2] for flag in zero_shot[4:6]]
+
+    small = write_pretrained(tmp_path / "pretrain" / "small")
+    assert origins(tmp_path) == [str(small), "runs/pretrain/lstm"]
+    write_finished(tmp_path / "finetune")
+    assert origins(tmp_path) == ["runs/pretrain/small", "runs/pretrain/lstm"]
+    lstm = tmp_path / "pretrain" / "lstm"
+    write_pretrained(lstm, model__kind="lstm")
+    assert origins(tmp_path) == ["runs/pretrain/small", str(lstm)]
 
 
 def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
@@ -138,7 +192,7 @@ def test_names_are_as_long_as_it_takes_to_differ(tmp_path, paths, names):
     for path in paths:
         write_pretrained(tmp_path / path)
     runs = [read_pretrained(epath.Path(tmp_path / path)) for path in paths]
-    assert sections.short_names(runs) == names
+    assert list(sections.short_names(runs)) == names
 
 
 @pytest.mark.parametrize(
@@ -149,3 +203,290 @@ def test_times_are_said_in_their_units(tmp_path, seconds, shown):
     session = {**SESSION, "seconds": {"training": float(seconds)}}
     write_pretrained(tmp_path / "a", sessions=(session,))
     assert f"| {shown} | 100.0% |" in text_of(document(tmp_path).sections[1])
+
+
+# --- the paper's tables and figures ----------------------------------------------
+
+
+def pictures(section):
+    return [block.name for block in section.blocks if isinstance(block, Picture)]
+
+
+@pytest.fixture
+def add(tmp_path):
+    """A function that adds a finished run and returns what there is."""
+
+    def make(*arguments, **values):
+        folder = tmp_path / "runs" / str(len(list(tmp_path.glob("runs/*"))))
+        write_finished(folder, *arguments, **values)
+        return document(tmp_path / "runs")
+
+    return make
+
+
+def test_tables_show_the_spread_over_seeds_beside_the_paper(add):
+    for seed, score in enumerate((0.75, 0.8, 0.7)):
+        add("sst2", score, seed)
+    text = text_of(add("sst2", 0.6, transfer_layers="none").sections[FINE_TUNING])
+    assert "### From runs/pretrain/small, a Transformer at step 8" in text
+    row = "| SST-2 | accuracy | 40 | 75.0 (70.0 to 80.0) | 60.0 | 50.0 | 91.3 | 84.0 |"
+    assert row in text
+    assert "**Missing:** MNLI, SNLI," in text and "SST-2," not in text
+
+
+def test_each_origin_has_tables_of_its_own(add):
+    add("cola", 0.1)
+    report = add("cola", 0.2, init_from="runs/pretrain/large")
+    for section in (FINE_TUNING, ABLATIONS):
+        text = text_of(report.sections[section])
+        assert "### From runs/pretrain/small" in text
+        assert "### From runs/pretrain/large" in text
+    assert "Models are not mixed" in text
+    text = text_of(report.sections[FINE_TUNING])
+    assert text.count("Ours is measured on the dev splits") == 1
+
+
+def test_table_5_names_the_lines_that_are_missing(add):
+    report = add("cola", 0.1)
+    text = text_of(report.sections[ABLATIONS])
+    assert "without pre-training, without the auxiliary objective, with an LSTM" in text
+    assert "Models are not mixed" not in text
+
+
+def test_layers_transferred_are_drawn_and_tabled(add):
+    for layers in "012":
+        report = add("rte", 0.5 + int(layers) / 10, transfer_layers=layers)
+    section = report.sections[LAYERS]
+    assert pictures(section) == ["layer_transfer"]
+    assert "50.0 | 60.0 | 70.0 |" in text_of(section)
+    assert "RACE (dev) rises from about 40 to 60" in text_of(section)
+    for layers in "01":
+        other = {"init_from": "runs/pretrain/large", "transfer_layers": layers}
+        report = add("rte", 0.5, **other)
+    names = pictures(report.sections[LAYERS])
+    assert names == ["layer_transfer", "layer_transfer_2"]
+
+
+def test_weights_are_drawn_and_tabled(add):
+    for weight in (0.0, 0.5):
+        report = add("rte", 0.5 + weight / 5, head__aux_lm_weight=weight)
+    section = report.sections[WEIGHTS]
+    assert pictures(section) == ["aux_lm_weight"]
+    assert "50.0 | 60.0 |" in text_of(section)
+    assert "74.7 with the auxiliary objective and 75.0 without" in text_of(section)
+
+
+def test_curves_without_runs_say_so_beside_the_paper(add):
+    report = add("copa", 0.5)
+    for section, paper in (
+        (LAYERS, "from about 40 to 60"),
+        (WEIGHTS, "75.0 without"),
+        (ZERO_SHOT, "0.68 in sentiment"),
+    ):
+        text = text_of(report.sections[section])
+        assert "**Missing:**" in text and paper in text
+        assert pictures(report.sections[section]) == []
+
+
+def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
+    write_zero_shot(tmp_path / "a")
+    write_zero_shot(tmp_path / "b", scores=(0.6,))
+    section = document(tmp_path).sections[ZERO_SHOT]
+    assert pictures(section) == ["zero_shot", "zero_shot_2"]
+    text = text_of(section)
+    assert "50.0 ± 1.0 | 75.0 ± 1.0 |" in text and "60.0 ± 1.0 |" in text
+    assert "### Of runs/pretrain/small" in text
+
+
+def test_runs_of_one_evaluation_are_both_named(tmp_path):
+    tasks = {"sst2": zero_shot_scores("sst2", 0.5)}
+    runs = [
+        {"init_from": name, "kind": kind, "checkpoints": [{"step": 1, "tasks": tasks}]}
+        for name, kind in (("gpt", "transformer"), ("lstm", "lstm"))
+    ]
+    write_zero_shot(tmp_path / "a", runs=runs)
+    text = text_of(document(tmp_path).sections[ZERO_SHOT])
+    assert "### Of gpt and lstm" in text
+
+
+# --- fine-tuned runs by origin --------------------------------------------------
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A function from values of the configuration to a finished run."""
+    made = []
+
+    def make(task="sst2", score=0.75, seed=0, kind="transformer", **overrides):
+        folder = tmp_path / str(len(made))
+        write_finished(folder, task, score, seed, **overrides)
+        found = read_finished(epath.Path(folder))
+        config = dataclasses.replace(
+            found.config, model=dataclasses.replace(found.config.model, kind=kind)
+        )
+        made.append(found._replace(config=config))
+        return made[-1]
+
+    return make
+
+
+def test_runs_are_grouped_by_origin(run):
+    small, large = run(), run(init_from="runs/pretrain/large")
+    lstm = run(init_from="runs/pretrain/lstm", kind="lstm")
+    found = sections.by_origin([small, large, lstm, small])
+    assert [len(runs) for runs in found.values()] == [2, 1, 1]
+    first, _, last = found
+    assert first.heading == "From runs/pretrain/small, a Transformer at step 8"
+    assert last.heading == "From runs/pretrain/lstm, an LSTM at step 8"
+
+
+def test_runs_from_scratch_stand_beside_all_that_they_compare_with(run):
+    """Those with the same tokenizer and sizes, whichever folder and step they name."""
+
+    def with_tokenizer(made, fingerprint):
+        file = made.folder / "tokenizer" / "tokenizer.json"
+        write_json(file, {"fingerprint": fingerprint})
+        return made
+
+    first, later = run(), run(init_from="runs/pretrain/later")
+    other = run(init_from="runs/pretrain/other")
+    scratch = run(init_from="runs/pretrain/small", transfer_layers="none")
+    for each, fingerprint in ((first, "a"), (later, "a"), (other, "b"), (scratch, "a")):
+        with_tokenizer(each, fingerprint)
+    found = sections.by_origin([scratch, first, later, other])
+    assert list(found.values()) == [[scratch, first], [scratch, later], [other]]
+    ((alone, runs),) = sections.by_origin([scratch]).items()
+    assert runs == [scratch]
+    assert alone.heading == (
+        "From scratch, a Transformer with the tokenizer and sizes of "
+        "runs/pretrain/small"
+    )
+    small, large = (
+        made._replace(
+            config=dataclasses.replace(
+                made.config,
+                model=dataclasses.replace(made.config.model, num_layers=layers),
+            )
+        )
+        for made, layers in ((scratch, 2), (first, 4))
+    )
+    assert list(sections.by_origin([small, large]).values()) == [[small], [large]]
+
+
+def test_names_of_origins_are_escaped(run):
+    (origin,) = sections.by_origin([run(init_from="<b>*a*")])
+    assert origin.heading.startswith(r"From \<b\>\*a\*, a")
+
+
+def test_tables_hold_runs_as_in_the_paper(run):
+    whole, four = run(score=0.8), run(score=0.7, transfer_layers="4")
+    none = run(score=0.6, transfer_layers="none")
+    others = [run(transfer_layers="2"), run(head__aux_lm_weight=0.0)]
+    assert sections.as_in_paper([whole, none, four, *others]) == [whole, four, none]
+
+
+def test_of_several_sizes_of_data_the_largest_counts(run):
+    some = run(score=0.1, data__max_train_examples=10)
+    more = run(score=0.2, data__max_train_examples=20)
+    all_of_it = run(score=0.3, data__max_train_examples=0)
+    assert sections.as_in_paper([some, more]) == [more]
+    assert sections.as_in_paper([some, all_of_it, more]) == [all_of_it]
+
+
+def test_a_table_5_holds_one_transformer_and_one_lstm(run):
+    small, large = run(), run(init_from="runs/pretrain/large")
+    lstm = run(init_from="runs/pretrain/lstm", kind="lstm")
+    other = run("copa")  # not a column of Table 5
+    tables = sections.for_table_5([small, large, lstm, other])
+    assert [runs for _, runs in tables] == [[small, lstm], [large, lstm]]
+    assert tables[0][0].endswith("step 8; LSTM: runs/pretrain/lstm")
+    assert sections.for_table_5([small])[0][1] == [small]
+    assert sections.for_table_5([lstm])[0][1] == [lstm]
+    assert sections.for_table_5([other]) == []
+
+
+def test_what_was_not_ablated_is_named(run):
+    full, scratch = run(), run(transfer_layers="none")
+    plain = run(head__aux_lm_weight=0.0)
+    lstm = run(kind="lstm")
+    assert sections.missing_ablations([full, scratch, plain, lstm]) == []
+    for left, word in (
+        (full, "with the auxiliary"),
+        (scratch, "without pre-training"),
+        (plain, "without the auxiliary"),
+        (lstm, "LSTM"),
+    ):
+        others = [each for each in (full, scratch, plain, lstm) if each is not left]
+        (line,) = sections.missing_ablations(others)
+        assert word in line
+
+
+def test_names_of_tasks_and_origins_are_escaped(add):
+    for task in ("<i>", "cola"):
+        report = add(task, init_from="a|b")
+    assert r"| \<i\> | accuracy |" in text_of(report.sections[FINE_TUNING])
+    table_5 = text_of(report.sections[ABLATIONS])
+    assert r"Ours start from the Transformer of a\|b." in table_5
+
+
+# --- configurations --------------------------------------------------------------
+
+
+def test_only_what_differs_from_the_preset_is_shown(tmp_path):
+    write_pretrained(tmp_path / "a", seed=3, data__source="text", data__train="<b>|*")
+    config = read_pretrained(epath.Path(tmp_path / "a")).config
+    assert sections.changed_values(config) == {
+        "seed": 3,
+        "train.num_steps": 8,
+        "optimizer.warmup_steps": 2,
+        "data.source": "text",
+        "data.train": "<b>|*",
+    }
+    text = sections.describe_config(config)
+    assert "pretrain.py:quickstart" in text and "| train.num_steps | 8 |" in text
+    assert r"| data.train | \<b\>\|\* |" in text
+
+
+@pytest.mark.parametrize("preset", ["no such", "", "__import__"])
+def test_an_unknown_preset_is_compared_with_the_default(tmp_path, preset):
+    write_pretrained(tmp_path / "a", preset=preset)
+    config = read_pretrained(epath.Path(tmp_path / "a")).config
+    assert sections.changed_values(config)["model.num_layers"] == 4  # 12 by default
+
+
+def test_fine_tuned_runs_that_are_alike_stand_together(tmp_path):
+    for number, (task, seed, rate) in enumerate(
+        [("sst2", 0, 1e-4), ("sst2", 1, 1e-4), ("cola", 0, 1e-4), ("cola", 0, 2e-4)]
+    ):
+        write_finished(
+            tmp_path / str(number), task, seed=seed, optimizer__learning_rate=rate
+        )
+    text = sections.describe_configs(
+        [read_finished(epath.Path(tmp_path / str(k))).config for k in range(4)]
+    )
+    groups, shared = text.split("\n\nAll of them:\n\n")
+    assert groups.splitlines()[0] == "| tasks (seeds) | optimizer.learning_rate |"
+    assert groups.splitlines()[2:] == [
+        "| sst2 (0, 1); cola (0) | 0.0001 |",
+        "| cola (0) | 0.0002 |",
+    ]
+    assert "| init_from | runs/pretrain/small |" in shared
+    assert "num_layers" not in text and "suite." not in text
+
+
+def test_a_value_of_the_file_stands_beside_one_that_differs(tmp_path):
+    for number, weight in enumerate([0.5, 0.0]):  # 0.5 is the file's
+        write_finished(tmp_path / str(number), "sst2", head__aux_lm_weight=weight)
+    text = sections.describe_configs(
+        [read_finished(epath.Path(tmp_path / str(k))).config for k in range(2)]
+    )
+    assert text.splitlines()[2:4] == ["| sst2 (0) | 0.5 |", "| sst2 (0) | 0.0 |"]
+
+
+def test_a_run_with_the_values_of_the_file_says_so(tmp_path):
+    given = {"train__num_steps": 1500, "optimizer__warmup_steps": 150}
+    write_pretrained(tmp_path / "a", **given)
+    config = read_pretrained(epath.Path(tmp_path / "a")).config
+    assert sections.describe_config(config).endswith(
+        "All values are those of the file."
+    )

@@ -9,7 +9,7 @@ from made_up_tokenizer import Characters
 from tiny_tasks import rows, write_lines, write_task
 
 from gpt1_jax.errors import MissingData
-from gpt1_jax.report.paper import ZERO_SHOT as REFERENCES
+from gpt1_jax.report.paper import BEST_BEFORE, CHANCE
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record
 from gpt1_jax.tasks.zero_shot import (
@@ -106,7 +106,7 @@ def test_copa_keeps_what_is_wrong_for_the_reader_to_refuse():
 
 
 def test_each_task_has_a_way_to_be_scored_and_what_to_compare_with():
-    assert set(ZERO_SHOT) == set(REFERENCES) == set(WORDING)
+    assert set(ZERO_SHOT) == set(BEST_BEFORE) == set(CHANCE) == set(WORDING)
     for way in ZERO_SHOT.values():
         labels = len(way.task.labels)
         assert len(way.answers) in (0, labels)

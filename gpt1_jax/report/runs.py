@@ -1,17 +1,15 @@
-"""What a report is about: the runs in the folders that it is given."""
+"""The runs that a report is about, read from the folders that it is given."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
 from gpt1_jax.config import ZeroShotConfig, load
 from gpt1_jax.config.saved import read_json, upgrade, without_local
 from gpt1_jax.errors import UserError
-from gpt1_jax.report import zero_shot
-from gpt1_jax.report.commands import Models
 from gpt1_jax.report.markdown import escape_strings
+from gpt1_jax.report.scores import zero_shot_scores, zero_shot_table
 from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
 from gpt1_jax.runs.past_runs import (
     Finished,
@@ -21,7 +19,10 @@ from gpt1_jax.runs.past_runs import (
     read_pretrained,
 )
 
-_HUGE = 1e15  # beyond it, figures do not tell numbers apart
+if TYPE_CHECKING:
+    import pandas as pd
+
+_HUGE = 1e15  # beyond it, a figure does not tell numbers apart
 _DAMAGE = (
     KeyError,
     TypeError,
@@ -32,33 +33,25 @@ _DAMAGE = (
 )
 
 
-class ZeroShot(NamedTuple):
-    """A zero-shot evaluation; its texts are escaped."""
+class ZeroShotEvaluation(NamedTuple):
+    """A zero-shot evaluation, read back from its folder."""
 
     folder: epath.Path
     config: ZeroShotConfig
     versions: Mapping[str, str]
-    runs: Sequence[Mapping[str, Any]]  # see `gpt1_jax.report.zero_shot`
+    origins: Sequence[str]  # the folders of the run and the baseline, escaped
+    scores: "pd.DataFrame"  # as `zero_shot_scores` returns them, texts escaped
 
 
-@dataclasses.dataclass(frozen=True)
-class Material:
-    """All that a report is about, each folder once, in the order of the folders."""
+class ReportedRuns(NamedTuple):
+    """The runs of a report, each folder once, in the order of the folders."""
 
     pretrained: Sequence[Pretrained]
-    finished: Sequence[Finished]
-    zero_shot: Sequence[ZeroShot]
-
-    @property
-    def models(self) -> Models:
-        """What more can be made from: the first of each kind that was fine-tuned."""
-        known = [(run.kind, run.config.init_from) for run in self.finished]
-        known += [(run.model.kind, str(run.folder)) for run in self.pretrained]
-        first = {kind: folder for kind, folder in reversed(known) if folder}
-        return Models(**first)
+    finetuned: Sequence[Finished]
+    zero_shot: Sequence[ZeroShotEvaluation]
 
 
-def gather(places: Sequence[str]) -> Material:
+def read_runs(places: Sequence[str]) -> ReportedRuns:
     """Reads the runs in folders and below them.
 
     Raises:
@@ -72,25 +65,28 @@ def gather(places: Sequence[str]) -> Material:
                 f"config.runs names {root}, which is no folder; name folders of runs, "
                 "or folders above them, as in --config.runs=runs/pretrain,runs/finetune"
             )
-    found = dict.fromkeys(folder for root in roots for folder in find_folders(root))
-    material = Material(
-        [run for folder in found if (run := read_pretrained(folder))],
-        [tuned for folder in found if (tuned := read_finished(folder))],
-        [each for folder in found if (each := _read_zero_shot(folder))],
+    folders = dict.fromkeys(folder for root in roots for folder in find_folders(root))
+    runs = ReportedRuns(
+        [run for folder in folders if (run := read_pretrained(folder))],
+        [tuned for folder in folders if (tuned := read_finished(folder))],
+        [each for folder in folders if (each := read_zero_shot(folder))],
     )
-    used = [each.folder for each in material.pretrained]
-    used += [each.folder for each in material.finished]
-    used += [each.folder for each in material.zero_shot]
+    used = [run.folder for of_kind in runs for run in of_kind]
     for root in roots:
         if not any(folder.is_relative_to(root) for folder in used):
             raise FileNotFoundError(
                 f"{root} holds neither a pre-trained run, nor a finished fine-tuned "
                 "one, nor a zero-shot evaluation; leave it out of config.runs."
             )
-    return material
+    return runs
 
 
-def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
+def read_zero_shot(folder: epath.Path) -> ZeroShotEvaluation | None:
+    """The zero-shot evaluation in a folder; None if it holds none.
+
+    Raises:
+      UserError: if its results are damaged.
+    """
     file = folder / RESULTS_FILE
     if not file.exists():
         return None
@@ -100,9 +96,10 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
         return None
     try:
         config = load(without_local(upgrade(values)))
-        runs = escape_strings(result.get("runs") or [_single(result, config)])
-        zero_shot.results_table(runs)  # as the report will
-        _check_drawable(zero_shot.curves(runs))
+        runs = escape_strings(result.get("runs") or [_single_run(result, config)])
+        scores = zero_shot_scores(runs)
+        _check_scores(scores)
+        zero_shot_table(scores)  # as the report will
         names = [run[key] for run in runs for key in ("init_from", "kind")]
         if not all(isinstance(name, str) for name in names):
             raise TypeError(f"names {names}")
@@ -112,22 +109,29 @@ def _read_zero_shot(folder: epath.Path) -> ZeroShot | None:
             f"{file} holds no zero-shot scores ({error!r:.80}); it is damaged. Remove "
             "the folder and run the evaluation again, or name other folders."
         ) from error
-    return ZeroShot(folder, config, versions, runs)
+    origins = [run["init_from"] for run in runs]
+    return ZeroShotEvaluation(folder, config, versions, origins, scores)
 
 
-def _check_drawable(curves: Sequence[zero_shot.Curve]) -> None:
-    """Refuses curves that are not of steps, scores and standard errors."""
-    if not curves:
+def _check_scores(scores: "pd.DataFrame") -> None:
+    """Refuses scores that cannot be drawn.
+
+    Raises:
+      ValueError: if there are none, or a step, score or standard error is no number
+        of its kind.
+    """
+    if scores.empty:
         raise ValueError("no task has a score")
-    for curve in curves:
-        for value in (*curve.steps, *curve.scores, *curve.standard_errors):
-            if not -_HUGE < value < _HUGE:
-                raise ValueError(f"{value!r:.40} is no score, error or step")
-        if min(*curve.steps, *curve.standard_errors) < 0:
-            raise ValueError("a step or a standard error is below 0")
+    drawn = scores[scores["metric"] != "auc"]
+    steps_and_errors = [*drawn["step"], *drawn["relative_standard_error"]]
+    for value in [*drawn["relative"], *steps_and_errors]:
+        if not -_HUGE < value < _HUGE:
+            raise ValueError(f"{value!r:.40} is no score, error or step")
+    if min(steps_and_errors) < 0:
+        raise ValueError("a step or a standard error is below 0")
 
 
-def _single(result: Mapping[str, Any], config: ZeroShotConfig) -> dict[str, Any]:
+def _single_run(result: Mapping[str, Any], config: ZeroShotConfig) -> dict[str, Any]:
     """The run of a folder of 0.2, which had one only."""
     return {
         "init_from": config.init_from,

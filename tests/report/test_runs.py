@@ -1,4 +1,4 @@
-"""Which runs a report is about, and which folders it refuses."""
+"""Which runs are read for a report, and which folders are refused."""
 
 import json
 import math
@@ -13,9 +13,7 @@ from made_up_runs import (
 )
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.report import zero_shot
-from gpt1_jax.report.commands import Models
-from gpt1_jax.report.gather import gather
+from gpt1_jax.report.runs import read_runs
 
 
 @pytest.fixture
@@ -31,8 +29,8 @@ def runs(tmp_path):
 
 
 def counts(*places):
-    found = gather([str(place) for place in places])
-    return len(found.pretrained), len(found.finished), len(found.zero_shot)
+    found = read_runs([str(place) for place in places])
+    return len(found.pretrained), len(found.finetuned), len(found.zero_shot)
 
 
 def test_runs_of_each_kind_are_found_at_any_depth(runs):
@@ -50,19 +48,6 @@ def test_a_run_counts_once_however_often_it_is_named(runs):
     )
 
 
-def test_more_can_be_made_from_the_models_at_hand(runs):
-    finetuned, pretrained = runs / "finetune", runs / "pretrain"
-    assert gather([str(finetuned)]).models == Models("runs/pretrain/small")
-    assert gather([str(runs)]).models == Models("runs/pretrain/small")
-    assert gather([str(pretrained)]).models == Models(str(pretrained / "small"))
-    assert gather([str(runs / "zero_shot")]).models == Models()
-    folder = write_finished(runs / "lstm", init_from="other")
-    config = json.loads((folder / "config.json").read_text())
-    config["model"]["kind"] = "lstm"
-    write_json(folder / "config.json", config)
-    assert gather([str(runs)]).models == Models("runs/pretrain/small", "other")
-
-
 def test_an_unfinished_run_has_no_scores_yet(runs):
     (runs / "finetune" / "sst2" / "pretrained-seed0" / "results.json").unlink()
     assert counts(runs) == (1, 0, 1)
@@ -70,11 +55,11 @@ def test_an_unfinished_run_has_no_scores_yet(runs):
 
 def test_folders_without_a_run_are_refused_by_name(runs, tmp_path):
     with pytest.raises(FileNotFoundError, match="none, which is no folder"):
-        gather([str(tmp_path / "none")])
+        read_runs([str(tmp_path / "none")])
     with pytest.raises(FileNotFoundError, match="ngram holds neither"):
-        gather([str(runs / "pretrain"), str(runs / "ngram")])
+        read_runs([str(runs / "pretrain"), str(runs / "ngram")])
     with pytest.raises(FileNotFoundError, match=r"config\.json, which is no folder"):
-        gather([str(runs / "pretrain" / "small" / "config.json")])
+        read_runs([str(runs / "pretrain" / "small" / "config.json")])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +77,7 @@ def test_folders_without_a_run_are_refused_by_name(runs, tmp_path):
 def test_damaged_files_are_named(runs, name, content):
     (runs / name).write_text(content)
     with pytest.raises(ValueError, match=name.replace(".", r"\.")):
-        gather([str(runs)])
+        read_runs([str(runs)])
 
 
 @pytest.mark.parametrize(
@@ -121,7 +106,7 @@ def test_damaged_zero_shot_scores_are_named(tmp_path, checkpoints):
     run = {"init_from": "a", "kind": "transformer", "checkpoints": checkpoints}
     write_zero_shot(tmp_path / "z", runs=[run])
     with pytest.raises(ValueError, match=r"z.results\.json holds no zero-shot scores"):
-        gather([str(tmp_path)])
+        read_runs([str(tmp_path)])
 
 
 def test_a_zero_shot_run_without_a_name_is_refused(tmp_path):
@@ -129,7 +114,7 @@ def test_a_zero_shot_run_without_a_name_is_refused(tmp_path):
     for name in ({"init_from": 1e308, "kind": "lstm"}, {"init_from": "a", "kind": 3}):
         write_zero_shot(tmp_path / "z", runs=[{**name, "checkpoints": scores}])
         with pytest.raises(UserError, match=r"z.results\.json holds no zero-shot"):
-            gather([str(tmp_path)])
+            read_runs([str(tmp_path)])
 
 
 def test_zero_shot_folders_of_one_run_open(tmp_path):
@@ -138,9 +123,10 @@ def test_zero_shot_folders_of_one_run_open(tmp_path):
     result = json.loads((folder / "results.json").read_text())
     result["checkpoints"] = result.pop("runs")[0]["checkpoints"]
     write_json(folder / "results.json", result)
-    ((run,),) = (each.runs for each in gather([str(folder)]).zero_shot)
-    assert (run["init_from"], run["kind"]) == ("runs/pretrain/small", "transformer")
-    assert zero_shot.curves([run])[0].steps == [1000, 2000]
+    (evaluation,) = read_runs([str(folder)]).zero_shot
+    assert evaluation.origins == ["runs/pretrain/small"]
+    assert set(evaluation.scores["run"]) == {"Transformer"}
+    assert list(evaluation.scores["step"]) == [1000, 2000]
 
 
 def test_texts_of_zero_shot_results_are_escaped(tmp_path):
@@ -148,6 +134,6 @@ def test_texts_of_zero_shot_results_are_escaped(tmp_path):
     checkpoint = {"step": 1, "tasks": {"sst2": scores}}
     run = {"init_from": "![a](b)", "kind": "transformer", "checkpoints": [checkpoint]}
     write_zero_shot(tmp_path / "z", runs=[run])
-    (found,) = gather([str(tmp_path)]).zero_shot
-    assert found.runs[0]["init_from"] == r"\!\[a\](b)"
-    assert found.runs[0]["checkpoints"][0]["tasks"]["sst2"]["split"] == r"\<b\>"
+    (evaluation,) = read_runs([str(tmp_path)]).zero_shot
+    assert evaluation.origins == [r"\!\[a\](b)"]
+    assert list(evaluation.scores["split"]) == [r"\<b\>"]

@@ -1,0 +1,702 @@
+"""Scores of runs as long tables, and the Markdown tables made from them.
+
+A long table is a pandas DataFrame with a row for each score, so Markdown tables and
+figures are groups and pivots of it. `score_table` makes it from fine-tuned runs, in
+points as in the paper; `zero_shot_scores` from zero-shot evaluations, in fractions.
+
+pandas is imported where it is used: it takes a third of a second, and training runs
+import this module.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.report.markdown import escape, markdown_table
+from gpt1_jax.report.paper import (
+    AUX_LM_WEIGHT,
+    BEST_BEFORE,
+    CHANCE,
+    GLUE,
+    GLUE_SCORES,
+    PAPER,
+    TABLE_5,
+    TABLE_5_TASKS,
+    TABLES,
+    PaperScore,
+)
+from gpt1_jax.runs.past_runs import Finished
+from gpt1_jax.runs.resume import fixed_values
+from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.zero_shot import ZERO_SHOT
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+VARIANTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
+_PAPER_COLUMNS = {
+    "gpt1": "GPT-1 paper (test)",
+    "from_scratch": "paper, no pre-training (test)",
+}
+_OURS_ON_DEV = [f"ours, {name} (dev)" for name in VARIANTS.values()]
+_OURS_ON_TEST = [f"ours, {name} (test)" for name in VARIANTS.values()]
+_MAJORITY = "majority baseline (dev)"
+_SPREAD_NOTE = "Over several seeds: the median, then the lowest to highest."
+_NOTE = (
+    "Ours is measured on the dev splits, and on the test splits whose labels are at "
+    "hand; the paper's on the test splits. All values are x 100; for several runs, the "
+    "median, then the lowest to highest. No pre-training is Table 5's, which "
+    "leaves tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
+    "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
+    "over the lines with a value of ours; their number is in brackets."
+)
+_NOTE_WITHOUT_PAPER = (
+    "Measured on the dev split, and on the test split where its labels are at hand. "
+    "All values are x 100; for several runs, the median, then the lowest to highest."
+)
+_NOTE_ON_VARIANTS = (
+    "Measured on the dev split, on training examples where they were scored, and on "
+    "the test split where its labels are at hand. All values are x 100; for several "
+    "runs, the median, then the lowest to highest."
+)
+_NOTE_ON_TABLE_5 = (
+    "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "
+    "values are x 100; for several seeds, the median, then the lowest to highest. MNLI "
+    "is the mean of its matched and mismatched halves where both were scored. Average: "
+    "the unweighted mean over the tasks that have both; their number is in brackets."
+)
+_NOTE_ON_ZERO_SHOT = (
+    "All values are x 100. A score stands with its standard error: binomial for an "
+    "accuracy, bootstrapped for others, and without the uncertainty of a threshold "
+    "chosen on other examples. The relative score of Figure 2 (right) is (score - "
+    "chance) / (best before - chance), where the best before is what was published "
+    "before GPT-1, on other splits for some tasks and with training on the task."
+)
+
+
+# --- the long table of fine-tuned runs ------------------------------------------
+
+
+def score_table(
+    runs: Sequence[Finished], variants: Sequence[str] | None = None
+) -> "pd.DataFrame":
+    """The scores of finished runs, a row each.
+
+    Args:
+      runs: the runs.
+      variants: the name of each run's variant; by default "pretrained" or "scratch".
+
+    Returns:
+      Columns: "run" (its number), "task", "variant", "seed", "layers" (transferred),
+      "aux_lm_weight", "train_examples", "split" ("dev", "train", "test", or "majority"
+      for the baseline on the dev split), "subset" ("" for the whole split), "n"
+      (examples), "metric" and "score", in points.
+    """
+    import pandas as pd
+
+    if variants is None:
+        variants = ["scratch" if run.is_from_scratch else "pretrained" for run in runs]
+    rows = []
+    for number, (run, variant) in enumerate(zip(runs, variants, strict=True)):
+        of_run = {
+            "run": number,
+            "task": run.config.tasks[0],
+            "variant": variant,
+            "seed": run.config.seeds[0],
+            "layers": run.layers_transferred,
+            "aux_lm_weight": run.config.head.aux_lm_weight,
+            "train_examples": run.result.get("train_examples", 0),
+        }
+        for split in ("dev", "train", "test", "majority"):
+            whole = run.result.get(split, {})
+            for subset, part in {"": whole, **whole.get("subsets", {})}.items():
+                part_of_run = {"split": split, "subset": subset, "n": part.get("n", 0)}
+                rows += [
+                    {**of_run, **part_of_run, "metric": name, "score": 100 * value}
+                    for name, value in part.items()
+                    if name in METRICS
+                ]
+    columns = ["run", "task", "variant", "seed", "layers", "aux_lm_weight"]
+    columns += ["train_examples", "split", "subset", "n", "metric", "score"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def paper_lines(scores: "pd.DataFrame") -> list[PaperScore]:
+    """The paper's scores on the tasks of a table, then a line for each other task.
+
+    A task that the paper does not have gets its first metric, and its name escaped.
+    """
+    tasks = list(scores["task"].unique())
+    lines = [line for line in PAPER if line.task in tasks]
+    for task in tasks:
+        if not any(line.task == task for line in lines):
+            metric = _where(scores, task=task, split="dev")["metric"].iloc[0]
+            lines.append(PaperScore(task, escape(task), metric, None, None, table=0))
+    return lines
+
+
+def headline(lines: Iterable[PaperScore], task: str) -> PaperScore:
+    """The one line of a task that stands for it in a figure.
+
+    That is the whole of its split, and MNLI's matched half, as in Figure 2 (left).
+    """
+    own = [line for line in lines if line.task == task]
+    return next((line for line in own if not line.subset), own[0])
+
+
+def spread(values: Iterable[float]) -> str:
+    """The median of points and, if there are several, the lowest to highest."""
+    points = sorted(values)
+    text = f"{statistics.median(points):.1f}"
+    if len(points) > 1:
+        text += f" ({points[0]:.1f} to {points[-1]:.1f})"
+    return text
+
+
+def _where(scores: "pd.DataFrame", **values: Any) -> "pd.DataFrame":
+    """The rows that have these values in these columns."""
+    for column, value in values.items():
+        scores = scores[scores[column] == value]
+    return scores
+
+
+def _range(counts: Iterable[int]) -> str:
+    ends = sorted({min(counts), max(counts)})
+    return " to ".join(f"{count:,}" for count in ends)
+
+
+def _mean(values: Iterable[float]) -> str:
+    points = list(values)
+    return f"{statistics.fmean(points):.1f} ({len(points)})" if points else "-"
+
+
+def _one_for_each_run(
+    scores: "pd.DataFrame", metric: str, subsets: Sequence[str]
+) -> "pd.DataFrame":
+    """The mean of a metric over subsets, or its value on a split without them.
+
+    Args:
+      scores: of one task.
+      metric: its name.
+      subsets: names of subsets; "" for the whole split.
+
+    Returns:
+      A row for each run and split. A seed that was run twice counts once.
+    """
+    scores = _where(scores, metric=metric)
+    scores = scores[scores["subset"].isin([*subsets, ""])]
+    whole = scores["subset"] == ""
+    has_subsets = (~whole).groupby([scores["run"], scores["split"]]).transform("any")
+    scores = scores[~(whole & has_subsets)].drop(columns=["subset", "n"])
+    others = [column for column in scores if column != "score"]
+    scores = scores.groupby(others, sort=False, as_index=False)["score"].mean()
+    return scores.drop_duplicates([name for name in others if name != "run"])
+
+
+# --- Tables 2 to 4, and any variants --------------------------------------------
+
+
+def results_table(
+    scores: "pd.DataFrame", skipped: Mapping[str, str] | None = None
+) -> str:
+    """Our scores beside the paper's (Tables 2 to 5), or those of variants, as Markdown.
+
+    Variants other than those of `VARIANTS` get a line each, and tasks are columns.
+
+    Args:
+      scores: as `score_table` returns them.
+      skipped: tasks that were asked for but not run, with the reasons.
+    """
+    if set(scores["variant"]) <= set(VARIANTS):
+        parts = [paper_table(scores), *paper_table_notes(scores)]
+    else:
+        parts = [_variants_table(scores), _NOTE_ON_VARIANTS]
+    lines = []
+    for task, reason in (skipped or {}).items():
+        titles = [line.title for line in PAPER if line.task == task] or [task]
+        lines.append(f"- {', '.join(titles)}: {reason}")
+    if lines:
+        parts += ["Skipped:", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def paper_table(scores: "pd.DataFrame") -> str:
+    """Our scores beside the paper's (Tables 2 to 5), without notes.
+
+    A task that the paper does not have gets a line with its first metric.
+
+    Args:
+      scores: as `score_table` returns them, of the variants in `VARIANTS`.
+    """
+    import pandas as pd
+
+    lines = paper_lines(scores)
+    paper = pd.DataFrame(lines, columns=PaperScore._fields).astype(
+        dict.fromkeys(_PAPER_COLUMNS, float)
+    )
+    paper = paper.rename_axis("line").reset_index().rename(columns=_PAPER_COLUMNS)
+    ours = scores.merge(paper, on=["task", "metric", "subset"])
+    measured = ours[ours["split"].isin(["dev", "test"])]
+    names = measured["variant"].map(VARIANTS).astype(str)
+    measured = measured.assign(column="ours, " + names + " (" + measured["split"] + ")")
+    majority = _where(ours, split="majority").groupby("line", as_index=False)
+    majority = majority["score"].median().assign(column=_MAJORITY)
+    theirs = paper.melt("line", list(_PAPER_COLUMNS.values()), "column", "score")
+    columns = ["line", "column", "score"]
+    cells = pd.concat([each[columns] for each in (measured, majority, theirs)])
+    cells = cells.dropna().groupby(["line", "column"])["score"]
+    medians = cells.median().unstack()
+    in_paper = _is_in_paper(scores)
+    always = {*_OURS_ON_DEV, _MAJORITY, *(_PAPER_COLUMNS.values() if in_paper else ())}
+    order = [*_OURS_ON_DEV, *_OURS_ON_TEST, _MAJORITY, *_PAPER_COLUMNS.values()]
+    titles = [title for title in order if title in always or title in medians]
+    numbers = range(len(lines))
+    texts = cells.agg(spread).unstack(fill_value="-")
+    texts = texts.reindex(index=numbers, columns=titles, fill_value="-")
+    medians = medians.reindex(index=numbers, columns=titles)
+    examples = _where(ours, split="dev").groupby("line")["n"].agg(_range)
+    body = []
+    for table, heading in TABLES.items():
+        own = [number for number in numbers if lines[number].table == table]
+        if own and in_paper:
+            body.append([f"**{heading}**", *[""] * (len(titles) + 2)])
+        for number in own:
+            names = [lines[number].title, lines[number].metric]
+            body.append([*names, examples.get(number, "-"), *texts.loc[number]])
+    with_ours = medians[medians[_OURS_ON_DEV].notna().any(axis=1)]
+    averages = [_mean(with_ours[title].dropna()) for title in titles]
+    body.append(["**Average**", "", "", *averages])
+    return markdown_table(["task", "metric", "n (dev)", *titles], body, text_columns=2)
+
+
+def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
+    """What `paper_table` holds, and the GLUE scores if all of its tasks are there."""
+    glue = {variant: glue_score(scores, variant) for variant in VARIANTS}
+    return [
+        _NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER,
+        *(
+            f"GLUE score: {score:.1f} ({variant}, dev); the paper's {GLUE} (test)."
+            for variant, score in glue.items()
+            if score is not None
+        ),
+    ]
+
+
+def _is_in_paper(scores: "pd.DataFrame") -> bool:
+    tasks = {line.task for line in PAPER}
+    return scores.empty or not tasks.isdisjoint(scores["task"])
+
+
+def glue_score(scores: "pd.DataFrame", variant: str) -> float | None:
+    """The GLUE score as the leaderboard computes it, but on the dev splits.
+
+    Args:
+      scores: as `score_table` returns them.
+      variant: the runs to use; of several seeds, the median counts.
+
+    Returns:
+      The mean over the nine tasks, in points, where a task with two metrics, or two
+      subsets, counts as the mean of both. None unless all nine are there.
+    """
+    scores = _where(scores, variant=variant, split="dev")
+    if not GLUE_SCORES.keys() <= set(scores["task"]):
+        return None
+    by_run = scores.pivot(
+        index=["task", "run"], columns=["metric", "subset"], values="score"
+    )
+    medians = []
+    for task, parts in GLUE_SCORES.items():
+        own = by_run.loc[task].reindex(columns=parts)
+        if own.isna().any(axis=None):
+            return None
+        medians.append(own.mean(axis=1).median())
+    return statistics.fmean(medians)
+
+
+def _variants_table(scores: "pd.DataFrame") -> str:
+    """A line for each variant, a column for each score of each task."""
+    variants = list(scores["variant"].unique())
+    lines = paper_lines(scores)
+    header, columns = ["variant"], [[*variants, "majority baseline"]]
+    for line in lines:
+        # Training examples are scored as a whole, beside the headline of the task.
+        splits = {"dev": line.subset, "train": "", "test": line.subset}
+        if line != headline(lines, line.task):
+            del splits["train"]
+        for split, subset in splits.items():
+            own = _where(scores, task=line.task, metric=line.metric, subset=subset)
+            texts = _where(own, split=split).groupby("variant")["score"].agg(spread)
+            if texts.empty:
+                continue
+            majority = _where(own, split="majority" if split == "dev" else "")["score"]
+            baseline = "-" if majority.empty else f"{majority.median():.1f}"
+            header.append(f"{line.title}, {line.metric} ({split})")
+            columns.append([*texts.reindex(variants, fill_value="-"), baseline])
+    return markdown_table(header, zip(*columns, strict=True), text_columns=1)
+
+
+# --- comparisons: Table 5, layers transferred, lambda ---------------------------
+
+
+def ablations_table(runs: Sequence[Finished]) -> str:
+    """Table 5 as Markdown, a line a task, ours beside the paper's; "-" for missing.
+
+    Args:
+      runs: finished runs of any tasks and variants.
+    """
+    import pandas as pd
+
+    chosen = [run for of_task in _by_task(runs) for run in _ablations(of_task)]
+    scores = score_table(chosen, [str(_ablation(run)) for run in chosen])
+    scores = _where(scores, split="dev")
+    metrics = {line.task: line.metric for line in PAPER}
+    ours = pd.concat(
+        _one_for_each_run(
+            _where(scores, task=task),
+            metrics[task],
+            [line.subset for line in PAPER if line.task == task],
+        )
+        for task in TABLE_5_TASKS
+    )
+    cells = ours.groupby(["task", "variant"])["score"]
+    medians = cells.median().unstack().reindex(index=TABLE_5_TASKS, columns=TABLE_5)
+    texts = cells.agg(spread).unstack(fill_value="-")
+    texts = texts.reindex(index=TABLE_5_TASKS, columns=TABLE_5, fill_value="-")
+    header = ["task", "metric"]
+    columns = [
+        [*TABLE_5_TASKS.values(), "**Average**"],
+        [*(metrics[task] for task in TABLE_5_TASKS), ""],
+    ]
+    for variant, paper in TABLE_5.items():
+        header += [f"{paper.title}, ours (dev)", "paper (test)"]
+        has_ours = medians[variant].notna()
+        average = _mean(pd.Series(paper.scores, TABLE_5_TASKS.keys())[has_ours])
+        if has_ours.all():
+            average = f"{paper.average} ({len(TABLE_5_TASKS)})"
+        ours_average = _mean(medians[variant].dropna())
+        columns.append([*texts[variant], ours_average])
+        columns.append([*(f"{score:.1f}" for score in paper.scores), average])
+    table = markdown_table(header, zip(*columns, strict=True), text_columns=2)
+    return f"{table}\n\n{' '.join([_NOTE_ON_TABLE_5, *_origins(chosen)])}\n"
+
+
+def layer_transfer_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
+    """Scores of tasks with runs that differ in the layers transferred (Figure 2, left).
+
+    Args:
+      runs: finished runs of any tasks and variants.
+
+    Returns:
+      As `score_table`, but one score for each run on the dev split and on training
+      examples, and "title" of its task.
+    """
+    chosen: list[Finished] = []
+    for of_task in _by_task(runs):
+        own = _comparable(
+            [run for run in of_task if not run.is_from_scratch],
+            ("transfer_layers",),
+            lambda run: run.layers_transferred,
+        )
+        if len({run.layers_transferred for run in own}) > 1:
+            chosen += own
+    scores = _headline_scores(chosen)
+    return scores[scores["split"].isin(["dev", "train"])]
+
+
+def aux_weight_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
+    """Scores of tasks and numbers of training examples with several lambdas.
+
+    Args:
+      runs: finished runs of any tasks and variants.
+
+    Returns:
+      As `score_table`, but one score for each run on the dev split, and "title" of its
+      task; within a task, runs on the most training examples first.
+    """
+    chosen: list[Finished] = []
+    varied = ("head.aux_lm_weight", "data.max_train_examples")
+    for of_task in _by_task(runs):
+        own = _comparable(of_task, varied, lambda run: (_weight(run), _size(run)))
+        chosen += sorted(own, key=_size, reverse=True)
+    scores = _where(_headline_scores(chosen), split="dev")
+    weights = scores.groupby(["task", "train_examples"])["aux_lm_weight"]
+    return scores[weights.transform("nunique") > 1]
+
+
+def layers_table(scores: "pd.DataFrame") -> str:
+    """What `layer_transfer_scores` returns, as Markdown."""
+    rows = scores.assign(
+        task=scores["title"] + ", " + scores["metric"],
+        split=scores["split"].replace({"train": "training"}),
+    )
+    cells = _pivot(rows, ["task", "split"], "layers")
+    header = ["layers transferred", "split", *map(str, cells.columns)]
+    body = [[*names, *texts] for names, texts in cells.T.items()]
+    return f"{markdown_table(header, body, text_columns=2)}\n\n{_SPREAD_NOTE}"
+
+
+def aux_weights_table(scores: "pd.DataFrame") -> str:
+    """What `aux_weight_scores` returns, as Markdown."""
+    rows = scores.assign(
+        task=scores["title"] + ", " + scores["metric"],
+        train_examples=scores["train_examples"].map("{:,}".format),
+    )
+    cells = _pivot(rows, ["task", "train_examples"], "aux_lm_weight")
+    header = ["weight (lambda)", "training examples"]
+    header += [f"{weight:g}" for weight in cells.columns]
+    body = [[*names, *texts] for names, texts in cells.T.items()]
+    return f"{markdown_table(header, body, text_columns=1)}\n\n{_SPREAD_NOTE}"
+
+
+def _by_task(runs: Iterable[Finished]) -> list[list[Finished]]:
+    """The runs of each task, in the order of the tasks' first runs."""
+    tasks: dict[str, list[Finished]] = {}
+    for run in runs:
+        tasks.setdefault(run.config.tasks[0], []).append(run)
+    return list(tasks.values())
+
+
+def _headline_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
+    """The scores of the line that stands for each task, and that line's title."""
+    import pandas as pd
+
+    scores = score_table(runs)
+    lines = paper_lines(scores)
+    parts = [scores.assign(title="").iloc[:0]]  # the columns, if there are no runs
+    for task in scores["task"].unique():
+        line = headline(lines, task)
+        own = _one_for_each_run(_where(scores, task=task), line.metric, [line.subset])
+        parts.append(own.assign(title=line.title))
+    return pd.concat(parts)
+
+
+def _pivot(scores: "pd.DataFrame", rows: list[str], columns: str) -> "pd.DataFrame":
+    """The spreads of scores as texts, rows as they come, columns in rising order."""
+
+    def text(values: "pd.Series") -> str:
+        return spread(values if values.nunique() > 1 else values[:1])
+
+    cells = scores.pivot_table("score", rows, columns, text, fill_value="-", sort=False)
+    return cells.sort_index(axis=1)
+
+
+def _comparable(
+    runs: Sequence[Finished],
+    varied: tuple[str, ...],
+    by: Callable[[Finished], Hashable],
+) -> list[Finished]:
+    """The set of runs, alike in all but what is varied, that has most values of `by`.
+
+    Args:
+      runs: of one task.
+      varied: the keys, or how they begin, in which runs of a set may differ; they may
+        always differ in seeds.
+      by: the value of a run; None does not count. Between sets with equally many
+        values, more training examples count, then more runs.
+    """
+    sets: dict[str, list[Finished]] = {}
+    for run in runs:
+        values = fixed_values(run.config.to_dict()).items()
+        alike = {k: v for k, v in values if not k.startswith(("seeds", *varied))}
+        sets.setdefault(json.dumps(alike, sort_keys=True), []).append(run)
+
+    def rank(alike: list[Finished]) -> tuple[int, float, int]:
+        values = {by(run) for run in alike} - {None}
+        size = max(run.config.data.max_train_examples or math.inf for run in alike)
+        return len(values), size, len(alike)
+
+    return max(sets.values(), key=rank, default=[])
+
+
+def _ablations(runs: Sequence[Finished]) -> list[Finished]:
+    """The runs of one task that Table 5 compares, of a Transformer and of an LSTM."""
+    varied = ("transfer_layers", "head.aux_lm_weight")
+    origins = ("init_from", "step", "model.")
+    alike = _comparable(runs, (*origins, *varied), _ablation)
+    chosen = [
+        run
+        for kind in ("transformer", "lstm")
+        for run in _comparable([r for r in alike if r.kind == kind], varied, _ablation)
+        if _ablation(run)
+    ]
+    weights = [_weight(run) for run in chosen if _weight(run)]
+    if not weights:
+        return chosen
+    # Of several lambdas, the one of most runs, or else the nearest to the paper's.
+    usual = max(weights, key=lambda w: (weights.count(w), -abs(w - AUX_LM_WEIGHT)))
+    return [run for run in chosen if _weight(run) in (0, usual)]
+
+
+def _ablation(run: Finished) -> str | None:
+    """The row of Table 5 that a run belongs to."""
+    with_aux_lm = _weight(run) > 0
+    if run.kind == "lstm":
+        return "lstm" if run.is_whole and with_aux_lm else None
+    if run.is_whole:
+        return "full" if with_aux_lm else "no_aux_lm"
+    return "no_pretraining" if run.is_from_scratch and with_aux_lm else None
+
+
+def _weight(run: Finished) -> float:
+    return run.config.head.aux_lm_weight
+
+
+def _size(run: Finished) -> int:
+    """Training examples, which may be fewer than were asked for."""
+    return run.result.get("train_examples", 0)
+
+
+def _origins(runs: Iterable[Finished]) -> list[str]:
+    """A sentence that names the pre-trained runs that runs started from, if any."""
+    folders: dict[str, set[str]] = {}
+    for run in runs:
+        if not run.is_from_scratch:
+            folders.setdefault(run.kind, set()).add(escape(run.config.init_from))
+    named = [
+        f"the {KIND_NAMES[kind]} of {', '.join(sorted(folders[kind]))}"
+        for kind in sorted(folders, reverse=True)
+    ]
+    return [f"Ours start from {' and '.join(named)}."] if named else []
+
+
+# --- zero-shot evaluations ------------------------------------------------------
+
+
+def zero_shot_metric(task: str) -> str:
+    """The name of the metric that Figure 2 (right) has for a task."""
+    return ZERO_SHOT[task].task.metrics[0]
+
+
+def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
+    """A zero-shot score relative to chance and to the best published before.
+
+    Args:
+      task: its name.
+      scores: what `gpt1_jax.evaluation.zero_shot.evaluate` returns.
+
+    Returns:
+      Fractions: "chance" (that of these examples, if the scores have it),
+      "best_before", "relative" and "relative_standard_error".
+    """
+    chance, best = CHANCE[task] / 100, BEST_BEFORE[task] / 100
+    chance = scores.get("chance", chance)
+    return {
+        "chance": chance,
+        "best_before": best,
+        "relative": (scores[zero_shot_metric(task)] - chance) / (best - chance),
+        "relative_standard_error": scores["standard_error"] / (best - chance),
+    }
+
+
+def describe_zero_shot(task: str, scores: Mapping[str, Any]) -> str:
+    """A line on one score."""
+    metric, chance = zero_shot_metric(task), relative_score(task, scores)["chance"]
+    value = _with_error(scores[metric], scores["standard_error"])
+    return (
+        f"{ZERO_SHOT[task].task.title:<11} {metric} {value}, chance "
+        f"{100 * chance:.0f} ({scores['n']:,} of {scores['split']})"
+    )
+
+
+def zero_shot_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
+    """The scores of zero-shot evaluations, a row each, as fractions.
+
+    Args:
+      runs: what the job writes, the run and then the baseline, if there is one:
+        `[{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks":
+        {task: scores, ..}}, ..]}, ..]`, where scores have `relative_score`'s too.
+
+    Returns:
+      Columns: "run" (a name that tells the two apart), "is_baseline", "step", "task"
+      (its title), "split", "n", "metric", "score", "standard_error", "chance",
+      "best_before", "relative" and "relative_standard_error". The last three are None
+      for "auc", which says how well the scores tell labels apart.
+    """
+    import pandas as pd
+
+    rows = []
+    for number, (run, name) in enumerate(zip(runs, _run_names(runs), strict=True)):
+        tasks = run["checkpoints"][0]["tasks"]
+        last = run["checkpoints"][-1]["tasks"]
+        for checkpoint in run["checkpoints"]:
+            for task in tasks:
+                scores = checkpoint["tasks"][task]
+                row = {
+                    "run": name,
+                    "is_baseline": number > 0,
+                    "step": checkpoint["step"],
+                    "task": ZERO_SHOT[task].task.title,
+                    "split": scores["split"],
+                    "n": scores["n"],
+                    "metric": zero_shot_metric(task),
+                    "score": scores[zero_shot_metric(task)],
+                    "standard_error": scores["standard_error"],
+                    "chance": scores["chance"],
+                    "best_before": scores["best_before"],
+                    "relative": scores["relative"],
+                    "relative_standard_error": scores["relative_standard_error"],
+                }
+                rows.append(row)
+                if "auc" in last[task]:
+                    none = ("best_before", "relative", "relative_standard_error")
+                    auc = {"metric": "auc", "score": scores["auc"], "chance": 0.5}
+                    error = {"standard_error": scores["auc_standard_error"]}
+                    rows.append({**row, **auc, **error, **dict.fromkeys(none)})
+    return pd.DataFrame(rows)
+
+
+def zero_shot_table(scores: "pd.DataFrame") -> str:
+    """What `zero_shot_scores` returns, as Markdown: a table for each run."""
+    parts = []
+    for _, of_run in scores.groupby("is_baseline"):
+        table = _zero_shot_table(of_run)
+        if scores["is_baseline"].any():
+            line = "dashed" if of_run["is_baseline"].all() else "solid"
+            table = f"**{of_run['run'].iloc[0]}** ({line})\n\n{table}"
+        parts.append(table)
+    return "\n\n".join([*parts, _NOTE_ON_ZERO_SHOT]) + "\n"
+
+
+def _zero_shot_table(scores: "pd.DataFrame") -> str:
+    """The scores of a run at each step; the last columns are the last step's."""
+    body = []
+    for (task, metric), own in scores.groupby(["task", "metric"], sort=False):
+        last = own.iloc[-1]
+        error, has_relative = last["standard_error"], metric != "auc"
+        above = last["score"] - last["chance"]
+        body.append(
+            [
+                task,
+                metric,
+                last["split"],
+                f"{last['n']:,}",
+                f"{100 * last['chance']:.1f}",
+                f"{100 * last['best_before']:.1f}" if has_relative else "-",
+                *map(_with_error, own["score"], own["standard_error"]),
+                f"{above / error:.1f}" if error else "-",
+                f"{100 * last['relative']:.1f}" if has_relative else "-",
+            ]
+        )
+    header = ["task", "metric", "split", "n", "chance", "best before"]
+    header += [f"step {step:,}" for step in own["step"]]
+    header += ["standard errors above chance", "relative score"]
+    return markdown_table(header, body, text_columns=3)
+
+
+def _run_names(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names that tell runs apart: their kinds or, of one kind, their folders."""
+    kinds = [KIND_NAMES.get(run["kind"], str(run["kind"])) for run in runs]
+    paths = [str(run["init_from"]) for run in runs]
+    folders = [PurePosixPath(path).name for path in paths]
+    for names in (kinds, folders):
+        if len(set(names)) == len(runs):
+            return names
+    return paths
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{100 * value:.1f} ± {100 * error:.1f}"
