@@ -79,7 +79,7 @@ class Predictor:
           examples: those to predict.
 
         Raises:
-          UserError: naming the key, what it needs at least and the memory there is.
+          UserError: naming the key, the least memory it needs and the memory available.
         """
         rows = self._num_rows(len(examples)) // data_parallelism(self._mesh)
         length = padded_length(int(examples.lengths.max()), self._seq_lens)
@@ -114,7 +114,7 @@ class Predictor:
             for rows, batch in batches
         )
         for rows, outputs in fetched_late(on_devices):
-            yield rows, outputs[: len(rows)]  # without those that fill up the batch
+            yield rows, outputs[: len(rows)]  # without the rows that fill up the batch
 
 
 def _mean_loss(logits: np.ndarray, targets: np.ndarray) -> float:

@@ -2,9 +2,8 @@
 
 C sequences make an example: one text, two orders, or one for each choice. A batch is
 padded to the shortest of a few lengths that holds all of it, so few shapes are
-compiled. A training batch also lists the places of its real tokens, so that padding
-costs little. The batch at a step is a pure function of (seed, step), as in
-pre-training.
+compiled. A training batch also lists the places of its real tokens, which makes padding
+cheap. The batch at a step is a pure function of (seed, step), as in pre-training.
 """
 
 import dataclasses
@@ -161,7 +160,7 @@ def real_places(
       seq_len: T.
       devices: the devices that share the batch.
       parts: the parts of a device's rows, which it computes one after another.
-      packed_sizes: the number of different R that there may be: R is a multiple of
+      packed_sizes: the number of values that R may have: it is a multiple of
         1 / packed_sizes of a group's padded size.
 
     Returns:
@@ -254,7 +253,7 @@ class TrainBatches:
 def eval_batches(
     examples: EncodedExamples, batch_size: int, rows: slice, seq_lens: Sequence[int]
 ) -> Iterator[tuple[np.ndarray, Batch]]:
-    """All examples once, the short ones first, so that there is little padding.
+    """Batches of all examples, each once; short ones come first, which saves padding.
 
     Args:
       examples: the split.

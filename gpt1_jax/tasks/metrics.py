@@ -49,13 +49,13 @@ def _correlation(function: Metric) -> Metric:
     return correlation
 
 
-# A new metric takes one entry, here if it compares labels ...
+# To add a metric, add an entry here if it compares labels ...
 _METRICS_OF_LABELS: Mapping[str, Metric] = {
     "accuracy": _accuracy,
     "f1": _f1,  # of two labels; 1 is the positive class
     "matthews": _correlation(lambda p, y: sk.matthews_corrcoef(y, p)),
 }
-# ... or here if it compares numbers, which labels are too.
+# ... or here if it compares numbers; labels are numbers too.
 _METRICS_OF_SCORES: Mapping[str, Metric] = {
     "pearson": _correlation(lambda p, y: stats.pearsonr(p, y).statistic),
     "spearman": _correlation(lambda p, y: stats.spearmanr(p, y).statistic),

@@ -47,14 +47,14 @@ def encode_examples(
     *,
     drop_long: bool = False,
 ) -> EncodedExamples:
-    """Token ids and targets of examples.
+    """Encodes examples as token ids, with their targets.
 
     Args:
       task: the task, with its transform and labels.
       examples: the examples.
       tokenizer: the pre-trained model's tokenizer.
       max_seq_len: the most tokens in a sequence, special tokens included.
-      drop_long: whether examples that are too long are left out, rather than cut.
+      drop_long: whether examples that are too long are left out instead of cut.
 
     Raises:
       UserError: if question and choice of an example leave no room for the extract
@@ -98,7 +98,7 @@ def _is_cut(
     choices: Sequence[np.ndarray],
     sequences: Sequence[np.ndarray],
 ) -> bool:
-    """Whether any sequence of an example lacks tokens of its texts."""
+    """Whether a sequence of an example lacks tokens of its texts."""
     fixed = sum(map(len, text)) + (2 if task.transform == "single" else 3)
     whole = [fixed + len(choice) for choice in choices] or [fixed] * len(sequences)
     return any(len(s) < n for s, n in zip(sequences, whole, strict=True))

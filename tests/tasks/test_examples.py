@@ -535,7 +535,7 @@ def test_two_columns_of_one_name_are_refused_in_a_users_file(write):
 
 
 def test_tfds_rows_may_hold_text_instead_of_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(opener, "_unreachable", lambda urls: "")
+    monkeypatch.setattr(opener, "_check_reachable", lambda urls: None)
     assert examples_module._plain(["a", b"b", [b"c"]]) == ["a", "b", ["c"]]
     with tfds.testing.mock_data(num_examples=5):
         examples = load(TASKS["sst2"], "train", "tfds", tmp_path)
@@ -583,7 +583,10 @@ def test_tfds_dataset_that_only_tensorflow_can_prepare_is_missing(tmp_path):
 
 
 def test_tfds_dataset_whose_hosts_do_not_answer_is_missing(tmp_path, monkeypatch):
-    monkeypatch.setattr(opener, "_unreachable", lambda urls: f"{len(urls) > 0} no.")
+    def fail(urls):
+        raise ConnectionError(f"{len(urls) > 0} no.")
+
+    monkeypatch.setattr(opener, "_check_reachable", fail)
     with pytest.raises(MissingData, match="True no") as raised:
         load(TASKS["rte"], "train", "tfds", tmp_path)
     assert "glue/rte:train" in str(raised.value)
@@ -597,7 +600,7 @@ def test_tfds_dataset_that_needs_another_package_says_which(tmp_path, monkeypatc
         reason = ModuleNotFoundError("No module named 'bs4'", name="bs4")
         raise ModuleNotFoundError("Failed importing bs4") from reason
 
-    monkeypatch.setattr(opener, "_unreachable", lambda urls: "")
+    monkeypatch.setattr(opener, "_check_reachable", lambda urls: None)
     monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", prepare)
     with pytest.raises(MissingData, match=r"pip install bs4.*source to 'jsonl'"):
         load(ZERO_SHOT["wsc273"].task, "test", "tfds", tmp_path)
