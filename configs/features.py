@@ -20,8 +20,8 @@ def get_config() -> ml_collections.ConfigDict:
         job="features",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        # Which saved step: "newest", "best", a number, or "default": a fine-tuned run's
-        # best, any other run's newest.
+        # Which step: "default" is a fine-tuned run's best, any other run's newest; or
+        # "newest", "best" or a number.
         step="default",
         input="",  # a .txt file, or a table: .csv, .tsv or .jsonl
         lines_column="",  # of a table: each row has a line, or

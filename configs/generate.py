@@ -5,8 +5,8 @@
     ... --config.input=prompts.txt --config.output=continuations.jsonl
 
 Prompts come from a flag, from a file (one on each line, or JSON lines with "prompt") or
-from standard input; at a terminal, without either, they are asked for. A continuation
-that is alone appears word by word as it is made.
+from standard input; at a terminal, without either, they are asked for. A single
+continuation appears word by word as it is generated.
 """
 
 import ml_collections
@@ -19,16 +19,16 @@ def get_config() -> ml_collections.ConfigDict:
         job="generate",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        # Which saved step: "newest", "best", a number, or "default": a fine-tuned run's
-        # best, any other run's newest.
+        # Which step: "default" is a fine-tuned run's best, any other run's newest; or
+        # "newest", "best" or a number.
         step="default",
         prompt="",  # one text, or
         input="",  # a file of them, .jsonl or one a line; "-": standard input
         output="",  # a .jsonl file; empty: standard output, as text
         num_return_sequences=1,  # continuations of each prompt
         seed=0,  # of the first continuation of each prompt; the next has seed + 1, ...
-        # Continuations computed together. What one is does not depend on the others,
-        # but its last bits may on this number.
+        # Continuations computed together. Each is independent of the others, but its
+        # last bits may depend on this number.
         batch_size=8,
         dtype="",  # "float32" or "bfloat16"; empty: the run's own
         log_probs=False,  # write the log-probability of each token, in nats
@@ -38,7 +38,7 @@ def get_config() -> ml_collections.ConfigDict:
             do_sample=True,  # False: the most likely token each time
             temperature=1.0,
             top_k=40,  # draw from the k most likely tokens; 0: from all
-            top_p=1.0,  # draw from the likeliest that make up this probability
+            top_p=1.0,  # draw from the likeliest that together have this probability
             min_p=0.0,  # draw from tokens at least this times as likely as the best
             repetition_penalty=1.0,  # above 1 makes tokens of the text so far rarer
             stop_strings=(),  # texts that end a continuation, which keeps them

@@ -20,8 +20,8 @@ def get_config() -> ml_collections.ConfigDict:
         job="predict",
         preset="",
         init_from="",  # the folder of a finished fine-tuned run
-        # Which saved step: "default" is the best, by which the run was scored; or
-        # "newest", "best" or a number.
+        # Which step: "default" is the best, by which the run was scored; or "newest",
+        # "best" or a number.
         step="default",
         text="",  # one example, or
         input="",  # a file of them; "-": standard input

@@ -70,12 +70,11 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # softmax alike (released code); "lookups" = the two vectors separately.
             embed_dropout_on="sum",
             # "blocked" skips what the causal mask hides and keeps no [T, T] array for
-            # the backward pass; "fused" is a TPU's or GPU's own kernels, which have no
-            # such array at all, and "blocked" where there are none; "plain" is the
-            # formula as it stands.
+            # the backward pass; "fused" has no such array at all, in kernels for TPUs
+            # and GPUs, and is "blocked" elsewhere; "plain" is the formula as it stands.
             attention_impl="blocked",
-            # "fused" is a GPU's own kernels for LayerNorm with the residual sum and its
-            # dropout, one each way, and "plain" where there are none.
+            # "fused" is LayerNorm with the residual sum and its dropout in one GPU
+            # kernel each way, and "plain" elsewhere.
             layer_norm_impl="plain",
             # Output softmax over "tokens", or "tokens+positions" (released code).
             softmax_rows="tokens",
@@ -139,7 +138,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         eval=config_dict.create(
             every_steps=1000,
             batch_size=64,  # sequences
-            max_batches=0,  # how many to validate on, from the first; 0: all
+            max_batches=0,  # validate on the first ones only; 0: on all
             sample_prompt="",  # text to continue; empty: a new paragraph
             sample_tokens=64,  # 0: no sample
             sample_temperature=1.0,

@@ -6,7 +6,7 @@
     ... --config.input=reading_times.csv --config.words_column=word \
         --config.text_column=item --config.output=with_surprisal.csv
 
-Words are what white space separates. A word's surprisal is -log P(word | what stands
+Words are separated by white space. A word's surprisal is -log P(word | what stands
 before it), in nats and in bits; docs/surprisal.md has the rules.
 """
 

@@ -21,6 +21,7 @@ from tqdm.contrib import DummyTqdmFile
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
 from gpt1_jax.config.checks import check_encodable, places
+from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data import files
 from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
@@ -51,7 +52,8 @@ _QUIT = (
     b"\ngpt1_jax: interrupted without saving. Run the same command again to resume "
     b"from what was saved before.\n"
 )
-# What the user can mend, or the machine; anything else is a bug, with its traceback.
+# What the user can mend, or a fault of the machine; all else is a bug and shows its
+# traceback.
 _USER_ERRORS = (UserError, OSError, FloatingPointError)
 
 
@@ -81,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
         _refuse(f"{error}\n(--verbosity=1 shows the traceback)")
 
 
-def _run(config: config_lib.JobConfig, workdir: str) -> None:
+def _run(config: JobConfig, workdir: str) -> None:
     """Does the job, with the other processes if there are any."""
     from gpt1_jax.parallel import processes
     from gpt1_jax.training import signals
@@ -108,7 +110,7 @@ def _run(config: config_lib.JobConfig, workdir: str) -> None:
     _say(wall_time.PROGRAM.summary())
 
 
-def _join(config: config_lib.JobConfig, workdir: str) -> None:
+def _join(config: JobConfig, workdir: str) -> None:
     """Joins the other processes, if there are any; together they check the run."""
     from gpt1_jax.parallel import processes
     from gpt1_jax.runs import resume
@@ -132,7 +134,7 @@ def _join(config: config_lib.JobConfig, workdir: str) -> None:
 
 
 def _say(text: str) -> None:
-    """Prints a line, if there is one to print, on the main process."""
+    """Prints a line on the main process, unless it is empty."""
     if text:
         from gpt1_jax.runs import console
 
@@ -142,8 +144,8 @@ def _say(text: str) -> None:
 def _quit_at_once() -> None:
     """Ends the program in the middle of a save.
 
-    An exception would have orbax report the save as failed, with a traceback. Of
-    several processes each ends by that nevertheless, so that the main one goes last.
+    After an exception, orbax would report the save as failed, with a traceback. Several
+    processes raise it all the same, so that the main one ends last.
     """
     from gpt1_jax.parallel import processes
 
@@ -153,7 +155,7 @@ def _quit_at_once() -> None:
 
 
 def _skip_finalization() -> None:
-    """The last exit handler: interrupted while it compiles, JAX crashes after it."""
+    """The last exit handler: JAX, interrupted while it compiles, crashes after it."""
     if _INTERRUPTED.is_set():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -161,12 +163,12 @@ def _skip_finalization() -> None:
 
 
 def _warn_plainly() -> None:
-    """Shows warnings alone, as lines that leave progress bars whole."""
+    """Shows only warnings, as lines that do not break progress bars."""
     logging.set_verbosity(logging.WARNING)
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     handler.setStream(DummyTqdmFile(sys.stderr))
-    getLogger("gcsfs").setLevel(CRITICAL)  # what it logs at length it raises, too
+    getLogger("gcsfs").setLevel(CRITICAL)  # it also raises what it logs at length
     # About workers that are processes, with an old JAX; ours are threads.
     handler.addFilter(lambda record: "Grain multiprocess" not in record.getMessage())
 

@@ -9,15 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import (
-    DEFAULT,
-    DEFAULT_SAMPLING,
-    DEFAULT_WORDS,
-    ModelConfig,
-    ReadingConfig,
-    SamplingConfig,
-    WordsConfig,
-)
+from gpt1_jax.config import DEFAULT, ModelConfig
+from gpt1_jax.config.analyses import DEFAULT_WORDS, ReadingConfig, WordsConfig
+from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     ReadingWindow,

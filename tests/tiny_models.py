@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import DEFAULT_SAMPLING
+from gpt1_jax.config.sections import DEFAULT_SAMPLING
 from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import apply, logits

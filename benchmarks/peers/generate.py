@@ -69,7 +69,7 @@ def build_jax(flags: argparse.Namespace, dtype: str) -> Trainer:
     """This package's decoder; a "step" is one batch of continuations."""
     import jax
 
-    from gpt1_jax.config import DEFAULT_SAMPLING
+    from gpt1_jax.config.sections import DEFAULT_SAMPLING
     from gpt1_jax.inference import decoding
     from gpt1_jax.model import language_model
 

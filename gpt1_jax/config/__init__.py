@@ -11,14 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt1_jax.config.analyses import (
-    DEFAULT_WORDS,
     FeaturesConfig,
-    ReadingConfig,
     ReportConfig,
     SurprisalConfig,
-    WordsConfig,
     ZeroShotConfig,
-    ZeroShotDataConfig,
 )
 from gpt1_jax.config.checks import (
     ALL,
@@ -29,23 +25,10 @@ from gpt1_jax.config.checks import (
     make_section,
     one_of,
 )
-from gpt1_jax.config.finetune import CustomTaskConfig, FinetuneConfig, TaskDataConfig
+from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.models import ConvertConfig, GenerateConfig, PredictConfig
 from gpt1_jax.config.pretrain import PretrainConfig
-from gpt1_jax.config.sections import (
-    DEFAULT_SAMPLING,
-    CheckpointConfig,
-    DataConfig,
-    DistributedConfig,
-    EvalConfig,
-    JobConfig,
-    LogConfig,
-    ModelConfig,
-    OptimizerConfig,
-    SamplingConfig,
-    TokenizerConfig,
-    TrainConfig,
-)
+from gpt1_jax.config.sections import JobConfig, ModelConfig
 
 # A job is a file in configs/, a file in jobs/ and a line here.
 JOBS: Mapping[str, type[JobConfig]] = {
@@ -81,35 +64,18 @@ __all__ = [
     "ALL",
     "BEST",
     "DEFAULT",
-    "DEFAULT_SAMPLING",
-    "DEFAULT_WORDS",
     "JOBS",
     "MILESTONES",
     "NEWEST",
-    "CheckpointConfig",
     "ConvertConfig",
-    "CustomTaskConfig",
-    "DataConfig",
-    "DistributedConfig",
-    "EvalConfig",
     "FeaturesConfig",
     "FinetuneConfig",
     "GenerateConfig",
-    "JobConfig",
-    "LogConfig",
     "ModelConfig",
-    "OptimizerConfig",
     "PredictConfig",
     "PretrainConfig",
-    "ReadingConfig",
     "ReportConfig",
-    "SamplingConfig",
     "SurprisalConfig",
-    "TaskDataConfig",
-    "TokenizerConfig",
-    "TrainConfig",
-    "WordsConfig",
     "ZeroShotConfig",
-    "ZeroShotDataConfig",
     "load",
 ]

@@ -203,7 +203,7 @@ def one_of(key: str, value: Any, choices: tuple[str, ...]) -> None:
     """Refuses a value that is not one of the choices."""
     require(
         value in choices,
-        f"{key}={value!r} is not known; choose one of "
+        f"{key}={value!r:.80} is not known; choose one of "
         f"{', '.join(choice or repr(choice) for choice in choices)}.",
     )
 

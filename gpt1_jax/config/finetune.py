@@ -52,7 +52,7 @@ def _different_numbers(key: str, values: tuple[float, ...]) -> None:
     )
 
 
-def _interval(key: str, value: tuple[float, float]) -> None:
+def _score_range(key: str, value: tuple[float, float]) -> None:
     require(
         -math.inf < value[0] <= value[1] < math.inf,
         f"{key}={value} must be the lowest and the highest score, such as 0,5; or 0,0 "
@@ -112,7 +112,7 @@ class CustomTaskConfig(Section):
     choices: DifferentNames
     label: str
     labels: DifferentNames
-    score_range: Annotated[tuple[float, float], _interval]
+    score_range: Annotated[tuple[float, float], _score_range]
     metrics: DifferentNames
 
 
@@ -303,7 +303,7 @@ def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
 
 
 def _of_one_run(suite: SuiteConfig) -> SuiteConfig:
-    """What is left of the section for one of the suite's runs."""
+    """The section for one of the suite's runs, which compares nothing."""
     return dataclasses.replace(
         suite, compare="", lstm_init_from="", aux_lm_weights=(), train_sizes=()
     )

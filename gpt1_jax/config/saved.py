@@ -1,8 +1,8 @@
 """Configurations read back from run folders, written by this version or an older one.
 
-A run folder may come from a stranger, so what only the person at the keyboard may
-decide is never taken from it: which folders of this machine are read and written, how
-many processes run and how long they wait.
+A run folder may come from a stranger. It never decides which folders of this machine
+are read and written, how many processes run or how long they wait: that is for the
+person at the keyboard.
 """
 
 import dataclasses
@@ -36,8 +36,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?[kMB]?"
 _RANGE = re.compile(rf"({_NUMBER})(?::({_NUMBER}):([+*])({_NUMBER}))?")
 _MOST_MILESTONES = 1000
 
-# Removed keys, each with the values that still have a meaning, or never had any for
-# the one run that a folder holds.
+# Removed keys, and the values that change nothing about the run in a folder.
 _REMOVED = {"model.dropout_impl": ("hash",), "suite.from_scratch": (False, True)}
 # Decided by whoever runs the program, whatever a folder says.
 _LOCAL = {
@@ -177,8 +176,8 @@ def _number(text: str) -> Fraction:
 def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
     """The configuration with which a run resumes in an older version's folder.
 
-    Where the default step is asked for, a run goes on with the newest one if that is
-    what it has read so far: until 24 November 2026 that was every job's default.
+    A run that has read the newest step goes on with it, even if the default step is
+    asked for: until 24 November 2026, the newest was every job's default.
 
     Args:
       config: the configuration given now.
@@ -208,7 +207,7 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
 
 
 def newer_keys(cls: Any, prefix: str = "") -> dict[str, Any]:
-    """Keys of a configuration that older folders may lack, and their neutral values."""
+    """The keys that older folders may lack, and the values that stand in for them."""
     keys: dict[str, Any] = {}
     for field in dataclasses.fields(cls):
         if section := section_type(field.type):
@@ -219,7 +218,7 @@ def newer_keys(cls: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def without_local(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration whose keys that only matter to one machine are reset."""
+    """A configuration in which keys that only matter to one machine are reset."""
     flat = flatten(values)
     reset = {key: value for key, value in _LOCAL.items() if key in flat}
     return unflatten({**flat, **reset})

@@ -1,4 +1,4 @@
-"""What `--help` shows: the jobs, their presets and keys, read from `configs/`."""
+"""Help: the jobs, presets and keys of `configs/`, and wrong flags explained."""
 
 import importlib.util
 import re
@@ -47,8 +47,7 @@ def defaults(job: str, preset: str) -> dict[str, Any]:
 
     Args:
       job: the name of the file.
-      preset: what follows it after a colon; one that the file does not have, and "",
-        stand for its own default.
+      preset: one of the file's; "" or an unknown one stands for its default.
     """
     get_config = _load(CONFIGS / f"{job}.py").get_config
     try:

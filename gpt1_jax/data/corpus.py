@@ -25,8 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
-from gpt1_jax.config import DataConfig, TokenizerConfig
-from gpt1_jax.config.sections import default_cache_dir
+from gpt1_jax.config.sections import DataConfig, TokenizerConfig, default_cache_dir
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.builtin import builtin_documents
 from gpt1_jax.data.documents import (

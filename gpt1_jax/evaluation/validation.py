@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import tqdm
 
-from gpt1_jax.config import DEFAULT_SAMPLING, EvalConfig, ModelConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.sections import DEFAULT_SAMPLING, EvalConfig
 from gpt1_jax.data import progress
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpt1_jax.config import ZeroShotDataConfig
+from gpt1_jax.config.analyses import ZeroShotDataConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference.scoring import Scorer

@@ -19,7 +19,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.sections import SamplingConfig
 from gpt1_jax.inference.sampling import Filters, apply_filters, draw, make_filters
 from gpt1_jax.model import language_model
 from gpt1_jax.model.context import Cache

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from gpt1_jax.config import ModelConfig, SamplingConfig
+from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import check_encodable
+from gpt1_jax.config.sections import SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.inference.decoding import Continuation, Decoder
 from gpt1_jax.model.language_model import Params

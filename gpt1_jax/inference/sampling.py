@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.config import SamplingConfig
+from gpt1_jax.config.sections import SamplingConfig
 
 
 class Filters(NamedTuple):

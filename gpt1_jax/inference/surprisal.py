@@ -14,7 +14,8 @@ from collections.abc import Iterable, Iterator
 
 import jax
 
-from gpt1_jax.config import ModelConfig, WordsConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.analyses import WordsConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer

@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.config import FinetuneConfig, JobConfig
+from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.saved import flatten
+from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.config.usage import defaults
 from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted, escape, markdown_table

@@ -33,7 +33,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from gpt1_jax.config import BEST, NEWEST, CheckpointConfig
+from gpt1_jax.config import BEST, NEWEST
+from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs.checkpoint_files import (

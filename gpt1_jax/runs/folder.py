@@ -5,7 +5,7 @@ import shutil
 
 from etils import epath
 
-from gpt1_jax.config import JobConfig
+from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     check_output,

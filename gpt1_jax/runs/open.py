@@ -13,13 +13,12 @@ from gpt1_jax.config import (
     DEFAULT,
     MILESTONES,
     NEWEST,
-    CheckpointConfig,
     FinetuneConfig,
-    JobConfig,
     ModelConfig,
 )
 from gpt1_jax.config.checks import check_step
 from gpt1_jax.config.saved import load_saved
+from gpt1_jax.config.sections import CheckpointConfig, JobConfig
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import whole_folder
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer

@@ -21,7 +21,6 @@ import numpy as np
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import JobConfig
 from gpt1_jax.config.saved import (
     adopt_older,
     flatten,
@@ -29,6 +28,7 @@ from gpt1_jax.config.saved import (
     upgrade,
     without_local,
 )
+from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import (
     check_writable,
     create,

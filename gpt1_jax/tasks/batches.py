@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from gpt1_jax.config import TaskDataConfig
+from gpt1_jax.config.finetune import TaskDataConfig
 from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples

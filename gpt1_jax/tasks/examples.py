@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import TaskDataConfig
+from gpt1_jax.config.finetune import TaskDataConfig
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import (
     FORMATS,

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import (
+from gpt1_jax.config.sections import (
     CheckpointConfig,
     DistributedConfig,
     LogConfig,

@@ -2,7 +2,8 @@
 
 import jax
 
-from gpt1_jax.config import ModelConfig, TrainConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.sections import TrainConfig
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (

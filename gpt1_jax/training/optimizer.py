@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gpt1_jax.config import OptimizerConfig
+from gpt1_jax.config.sections import OptimizerConfig
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpt1_jax.config import DataConfig, TokenizerConfig
+from gpt1_jax.config.sections import DataConfig, TokenizerConfig
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 
 WORDS = re.findall(

@@ -742,7 +742,7 @@ def test_prepare_cache_may_be_in_the_home_folder(tmp_path, run, books, monkeypat
 
 MEASURE = """
     import json, re, resource, sys
-    from gpt1_jax.config import DataConfig, TokenizerConfig
+    from gpt1_jax.config.sections import DataConfig, TokenizerConfig
     from gpt1_jax.data.corpus import prepare
 
     if __name__ == "__main__":

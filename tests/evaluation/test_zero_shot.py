@@ -9,7 +9,7 @@ from made_up_tokenizer import Characters
 from tiny_models import all_logits, perturbed
 from tiny_tasks import write_lines, write_task
 
-from gpt1_jax.config import ZeroShotDataConfig
+from gpt1_jax.config.analyses import ZeroShotDataConfig
 from gpt1_jax.errors import MissingData
 from gpt1_jax.evaluation.zero_shot import evaluate, prepare
 from gpt1_jax.inference.scoring import Scorer, TokenScores

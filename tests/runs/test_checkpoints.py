@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from etils import epath
 
-from gpt1_jax.config import BEST, NEWEST, CheckpointConfig
+from gpt1_jax.config import BEST, NEWEST
+from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel import processes
 from gpt1_jax.runs import checkpoints as checkpoints_module

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from etils import epath
 
-from gpt1_jax.config import LogConfig
+from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.parallel.processes import Watchdog
 from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS

@@ -13,7 +13,7 @@ from etils import epath
 from tiny_run import metrics_without_times, saved_state, stop_after
 from tiny_tasks import finetune_config
 
-from gpt1_jax.config import CheckpointConfig
+from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import tokenizers
 from gpt1_jax.errors import UserError

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from gpt1_jax.config import OptimizerConfig
+from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.training.optimizer import (
     decay_mask,

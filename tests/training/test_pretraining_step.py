@@ -12,7 +12,7 @@ from collectives import collectives
 from made_up_batches import needs_tensor_axis, on_devices
 from tiny_models import usual
 
-from gpt1_jax.config import OptimizerConfig
+from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 
-from gpt1_jax.config import OptimizerConfig
+from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.training.optimizer import make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import apply_gradients, init_state
 
