@@ -1,4 +1,4 @@
-"""Weights to convert, vocabulary files, and pickles that would do harm."""
+"""Parameters to convert, vocabulary files, and pickles that would do harm."""
 
 import json
 import os
@@ -8,14 +8,13 @@ import numpy as np
 from tiny_models import perturbed
 
 from gpt1_jax.interop import names
-from gpt1_jax.interop.names import Sizes, Weights
 from gpt1_jax.model.language_model import init_params
 
 
-def made_up_weights(model, seed=0):
-    """A model's weights as numpy, with gains and biases that are not 1 and 0."""
+def made_up_params(model, seed=0):
+    """A model's parameters as numpy, with gains and biases that are not 1 and 0."""
     params = perturbed(init_params(model, jax.random.key(seed)), seed)
-    return Weights(Sizes.of(model), jax.tree.map(np.asarray, params))
+    return jax.tree.map(np.asarray, params)
 
 
 def assert_same_params(one, other):

@@ -28,7 +28,7 @@ ONLY_IN = {
     "matplotlib": {"report"},
     "pandas": {"report"},
     "tensorflow_datasets": {"data/tfds.py"},
-    "torch": {"interop/weight_files.py"},  # to read .bin files
+    "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
 }
 WITHOUT_JAX = {"config", "data", "tasks"}
@@ -36,7 +36,7 @@ WITHOUT_JAX = {"config", "data", "tasks"}
 WRITERS = {
     "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
     "evaluation/submission.py": {"ZipFile"},  # in memory
-    "interop/openai_shards.py": {"save"},  # in memory
+    "interop/openai.py": {"save"},  # in memory
     "report/figures.py": {"savefig"},  # in memory
     "runs/records.py": {"SummaryWriter"},  # in a run folder searched for links
 }

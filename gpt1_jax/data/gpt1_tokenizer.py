@@ -45,7 +45,7 @@ class GPT1Tokenizer(Tokenizer):
         self.newline_id = vocabulary[NEWLINE + "</w>"]
         self.digest = texts_digest(self.kind, encoder_text, merges_text)
         self._split_words = spacy.blank("en").tokenizer
-        bpe = tokenizers.models.BPE(
+        self.bpe = tokenizers.models.BPE(
             vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>"
         )
 
@@ -53,7 +53,7 @@ class GPT1Tokenizer(Tokenizer):
         def encode_word(word: str) -> tuple[int, ...]:
             if word.startswith(NEWLINE):  # spaCy's token "\n " is the newline entry
                 return (self.newline_id,)
-            return tuple(token.id for token in bpe.tokenize(word))
+            return tuple(token.id for token in self.bpe.tokenize(word))
 
         self._encode_word = encode_word
 

@@ -1,32 +1,47 @@
 """Folders of Hugging Face's openai-gpt models: config.json and the weights.
 
-What transformers cannot hold is refused by name: another width of the MLP, pairs in
-both orders. The bias of classes, for which it has no place, is put into their weights.
+A part of a model for which transformers has no place is refused by name: another width
+of the MLP, a pair read in both orders. Its class for classification has no bias, so a
+head's bias is worked into the weights.
+
+Weights are read from safetensors, which hold nothing but arrays, or from .bin files
+where torch is installed. A .bin file is a pickle; torch's `weights_only` reader builds
+arrays from it and refuses everything else.
 """
 
+import io
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+import safetensors
+import safetensors.numpy
 from etils import epath
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import write_json
-from gpt1_jax.errors import UserError
-from gpt1_jax.interop import names, weight_files
-from gpt1_jax.interop.names import Sizes, Weights
+from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.interop import names
+from gpt1_jax.interop.names import Sizes
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.ops.layer_norm import EPSILON
 
 CONFIG_FILE = "config.json"
+WEIGHTS_FILE = "model.safetensors"
+INDEX_FILE = "model.safetensors.index.json"
+BIN_FILE = "pytorch_model.bin"
+
 MODEL_TYPE = "openai-gpt"
+LANGUAGE_MODEL = "OpenAIGPTLMHeadModel"
 CLASSIFIER = "OpenAIGPTForSequenceClassification"
+CHOICES_MODEL = "OpenAIGPTDoubleHeadsModel"
 
 _PREFIX = "transformer."
 _TIED = "lm_head.weight"  # the token embedding again
 _LARGEST_ERROR = 1e-4  # of logits, by rounding
-_PAD = 0  # any id but the extract token, which has to be the last that is not padding
+_PAD = 0  # any id but the extract token's, which must be the last that is not padding
 _SIZES = {
     "vocab_size": "vocab_size",
     "num_layers": "n_layer",
@@ -40,37 +55,32 @@ _FIXED = {
     "layer_norm_epsilon": EPSILON,
     "tie_word_embeddings": True,
 }
+# Masks and positions, which old files hold beside the parameters.
+_BUFFERS = (".attn.bias", ".attn.masked_bias", "position_ids")
+_DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16}
 
 
 class FinetunedHead(NamedTuple):
-    """The linear layer of a fine-tuned model, and what its task does with it."""
+    """The linear layer of a fine-tuned model, and its meaning in the task."""
 
     kernel: np.ndarray  # [D, K]; of choices [D, 1]
     bias: np.ndarray
     transform: str  # the task's, as in `gpt1_jax.tasks.task`
-    labels: tuple[str, ...]  # empty if they are scores
+    labels: tuple[str, ...]  # empty if the outputs are scores
 
 
-class Target(NamedTuple):
-    """The class of transformers that holds a model, and what it has beside GPT."""
-
-    architecture: str
-    arrays: Mapping[str, np.ndarray]
-    settings: Mapping[str, Any]  # further keys of config.json
-
-
-def read(folder: epath.Path) -> Weights:
+def read_model(folder: epath.Path) -> tuple[Sizes, Params]:
     """Reads a pre-trained openai-gpt model.
 
     Raises:
       FileNotFoundError: if a file is missing.
       ImportError: if the weights need torch, and it is not installed.
-      ValueError: if it is another kind of model, or names or shapes are not those that
-        config.json implies.
+      ValueError: if it is another kind of model, or if names or shapes do not fit
+        config.json.
     """
     sizes = _read_sizes(folder / CONFIG_FILE)
-    held = _without_tied(folder, _without_prefix(folder, weight_files.read(folder)))
-    # However many layers config.json claims, no more are looked for than can be there.
+    held = _without_tied(folder, _without_prefix(folder, read_arrays(folder)))
+    # config.json may claim any number of layers; look for no more than there can be.
     likely = sizes._replace(num_layers=min(sizes.num_layers, len(held) + 1))
     table = names.tensors(likely)
     _check_names(folder, {tensor.hugging_face for tensor in table}, set(held))
@@ -82,39 +92,29 @@ def read(folder: epath.Path) -> Weights:
                 f"{CONFIG_FILE} requires {tensor.shape}."
             )
     flat = {tensor.name: held[tensor.hugging_face] for tensor in table}
-    return Weights(sizes, names.unflatten(flat))
+    return sizes, names.unflatten(flat)
 
 
-def write(folder: epath.Path, model: ModelConfig, params: Params, to: Target) -> None:
+def write_model(
+    folder: epath.Path,
+    model: ModelConfig,
+    params: Params,
+    head: FinetunedHead | None = None,
+) -> str:
     """Writes config.json and model.safetensors into an existing folder.
 
     Args:
-      folder: where to.
+      folder: the folder.
       model: the configuration of the language model.
       params: its parameters.
-      to: what `find_target` returned for it.
-    """
-    write_json(folder / CONFIG_FILE, {**_settings(model, to), **to.settings})
-    flat = names.flatten(params)
-    arrays = {
-        _PREFIX + tensor.hugging_face: flat[tensor.name]
-        for tensor in names.tensors(Sizes.of(model))
-    }
-    weight_files.write(folder, {**arrays, **to.arrays})
+      head: the head, if the model is fine-tuned.
 
-
-def find_target(
-    model: ModelConfig, params: Params, head: FinetunedHead | None
-) -> Target:
-    """The class of transformers that computes what a model does.
-
-    Args:
-      model: the configuration of the language model.
-      params: its parameters.
-      head: of a fine-tuned model.
+    Returns:
+      The class of transformers that computes what the model does.
 
     Raises:
-      ValueError: if none does; names the part that has no place.
+      ValueError: if no class does; names the part that has no place. Nothing is
+        written then.
     """
     if model.mlp_dim != 4 * model.embed_dim:
         raise UserError(
@@ -122,23 +122,30 @@ def find_target(
             f"{MODEL_TYPE}, whose MLP is 4 * embed_dim={4 * model.embed_dim} wide; "
             "OpenAI's format holds it (configs/convert.py:openai)."
         )
-    if head is None:
-        return Target("OpenAIGPTLMHeadModel", {}, {})
+    architecture = LANGUAGE_MODEL
+    head_arrays: dict[str, np.ndarray] = {}
+    settings: dict[str, Any] = {}
+    if head:
+        last_norm = params[f"h_{model.num_layers - 1}"]["ln_2"]
+        architecture, head_arrays, settings = _place_of(head, last_norm)
+    write_json(folder / CONFIG_FILE, {**_settings(model, architecture), **settings})
+    flat = names.flatten(params)
+    arrays = {
+        _PREFIX + tensor.hugging_face: flat[tensor.name]
+        for tensor in names.tensors(Sizes.of(model))
+    }
+    write_arrays(folder, {**arrays, **head_arrays})
+    return architecture
+
+
+def _place_of(
+    head: FinetunedHead, last_norm: Params
+) -> tuple[str, dict[str, np.ndarray], dict[str, Any]]:
+    """The class that has a place for a head, its arrays and keys of config.json."""
     if head.transform == "multiple_choice":
-        return Target(
-            "OpenAIGPTDoubleHeadsModel",
-            {
-                "multiple_choice_head.summary.weight": head.kernel.T,
-                "multiple_choice_head.summary.bias": head.bias,
-            },
-            {"num_labels": 1},
-        )
-    last_norm = params[f"h_{model.num_layers - 1}"]["ln_2"]
-    return _classifier(head, last_norm)
-
-
-def _classifier(head: FinetunedHead, last_norm: Params) -> Target:
-    """One text or pair, read once: `score.weight` at the last token, without bias."""
+        summary = "multiple_choice_head.summary"
+        arrays = {f"{summary}.weight": head.kernel.T, f"{summary}.bias": head.bias}
+        return CHOICES_MODEL, arrays, {"num_labels": 1}
     if head.transform == "similarity":
         raise UserError(
             "This model adds up its states for both orders of a pair; transformers' "
@@ -151,15 +158,15 @@ def _classifier(head: FinetunedHead, last_norm: Params) -> Target:
         "pad_token_id": _PAD,
     }
     kernel = _with_bias_inside(head, last_norm)
-    return Target(CLASSIFIER, {"score.weight": kernel.T}, settings)
+    return CLASSIFIER, {"score.weight": kernel.T}, settings
 
 
 def _with_bias_inside(head: FinetunedHead, last_norm: Params) -> np.ndarray:
-    """[D, K], weights that do to the states what `head` does with its bias.
+    """Weights [D, K] that compute from the states what `head` does with its bias.
 
-    A layer norm makes states x = gain * z + shift of a z that sums up to 0. So the sum
-    of x / gain is c = sum(shift / gain), always: weights of bias / (c * gain) add the
-    bias.
+    The last layer norm makes states x = gain * z + shift, where z sums to 0. So the sum
+    of x / gain is always c = sum(shift / gain), and adding bias / (c * gain) to the
+    weights adds the bias to the outputs.
     """
     if not np.any(head.bias):
         return head.kernel
@@ -170,20 +177,20 @@ def _with_bias_inside(head: FinetunedHead, last_norm: Params) -> np.ndarray:
         kernel = head.kernel + head.bias / (constant * gain[:, None])
         terms = np.abs(head.bias).max() * (1 + np.abs(shares)).sum() / abs(constant)
     if not terms * np.finfo(np.float32).eps < _LARGEST_ERROR:
-        shown = np.array2string(head.bias, precision=4)
+        bias = np.array2string(head.bias, precision=4)
         raise UserError(
-            f"The bias of the fine-tuned head, {shown}, has no place in transformers' "
+            f"The bias of the fine-tuned head, {bias}, has no place in transformers' "
             f"{CLASSIFIER}, and its weights cannot stand in for it: the last layer "
             f"norm's biases nearly cancel out ({constant:.1g})."
         )
     return kernel.astype(np.float32)
 
 
-def _settings(model: ModelConfig, to: Target) -> dict[str, Any]:
+def _settings(model: ModelConfig, architecture: str) -> dict[str, Any]:
     """The keys of the published config.json."""
     return {
         "model_type": MODEL_TYPE,
-        "architectures": [to.architecture],
+        "architectures": [architecture],
         **{theirs: getattr(model, ours) for ours, theirs in _SIZES.items()},
         "n_ctx": model.max_seq_len,
         "n_special": 0,
@@ -229,7 +236,7 @@ def _read_sizes(path: epath.Path) -> Sizes:
 def _without_prefix(
     folder: epath.Path, held: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Names as in the base model, which has no "transformer."."""
+    """The arrays under the base model's names, which lack "transformer."."""
     bare = {name.removeprefix(_PREFIX): array for name, array in held.items()}
     if len(bare) < len(held):
         raise UserError(
@@ -242,7 +249,7 @@ def _without_prefix(
 def _without_tied(
     folder: epath.Path, held: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Leaves out the output matrix, if it is the token embedding."""
+    """The arrays without the output matrix, which must be the token embedding."""
     tokens, output = held.get("tokens_embed.weight"), held.get(_TIED)
     if output is None or tokens is None:
         return held
@@ -266,3 +273,110 @@ def _check_names(folder: epath.Path, expected: set[str], found: set[str]) -> Non
                 "a whole language model without a fine-tuned head, of the sizes in "
                 f"{CONFIG_FILE}, can be read."
             )
+
+
+# --- arrays in files ---
+
+
+def read_arrays(folder: epath.Path) -> dict[str, np.ndarray]:
+    """All parameters in a folder by name, as float32, without buffers.
+
+    Raises:
+      FileNotFoundError: if there are no weights, or a part is missing.
+      ImportError: if there is only a .bin file, and torch is not installed.
+      ValueError: if a file is damaged, or holds other things than float arrays.
+    """
+    if (folder / WEIGHTS_FILE).exists():
+        return _read_safetensors(folder / WEIGHTS_FILE)
+    if (folder / INDEX_FILE).exists():
+        arrays: dict[str, np.ndarray] = {}
+        for name in _parts(folder / INDEX_FILE):
+            arrays.update(_read_safetensors(folder / name))
+        return arrays
+    if (folder / BIN_FILE).exists():
+        return _read_bin(folder / BIN_FILE)
+    raise FileNotFoundError(
+        f"{folder} holds no weights: it has none of {WEIGHTS_FILE}, {INDEX_FILE} and "
+        f"{BIN_FILE}."
+    )
+
+
+def write_arrays(folder: epath.Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes model.safetensors, with the mark that transformers expects."""
+    # Safetensors would save other arrays in the wrong order, without an error.
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    content = safetensors.numpy.save(contiguous, metadata={"format": "pt"})
+    write_whole(folder / WEIGHTS_FILE, content)
+
+
+def _parts(index: epath.Path) -> list[str]:
+    """The files that an index names."""
+    weight_map = read_json(index).get("weight_map")
+    found = set(weight_map.values()) if isinstance(weight_map, dict) else set()
+    if not found or not all(isinstance(name, str) and name for name in found):
+        raise UserError(f"{index} has no weight_map of names to files.")
+    for name in sorted(found):
+        if epath.Path(name).name != name:
+            raise UserError(f"{index} names {name!r}, which lies in another folder.")
+        if not (index.parent / name).exists():
+            raise FileNotFoundError(
+                f"{index.parent} lacks {name}, a part of the model."
+            )
+    return sorted(found)
+
+
+def _read_safetensors(path: epath.Path) -> dict[str, np.ndarray]:
+    try:
+        entries = safetensors.deserialize(path.read_bytes())
+    except safetensors.SafetensorError as error:
+        raise UserError(
+            f"{path} is damaged, perhaps cut short: {error}. Copy the file again."
+        ) from error
+    return {
+        name: _decode(path, name, entry) for name, entry in entries if _wanted(name)
+    }
+
+
+def _decode(path: epath.Path, name: str, entry: Mapping[str, Any]) -> np.ndarray:
+    if entry["dtype"] not in _DTYPES:
+        raise _not_floats(path, name, entry["dtype"])
+    array = np.frombuffer(entry["data"], np.dtype(_DTYPES[entry["dtype"]]))
+    return array.astype(np.float32).reshape(entry["shape"])
+
+
+def _read_bin(path: epath.Path) -> dict[str, np.ndarray]:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingPackage(
+            f"{path} is PyTorch's own format; install torch to read it, or save the "
+            f"model as {WEIGHTS_FILE} with transformers' save_pretrained."
+        ) from error
+    try:
+        file = io.BytesIO(path.read_bytes())
+        held = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle's, zip's and torch's own
+        raise UserError(
+            f"{path} is damaged, or holds more than weights ({type(error).__name__}). "
+            "Nothing in it was executed; get the model as safetensors."
+        ) from error
+    if not isinstance(held, dict):
+        raise UserError(f"{path} holds {type(held).__name__}, not weights by name.")
+    arrays = {}
+    for name, tensor in held.items():
+        if not isinstance(name, str) or not isinstance(tensor, torch.Tensor):
+            raise _not_floats(path, str(name), type(tensor).__name__)
+        if not _wanted(name):
+            continue
+        if not tensor.is_floating_point():
+            raise _not_floats(path, name, str(tensor.dtype))
+        arrays[name] = tensor.float().numpy()
+    return arrays
+
+
+def _wanted(name: str) -> bool:
+    return not name.endswith(_BUFFERS)
+
+
+def _not_floats(path: epath.Path, name: str, found: str) -> UserError:
+    return UserError(f"{path}: {name} holds {found}, not floating-point numbers.")

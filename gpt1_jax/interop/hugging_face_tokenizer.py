@@ -1,12 +1,14 @@
 """Tokenizers as `transformers` reads them: `tokenizer.json` and its configuration.
 
-Everything is in `tokenizer.json`, as rules of the `tokenizers` library. Its class must
-be `PreTrainedTokenizerFast`: with none, or with `OpenAIGPTTokenizer`, `transformers`
-puts BERT's normaliser and words in place of these rules, and ids differ silently.
+`tokenizer.json` holds all rules, in the form of the `tokenizers` library. The class
+must be `PreTrainedTokenizerFast`: without a class, or with `OpenAIGPTTokenizer`,
+`transformers` replaces these rules by BERT's, and ids differ silently.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tokenizers
@@ -17,183 +19,10 @@ from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import hugging_face_words
-
-
-def save(
-    tokenizer: Tokenizer,
-    folder: str | os.PathLike[str],
-    max_seq_len: int,
-    newline_as: Sequence[str] = (),
-) -> None:
-    """Writes what `transformers.AutoTokenizer.from_pretrained(folder)` reads.
-
-    Ids equal the tokenizer's own, but for what `limits` says.
-
-    Args:
-      tokenizer: of either kind.
-      folder: where `tokenizer.json` and `tokenizer_config.json` are written.
-      max_seq_len: positions of the model, in tokens.
-      newline_as: special tokens that the newline stands for, such as "pad_token". Ids
-        stay as they are, but `decode(..., skip_special_tokens=True)` loses newlines.
-
-    Raises:
-      ValueError: if the tokenizer cannot be written as rules of that library.
-    """
-    rules = _BUILD[_known_kind(tokenizer)](tokenizer)
-    newline = rules.id_to_token(tokenizer.newline_id)
-    target = epath.Path(folder)
-    write_whole(target / "tokenizer.json", rules.to_str(pretty=True))
-    # No unk_token: transformers would make "<unk>" in a text the unknown token.
-    write_json(
-        target / "tokenizer_config.json",
-        {
-            "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": max_seq_len,
-            "model_input_names": ["input_ids", "attention_mask"],
-            "clean_up_tokenization_spaces": False,
-            **dict.fromkeys(newline_as, newline),
-        },
-    )
-
-
-def limits(tokenizer: Tokenizer) -> str:
-    """What of a tokenizer `save` cannot carry over, for the README of its folder."""
-    return _LIMITS[_known_kind(tokenizer)]
-
-
-def _known_kind(tokenizer: Tokenizer) -> str:
-    if tokenizer.kind not in _BUILD:
-        raise UserError(
-            f"A tokenizer of kind {tokenizer.kind!r} cannot be written for "
-            f"transformers; {' and '.join(_BUILD)} can."
-        )
-    return tokenizer.kind
-
-
-def _sentencepiece(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """SentencePiece's BPE: normaliser, words that end with the marker, merges."""
-    (content,) = tokenizer._contents().values()
-    model = _parse(content)
-    _check(model)
-    vocabulary = {piece.piece: index for index, piece in enumerate(model.pieces)}
-    result = tokenizers.Tokenizer(
-        models.BPE(
-            vocabulary,
-            list(_merges(model)),
-            unk_token=model.trainer_spec.unk_piece,
-            fuse_unk=True,
-            byte_fallback=model.trainer_spec.byte_fallback,
-        )
-    )
-    result.normalizer = _sentencepiece_normalizer(
-        model.normalizer_spec.precompiled_charsmap
-    )
-    # Merges do not cross the marker, so words are encoded, and cached, one by one.
-    result.pre_tokenizer = pre_tokenizers.Split(_SPACE, "merged_with_previous")
-    # It is taken out of the text before anything is normalised: lines are apart.
-    newline = tokenizers.AddedToken(NEWLINE, normalized=False, special=False)
-    result.add_tokens([newline])
-    result.decoder = decoders.Sequence(
-        [
-            decoders.Replace(model.trainer_spec.unk_piece, "\ue000" + _UNKNOWN),
-            decoders.Replace(_SPACE, " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Replace(Regex(r" +(?=\n|\z)|(?:\A|(?<=\n)) +"), ""),
-            decoders.Replace("\ue000" + _UNKNOWN.rstrip(), " " + _UNKNOWN.rstrip()),
-        ]
-    )
-    return result
-
-
-def _sentencepiece_normalizer(charsmap: bytes) -> normalizers.Normalizer:
-    """SentencePiece's normaliser, of a line.
-
-    `Precompiled` looks up a grapheme by its beginning, and so would lose the accent of
-    "X" + U+0301. A control character that the map deletes, between any two characters
-    of which one is not ASCII, makes every character a grapheme; what the map composes
-    is composed before.
-    """
-    return normalizers.Sequence(
-        [
-            normalizers.NFC(),
-            normalizers.Replace(Regex(r"(?<=[^\x00-\x7f])(?=.)"), _DELETED),
-            normalizers.Replace(Regex(r"(?<=[\x00-\x7f])(?=[^\x00-\x7f])"), _DELETED),
-            normalizers.Precompiled(charsmap),
-            normalizers.Replace(Regex(r"\A +| +\z"), ""),
-            normalizers.Replace(Regex(" +"), _SPACE),
-            normalizers.Replace(Regex(r"(?<=.)\z"), _SPACE),
-        ]
-    )
-
-
-def _parse(content: bytes) -> Any:
-    """The ModelProto in a model file; the class is made when its module is imported."""
-    return vars(sentencepiece_model_pb2)["ModelProto"].FromString(content)
-
-
-def _merges(model: Any) -> Iterator[tuple[str, str]]:
-    """Pairs that make a piece, in the order in which SentencePiece merges them.
-
-    SentencePiece keeps pieces and scores, not pairs: it joins any two neighbours whose
-    union is a piece, best score first.
-    """
-    normal = [piece for piece in model.pieces if piece.type == piece.NORMAL]
-    known = {piece.piece for piece in normal}
-    for piece in sorted(normal, key=lambda piece: -piece.score):
-        for cut in range(1, len(piece.piece)):
-            left, right = piece.piece[:cut], piece.piece[cut:]
-            if left in known and right in known:
-                yield left, right
-
-
-def _check(model: Any) -> None:
-    """Refuses models that another program trained in another way."""
-    trainer, normalizer = model.trainer_spec, model.normalizer_spec
-    wanted = {
-        "model_type=bpe": trainer.model_type == trainer.BPE,
-        "treat_whitespace_as_suffix=true": trainer.treat_whitespace_as_suffix,
-        "normalization_rule_name=nmt_nfkc_cf": normalizer.name == "nmt_nfkc_cf",
-        "add_dummy_prefix=true": normalizer.add_dummy_prefix,
-        "remove_extra_whitespaces=true": normalizer.remove_extra_whitespaces,
-        "the newline as its only symbol of the user's": all(
-            piece.type in (piece.NORMAL, piece.UNKNOWN, piece.BYTE)
-            or piece.piece == NEWLINE
-            for piece in model.pieces
-        ),
-    }
-    missing = [name for name, holds in wanted.items() if not holds]
-    if missing:
-        raise UserError(
-            f"This SentencePiece model was trained without {', '.join(missing)}, and "
-            "cannot be written for transformers. Train one with gpt1_jax."
-        )
-
-
-def _gpt1(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
-    """GPT-1's BPE behind rules that come near ftfy's and spaCy's."""
-    vocabulary, merges = hugging_face_words.read_files(tokenizer._contents())
-    result = tokenizers.Tokenizer(
-        models.BPE(vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>")
-    )
-    result.normalizer = hugging_face_words.normalizer()
-    result.pre_tokenizer = hugging_face_words.pre_tokenizer()
-    result.decoder = decoders.Sequence(
-        [
-            decoders.Replace("</w>", " "),
-            decoders.Fuse(),
-            decoders.Replace(Regex(" ?\n ?"), NEWLINE),
-            decoders.Replace(Regex(r"\A +| +\z"), ""),
-        ]
-    )
-    return result
-
 
 _SPACE = "\u2581"  # SentencePiece's mark of a space
-_UNKNOWN = "\u2047 "  # after a space, how SentencePiece prints an unknown piece
+_UNKNOWN = "\u2047 "  # SentencePiece prints this, after a space, for an unknown piece
 _DELETED = "\x01"  # by SentencePiece's normaliser
-_BUILD = {"sentencepiece": _sentencepiece, "gpt1": _gpt1}
 _LIMITS = {
     "sentencepiece": (
         "The ids of `tokenizer.json` equal SentencePiece's on 10,000 lines of novels "
@@ -212,3 +41,334 @@ _LIMITS = {
         "units of measure and emoticons can be cut in other places."
     ),
 }
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer,
+    folder: str | os.PathLike[str],
+    max_seq_len: int,
+    newline_as: Sequence[str] = (),
+) -> None:
+    """Writes what `transformers.AutoTokenizer.from_pretrained(folder)` reads.
+
+    Ids equal the tokenizer's own, with the exceptions that `tokenizer_limits` states.
+
+    Args:
+      tokenizer: of either kind.
+      folder: gets `tokenizer.json` and `tokenizer_config.json`.
+      max_seq_len: positions of the model, in tokens.
+      newline_as: roles in which transformers uses the newline, such as "pad_token". Ids
+        stay as they are, but `decode(..., skip_special_tokens=True)` loses newlines.
+
+    Raises:
+      ValueError: if the tokenizer cannot be expressed as rules of that library.
+    """
+    build = {"sentencepiece": _sentencepiece, "gpt1": _gpt1}
+    rules = build[_known_kind(tokenizer)](tokenizer)
+    newline = rules.id_to_token(tokenizer.newline_id)
+    target = epath.Path(folder)
+    write_whole(target / "tokenizer.json", rules.to_str(pretty=True))
+    # No unk_token: transformers would make "<unk>" in a text the unknown token.
+    write_json(
+        target / "tokenizer_config.json",
+        {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "model_max_length": max_seq_len,
+            "model_input_names": ["input_ids", "attention_mask"],
+            "clean_up_tokenization_spaces": False,
+            **dict.fromkeys(newline_as, newline),
+        },
+    )
+
+
+def tokenizer_limits(tokenizer: Tokenizer) -> str:
+    """Where the written tokenizer differs from ours, for the README of its folder."""
+    return _LIMITS[_known_kind(tokenizer)]
+
+
+def _known_kind(tokenizer: Tokenizer) -> str:
+    if tokenizer.kind not in _LIMITS:
+        raise UserError(
+            f"A tokenizer of kind {tokenizer.kind!r} cannot be written for "
+            f"transformers; {' and '.join(_LIMITS)} can."
+        )
+    return tokenizer.kind
+
+
+def _sentencepiece(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """SentencePiece's BPE: normaliser, words that end with a marker, merges."""
+    (content,) = tokenizer._contents().values()
+    model = _parse(content)
+    _check(model)
+    vocabulary = {piece.piece: index for index, piece in enumerate(model.pieces)}
+    result = tokenizers.Tokenizer(
+        models.BPE(
+            vocabulary,
+            list(_merges(model)),
+            unk_token=model.trainer_spec.unk_piece,
+            fuse_unk=True,
+            byte_fallback=model.trainer_spec.byte_fallback,
+        )
+    )
+    result.normalizer = _sentencepiece_normalizer(
+        model.normalizer_spec.precompiled_charsmap
+    )
+    # Merges do not cross the marker, so words are encoded, and cached, one by one.
+    result.pre_tokenizer = pre_tokenizers.Split(_SPACE, "merged_with_previous")
+    # The newline is cut out before the text is normalised, so lines are separate.
+    newline = tokenizers.AddedToken(NEWLINE, normalized=False, special=False)
+    result.add_tokens([newline])
+    result.decoder = decoders.Sequence(
+        [
+            decoders.Replace(model.trainer_spec.unk_piece, "\ue000" + _UNKNOWN),
+            decoders.Replace(_SPACE, " "),
+            decoders.ByteFallback(),
+            decoders.Fuse(),
+            decoders.Replace(Regex(r" +(?=\n|\z)|(?:\A|(?<=\n)) +"), ""),
+            decoders.Replace("\ue000" + _UNKNOWN.rstrip(), " " + _UNKNOWN.rstrip()),
+        ]
+    )
+    return result
+
+
+def _sentencepiece_normalizer(charsmap: bytes) -> normalizers.Normalizer:
+    """SentencePiece's normaliser, for one line.
+
+    `Precompiled` looks up a grapheme by its beginning, and so would lose the accent of
+    "X" + U+0301. Two steps prevent that: NFC composes first what the map would compose,
+    and a control character, which the map deletes, goes between any two characters of
+    which one is not ASCII, so that every character is a grapheme.
+    """
+    return normalizers.Sequence(
+        [
+            normalizers.NFC(),
+            normalizers.Replace(Regex(r"(?<=[^\x00-\x7f])(?=.)"), _DELETED),
+            normalizers.Replace(Regex(r"(?<=[\x00-\x7f])(?=[^\x00-\x7f])"), _DELETED),
+            normalizers.Precompiled(charsmap),
+            normalizers.Replace(Regex(r"\A +| +\z"), ""),
+            normalizers.Replace(Regex(" +"), _SPACE),
+            normalizers.Replace(Regex(r"(?<=.)\z"), _SPACE),
+        ]
+    )
+
+
+def _parse(content: bytes) -> Any:
+    """The ModelProto in a model file; its module makes the class at import."""
+    return vars(sentencepiece_model_pb2)["ModelProto"].FromString(content)
+
+
+def _merges(model: Any) -> Iterator[tuple[str, str]]:
+    """All pairs that form a piece, in the order in which SentencePiece merges them.
+
+    SentencePiece stores pieces and scores, not pairs: it joins any two neighbours whose
+    union is a piece, the best score first.
+    """
+    normal = [piece for piece in model.pieces if piece.type == piece.NORMAL]
+    known = {piece.piece for piece in normal}
+    for piece in sorted(normal, key=lambda piece: -piece.score):
+        for cut in range(1, len(piece.piece)):
+            left, right = piece.piece[:cut], piece.piece[cut:]
+            if left in known and right in known:
+                yield left, right
+
+
+def _check(model: Any) -> None:
+    """Refuses models that were trained in another way than gpt1_jax trains them."""
+    trainer, normalizer = model.trainer_spec, model.normalizer_spec
+    wanted = {
+        "model_type=bpe": trainer.model_type == trainer.BPE,
+        "treat_whitespace_as_suffix=true": trainer.treat_whitespace_as_suffix,
+        "normalization_rule_name=nmt_nfkc_cf": normalizer.name == "nmt_nfkc_cf",
+        "add_dummy_prefix=true": normalizer.add_dummy_prefix,
+        "remove_extra_whitespaces=true": normalizer.remove_extra_whitespaces,
+        "the newline as its only user-defined symbol": all(
+            piece.type in (piece.NORMAL, piece.UNKNOWN, piece.BYTE)
+            or piece.piece == NEWLINE
+            for piece in model.pieces
+        ),
+    }
+    missing = [name for name, holds in wanted.items() if not holds]
+    if missing:
+        raise UserError(
+            f"This SentencePiece model was trained without {', '.join(missing)}, and "
+            "cannot be written for transformers. Train one with gpt1_jax."
+        )
+
+
+def _gpt1(tokenizer: Any) -> tokenizers.Tokenizer:
+    """GPT-1's BPE, after rules that approximate ftfy and spaCy."""
+    result = tokenizers.Tokenizer(tokenizer.bpe)
+    result.normalizer = words_normalizer()
+    result.pre_tokenizer = words_pre_tokenizer()
+    result.decoder = decoders.Sequence(
+        [
+            decoders.Replace("</w>", " "),
+            decoders.Fuse(),
+            decoders.Replace(Regex(" ?\n ?"), NEWLINE),
+            decoders.Replace(Regex(r"\A +| +\z"), ""),
+        ]
+    )
+    return result
+
+
+# --- GPT-1's words: ftfy, spaCy and lower case as rules ---
+#
+# Only normalisers may change a text, and they run before the words are cut. spaCy's
+# rules need the case of letters. So the normaliser marks the places where spaCy cuts,
+# then lower-cases the text, which is cut at spaces and marks.
+
+Steps = list[tuple[str, str]]  # patterns and their replacements
+Exceptions = dict[str, list[str]]  # spaCy's exceptions, and the words of each
+
+# Private-use characters, which are gone once the words are cut.
+_CUT = "\ue000"
+_HIDDEN = {".": "\ue001", "'": "\ue002"}
+_SPACED = r"\-~!\";?+,)(/*\[\]}{|_"
+_LIGATURES = {
+    "ﬀ": "ff",
+    "ﬁ": "fi",
+    "ﬂ": "fl",
+    "ﬃ": "ffi",
+    "ﬄ": "ffl",
+    "ﬅ": "ſt",
+    "ﬆ": "st",
+    "Ĳ": "IJ",
+    "ĳ": "ij",
+}
+_PREFIX = r"\.\.++|[§%=:<>#&'`$£€¥°©®]|US\$"
+_SUFFIX = (
+    r"(?:'[sS]|(?<!\.)\.\.++|[:<>#&'`°©®]|(?<=[0-9])[%$£€¥]"
+    r"|(?<=[\p{Ll}0-9%'$£°²\ue001\ue002]|\p{Lu}\p{Lu})\.)"
+)
+_START = rf"(?<![^ {_CUT}])"
+_END = rf"(?:{_SUFFIX})*+(?:[ \n{_CUT}]|\z)"
+
+
+def words_pre_tokenizer() -> pre_tokenizers.PreTokenizer:
+    """Cuts at spaces and marks, and drops them."""
+    return pre_tokenizers.Split(Regex(f"[ {_CUT}]+"), "removed")
+
+
+def words_normalizer() -> normalizers.Normalizer:
+    """Repairs and standardises text, marks where spaCy cuts it, and lower-cases it."""
+    exceptions = _exceptions()
+    steps = [
+        *_repair(),
+        *_standardize(),
+        *_prefixes(exceptions),
+        *_keep_endings(exceptions),
+        *_cut_exceptions(exceptions),
+        *_keep_endings(exceptions),  # also "s." in "whats."
+        *_suffixes(),
+        *_infixes(),
+        *_join_apostrophes(),
+        *((hidden, end) for end, hidden in _HIDDEN.items()),
+    ]
+    replace = [
+        normalizers.Replace(pattern if len(pattern) == 1 else Regex(pattern), content)
+        for pattern, content in steps
+    ]
+    return normalizers.Sequence([normalizers.NFC(), *replace, normalizers.Lowercase()])
+
+
+def _repair() -> Steps:
+    """The repairs of ftfy in ordinary text: quotes, ligatures, line ends, controls."""
+    return [
+        ("[\u02bc\u2018-\u201b]", "'"),
+        ("[\u201c-\u201f]", '"'),
+        *_LIGATURES.items(),
+        ("\r\n|[\r\u0085\u2028\u2029]", "\n"),
+        ("[\x00-\x08\x0b\x0e-\x1f\x7f\u206a-\u206f\ufeff\ufff9-\ufffc]", ""),
+    ]
+
+
+def _standardize() -> Steps:
+    """The same as `standardize_text` of `gpt1_tokenizer`."""
+    return [
+        ("[—–―]", "-"),
+        ("…", "..."),
+        ("´", "'"),
+        (rf"(?<![{_SPACED}])(?=[{_SPACED}])", " "),
+        (rf"([{_SPACED}])\1*\K", " "),
+        (r"\s*\n\s*", "\n"),
+        (r"\A\s+|\s+\z", ""),
+        (r"\n", " \n "),
+        (r"[^\S\n]+", " "),
+    ]
+
+
+def _exceptions() -> Exceptions:
+    """Those of spaCy's English exceptions that standardised text can contain."""
+    import spacy
+    from spacy.symbols import ORTH
+
+    tokenizer: Any = spacy.blank("en").tokenizer
+    impossible = re.compile(rf"[{_SPACED}\s’‘—]")
+    return {
+        text: [word[ORTH] for word in words]
+        for text, words in tokenizer.rules.items()
+        if not impossible.search(text)
+    }
+
+
+def _prefixes(exceptions: Exceptions) -> Steps:
+    """Cuts off opening quotes and the like, up to three; "'em" stays whole."""
+    whole = [t for t in exceptions if len(t) > 1 and re.match(_PREFIX, t)]
+    first = rf"{_START}(?!(?:{_any(whole)}){_END})(?:{_PREFIX})\K(?=[^ ])"
+    runs = r"([!\";?,)(*\[\]}{_+])\K(?=\1)"  # standing alone by now
+    return [(runs, _CUT), *[(first, _CUT)] * 3]
+
+
+def _keep_endings(exceptions: Exceptions) -> Steps:
+    """Hides the ends of "Mr." and "goin'" from the rules that would cut them off."""
+    uncut = [text for text, words in exceptions.items() if len(words) == 1]
+    steps = []
+    for end, hidden in _HIDDEN.items():
+        kept = _any(text[:-1] for text in uncut if text[1:].endswith(end))
+        first = _any(
+            words[0][:-1] for words in exceptions.values() if words[0][1:].endswith(end)
+        )
+        whole = rf"(?:{kept})\K{re.escape(end)}(?={_END}|\p{{Lu}})"
+        cut = rf"(?:{first})\K{re.escape(end)}(?={_CUT}\p{{L}})"  # y' in y'all
+        steps += [(_START + whole, hidden), (_START + cut, hidden)]
+    return steps
+
+
+def _cut_exceptions(exceptions: Exceptions) -> Steps:
+    """Contractions and the like, from their last word to their first."""
+    steps: Steps = []
+    for place in (3, 2, 1):
+        left_of: dict[str, list[str]] = defaultdict(list)
+        for words in exceptions.values():
+            if len(words) > place:
+                left_of[_CUT.join(words[place:])].append("".join(words[:place]))
+        for right, left in sorted(left_of.items()):
+            # One pattern for each: in alternatives, Oniguruma keeps a stale \K.
+            after = rf"(?={re.escape(right)}{_END})"
+            steps.append((rf"{_START}(?:{_any(left)})\K{after}", _CUT))
+    return steps
+
+
+def _suffixes() -> Steps:
+    """Cuts before each suffix that spaCy cuts off."""
+    return [(rf"(?<=[^ \n{_CUT}])(?={_SUFFIX}{_END})", _CUT)]
+
+
+def _infixes() -> Steps:
+    """Cuts inside words, at dots, colons and the like."""
+    return [
+        (r"(?<=[^ .])(?=\.\.)|(?<=\.\.)(?=[^ .])", _CUT),
+        (r"(?<=[\p{Ll}'])(?=\.[\p{Lu}'])|(?<=[\p{Ll}']\.|[\ue001])(?=[\p{Lu}'])", _CUT),
+        (r"(?<=[\p{L}0-9])(?=[:<>=]\p{L})|(?<=[\p{L}0-9][:<>=])(?=\p{L})", _CUT),
+    ]
+
+
+def _join_apostrophes() -> Steps:
+    """Joins two adjacent apostrophes into one word again, as spaCy does last."""
+    return [(rf"{_START}'{_CUT}+'(?=[ \n{_CUT}]|\z)", "''")]
+
+
+def _any(texts: Iterable[str]) -> str:
+    """A pattern that matches any of these texts, the longest first."""
+    ordered = sorted(set(texts), key=lambda text: (-len(text), text))
+    return "|".join(re.escape(text) for text in ordered)

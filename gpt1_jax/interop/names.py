@@ -1,4 +1,4 @@
-"""The one table of parameter names and shapes, for all formats and directions."""
+"""One table of parameter names and shapes in all formats."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -25,24 +25,17 @@ class Sizes(NamedTuple):
         return cls(*(getattr(model, name) for name in cls._fields))
 
     def section(self) -> dict[str, Any]:
-        """What `config.model` says of them: the sizes, and those of no LSTM."""
+        """The sizes as keys of `config.model`, where an LSTM's units are ignored."""
         sizes = self._asdict()
         del sizes["vocab_size"]  # the tokenizer decides it
         return {**sizes, "kind": "transformer", "lstm_units": 2048}
 
 
-class Weights(NamedTuple):
-    """A language model, whatever format it was read from."""
-
-    sizes: Sizes
-    params: Params  # nested, of float32 numpy arrays
-
-
 class Tensor(NamedTuple):
-    """One parameter in each format."""
+    """One parameter: its name in each format, and its shape."""
 
     name: str  # ours: "h_0/attn/c_attn/kernel"
-    hugging_face: str  # "h.0.attn.c_attn.weight", below "transformer."
+    hugging_face: str  # "h.0.attn.c_attn.weight", without "transformer."
     shape: tuple[int, ...]
 
     @property

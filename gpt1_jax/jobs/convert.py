@@ -1,7 +1,13 @@
-"""The conversion job: a model in another format."""
+"""The conversion job: a model in another format.
+
+The model comes from a run folder, OpenAI's `model/` folder or a Hugging Face folder,
+and becomes one of the three. Exported folders hold a copy of the tokenizer in our own
+form, so that any tokenizer comes back bit for bit, and a README.
+"""
 
 import dataclasses
-from typing import NamedTuple
+import math
+from collections.abc import Sequence
 
 import jax
 from etils import epath
@@ -16,48 +22,31 @@ from gpt1_jax.config import (
     ModelConfig,
 )
 from gpt1_jax.config.saved import load_saved, read_json
-from gpt1_jax.data.files import whole_folder, write_whole
+from gpt1_jax.data import tokenizers
+from gpt1_jax.data.files import create, whole_folder, write_whole
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import (
-    hugging_face,
-    hugging_face_tokenizer,
-    openai_shards,
-    tokenizer_files,
-)
+from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, names, openai
 from gpt1_jax.interop.hugging_face import FinetunedHead
-from gpt1_jax.interop.names import Sizes, Weights
-from gpt1_jax.interop.readme import Export, describe
+from gpt1_jax.interop.names import Sizes
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
-from gpt1_jax.runs.open import (
-    TrainedRun,
-    open_run,
-    save_params,
-    say_what_is_read,
-)
+from gpt1_jax.runs.open import TrainedRun, open_run, save_params, say_what_is_read
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.transforms import describe_room
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
+
+TOKENIZER_FOLDER = "gpt1_jax_tokenizer"  # our own form
+OPENAI_BPE_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
+HUGGING_FACE_BPE_FILES = ("vocab.json", "merges.txt")
+
 # BabyLM's evaluation pads sentences, and begins a word without context with a start
 # token. GPT-1 has neither; its texts begin after a newline.
 _BABYLM_TOKENS = ("bos_token", "pad_token")
-
-
-class Source(NamedTuple):
-    """A model to convert."""
-
-    model: ModelConfig
-    params: Params
-    tokenizer: Tokenizer
-    head: FinetunedHead | None
-    origin: str  # for people
-    room: str = ""  # to which inputs of the head were cut, for people
-    newline_as: tuple[str, ...] = ()  # special tokens that the newline stands for
 
 
 def run(config: ConvertConfig, workdir: str) -> None:
@@ -69,199 +58,363 @@ def run(config: ConvertConfig, workdir: str) -> None:
 
     Raises:
       FileExistsError: if the folder is not empty.
-      FileNotFoundError, ImportError, ValueError: if the source lacks a file, is
-        damaged, or has a part for which the format has no place.
+      FileNotFoundError, ImportError, ValueError: if the folder to convert lacks a file,
+        is damaged, or has a part for which the format has no place.
     """
     target = run_folder.locate_run(workdir)
     run_folder.refuse_used(target)
     folder = run_folder.locate_run(config.init_from)
-    kind = find_kind(folder)
-    if kind == RUN:
-        _from_run(config, folder, target)
+    found = find_format(folder)
+    if found == RUN:
+        _convert_run(config, folder, target)
     else:
-        if config.step != DEFAULT:
-            raise UserError(
-                f"config.step={config.step!r}, but {folder} is no run folder and has "
-                "no steps; leave it out."
-            )
-        _write(config, _from_other(config, folder, kind), target)
+        _convert_foreign(config, folder, found, target)
     say(f"Wrote {target} ({config.target}), from {folder}.")
 
 
-def find_kind(folder: epath.Path) -> str:
-    """Which format a folder has, by its files."""
+def find_format(folder: epath.Path) -> str:
+    """The format of a folder, told by its files."""
     if (folder / run_folder.CONFIG_FILE).exists():
         values = read_json(folder / run_folder.CONFIG_FILE)
         if "job" in values:
             return RUN
         if "model_type" in values:
             return HUGGING_FACE
-    shards = (openai_shards.SHAPES_FILE, openai_shards.shard_file(0))
+    shards = (openai.SHAPES_FILE, openai.shard_file(0))
     if any((folder / name).exists() for name in shards):
         return OPENAI
     raise FileNotFoundError(
         f"config.init_from={str(folder)!r} holds no model: a run folder has a "
         f"{run_folder.CONFIG_FILE} with a job, a Hugging Face folder one with a "
-        f"model_type, OpenAI's model/ folder {openai_shards.SHAPES_FILE}."
+        f"model_type, OpenAI's model/ folder {openai.SHAPES_FILE}."
     )
 
 
-# --- reading ------------------------------------------------------------------------
+# --- from a run ---
 
 
-def _from_other(config: ConvertConfig, folder: epath.Path, kind: str) -> Source:
-    read = openai_shards.read if kind == OPENAI else hugging_face.read
-    sizes, params = read(folder)
-    options = vars(config.model)
-    model = ModelConfig(**options, **sizes.section(), vocab_size=sizes.vocab_size)
-    tokenizer = tokenizer_files.read(folder, sizes.vocab_size)
-    return Source(model, params, tokenizer, None, config.init_from)
-
-
-def _from_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> None:
+def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) -> None:
     """Exports one step of a run, or several, each into a folder of its own."""
     if config.target == RUN:
         raise UserError(
             f"{folder} is a run folder already; choose configs/convert.py:huggingface "
             "or configs/convert.py:openai."
         )
-    kind = load_saved(folder / run_folder.CONFIG_FILE).model.kind
-    if kind != "transformer":
+    saved = load_saved(folder / run_folder.CONFIG_FILE)
+    if not hasattr(saved, "model"):
         raise UserError(
-            f"{folder} holds a model of config.model.kind={kind!r}, for which neither "
+            f"{folder} holds what the job {saved.job!r} wrote, and no model; name the "
+            "run folder that it read."
+        )
+    if saved.model.kind != "transformer":
+        raise UserError(
+            f"{folder} holds a model of config.model.kind={saved.model.kind!r}, for "
+            "which neither "
             "OpenAI's shards nor transformers' OpenAI-GPT classes have a place; "
             "gpt1_jax.load(FOLDER).params has its parameters."
         )
-    if config.step not in _SEVERAL:
-        run = open_run(config.init_from, config.step)
-        say_what_is_read(run)
-        _write(config, _of_run(run, config.init_from), target)
+    if config.step not in (ALL, MILESTONES):
+        trained = open_run(config.init_from, config.step)
+        say_what_is_read(trained)
+        _export_run(config, trained, target)
         return
-    names = _SEVERAL[config.step](folder)
-    newline_as = _BABYLM_TOKENS if config.step == MILESTONES else ()
+    every = config.step == ALL
+    folders = _step_folders(folder) if every else _milestone_folders(folder)
+    newline_as = () if every else _BABYLM_TOKENS
     with whole_folder(target) as partial:
-        for step, name in names.items():
-            run = open_run(config.init_from, step)
-            if step == min(names):
-                say_what_is_read(run, config.step, list(names))
-            source = _of_run(run, config.init_from)
-            _write(config, source._replace(newline_as=newline_as), partial / name)
+        for step, name in folders.items():
+            trained = open_run(config.init_from, step)
+            if step == min(folders):
+                say_what_is_read(trained, config.step, list(folders))
+            _export_run(config, trained, partial / name, newline_as)
 
 
-def _all_steps(folder: epath.Path) -> dict[int, str]:
-    """All saved steps and the names of their folders."""
+def _step_folders(folder: epath.Path) -> dict[int, str]:
+    """All saved steps, and the folder to make for each."""
     steps = saved_steps(folder)
     if not steps:
         raise FileNotFoundError(f"{folder} holds no checkpoint.")
     return {step: f"step-{step}" for step in steps}
 
 
-def _kept_steps(folder: epath.Path) -> dict[int, str]:
-    """The steps kept for good; after words, their folders have BabyLM's names."""
-    kept = find_milestones(folder)
+def _milestone_folders(folder: epath.Path) -> dict[int, str]:
+    """The milestones, and the folder to make for each; BabyLM's names after words."""
     ends = {"words": "", "tokens": "_tokens", "steps": "_steps"}
-    return {s: f"chck_{target.short}{ends[target.unit]}" for s, target in kept.items()}
+    return {
+        step: f"chck_{amount.short}{ends[amount.unit]}"
+        for step, amount in find_milestones(folder).items()
+    }
 
 
-_SEVERAL = {ALL: _all_steps, MILESTONES: _kept_steps}
-
-
-def _of_run(run: TrainedRun, name: str) -> Source:
-    origin = f"step {run.step:,}, {run.why}, of {name}"
-    if not isinstance(run.config, FinetuneConfig):
-        return Source(run.model, run.params, run.tokenizer, None, origin)
-    task, layer = find_task(run.config), run.params["head"]
-    head = FinetunedHead(layer["kernel"], layer["bias"], task.transform, task.labels)
-    longest = describe_room(task, run.config.data.longest(run.model.max_seq_len))
-    params = run.params["transformer"]
-    return Source(run.model, params, run.tokenizer, head, origin, longest)
-
-
-# --- writing ------------------------------------------------------------------------
-
-
-def _write(config: ConvertConfig, source: Source, target: epath.Path) -> None:
-    """Writes one model, whole or not at all."""
-    if config.target == RUN:
-        model = config.model.with_sizes(source.model)
-        resolved = dataclasses.replace(config, model=model)
-        save_params(str(target), source.params, source.tokenizer, resolved)
-        return
-    write = _write_openai if config.target == OPENAI else _write_hugging_face
-    with whole_folder(target) as folder:
-        size = sum(leaf.nbytes for leaf in jax.tree.leaves(source.params))
-        run_folder.check_room(folder, size, "the exported model")
-        export = write(source, folder)
-        write_whole(folder / "README.md", describe(export))
-
-
-def _write_hugging_face(source: Source, folder: epath.Path) -> Export:
-    to = hugging_face.find_target(source.model, source.params, source.head)
-    hugging_face.write(folder, source.model, source.params, to)
-    hugging_face_tokenizer.save(
-        source.tokenizer, folder, source.model.max_seq_len, source.newline_as
+def _export_run(
+    config: ConvertConfig,
+    trained: TrainedRun,
+    target: epath.Path,
+    newline_as: Sequence[str] = (),
+) -> None:
+    """Exports one saved step of a run, with its head if it is fine-tuned."""
+    head: FinetunedHead | None = None
+    room = ""
+    if isinstance(trained.config, FinetuneConfig):
+        task, layer = find_task(trained.config), trained.params["head"]
+        head = FinetunedHead(
+            layer["kernel"], layer["bias"], task.transform, task.labels
+        )
+        longest = trained.config.data.longest(trained.model.max_seq_len)
+        room = describe_room(task, longest)
+    _export(
+        config.target,
+        target,
+        trained.model,
+        trained.language_model,
+        trained.tokenizer,
+        f"step {trained.step:,}, {trained.why}, of {config.init_from}",
+        head,
+        room,
+        newline_as,
     )
-    tokenizer_files.write(source.tokenizer, folder)
-    notes = [f"The tokenizer: {hugging_face_tokenizer.limits(source.tokenizer)}"]
-    if source.newline_as:
-        notes.append(
-            f"The newline stands for {' and '.join(source.newline_as)}, so "
-            "`skip_special_tokens=True` leaves newlines out."
-        )
-    if source.model.softmax_rows == "tokens+positions":
-        notes.append(
-            "The softmax was trained over tokens and positions. The logits of the "
-            "tokens are the same here; those of the positions are left out."
-        )
-    if source.model.embed_dropout_on != "sum" and source.model.embed_dropout > 0:
-        notes.append(
-            f"Embedding dropout acted on {source.model.embed_dropout_on!r}; in "
-            "transformers it acts on the sum. This matters only in training."
-        )
-    if source.head:
-        notes += _inputs(source)
-    if to.architecture == hugging_face.CLASSIFIER:
-        notes.append("The head's bias is part of its weights: the class has none.")
-    return _export(source, to.architecture, tuple(notes))
 
 
-def _write_openai(source: Source, folder: epath.Path) -> Export:
-    if source.head:
+# --- from another format ---
+
+
+def _convert_foreign(
+    config: ConvertConfig, folder: epath.Path, found: str, target: epath.Path
+) -> None:
+    """Converts a folder in OpenAI's or Hugging Face's format."""
+    if config.step != DEFAULT:
+        raise UserError(
+            f"config.step={config.step!r}, but {folder} is no run folder and has "
+            "no steps; leave it out."
+        )
+    read = openai.read_shards if found == OPENAI else hugging_face.read_model
+    sizes, params = read(folder)
+    options = vars(config.model)
+    model = ModelConfig(**options, **sizes.section(), vocab_size=sizes.vocab_size)
+    tokenizer = read_tokenizer(folder, sizes.vocab_size)
+    if config.target == RUN:
+        section = config.model.with_sizes(model)
+        resolved = dataclasses.replace(config, model=section)
+        save_params(str(target), params, tokenizer, resolved)
+    else:
+        _export(config.target, target, model, params, tokenizer, config.init_from)
+
+
+def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
+    """The tokenizer beside weights: a copy in our own form, or GPT-1's two BPE files.
+
+    Args:
+      folder: the folder with weights in another format.
+      vocab_size: the number of rows of the token embedding.
+
+    Raises:
+      FileNotFoundError: if the folder holds no tokenizer that can be read.
+      ImportError: if it is GPT-1's own, and spaCy is not installed.
+      ValueError: if it is damaged, or has another size.
+    """
+    tokenizer = _load_tokenizer(folder)
+    if tokenizer.vocab_size != vocab_size:
+        raise UserError(
+            f"The tokenizer in {folder} has {tokenizer.vocab_size} entries; the token "
+            f"embedding has {vocab_size} rows. They do not belong together."
+        )
+    return tokenizer
+
+
+def _load_tokenizer(folder: epath.Path) -> Tokenizer:
+    if (folder / TOKENIZER_FOLDER).exists():
+        return tokenizers.load(folder / TOKENIZER_FOLDER)
+    for files in (OPENAI_BPE_FILES, HUGGING_FACE_BPE_FILES):
+        if all((folder / name).exists() for name in files):
+            return _load_bpe_files(folder, files)
+    raise FileNotFoundError(
+        f"{folder} holds no tokenizer that can be read: neither {TOKENIZER_FOLDER}/ "
+        f"nor {' and '.join(OPENAI_BPE_FILES)} nor "
+        f"{' and '.join(HUGGING_FACE_BPE_FILES)}. Copy GPT-1's two files there."
+    )
+
+
+def _load_bpe_files(folder: epath.Path, files: tuple[str, str]) -> Tokenizer:
+    from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer  # imports ftfy
+
+    try:
+        return GPT1Tokenizer(*((folder / name).read_text("utf-8") for name in files))
+    except (OSError, ImportError):
+        raise
+    except Exception as error:  # JSON's and the BPE's own
+        raise UserError(
+            f"{' and '.join(files)} in {folder} are not GPT-1's vocabulary: {error}"
+        ) from error
+
+
+# --- into another format ---
+
+
+def _export(
+    to: str,
+    target: epath.Path,
+    model: ModelConfig,
+    params: Params,
+    tokenizer: Tokenizer,
+    origin: str,
+    head: FinetunedHead | None = None,
+    room: str = "",
+    newline_as: Sequence[str] = (),
+) -> None:
+    """Writes one folder for OpenAI's code or transformers, whole or not at all.
+
+    Args:
+      to: `OPENAI` or `HUGGING_FACE`.
+      target: the folder to make.
+      model: the configuration of the language model.
+      params: its parameters.
+      tokenizer: its tokenizer.
+      origin: the origin, in words for the README.
+      head: the head, if the model is fine-tuned.
+      room: the most tokens of the head's inputs, in words for the README.
+      newline_as: roles in which transformers uses the newline.
+    """
+    with whole_folder(target) as folder:
+        size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+        run_folder.check_room(folder, size, "the exported model")
+        if to == OPENAI:
+            architecture = ""
+            notes = _write_openai(folder, model, params, tokenizer, head)
+        else:
+            architecture = hugging_face.write_model(folder, model, params, head)
+            hugging_face_tokenizer.write_tokenizer(
+                tokenizer, folder, model.max_seq_len, newline_as
+            )
+            tokenizer.save(folder / TOKENIZER_FOLDER)
+            notes = _transformers_notes(model, tokenizer, newline_as)
+            if head:
+                notes += _head_notes(tokenizer, room)
+            if architecture == hugging_face.CLASSIFIER:
+                notes.append(
+                    "The head's bias is part of its weights: the class has none."
+                )
+        readme = describe(Sizes.of(model), origin, tokenizer.kind, architecture, notes)
+        write_whole(folder / "README.md", readme)
+
+
+def _write_openai(
+    folder: epath.Path,
+    model: ModelConfig,
+    params: Params,
+    tokenizer: Tokenizer,
+    head: FinetunedHead | None,
+) -> list[str]:
+    """Writes shards and tokenizer; returns what is missing, for the README."""
+    if head:
         raise UserError(
             "The head and the special tokens of a fine-tuned model have no place in "
             "OpenAI's shards; choose a pre-trained run, or "
             "configs/convert.py:huggingface."
         )
-    openai_shards.write(folder, Weights(Sizes.of(source.model), source.params))
-    tokenizer_files.write_openai(source.tokenizer, folder)
-    notes = (
-        (f"OpenAI's two BPE files: the tokenizer is {source.tokenizer.kind!r}.",)
-        if source.tokenizer.kind != "gpt1"
-        else ()
-    )
-    return _export(source, "", notes)
+    openai.write_shards(folder, Sizes.of(model), params)
+    tokenizer.save(folder / TOKENIZER_FOLDER)
+    if tokenizer.kind != "gpt1":
+        return [f"OpenAI's two BPE files: the tokenizer is {tokenizer.kind!r}."]
+    for name in OPENAI_BPE_FILES:
+        create(folder / name, (folder / TOKENIZER_FOLDER / name).read_bytes())
+    return []
 
 
-def _export(source: Source, architecture: str, notes: tuple[str, ...]) -> Export:
-    return Export(
-        Sizes.of(source.model),
-        source.origin,
-        gpt1_jax.__version__,
-        source.tokenizer.kind,
-        architecture,
-        notes,
-    )
+# --- the README of an exported folder ---
 
 
-def _inputs(source: Source) -> tuple[str, ...]:
-    """What whoever calls the head must do."""
-    start = source.tokenizer.vocab_size
+def describe(
+    sizes: Sizes,
+    origin: str,
+    tokenizer_kind: str,
+    architecture: str = "",
+    notes: Sequence[str] = (),
+) -> str:
+    """Markdown: what a folder is, its origin, how to load it, what it lacks.
+
+    Args:
+      sizes: of the model.
+      origin: "step 1,200, the newest, of runs/pretrain/small"
+      tokenizer_kind: as in `Tokenizer.kind`.
+      architecture: the class of transformers; "" in OpenAI's format.
+      notes: what could not be carried over.
+    """
+    loading = _loading_shards() if not architecture else _loading(architecture)
+    if architecture in ("", hugging_face.LANGUAGE_MODEL):  # heads are not read back
+        loading += _LOADING_HERE
+    lines = "".join(f"- {note}\n" for note in (*notes, *_ALWAYS))
+    count = sum(math.prod(tensor.shape) for tensor in names.tensors(sizes))
     return (
+        f"# A GPT-1 from gpt1_jax\n\n"
+        f"A language model after Radford et al. (2018):\n{count:,} parameters: "
+        f"{sizes.num_layers} layers of width {sizes.embed_dim}, {sizes.num_heads} "
+        f"heads, {sizes.max_seq_len} positions, {sizes.vocab_size:,} tokens.\n\n"
+        f"Exported by gpt1_jax {gpt1_jax.__version__} from {origin}.\n"
+        f"Tokenizer: {tokenizer_kind}.\n\n"
+        f"## Load it\n\n{loading}\n"
+        f"## What is not carried\n\n{lines}"
+    )
+
+
+_LOADING_HERE = """
+In gpt1_jax:
+
+    python -m gpt1_jax.main --config=configs/convert.py:run \\
+        --config.init_from=THIS_FOLDER --workdir=NEW_RUN_FOLDER
+"""
+_ALWAYS = ("The optimizer's state and the configuration of the run are left out.",)
+
+
+def _loading(architecture: str) -> str:
+    language_model = architecture == hugging_face.LANGUAGE_MODEL
+    loader = "AutoModelForCausalLM" if language_model else architecture
+    return (
+        f"    from transformers import {loader}, AutoTokenizer\n\n"
+        f'    model = {loader}.from_pretrained("THIS_FOLDER")\n'
+        '    tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")\n'
+    )
+
+
+def _loading_shards() -> str:
+    return (
+        "The layout is that of `model/` in openai/finetune-transformer-lm: ten shards\n"
+        "of one flat vector, whose tensors `params_shapes.json` lists.\n"
+    )
+
+
+def _transformers_notes(
+    model: ModelConfig, tokenizer: Tokenizer, newline_as: Sequence[str]
+) -> list[str]:
+    """How the exported language model and tokenizer differ from ours."""
+    limits = hugging_face_tokenizer.tokenizer_limits(tokenizer)
+    notes = [f"The tokenizer: {limits}"]
+    if newline_as:
+        notes.append(
+            f"The newline stands for {' and '.join(newline_as)}, so "
+            "`skip_special_tokens=True` leaves newlines out."
+        )
+    if model.softmax_rows == "tokens+positions":
+        notes.append(
+            "The softmax was trained over tokens and positions. The logits of the "
+            "tokens are the same here; those of the positions are left out."
+        )
+    if model.embed_dropout_on != "sum" and model.embed_dropout > 0:
+        notes.append(
+            f"Embedding dropout acted on {model.embed_dropout_on!r}; in "
+            "transformers it acts on the sum. This matters only in training."
+        )
+    return notes
+
+
+def _head_notes(tokenizer: Tokenizer, room: str) -> list[str]:
+    """What a caller of the head must do."""
+    start = tokenizer.vocab_size
+    return [
         f"The tokenizer does not write the special tokens, ids {start} (start), "
         f"{start + 1} (delimiter) and {start + 2} (extract): put start before the "
         "input and extract after it, and delimiter between two texts. The head reads "
         "the state at the extract token.",
-        f"The tokenizer does not cut inputs as fine-tuning did, to {source.room} with "
+        f"The tokenizer does not cut inputs as fine-tuning did, to {room} with "
         "special tokens: a text that is too long keeps its beginning, and of a context "
         "with a question only the context is cut. Uncut, other labels may be found.",
-    )
+    ]

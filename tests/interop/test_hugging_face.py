@@ -2,17 +2,20 @@
 
 import dataclasses
 import json
+import struct
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import safetensors.numpy
 from etils import epath
-from other_formats import assert_same_params, made_up_weights
+from other_formats import Harm, assert_same_params, made_up_params
 from tiny_models import all_logits, random_tokens
 
 from gpt1_jax.interop import hugging_face
-from gpt1_jax.interop.hugging_face import FinetunedHead, find_target
+from gpt1_jax.interop.hugging_face import FinetunedHead, read_arrays, write_arrays
+from gpt1_jax.interop.names import Sizes
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 
@@ -25,16 +28,14 @@ def model(tiny_model_config):
 
 
 @pytest.fixture(scope="module")
-def weights(model):
-    return made_up_weights(model)
+def params(model):
+    return made_up_params(model)
 
 
 @pytest.fixture
-def folder(model, weights, tmp_path):
+def folder(model, params, tmp_path):
     folder = epath.Path(tmp_path)
-    hugging_face.write(
-        folder, model, weights.params, find_target(model, weights.params, None)
-    )
+    hugging_face.write_model(folder, model, params)
     return folder
 
 
@@ -65,45 +66,45 @@ def change(folder, arrays=lambda arrays: arrays, **config):
 # --- there and back -----------------------------------------------------------------
 
 
-def test_there_and_back_is_bit_identical(folder, weights):
-    back = hugging_face.read(folder)
-    assert back.sizes == weights.sizes
-    assert_same_params(back.params, weights.params)
+def test_there_and_back_is_bit_identical(folder, model, params):
+    sizes, back = hugging_face.read_model(folder)
+    assert sizes == Sizes.of(model)
+    assert_same_params(back, params)
 
 
-def test_the_base_models_names_and_buffers_are_read(folder, weights):
+def test_the_base_models_names_and_buffers_are_read(folder, params):
     def as_in_old_files(held):
         bare = {name.removeprefix("transformer."): a for name, a in held.items()}
         mask = np.tril(np.ones((1, 1, 16, 16), np.float32))
         return {**bare, "h.0.attn.bias": mask, "h.1.attn.bias": mask}
 
     change(folder, as_in_old_files)
-    assert_same_params(hugging_face.read(folder).params, weights.params)
+    assert_same_params(hugging_face.read_model(folder)[1], params)
 
 
-def test_the_tied_output_matrix_is_read_once(folder, weights):
+def test_the_tied_output_matrix_is_read_once(folder, params):
     tokens = "transformer.tokens_embed.weight"
     change(folder, lambda held: {**held, "lm_head.weight": held[tokens].copy()})
-    assert_same_params(hugging_face.read(folder).params, weights.params)
+    assert_same_params(hugging_face.read_model(folder)[1], params)
 
 
 def test_another_output_matrix_is_refused(folder):
     tokens = "transformer.tokens_embed.weight"
     change(folder, lambda held: {**held, "lm_head.weight": held[tokens] + 1})
     with pytest.raises(ValueError, match=r"lm_head.weight differs from the token"):
-        hugging_face.read(folder)
+        hugging_face.read_model(folder)
 
 
 def test_a_parameter_under_two_names_is_refused(folder):
     tokens = "transformer.tokens_embed.weight"
     change(folder, lambda held: {**held, "tokens_embed.weight": held[tokens] + 1})
     with pytest.raises(ValueError, match=r"hold parameters twice"):
-        hugging_face.read(folder)
+        hugging_face.read_model(folder)
 
 
-def test_an_old_configuration_names_positions_n_ctx(folder, weights):
+def test_an_old_configuration_names_positions_n_ctx(folder, model):
     change(folder, n_positions=None, layer_norm_epsilon=None, afn=None)
-    assert hugging_face.read(folder).sizes == weights.sizes
+    assert hugging_face.read_model(folder)[0] == Sizes.of(model)
 
 
 # --- as transformers reads and writes them ------------------------------------------
@@ -111,14 +112,14 @@ def test_an_old_configuration_names_positions_n_ctx(folder, weights):
 
 @pytest.mark.parametrize("softmax_rows", ["tokens", "tokens+positions"])
 def test_transformers_computes_the_same_logits(
-    transformers, folder, model, weights, softmax_rows
+    transformers, folder, model, params, softmax_rows
 ):
     import torch
 
     theirs = their_model(transformers.AutoModelForCausalLM, folder)
     tokens = random_tokens()
     model = dataclasses.replace(model, softmax_rows=softmax_rows)
-    ours = np.asarray(all_logits(model, weights.params, tokens))
+    ours = np.asarray(all_logits(model, params, tokens))
     with torch.no_grad():
         found = theirs(torch.tensor(np.asarray(tokens))).logits.numpy()
     np.testing.assert_allclose(ours[..., : model.vocab_size], found, atol=TOLERANCE)
@@ -126,7 +127,7 @@ def test_transformers_computes_the_same_logits(
 
 
 def test_a_folder_saved_by_transformers_is_read(
-    transformers, folder, weights, tmp_path
+    transformers, folder, model, params, tmp_path
 ):
     theirs = their_model(transformers.AutoModelForCausalLM, folder)
     theirs.save_pretrained(tmp_path / "whole")
@@ -134,18 +135,18 @@ def test_a_folder_saved_by_transformers_is_read(
     theirs.save_pretrained(tmp_path / "parts", max_shard_size="20KB")
     assert (tmp_path / "parts" / "model.safetensors.index.json").exists()
     for name in ("whole", "base", "parts"):
-        back = hugging_face.read(epath.Path(tmp_path / name))
-        assert back.sizes == weights.sizes
-        assert_same_params(back.params, weights.params)
+        sizes, back = hugging_face.read_model(epath.Path(tmp_path / name))
+        assert sizes == Sizes.of(model)
+        assert_same_params(back, params)
 
 
-def test_a_bin_file_of_transformers_is_read(transformers, folder, weights):
+def test_a_bin_file_of_transformers_is_read(transformers, folder, params):
     import torch
 
     theirs = their_model(transformers.AutoModelForCausalLM, folder)
     (folder / "model.safetensors").unlink()
     torch.save(theirs.state_dict(), folder / "pytorch_model.bin")
-    assert_same_params(hugging_face.read(folder).params, weights.params)
+    assert_same_params(hugging_face.read_model(folder)[1], params)
 
 
 # --- fine-tuned heads ---------------------------------------------------------------
@@ -159,11 +160,11 @@ def made_up_head(model, num_outputs, transform, labels=(), bias=1.0):
     return FinetunedHead(kernel, offset, transform, labels)
 
 
-def our_outputs(model, weights, head, tokens):
+def our_outputs(model, params, head, tokens):
     per_choice = head.transform == "multiple_choice"
     num_outputs = tokens.shape[1] if per_choice else head.kernel.shape[1]
     layer = {"kernel": head.kernel, "bias": head.bias}
-    params = {"transformer": weights.params, "head": layer}
+    params = {"transformer": params, "head": layer}
     task = Head(num_outputs, per_choice, 0.0, extract_token=model.vocab_size - 1)
     apply = jax.jit(heads.apply, static_argnums=(0, 1))
     return np.asarray(apply(model, task, params, tokens)[0])
@@ -180,19 +181,18 @@ def tokens_and_lengths(model, shape):
     return tokens, lengths
 
 
-def test_choices_equal_transformers(transformers, model, weights, tmp_path):
+def test_choices_equal_transformers(transformers, model, params, tmp_path):
     import torch
 
     head = made_up_head(model, 1, "multiple_choice", ("choice1", "choice2"))
-    to = find_target(model, weights.params, head)
-    hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
+    hugging_face.write_model(epath.Path(tmp_path), model, params, head)
     theirs = their_model(transformers.OpenAIGPTDoubleHeadsModel, tmp_path)
     tokens, lengths = tokens_and_lengths(model, (4, 2))
     with torch.no_grad():
         found = theirs(
             torch.tensor(tokens).long(), mc_token_ids=torch.tensor(lengths - 1)
         )
-    ours = our_outputs(model, weights, head, tokens)
+    ours = our_outputs(model, params, head, tokens)
     np.testing.assert_allclose(ours, found.mc_logits.numpy(), atol=TOLERANCE)
 
 
@@ -206,44 +206,44 @@ def test_choices_equal_transformers(transformers, model, weights, tmp_path):
     ],
 )
 def test_classes_equal_transformers(
-    transformers, model, weights, tmp_path, transform, labels, num_outputs, bias
+    transformers, model, params, tmp_path, transform, labels, num_outputs, bias
 ):
     """Their class has no bias; the weights stand in for it."""
     import torch
 
     head = made_up_head(model, num_outputs, transform, labels, bias)
-    to = find_target(model, weights.params, head)
-    hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
+    hugging_face.write_model(epath.Path(tmp_path), model, params, head)
     theirs = their_model(transformers.OpenAIGPTForSequenceClassification, tmp_path)
     assert tuple(theirs.config.id2label.values()) == (labels or ("LABEL_0",))
     tokens, _ = tokens_and_lengths(model, (6, 1))
     with torch.no_grad():
         found = theirs(torch.tensor(tokens[:, 0]).long()).logits.numpy()
-    ours = our_outputs(model, weights, head, tokens)
+    ours = our_outputs(model, params, head, tokens)
     np.testing.assert_allclose(ours, found, atol=TOLERANCE)
 
 
-def test_a_bias_that_weights_cannot_stand_in_for_is_refused(model, weights):
+def test_a_bias_that_weights_cannot_stand_in_for_is_refused(model, params, tmp_path):
     head = made_up_head(model, 2, "single", ("no", "yes"))
-    norm = weights.params[f"h_{model.num_layers - 1}"]["ln_2"]
+    held, norm = params, params[f"h_{model.num_layers - 1}"]["ln_2"]
     for shift in (0.0, 1e-7):
         norm = {**norm, "bias": np.full(model.embed_dim, shift, np.float32)}
-        params = {**weights.params, f"h_{model.num_layers - 1}": {"ln_2": norm}}
+        params = {**held, f"h_{model.num_layers - 1}": {"ln_2": norm}}
         with pytest.raises(
             ValueError, match=r"bias of the fine-tuned head, \[.* cancel out \("
         ):
-            find_target(model, params, head)
+            hugging_face.write_model(epath.Path(tmp_path), model, params, head)
 
 
-def test_both_orders_of_a_pair_are_refused_by_name(model, weights):
+def test_both_orders_of_a_pair_are_refused_by_name(model, params, tmp_path):
     head = made_up_head(model, 2, "similarity", ("no", "yes"), bias=0.0)
     with pytest.raises(ValueError, match=r"both orders of a pair.*has no place"):
-        find_target(model, weights.params, head)
+        hugging_face.write_model(epath.Path(tmp_path), model, params, head)
 
 
-def test_another_width_of_the_mlp_is_refused_by_name(tiny_model_config):
+def test_another_width_of_the_mlp_is_refused_by_name(tiny_model_config, tmp_path):
     with pytest.raises(ValueError, match=r"mlp_dim=48 has no place.*wide.*:openai"):
-        find_target(tiny_model_config(mlp_dim=48), {}, None)
+        model = tiny_model_config(mlp_dim=48)
+        hugging_face.write_model(epath.Path(tmp_path), model, {})
 
 
 # --- what cannot be read ------------------------------------------------------------
@@ -272,21 +272,207 @@ def test_another_width_of_the_mlp_is_refused_by_name(tiny_model_config):
 def test_another_configuration_is_refused(folder, config, message):
     change(folder, **config)
     with pytest.raises(ValueError, match=message) as caught:
-        hugging_face.read(folder)
+        hugging_face.read_model(folder)
     assert "\n" not in str(caught.value)
 
 
-def test_a_fine_tuned_head_is_refused_by_name(model, weights, tmp_path):
+def test_a_fine_tuned_head_is_refused_by_name(model, params, tmp_path):
     head = made_up_head(model, 2, "single", ("no", "yes"), bias=0.0)
-    to = find_target(model, weights.params, head)
-    hugging_face.write(epath.Path(tmp_path), model, weights.params, to)
+    hugging_face.write_model(epath.Path(tmp_path), model, params, head)
     with pytest.raises(
         ValueError, match=r"unknown score.weight; only a whole language"
     ):
-        hugging_face.read(epath.Path(tmp_path))
+        hugging_face.read_model(epath.Path(tmp_path))
 
 
 def test_a_configuration_that_is_not_json_is_refused(folder):
     (folder / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json cannot be read as JSON"):
-        hugging_face.read(folder)
+        hugging_face.read_model(folder)
+
+
+# --- arrays in safetensors and .bin files: types, parts, damage and pickles ---
+
+
+@pytest.fixture
+def empty(tmp_path):
+    return epath.Path(tmp_path)
+
+
+@pytest.fixture
+def arrays():
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.normal(size=shape).astype(np.float32)
+        for name, shape in (("a.weight", (3, 4)), ("b.bias", (5,)))
+    }
+
+
+def assert_same(found, arrays):
+    assert found.keys() == arrays.keys()
+    for name, array in arrays.items():
+        assert found[name].dtype == np.float32
+        np.testing.assert_array_equal(found[name], array)
+
+
+def test_arrays_come_back(empty, arrays):
+    write_arrays(empty, arrays)
+    assert_same(read_arrays(empty), arrays)
+
+
+def test_what_is_not_contiguous_comes_back(empty, arrays):
+    turned = {name: np.asfortranarray(array) for name, array in arrays.items()}
+    turned["c"] = np.arange(12.0, dtype=np.float32).reshape(3, 4).T
+    write_arrays(empty, turned)
+    assert_same(read_arrays(empty), turned)
+
+
+def test_the_file_is_marked_for_pytorch(empty, arrays):
+    write_arrays(empty, arrays)
+    with safetensors.safe_open(empty / "model.safetensors", "numpy") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float64, jnp.bfloat16])
+def test_other_float_types_become_float32(empty, arrays, dtype):
+    rounded = {name: array.astype(dtype) for name, array in arrays.items()}
+    safetensors.numpy.save_file(rounded, empty / "model.safetensors")
+    expected = {name: array.astype(np.float32) for name, array in rounded.items()}
+    assert_same(read_arrays(empty), expected)
+
+
+def test_buffers_are_left_out(empty, arrays):
+    buffers = {
+        "h.0.attn.bias": np.tril(np.ones((1, 1, 4, 4), np.uint8)),
+        "transformer.position_ids": np.arange(4),
+    }
+    safetensors.numpy.save_file({**arrays, **buffers}, empty / "model.safetensors")
+    assert_same(read_arrays(empty), arrays)
+
+
+def split_in_parts(empty, arrays):
+    weight_map = {}
+    for number, (name, array) in enumerate(arrays.items()):
+        weight_map[name] = f"model-{number}.safetensors"
+        safetensors.numpy.save_file({name: array}, empty / weight_map[name])
+    index = json.dumps({"metadata": {}, "weight_map": weight_map})
+    (empty / "model.safetensors.index.json").write_text(index)
+
+
+def test_parts_are_put_together(empty, arrays):
+    split_in_parts(empty, arrays)
+    assert_same(read_arrays(empty), arrays)
+
+
+def test_a_missing_part_is_named(empty, arrays):
+    split_in_parts(empty, arrays)
+    (empty / "model-1.safetensors").unlink()
+    with pytest.raises(FileNotFoundError, match=r"lacks model-1.safetensors"):
+        read_arrays(empty)
+
+
+@pytest.mark.parametrize("index", [{}, {"weight_map": []}, {"weight_map": {"a": 1}}])
+def test_an_index_without_files_is_refused(empty, index):
+    (empty / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"has no weight_map"):
+        read_arrays(empty)
+
+
+def test_an_index_may_not_lead_elsewhere(empty):
+    index = {"weight_map": {"a": "../secret.safetensors"}}
+    (empty / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match=r"lies in another folder"):
+        read_arrays(empty)
+
+
+def test_no_weights_at_all_are_refused(empty):
+    with pytest.raises(
+        FileNotFoundError, match=r"holds no weights: .*model.safetensor"
+    ):
+        read_arrays(empty)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda c: b"", lambda c: c[:20], lambda c: c[:-3], lambda c: b"\xff" * len(c)],
+    ids=["empty", "header", "data", "garbage"],
+)
+def test_a_truncated_file_is_one_line(empty, arrays, spoil):
+    write_arrays(empty, arrays)
+    path = empty / "model.safetensors"
+    path.write_bytes(spoil(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"model.safetensors is damaged") as caught:
+        read_arrays(empty)
+    assert "\n" not in str(caught.value)
+
+
+def test_whole_numbers_are_refused_by_name(empty):
+    safetensors.numpy.save_file({"a": np.arange(3)}, empty / "model.safetensors")
+    with pytest.raises(ValueError, match=r"a holds I64, not floating-point"):
+        read_arrays(empty)
+
+
+def test_a_header_that_promises_too_much_is_refused(empty):
+    header = json.dumps(
+        {"a": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}
+    ).encode()
+    content = struct.pack("<Q", len(header)) + header
+    (empty / "model.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match=r"is damaged"):
+        read_arrays(empty)
+
+
+# --- .bin -----------------------------------------------------------------------
+
+
+def test_a_bin_file_is_read(empty, arrays):
+    torch = pytest.importorskip("torch")
+    tensors = {name: torch.tensor(array) for name, array in arrays.items()}
+    buffers = {"h.0.attn.bias": torch.ones(1, 1, 4, 4).bool()}
+    torch.save({**tensors, **buffers}, empty / "pytorch_model.bin")
+    assert_same(read_arrays(empty), arrays)
+
+
+def test_a_bin_file_executes_nothing(empty, tmp_path):
+    torch = pytest.importorskip("torch")
+    for harmful in ({"a": Harm(tmp_path / "harmed")}, Harm(tmp_path / "harmed")):
+        for new_format in (True, False):
+            torch.save(
+                harmful,
+                empty / "pytorch_model.bin",
+                _use_new_zipfile_serialization=new_format,
+            )
+            with pytest.raises(ValueError, match=r"holds more than weights") as caught:
+                read_arrays(empty)
+            assert "\n" not in str(caught.value)
+    assert not (tmp_path / "harmed").exists()
+
+
+@pytest.mark.parametrize(
+    ("held", "message"),
+    [
+        ([1], r"holds list, not weights by name"),
+        ({"a": 1}, r"a holds int, not floating"),
+        ({1: 2}, r"1 holds int, not floating"),
+    ],
+    ids=str,
+)
+def test_a_bin_file_of_something_else_is_refused(empty, held, message):
+    torch = pytest.importorskip("torch")
+    torch.save(held, empty / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=message):
+        read_arrays(empty)
+
+
+def test_a_bin_file_of_whole_numbers_is_refused(empty):
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.arange(3)}, empty / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"a holds torch.int64"):
+        read_arrays(empty)
+
+
+def test_without_torch_a_bin_file_is_refused(empty, monkeypatch):
+    (empty / "pytorch_model.bin").write_bytes(b"")
+    monkeypatch.setitem(__import__("sys").modules, "torch", None)
+    with pytest.raises(ImportError, match=r"install torch .*model.safetensors"):
+        read_arrays(empty)

@@ -6,14 +6,17 @@ import json
 import os
 import unicodedata
 
+import ftfy
 import pytest
 import sentencepiece
 import tokenizers as hugging_face
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers
+from tokenizers import pre_tokenizers
 
 from gpt1_jax.data import tokenizers
+from gpt1_jax.data.gpt1_tokenizer import standardize_text
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.interop import hugging_face_tokenizer
 
@@ -80,7 +83,7 @@ def export(tmp_path_factory):
 
     def make(tokenizer):
         folder = tmp_path_factory.mktemp("exported")
-        hugging_face_tokenizer.save(tokenizer, folder, 512)
+        hugging_face_tokenizer.write_tokenizer(tokenizer, folder, 512)
         return hugging_face.Tokenizer.from_file(str(folder / "tokenizer.json"))
 
     return make
@@ -113,7 +116,7 @@ def test_sentencepiece_without_bytes_ids_and_text_equal_ours(
 
 
 # Where several accents meet, or one meets a letter that is itself mapped to another,
-# the rules can differ; `limits` says so.
+# the rules can differ; `tokenizer_limits` says so.
 characters = st.characters(
     exclude_categories=["Cs", "Mn", "Mc", "Me"],
     exclude_characters="\uff9e\uff9f",  # marks in all but their category
@@ -190,22 +193,25 @@ def test_sentencepiece_of_another_make_is_refused(tmp_path):
     )
     foreign = SentencePieceTokenizer(model.getvalue())
     with pytest.raises(ValueError, match="without model_type=bpe, treat_whitespace"):
-        hugging_face_tokenizer.save(foreign, tmp_path, 512)
+        hugging_face_tokenizer.write_tokenizer(foreign, tmp_path, 512)
     assert not list(tmp_path.iterdir())
 
 
 def test_unknown_kind_is_refused(tmp_path):
     with pytest.raises(ValueError, match="kind 'numbers' cannot be written"):
-        hugging_face_tokenizer.save(Numbers(), tmp_path, 512)
+        hugging_face_tokenizer.write_tokenizer(Numbers(), tmp_path, 512)
 
 
 def test_limits_say_what_was_measured(ours):
-    assert "10,000 lines of novels (2026-11-22)" in hugging_face_tokenizer.limits(ours)
+    assert (
+        "10,000 lines of novels (2026-11-22)"
+        in hugging_face_tokenizer.tokenizer_limits(ours)
+    )
 
 
 def test_auto_tokenizer_reads_the_folder(ours, tmp_path):
     transformers = pytest.importorskip("transformers")
-    hugging_face_tokenizer.save(ours, tmp_path, 77)
+    hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 77)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
     loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
     assert loaded.is_fast
@@ -224,7 +230,7 @@ ROLES = ("bos_token", "pad_token")
 
 def assert_newline_stands_for_special_tokens(tokenizer, folder, texts):
     transformers = pytest.importorskip("transformers")
-    hugging_face_tokenizer.save(tokenizer, folder, 77, ROLES)
+    hugging_face_tokenizer.write_tokenizer(tokenizer, folder, 77, ROLES)
     (folder / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
     loaded = transformers.AutoTokenizer.from_pretrained(folder)
     assert loaded.bos_token_id == loaded.pad_token_id == tokenizer.newline_id
@@ -245,8 +251,7 @@ def test_the_newline_can_stand_for_special_tokens(ours, tmp_path):
     assert_newline_stands_for_special_tokens(ours, tmp_path, TEXTS)
 
 
-# GPT-1's own tokenizer, with a vocabulary of letters. Its rules of words have a file
-# of their own: test_hugging_face_words.py.
+# --- GPT-1's own tokenizer, with a vocabulary of letters ---
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz.,'\"!?-"
 MERGES = [("t", "h"), ("th", "e</w>"), ("n", "'"), ("n'", "t</w>"), ("d", "o</w>")]
@@ -285,7 +290,7 @@ def test_gpt1_ids_and_text_equal_ours(small_gpt1, export, text):
 
 def test_gpt1_auto_tokenizer_reads_the_folder(small_gpt1, tmp_path):
     transformers = pytest.importorskip("transformers")
-    hugging_face_tokenizer.save(small_gpt1, tmp_path, 512)
+    hugging_face_tokenizer.write_tokenizer(small_gpt1, tmp_path, 512)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
     loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
     for text in GPT1_TEXTS:
@@ -300,7 +305,7 @@ def test_the_newline_of_gpt1_can_stand_for_special_tokens(small_gpt1, tmp_path):
 
 
 def test_gpt1_limits_name_the_measured_share(small_gpt1):
-    assert "% of the lines" in hugging_face_tokenizer.limits(small_gpt1)
+    assert "% of the lines" in hugging_face_tokenizer.tokenizer_limits(small_gpt1)
 
 
 @pytest.mark.skipif(
@@ -323,3 +328,88 @@ def test_gpt1_ids_with_openai_vocabulary_equal_ours(export, text):
     pytest.importorskip("spacy")
     tokenizer = tokenizers.load(os.environ["GPT1_OPENAI_BPE"])
     assert export(tokenizer).encode(text).ids == tokenizer.encode(text)
+
+
+# --- GPT-1's words by rules, beside those of ftfy and spaCy ---
+
+
+@pytest.fixture(scope="module")
+def words():
+    """`words(text)`: by the rules."""
+    pytest.importorskip("spacy")
+    normalizer = hugging_face_tokenizer.words_normalizer()
+    pre_tokenizer: pre_tokenizers.PreTokenizer = (
+        hugging_face_tokenizer.words_pre_tokenizer()
+    )
+
+    def cut(text: str) -> list[str]:
+        normal = normalizer.normalize_str(text)
+        return [word for word, _ in pre_tokenizer.pre_tokenize_str(normal)]
+
+    return cut
+
+
+@pytest.fixture(scope="module")
+def released_words():
+    """`released_words(text)`: by ftfy and spaCy."""
+    spacy = pytest.importorskip("spacy")
+    split = spacy.blank("en").tokenizer
+
+    def cut(text: str) -> list[str]:
+        found = split(standardize_text(ftfy.fix_text(text)))
+        cut = [word.text.lower() for word in found]
+        return ["\n" if word.startswith("\n") else word for word in cut]
+
+    return cut
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Don't!", "do n't !"),
+        ("I can't've, cannot, I'm", "i ca n't 've , can not , i 'm"),
+        ("Mr. Fox's dog. 'Tis St. Ann.", "mr. fox 's dog . ' tis st. ann ."),
+        ("whats. well", "what s. well"),
+        ("goin' y'all 'em o'clock", "goin' y' all 'em o'clock"),
+        ("at 10p.m. or 5am", "at 10 p.m. or 5 am"),
+        ("Well...maybe ...then", "well ... maybe ... then"),
+        ("“It’s”—‘so’… f´f", "\" it 's \" - ' so ' ... f'f"),
+        ("a--b (c) [d] x/y", "a -- b ( c ) [ d ] x / y"),
+        (r"a\b U.S.A. A.", r"a\b u.s.a. a."),
+        ("$5 50% £1.2", "$ 5 50 % £ 1.2"),
+        ("ﬁne ÉTÉ Ete\u0301", "fine été eté"),
+        ('""No!!""', '" " no ! ! " "'),
+        ("--''Tis ''so'' ''em ‘’Well", "-- '' tis '' so '' ' 'em '' well"),
+    ],
+)
+def test_words_are_cut_as_expected(words, released_words, text, expected):
+    assert words(text) == released_words(text) == expected.split()
+
+
+@pytest.mark.parametrize("text", ["a\n b", "a \r\n\n\tb\n", "\n\na\u2028b", "\n", " "])
+def test_white_space_around_a_newline_is_one_word(words, released_words, text):
+    assert words(text) == released_words(text)
+
+
+PROSE = """the Fox don't we're it's Mr. U.S. said I'd I well who'd gonna 10 3.5 cannot
+ never. 'so' then' “yes” ‘no’ (and) wait... —stop— Home!"""
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    st.lists(
+        st.sampled_from(PROSE.split(" ")),
+        max_size=8,
+    ).map(" ".join)
+)
+def test_words_of_prose_equal_the_released(words, released_words, text):
+    assert words(text) == released_words(text)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.text() | st.text("ab.'\" -\n"))
+def test_any_text_has_words(words, text):
+    """Whatever the text, no rule fails, and none leaves a mark."""
+    assert not any("\ue000" <= c <= "\ue002" for w in words(text) for c in w) or any(
+        "\ue000" <= c <= "\ue002" for c in text
+    )

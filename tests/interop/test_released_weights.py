@@ -14,7 +14,7 @@ from tiny_run import load_config
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
-from gpt1_jax.interop import names, openai_shards
+from gpt1_jax.interop import names, openai
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.jobs import convert
 
@@ -39,11 +39,11 @@ def model(tmp_path_factory):
 
 
 def test_they_come_back_bit_for_bit(tmp_path):
-    weights = openai_shards.read(epath.Path(os.environ["GPT1_OPENAI_MODEL"]))
-    assert weights.sizes == Sizes(**PAPER)
-    assert all(np.isfinite(a).all() for a in names.flatten(weights.params).values())
-    openai_shards.write(epath.Path(tmp_path), weights)
-    assert_same_params(openai_shards.read(epath.Path(tmp_path)).params, weights.params)
+    sizes, params = openai.read_shards(epath.Path(os.environ["GPT1_OPENAI_MODEL"]))
+    assert sizes == Sizes(**PAPER)
+    assert all(np.isfinite(a).all() for a in names.flatten(params).values())
+    openai.write_shards(epath.Path(tmp_path), sizes, params)
+    assert_same_params(openai.read_shards(epath.Path(tmp_path))[1], params)
 
 
 def test_greedy_text_is_the_known_one(model):

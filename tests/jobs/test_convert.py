@@ -8,18 +8,22 @@ import shutil
 import numpy as np
 import pytest
 from etils import epath
-from other_formats import Harm, assert_same_params, made_up_weights, write_bpe_files
+from other_formats import Harm, assert_same_params, made_up_params, write_bpe_files
 from tiny_models import all_logits, random_tokens
-from tiny_run import load_config, run_program
+from tiny_run import ROOT, load_config, run_program
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
+import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import BEST
+from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import write_json
 from gpt1_jax.evaluation.validation import sequence_losses
-from gpt1_jax.interop import openai_shards, weight_files
-from gpt1_jax.interop.tokenizer_files import OPENAI_FILES
+from gpt1_jax.interop import hugging_face, openai
+from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
+from gpt1_jax.interop.names import Sizes
 from gpt1_jax.jobs import convert, finetune, predict
+from gpt1_jax.jobs.convert import HUGGING_FACE_BPE_FILES, OPENAI_BPE_FILES, describe
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.runs.checkpoint_files import read_metadata, write_manifest
@@ -83,18 +87,23 @@ def test_openais_folder_becomes_a_run(tmp_path, tiny_model_config):
     pytest.importorskip("spacy")
     (tmp_path / "model").mkdir()
     model = tiny_model_config(vocab_size=20, embed_dim=64, num_heads=1, mlp_dim=256)
-    weights = made_up_weights(model)
-    openai_shards.write(epath.Path(tmp_path / "model"), weights)
+    params = made_up_params(model)
+    openai.write_shards(epath.Path(tmp_path / "model"), Sizes.of(model), params)
     (tmp_path / "model" / "gpt1_jax.json").unlink()
-    write_bpe_files(tmp_path / "model", OPENAI_FILES, vocab_size=20)
+    write_bpe_files(tmp_path / "model", OPENAI_BPE_FILES, vocab_size=20)
     rows = {"model__softmax_rows": "tokens+positions"}
     run("run", tmp_path / "model", tmp_path / "run", **rows)
     found = open_run(str(tmp_path / "run"))
     assert found.tokenizer.kind == "gpt1" and found.step == 0
     assert found.model.softmax_rows == "tokens+positions"
-    assert_same_params(found.params, weights.params)
+    assert_same_params(found.params, params)
     run("openai", tmp_path / "run", tmp_path / "back")
-    for name in (*OPENAI_FILES, "params_0.npy", "params_9.npy", "params_shapes.json"):
+    for name in (
+        *OPENAI_BPE_FILES,
+        "params_0.npy",
+        "params_9.npy",
+        "params_shapes.json",
+    ):
         written = (tmp_path / "back" / name).read_bytes()
         assert written == (tmp_path / "model" / name).read_bytes()
     run("huggingface", tmp_path / "run", tmp_path / "hugging_face")
@@ -106,7 +115,7 @@ def test_openais_folder_becomes_a_run(tmp_path, tiny_model_config):
 
 
 def held(folder):
-    return weight_files.read(epath.Path(folder))["transformer.tokens_embed.weight"]
+    return read_arrays(epath.Path(folder))["transformer.tokens_embed.weight"]
 
 
 @pytest.mark.parametrize("step", ["default", "newest", "best", "8", "12"])
@@ -233,7 +242,7 @@ def test_choices_are_exported(pretrained, finetune_base, tmp_path):
     config = finetune_config("copa", base, train__num_epochs=1.0)
     finetune.run(config, str(tmp_path / "run"))
     run("huggingface", tmp_path / "run", tmp_path / "out", step="best")
-    found = weight_files.read(epath.Path(tmp_path / "out"))
+    found = read_arrays(epath.Path(tmp_path / "out"))
     trained = open_run(str(tmp_path / "run"), BEST)
     kernel, bias = (trained.params["head"][name] for name in ("kernel", "bias"))
     theirs = "multiple_choice_head.summary"
@@ -371,6 +380,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path, files):
         run("run", tmp_path, tmp_path / "out")
 
 
+def test_what_a_job_without_a_model_wrote_is_refused(tmp_path):
+    results = ROOT / "tests" / "saved_runs" / "2026-11-24" / "zero_shot"
+    with pytest.raises(ValueError, match=r"the job 'zero_shot' wrote, and no model"):
+        run("huggingface", results, tmp_path / "out")
+
+
 @pytest.fixture
 def exported(pretrained, tmp_path):
     run("huggingface", pretrained, tmp_path / "exported")
@@ -398,10 +413,10 @@ def test_a_damaged_folder_leaves_nothing_behind(exported, tmp_path, spoil, messa
 
 def test_a_vocabulary_that_does_not_fit_is_refused(exported, tmp_path):
     config = json.loads((exported / "config.json").read_text())
-    arrays = weight_files.read(epath.Path(exported))
+    arrays = read_arrays(epath.Path(exported))
     name = "transformer.tokens_embed.weight"
     smaller = {**arrays, name: arrays[name][:-1]}
-    weight_files.write(epath.Path(exported), smaller)
+    write_arrays(epath.Path(exported), smaller)
     (exported / "config.json").write_text(json.dumps({**config, "vocab_size": 511}))
     with pytest.raises(ValueError, match=r"has 512 entries; .* 511 rows"):
         run("run", exported, tmp_path / "out")
@@ -449,3 +464,93 @@ def test_no_pickle_is_opened(exported, tmp_path):
     with pytest.raises(ValueError, match=r"holds more than weights"):
         run("run", exported, tmp_path / "run")
     assert list(tmp_path.iterdir()) == [exported]
+
+
+# --- the tokenizer beside other formats: our copy, GPT-1's two files, or a refusal ---
+
+
+def test_our_own_copy_comes_back_bit_for_bit(pretrained, tmp_path):
+    run("openai", pretrained, tmp_path / "out")
+    ours = tokenizers.load(pretrained / "tokenizer")
+    back = convert.read_tokenizer(epath.Path(tmp_path / "out"), ours.vocab_size)
+    assert back.digest == ours.digest
+    copy, model = tmp_path / "out" / "gpt1_jax_tokenizer", "sentencepiece.model"
+    assert (copy / model).read_bytes() == (
+        pretrained / "tokenizer" / model
+    ).read_bytes()
+
+
+@pytest.mark.parametrize("files", [OPENAI_BPE_FILES, HUGGING_FACE_BPE_FILES], ids=str)
+def test_gpt1s_two_files_are_read_under_either_name(tmp_path, files):
+    pytest.importorskip("spacy")
+    write_bpe_files(tmp_path, files, vocab_size=20)
+    tokenizer = convert.read_tokenizer(epath.Path(tmp_path), 20)
+    assert tokenizer.kind == "gpt1"
+    assert tokenizer.encode("b a\nc") == [2, 1, 19, 3]
+
+
+def test_openais_folder_gets_gpt1s_two_files_from_hugging_faces(
+    tmp_path, tiny_model_config
+):
+    pytest.importorskip("spacy")
+    folder = epath.Path(tmp_path / "from")
+    folder.mkdir()
+    model = tiny_model_config(vocab_size=20)
+    hugging_face.write_model(folder, model, made_up_params(model))
+    write_bpe_files(folder, HUGGING_FACE_BPE_FILES, vocab_size=20)
+    run("openai", folder, tmp_path / "to")
+    for theirs, openais in zip(HUGGING_FACE_BPE_FILES, OPENAI_BPE_FILES, strict=True):
+        written = (tmp_path / "to" / openais).read_bytes()
+        assert written == (folder / theirs).read_bytes()
+
+
+def test_openais_folder_gets_no_bpe_file_of_another_tokenizer(pretrained, tmp_path):
+    run("openai", pretrained, tmp_path / "out")
+    assert not any((tmp_path / "out" / name).exists() for name in OPENAI_BPE_FILES)
+    readme = (tmp_path / "out" / "README.md").read_text()
+    assert "OpenAI's two BPE files: the tokenizer is 'sentencepiece'." in readme
+
+
+def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
+    (tmp_path / "vocab.json").write_text("{}")
+    with pytest.raises(
+        FileNotFoundError, match=r"neither gpt1_jax_tokenizer/ nor enco"
+    ):
+        convert.read_tokenizer(epath.Path(tmp_path), 20)
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"a": 1}', b'{"a": "b"}', b"\xff"])
+def test_files_that_are_no_vocabulary_are_refused(tmp_path, text):
+    pytest.importorskip("spacy")
+    write_bpe_files(tmp_path, HUGGING_FACE_BPE_FILES, vocab_size=20)
+    (tmp_path / "vocab.json").write_bytes(text)
+    with pytest.raises(ValueError, match=r"vocab.json and merges.txt in .* are not"):
+        convert.read_tokenizer(epath.Path(tmp_path), 20)
+
+
+# --- the README of an exported folder ---
+
+SIZES = Sizes(40478, 12, 12, 768, 3072, 512)
+
+
+def test_it_says_what_it_is_where_from_and_how_to_load_it():
+    origin, name = "step 1,200 of runs/a", "OpenAIGPTLMHeadModel"
+    text = describe(SIZES, origin, "gpt1", name, ("No optimizer.",))
+    assert "116,534,784 parameters: 12 layers of width 768, 12 heads" in text
+    assert f"gpt1_jax {gpt1_jax.__version__} from step 1,200 of runs/a" in text
+    assert 'AutoModelForCausalLM.from_pretrained("THIS_FOLDER")' in text
+    assert "- No optimizer.\n" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_a_fine_tuned_model_is_loaded_by_its_own_class():
+    name = "OpenAIGPTDoubleHeadsModel"
+    text = describe(SIZES, "a", "gpt1", name)
+    assert f"import {name}, AutoTokenizer" in text and "AutoModel" not in text
+    assert "configs/convert.py" not in text  # heads are not read back
+
+
+def test_shards_are_not_for_transformers():
+    text = describe(SIZES, "a", "gpt1")
+    assert "params_shapes.json" in text and "transformers" not in text
+    assert "configs/convert.py:run \\\n        --config.init_from=THIS_FOLDER" in text

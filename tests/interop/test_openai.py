@@ -6,38 +6,43 @@ import pickle
 import numpy as np
 import pytest
 from etils import epath
-from other_formats import Harm, assert_same_params, made_up_weights
+from other_formats import Harm, assert_same_params, made_up_params
 from tiny_models import PAPER
 
-from gpt1_jax.interop import names, openai_shards
-from gpt1_jax.interop.names import Sizes, Weights
+from gpt1_jax.interop import names, openai
+from gpt1_jax.interop.names import Sizes
 
 
 @pytest.fixture(scope="module")
-def weights(tiny_model_config):
-    return made_up_weights(tiny_model_config(embed_dim=32, mlp_dim=48))
+def model(tiny_model_config):
+    return tiny_model_config(embed_dim=32, mlp_dim=48)
+
+
+@pytest.fixture(scope="module")
+def params(model):
+    return made_up_params(model)
 
 
 @pytest.fixture
-def folder(weights, tmp_path):
-    openai_shards.write(epath.Path(tmp_path), weights)
+def folder(model, params, tmp_path):
+    openai.write_shards(epath.Path(tmp_path), Sizes.of(model), params)
     return epath.Path(tmp_path)
 
 
-def test_there_and_back_is_bit_identical(folder, weights):
-    back = openai_shards.read(folder)
-    assert back.sizes == weights.sizes
-    assert_same_params(back.params, weights.params)
+def test_there_and_back_is_bit_identical(folder, model, params):
+    sizes, back = openai.read_shards(folder)
+    assert sizes == Sizes.of(model)
+    assert_same_params(back, params)
 
 
-def test_the_vector_begins_with_positions_then_tokens(folder, weights):
+def test_the_vector_begins_with_positions_then_tokens(folder, params):
     shards = [np.load(folder / f"params_{n}.npy") for n in range(10)]
-    vector, (rows, width) = np.concatenate(shards), weights.params["wpe"].shape
+    vector, (rows, width) = np.concatenate(shards), params["wpe"].shape
     np.testing.assert_array_equal(
-        vector[: rows * width].reshape(rows, width), weights.params["wpe"]
+        vector[: rows * width].reshape(rows, width), params["wpe"]
     )
-    tokens = vector[rows * width :][: weights.params["wte"].size]
-    np.testing.assert_array_equal(tokens, weights.params["wte"].ravel())
+    tokens = vector[rows * width :][: params["wte"].size]
+    np.testing.assert_array_equal(tokens, params["wte"].ravel())
     assert len({len(shard) for shard in shards}) <= 2
 
 
@@ -49,9 +54,9 @@ def test_the_released_shapes_are_read(tmp_path):
     vector = np.random.default_rng(0).standard_normal(116_534_784, np.float32)
     for number, shard in enumerate(np.split(vector, range(7, 70, 7))):
         np.save(tmp_path / f"params_{number}.npy", shard)
-    found = openai_shards.read(epath.Path(tmp_path))
-    assert found.sizes == Sizes(**PAPER)
-    params, layer = found.params, 31_480_320 + 7_087_872 * 11
+    sizes, params = openai.read_shards(epath.Path(tmp_path))
+    assert sizes == Sizes(**PAPER)
+    layer = 31_480_320 + 7_087_872 * 11
     assert params["wpe"][0, 0] == vector[0] and params["wte"][0, 0] == vector[393_216]
     fc = params["h_11"]["mlp"]["c_fc"]["kernel"]
     assert fc.shape == (768, 3072) and fc[0, 0] == vector[layer + 2_363_904]
@@ -60,16 +65,17 @@ def test_the_released_shapes_are_read(tmp_path):
 
 def test_without_the_number_of_heads_they_are_64_wide(tmp_path, tiny_model_config):
     model = tiny_model_config(embed_dim=128, num_heads=4)
-    openai_shards.write(epath.Path(tmp_path), made_up_weights(model))
-    assert openai_shards.read(epath.Path(tmp_path)).sizes.num_heads == 4
+    folder = epath.Path(tmp_path)
+    openai.write_shards(folder, Sizes.of(model), made_up_params(model))
+    assert openai.read_shards(folder)[0].num_heads == 4
     (tmp_path / "gpt1_jax.json").unlink()
-    assert openai_shards.read(epath.Path(tmp_path)).sizes.num_heads == 2
+    assert openai.read_shards(folder)[0].num_heads == 2
 
 
-def test_other_float_types_become_float32(folder, weights):
+def test_other_float_types_become_float32(folder, params):
     for path in folder.glob("params_*.npy"):
         np.save(path, np.load(path).astype(np.float64))
-    assert_same_params(openai_shards.read(folder).params, weights.params)
+    assert_same_params(openai.read_shards(folder)[1], params)
 
 
 def write_shapes(folder, change):
@@ -99,34 +105,34 @@ def write_shapes(folder, change):
 def test_other_shapes_are_refused(folder, change, message):
     write_shapes(folder, change)
     with pytest.raises(ValueError, match=message):
-        openai_shards.read(folder)
+        openai.read_shards(folder)
 
 
 @pytest.mark.parametrize("content", ["[", "[" * 100_000, "\x00"])
 def test_shapes_that_are_not_json_are_refused(folder, content):
     (folder / "params_shapes.json").write_text(content)
     with pytest.raises(ValueError, match=r"params_shapes.json cannot be read as JSON"):
-        openai_shards.read(folder)
+        openai.read_shards(folder)
 
 
 @pytest.mark.parametrize("heads", [0, 3, "2", None])
 def test_heads_that_do_not_divide_the_width_are_refused(folder, heads):
     (folder / "gpt1_jax.json").write_text(json.dumps({"num_heads": heads}))
     with pytest.raises(ValueError, match=r"gpt1_jax.json names num_heads="):
-        openai_shards.read(folder)
+        openai.read_shards(folder)
 
 
 def test_an_unknown_number_of_heads_is_refused(folder):
     (folder / "gpt1_jax.json").unlink()
     with pytest.raises(ValueError, match=r"does not say how many heads.*width 32"):
-        openai_shards.read(folder)
+        openai.read_shards(folder)
 
 
 @pytest.mark.parametrize("name", ["params_shapes.json", "params_3.npy"])
 def test_a_missing_file_is_named(folder, name):
     (folder / name).unlink()
     with pytest.raises(FileNotFoundError, match=f"lacks {name}"):
-        openai_shards.read(folder)
+        openai.read_shards(folder)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,7 @@ def test_a_damaged_shard_is_named(folder, spoil, message):
     path = folder / "params_3.npy"
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(ValueError, match=message) as caught:
-        openai_shards.read(folder)
+        openai.read_shards(folder)
     assert "\n" not in str(caught.value)
 
 
@@ -157,7 +163,7 @@ def test_a_shard_of_something_else_is_named(folder, array):
     with pytest.raises(
         ValueError, match=r"params_3.npy holds (int|float)64 numbers of"
     ):
-        openai_shards.read(folder)
+        openai.read_shards(folder)
 
 
 def test_no_pickle_is_opened(folder, tmp_path):
@@ -169,14 +175,14 @@ def test_no_pickle_is_opened(folder, tmp_path):
     ):
         write()
         with pytest.raises(ValueError, match=r"params_3.npy .* was executed") as caught:
-            openai_shards.read(folder)
+            openai.read_shards(folder)
         assert "\n" not in str(caught.value)
     assert not (tmp_path / "harmed").exists()
 
 
-def test_what_is_not_contiguous_is_written_in_order(tmp_path, weights):
+def test_what_is_not_contiguous_is_written_in_order(tmp_path, model, params):
     turned = names.unflatten(
-        {n: np.asfortranarray(a) for n, a in names.flatten(weights.params).items()}
+        {n: np.asfortranarray(a) for n, a in names.flatten(params).items()}
     )
-    openai_shards.write(epath.Path(tmp_path), Weights(weights.sizes, turned))
-    assert_same_params(openai_shards.read(epath.Path(tmp_path)).params, weights.params)
+    openai.write_shards(epath.Path(tmp_path), Sizes.of(model), turned)
+    assert_same_params(openai.read_shards(epath.Path(tmp_path))[1], params)

@@ -1,8 +1,8 @@
 """OpenAI's released `model/` folder: ten shards of one flat vector, and their shapes.
 
-The vector holds the tensors in the order of `names.tensors`, in C order; shard
-boundaries carry no meaning. The number of heads is nowhere in the files: the released
-model has heads of 64. Folders written here note it in `gpt1_jax.json`.
+The vector holds the tensors in the order of `names.tensors`, each in C order; the
+boundaries of shards mean nothing. The released files do not say how many heads the
+model has; its heads are 64 wide. Folders written here say it in `gpt1_jax.json`.
 """
 
 import io
@@ -18,7 +18,8 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import create, write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
-from gpt1_jax.interop.names import Sizes, Weights
+from gpt1_jax.interop.names import Sizes
+from gpt1_jax.model.language_model import Params
 
 SHAPES_FILE = "params_shapes.json"
 NUM_SHARDS = 10
@@ -33,8 +34,8 @@ def shard_file(number: int) -> str:
     return f"params_{number}.npy"
 
 
-def read(folder: epath.Path) -> Weights:
-    """Reads the parameters and sizes of a folder; no pickle in it is opened.
+def read_shards(folder: epath.Path) -> tuple[Sizes, Params]:
+    """Reads the sizes and parameters of a folder, and opens no pickle in it.
 
     Raises:
       FileNotFoundError: if a file is missing.
@@ -55,12 +56,12 @@ def read(folder: epath.Path) -> Weights:
     parts = np.split(vector, ends[:-1])
     pairs = zip(table, parts, strict=True)
     flat = {tensor.name: part.reshape(tensor.shape) for tensor, part in pairs}
-    return Weights(sizes, names.unflatten(flat))
+    return sizes, names.unflatten(flat)
 
 
-def write(folder: epath.Path, weights: Weights) -> None:
+def write_shards(folder: epath.Path, sizes: Sizes, params: Params) -> None:
     """Writes shards, shapes and the number of heads into an existing folder."""
-    table, flat = names.tensors(weights.sizes), names.flatten(weights.params)
+    table, flat = names.tensors(sizes), names.flatten(params)
     vector = np.concatenate([np.ravel(flat[tensor.name]) for tensor in table])
     for number, shard in enumerate(np.array_split(vector, NUM_SHARDS)):
         file = io.BytesIO()
@@ -68,7 +69,7 @@ def write(folder: epath.Path, weights: Weights) -> None:
         create(folder / shard_file(number), file.getvalue())
     shapes = json.dumps([tensor.openai_shape for tensor in table])
     create(folder / SHAPES_FILE, shapes)
-    write_json(folder / _HEADS_FILE, {"num_heads": weights.sizes.num_heads})
+    write_json(folder / _HEADS_FILE, {"num_heads": sizes.num_heads})
 
 
 def _read_shapes(path: epath.Path) -> list[tuple[int, ...]]:
@@ -88,7 +89,7 @@ def _read_shapes(path: epath.Path) -> list[tuple[int, ...]]:
 
 
 def _sizes(folder: epath.Path, shapes: list[tuple[int, ...]]) -> Sizes:
-    """The sizes that the shapes imply, if they are a GPT-1's at all."""
+    """The sizes that the shapes imply, if they can be those of a GPT-1."""
     num_layers, rest = divmod(len(shapes) - 2, _PER_LAYER)
     fc = shapes[2 + 6] if len(shapes) > 2 + 6 else ()  # mlp/c_fc/kernel
     if num_layers < 1 or rest or [len(s) for s in (*shapes[:2], fc)] != [2, 2, 3]:
@@ -145,7 +146,7 @@ def _read_vector(folder: epath.Path) -> np.ndarray:
     return np.concatenate([_read_shard(path) for path in paths])
 
 
-# What NumPy raises for other files, whose headers it reads as Python.
+# NumPy reads the header of a file as Python, and raises these if it is none.
 _NOT_AN_ARRAY = (
     ValueError,
     EOFError,
