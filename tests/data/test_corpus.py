@@ -563,32 +563,32 @@ def damage(path: Path, how: str) -> None:
 HOW = ["flipped", "cut", "longer", "empty", "gone"]
 
 
-@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", ["train-00000.bin", "valid-00000.bin", "corpus.json"])
-def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name, how):
+def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name):
     prepared, _ = run()
     before = split_bytes(prepared)
-    damage(prepared.directory / name, how)
-    again, _ = run()
-    assert again == prepared
-    assert split_bytes(again) == before
-    assert f"{name}" in (out := capsys.readouterr().out)
-    assert "making the damaged corpus again" in out
+    for how in HOW:
+        damage(prepared.directory / name, how)
+        again, _ = run()
+        assert again == prepared, how
+        assert split_bytes(again) == before, how
+        assert name in (out := capsys.readouterr().out), how
+        assert "making the damaged corpus again" in out, how
 
 
-@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("name", ["sentencepiece.model", "tokenizer.json"])
 def test_prepare_trains_a_damaged_tokenizer_again(
-    tmp_path, data_config, tokenizer_config, books, capsys, name, how
+    tmp_path, data_config, tokenizer_config, books, capsys, name
 ):
     _, tokenizer = prepare(data_config(), tokenizer_config(), progress=False)
     (directory,) = (tmp_path / "cache" / "tokenizers").iterdir()
-    damage(directory / name, how)
-    _, again = prepare(data_config(), tokenizer_config(), progress=False)
-    assert again.digest == tokenizer.digest
-    out = capsys.readouterr().out
-    assert str(directory) in out
-    assert "is damaged; training it again" in out
+    for how in HOW:
+        damage(directory / name, how)
+        _, again = prepare(data_config(), tokenizer_config(), progress=False)
+        assert again.digest == tokenizer.digest, how
+        out = capsys.readouterr().out
+        assert str(directory) in out, how
+        assert "is damaged; training it again" in out, how
 
 
 def test_prepare_reads_a_corpus_of_an_earlier_version(run, books):
@@ -893,8 +893,15 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="needs /proc")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("group", [False, True])
+@pytest.mark.parametrize(
+    ("number", "group"),
+    [
+        (signal.SIGKILL, False),
+        pytest.param(signal.SIGTERM, False, marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, True, marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, True, marks=pytest.mark.slow),
+    ],
+)
 def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number, group):
     program = tmp_path / "parent.py"
     program.write_text(textwrap.dedent(PARENT))
@@ -916,7 +923,7 @@ def test_encoders_end_when_their_parent_is_gone(tmp_path, tokenizer_dir, number,
     assert not any(map(is_alive, workers))
 
 
-@pytest.mark.parametrize("killed", [1, 2])
+@pytest.mark.parametrize("killed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed):
     """The other one, which is handing over a result, ends too."""
     blocks = ["the quick fox " * 10_000] * 40

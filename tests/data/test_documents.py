@@ -11,6 +11,7 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -475,8 +476,9 @@ def test_hold_out_divides_the_documents_in_order(sizes, fraction, rule):
 
 
 @few
-@given(sizes=st.lists(st.integers(900, 1100), min_size=200, max_size=300))
-def test_hold_out_by_size_is_exact_where_documents_are_many(sizes):
+@given(number=st.integers(200, 300), seed=st.integers(0, 2**32 - 1))
+def test_hold_out_by_size_is_exact_where_documents_are_many(number, seed):
+    sizes = np.random.default_rng(seed).integers(900, 1101, number).tolist()
     everything = made_documents(sizes)
     _, valid = hold_out(everything, 0.02, "size")
     assert share(valid, everything) == pytest.approx(0.02, rel=0.2)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import shutil
 import subprocess
 import sys
 
@@ -23,15 +24,19 @@ from gpt1_jax.data.shards import (
 def corpus_folder(tmp_path, monkeypatch):
     """A corpus of 1,000 training tokens in ten shards and 50 for validation."""
     monkeypatch.setattr(shards, "SHARD_TOKENS", 100)
-    folder, dtype = tmp_path / "corpus", np.dtype("<u2")
+    write_corpus(tmp_path / "corpus")
+    return tmp_path / "corpus"
+
+
+def write_corpus(folder):
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    counts = []
+    counts, dtype = [], np.dtype("<u2")
     for name, number in (("train", 1000), ("valid", 50)):
         writer = ShardWriter(folder, name, dtype)
         writer.add(np.arange(number), words=number // 2, num_bytes=number * 4)
         counts.append(writer.counts(documents=1))
     write_record(folder, "f" * 64, dtype, *counts, {"a.txt": "d" * 64}, ["Beware."])
-    return folder
 
 
 def test_load_gives_what_was_written(corpus_folder):
@@ -60,7 +65,9 @@ def test_load_finds_a_changed_bit(corpus_folder, name):
     assert f"Remove {corpus_folder}" in str(e.value)
 
 
-def test_load_finds_any_change_of_the_record(corpus_folder):
+def test_load_finds_any_change_of_the_record(corpus_folder, monkeypatch):
+    monkeypatch.setattr(shards, "SHARD_TOKENS", 1000)
+    write_corpus(corpus_folder)  # with fewer checksums to change
     path = corpus_folder / "corpus.json"
     sound = path.read_bytes()
     whole = json.loads(sound)
