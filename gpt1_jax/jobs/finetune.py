@@ -85,7 +85,7 @@ ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up wi
 
 @dataclasses.dataclass(frozen=True)
 class TaskSetup:
-    """What is prepared once for all runs that differ in seed and layers alone."""
+    """What the runs of a task share if they differ only in seed and layers."""
 
     config: FinetuneConfig  # as `_shared` gives it
     task: Task
@@ -186,7 +186,7 @@ def _run_all(
 def _has_work(
     run: SuiteRun, results: Sequence[Result], skipped: Mapping[str, str]
 ) -> bool:
-    """Whether a run can be done, and tells something new."""
+    """Whether a run can be done, and is not the same as a finished one."""
     if run.task.name in skipped:
         return False
     repeated = suite.find_repeated(run, results)

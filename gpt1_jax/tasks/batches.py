@@ -153,7 +153,7 @@ def real_places(
 
     The batch is packed in groups, one for each device and part. A device's rows are
     contiguous; part p of them is rows p, p + parts, ...: see
-    `gpt1_jax.training.state.accumulated_gradients`.
+    `gpt1_jax.training.steps.accumulated_gradients`.
 
     Args:
       lengths: [B, C], real tokens of each sequence.

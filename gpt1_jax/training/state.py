@@ -1,13 +1,11 @@
 """The state that training carries from step to step, and its update."""
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from gpt1_jax.ops.dropout import Noise
 from gpt1_jax.training.optimizer import Optimizer
 
 
@@ -70,46 +68,3 @@ def apply_gradients(
         "nonfinite_steps": state.nonfinite_steps,
         "nonfinite_in_row": state.nonfinite_in_row,
     }
-
-
-Metrics = dict[str, jax.Array]
-LossFn = Callable[[Any, Any, Noise], tuple[jax.Array, Metrics]]
-
-
-def accumulated_gradients(
-    loss_fn: LossFn, params: Any, batch: Any, noise: Noise, parts: int
-) -> tuple[tuple[jax.Array, Metrics], Any]:
-    """Loss and gradients of a batch, computed in parts one at a time to save memory.
-
-    Part p takes rows p, p + parts, ..., so each device keeps its own.
-
-    Args:
-      loss_fn: (params, batch, noise) -> the mean loss over the rows, and metrics that
-        are means over the rows too.
-      params: the parameters to differentiate with respect to.
-      batch: arrays whose first axis (examples, or groups of them) `parts` divides.
-      noise: the whole batch's noise.
-      parts: how many; 1 computes the whole batch at once.
-
-    Returns:
-      ((mean loss, metrics), gradients), as for the whole batch.
-    """
-    gradients = jax.value_and_grad(loss_fn, has_aux=True)
-    if parts == 1:
-        return gradients(params, batch, noise)
-
-    def split(x: jax.Array) -> jax.Array:
-        return jnp.moveaxis(x.reshape(-1, parts, *x.shape[1:]), 1, 0)
-
-    def part_gradients(part: tuple[Any, jax.Array]) -> Any:
-        batch, rows = part
-        return gradients(params, batch, Noise(noise.key, rows))
-
-    def add(sums: Any, part: tuple[Any, jax.Array]) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, sums, part_gradients(part)), None
-
-    split_parts = jax.tree.map(split, (batch, noise.rows))
-    shapes = jax.eval_shape(part_gradients, jax.tree.map(lambda x: x[0], split_parts))
-    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    sums, _ = jax.lax.scan(add, zeros, split_parts)
-    return jax.tree.map(lambda x: x / parts, sums)

@@ -27,16 +27,15 @@ from gpt1_jax.parallel.mesh import (
 )
 from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.optimizer import Optimizer
-from gpt1_jax.training.state import (
-    LossFn,
-    Metrics,
-    TrainState,
-    accumulated_gradients,
-    apply_gradients,
-)
+from gpt1_jax.training.state import TrainState, apply_gradients
 
-Step = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
+Metrics = dict[str, jax.Array]
+# (params, batch, noise) -> the mean loss over the rows, and metrics that are means too
+LossFn = Callable[[Any, Any, Noise], tuple[jax.Array, Metrics]]
+# (params, batch, noise) -> ((loss, metrics), gradients)
 Gradients = Callable[[Any, Any, Noise], tuple[tuple[jax.Array, Metrics], Any]]
+# (state, batch, seed of the dropout masks) -> (state, metrics)
+Step = Callable[[TrainState, Any, jax.Array], tuple[TrainState, Metrics]]
 
 
 def pretrain_loss(
@@ -94,6 +93,13 @@ def finetune_loss(
     lm_loss = language_model.next_token_loss(model, output, tokens, weights)
     loss = clf_loss + aux_lm_weight * lm_loss  # eq. 5
     return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
+
+
+def _packing(batch: Batch) -> Packing | None:
+    """How to leave out a batch's padding; None if it does not list its real tokens."""
+    if batch.places is None:
+        return None
+    return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
 
 
 def make_pretrain_step(
@@ -160,13 +166,6 @@ def make_finetune_step(
     return finetune_step
 
 
-def _packing(batch: Batch) -> Packing | None:
-    """How to leave out a batch's padding; None if it does not list its real tokens."""
-    if batch.places is None:
-        return None
-    return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
-
-
 def make_gradients(
     loss_fn: LossFn, accumulation_steps: int, mesh: jax.sharding.Mesh | None
 ) -> Gradients:
@@ -184,6 +183,44 @@ def make_gradients(
     return lambda params, batch, noise: by_device(
         params, (batch, noise.rows), noise.key
     )
+
+
+def accumulated_gradients(
+    loss_fn: LossFn, params: Any, batch: Any, noise: Noise, parts: int
+) -> tuple[tuple[jax.Array, Metrics], Any]:
+    """Loss and gradients of a batch, computed in parts one at a time to save memory.
+
+    Part p takes rows p, p + parts, ..., so each device keeps its own.
+
+    Args:
+      loss_fn: see `LossFn`.
+      params: the parameters to differentiate with respect to.
+      batch: arrays whose first axis (examples, or groups of them) `parts` divides.
+      noise: the whole batch's noise.
+      parts: how many; 1 computes the whole batch at once.
+
+    Returns:
+      ((mean loss, metrics), gradients), as for the whole batch.
+    """
+    gradients = jax.value_and_grad(loss_fn, has_aux=True)
+    if parts == 1:
+        return gradients(params, batch, noise)
+
+    def split(x: jax.Array) -> jax.Array:
+        return jnp.moveaxis(x.reshape(-1, parts, *x.shape[1:]), 1, 0)
+
+    def part_gradients(part: tuple[Any, jax.Array]) -> Any:
+        batch, rows = part
+        return gradients(params, batch, Noise(noise.key, rows))
+
+    def add(sums: Any, part: tuple[Any, jax.Array]) -> tuple[Any, None]:
+        return jax.tree.map(jnp.add, sums, part_gradients(part)), None
+
+    split_parts = jax.tree.map(split, (batch, noise.rows))
+    shapes = jax.eval_shape(part_gradients, jax.tree.map(lambda x: x[0], split_parts))
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    sums, _ = jax.lax.scan(add, zeros, split_parts)
+    return jax.tree.map(lambda x: x / parts, sums)
 
 
 def update(
