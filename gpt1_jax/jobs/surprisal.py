@@ -35,10 +35,9 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
-from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.milestones import find_steps
-from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.step_scores import each_step, open_steps
 
 _STEP = "step"  # the column that is added in front
 _TOGETHER = 1000  # rows that are written together
@@ -61,21 +60,17 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         if path := getattr(config, name):
             check_output(locate(path), f"--config.{name}=FILE")
     _check_text(config)
-    steps = find_steps(run_folder.locate_run(config.init_from), config.step)
-    trained = open_run(config.init_from, steps[0])
-    say_what_is_read(trained, config.step, steps)
+    first, steps = open_steps(config.init_from, config.step)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
     summaries = []
-    with MadeOnce(lambda: _words(config, trained.tokenizer)) as words:
-        newline = trained.tokenizer.newline_id
-        windows = word_windows(words, config, trained.model, newline)
+    with MadeOnce(lambda: _words(config, first.tokenizer)) as words:
+        newline = first.tokenizer.newline_id
+        windows = word_windows(words, config, first.model, newline)
         total = len(steps) * sum(len(window.words) for window in windows)
         with _table(config) as table, _progress(total) as bar:
-            for step in steps:
-                if step != steps[0]:
-                    trained = open_run(config.init_from, step)
-                summaries.append(summary := _Summary(trained.step))
-                rows = _rows(config, trained, words, summary)
+            for run in each_step(first, steps):
+                summaries.append(summary := _Summary(run.step))
+                rows = _rows(config, run, words, summary)
                 while part := list(itertools.islice(rows, _TOGETHER)):
                     table.append(part)
                     bar.update(len(part))

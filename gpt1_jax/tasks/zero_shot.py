@@ -13,6 +13,7 @@ and others can be given the columns of either, with more than two candidates.
 
 import dataclasses
 import functools
+import hashlib
 import itertools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,10 +21,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpt1_jax.config.analyses import ZeroShotDataConfig
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import SPLITS, load_split
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record, Task
@@ -39,7 +42,7 @@ Encode = Callable[[str], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroShot:
+class ZeroShotTask:
     """How a task is put to a language model.
 
     In the format strings `{answer}` stands for an answer, and a column's name for its
@@ -70,11 +73,56 @@ class ZeroShot:
     splits: tuple[str, ...] = ("dev",)
 
 
-class Question(NamedTuple):
-    """A task that a configuration names."""
+class Answers(NamedTuple):
+    """The answers to N examples of a task, as a tokenizer spells them."""
 
-    way: ZeroShot
-    splits: tuple[str, ...]  # of which the first whose data is at hand is used
+    task: ZeroShotTask
+    split: str
+    examples: list[Example]
+    windows: list[ReadingWindow]  # those of an example next to one another
+    num_answers: list[int]  # of each example; A is the most
+    num_cut: int  # examples whose text was too long
+    threshold_on: "Answers | None" = None  # where to choose the threshold, if need be
+
+    @property
+    def all_windows(self) -> list[ReadingWindow]:
+        """All that is scored: first what the threshold is chosen on."""
+        return [
+            *(self.threshold_on.windows if self.threshold_on else ()),
+            *self.windows,
+        ]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """[N] label numbers."""
+        return np.asarray([example.label for example in self.examples])
+
+    def content_digest(self) -> str:
+        """The SHA-256, in hexadecimal, of labels and of the answers' token ids."""
+        digest = hashlib.sha256()
+        for part in filter(None, (self, self.threshold_on)):
+            digest.update(f"{part.split} {part.labels.tolist()}".encode())
+            if len(set(part.num_answers)) > 1:
+                digest.update(f"{part.num_answers}".encode())
+            for window in part.windows:
+                context = window.ids[: window.num_context]
+                scored = window.ids[window.num_context :]
+                ids = [len(context), *context, len(scored), *scored]
+                digest.update(np.asarray(ids, np.int32).tobytes())
+        return digest.hexdigest()
+
+    def compare(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
+        """[N, A] float64: the mean or sum of each answer's log-probabilities, nats.
+
+        Minus infinity stands for the answers that an example has fewer than others.
+        """
+        combine = np.mean if self.task.mean else np.sum
+        counts = np.asarray(self.num_answers)
+        values = np.full((len(counts), counts.max()), -np.inf)
+        values[np.arange(counts.max()) < counts[:, None]] = [
+            combine(each, dtype=np.float64) for each in log_probs
+        ]
+        return values
 
 
 # --- what records are made of ---------------------------------------------------
@@ -195,27 +243,27 @@ _COPA = dataclasses.replace(
 # All of the published examples: nothing is trained on any.
 _STORY_CLOZE = dataclasses.replace(TASKS["story_cloze"], dev_split=None)
 
-_WAYS = (
-    ZeroShot(TASKS["cola"], scored="{sentence}", threshold_split="train"),
-    ZeroShot(
+_TASKS = (
+    ZeroShotTask(TASKS["cola"], scored="{sentence}", threshold_split="train"),
+    ZeroShotTask(
         TASKS["sst2"],
         context="{sentence} very",
         scored=" {answer}",
         answers=("negative", "positive"),
         mean=False,
     ),
-    ZeroShot(
+    ZeroShotTask(
         TASKS["race"], passage="{article}", context="{question}", scored=" {answer}"
     ),
-    ZeroShot(
+    ZeroShotTask(
         _DPR,
         context="{before}{answer}",
         scored="{after}",
         splits=("test", "train"),
     ),
-    ZeroShot(_STORY_CLOZE, context="{context}", scored=" {answer}"),
-    ZeroShot(_COPA, context="{premise} {question}", scored=" {answer}"),
-    ZeroShot(
+    ZeroShotTask(_STORY_CLOZE, context="{context}", scored=" {answer}"),
+    ZeroShotTask(_COPA, context="{premise} {question}", scored=" {answer}"),
+    ZeroShotTask(
         _WSC273,
         context="{before}{answer}",
         scored="{after}",
@@ -223,19 +271,19 @@ _WAYS = (
     ),
 )
 
-ZERO_SHOT: Mapping[str, ZeroShot] = {way.task.name: way for way in _WAYS}
+ZERO_SHOT: Mapping[str, ZeroShotTask] = {each.task.name: each for each in _TASKS}
 
 
-def select(names: Sequence[str]) -> list[Question]:
-    """The tasks named, each once; "all" are all there are.
+def select_zero_shot_tasks(names: Sequence[str]) -> list[ZeroShotTask]:
+    """The tasks named, each once; "all" stands for all of them.
 
     Args:
       names: of tasks; NAME:SPLIT says which split to take.
 
     Raises:
-      ValueError: if there is no such task or split.
+      UserError: if there is no such task or split.
     """
-    selected: dict[str, Question] = {}
+    selected: dict[str, ZeroShotTask] = {}
     for name in ZERO_SHOT if tuple(names) == (ALL,) else names:
         task, colon, split = name.partition(":")
         if task not in ZERO_SHOT:
@@ -248,16 +296,48 @@ def select(names: Sequence[str]) -> list[Question]:
                 f"config.tasks names {name!r}, but {split!r} is none of the splits "
                 f"{', '.join(SPLITS)}."
             )
-        way = ZERO_SHOT[task]
-        selected[task] = Question(way, (split,) if colon else way.splits)
+        selected[task] = ZERO_SHOT[task]
+        if colon:
+            selected[task] = dataclasses.replace(ZERO_SHOT[task], splits=(split,))
     return list(selected.values())
 
 
-def read(question: Question, source: str, directory: str) -> tuple[str, list[Example]]:
+# --- answers as tokens -----------------------------------------------------------
+
+
+def load_answers(
+    task: ZeroShotTask, data: ZeroShotDataConfig, tokenizer: Tokenizer, max_seq_len: int
+) -> Answers:
+    """Reads the examples of a task and encodes the answers to them.
+
+    Args:
+      task: the task; the first of its splits whose data is at hand is read.
+      data: where examples come from, and how many to draw.
+      tokenizer: the model's tokenizer.
+      max_seq_len: the most tokens that the model reads.
+
+    Raises:
+      MissingData: if there is no data of any split.
+      UserError: naming the example that cannot be used.
+    """
+
+    def load(splits: Sequence[str]) -> Answers:
+        split, examples = read_labelled(task, splits, data.source, data.dir)
+        examples = draw_examples(examples, data.max_examples)
+        return encode_answers(task, split, examples, tokenizer, max_seq_len)
+
+    train = load([task.threshold_split]) if task.threshold_split else None
+    return load(task.splits)._replace(threshold_on=train)
+
+
+def read_labelled(
+    task: ZeroShotTask, splits: Sequence[str], source: str, directory: str
+) -> tuple[str, list[Example]]:
     """The labelled examples of the first split whose data is at hand.
 
     Args:
-      question: the task and its splits.
+      task: the task.
+      splits: names of splits.
       source: as `load_split` takes it.
       directory: the same.
 
@@ -266,12 +346,12 @@ def read(question: Question, source: str, directory: str) -> tuple[str, list[Exa
 
     Raises:
       MissingData: if there is no data of any.
-      ValueError: as `load_split`, or if an example has no label.
+      UserError: as `load_split`, or if an example has no label.
     """
-    task, missing = question.way.task, MissingData("")
-    for split in question.splits:
+    definition, missing = task.task, MissingData("")
+    for split in splits:
         try:
-            examples = load_split(task, split, source=source, directory=directory)
+            examples = load_split(definition, split, source=source, directory=directory)
         except MissingData as error:
             missing = missing if str(missing) else error
             continue
@@ -279,40 +359,20 @@ def read(question: Question, source: str, directory: str) -> tuple[str, list[Exa
             if example.label is None:
                 raise UserError(
                     f"{example.where}: the example has no label, as in test splits "
-                    f"whose labels are withheld; take another split of {task.title}, "
-                    f"such as {task.name}:dev."
+                    f"whose labels are withheld; take another split of "
+                    f"{definition.title}, such as {definition.name}:dev."
                 )
         return split, examples
     raise missing
 
 
-# --- answers as tokens -----------------------------------------------------------
-
-
-class EncodedAnswers(NamedTuple):
-    """The answers to N examples, those of an example next to one another."""
-
-    answers: list[ReadingWindow]  # whose context is read before what is scored
-    num_answers: list[int]  # of each example; A is the most
-    num_cut: int  # examples whose text was too long
-
-    def compare(self, log_probs: Sequence[np.ndarray], *, mean: bool) -> np.ndarray:
-        """[N, A] float64: the mean or sum of each answer's log-probabilities, nats.
-
-        Minus infinity stands for the answers that an example has fewer than others.
-        """
-        combine = np.mean if mean else np.sum
-        counts = np.asarray(self.num_answers)
-        values = np.full((len(counts), counts.max()), -np.inf)
-        values[np.arange(counts.max()) < counts[:, None]] = [
-            combine(each, dtype=np.float64) for each in log_probs
-        ]
-        return values
-
-
 def encode_answers(
-    way: ZeroShot, examples: Sequence[Example], tokenizer: Tokenizer, max_seq_len: int
-) -> EncodedAnswers:
+    task: ZeroShotTask,
+    split: str,
+    examples: list[Example],
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+) -> Answers:
     """Token ids of all answers to examples.
 
     A text that is too long is cut: the passage at its end; without one, the context at
@@ -320,40 +380,41 @@ def encode_answers(
     the same.
 
     Args:
-      way: how the task is put.
+      task: the task, which says how examples are put.
+      split: the name of the examples' split.
       examples: one or more.
       tokenizer: the model's tokenizer.
       max_seq_len: the most tokens that the model reads.
 
     Raises:
-      ValueError: naming the example whose answers do not fit or have no tokens.
+      UserError: naming the example whose answers do not fit or have no tokens.
     """
     encode = functools.lru_cache(maxsize=4096)(
         lambda text: tokenizer.encode(clean(text))
     )
-    answers: list[ReadingWindow] = []
+    windows: list[ReadingWindow] = []
     num_answers: list[int] = []
     num_cut = 0
     for example in examples:
-        columns = dict(zip(way.task.text, example.text, strict=True))
-        passage = encode(way.passage.format(**columns))
+        columns = dict(zip(task.task.text, example.text, strict=True))
+        passage = encode(task.passage.format(**columns))
         lines = [
             encode_line(
-                way.context.format(answer=answer, **columns),
-                way.scored.format(answer=answer, **columns),
+                task.context.format(answer=answer, **columns),
+                task.scored.format(answer=answer, **columns),
                 encode,
             )
-            for answer in way.answers or example.choices or ("",)
+            for answer in task.answers or example.choices or ("",)
         ]
         try:
             whole = _begun(passage, lines, tokenizer.newline_id)
             fitting = _begun(*_cut(passage, lines, max_seq_len), tokenizer.newline_id)
         except ValueError as error:
             raise UserError(f"{example.where}: {error}") from error
-        answers += fitting
+        windows += fitting
         num_answers.append(len(fitting))
         num_cut += fitting != whole
-    return EncodedAnswers(answers, num_answers, num_cut)
+    return Answers(task, split, examples, windows, num_answers, num_cut)
 
 
 def encode_line(context: str, scored: str, encode: Encode) -> ReadingWindow:

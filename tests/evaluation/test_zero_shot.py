@@ -11,11 +11,16 @@ from tiny_tasks import write_lines, write_task
 
 from gpt1_jax.config.analyses import ZeroShotDataConfig
 from gpt1_jax.errors import MissingData
-from gpt1_jax.evaluation.zero_shot import evaluate, prepare
+from gpt1_jax.evaluation.zero_shot import score_answers
 from gpt1_jax.inference.scoring import Scorer, TokenScores
 from gpt1_jax.model import language_model
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.zero_shot import ZERO_SHOT, Question, ZeroShot, select
+from gpt1_jax.tasks.zero_shot import (
+    ZERO_SHOT,
+    ZeroShotTask,
+    load_answers,
+    select_zero_shot_tasks,
+)
 
 TOKENIZER = Characters()
 COUNTS = {"cola": 8, "sst2": 6, "race": 3, "dpr": 4}
@@ -33,9 +38,10 @@ def folder(tmp_path_factory):
     return folder
 
 
-def prepared(folder, *names, max_examples=0):
+def load(folder, *names, max_examples=0):
     data = ZeroShotDataConfig("jsonl", str(folder), max_examples)
-    return [prepare(question, data, TOKENIZER, 96) for question in select(names)]
+    tasks = select_zero_shot_tasks(names)
+    return [load_answers(task, data, TOKENIZER, 96) for task in tasks]
 
 
 def scorer_of(preference):
@@ -61,7 +67,7 @@ def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
     )
     params = perturbed(language_model.init_params(model, jax.random.key(1)))
     params = jax.tree.map(lambda leaf: 4 * leaf, params)  # far from uniform
-    tasks = prepared(folder, "cola", "sst2", "race", "dpr", "copa")
+    tasks = load(folder, "cola", "sst2", "race", "dpr", "copa")
 
     def plain(answer):
         ids = answer.ids
@@ -74,15 +80,15 @@ def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
 
     scorer = Scorer(model, TOKENIZER.vocab_size)
     for task in tasks:
-        outcome = evaluate(task, scorer, params, seed=0)
-        name, found = task.way.task.name, outcome.scores
-        values = [plain(answer) for answer in task.asked.encoded.answers]
-        labels = [example.label for example in task.asked.examples]
+        predicted, _, found = score_answers(task, scorer, params, seed=0)
+        name = task.task.task.name
+        values = [plain(answer) for answer in task.windows]
+        labels = [example.label for example in task.examples]
         assert found["n"] == len(labels) == COUNTS[name]
         if name == "cola":
             means = np.array([np.mean(each) for each in values])
             predictions = (means >= found["threshold"] - 1e-5).astype(int)
-            train = [np.mean(plain(a)) for a in task.threshold_on.encoded.answers]
+            train = [np.mean(plain(a)) for a in task.threshold_on.windows]
             gaps = np.abs(np.array(train) - found["threshold"])
             assert gaps.min() < 1e-5
         else:
@@ -90,19 +96,18 @@ def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
             rows = np.reshape([combine(each) for each in values], (len(labels), -1))
             predictions = rows.argmax(axis=1)
             assert found["accuracy"] == np.mean(predictions == labels)
-        np.testing.assert_array_equal(outcome.predictions, predictions)
+        np.testing.assert_array_equal(predicted, predictions)
 
 
 @pytest.mark.parametrize("right", [True, False])
 def test_a_model_that_prefers_right_answers_is_right(folder, right):
     """It likes "jjjj" where the label is 1, and dislikes "aaaa"."""
-    (task,) = prepared(folder, "cola")
+    (task,) = load(folder, "cola")
 
     def preference(read, scored):
         return (-1.0 if "jjjj" in scored else -2.0) * (1 if right else -1)
 
-    outcome = evaluate(task, scorer_of(preference), None, seed=0)
-    scores = outcome.scores
+    _, _, scores = score_answers(task, scorer_of(preference), None, seed=0)
     assert scores["auc"] == float(right)
     if right:
         assert scores["matthews"] == 1.0 and scores["threshold"] == -1.0
@@ -119,10 +124,10 @@ def test_a_model_that_prefers_right_answers_is_right(folder, right):
     ],
 )
 def test_right_answers_win(folder, name, preference):
-    (task,) = prepared(folder, name)
-    outcome = evaluate(task, scorer_of(preference), None, seed=0)
-    assert outcome.scores["accuracy"] == 1.0
-    assert outcome.scores["split"] == "dev" and outcome.scores["num_cut"] == 0
+    (task,) = load(folder, name)
+    _, _, scores = score_answers(task, scorer_of(preference), None, seed=0)
+    assert scores["accuracy"] == 1.0
+    assert scores["split"] == "dev" and scores["num_cut"] == 0
 
 
 def test_examples_may_have_different_numbers_of_candidates(tmp_path):
@@ -132,47 +137,50 @@ def test_examples_may_have_different_numbers_of_candidates(tmp_path):
 
     made = [row(0, "a", "b"), row(2, "a", "b", "c"), row(1, "a", "c")]
     write_lines(tmp_path / "dpr" / "test.jsonl", made)
-    (task,) = prepared(tmp_path, "dpr")
+    (task,) = load(tmp_path, "dpr")
 
     def preference(read, scored):
         return 1.0 if read.rstrip().endswith("c") else 0.0
 
-    outcome = evaluate(task, scorer_of(preference), None, seed=0)
-    assert outcome.predictions.tolist() == [0, 2, 1]
-    assert outcome.scores["accuracy"] == 1.0
-    assert outcome.scores["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 3)
-    assert np.shape(outcome.scores["confusion"]) == (3, 3)
+    predictions, log_probs, scores = score_answers(
+        task, scorer_of(preference), None, seed=0
+    )
+    assert np.isinf(log_probs).tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
+    assert predictions.tolist() == [0, 2, 1]
+    assert scores["accuracy"] == 1.0
+    assert scores["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 3)
+    assert np.shape(scores["confusion"]) == (3, 3)
 
 
 def test_of_answers_that_are_equally_likely_the_first_wins(folder):
-    for task in prepared(folder, "sst2", "copa"):
-        outcome = evaluate(task, scorer_of(lambda a, b: -1.0), None, seed=0)
-        assert not outcome.predictions.any()
+    for task in load(folder, "sst2", "copa"):
+        predictions, *_ = score_answers(task, scorer_of(lambda a, b: -1.0), None, 0)
+        assert not predictions.any()
 
 
 @pytest.mark.parametrize("mean", [True, False])
 def test_means_or_sums_of_log_probabilities_are_compared(folder, mean):
     """Of two answers, the shorter has the higher sum, and the longer the mean."""
-    way = dataclasses.replace(
+    task = dataclasses.replace(
         ZERO_SHOT["sst2"], answers=("wonderful", "bad"), mean=mean
     )
     data = ZeroShotDataConfig("jsonl", str(folder), 0)
-    task = prepare(Question(way, ("dev",)), data, TOKENIZER, 96)
+    answers = load_answers(task, data, TOKENIZER, 96)
     score = scorer_of(lambda read, text: -1.0 if "won" in text else -1.1)
-    found = evaluate(task, score, None, seed=0).predictions
-    assert (found == (0 if mean else 1)).all()
+    predictions, *_ = score_answers(answers, score, None, seed=0)
+    assert (predictions == (0 if mean else 1)).all()
 
 
 def test_a_subset_of_the_examples(folder):
-    (task,) = prepared(folder, "cola", max_examples=5)
-    assert len(task.asked.examples) == len(task.threshold_on.examples) == 5
-    assert set(task.asked.encoded.num_answers) == {1}
+    (task,) = load(folder, "cola", max_examples=5)
+    assert len(task.examples) == len(task.threshold_on.examples) == 5
+    assert set(task.num_answers) == {1}
 
 
 def test_cola_needs_its_training_split(tmp_path):
     write_task(tmp_path, "cola", train=0)
     with pytest.raises(MissingData, match=r"no train data of CoLA"):
-        prepared(tmp_path, "cola")
+        load(tmp_path, "cola")
 
 
 def test_subsets_are_scored_apart(tmp_path):
@@ -181,18 +189,18 @@ def test_subsets_are_scored_apart(tmp_path):
     made = [{**row, "example_id": name} for name in ids]
     made[1]["answer"] = "B"
     write_lines(tmp_path / "race" / "dev.jsonl", made)
-    (task,) = prepared(tmp_path, "race")
-    outcome = evaluate(task, scorer_of(lambda a, b: -1.0), None, seed=0)
-    subsets = outcome.scores["subsets"]
+    (task,) = load(tmp_path, "race")
+    _, _, scores = score_answers(task, scorer_of(lambda a, b: -1.0), None, seed=0)
+    subsets = scores["subsets"]
     assert subsets["middle"] == {"n": 1, "accuracy": 1.0}
     assert subsets["high"] == {"n": 2, "accuracy": 0.5}
 
 
 @pytest.mark.parametrize("changed", ["train", "dev"])
-def test_the_fingerprint_tells_examples_from_any_others(folder, tmp_path, changed):
+def test_the_content_digest_tells_examples_from_any_others(folder, tmp_path, changed):
     def read():
-        (task,) = prepared(tmp_path, "cola")
-        return task.fingerprint
+        (task,) = load(tmp_path, "cola")
+        return task.content_digest()
 
     for split in ("train", "dev"):
         (tmp_path / "cola").mkdir(exist_ok=True)
@@ -208,12 +216,12 @@ def test_the_fingerprint_tells_examples_from_any_others(folder, tmp_path, change
     assert len({before, other_label, read()}) == 3
 
 
-def test_the_fingerprint_tells_context_from_what_is_scored(tmp_path):
+def test_the_content_digest_tells_context_from_what_is_scored(tmp_path):
     row = {"sentence": "a b", "label": 0}
     found = set()
     for context, scored in (("a b", " c d"), ("a b c", " d"), ("", "a b c d")):
-        way = ZeroShot(TASKS["sst2"], context=context, scored=scored)
+        task = ZeroShotTask(TASKS["sst2"], context=context, scored=scored)
         write_lines(tmp_path / "sst2" / "dev.jsonl", [row])
         data = ZeroShotDataConfig("jsonl", str(tmp_path), 0)
-        found.add(prepare(Question(way, ("dev",)), data, TOKENIZER, 96).fingerprint)
+        found.add(load_answers(task, data, TOKENIZER, 96).content_digest())
     assert len(found) == 3

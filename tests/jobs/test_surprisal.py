@@ -237,7 +237,7 @@ def test_bad_text_is_refused_and_nothing_harmed(
     output = tmp_path / "out.csv"
     output.write_text("old")
     if "the word" not in message:  # found before the model is loaded
-        monkeypatch.setattr(surprisal, "open_run", None)
+        monkeypatch.setattr(surprisal, "open_steps", None)
     with pytest.raises(ValueError, match=message):
         ask(input=str(tmp_path / name), output=str(output), **values)
     assert output.read_text() == "old"

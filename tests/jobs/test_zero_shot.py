@@ -16,7 +16,7 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.jobs import pretrain, zero_shot
 from gpt1_jax.parallel import devices
-from gpt1_jax.runs import lock
+from gpt1_jax.runs import lock, step_scores
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.training.signals import Stopped, StopSignal
@@ -83,7 +83,7 @@ def scored(monkeypatch):
 
 
 def stop_after(patch, count):
-    """Makes the job believe that a signal came while a piece was scored."""
+    """Makes the job believe that a signal came while a task was scored."""
     asked = iter(range(count))
     patch.setattr(StopSignal, "received", lambda self: next(asked, None) is None)
 
@@ -221,7 +221,7 @@ def test_runs_read_alike_with_the_same_tokenizer_and_context(pretrained, other):
         assert not zero_shot.read_alike(run, changed)
 
 
-# --- piece by piece ---------------------------------------------------------------
+# --- task by task -----------------------------------------------------------------
 
 
 def test_resumed_equals_uninterrupted_bit_for_bit(ask, other, tmp_path, monkeypatch):
@@ -275,7 +275,7 @@ def test_each_step_is_opened_once_and_none_without_need(ask, tmp_path, monkeypat
         opened.append(step)
         return open_run(folder, step)
 
-    monkeypatch.setattr(zero_shot, "open_run", opening)
+    monkeypatch.setattr(step_scores, "open_run", opening)
     out = ask(step="all")
     assert opened == [8, 12]
     before = contents(tmp_path / "out")
@@ -299,15 +299,15 @@ def test_steps_that_are_new_are_added(ask, pretrained, tmp_path, scored):
 def test_an_interrupt_within_a_piece_loses_that_piece_only(
     ask, tmp_path, monkeypatch, scored
 ):
-    evaluate = zero_shot.evaluate
+    score = zero_shot.score_answers
 
-    def interrupted(task, *arguments):
-        if task.way.task.name == "dpr":
+    def interrupted(answers, *arguments):
+        if answers.task.task.name == "dpr":
             raise KeyboardInterrupt
-        return evaluate(task, *arguments)
+        return score(answers, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(zero_shot, "evaluate", interrupted)
+        patch.setattr(zero_shot, "score_answers", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ask()
     left = {path.name for path in (tmp_path / "out/scores/run/12").iterdir()}
@@ -317,15 +317,15 @@ def test_an_interrupt_within_a_piece_loses_that_piece_only(
 
 
 def test_ctrl_c_is_honoured_after_the_piece_at_hand(ask, tmp_path, monkeypatch, scored):
-    evaluate = zero_shot.evaluate
+    score = zero_shot.score_answers
 
-    def signalled(task, *arguments):
-        if task.way.task.name == "sst2":
+    def signalled(answers, *arguments):
+        if answers.task.task.name == "sst2":
             os.kill(os.getpid(), signal.SIGINT)
-        return evaluate(task, *arguments)
+        return score(answers, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(zero_shot, "evaluate", signalled)
+        patch.setattr(zero_shot, "score_answers", signalled)
         with pytest.raises(Stopped, match="2 of 3 scores are saved"):
             ask()
     left = {path.name for path in (tmp_path / "out/scores/run/12").iterdir()}
@@ -343,8 +343,8 @@ def test_the_bar_counts_pieces_and_what_is_at_hand(ask, monkeypatch):
             super().__init__(*arguments, **values)
             bars.append((self, values))
 
-    monkeypatch.setattr(zero_shot.tqdm, "tqdm", Bar)
-    monkeypatch.setattr(zero_shot, "without_bars", lambda: False)
+    monkeypatch.setattr(step_scores.tqdm, "tqdm", Bar)
+    monkeypatch.setattr(step_scores, "without_bars", lambda: False)
     with monkeypatch.context() as patch:
         stop_after(patch, 2)
         with pytest.raises(Stopped):

@@ -15,11 +15,10 @@ from gpt1_jax.tasks.task import Example, Record
 from gpt1_jax.tasks.zero_shot import (
     ALL,
     ZERO_SHOT,
-    EncodedAnswers,
-    Question,
+    Answers,
     encode_answers,
-    read,
-    select,
+    read_labelled,
+    select_zero_shot_tasks,
 )
 
 TOKENIZER = Characters()
@@ -80,16 +79,16 @@ def read_and_scored(answer):
 
 
 def texts(encoded):
-    parts = map(read_and_scored, encoded.answers)
+    parts = map(read_and_scored, encoded.windows)
     return ["|".join(map(TOKENIZER.decode, both)) for both in parts]
 
 
 @pytest.mark.parametrize("name", ZERO_SHOT)
 def test_the_wording_of_each_task(name):
     columns, wanted = WORDING[name]
-    way = ZERO_SHOT[name]
-    example = way.task.check_record(Record(columns, "here"), needs_label=True)
-    encoded = encode_answers(way, [example], TOKENIZER, 100)
+    task = ZERO_SHOT[name]
+    example = task.task.check_record(Record(columns, "here"), needs_label=True)
+    encoded = encode_answers(task, "dev", [example], TOKENIZER, 100)
     assert texts(encoded) == wanted and encoded.num_answers == [len(wanted)]
 
 
@@ -107,11 +106,11 @@ def test_copa_keeps_what_is_wrong_for_the_reader_to_refuse():
 
 def test_each_task_has_a_way_to_be_scored_and_what_to_compare_with():
     assert set(ZERO_SHOT) == set(BEST_BEFORE) == set(CHANCE) == set(WORDING)
-    for way in ZERO_SHOT.values():
-        labels = len(way.task.labels)
-        assert len(way.answers) in (0, labels)
-        assert bool(way.threshold_split) != bool(way.answers or way.task.choices)
-        assert "{answer}" in way.context + way.scored or way.threshold_split
+    for task in ZERO_SHOT.values():
+        labels = len(task.task.labels)
+        assert len(task.answers) in (0, labels)
+        assert bool(task.threshold_split) != bool(task.answers or task.task.choices)
+        assert "{answer}" in task.context + task.scored or task.threshold_split
     assert not ZERO_SHOT["sst2"].mean  # the words as a whole
     assert TASKS["copa"].text == ("premise", "question")  # the table is as it was
     assert TASKS["copa"].wording["question"]["cause"].startswith("What")
@@ -124,10 +123,11 @@ def test_each_task_has_a_way_to_be_scored_and_what_to_compare_with():
 
 
 def test_tasks_are_selected_by_name_and_split():
-    assert [q.way for q in select([ALL])] == list(ZERO_SHOT.values())
-    first, second = select(["copa:train", "sst2", "copa:dev"])
-    assert first == Question(ZERO_SHOT["copa"], ("dev",))  # the last one counts
-    assert second == Question(ZERO_SHOT["sst2"], ("dev",))
+    assert select_zero_shot_tasks([ALL]) == list(ZERO_SHOT.values())
+    first, second = select_zero_shot_tasks(["copa:train", "sst2", "copa:dev"])
+    assert (first, second) == (ZERO_SHOT["copa"], ZERO_SHOT["sst2"])  # the last counts
+    (train,) = select_zero_shot_tasks(["copa:train"])
+    assert train == dataclasses.replace(first, splits=("train",))
 
 
 @pytest.mark.parametrize(
@@ -141,25 +141,25 @@ def test_tasks_are_selected_by_name_and_split():
 )
 def test_unknown_tasks_and_splits_are_refused(name, problem):
     with pytest.raises(ValueError, match=problem):
-        select(["cola", name])
+        select_zero_shot_tasks(["cola", name])
 
 
 def test_the_first_split_with_data_is_read(tmp_path):
-    (question,) = select(["dpr"])
+    (task,) = select_zero_shot_tasks(["dpr"])
     with pytest.raises(MissingData, match=r"test data of DPR: .*test\.jsonl"):
-        read(question, "jsonl", str(tmp_path))
+        read_labelled(task, task.splits, "jsonl", str(tmp_path))
     write_task(tmp_path, "dpr", train=3, dev=0)
-    split, examples = read(question, "jsonl", str(tmp_path))
+    split, examples = read_labelled(task, task.splits, "jsonl", str(tmp_path))
     assert (split, len(examples)) == ("train", 3)
     write_lines(tmp_path / "dpr" / "test.jsonl", rows("dpr", 2, seed=0))
-    assert read(question, "jsonl", str(tmp_path))[0] == "test"
+    assert read_labelled(task, task.splits, "jsonl", str(tmp_path))[0] == "test"
 
 
 def test_withheld_labels_are_refused(tmp_path):
     write_task(tmp_path, "sst2", test=3)
-    (question,) = select(["sst2:test"])
+    (task,) = select_zero_shot_tasks(["sst2:test"])
     with pytest.raises(ValueError, match=r"test\.jsonl:1: .*such as sst2:dev"):
-        read(question, "jsonl", str(tmp_path))
+        read_labelled(task, task.splits, "jsonl", str(tmp_path))
 
 
 # --- pronouns -------------------------------------------------------------------------
@@ -290,13 +290,13 @@ def example(*text, choices=()):
 
 
 def encode(name, *examples, longest=100, tokenizer=TOKENIZER):
-    return encode_answers(ZERO_SHOT[name], examples, tokenizer, longest)
+    return encode_answers(ZERO_SHOT[name], "dev", list(examples), tokenizer, longest)
 
 
 def test_words_are_spelled_as_in_the_whole_line():
     """Before a period the last letter of a word does not end it."""
     found = encode("dpr", example("so ", ".", choices=("ab", "c")))
-    first, second = map(read_and_scored, found.answers)
+    first, second = map(read_and_scored, found.windows)
     so, period = [10, ord("s"), ord("o") + 128], [ord(".") + 128]
     assert first == ([*so, ord("a"), ord("b")], period)
     assert second == ([*so, ord("c")], period)
@@ -316,7 +316,7 @@ def test_a_token_across_the_border_counts_as_read():
 def test_a_long_passage_loses_its_end():
     given = example("one two\nthree", "why?", choices=("a", "bb", "c", "d"))
     whole = encode("race", given)
-    assert (whole.num_cut, whole.answers[1].num_context) == (0, 18)
+    assert (whole.num_cut, whole.windows[1].num_context) == (0, 18)
     assert texts(encode("race", given, longest=20)) == texts(whole)
     found = encode("race", given, example("a", "b", choices=("c",) * 4), longest=17)
     assert found.num_cut == 1
@@ -366,21 +366,19 @@ def test_each_text_is_encoded_once():
 
 
 def test_answers_are_compared_by_mean_or_sum():
-    encoded = EncodedAnswers([], [2, 2], 0)
+    means, sums = (
+        Answers(ZERO_SHOT[name], "dev", [], [], [2, 2], 0) for name in ("copa", "sst2")
+    )
     log_probs = [np.float32([-1, -3]), np.float32([-3]), np.float32([0]), np.ones(2)]
+    np.testing.assert_array_equal(means.compare(log_probs), [[-2, -3], [0, 1]])
+    np.testing.assert_array_equal(sums.compare(log_probs), [[-4, -3], [0, 2]])
+    fewer = sums._replace(num_answers=[1, 3])
     np.testing.assert_array_equal(
-        encoded.compare(log_probs, mean=True), [[-2, -3], [0, 1]]
-    )
-    np.testing.assert_array_equal(
-        encoded.compare(log_probs, mean=False), [[-4, -3], [0, 2]]
-    )
-    fewer = EncodedAnswers([], [1, 3], 0)
-    np.testing.assert_array_equal(
-        fewer.compare(log_probs, mean=False), [[-4, -np.inf, -np.inf], [-3, 0, 2]]
+        fewer.compare(log_probs), [[-4, -np.inf, -np.inf], [-3, 0, 2]]
     )
 
 
 def test_texts_are_cleaned_as_the_corpus_is():
     given = dataclasses.replace(ZERO_SHOT["cola"], scored="{sentence}")
-    found = encode_answers(given, [example("  a\tb  ")], TOKENIZER, 10)
+    found = encode_answers(given, "dev", [example("  a\tb  ")], TOKENIZER, 10)
     assert texts(found) == ["\n|a b "]
