@@ -1,4 +1,4 @@
-"""What a forward pass is given besides parameters and tokens."""
+"""The context of a forward pass: dropout noise, packing and cache."""
 
 from typing import Any, NamedTuple
 
@@ -10,9 +10,9 @@ from gpt1_jax.ops.packing import Packing
 
 
 class Cache(NamedTuple):
-    """What a model keeps of the tokens it has read, so as to read on from there.
+    """The state of a model after some tokens, from which it reads on.
 
-    All sequences have taken as many places; the shorter ones begin with padding.
+    All sequences take the same number of places; shorter ones begin with padding.
     """
 
     # L, each a tree of arrays; along their first axis, one sequence follows another.
@@ -22,9 +22,9 @@ class Cache(NamedTuple):
 
 
 class Context(NamedTuple):
-    """How to run a forward pass; by default without dropout, on whole sequences."""
+    """Options of a forward pass; by default no dropout, and whole sequences."""
 
-    noise: Noise | None = None  # for this training step; None is no dropout
+    noise: Noise | None = None  # of this training step; None: no dropout
     packing: Packing | None = None  # leaves out the padding behind sequences
     cache: Cache | None = None  # of the tokens before these
 

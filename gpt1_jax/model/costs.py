@@ -19,9 +19,10 @@ _COMPONENTS = {
 
 
 def num_params(model: ModelConfig) -> int:
-    """Number of parameters, at the paper's size and vocabulary.
+    """The number of parameters.
 
-    They are 116,534,784 of the Transformer and 55,737,600 of the LSTM.
+    At the paper's size and vocabulary the Transformer has 116,534,784 and the LSTM
+    55,737,600.
     """
     d, f, u = model.embed_dim, model.mlp_dim, model.lstm_units
     if model.kind == "lstm":
@@ -35,7 +36,7 @@ def num_params(model: ModelConfig) -> int:
 
 
 def component_sizes(params: Params) -> dict[str, int]:
-    """Parameters of each kind, summed over the layers; no kind without any.
+    """The parameters of each component that a model has, summed over its layers.
 
     Args:
       params: a language model's or a fine-tuned model's.
@@ -61,24 +62,25 @@ def eval_activation_bytes(model: ModelConfig) -> int:
 
 
 def forward_bytes(model: ModelConfig) -> int:
-    """The least memory that reading a token takes, among others that are read with it.
+    """A lower bound on the memory that one more token takes in a forward pass.
 
-    Counts its id and, in `dtype`, what exists together of one layer: the state [.., D]
-    and the MLP's units [.., F], or an LSTM's gates [.., 4 U].
+    Counts its id and, in `dtype`, the arrays of one layer that exist at the same time:
+    the state [.., D] and the MLP's units [.., F], or an LSTM's gates [.., 4 U].
     """
     inner = 4 * model.lstm_units if model.kind == "lstm" else model.mlp_dim
     return 4 + (model.embed_dim + inner) * jnp.dtype(model.dtype).itemsize
 
 
 def train_activation_bytes(model: ModelConfig) -> int:
-    """Rough memory for training on one sequence, besides that of the parameters.
+    """Rough memory for training on one sequence, besides the train state.
 
-    Counts what the backward pass keeps: 16 arrays [T, D] per layer (of one layer with
-    `remat`), 2 of scores [H, T, T] per layer with plain attention, and logits [T or
-    `loss_chunk`, V]: 3 of float32 on a CPU, 2 of `dtype` elsewhere. This is 5.5e8 bytes
-    at the paper's size in float32 on a CPU, 2.3e8 in bfloat16 on an accelerator; the
-    compilers' own figures are 5.6e8 and, for an H100, 1.8e8. Of an LSTM it counts
-    gates, states and logits: 3.2e8 bytes, and a CPU compiler's figure is 1.3e8.
+    Counts the arrays that the backward pass keeps: 16 arrays [T, D] per layer (of one
+    layer with `remat`), 2 of scores [H, T, T] per layer with plain attention, and
+    logits [T or `loss_chunk`, V]: 3 of float32 on a CPU, 2 of `dtype` elsewhere. This
+    is 5.5e8 bytes at the paper's size in float32 on a CPU, 2.3e8 in bfloat16 on an
+    accelerator; the compilers' own figures are 5.6e8 and, for an H100, 1.8e8. For an
+    LSTM it counts gates, states and logits: 3.2e8 bytes, where a CPU compiler's figure
+    is 1.3e8.
     """
     t, d = model.max_seq_len, model.embed_dim
     itemsize = jnp.dtype(model.dtype).itemsize
@@ -94,7 +96,7 @@ def train_activation_bytes(model: ModelConfig) -> int:
 
 
 def _lstm_bytes(model: ModelConfig) -> int:
-    """What training keeps for a token: embedding, gates, their gradients, states."""
+    """Bytes kept for a token in training: embedding, gates, their gradients, states."""
     d, u = model.embed_dim, model.lstm_units
     rounded = 4 * d + 3 * 4 * u + 3 * u
     return rounded * jnp.dtype(model.dtype).itemsize + 4 * u
@@ -104,8 +106,8 @@ def train_flops_per_token(model: ModelConfig, seq_len: int) -> float:
     """Floating-point operations to train on one token; a multiply-add counts as 2.
 
     The matrix products of the layers, of attention over the full square and of the
-    logits, times 3 for forward and backward: 7.53e8 at the paper's size, and 3.34e8 of
-    the LSTM.
+    logits, times 3 for forward and backward: 7.53e8 at the paper's size, and 3.34e8
+    for the LSTM.
     """
     d, f, u = model.embed_dim, model.mlp_dim, model.lstm_units
     logits = 2 * d * model.vocab_size

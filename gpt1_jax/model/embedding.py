@@ -1,4 +1,4 @@
-"""The embedding of tokens and, if a model has them, of positions."""
+"""The embedding of tokens and, in a Transformer, of positions (eq. 2, first line)."""
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ def embed(
     Args:
       cfg: the model's configuration.
       wte: [V, D].
-      wpe: [max_seq_len, D]; None if the model has no positions, W_p then being zero.
+      wpe: [max_seq_len, D]; None if the model has no position embedding (W_p = 0).
       tokens: [N, T].
       context: dropout and packing, or a cache.
 

@@ -23,7 +23,7 @@ from gpt1_jax.ops.packing import Packing
 
 
 class Head(NamedTuple):
-    """What a task asks of the head."""
+    """The head that a task needs."""
 
     num_outputs: int  # K: classes, choices, or 1
     per_choice: bool  # one output for each of the C sequences, K = C
@@ -54,7 +54,7 @@ def apply(
     tokens: jax.Array,
     context: Context = Context(),
 ) -> tuple[jax.Array, Output]:
-    """Runs a fine-tuned model on examples (eq. 3).
+    """Runs a fine-tuned model: logits whose softmax is P(y | x) (eq. 3).
 
     Args:
       model: configuration of the decoder.
@@ -90,7 +90,7 @@ def _dense(head: Head) -> nn.Module:
 
 
 def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:
-    """The noise for B C sequences, from that for their B examples."""
+    """The noise of B C sequences, from the noise of their B examples."""
     if noise is None:
         return None
     rows = noise.rows[:, None] * num_seqs + jnp.arange(num_seqs, dtype=jnp.uint32)
@@ -100,7 +100,7 @@ def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:
 def _at_token(
     hidden: jax.Array, tokens: jax.Array, token: int, packing: Packing | None
 ) -> jax.Array:
-    """[N, D], the states where a token first occurs in each sequence."""
+    """[N, D], the state in each sequence where the token first occurs."""
     places = jnp.argmax(tokens == token, axis=1)[:, None]
     if packing is not None:
         places = jnp.take_along_axis(packing.slots, places, axis=1)

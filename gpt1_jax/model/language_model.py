@@ -27,7 +27,7 @@ _FUNCTIONS: dict[str, Any] = {"transformer": transformer, "lstm": lstm}
 
 
 class Output(NamedTuple):
-    """What a language model computes; its logits are `hidden @ unembedding.T`."""
+    """The output of a language model; its logits are `hidden @ unembedding.T`."""
 
     hidden: jax.Array  # [N, T, D], or [S, R, D] of packed tokens
     unembedding: jax.Array  # [rows, D]: V tokens, then positions if configured
@@ -36,7 +36,7 @@ class Output(NamedTuple):
 @functools.partial(jax.jit, static_argnums=0)  # jit drops the forward pass
 def init_params(model: ModelConfig, key: jax.Array) -> Params:
     """Fresh parameters: matrices N(0, 0.02^2), biases 0, gains 1 (sec. 4.1)."""
-    tokens = jnp.zeros((1, 1), jnp.int32)  # whose number decides no shape
+    tokens = jnp.zeros((1, 1), jnp.int32)  # no shape depends on their number
     return _MODULES[model.kind](model).init(key, tokens)["params"]
 
 
@@ -69,8 +69,9 @@ def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
 
     Args:
       model: sizes and dtype.
-      padding: [N] int32, how many tokens of each sequence will not be real: the first.
-      size: the most tokens that each of them may get, at most `max_seq_len` real ones.
+      padding: [N] int32, how many padding tokens each sequence will begin with.
+      size: the most tokens that a sequence may get, padding included; at most
+        `max_seq_len` of them are real.
     """
     return _FUNCTIONS[model.kind].init_cache(model, padding, size)
 
@@ -78,19 +79,19 @@ def init_cache(model: ModelConfig, padding: jax.Array, size: int) -> Cache:
 def decode(
     model: ModelConfig, params: Params, tokens: jax.Array, cache: Cache
 ) -> tuple[Output, Cache]:
-    """Reads on: `apply` to tokens [N, T] that follow those in the cache.
+    """Like `apply`, for tokens [N, T] that follow those in the cache.
 
     Returns:
-      What `apply` returns, and the cache with these tokens too.
+      The output, and the cache with these tokens added.
     """
     hidden, unembedding, longer = _run(model, params, tokens, Context(cache=cache))
     return Output(hidden, unembedding), longer
 
 
 def shared_units(model: ModelConfig) -> dict[str, int]:
-    """What tensor parallelism splits, by configuration key; empty: it cannot."""
+    """The units that tensor parallelism splits, by configuration key; {} if none."""
     if model.kind != "transformer":
-        return {}  # the gates of a unit are a product apart, at each position
+        return {}  # devices would exchange their units at every position
     return {"num_heads": model.num_heads, "mlp_dim": model.mlp_dim}
 
 
@@ -110,12 +111,12 @@ def check_attention(model: ModelConfig) -> None:
     if model.kind != "transformer":
         raise UserError(
             f"This model has no attention maps: its config.model.kind={model.kind!r}. "
-            "Only a Transformer attends; hidden states there are of both."
+            "Only a Transformer has them; both kinds have hidden states."
         )
 
 
 def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax.Array]:
-    """What each layer's heads attend to, [N, H, T, T] float32; rows sum to one.
+    """Each layer's attention probabilities, [N, H, T, T] float32; rows sum to one.
 
     Raises:
       ValueError: if the model has no attention.
@@ -125,7 +126,7 @@ def attention(model: ModelConfig, params: Params, tokens: jax.Array) -> list[jax
 
 
 def logits(model: ModelConfig, output: Output) -> jax.Array:
-    """The scores whose softmax is P(u) (eq. 2): [N, T, rows] float32."""
+    """Logits h_L W_e^T, whose softmax is P(u) (eq. 2): [N, T, rows] float32."""
     operands = (x.astype(model.dtype) for x in output)
     return einsum("NTD,VD->NTV", *operands)
 
@@ -133,7 +134,7 @@ def logits(model: ModelConfig, output: Output) -> jax.Array:
 def next_token_loss(
     model: ModelConfig, output: Output, tokens: jax.Array, weights: jax.Array
 ) -> jax.Array:
-    """Weighted sum of next-token losses (eq. 1), for training; a scalar in nats.
+    """The weighted sum of next-token losses, for training; a scalar in nats.
 
     Args:
       model: its dtype and `loss_chunk` are used.

@@ -15,11 +15,11 @@ from gpt1_jax.ops.products import Activation, Transposed, dense, matmul
 class Dense(nn.Module):
     """An affine map of the last axis: x W + b ("conv1d" of the released code).
 
-    Operands are rounded to `dtype`, sums are float32. Initially W [in, out] is
-    N(0, 0.02^2) and b = 0 (sec. 4.1), unless it says otherwise. With an activation,
-    which is float32, the result is that of x W + b.
+    Operands are rounded to `dtype`, sums are float32. W [in, out] starts as
+    N(0, 0.02^2) and b as 0 (sec. 4.1), unless initialisers are given. An activation
+    of x W + b is computed in float32.
 
-    Without `add_bias`, x W and b are returned side by side, for what adds them.
+    Without `add_bias`, returns x W and b, for a kernel that adds them.
     """
 
     features: int
@@ -32,7 +32,7 @@ class Dense(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> Any:
         kernel = self.get_variable("params", "kernel")
-        if not isinstance(kernel, Transposed):  # which has another shape for `param`
+        if not isinstance(kernel, Transposed):  # `param` would refuse its shape
             shape = x.shape[-1], self.features
             kernel = self.param("kernel", self.kernel_init, shape)
         bias = self.param("bias", self.bias_init, (self.features,))
@@ -44,7 +44,7 @@ class Dense(nn.Module):
 class LayerNorm(nn.Module):
     """LayerNorm over the last axis, computed in float32; initially gain 1, bias 0.
 
-    With a branch, that of the residual sum with it: `fused_residual_layer_norm`.
+    Given a branch, it normalises the residual sum: see `fused_residual_layer_norm`.
     """
 
     dtype: jnp.dtype

@@ -1,18 +1,18 @@
 """The paper's LSTM baseline (sec. 5): one layer in the place of the Transformer.
 
 The paper says that it is "a single layer 2048 unit LSTM using the same framework";
-docs/fidelity.md has what that leaves open. Here an LSTM reads token embeddings alone
+docs/fidelity.md says what that leaves open. Here an LSTM reads token embeddings alone
 (its order is its position), and a dense layer takes its output back to the width of
 the embedding, which the softmax shares. U is `lstm_units`.
 
-Dropout acts at 2 sites, on what goes in and out of the recurrence and never within it
-(Zaremba et al. 2014): on the embedding, and on the LSTM's output.
+Dropout acts at 2 sites, before and after the recurrence and never within it (Zaremba
+et al. 2014): on the embedding, and on the LSTM's output.
 
-The Transformer's LayerNorms bring whatever they are given to one size. Here there are
-none, and with embeddings and kernels of N(0, 0.02^2) next to nothing would come
-through at first. So the LSTM reads embeddings times sqrt(D) (Vaswani et al. 2017, who
-share them with the softmax too), and the variance of a kernel is one by the number of
-its inputs (LeCun et al. 1998).
+The Transformer's LayerNorms scale their input, however small it is. An LSTM has none,
+and with embeddings and kernels of N(0, 0.02^2) its output would be close to zero at
+first. So it reads embeddings times sqrt(D) (Vaswani et al. 2017, who share them with
+the softmax too), and the variance of a kernel is 1 / (number of its inputs) (LeCun et
+al. 1998).
 """
 
 import math
@@ -66,7 +66,7 @@ class LSTM(nn.Module):
 
 
 class Block(nn.Module):
-    """The one layer, in the place of the Transformer's first."""
+    """The only layer, named like the Transformer's first."""
 
     config: ModelConfig
 
@@ -119,7 +119,7 @@ class Recurrent(nn.Module):
     @nn.compact
     def __call__(self) -> Any:
         kernel = self.get_variable("params", "kernel")
-        if isinstance(kernel, Transposed):  # which has another shape for `param`
+        if isinstance(kernel, Transposed):  # `param` would refuse its shape
             return kernel
         shape = (self.num_units, 4 * self.num_units)
         return self.param("kernel", _KERNEL_INIT, shape)
@@ -144,9 +144,9 @@ def hidden_states(
 
 
 def init_cache(cfg: ModelConfig, padding: jax.Array, size: int) -> Cache:
-    """The state before sequences that begin with [N] padding; of any `size` the same.
+    """The state before the first token of sequences that begin with [N] padding.
 
-    An LSTM keeps one state, however many tokens it has read.
+    It has the same size however many tokens an LSTM reads, so `size` is not used.
     """
     del size
     state: State = zero_state(len(padding), cfg.lstm_units, jnp.dtype(cfg.dtype))

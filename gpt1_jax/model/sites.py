@@ -1,11 +1,11 @@
-"""The numbers of a model's dropouts, from which their masks are made."""
+"""The numbers of a model's dropout sites, which their masks depend on."""
 
 import jax
 
 EMBED_SITE = 0
 EMBED_POSITION_SITE = 2**32 - 1  # only for embed_dropout_on="lookups"
 
-# Places in a block of the Transformer, and the one in the layer of an LSTM.
+# Sites in a block of the Transformer, and the only one in the layer of an LSTM.
 ATTN_PROBS, ATTN_OUTPUT, MLP_OUTPUT = 1, 2, 3
 LSTM_OUTPUT = 1
 

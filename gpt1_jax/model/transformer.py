@@ -158,7 +158,7 @@ class MLP(nn.Module):
 
 
 def _last_dense(cfg: ModelConfig, features: int) -> Dense:
-    """The last layer of a branch; the kernel that sums both adds its bias, too."""
+    """The last layer of a branch; a fused residual sum adds its bias instead."""
     add_bias = cfg.layer_norm_impl != "fused"
     return Dense(features, jnp.dtype(cfg.dtype), add_bias=add_bias, name="c_proj")
 

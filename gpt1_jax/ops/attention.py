@@ -20,7 +20,7 @@ from gpt1_jax.ops.products import einsum, product, row_major, transposed_product
 
 MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released code)
 BLOCK_SIZE = 128  # positions computed together
-MASK_NDIM = 3  # a hash of dropout serves two heads, h and h + H / 2, at one place
+MASK_NDIM = 3  # heads h and h + H / 2 share the dropout hash of a query and a key
 
 
 def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
@@ -30,7 +30,7 @@ def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
       query, key: [N, T, H, K].
 
     Returns:
-      [N, H, T, T] float32; row t is how much each token is attended to from token t.
+      [N, H, T, T] float32; row t says how much token t attends to each token.
     """
     seq_len, head_dim = query.shape[1], query.shape[-1]
     scores = einsum("NTHK,NSHK->NHTS", query, key) / math.sqrt(head_dim)
@@ -64,8 +64,8 @@ def causal_attention(
 ) -> jax.Array:
     """softmax(Q K^T / sqrt(K)) V over the keys at or before each query (sec. 3.1).
 
-    The operands of the products have the inputs' dtype; the softmax is float32.
-    Computed in blocks: those hidden by causality are skipped, and no [T, T] array is
+    The operands of the products have the inputs' dtype; the softmax is float32. It is
+    computed in blocks. Blocks that causality hides are skipped, and no [T, T] array is
     kept for the backward pass, so the memory kept grows with T, not its square.
 
     Args:
@@ -86,7 +86,7 @@ def causal_attention(
 def mask_counters(
     shape: tuple[int, ...], rate: float, noise: Noise | None, site: int | jax.Array
 ) -> tuple[jax.Array, float]:
-    """What a kernel forms the masks of the probabilities from.
+    """The counters from which kernels compute the dropout masks of the probabilities.
 
     Args:
       shape: of the queries, [N, T, H, K].
@@ -95,7 +95,7 @@ def mask_counters(
       site: dropout site of the probabilities.
 
     Returns:
-      [3, N] uint32: of each sequence the counter of its first hash, its key and the
+      [3, N] uint32, for each sequence the counter of its first hash, its key and the
       second word of the site's key, as `hash_bits` takes them; and the rate, 0.0 if
       there is no dropout.
     """
@@ -121,7 +121,7 @@ class Memory(NamedTuple):
 def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
     """Room for keys and values; `shape` is (N, S, H, K).
 
-    On a CPU the memory is float32 for bfloat16 values too: XLA would convert all of it
+    On a CPU the memory is always float32: XLA would convert all of a bfloat16 memory
     for each token.
     """
     if jax.default_backend() == "cpu":
@@ -139,13 +139,13 @@ def cached_attention(
     taken: jax.Array,
     padding: jax.Array,
 ) -> tuple[jax.Array, Memory]:
-    """`causal_attention` of new tokens over those in memory and one another.
+    """`causal_attention` of new tokens to those in memory and to each other.
 
     Args:
       query, key, value: [N, T, H, K], of the new tokens.
       memory: of the tokens before them, with room for T more.
       taken: int32, how many places of the memory are taken.
-      padding: [N] int32, how many of the first of them hold no token.
+      padding: [N] int32, how many places at its beginning hold no token.
 
     Returns:
       [N, T, H, K] in the inputs' dtype, and the memory with the new tokens.
@@ -184,11 +184,11 @@ def _weighted(probs: jax.Array, values: jax.Array) -> jax.Array:
     probs = probs.astype(values.dtype)
     if probs.shape[1] > 1:
         return multiplied(probs, values)
-    # For one token, XLA's CPU backend is faster at this than at the product.
+    # For one token, XLA's CPU backend computes the sum faster than the product.
     return jax.lax.platform_dependent(probs, values, cpu=summed, default=multiplied)
 
 
-# What determines a dropout mask: its key as words [2], and the global rows [N].
+# Determines a dropout mask: its key as words [2], and the global rows [N].
 _Mask = tuple[jax.Array, jax.Array]
 
 

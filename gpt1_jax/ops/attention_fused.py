@@ -1,4 +1,4 @@
-"""Causal attention by the kernels for the accelerator at hand, if there are any."""
+"""Causal attention, by kernels where the accelerator has them."""
 
 import jax
 
@@ -17,10 +17,10 @@ def fused_causal_attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """`causal_attention`, with nothing of size [T, T] in an accelerator's memory.
+    """`causal_attention`, without any [T, T] array in an accelerator's memory.
 
     Output, gradients and dropout masks are those of `causal_attention`, up to rounding.
-    Where there is no kernel, this is `causal_attention`, and says why.
+    Without a kernel, this is `causal_attention`, and a warning says why.
 
     For arguments and result see `causal_attention`.
     """

@@ -25,27 +25,24 @@ from gpt1_jax.ops.attention_gpu_kernels import (
 from gpt1_jax.ops.dropout import Noise
 from gpt1_jax.ops.pallas_gpu import Launch
 
-# Chosen from what the compiler makes of them for an H100 with K = 64, not measured.
-# 64 rows and 4 warps are one `wgmma`; larger tiles compute more that is masked. Two
-# stages load a tile during the step before; more leave room for one program only.
+# Chosen by the compiler's output for an H100 with K = 64, not measured. 64 rows and 4
+# warps are one `wgmma`; larger tiles compute more scores that are masked. With two
+# stages a tile is loaded during the step before; more leave room for one program only.
 PLAN = Plan(
     forward=Tiles(queries=64, keys=64, num_warps=4, num_stages=2),
     query_gradient=Tiles(queries=64, keys=64, num_warps=4, num_stages=2),
-    # With its four sums for each key, 64 queries would spill registers.
+    # It has four sums for each key: 64 queries would spill registers.
     key_value_gradient=Tiles(queries=32, keys=64, num_warps=4, num_stages=2),
 )
 MIN_HEAD_DIM = 16  # the least that a tensor core's product sums over
 
-# Of a head at one position. Above the first, shared memory has room for one stage;
-# above the second, for none.
+# Bytes of a head at one position. Above the first number, shared memory has room for
+# one stage; above the second, for none.
 _BYTES_FOR_STAGES, _MAX_BYTES = 128, 512
 
 
 def refusal(shape: tuple[int, ...], dtype: jnp.dtype) -> str:
-    """Why these kernels, or this machine, cannot do it for arrays [N, T, H, K].
-
-    Empty if they can.
-    """
+    """Why the kernels cannot run here on arrays [N, T, H, K]; empty if they can."""
     if why := pallas_gpu.refusal():
         return why
     if _padded_dim(shape[-1]) * jnp.dtype(dtype).itemsize > _MAX_BYTES:
@@ -66,7 +63,7 @@ def attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """`causal_attention` without any [T, T] array, for what `refusal` does not refuse.
+    """`causal_attention` without any [T, T] array, where `refusal` has no objection.
 
     Within `jax.shard_map` each device computes its own sequences. The compiler cannot
     split the kernels by itself: it would have each device compute all.
@@ -80,7 +77,7 @@ def attention(
     flat = [x.reshape(num_seqs, seq_len, -1) for x in (query, key, value)]
     qkv = jnp.concatenate(flat, axis=-1)
     qkv = qkv.reshape(num_seqs, seq_len, 3, num_heads, head_dim)
-    # Keys beyond T come after every query; what is beyond K adds zeros to the scores.
+    # Keys beyond T come after every query; dimensions beyond K add zeros to the scores.
     more_dims = _padded_dim(head_dim) - head_dim
     padding = 0, -seq_len % problem.plan.positions, 0, 0, more_dims
     qkv = jnp.pad(qkv, [(0, more) for more in padding])
@@ -91,9 +88,9 @@ def attention(
 
 
 # From here on, arrays of heads are [N, T, G, H / G, K], or [N, T, 3, G, H / G, K] with
-# query, key and value; those of one float32 for each query are [N, G, H / G, T]. T and
-# K are padded. Of G = 2 heads that share their hashes, the first is of the lower half
-# of all heads.
+# query, key and value; arrays of one float32 for each query are [N, G, H / G, T]. T and
+# K are padded. If G = 2 heads share their hashes, the first is in the lower half of all
+# heads.
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -102,7 +99,7 @@ def _fused(qkv: jax.Array, seeds: jax.Array, problem: Problem) -> jax.Array:
 
 
 def _fused_fwd(qkv, seeds, problem):
-    """Beside the output, log2 of the sum of exp2(score) of each query is kept."""
+    """Keeps, beside the output, log2 of the sum of exp2(score) of each query."""
     num_seqs, seq_len, _, *heads, head_dim = qkv.shape
     outputs = (
         jax.ShapeDtypeStruct((num_seqs, seq_len, *heads, head_dim), qkv.dtype),
@@ -116,7 +113,7 @@ def _fused_fwd(qkv, seeds, problem):
 def _fused_bwd(problem, residuals, grad):
     """dK and dV need rowsum(dO * O), which the kernel of dQ computes and stores.
 
-    It leaves them room in the array of its own result.
+    The array of its result has room for both.
     """
     seeds, qkv, output, log_sum = residuals
     part = qkv.nbytes // 3
@@ -153,8 +150,8 @@ def _call(
 ) -> list[jax.Array]:
     """Runs a kernel for each sequence, pair of heads and block of positions.
 
-    All programs of a sequence and pair are given the whole arrays of both. They are
-    neighbours in the grid: what they read is in the L2 cache.
+    All programs of a sequence and pair get the whole arrays of both. They are
+    neighbours in the grid, so they find them in the L2 cache.
     """
     num_seqs, seq_len, _, _, pairs, head_dim = inputs[1].shape
     block = tiles.keys if kernel is key_value_kernel else tiles.queries
@@ -174,7 +171,7 @@ def _call(
 
 
 def _block_spec(array: Any) -> pl.BlockSpec:
-    """What a program sees of an array: its sequence and its heads."""
+    """The part of an array that a program sees: its sequence and its heads."""
     shape = array.shape
     if len(shape) == 2:  # seeds
         return pl.BlockSpec((None, shape[1]), lambda i, h, n: (n, 0))

@@ -6,12 +6,12 @@ and masks exist only for one tile of queries and keys at a time. The mask is the
 number of heads is even, heads h and h + H / 2 share their hashes, so one program
 computes both.
 
-Blocks on the diagonal come first: a loop whose sums begin with zeros instead of a
-product would have the assembler wait for each `wgmma` by itself.
+Blocks on the diagonal come first: in a loop whose sums begin with zeros instead of a
+product, the assembler would wait for each `wgmma` by itself.
 
-A program sees one sequence, and one head or such a pair: [T, G, K] of arrays of heads,
-[T, 3, G, K] of those of query, key and value, and [G, T] of arrays of one float32 for
-each query, with T and K padded.
+A program sees one sequence, and one head or such a pair. Arrays of heads are [T, G, K]
+there, those with query, key and value [T, 3, G, K], and those of one float32 for each
+query [G, T], with T and K padded.
 """
 
 import functools
@@ -29,7 +29,7 @@ from gpt1_jax.ops.attention import MASKED_SCORE
 from gpt1_jax.ops.dropout import hash_bits, keep_scale, keep_threshold, num_hashes
 from gpt1_jax.ops.pallas_gpu import triton
 
-QUERY, KEY, VALUE = range(3)  # their places
+QUERY, KEY, VALUE = range(3)  # their places in arrays of all three
 
 
 class Tiles(NamedTuple):
@@ -44,8 +44,8 @@ class Tiles(NamedTuple):
 class Plan(NamedTuple):
     """The tiles of each kernel.
 
-    Of the kernels by queries, `queries` is a multiple of `keys`; of the other one,
-    `keys` of `queries`.
+    In the two kernels by queries, `queries` is a multiple of `keys`; in the third,
+    `keys` is a multiple of `queries`.
     """
 
     forward: Tiles
@@ -59,7 +59,7 @@ class Plan(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """What the kernels know when they are compiled, beside the arrays' shapes."""
+    """The constants that the kernels are compiled for, beside the arrays' shapes."""
 
     seq_len: int  # T, without padding
     num_heads: int  # H
@@ -78,12 +78,12 @@ class Problem(NamedTuple):
 
     @property
     def score_scale(self) -> float:
-        """From a product of query and key to a score for `exp2`."""
+        """Turns a product of query and key into an exponent of 2."""
         return math.log2(math.e) / math.sqrt(self.head_dim)
 
 
 class Setup(NamedTuple):
-    """What a kernel is compiled for, or interpreted."""
+    """What one kernel is compiled for, and whether it is interpreted instead."""
 
     problem: Problem
     tiles: Tiles
@@ -237,8 +237,8 @@ def key_value_kernel(setup: Setup, *refs: Any) -> None:
 def _exp2(setup: Setup, scores: jax.Array, shift: jax.Array) -> jax.Array:
     """2^(scale * scores - shift); the shift may be [queries, 1] or [1, queries].
 
-    By itself the compiler neither fuses product and difference nor leaves out what
-    `ex2` would need for subnormal results, which takes more than twice as long.
+    By itself the compiler neither fuses product and difference nor leaves out the
+    instructions for subnormal results, which takes more than twice as long.
     """
     scale = setup.problem.score_scale
     if setup.interpret:
@@ -269,16 +269,16 @@ def _product(left: jax.Array, right: jax.Array, *summed: int) -> jax.Array:
 
 
 def _dropout(problem: Problem, seeds_ref: Any) -> Callable[..., Any]:
-    """Dropout of tiles, but for its scale, in this program's heads.
+    """Dropout of tiles of this program's heads, without its scale.
 
     Args:
-      problem: says which mask.
+      problem: the rate and the shape of the mask.
       seeds_ref: [4] uint32: the counter of the row's first hash, its key, and the
         second word of the site's key.
 
     Returns:
       A function of the tile's positions, int32 [queries, 1] and [1, keys], or both
-      transposed. It returns a function of a tile and which of the G heads it is of.
+      transposed. It returns a function of a tile and the number of its head, below G.
     """
     bound = keep_threshold(problem.rate)
     if bound == 0:

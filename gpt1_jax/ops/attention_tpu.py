@@ -1,7 +1,7 @@
 """Causal attention for TPUs: one kernel forward, one backward (Pallas).
 
-Scores, probabilities and dropout masks stay on the chip: no array of them is ever in
-memory. What is computed, and the mask of each element, is as in `attention`.
+Scores, probabilities and dropout masks stay on the chip; no array of them is ever in
+memory. Results and masks are those of `attention`.
 """
 
 import functools
@@ -29,11 +29,11 @@ def attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """`causal_attention` as a kernel, for what `refusal` does not refuse.
+    """`causal_attention` as a kernel, where `refusal` has no objection.
 
-    The kernel reads query, key and value side by side; where they are the parts of
-    such an array, XLA passes that on. Elsewhere than on a TPU the kernel is
-    interpreted: the same numbers, slowly.
+    The kernel reads query, key and value from one array; if they are its parts, XLA
+    passes it on as it is. On other devices than TPUs the kernel is interpreted: the
+    same numbers, slowly.
 
     For arguments and result see `causal_attention`.
     """
@@ -41,7 +41,7 @@ def attention(
     counters, rate = mask_counters(query.shape, dropout_rate, noise, site)
     sizes = Sizes(seq_len, num_heads, head_dim, rate)
     parts = [x.reshape(num_seqs, seq_len, -1) for x in (query, key, value)]
-    # Padding hides itself: its keys come after all queries, and the gradient of its
+    # Padding has no effect: its keys come after all queries, and the gradient of its
     # outputs is zero.
     padding = (0, 0), (0, sizes.padded_len - seq_len), (0, 0)
     qkv = jnp.pad(jnp.concatenate(parts, axis=-1), padding)
@@ -97,8 +97,8 @@ def _run(
 ) -> Any:
     """Runs a kernel for every sequence and pair of heads.
 
-    Of arrays [N, T, x D] it gets, for each D, the lanes of the lower and the upper
-    head; other arrays and the results it gets whole, of one sequence.
+    From an array [N, T, x D] it gets, for each D, the lanes of the lower and the upper
+    head. Other arrays and the results it gets whole, for one sequence.
     """
     half = sizes.embed_dim // 2 // sizes.width
 
@@ -148,8 +148,8 @@ def _run(
 def _chip_bytes(sizes: Sizes, dtype: jnp.dtype) -> int:
     """Bytes of the chip's own memory for the backward kernel, which needs the most.
 
-    Arrays are there twice, to be copied ahead; blocks of scores take up to some 16
-    bytes for each element of [T, T].
+    Arrays exist twice, to be copied ahead; blocks of scores take up to some 16 bytes
+    for each element of [T, T].
     """
     length, item = sizes.padded_len, jnp.dtype(dtype).itemsize
     row = 2 * item * (10 * sizes.width + 3 * sizes.embed_dim) + 8 * sizes.width

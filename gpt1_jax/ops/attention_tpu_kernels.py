@@ -1,13 +1,13 @@
-"""The kernels of `attention_tpu`, as Pallas has them: programs on parts of arrays.
+"""The kernels of `attention_tpu`, in Pallas.
 
 A program serves one sequence and a pair of heads, h and h + H / 2, whose masks come
 from the same hashes. A vector of the chip has 128 lanes, the width of two heads of 64:
 a program reads such neighbours together, zeroes the others' lanes in one operand of
 each product, and writes its own lanes of the results.
 
-Blocks of scores are [keys, queries], so that what belongs to the queries of a block
-fills the lanes of one vector. Products come in an order that lets the compiler have
-the matrix units work while the vector units do softmax and hash.
+Blocks of scores are [keys, queries], so that numbers for each query of a block fill the
+lanes of one vector. Products come in an order that lets the matrix units work while the
+vector units compute softmax and hash.
 """
 
 import math
@@ -28,7 +28,7 @@ _LOG2_E = math.log2(math.e)  # the chip has powers of two: exp(x) = 2^(x log2(e)
 
 
 class Sizes(NamedTuple):
-    """What a kernel is compiled for."""
+    """The constants that a kernel is compiled for."""
 
     seq_len: int  # without padding
     num_heads: int
@@ -47,12 +47,12 @@ class Sizes(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Lanes that a program reads: of a head and of neighbours, to fill vectors."""
+        """Lanes that a program reads: a head's and its neighbours', to fill vectors."""
         return math.lcm(self.head_dim, _LANES)
 
     @property
     def neighbours(self) -> int:
-        """Heads in them."""
+        """Heads in these lanes."""
         return self.width // self.head_dim
 
     @property
@@ -62,7 +62,7 @@ class Sizes(NamedTuple):
 
     @property
     def keep_factor(self) -> float:
-        """The factor of what dropout keeps."""
+        """The factor of elements that dropout keeps."""
         return float(keep_scale(self.rate))
 
 
@@ -82,7 +82,7 @@ class Pair:
         self.heads = self.lower, self.lower + sizes.num_heads // 2
 
     def own(self, num_rows: int) -> jax.Array | None:
-        """[num_rows, width], which lanes are of the heads served; None if all are."""
+        """[num_rows, width], the lanes of the heads served; None if they all are."""
         if self.sizes.neighbours == 1:
             return None
         lane = jax.lax.broadcasted_iota(jnp.int32, (num_rows, self.sizes.width), 1)
@@ -100,7 +100,7 @@ class Pair:
         Args:
           ref: [1, T, x D].
           rows: of `ref`.
-          half: which D / 2 lanes of `ref` the head is among.
+          half: which group of D / 2 lanes of `ref` holds the head.
           x: [rows, width].
         """
         start = jax.lax.div(self.lower, self.sizes.neighbours) * self.sizes.width
@@ -112,9 +112,9 @@ class Pair:
         ref[0, rows, lanes] = x
 
     def keep(self, keys: slice, queries: slice) -> Sequence[jax.Array | None]:
-        """[keys, queries] bool, what is kept of the lower head and of the upper.
+        """[keys, queries] bool, the elements kept of the lower head and of the upper.
 
-        Without dropout, None of each.
+        Without dropout, None for each.
         """
         if not self.sizes.rate:
             return None, None
@@ -125,7 +125,7 @@ class Pair:
         offset = query * np.uint32(seq_len) + key
         counter = offset + (self.first + start.astype(jnp.uint32))
         bits = hash_bits(counter, self.key, self.word)
-        # Numbers with a sign are compared faster.
+        # Signed numbers are compared faster.
         lower, upper = (bits & np.uint32(0xFFFF)).astype(jnp.int32), bits >> 16
         threshold = keep_threshold(self.sizes.rate)
         return lower >= threshold, upper.astype(jnp.int32) >= threshold
@@ -160,7 +160,7 @@ def forward_kernel(sizes, counters, *refs):
 
 
 class _Head(NamedTuple):
-    """What the backward kernel reads of a head."""
+    """The arrays of one head that the backward kernel reads."""
 
     query: jax.Array  # [T, width], zero in neighbours' lanes
     key: jax.Array  # [T, width]
@@ -172,7 +172,7 @@ def backward_kernel(sizes, counters, *refs):
     """One block of keys after another, each with the queries that see it.
 
     The formulas are those of `attention`, with constants taken out of the products.
-    With P the probabilities, M the mask, c the factor of what is kept and A = P * M:
+    With P the probabilities, M the mask, c the factor of kept elements and A = P * M:
     dV = c A^T dO, dS = P * (dO V^T * M - rowsum(dO * O) / c), dQ = c dS K / sqrt(K),
     dK = c dS^T Q / sqrt(K).
     """
@@ -230,7 +230,7 @@ def _row_sums(left: jax.Array, right: jax.Array) -> jax.Array:
 
 
 def _drop(keep: jax.Array | None, x: jax.Array) -> jax.Array:
-    """Zeroes what is dropped; the caller scales the rest."""
+    """Zeroes the elements that are dropped; the caller scales the rest."""
     return x if keep is None else jnp.where(keep, x, 0.0)
 
 

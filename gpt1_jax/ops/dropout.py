@@ -2,10 +2,10 @@
 
 Whether an element is kept is decided by a counter hash of (seed, step, site, global
 index of the element), 16 random bits per element. Each hash of 32 bits serves two
-elements that lie apart, half a vector or half of the heads, so that on no device their
-bits must be moved to be neighbours. The mask is therefore the same on
-one device or many, for a whole batch or its accumulated parts, in a scan or unrolled,
-before or after a restart. It is never stored: the backward pass recomputes it.
+elements that lie half a vector or half of the heads apart, so that no device must move
+bits to interleave them. The mask is therefore the same on one device or many, for a
+whole batch or its accumulated parts, in a scan or unrolled, before or after a restart.
+It is never stored: the backward pass recomputes it.
 """
 
 import functools
@@ -20,7 +20,7 @@ Window = tuple[tuple[int, int], ...]  # (start, size) along each axis of a row
 
 
 class Noise(NamedTuple):
-    """What determines the dropout masks of one training step; None is no dropout."""
+    """Determines the dropout masks of one training step; None means no dropout."""
 
     key: jax.Array  # typed key of (seed, step)
     rows: jax.Array  # [N] uint32, the global index of each sequence of the batch
@@ -129,11 +129,11 @@ def random_bits(
 ) -> jax.Array:
     """16 random bits for every element of the given global rows.
 
-    A row of several axes consists of units: of vectors along its last axis, or what
-    `unit_ndim` axes make. A unit of S elements has h = ceil(S / 2) hashes. Element e of
-    unit u is given half e // h, the lower before the upper, of the hash of the counter
-    u h + e % h, where units are numbered through all rows. There are 2**32 counters;
-    rows beyond are on further pages, whose number is mixed into the key.
+    A row of several axes consists of units: vectors along its last axis, or arrays over
+    its last `unit_ndim` axes. A unit of S elements has h = ceil(S / 2) hashes. Element
+    e of unit u is given half e // h, the lower before the upper, of the hash of the
+    counter u h + e % h, where units are numbered through all rows. There are 2**32
+    counters; rows beyond are on further pages, whose number is mixed into the key.
 
     Args:
       words: [2] uint32, the key.
@@ -157,7 +157,7 @@ def random_bits(
         return hash_bits(first + counter, key, words[1])
 
     if unit and sizes[axis] == unit[0] and unit[0] % 2 == 0 and not _may_be_split():
-        # Both elements of each hash: they lie half of this axis apart.
+        # Takes both halves of each hash: its elements lie half of this axis apart.
         sizes = (*sizes[:axis], unit[0] // 2, *sizes[axis + 1 :])
         bits = hashed(_flat_index((*outer, unit[0] // 2, *unit[1:]), starts, sizes))
         halves = [bits.astype(jnp.uint16), (bits >> 16).astype(jnp.uint16)]
@@ -211,7 +211,7 @@ def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
 def _may_be_split() -> bool:
     """Whether devices may share a unit: the mesh has an axis beside the batch's.
 
-    Then each element has its hash computed for it, so that devices exchange nothing.
+    If so, each element's hash is computed for it alone, and devices exchange nothing.
     """
     return len(jax.sharding.get_abstract_mesh().axis_names) > 1
 

@@ -1,4 +1,4 @@
-"""Which of our kernels serve the accelerator at hand."""
+"""Finds our kernels for the accelerator at hand."""
 
 import importlib
 import math
@@ -10,12 +10,12 @@ import jax
 
 
 def kernels_here(what: str, modules: dict[str, str], *sizes: Any) -> ModuleType | None:
-    """The module with the kernels for this accelerator; with a warning, if it has none.
+    """The module with the kernels for this accelerator; None, with a warning, if none.
 
     Args:
-      what: is to be computed; for the warning.
-      modules: of `gpt1_jax.ops`, the one for each backend.
-      sizes: what its `refusal` is given.
+      what: what the kernels compute, for the warning.
+      modules: the module of `gpt1_jax.ops` for each backend.
+      sizes: the arguments of the module's `refusal`.
     """
     mesh, backend = jax.sharding.get_abstract_mesh(), jax.default_backend()
     manual = jax.sharding.AxisType.Manual

@@ -13,11 +13,11 @@ EPSILON = 1e-5  # released code; Flax's own default is 1e-6
 
 
 class Branch(NamedTuple):
-    """What a residual sum adds to its input: dropout(output + bias)."""
+    """A branch, which adds dropout(output + bias) to the residual stream."""
 
     output: jax.Array  # [..., D]
     bias: jax.Array  # [D] float32
-    rate: float  # these as in `dropout`
+    rate: float  # this and the rest as in `dropout`
     noise: Noise | None
     site: int | jax.Array
     rows: jax.Array | None

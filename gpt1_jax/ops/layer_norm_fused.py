@@ -1,4 +1,4 @@
-"""LayerNorm of a residual sum by the kernels for the accelerator, if there are any."""
+"""LayerNorm of a residual sum, by kernels where the accelerator has them."""
 
 import jax
 
@@ -14,11 +14,11 @@ def fused_residual_layer_norm(
 ) -> jax.Array:
     """LayerNorm(x + dropout(output + its bias)), in one pass over memory each way.
 
-    Where there is no kernel, it is computed by these functions, and says why.
+    Without a kernel, `dropout` and `layer_norm` compute it, and a warning says why.
 
     Args:
       x: [..., D].
-      branch: with an output of the same shape and dtype.
+      branch: its output has the shape and dtype of `x`.
       scale, bias: [D] float32.
 
     Returns:

@@ -1,11 +1,11 @@
 """LayerNorm of a residual sum as kernels for NVIDIA GPUs: one forward, one backward.
 
-Forward, dropout, sum and LayerNorm are one pass over memory: the branch and the input
-are read, the sum and its LayerNorm written. Backward, too: the sum and the gradient are
-read, the gradients of both summands written, and with them those of the three vectors.
+Each is one pass over memory. The forward kernel reads the branch and the input, and
+writes their sum, after dropout, and its LayerNorm. The backward kernel reads the sum
+and the gradient, and writes the gradients of both summands and of the three vectors.
 
-Vectors of D elements are computed in pieces of a power of two, of which one in the
-lower and one in the upper half share the hashes of their dropout mask.
+Vectors of D elements are computed in pieces whose width is a power of two. A piece in
+the lower half shares the hashes of its dropout mask with one in the upper half.
 """
 
 import functools
@@ -29,29 +29,29 @@ from gpt1_jax.ops.dropout import (
 from gpt1_jax.ops.layer_norm import EPSILON, Branch
 from gpt1_jax.ops.pallas_gpu import Launch
 
-MAX_PIECES = 8  # of half a vector
+MAX_PIECES = 8  # in half a vector
 MIN_WIDTH = 16  # of a piece
-# For tiles of 4,096 elements at most, which leave a thread's values in its registers.
+# Tiles of at most 4,096 elements leave a thread's values in its registers.
 NUM_WARPS, TILE = 4, 4096
 # Vectors for each program: more mean fewer partial sums, or fewer reads of the gain.
 FORWARD_VECTORS, BACKWARD_VECTORS = 16, 64
 
 
 class Problem(NamedTuple):
-    """What the kernels know when they are compiled, beside the arrays' shapes."""
+    """The constants that the kernels are compiled for, beside the arrays' shapes."""
 
     dim: int  # D
     rate: float  # of dropout; 0.0: none
 
     @property
     def width(self) -> int:
-        """Of a piece: the largest power of two that divides half a vector."""
+        """The width of a piece: the largest power of two that divides half a vector."""
         half = self.dim // 2
         return half & -half
 
     @property
     def pieces(self) -> list[Any]:
-        """Those of the lower half, then those of the upper."""
+        """The pieces of the lower half, then those of the upper."""
         return [pl.ds(i, self.width) for i in range(0, self.dim, self.width)]
 
     @property
@@ -61,10 +61,7 @@ class Problem(NamedTuple):
 
 
 def refusal(dim: int) -> str:
-    """Why these kernels, or this machine, cannot do it for vectors of D elements.
-
-    Empty if they can.
-    """
+    """Why the kernels cannot run here on vectors of D elements; empty if they can."""
     if why := pallas_gpu.refusal():
         return why
     width = Problem(dim, 0.0).width
@@ -76,7 +73,7 @@ def refusal(dim: int) -> str:
 def residual_layer_norm(
     x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
 ) -> jax.Array:
-    """As `layer_norm_fused.fused_residual_layer_norm`, for what `refusal` lets pass."""
+    """`fused_residual_layer_norm` by kernels, where `refusal` has no objection."""
     shape, dim = x.shape, x.shape[-1]
     problem = Problem(dim, 0.0 if branch.noise is None else branch.rate)
     arrays = [a.reshape(-1, dim) for a in (x, branch.output)]
@@ -89,7 +86,7 @@ def residual_layer_norm(
 
 
 def _counters(shape: tuple[int, ...], branch: Branch, rate: float) -> jax.Array:
-    """[3, V] uint32: of each vector the arguments of `hash_bits` for its first hash."""
+    """[3, V] uint32, the arguments of `hash_bits` for each vector's first hash."""
     if branch.noise is None or rate == 0.0:
         return jnp.zeros((3, math.prod(shape[:-1])), jnp.uint32)
     rows, words = branch.rows, site_words(branch.noise, branch.site)
@@ -110,7 +107,10 @@ def _normed(
     counters: jax.Array,
     problem: Problem,
 ) -> jax.Array:
-    """Arrays [V, D]; the bias of the branch, gain and bias [3, D]; counters [3, V]."""
+    """The fused LayerNorm of arrays [V, D], V being the number of vectors.
+
+    `vectors` [3, D] are the branch's bias, gain and bias; `counters` are [3, V].
+    """
     return _normed_fwd(x, branch, vectors, counters, problem)[0]
 
 
@@ -144,7 +144,7 @@ _normed.defvjp(_normed_fwd, _normed_bwd)
 
 
 def forward_kernel(problem: Problem, *refs: Any) -> None:
-    """The sum of input and branch, its LayerNorm, and what the latter divides by."""
+    """The sum of input and branch, its LayerNorm, mean and inverse deviation."""
     counters_ref, x_ref, branch_ref, vectors_ref, *result_refs = refs
     normed_ref, sum_ref, mean_ref, inverse_ref = result_refs
     pieces = problem.pieces
@@ -218,7 +218,7 @@ def backward_kernel(problem: Problem, *refs: Any) -> None:
 
 
 def _mean(problem: Problem, pieces: Sequence[jax.Array]) -> jax.Array:
-    """Of each vector: [tile, width] pieces to [tile]."""
+    """The mean of each vector: [tile, width] pieces to [tile]."""
     return functools.reduce(jnp.add, (x.sum(1) for x in pieces)) / problem.dim
 
 
@@ -249,12 +249,12 @@ def _call(
     inputs: tuple[jax.Array, ...],
     outputs: tuple[Any, ...],
 ) -> list[jax.Array]:
-    """Runs a kernel for each so many vectors."""
+    """Runs a kernel: one program for each `vectors` vectors."""
     grid = (inputs[0].shape[1] // vectors,)
     launch = Launch(f"layer_norm_{kernel.__name__}", grid, NUM_WARPS, num_stages=1)
 
     def block_spec(array: Any) -> pl.BlockSpec:
-        """Its own vectors, counters and sums; vectors for all are given whole."""
+        """A program's own vectors, counters and sums; all of the shared vectors."""
         shape = array.shape
         if len(shape) == 3:  # sums
             return pl.BlockSpec((None, *shape[1:]), lambda i: (i, 0, 0))

@@ -1,4 +1,6 @@
-"""The losses (eq. 1, 4, 5).
+"""The losses L1 (eq. 1) and L2 (eq. 4).
+
+Their sum (eq. 5) is `training.steps.finetune_loss`.
 
 The logits of a batch are the largest array of a training step, 5 GB at the paper's
 size. They are computed for a chunk of positions at a time (in training, together with
@@ -35,7 +37,7 @@ def next_token_nll(
     dtype: jnp.dtype,
     chunk: int = 0,
 ) -> jax.Array:
-    """-log P of every token given those before it (eq. 1 and 2), for evaluation.
+    """-log P(u_i | the tokens before it), the terms of L1 (eq. 1), for evaluation.
 
     The first token is not predicted, as in the released code: T tokens have T - 1
     losses.
@@ -54,7 +56,7 @@ def next_token_nll(
     def all_nll(kernel: jax.Array, *arrays: jax.Array) -> jax.Array:
         def chunk_nll(_, part):
             hidden, labels = part
-            return None, _softmax(hidden, labels, kernel, len(unembedding))[0]
+            return None, _nll_and_scores(hidden, labels, kernel, len(unembedding))[0]
 
         return jax.lax.scan(chunk_nll, None, _chunks(chunk, *arrays))[1]
 
@@ -106,7 +108,7 @@ def _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk):
     def with_gradients(kernel: jax.Array, *arrays: jax.Array) -> Any:
         def add_chunk(d_kernel, part):
             hidden, labels, weights = part
-            nll, scores, log_sum = _softmax(hidden, labels, kernel, rows)
+            nll, scores, log_sum = _nll_and_scores(hidden, labels, kernel, rows)
             probs = jnp.exp(scores - log_sum[:, None])
             d_scores = (probs - _one_hot(labels, scores)) * weights[:, None]
             d_scores = d_scores.astype(hidden.dtype)
@@ -133,10 +135,10 @@ def _weighted_nll_bwd(chunk, residuals, grad):
 _weighted_nll.defvjp(_weighted_nll_fwd, _weighted_nll_bwd)
 
 
-def _softmax(
+def _nll_and_scores(
     hidden: jax.Array, labels: jax.Array, kernel: jax.Array, rows: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """-log P [R], scores [R, padded rows] and log-normalisers [R] for R positions."""
+    """-log P [R], scores [R, padded rows] and log-normalisers [R] of R positions."""
     scores = product("rd,vd->rv", hidden, kernel)
     if len(kernel) > rows:
         padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
@@ -146,14 +148,14 @@ def _softmax(
 
 
 def _one_hot(labels: jax.Array, scores: jax.Array) -> jax.Array:
-    """[R, rows] bool, where each position's label is."""
+    """[R, rows] bool, true at each position's label."""
     return jax.lax.broadcasted_iota(labels.dtype, scores.shape, 1) == labels[:, None]
 
 
 def _label_scores(scores: jax.Array, labels: jax.Array) -> jax.Array:
     """[R], the score of each position's label.
 
-    An accelerator would write all scores to memory to take a few of them; the sum is
+    To take a few scores, an accelerator would write all of them to memory; the sum is
     part of a pass that reads them anyway.
     """
 
@@ -168,10 +170,10 @@ def _label_scores(scores: jax.Array, labels: jax.Array) -> jax.Array:
 
 @jax.custom_jvp
 def _log_sum_exp(scores: jax.Array) -> jax.Array:
-    """log(sum(exp(scores))) over the last axis, read once by a GPU.
+    """log(sum(exp(scores))) over the last axis, in one pass on a GPU.
 
-    A TPU finds the maximum as it writes the scores, and CPUs keep them in their caches:
-    there it is the largest score first, then the sum.
+    Elsewhere the largest score comes first, then the sum: a TPU finds the maximum while
+    it writes the scores, and a CPU has them in its cache.
     """
     return jax.lax.platform_dependent(
         scores,
@@ -190,7 +192,7 @@ def _log_sum_exp_jvp(primals, tangents):
 
 
 def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:
-    """Largest score and sum together; the sum is rescaled where the former grows."""
+    """Largest score and sum together; where the first grows, the sum is rescaled."""
 
     def combine(left: Any, right: Any) -> tuple[jax.Array, jax.Array]:
         (highest, total), (other, more) = left, right
@@ -251,7 +253,7 @@ def _unchunk(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
 
 
 def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
-    """Weights of `next_token_loss` for the auxiliary objective L1 (eq. 5).
+    """Weights of `next_token_loss` for L1 in fine-tuning, the auxiliary objective.
 
     As in the released code, each sequence is averaged over its own predicted tokens,
     then the sequences are averaged: a short one weighs as much as a long one, and
@@ -270,13 +272,13 @@ def sequence_mean_weights(lengths: jax.Array, seq_len: int) -> jax.Array:
 
 
 def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """L2 (eq. 4), averaged over examples: cross-entropy in nats.
+    """L2 (eq. 4): the cross-entropy in nats, averaged over examples.
 
-    A single column of logits is a regression; its loss is the squared error.
+    A single column of logits is a regression, whose loss is the squared error.
 
     Args:
       logits: [B, K] float32.
-      targets: [B, K] float32, probabilities; scores if K = 1.
+      targets: [B, K] float32, probabilities of classes; scores if K = 1.
     """
     if logits.shape[1] == 1:
         return jnp.square(logits - targets).mean()

@@ -4,11 +4,11 @@
     c_t = f c_{t-1} + i g,  h_t = o tanh(c_t)
 
 Each gate has its own columns, in the order i, f, g, o (PyTorch's). There are no
-peepholes. `x W + b` is one product for all positions, made before: the recurrence
-takes its result. Units are U in shapes.
+peepholes. `x W + b` is one product for all positions, computed before the recurrence.
+Units are U in shapes.
 
-`plain_lstm` is the formula; `lstm` equals it from a state of zeros on, and has a
-backward pass of its own.
+`plain_lstm` is the formula; `lstm` equals it from a state of zeros, and has a backward
+pass of its own.
 """
 
 import functools
@@ -27,7 +27,7 @@ from gpt1_jax.ops.products import (
 
 
 class State(NamedTuple):
-    """What the recurrence carries from one position to the next."""
+    """The state that the recurrence carries from one position to the next."""
 
     hidden: jax.Array  # [N, U] in the operands' dtype: h_t
     cell: jax.Array  # [N, U] float32: c_t
@@ -45,7 +45,7 @@ def plain_lstm(
     state: State,
     padding: jax.Array | None = None,
 ) -> tuple[jax.Array, State]:
-    """The formula, from any state on; its autodiff keeps and sums more than it must.
+    """The formula, from any state; its autodiff keeps and sums more than necessary.
 
     Args:
       inputs: [N, T, 4 U], `x W + b` at each position.
@@ -74,16 +74,16 @@ def plain_lstm(
 
 
 def lstm(inputs: jax.Array, recurrent: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """h_1 to h_T from a state of zeros on.
+    """h_1 to h_T from a state of zeros.
 
-    The backward scan computes only the gates' gradients. That of R is one product
-    over all positions afterwards; autodiff would add to it, in memory, at each one.
+    The backward scan computes only the gates' gradients. The gradient of R is one
+    product over all positions afterwards; autodiff would add to it, in memory, at each.
 
     Args:
       inputs: [N, T, 4 U], `x W + b` at each position.
       recurrent: [U, 4 U] float32, R.
-      dtype: of the operands of products, and of what the backward pass keeps of the
-        gates; the cell state and all sums are float32.
+      dtype: of the operands of products and of the gates that are kept for the backward
+        pass; the cell state and all sums are float32.
 
     Returns:
       [N, T, U] of the given dtype.
@@ -157,14 +157,14 @@ _lstm.defvjp(_lstm_fwd, _lstm_bwd)
 def _as_bits(x: jax.Array) -> jax.Array:
     """bfloat16 as uint16; float32 as it is.
 
-    XLA's CPU backend has no update of a slice in bfloat16: to stack one position of a
-    scan it would bring the whole stack to float32 and back.
+    XLA's CPU backend cannot update a slice in bfloat16: to stack one position of a scan
+    it would convert the whole stack to float32 and back.
     """
     return jax.lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == "bfloat16" else x
 
 
 def _from_bits(x: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """What `_as_bits` was given, of that dtype."""
+    """The inverse of `_as_bits`, for that dtype."""
     return jax.lax.bitcast_convert_type(x, dtype) if x.dtype == "uint16" else x
 
 

@@ -1,6 +1,6 @@
 """Sequences laid end to end, without their padding.
 
-All of the decoder except attention computes each token by itself, so it can leave out
+Except for attention, the decoder computes each token by itself, so it can leave out
 padding: `pack` drops it, and `unpack` puts zeros in its place where attention needs
 whole sequences. Each is the transpose of the other, and hence its gradient.
 """
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 
 
 class Packing(NamedTuple):
-    """Where the real tokens of N padded sequences go when they are packed.
+    """The places of the real tokens of N padded sequences when they are packed.
 
     The sequences fall into S groups, so that each device packs its own. The R places
-    of a group hold its tokens in order; those left over are empty.
+    of a group hold its tokens in order; the places left over are empty.
     """
 
     places: jax.Array  # [S, R] int32, n * T + t within the group; N / S * T if empty

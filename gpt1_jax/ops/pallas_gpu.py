@@ -1,4 +1,4 @@
-"""How our Pallas kernels run on NVIDIA GPUs, by its Triton backend, and in tests."""
+"""Runs our Pallas kernels: by Triton on NVIDIA GPUs, interpreted on CPUs."""
 
 import functools
 import re
@@ -15,18 +15,18 @@ except ImportError:  # deprecated since JAX 0.11
 
 
 class Launch(NamedTuple):
-    """How a kernel is run."""
+    """The launch of a kernel: its grid, warps and memory."""
 
     name: str
     grid: tuple[int, ...]
     num_warps: int
-    num_stages: int  # tiles loaded ahead of their use, and one
-    aliases: Mapping[int, int] = {}  # inputs whose memory an output takes
+    num_stages: int  # 1 and the number of tiles loaded ahead of their use
+    aliases: Mapping[int, int] = {}  # inputs, and the outputs that take their memory
     untouched: int = 0  # bytes of inputs and outputs that it neither reads nor writes
 
 
 def refusal() -> str:
-    """Why this machine can run no such kernel; empty if it can."""
+    """Why this machine cannot run such kernels; empty if it can."""
     if triton is None:
         return f"JAX {jax.__version__} has no Triton backend of Pallas any more"
     device = jax.local_devices()[0]
@@ -51,11 +51,11 @@ def run(
     """Runs a kernel, which a CPU interprets.
 
     Args:
-      kernel: is given `interpret`, and a reference for each input and output.
-      launch: how.
+      kernel: a function of `interpret` and of a reference for each input and output.
+      launch: its grid, warps and memory.
       inputs: arrays.
-      outputs: what has the shapes and dtypes of the results.
-      block_spec: what a program sees of an array like this one.
+      outputs: arrays or others with the shapes and dtypes of the results.
+      block_spec: gives the part of an array that a program sees.
     """
     moved = sum(x.size * x.dtype.itemsize for x in (*inputs, *outputs))
     metadata = {"bytes_accessed": str(moved - launch.untouched)}

@@ -23,7 +23,7 @@ def plain_matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array
     return einsum("...i,io->...o", x.astype(dtype), kernel.astype(dtype))
 
 
-Activation = Callable[[jax.Array], jax.Array]  # of each element by itself
+Activation = Callable[[jax.Array], jax.Array]  # element by element
 
 
 def plain_dense(
@@ -54,10 +54,10 @@ def dense(
 ) -> jax.Array:
     """x W + b, or an activation of it: [..., I] x [I, O] -> [..., O] of `dtype`.
 
-    The product is `matmul`'s, the sum float32, and so is the activation of the sum
-    rounded to `dtype`. The backward pass stores one array of gradients, of `dtype`;
-    under autodiff there would be a float32 one. Of an activation, what it is computed
-    from is kept and no intermediate result.
+    The product is `matmul`'s. Its sum with b is float32, and so is the activation,
+    which is given the sum rounded to `dtype`. The backward pass stores one array of
+    gradients, of `dtype`; autodiff would store a float32 one. For an activation its
+    input is kept and no intermediate result.
     """
     return _dense_fwd(x, kernel, bias, dtype, activation)[0]
 
@@ -95,11 +95,11 @@ def _activated(affine: jax.Array, activation: Activation) -> jax.Array:
 def _kept_for_activation(
     product: jax.Array, bias: jax.Array, dtype: jnp.dtype
 ) -> jax.Array:
-    """What is stored of a dense layer before its activation.
+    """The array that a dense layer stores for the gradient of its activation.
 
-    For a GPU the product, which is stored anyway: there XLA adds the bias in the kernel
-    of the activation, which would otherwise have two results. Elsewhere it does so as
-    part of the product, and the sum is what is stored.
+    On a GPU this is the product, which is stored anyway: XLA adds the bias in the
+    kernel of the activation, which would otherwise have two results. Elsewhere XLA adds
+    it as part of the product, and the sum is stored.
     """
 
     def rounded(product: jax.Array, _: jax.Array) -> jax.Array:
@@ -126,10 +126,10 @@ def on_gpu(
 
 
 def _bias_gradient(grad: jax.Array, stored: jax.Array) -> jax.Array:
-    """The sum over all vectors of a gradient, of which `stored` is the array in memory.
+    """The sum of a gradient over all vectors; `stored` is the gradient in memory.
 
-    A TPU sums what it computes before it stores it. For a GPU, XLA would store it in
-    float32 besides, to sum it.
+    A TPU sums the gradient as it computes it. For a GPU, XLA would then store it a
+    second time, in float32.
     """
 
     def summed(grad: jax.Array) -> jax.Array:
@@ -162,7 +162,7 @@ def _matmul_fwd(x, kernel, dtype):
 
 
 def _matmul_bwd(dtype, residuals, grad):
-    # Rounded before it is waited for, and so stored.
+    # Rounded before the barrier, so the rounded array is stored.
     (x, kernel), grad = wait_for_gradient(residuals, grad.astype(dtype))
     return _product_gradients(dtype, x, kernel, grad)
 
@@ -228,7 +228,7 @@ def row_major(x: jax.Array) -> jax.Array:
 def in_order(x: jax.Array) -> jax.Array:
     """`x`, stored in the order of its axes on a GPU.
 
-    XLA may choose to have the batch last, and transpose between layers.
+    Otherwise XLA may store the batch last, and transpose between layers.
     """
     return on_gpu(_row_major, lambda x: x, x)
 
@@ -258,10 +258,10 @@ def wait_for_gradient(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
 
 
 def wait_to_recompute(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
-    """As `wait_for_gradient`, for what is computed for each element of the gradient.
+    """Like `wait_for_gradient`, for a computation on each element of the gradient.
 
-    A TPU does that as part of the product that gives the gradient, and stores neither.
-    There the barrier only hides what the forward pass has computed.
+    A TPU makes it part of the product that gives the gradient, and stores neither.
+    There the barrier only keeps XLA from reusing results of the forward pass.
     """
 
     def hidden(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:

@@ -10,7 +10,7 @@ import jax
 from gpt1_jax.errors import UserError
 
 # Peak dense bfloat16 rate of one JAX device, FLOP/s, from the vendors' data sheets.
-# Of the names that `device_kind` starts with, the longest applies.
+# The longest of the names that `device_kind` starts with applies.
 _PEAK_FLOPS = {
     "TPU v4": 275e12,
     "TPU v5 lite": 197e12,
@@ -28,7 +28,7 @@ _PEAK_FLOPS = {
 }
 
 
-# Where Linux says which groups a process is in, and what they may use.
+# Linux says here which control groups a process is in, and what they may use.
 _GROUPS_FILE = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 
@@ -41,7 +41,7 @@ def memory_bytes() -> int:
 
 
 def host_memory_bytes() -> int:
-    """Memory of the machine, or what its container may use of it."""
+    """Memory of the machine, or of its container if that may use less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_group_limits()])
 
@@ -77,22 +77,22 @@ def _group_limits() -> Iterator[int]:
 def require_memory(
     setting: str, num_bytes: float, way_out: str, *, on_host: bool = False
 ) -> None:
-    """Refuses a size whose arrays cannot be held, before any is made.
+    """Refuses a size whose arrays do not fit into memory, before any is made.
 
     Args:
       setting: the key and its value, such as "config.batch_size=1000000".
-      num_bytes: what must be held at the same time; a lower bound, so that nothing is
-        refused that would run.
+      num_bytes: the memory that is needed at one time; a lower bound, so that nothing
+        that would run is refused.
       way_out: the end of the message, a sentence.
-      on_host: whether the host holds it, not one device.
+      on_host: whether the host holds the arrays instead of a device.
 
     Raises:
-      ValueError: naming the setting, what it needs and what there is.
+      ValueError: naming the setting, the memory it needs and the memory there is.
     """
     room = host_memory_bytes() if on_host else memory_bytes()
     if num_bytes > room:
         where = "the host" if on_host else "a device"
-        least = min(num_bytes, 10**18)  # what a float holds, whatever was asked for
+        least = min(num_bytes, 10**18)  # an int may be too large for a float
         raise UserError(
             f"{setting} takes at least {least / 1e9:,.1f} GB of memory; {where} has "
             f"{room / 1e9:,.1f} GB. {way_out}"
@@ -122,15 +122,15 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     """
     jax.config.update("jax_default_matmul_precision", matmul_precision)
     jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
-    # `ops.products.row_major` puts a memory address, new in every process, in the cache
-    # key of every program that calls it; none of them would ever be found again.
+    # `ops.products.row_major` puts a memory address, new in every process, into the
+    # cache key of every program that calls it, so none of them would be found again.
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
 
 
 def fetched_late(outputs: Iterable[Any]) -> Iterator[Any]:
     """Outputs of a jitted function on the host, each once the next is under way.
 
-    This way the devices need not wait for the host between calls.
+    So the devices need not wait for the host between calls.
 
     Args:
       outputs: trees of arrays, computed on demand.

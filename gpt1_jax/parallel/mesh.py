@@ -1,6 +1,6 @@
 """The device mesh and how arrays lie on it: the only file that names its axes.
 
-A batch is split over the first axis, whose name says what else is:
+The first axis splits the batch; its name says what else it splits:
 
   data  nothing; parameters and optimizer state are whole on each device.
   zero  the optimizer state. Each device updates its part of the parameters, and all
@@ -44,13 +44,13 @@ def make_mesh(
     """A mesh of devices.
 
     Args:
-      sharding: what is split beside the batch: "replicated" nothing, "optimizer" its
-        state, "full" the parameters too.
+      sharding: what the mesh splits beside the batch: nothing ("replicated"), the
+        optimizer's state ("optimizer"), or the parameters too ("full").
       tensor_parallelism: devices that share a part of the batch.
       devices: by default all devices of all processes.
 
     Raises:
-      ValueError: if the devices of a process, or JAX, cannot be used so.
+      ValueError: if the number of devices of a process, or JAX, does not allow it.
     """
     devices = jax.devices() if devices is None else devices
     if tensor_parallelism == 1:
@@ -82,7 +82,7 @@ def tensor_parallelism(mesh: Mesh) -> int:
 
 
 def state_share(mesh: Mesh) -> float:
-    """About how much of parameters, gradients and two moments a device holds.
+    """Roughly the share of parameters, gradients and two moments that a device holds.
 
     Gradients, and gathered parameters, are whole for a part of every step.
     """
@@ -101,7 +101,7 @@ def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
     Returns:
       A `NamedSharding` for each array.
     """
-    axis = mesh.axis_names[-1]  # of those there are, the one that may split a state
+    axis = mesh.axis_names[-1]  # the last axis is the one that may split a state
     return jax.tree.map(
         lambda dim: NamedSharding(mesh, _spec(dim, axis)),
         _split_dimensions(mesh, abstract_state),
@@ -126,7 +126,7 @@ def gathered(mesh: Mesh, params: Any) -> Any:
 
 
 def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Each device computes its rows of a batch.
+    """Makes each device compute its rows of a batch.
 
     Args:
       mesh: the device mesh.
@@ -154,7 +154,7 @@ def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., An
 def gradients_by_device(
     mesh: Mesh, gradients: Callable[..., tuple[Any, Any]]
 ) -> Callable[..., tuple[Any, Any]]:
-    """Each device computes the gradients of its rows; they are averaged once.
+    """Makes each device compute the gradients of its rows, and averages them once.
 
     The compiler would sum each array on its own, and the gradient of the tied
     embedding twice, from its lookup and from the softmax.
@@ -196,14 +196,14 @@ def gradients_by_device(
 
 
 def split_units(x: jax.Array, dim: int | None) -> jax.Array:
-    """Says how the devices that share a part of the batch share an array.
+    """Tells XLA how devices that share a part of the batch split an array.
 
     Args:
       x: an array of the model.
-      dim: the dimension that they split; None: each has all of it.
+      dim: the dimension that they split; None if each has all of it.
 
     Returns:
-      `x`. Where there are no such devices, this does nothing.
+      `x`; without such devices, this does nothing.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if _TENSOR_AXIS not in mesh.axis_names:
@@ -274,7 +274,7 @@ def _batch_specs(mesh: Mesh, dims: Any) -> Any:
 
 
 def _spec(dim: int, axis: str) -> PartitionSpec:
-    """Splits dimension `dim` over an axis; none if `dim` is -1."""
+    """Splits dimension `dim` over an axis; splits nothing if `dim` is -1."""
     return PartitionSpec(*(None,) * dim, axis) if dim >= 0 else PartitionSpec()
 
 

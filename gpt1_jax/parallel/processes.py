@@ -1,8 +1,8 @@
-"""The processes of a run: who is there, how they join, what each of them does.
+"""The processes of a run: how they find and join each other, and what each does.
 
-Who is there is JAX's own question: its cluster environments know TPU pods, SLURM, Open
-MPI and Kubernetes. A process that is alone joins nobody, waits for nobody, and keeps
-all devices of its machine.
+JAX finds them: its cluster environments know TPU pods, SLURM, Open MPI and Kubernetes.
+A process that is alone joins nobody, waits for nobody, and keeps all devices of its
+machine.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _ALONE = "--distributed=off runs this process alone."
 # JAX ends the process with a stack trace once its own limit is over; ours comes first.
 _MARGIN_SECONDS = 60
 _LINGER_SECONDS = 3.0
-# What the errors say of a collective or a barrier whose other side is gone.
+# Parts of the messages when the other side of a collective or barrier is gone.
 _LOST = ("gloo", "nccl", "by peer", "barrier", "coordination service", "unavailable")
 
 
@@ -57,7 +57,7 @@ def initialize_processes(mode: str, waits: Waits) -> None:
     Args:
       mode: "auto" joins if a launcher has started several processes, or if the
         variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say so;
-        "on" does not ask, but joins or fails; "off" never joins.
+        "on" joins without asking, or fails; "off" never joins.
       waits: ends the process with one line and exit code 75 when joining takes longer.
 
     Raises:
@@ -77,7 +77,7 @@ def initialize_processes(mode: str, waits: Waits) -> None:
 
 
 def count_processes(mode: str) -> int:
-    """How many processes there are to join, this one included.
+    """The number of processes to join, this one included.
 
     Args:
       mode: as for `initialize_processes`; "off" does not ask.
@@ -97,9 +97,9 @@ def count_processes(mode: str) -> int:
 
 
 def _named_processes() -> dict[str, Any]:
-    """What our variables name, as `jax.distributed.initialize` takes it.
+    """The arguments of `jax.distributed.initialize` that our variables name.
 
-    Empty if they name no process; JAX itself reads an address alone.
+    Empty if they name no process; a lone address is read by JAX itself.
     """
     address, count, index = (os.environ.get(name, "") for name in _OWN_VARIABLES)
     if not (count or index):
@@ -119,10 +119,10 @@ def _named_processes() -> dict[str, Any]:
 
 
 def _count_in_cluster() -> int | None:
-    """How many processes a launcher started, by JAX's detection; None without one.
+    """How many processes a launcher started, as JAX detects it; None without one.
 
-    JAX has no public way to ask but `initialize`. That would join a process that is
-    alone too, and leave it one GPU of its machine where a launcher has numbered it.
+    The only public way to ask is `initialize`. That would join a process that is alone
+    too, and would leave it one GPU of its machine if a launcher has numbered it.
     """
     try:
         from jax._src.clusters import ClusterEnv
@@ -182,10 +182,10 @@ def is_joined() -> bool:
 
 
 def leave(code: int) -> None:
-    """Ends a process that has failed; does nothing to one that has joined no others.
+    """Ends a process that has failed; does nothing if it has joined no others.
 
-    On any other way out JAX waits for all processes, of which some may be waiting for
-    this one. The main process goes last: its end is the end of those that are still
+    On any other way out JAX waits for all processes, and some may be waiting for this
+    one. The main process leaves last: its end also ends the others, which may still be
     about to say what is wrong.
     """
     if not is_joined():
@@ -198,7 +198,7 @@ def leave(code: int) -> None:
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Whether an error, or what led to it, is how the end of another process looks."""
+    """Whether an error, or its cause, looks like the end of another process."""
     if error is None or not is_joined():
         return False
     text = str(error)
@@ -231,9 +231,9 @@ def gather(text: str) -> list[str]:
 
 
 def eventually(check: Callable[[], bool]) -> bool:
-    """Whether a check succeeds within moments; retried if there are other processes.
+    """Whether a check succeeds; tried for some seconds if there are other processes.
 
-    One host sees what another wrote to a network disk a little later.
+    What one host writes to a network disk, another sees a little later.
     """
     deadline = time.monotonic() + PATIENCE_SECONDS * (jax.process_count() > 1)
     while not check():
