@@ -149,8 +149,10 @@ def headline(lines: Iterable[PaperScore], task: str) -> PaperScore:
 
 
 def spread(values: Iterable[float]) -> str:
-    """The median of points and, if there are several, the lowest to highest."""
+    """The median of points and, of several, the lowest to highest; "-" of none."""
     points = sorted(values)
+    if not points:
+        return "-"
     text = f"{statistics.median(points):.1f}"
     if len(points) > 1:
         text += f" ({points[0]:.1f} to {points[-1]:.1f})"
@@ -164,31 +166,29 @@ def _where(scores: "pd.DataFrame", **values: Any) -> "pd.DataFrame":
     return scores
 
 
-def _range(counts: Iterable[int]) -> str:
-    ends = sorted({min(counts), max(counts)})
-    return " to ".join(f"{count:,}" for count in ends)
+def _where_line(scores: "pd.DataFrame", line: PaperScore) -> "pd.DataFrame":
+    return _where(scores, task=line.task, metric=line.metric, subset=line.subset)
 
 
-def _mean(values: Iterable[float]) -> str:
-    points = list(values)
+def _mean(points: Sequence[float]) -> str:
+    """The mean of points, and their number in brackets; "-" of none."""
     return f"{statistics.fmean(points):.1f} ({len(points)})" if points else "-"
 
 
 def _one_for_each_run(
-    scores: "pd.DataFrame", metric: str, subsets: Sequence[str]
+    scores: "pd.DataFrame", lines: Sequence[PaperScore]
 ) -> "pd.DataFrame":
-    """The mean of a metric over subsets, or its value on a split without them.
+    """The scores of a task, one for each run and split.
+
+    It is the mean over the subsets of lines, or that of a split without subsets. A seed
+    that was run twice counts once.
 
     Args:
-      scores: of one task.
-      metric: its name.
-      subsets: names of subsets; "" for the whole split.
-
-    Returns:
-      A row for each run and split. A seed that was run twice counts once.
+      scores: as `score_table` returns them.
+      lines: of one task, with one metric.
     """
-    scores = _where(scores, metric=metric)
-    scores = scores[scores["subset"].isin([*subsets, ""])]
+    scores = _where(scores, task=lines[0].task, metric=lines[0].metric)
+    scores = scores[scores["subset"].isin([*(line.subset for line in lines), ""])]
     whole = scores["subset"] == ""
     has_subsets = (~whole).groupby([scores["run"], scores["split"]]).transform("any")
     scores = scores[~(whole & has_subsets)].drop(columns=["subset", "n"])
@@ -232,45 +232,58 @@ def paper_table(scores: "pd.DataFrame") -> str:
     Args:
       scores: as `score_table` returns them, of the variants in `VARIANTS`.
     """
-    import pandas as pd
-
     lines = paper_lines(scores)
-    paper = pd.DataFrame(lines, columns=PaperScore._fields).astype(
-        dict.fromkeys(_PAPER_COLUMNS, float)
-    )
-    paper = paper.rename_axis("line").reset_index().rename(columns=_PAPER_COLUMNS)
-    ours = scores.merge(paper, on=["task", "metric", "subset"])
-    measured = ours[ours["split"].isin(["dev", "test"])]
-    names = measured["variant"].map(VARIANTS).astype(str)
-    measured = measured.assign(column="ours, " + names + " (" + measured["split"] + ")")
-    majority = _where(ours, split="majority").groupby("line", as_index=False)
-    majority = majority["score"].median().assign(column=_MAJORITY)
-    theirs = paper.melt("line", list(_PAPER_COLUMNS.values()), "column", "score")
-    columns = ["line", "column", "score"]
-    cells = pd.concat([each[columns] for each in (measured, majority, theirs)])
-    cells = cells.dropna().groupby(["line", "column"])["score"]
-    medians = cells.median().unstack()
+    points = [_points(scores, line) for line in lines]
     in_paper = _is_in_paper(scores)
     always = {*_OURS_ON_DEV, _MAJORITY, *(_PAPER_COLUMNS.values() if in_paper else ())}
     order = [*_OURS_ON_DEV, *_OURS_ON_TEST, _MAJORITY, *_PAPER_COLUMNS.values()]
-    titles = [title for title in order if title in always or title in medians]
-    numbers = range(len(lines))
-    texts = cells.agg(spread).unstack(fill_value="-")
-    texts = texts.reindex(index=numbers, columns=titles, fill_value="-")
-    medians = medians.reindex(index=numbers, columns=titles)
-    examples = _where(ours, split="dev").groupby("line")["n"].agg(_range)
+    titles = [t for t in order if t in always or any(each[t] for each in points)]
     body = []
     for table, heading in TABLES.items():
-        own = [number for number in numbers if lines[number].table == table]
-        if own and in_paper:
+        in_table = [n for n, line in enumerate(lines) if line.table == table]
+        if in_table and in_paper:
             body.append([f"**{heading}**", *[""] * (len(titles) + 2)])
-        for number in own:
-            names = [lines[number].title, lines[number].metric]
-            body.append([*names, examples.get(number, "-"), *texts.loc[number]])
-    with_ours = medians[medians[_OURS_ON_DEV].notna().any(axis=1)]
-    averages = [_mean(with_ours[title].dropna()) for title in titles]
+        for n in in_table:
+            count = _count_examples(scores, lines[n])
+            texts = [spread(points[n][title]) for title in titles]
+            body.append([lines[n].title, lines[n].metric, count, *texts])
+    with_ours = [each for each in points if any(each[t] for t in _OURS_ON_DEV)]
+    averages = [
+        _mean([statistics.median(each[title]) for each in with_ours if each[title]])
+        for title in titles
+    ]
     body.append(["**Average**", "", "", *averages])
     return markdown_table(["task", "metric", "n (dev)", *titles], body, text_columns=2)
+
+
+def _points(scores: "pd.DataFrame", line: PaperScore) -> dict[str, list[float]]:
+    """The values of a line of `paper_table`, by the title of their column."""
+    own = _where_line(scores, line)
+    return {
+        **{
+            f"ours, {name} ({split})": [*_where(own, split=split, variant=key)["score"]]
+            for split in ("dev", "test")
+            for key, name in VARIANTS.items()
+        },
+        _MAJORITY: _majority(own),
+        **{
+            title: [] if getattr(line, name) is None else [getattr(line, name)]
+            for name, title in _PAPER_COLUMNS.items()
+        },
+    }
+
+
+def _majority(scores: "pd.DataFrame") -> list[float]:
+    """The score of the majority baseline, the median over runs, if there is one."""
+    scores = _where(scores, split="majority")
+    return [] if scores.empty else [scores["score"].median()]
+
+
+def _count_examples(scores: "pd.DataFrame", line: PaperScore) -> str:
+    """The number of dev examples of a line, or its range over runs."""
+    counts = sorted(_where(_where_line(scores, line), split="dev")["n"].unique())
+    ends = dict.fromkeys(counts[:1] + counts[-1:])
+    return " to ".join(f"{count:,}" for count in ends) or "-"
 
 
 def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
@@ -328,14 +341,12 @@ def _variants_table(scores: "pd.DataFrame") -> str:
         if line != headline(lines, line.task):
             del splits["train"]
         for split, subset in splits.items():
-            own = _where(scores, task=line.task, metric=line.metric, subset=subset)
+            own = _where_line(scores, line._replace(subset=subset))
             texts = _where(own, split=split).groupby("variant")["score"].agg(spread)
-            if texts.empty:
-                continue
-            majority = _where(own, split="majority" if split == "dev" else "")["score"]
-            baseline = "-" if majority.empty else f"{majority.median():.1f}"
-            header.append(f"{line.title}, {line.metric} ({split})")
-            columns.append([*texts.reindex(variants, fill_value="-"), baseline])
+            if not texts.empty:
+                baseline = spread(_majority(own)) if split == "dev" else "-"
+                header.append(f"{line.title}, {line.metric} ({split})")
+                columns.append([*texts.reindex(variants, fill_value="-"), baseline])
     return markdown_table(header, zip(*columns, strict=True), text_columns=1)
 
 
@@ -348,38 +359,25 @@ def ablations_table(runs: Sequence[Finished]) -> str:
     Args:
       runs: finished runs of any tasks and variants.
     """
-    import pandas as pd
-
     chosen = [run for of_task in _by_task(runs) for run in _ablations(of_task)]
     scores = score_table(chosen, [str(_ablation(run)) for run in chosen])
-    scores = _where(scores, split="dev")
-    metrics = {line.task: line.metric for line in PAPER}
-    ours = pd.concat(
-        _one_for_each_run(
-            _where(scores, task=task),
-            metrics[task],
-            [line.subset for line in PAPER if line.task == task],
-        )
-        for task in TABLE_5_TASKS
-    )
-    cells = ours.groupby(["task", "variant"])["score"]
-    medians = cells.median().unstack().reindex(index=TABLE_5_TASKS, columns=TABLE_5)
-    texts = cells.agg(spread).unstack(fill_value="-")
-    texts = texts.reindex(index=TABLE_5_TASKS, columns=TABLE_5, fill_value="-")
+    lines = [[line for line in PAPER if line.task == task] for task in TABLE_5_TASKS]
+    ours = [_one_for_each_run(_where(scores, split="dev"), each) for each in lines]
     header = ["task", "metric"]
     columns = [
         [*TABLE_5_TASKS.values(), "**Average**"],
-        [*(metrics[task] for task in TABLE_5_TASKS), ""],
+        [*(line.metric for line, *_ in lines), ""],
     ]
     for variant, paper in TABLE_5.items():
+        points = [[*_where(of_task, variant=variant)["score"]] for of_task in ours]
+        both = [n for n, of_task in enumerate(points) if of_task]
+        average = _mean([statistics.median(points[n]) for n in both])
+        paper_average = _mean([paper.scores[n] for n in both])
+        if len(both) == len(lines):
+            paper_average = f"{paper.average} ({len(lines)})"
         header += [f"{paper.title}, ours (dev)", "paper (test)"]
-        has_ours = medians[variant].notna()
-        average = _mean(pd.Series(paper.scores, TABLE_5_TASKS.keys())[has_ours])
-        if has_ours.all():
-            average = f"{paper.average} ({len(TABLE_5_TASKS)})"
-        ours_average = _mean(medians[variant].dropna())
-        columns.append([*texts[variant], ours_average])
-        columns.append([*(f"{score:.1f}" for score in paper.scores), average])
+        columns.append([*map(spread, points), average])
+        columns.append([*(f"{score:.1f}" for score in paper.scores), paper_average])
     table = markdown_table(header, zip(*columns, strict=True), text_columns=2)
     return f"{table}\n\n{' '.join([_NOTE_ON_TABLE_5, *_origins(chosen)])}\n"
 
@@ -469,8 +467,7 @@ def _headline_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
     parts = [scores.assign(title="").iloc[:0]]  # the columns, if there are no runs
     for task in scores["task"].unique():
         line = headline(lines, task)
-        own = _one_for_each_run(_where(scores, task=task), line.metric, [line.subset])
-        parts.append(own.assign(title=line.title))
+        parts.append(_one_for_each_run(scores, [line]).assign(title=line.title))
     return pd.concat(parts)
 
 
@@ -682,7 +679,7 @@ def _zero_shot_table(scores: "pd.DataFrame") -> str:
             ]
         )
     header = ["task", "metric", "split", "n", "chance", "best before"]
-    header += [f"step {step:,}" for step in own["step"]]
+    header += [f"step {step:,}" for step in scores["step"].unique()]
     header += ["standard errors above chance", "relative score"]
     return markdown_table(header, body, text_columns=3)
 
