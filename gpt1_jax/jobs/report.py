@@ -24,10 +24,10 @@ def run(config: ReportConfig, workdir: str) -> None:
       ValueError: naming the file of a run that is damaged.
     """
     folder = run_folder.locate_run(workdir)
-    page.refuse_others(folder)
+    page.refuse_other_files(folder)
     refuse_links(folder)
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
     document = make_report(read_runs(config.folders), config.title, date)
-    page.write(document, folder)
+    page.write_report(document, folder)
     say(f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}")

@@ -1,4 +1,4 @@
-"""A report as files: one HTML page that fetches nothing, and Markdown with pictures."""
+"""Writes a report: one HTML page that fetches nothing, and Markdown with pictures."""
 
 import base64
 import re
@@ -31,21 +31,21 @@ _PICTURE_FILE = re.compile(
 
 
 class Text(NamedTuple):
-    """Markdown; what comes from a run folder in it is `escaped` or `verbatim`."""
+    """A block of Markdown. Text from run folders is escaped or in a code block."""
 
     markdown: str
 
 
 class Picture(NamedTuple):
-    """A figure."""
+    """A block that is a figure."""
 
     name: str  # of its file, without the ending
-    alt: str  # what it shows, in words
-    draw: "Callable[[], Figure]"  # called once in each style
+    alt: str  # a description
+    draw: "Callable[[], Figure]"  # called once for each style
 
 
 class Folded(NamedTuple):
-    """Markdown that is shown on demand."""
+    """A block of Markdown that a reader unfolds."""
 
     title: str  # plain text
     markdown: str
@@ -55,20 +55,20 @@ Block = Text | Picture | Folded
 
 
 class Section(NamedTuple):
-    """A heading and what stands below it."""
+    """A heading and the blocks below it."""
 
     title: str
     blocks: Sequence[Block]
 
     @property
     def anchor(self) -> str:
-        """The fragment of its address, as GitHub makes it from the title."""
+        """The fragment of its address, made from the title as on GitHub."""
         kept = re.sub(r"[^\w\- ]", "", self.title.lower())
         return kept.replace(" ", "-")
 
 
 class Document(NamedTuple):
-    """A report."""
+    """A report, before it becomes a page."""
 
     title: str  # plain text
     introduction: str  # Markdown
@@ -90,16 +90,8 @@ def missing(what: str, command: str) -> Text:
     return Text(f"**Missing:** {what}. Made by:\n\n{block}")
 
 
-class _Drawn(NamedTuple):
-    """A picture in each form, for the page as data URIs."""
-
-    light: str
-    dark: str
-    png: bytes
-
-
-def refuse_others(folder: epath.Path) -> None:
-    """Refuses a folder that holds anything but an earlier report, or is not writable.
+def refuse_other_files(folder: epath.Path) -> None:
+    """Refuses a folder with anything but an earlier report, or without write access.
 
     Raises:
       FileExistsError: naming what it holds.
@@ -122,29 +114,29 @@ def refuse_others(folder: epath.Path) -> None:
         )
 
 
-def write(document: Document, folder: epath.Path) -> None:
+def write_report(document: Document, folder: epath.Path) -> None:
     """Writes `report.html`, `report.md` and `plots/`, in place of earlier ones.
 
     Args:
       document: the report.
-      folder: made if missing; what an earlier report had more is removed.
+      folder: made if missing; further pictures of an earlier report are removed.
     """
-    pictures = {picture.name: _draw(picture) for picture in document.pictures}
-    html, text = _html(document, pictures), _markdown(document)
-    plots = folder / PLOTS
+    html, text = _html(document), _markdown(document)
+    pngs = {each.name: render(each.draw, LIGHT, "png") for each in document.pictures}
     remove_partial(folder)
     for path in _plots(folder):
-        if path.stem not in pictures:
+        if path.stem not in pngs:
             path.unlink()
-    for name, each in pictures.items():
-        write_whole(plots / f"{name}.png", each.png)
+    for name, png in pngs.items():
+        write_whole(folder / PLOTS / f"{name}.png", png)
     write_whole(folder / MARKDOWN_FILE, text)
     write_whole(folder / HTML_FILE, html)
 
 
 def _is_own(name: str) -> bool:
+    """Whether a report, or a killed program that wrote one, leaves a file of a name."""
     folder, slash, file = name.rpartition("/")
-    name = folder + slash + whole_name(file)  # a killed program leaves others
+    name = folder + slash + whole_name(file)
     if name in (HTML_FILE, MARKDOWN_FILE, PLOTS):
         return True
     return bool(_PICTURE_FILE.fullmatch(name.removeprefix(f"{PLOTS}/")))
@@ -155,14 +147,6 @@ def _plots(folder: epath.Path) -> list[epath.Path]:
     return sorted(plots.iterdir()) if plots.is_dir() else []
 
 
-def _draw(picture: Picture) -> _Drawn:
-    def uri(style: Mapping[str, Any]) -> str:
-        data = base64.b64encode(render(picture.draw, style, "svg")).decode()
-        return f"data:image/svg+xml;base64,{data}"
-
-    return _Drawn(uri(LIGHT), uri(DARK), render(picture.draw, LIGHT, "png"))
-
-
 def _markdown(document: Document) -> str:
     environment = _templates(autoescape=False)
     environment.filters["escaped"] = escape
@@ -170,7 +154,7 @@ def _markdown(document: Document) -> str:
     return template.render(document=document, kind=_kind, plots=PLOTS)
 
 
-def _html(document: Document, pictures: Mapping[str, _Drawn]) -> str:
+def _html(document: Document) -> str:
     renderer = _renderer()
 
     def as_html(text: str) -> markupsafe.Markup:
@@ -178,13 +162,20 @@ def _html(document: Document, pictures: Mapping[str, _Drawn]) -> str:
 
     environment = _templates(autoescape=True)
     environment.filters["html"] = as_html
+    environment.filters["light_uri"] = lambda picture: _svg_uri(picture, LIGHT)
+    environment.filters["dark_uri"] = lambda picture: _svg_uri(picture, DARK)
     source, _, _ = environment.loader.get_source(environment, "style.css")
     return environment.get_template("report.html.jinja").render(
         document=document,
         kind=_kind,
-        pictures=pictures,
         style=markupsafe.Markup(source),
     )
+
+
+def _svg_uri(picture: Picture, style: Mapping[str, Any]) -> str:
+    """A picture as a URI that holds it."""
+    svg = base64.b64encode(render(picture.draw, style, "svg")).decode()
+    return f"data:image/svg+xml;base64,{svg}"
 
 
 def _templates(autoescape: bool) -> Any:
@@ -203,7 +194,7 @@ def _kind(block: object) -> str:
 
 
 def _renderer() -> MarkdownIt:
-    """From Markdown to HTML: no HTML in it is kept, and nothing in it is fetched."""
+    """Converts Markdown to HTML without keeping its HTML or fetching its images."""
     renderer = MarkdownIt("commonmark", {"html": False}).enable("table")
     renderer.disable("image")
     rules: dict[str, Any] = renderer.renderer.rules  # type: ignore[attr-defined]
@@ -215,7 +206,7 @@ def _renderer() -> MarkdownIt:
 
 
 def _span_headings(state: StateCore) -> None:
-    """Lets the first cell of a row take the place of all others, if they are empty."""
+    """Lets the first cell of a row span the table if all others are empty."""
     kept: list[Token] = []
     for token in state.tokens:
         kept.append(token)
@@ -226,5 +217,7 @@ def _span_headings(state: StateCore) -> None:
         cells = [each for each in row if each.type == "inline"]
         if cells[1:] and cells[0].content and not any(c.content for c in cells[1:]):
             row[0].attrSet("colspan", str(len(cells)))
-            kept[begin + 1 : -1] = row[:3]  # what opens the cell, holds and closes it
+            kept[begin + 1 : -1] = row[
+                :3
+            ]  # the opening, content and closing of the cell
     state.tokens = kept

@@ -60,7 +60,7 @@ PLAIN = (
 
 
 def write(folder, *blocks, **values):
-    page.write(document(*(blocks or PLAIN), **values), epath.Path(folder))
+    page.write_report(document(*(blocks or PLAIN), **values), epath.Path(folder))
     html = (folder / page.HTML_FILE).read_text()
     return Page(html), (folder / page.MARKDOWN_FILE).read_text(), html
 
@@ -156,7 +156,7 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
 
 def test_a_report_takes_the_place_of_the_one_before(tmp_path):
     write(tmp_path, *PLAIN, Picture("zero_shot_2", "old", draw))
-    page.refuse_others(epath.Path(tmp_path))
+    page.refuse_other_files(epath.Path(tmp_path))
     read, _, _ = write(tmp_path, title="Another")
     assert "Another" in read.text and "A title" not in read.text
     plots = [path.name for path in (tmp_path / "plots").iterdir()]
@@ -173,18 +173,18 @@ def test_a_folder_with_anything_else_is_refused(tmp_path, name):
     with pytest.raises(
         FileExistsError, match=f"holds {name.removesuffix('/report.md')}"
     ):
-        page.refuse_others(epath.Path(tmp_path))
+        page.refuse_other_files(epath.Path(tmp_path))
     assert (tmp_path / name).read_text() == "mine"
 
 
 def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
-    page.refuse_others(epath.Path(tmp_path / "new"))
+    page.refuse_other_files(epath.Path(tmp_path / "new"))
     write(tmp_path)
     (tmp_path / f".report.md.{16 * 'a'}.partial").write_text("")
     (tmp_path / "plots" / f".zero_shot.png.{16 * '0'}.partial").write_text("")
-    page.refuse_others(epath.Path(tmp_path))
+    page.refuse_other_files(epath.Path(tmp_path))
     with pytest.raises(FileExistsError, match="is a file"):
-        page.refuse_others(epath.Path(tmp_path / "report.md"))
+        page.refuse_other_files(epath.Path(tmp_path / "report.md"))
 
 
 def test_anchors_are_those_of_github():
