@@ -485,7 +485,7 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     else:
         return
     if not scores.empty:
-        plot = figures.save(draw(scores), folder / "plots" / f"{compare}.png")
+        plot = figures.save_figure(draw(scores), folder / "plots" / f"{compare}.png")
         say(f"Plot: {plot}")
 
 

@@ -218,4 +218,4 @@ def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
         )
     else:
         figure = notebook_figures.surprisal_of_words(first.words, first.bits)
-    figures.save(figure, path)
+    figures.save_figure(figure, path)

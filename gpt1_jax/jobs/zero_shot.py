@@ -204,7 +204,7 @@ def _write_results(
     table = zero_shot_table(score_table)
     write_whole(folder / "results.md", table)
     figure = figures.relative_scores(score_table)
-    plot = figures.save(figure, folder / "plots" / "zero_shot.png")
+    plot = figures.save_figure(figure, folder / "plots" / "zero_shot.png")
     versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
     write_json(
         folder / run_folder.RESULTS_FILE,

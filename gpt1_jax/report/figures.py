@@ -1,8 +1,8 @@
-"""The figures of runs: losses, what a suite compares, zero-shot scores over updates.
+"""Figures of runs: losses, comparisons of fine-tuned runs, zero-shot scores.
 
 Each function returns a matplotlib `Figure`, which a notebook displays with
 `%matplotlib inline` and `figure.savefig(path)` saves. Text and background have the
-colours of the matplotlib style in use; guides are mid-grey, which is visible on any.
+colours of the matplotlib style in use; guides are mid-grey, visible on any.
 """
 
 import io
@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from etils import epath
 
 from gpt1_jax.data.files import write_whole
@@ -21,10 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-GUIDE = "0.5"  # the grey of lines and numbers beside what is shown
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of several curves, in turn
+GUIDE = "0.5"  # the grey of guide lines and numbers
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of curves, in turn
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
-NUMBERED_CELLS = 15  # heat maps of at most so many columns have numbers in their cells
 
 _DPI = 120
 
@@ -60,11 +58,11 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
     axes.set(xlabel="step", ylabel=f"loss, {unit}")
     axes.grid(alpha=0.3)
     axes.legend()
-    return save(figure, folder / "plots" / "loss.png")
+    return save_figure(figure, folder / "plots" / "loss.png")
 
 
-def save(figure: "Figure", path: epath.Path) -> epath.Path:
-    """Writes a figure as PNG, local or to gs://, and returns its path."""
+def save_figure(figure: "Figure", path: epath.Path) -> epath.Path:
+    """Writes a figure as PNG to a local path or gs://, and returns the path."""
     picture = io.BytesIO()
     figure.savefig(picture, format="png")
     write_whole(path, picture.getvalue())
@@ -72,38 +70,23 @@ def save(figure: "Figure", path: epath.Path) -> epath.Path:
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """An empty figure, in inches; without pyplot, which would choose a backend."""
+    """An empty figure of a size in inches, without pyplot, which picks a backend."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
 
 
-def visible(token: str) -> str:
-    """A token as a label, in quotes if nothing would be seen of it."""
-    return token if token.strip() and token.isprintable() else repr(token)
-
-
-def number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None:
-    """Writes the value of each cell of a heat map into it."""
-    for (row, column), value in np.ndenumerate(values):
-        red, green, blue, _ = picture.to_rgba(value)
-        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
-        color = "white" if dark else "black"
-        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
-        axes.text(column, row, form.format(value), color=color, **style)
-
-
-# --- losses ---------------------------------------------------------------
+# --- losses ---------------------------------------------------------------------
 
 
 def pretraining_loss(
     losses: Mapping[str, Mapping[str, tuple[Sequence[float], Sequence[float]]]],
 ) -> "Figure":
-    """Draws training and validation loss of runs, a colour and a marker for each.
+    """Draws training and validation loss of runs, each with a colour and a marker.
 
     Args:
-      losses: for the name of each run, "training" and "validation": tokens read, and
-        nats per token.
+      losses: the curves "training" and "validation" of each run by its name. A curve
+        is tokens read, and nats per token.
     """
     from matplotlib.ticker import EngFormatter
 
@@ -126,18 +109,18 @@ def pretraining_loss(
     axes.set(xlabel="tokens read", ylabel="loss, nats per token")
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.grid(alpha=0.3)
-    # With its own labels: those of lines are left out if they begin with "_".
+    # Labels of their own, since matplotlib omits those of lines that begin with "_".
     for text in axes.legend(handles, labels).get_texts():
         text.set_parse_math(False)
     return figure
 
 
-# --- suites ---------------------------------------------------------------
+# --- comparisons of fine-tuned runs ---------------------------------------------
 
 
 _COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # of the style
 _PANELS = 2  # in a row
-_ASIDE = 0.012  # between points of one lambda, as a part of the axis
+_ASIDE = 0.012  # between points of one lambda, as a fraction of the axis
 
 
 def layer_transfer(scores: "pd.DataFrame") -> "Figure":
@@ -182,7 +165,7 @@ def layer_transfer(scores: "pd.DataFrame") -> "Figure":
 
 
 def aux_lm_weight(scores: "pd.DataFrame") -> "Figure":
-    """Draws scores over lambda: a panel a task, a line a number of training examples.
+    """Draws scores over lambda: a panel per task, a line per training set size.
 
     Bars reach from the lowest to the highest of several seeds.
 
@@ -205,11 +188,11 @@ def aux_lm_weight(scores: "pd.DataFrame") -> "Figure":
 
 
 def _weights_panel(axes: Any, scores: "pd.DataFrame") -> None:
-    """The lines of one task, those of fewer training examples first."""
+    """Draws the lines of one task, fewest training examples first."""
     weights = sorted(scores["aux_lm_weight"].unique())
     sizes = list(scores.groupby("train_examples"))
     for number, (size, of_size) in enumerate(sizes):
-        # Side by side, so that error bars do not hide one another.
+        # Side by side, so error bars do not hide one another.
         aside = (number - (len(sizes) - 1) / 2) * _ASIDE * (weights[-1] - weights[0])
         _plot_spreads(
             axes,
@@ -224,7 +207,7 @@ def _weights_panel(axes: Any, scores: "pd.DataFrame") -> None:
     axes.set_xticks(weights, [f"{weight:g}" for weight in weights])
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(
-        handles[::-1],  # from top to bottom, as lines often are
+        handles[::-1],  # from top to bottom, as the lines often are
         labels[::-1],
         loc="upper left",
         bbox_to_anchor=(1, 1),  # beside the panel, where it covers nothing
@@ -240,14 +223,14 @@ def _weights_panel(axes: Any, scores: "pd.DataFrame") -> None:
 def _plot_spreads(
     axes: Any, scores: "pd.DataFrame", x: str, aside: float = 0, **style: Any
 ) -> None:
-    """A line through the medians, with bars from lowest to highest; or nothing.
+    """Draws a line through medians, with bars from lowest to highest; none if empty.
 
     Args:
       axes: where to draw.
       scores: columns `x` and "score".
-      x: the name of the column that the horizontal axis has.
+      x: the column of the horizontal axis.
       aside: added to x.
-      style: of the line.
+      style: matplotlib settings of the line.
     """
     if scores.empty:
         return
@@ -267,12 +250,12 @@ def _plot_spreads(
         axes.plot(spreads.index + aside, medians, markersize=5, **style)
 
 
-# --- zero-shot ------------------------------------------------------------
+# --- zero-shot ------------------------------------------------------------------
 
 
-_STEP_ASIDE = 0.008  # between points of one step, as a part of the axis
-_CROWD = 0.4  # what they take together at most, as a part of the way to the next step
-_LABELLED_STEPS = 8  # so many steps or fewer are the ticks of their axis
+_STEP_ASIDE = 0.008  # between points of one step, as a fraction of the axis
+_CROWD = 0.4  # the most they take together, as a fraction of the way to the next step
+_LABELLED_STEPS = 8  # the most steps that are all labelled
 _BARS: dict[str, Any] = {"elinewidth": 1, "capsize": 2}
 _LABEL = "relative score ± standard error\n(0: chance, 1: best published before)"
 
@@ -280,10 +263,10 @@ _LABEL = "relative score ± standard error\n(0: chance, 1: best published before
 def relative_scores(scores: "pd.DataFrame") -> "Figure":
     """Draws relative zero-shot scores (Figure 2, right), with standard errors.
 
-    Each task has a colour and a marker of its own. The lines of a baseline are dashed
-    and its markers hollow. Scores of several steps are lines over the logarithm of the
-    steps, and those of step 0, as a converted run has, are levels; scores of one step
-    only are points.
+    Each task has its own colour and marker. A baseline has dashed lines and hollow
+    markers. Scores at several steps are lines over the logarithm of the steps; scores
+    at step 0, which converted runs have, are levels. If no run has several steps,
+    scores are points.
 
     Args:
       scores: columns "run" (its name), "is_baseline", "task" (its title), "step",
@@ -304,7 +287,7 @@ def _over_steps(curves: "Sequence[pd.DataFrame]") -> "Figure":
     for curve, aside in zip(curves, _asides(curves), strict=True):
         style = _curve_style(curve, curves)
         if curve["step"].any():
-            # Side by side, so that error bars do not hide one another.
+            # Side by side, so error bars do not hide one another.
             places, errors = curve["step"] * aside, curve["relative_standard_error"]
             axes.errorbar(places, curve["relative"], errors, **_BARS, **style)
         else:
@@ -323,7 +306,7 @@ def _over_steps(curves: "Sequence[pd.DataFrame]") -> "Figure":
 
 
 def _at_one_step(curves: "Sequence[pd.DataFrame]") -> "Figure":
-    """Points, a row for each task."""
+    """Draws points, a row per task."""
     tasks, count = _tasks(curves), 1 + _is_baseline(curves[-1])
     figure = new_figure(7.5, 0.45 * count**0.5 * len(tasks) + 1.5)
     axes = figure.subplots()
@@ -345,7 +328,7 @@ def _at_one_step(curves: "Sequence[pd.DataFrame]") -> "Figure":
 
 
 def _steps(curves: "Sequence[pd.DataFrame]") -> list[int]:
-    """All steps that a logarithmic axis can have."""
+    """All steps that fit on a logarithmic axis."""
     return sorted({step for curve in curves for step in curve["step"]} - {0})
 
 
@@ -362,7 +345,7 @@ def _tasks(curves: "Sequence[pd.DataFrame]") -> list[str]:
 
 
 def _asides(curves: "Sequence[pd.DataFrame]") -> list[float]:
-    """Factors of the steps of each curve, around 1."""
+    """The factor, near 1, by which each curve's steps are shifted."""
     steps = _steps(curves)
     gaps = [
         math.log(later / step)
@@ -378,7 +361,7 @@ def _asides(curves: "Sequence[pd.DataFrame]") -> list[float]:
 def _curve_style(
     curve: "pd.DataFrame", curves: "Sequence[pd.DataFrame]"
 ) -> dict[str, Any]:
-    """How a curve is drawn: colour and marker are the task's, the rest the run's."""
+    """The style of a curve: colour and marker by task, the rest by run."""
     number = _tasks(curves).index(_task(curve))
     return {
         "color": f"C{number}",
@@ -396,7 +379,7 @@ def _run_style(is_baseline: bool) -> dict[str, Any]:
 def _add_legend_of_runs(
     figure: "Figure", place: Any, curves: "Sequence[pd.DataFrame]"
 ) -> None:
-    """Which run is solid and which is dashed, if there is a baseline."""
+    """Adds which run is solid and which is dashed, if there is a baseline."""
     if _is_baseline(curves[-1]):
         grey = {"color": GUIDE, "marker": "o"}
         styles = {
@@ -417,11 +400,11 @@ def _add_legend(
         text.set_parse_math(False)  # names of folders
 
 
-# --- styles of a page -----------------------------------------------------
+# --- styles of a page -----------------------------------------------------------
 
 
 def _page_style(ink: str, guide: str, paper: str) -> dict[str, Any]:
-    """The settings of matplotlib for a colour of text, of guides and of the page."""
+    """Settings of matplotlib for the colours of text, guides and page."""
     return {
         "text.color": ink,
         "axes.labelcolor": ink,
@@ -451,8 +434,10 @@ DARK = {
 }
 
 
-def render(draw: "Callable[[], Figure]", style: Mapping[str, Any], kind: str) -> bytes:
-    """A figure in a style.
+def render_figure(
+    draw: "Callable[[], Figure]", style: Mapping[str, Any], kind: str
+) -> bytes:
+    """The bytes of a figure in a style.
 
     Args:
       draw: makes the figure.
@@ -464,7 +449,7 @@ def render(draw: "Callable[[], Figure]", style: Mapping[str, Any], kind: str) ->
     settings: Any = dict(style)
     file = io.BytesIO()
     with matplotlib.rc_context(settings):
-        # Neither the date nor the version of matplotlib.
+        # Without the date and the version of matplotlib.
         nothing = {"svg": {"Date": None}, "png": {"Software": None}}
         draw().savefig(file, format=kind, metadata=nothing[kind])
     return file.getvalue()

@@ -12,14 +12,14 @@ _MARKUP = re.compile(r"[\\`*\[\]<>|~&$#!^]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 def markdown_table(
     header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int
 ) -> str:
-    """A table whose first columns hold text; the others hold numbers, on the right."""
+    """A table whose first columns are text; the others are numbers, aligned right."""
     rule = ["---"] * text_columns
     rule += ["---:"] * (len(header) - text_columns)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, rule, *rows])
 
 
 def code_block(text: str, language: str = "text") -> str:
-    """A fenced block that holds the lines of a text as they are."""
+    """A fenced block that displays the lines of a text as they are."""
     text = _replace_invisible(text)
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

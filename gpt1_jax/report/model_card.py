@@ -1,4 +1,4 @@
-"""The card of a pre-trained model: what it is, what it read, how well it does."""
+"""The model card of a pre-trained run: its model, text, training and scores."""
 
 import os
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ _CORPORA = {
 }
 
 
-def card(run: Pretrained, before: int = 0) -> str:
+def model_card(run: Pretrained, before: int = 0) -> str:
     """The card as Markdown, without a heading.
 
     Args:
       run: the pre-trained run.
-      before: tokens that its first weights had read, as `tokens_before` says.
+      before: tokens that were read before the run, as `tokens_before` returns them.
     """
     rows = {
         "folder": escape(_place(run.folder)),
@@ -33,8 +33,8 @@ def card(run: Pretrained, before: int = 0) -> str:
         "read": _read(run, before),
         "optimizer": _optimizer(run),
         "hardware": hardware(run),
-        "versions": versions(run),
-        "validation": validation(run),
+        "versions": last_versions(run),
+        "validation": _validation(run),
     }
     table = markdown_table(
         ["", ""], [[f"**{k}**", v] for k, v in rows.items()], text_columns=2
@@ -51,7 +51,7 @@ def card(run: Pretrained, before: int = 0) -> str:
 
 
 def _place(folder: epath.Path) -> str:
-    """A path; below the working directory only what follows it, to be passed on."""
+    """A path, relative if it is below the working directory."""
     here = os.getcwd()
     return str(folder.relative_to(here) if folder.is_relative_to(here) else folder)
 
@@ -74,8 +74,8 @@ def _model(run: Pretrained) -> str:
 
 def _tokenizer(run: Pretrained) -> str:
     kind = run.config.tokenizer.kind
-    shown = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece BPE"}
-    return f"{shown.get(kind, escape(kind))}, {run.model.vocab_size:,} entries"
+    names = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece BPE"}
+    return f"{names.get(kind, escape(kind))}, {run.model.vocab_size:,} entries"
 
 
 def _corpus(run: Pretrained) -> str:
@@ -106,7 +106,7 @@ def _start(run: Pretrained) -> str:
 
 
 def describe_step(step: int | str) -> str:
-    """A step to start from, given as a number or as a configuration has it."""
+    """A step that a run starts from, given as a number or by its name."""
     number = str(step).isdecimal()
     return f"step {int(step):,}" if number else f"its {step} step"
 
@@ -140,25 +140,25 @@ def _optimizer(run: Pretrained) -> str:
 
 
 def hardware(run: Pretrained) -> str:
-    """What the run was trained on, once each."""
+    """The distinct machines that trained a run."""
     used = dict.fromkeys(f"{s['devices']} ({s['host']})" for s in run.sessions)
     return escape("; ".join(used)) or UNKNOWN
 
 
-def versions(run: Pretrained) -> str:
-    """The versions that the run was last trained with."""
+def last_versions(run: Pretrained) -> str:
+    """The versions of packages that a run was last trained with."""
     if not run.sessions:
         return UNKNOWN
     return list_versions(run.sessions[-1]["versions"])
 
 
 def list_versions(versions: Mapping[str, str]) -> str:
-    """Versions by name, in a line."""
+    """Names and versions of packages, in one line."""
     return escape(", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
-def validation(run: Pretrained) -> str:
-    """The last validation in the units that people compare."""
+def _validation(run: Pretrained) -> str:
+    """The last validation loss, in units that are comparable."""
     loss = run.last("valid_loss")
     if loss is None:
         return "not yet evaluated"

@@ -1,4 +1,4 @@
-"""Figures for notebooks: words, their surprisal, and what is inside a model."""
+"""Figures for notebooks: surprisal of words, attention, states, parameters."""
 
 import math
 import textwrap
@@ -9,19 +9,16 @@ import numpy as np
 
 from gpt1_jax.model.costs import component_sizes
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.report.figures import (
-    GUIDE,
-    NUMBERED_CELLS,
-    new_figure,
-    number_cells,
-    visible,
-)
+from gpt1_jax.report.figures import GUIDE, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ROW, _NARROWEST = 110, 3  # characters of a row of words, and of its shortest word
+_NUMBERED = 15  # the most columns of a heat map with numbers in its cells
+_ROW, _NARROWEST = 110, 3  # characters: of a row of words, and the least of a word
 _CHARACTER = 0.093  # inches
+_WIDTH = 11.0  # inches; notebooks shrink wider figures
+_SENTENCE = 40  # characters of a label
 
 
 def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Figure":
@@ -31,7 +28,7 @@ def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Fi
       predictions: tokens and their probabilities, as `model.next_tokens` gives them.
       title: such as the text that they follow.
     """
-    words = [visible(word) for word, _ in predictions]
+    words = [_label(word) for word, _ in predictions]
     figure = new_figure(7, 0.9 + 0.3 * len(words))
     axes = figure.subplots()
     bars = axes.barh(range(len(words)), [share for _, share in predictions])
@@ -46,7 +43,7 @@ def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Fi
 
 
 def surprisal_of_words(words: Sequence[str], bits: Sequence[float]) -> "Figure":
-    """Draws how surprising each word of a text is, as bars above the words.
+    """Draws the surprisal of each word of a text as a bar above it.
 
     Args:
       words: at least one.
@@ -62,8 +59,8 @@ def surprisal_of_words(words: Sequence[str], bits: Sequence[float]) -> "Figure":
         heights = [bits[i] for i in row]
         bars = axes.bar(middles, heights, widths - 1, color="tab:blue", alpha=0.8)
         axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=7, color=GUIDE)
-        shown = [visible(words[i]) for i in row]
-        axes.set_xticks(middles, shown, fontsize=9, parse_math=False)
+        labels = [_label(words[i]) for i in row]
+        axes.set_xticks(middles, labels, fontsize=9, parse_math=False)
         axes.tick_params(axis="x", length=0)
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(axis="y", alpha=0.3)
@@ -78,7 +75,7 @@ def surprisal_by_step(
     steps: Sequence[int],
     means: Sequence[float],
 ) -> "Figure":
-    """Draws how surprising words are at several steps of training.
+    """Draws the surprisal of words at several steps of training.
 
     Args:
       words: N, drawn as rows.
@@ -104,10 +101,10 @@ def surprisal_by_step(
     above.set_ylabel("mean of the text,\nbits", fontsize=9)
     above.grid(alpha=0.3)
     picture = axes.imshow(np.transpose(bits), vmin=0, cmap="viridis", aspect="auto")
-    if len(steps) <= NUMBERED_CELLS:
-        number_cells(axes, picture, np.transpose(bits), "{:.1f}")
-    shown = [visible(word) for word in words]
-    axes.set_yticks(range(len(words)), shown, fontsize=8, parse_math=False)
+    if len(steps) <= _NUMBERED:
+        _number_cells(axes, picture, np.transpose(bits), "{:.1f}")
+    labels = [_label(word) for word in words]
+    axes.set_yticks(range(len(words)), labels, fontsize=8, parse_math=False)
     axes.set_xticks(columns, [f"{step:,}" for step in steps], rotation=90, fontsize=8)
     axes.set_xlabel("step of training")
     figure.colorbar(picture, ax=axes, label="surprisal, bits")
@@ -115,7 +112,7 @@ def surprisal_by_step(
 
 
 def tokens_per_word(counts: Sequence[int]) -> "Figure":
-    """Draws how many tokens the words of a text take.
+    """Draws the share of the words of a text that take one token, two and so on.
 
     Args:
       counts: tokens of each word.
@@ -137,7 +134,7 @@ def tokens_per_word(counts: Sequence[int]) -> "Figure":
 
 
 def _wrapped(words: Sequence[str]) -> list[list[int]]:
-    """The numbers of words, in rows as wide as a picture."""
+    """Indices of words, in rows as wide as a figure."""
     rows: list[list[int]] = [[]]
     taken = 0
     for number, word in enumerate(words):
@@ -150,12 +147,8 @@ def _wrapped(words: Sequence[str]) -> list[list[int]]:
 
 
 def _room(word: str) -> int:
-    """Characters that a word takes in a row, with the space behind it."""
-    return max(len(visible(word)), _NARROWEST) + 1
-
-
-_WIDTH = 11.0  # inches; what is wider is shrunk by the notebook
-_LABEL = 40  # characters of a sentence
+    """Characters that a word takes in a row, with the space after it."""
+    return max(len(_label(word)), _NARROWEST) + 1
 
 
 def attention_maps(
@@ -171,7 +164,7 @@ def attention_maps(
     """
     from matplotlib import colormaps
 
-    words = [visible(token) for token in tokens]
+    words = [_label(token) for token in tokens]
     titles = titles or [f"head {i}" for i in range(1, len(probs) + 1)]
     side = max(2.0, (0.17 if len(probs) > 1 else 0.3) * len(words))  # inches
     columns = max(1, min(len(probs), 4, int(_WIDTH // side)))
@@ -223,14 +216,14 @@ def sentence_similarity(states: np.ndarray, sentences: Sequence[str]) -> "Figure
     cosines = units @ units.T
     numbers = [str(number) for number in range(1, len(sentences) + 1)]
     names = [
-        f"{textwrap.shorten(sentence, _LABEL, placeholder=' …')}  {number}"
+        f"{textwrap.shorten(sentence, _SENTENCE, placeholder=' …')}  {number}"
         for sentence, number in zip(sentences, numbers, strict=True)
     ]
     return _cosine_map(cosines, names, numbers, lowest=float(cosines.min()))
 
 
 def parameters_by_component(params: Params) -> "Figure":
-    """Draws how the parameters of a model are shared out.
+    """Draws the parameters in each component of a model.
 
     Args:
       params: a language model's, such as `model.params`, or a fine-tuned model's, such
@@ -243,8 +236,8 @@ def parameters_by_component(params: Params) -> "Figure":
     figure = new_figure(7, 0.9 + 0.4 * len(sizes))
     axes = figure.subplots()
     bars = axes.barh(range(len(sizes)), list(sizes.values()))
-    shown = [f"{size:,} ({size / total:.1%})" for size in sizes.values()]
-    axes.bar_label(bars, shown, padding=3, fontsize=9)
+    labels = [f"{size:,} ({size / total:.1%})" for size in sizes.values()]
+    axes.bar_label(bars, labels, padding=3, fontsize=9)
     axes.set_yticks(range(len(sizes)), list(sizes))
     axes.invert_yaxis()
     axes.margins(x=0.45)
@@ -262,7 +255,7 @@ def _units(states: np.ndarray) -> np.ndarray:
 def _cosine_map(
     cosines: np.ndarray, rows: Sequence[str], columns: Sequence[str], lowest: float
 ) -> "Figure":
-    """A square heat map of named rows and columns, with numbers unless many."""
+    """A square heat map of named rows and columns, with numbers if it is small."""
     side = 0.55 * len(rows)
     beside, below = (0.075 * max(map(len, names)) for names in (rows, columns))
     figure = new_figure(side + beside + 1.6, side + below + 0.6)
@@ -272,7 +265,22 @@ def _cosine_map(
     rotation = 90 if below > 0.5 else 0
     axes.set_xticks(range(len(rows)), columns, rotation=rotation, parse_math=False)
     axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    if len(rows) <= NUMBERED_CELLS:
-        number_cells(axes, picture, cosines, "{:.2f}")
+    if len(rows) <= _NUMBERED:
+        _number_cells(axes, picture, cosines, "{:.2f}")
     figure.colorbar(picture, ax=axes, shrink=0.8, label="cosine similarity")
     return figure
+
+
+def _label(token: str) -> str:
+    """A token as a label, quoted if it is blank or not printable."""
+    return token if token.strip() and token.isprintable() else repr(token)
+
+
+def _number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None:
+    """Writes its value into each cell of a heat map."""
+    for (row, column), value in np.ndenumerate(values):
+        red, green, blue, _ = picture.to_rgba(value)
+        dark = 0.3 * red + 0.59 * green + 0.11 * blue < 0.5
+        color = "white" if dark else "black"
+        style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+        axes.text(column, row, form.format(value), color=color, **style)

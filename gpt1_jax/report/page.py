@@ -18,7 +18,7 @@ from gpt1_jax.data.files import (
     whole_name,
     write_whole,
 )
-from gpt1_jax.report.figures import DARK, LIGHT, render
+from gpt1_jax.report.figures import DARK, LIGHT, render_figure
 from gpt1_jax.report.markdown import code_block, escape
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ def write_report(document: Document, folder: epath.Path) -> None:
       folder: made if missing; further pictures of an earlier report are removed.
     """
     html, text = _html(document), _markdown(document)
-    pngs = {each.name: render(each.draw, LIGHT, "png") for each in document.pictures}
+    pngs = {
+        each.name: render_figure(each.draw, LIGHT, "png") for each in document.pictures
+    }
     remove_partial(folder)
     for path in _plots(folder):
         if path.stem not in pngs:
@@ -174,7 +176,7 @@ def _html(document: Document) -> str:
 
 def _svg_uri(picture: Picture, style: Mapping[str, Any]) -> str:
     """A picture as a URI that holds it."""
-    svg = base64.b64encode(render(picture.draw, style, "svg")).decode()
+    svg = base64.b64encode(render_figure(picture.draw, style, "svg")).decode()
     return f"data:image/svg+xml;base64,{svg}"
 
 

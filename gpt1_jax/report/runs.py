@@ -1,4 +1,4 @@
-"""The runs that a report is about, read from the folders that it is given."""
+"""Reads the runs for a report from folders."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,7 +34,7 @@ _DAMAGE = (
 
 
 class ZeroShotEvaluation(NamedTuple):
-    """A zero-shot evaluation, read back from its folder."""
+    """A zero-shot evaluation, read from its folder."""
 
     folder: epath.Path
     config: ZeroShotConfig
@@ -44,7 +44,7 @@ class ZeroShotEvaluation(NamedTuple):
 
 
 class ReportedRuns(NamedTuple):
-    """The runs of a report, each folder once, in the order of the folders."""
+    """The runs in a report, in the order of their folders, each folder once."""
 
     pretrained: Sequence[Pretrained]
     finetuned: Sequence[Finished]

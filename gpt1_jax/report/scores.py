@@ -84,7 +84,7 @@ _NOTE_ON_ZERO_SHOT = (
 def score_table(
     runs: Sequence[Finished], variants: Sequence[str] | None = None
 ) -> "pd.DataFrame":
-    """The scores of finished runs, a row each.
+    """The long table of the scores of finished fine-tuned runs.
 
     Args:
       runs: the runs.
@@ -126,9 +126,10 @@ def score_table(
 
 
 def paper_lines(scores: "pd.DataFrame") -> list[PaperScore]:
-    """The paper's scores on the tasks of a table, then a line for each other task.
+    """The paper's scores on the tasks in a table, and a line for every other task.
 
-    A task that the paper does not have gets its first metric, and its name escaped.
+    The line of a task that the paper does not have names its first metric, and has the
+    escaped name of the task as its title.
     """
     tasks = list(scores["task"].unique())
     lines = [line for line in PAPER if line.task in tasks]
@@ -140,16 +141,16 @@ def paper_lines(scores: "pd.DataFrame") -> list[PaperScore]:
 
 
 def headline(lines: Iterable[PaperScore], task: str) -> PaperScore:
-    """The one line of a task that stands for it in a figure.
+    """The line of a task that represents it in a figure.
 
-    That is the whole of its split, and MNLI's matched half, as in Figure 2 (left).
+    It is about the whole split, or MNLI's matched half, as in Figure 2 (left).
     """
     own = [line for line in lines if line.task == task]
     return next((line for line in own if not line.subset), own[0])
 
 
 def spread(values: Iterable[float]) -> str:
-    """The median of points and, of several, the lowest to highest; "-" of none."""
+    """The median of points, and their range if there are several; "-" if none."""
     points = sorted(values)
     if not points:
         return "-"
@@ -171,17 +172,17 @@ def _where_line(scores: "pd.DataFrame", line: PaperScore) -> "pd.DataFrame":
 
 
 def _mean(points: Sequence[float]) -> str:
-    """The mean of points, and their number in brackets; "-" of none."""
+    """The mean of points, and their number in brackets; "-" if there are none."""
     return f"{statistics.fmean(points):.1f} ({len(points)})" if points else "-"
 
 
 def _one_for_each_run(
     scores: "pd.DataFrame", lines: Sequence[PaperScore]
 ) -> "pd.DataFrame":
-    """The scores of a task, one for each run and split.
+    """One score of a task for each run and split.
 
-    It is the mean over the subsets of lines, or that of a split without subsets. A seed
-    that was run twice counts once.
+    It is the mean over the subsets that the lines name, or the score of the whole split
+    if it has none of them. If a seed was run twice, the first run counts.
 
     Args:
       scores: as `score_table` returns them.
@@ -205,11 +206,11 @@ def results_table(
 ) -> str:
     """Our scores beside the paper's (Tables 2 to 5), or those of variants, as Markdown.
 
-    Variants other than those of `VARIANTS` get a line each, and tasks are columns.
+    If there are variants other than `VARIANTS`, each has a line, and tasks are columns.
 
     Args:
       scores: as `score_table` returns them.
-      skipped: tasks that were asked for but not run, with the reasons.
+      skipped: the reasons why tasks were not run, by task.
     """
     if set(scores["variant"]) <= set(VARIANTS):
         parts = [paper_table(scores), *paper_table_notes(scores)]
@@ -227,10 +228,8 @@ def results_table(
 def paper_table(scores: "pd.DataFrame") -> str:
     """Our scores beside the paper's (Tables 2 to 5), without notes.
 
-    A task that the paper does not have gets a line with its first metric.
-
     Args:
-      scores: as `score_table` returns them, of the variants in `VARIANTS`.
+      scores: as `score_table` returns them, only of the variants in `VARIANTS`.
     """
     lines = paper_lines(scores)
     points = [_points(scores, line) for line in lines]
@@ -287,7 +286,7 @@ def _count_examples(scores: "pd.DataFrame", line: PaperScore) -> str:
 
 
 def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
-    """What `paper_table` holds, and the GLUE scores if all of its tasks are there."""
+    """Notes on `paper_table`, and the GLUE scores if all tasks of GLUE are there."""
     glue = {variant: glue_score(scores, variant) for variant in VARIANTS}
     return [
         _NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER,
@@ -309,7 +308,7 @@ def glue_score(scores: "pd.DataFrame", variant: str) -> float | None:
 
     Args:
       scores: as `score_table` returns them.
-      variant: the runs to use; of several seeds, the median counts.
+      variant: that of the runs to use. Of several seeds, the median counts.
 
     Returns:
       The mean over the nine tasks, in points, where a task with two metrics, or two
@@ -331,7 +330,7 @@ def glue_score(scores: "pd.DataFrame", variant: str) -> float | None:
 
 
 def _variants_table(scores: "pd.DataFrame") -> str:
-    """A line for each variant, a column for each score of each task."""
+    """A table with a line for each variant and columns for the scores of each task."""
     variants = list(scores["variant"].unique())
     lines = paper_lines(scores)
     header, columns = ["variant"], [[*variants, "majority baseline"]]
@@ -354,7 +353,7 @@ def _variants_table(scores: "pd.DataFrame") -> str:
 
 
 def ablations_table(runs: Sequence[Finished]) -> str:
-    """Table 5 as Markdown, a line a task, ours beside the paper's; "-" for missing.
+    """Table 5 as Markdown, our scores beside the paper's; "-" for missing scores.
 
     Args:
       runs: finished runs of any tasks and variants.
@@ -383,14 +382,15 @@ def ablations_table(runs: Sequence[Finished]) -> str:
 
 
 def layer_transfer_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
-    """Scores of tasks with runs that differ in the layers transferred (Figure 2, left).
+    """The scores of runs that differ in the layers transferred (Figure 2, left).
 
     Args:
       runs: finished runs of any tasks and variants.
 
     Returns:
-      As `score_table`, but one score for each run on the dev split and on training
-      examples, and "title" of its task.
+      A long table of the tasks with several numbers of layers: as `score_table`
+      returns, with one score for each run and split (dev, train) and the "title" of its
+      task.
     """
     chosen: list[Finished] = []
     for of_task in _by_task(runs):
@@ -406,14 +406,15 @@ def layer_transfer_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
 
 
 def aux_weight_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
-    """Scores of tasks and numbers of training examples with several lambdas.
+    """The dev scores of runs that differ in lambda and in the training set size.
 
     Args:
       runs: finished runs of any tasks and variants.
 
     Returns:
-      As `score_table`, but one score for each run on the dev split, and "title" of its
-      task; within a task, runs on the most training examples first.
+      A long table of the tasks and sizes with several lambdas: as `score_table`
+      returns, with one score for each run and the "title" of its task. Within a task,
+      the largest training set comes first.
     """
     chosen: list[Finished] = []
     varied = ("head.aux_lm_weight", "data.max_train_examples")
@@ -426,7 +427,7 @@ def aux_weight_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
 
 
 def layers_table(scores: "pd.DataFrame") -> str:
-    """What `layer_transfer_scores` returns, as Markdown."""
+    """The Markdown table of what `layer_transfer_scores` returns."""
     rows = scores.assign(
         task=scores["title"] + ", " + scores["metric"],
         split=scores["split"].replace({"train": "training"}),
@@ -438,7 +439,7 @@ def layers_table(scores: "pd.DataFrame") -> str:
 
 
 def aux_weights_table(scores: "pd.DataFrame") -> str:
-    """What `aux_weight_scores` returns, as Markdown."""
+    """The Markdown table of what `aux_weight_scores` returns."""
     rows = scores.assign(
         task=scores["title"] + ", " + scores["metric"],
         train_examples=scores["train_examples"].map("{:,}".format),
@@ -459,7 +460,7 @@ def _by_task(runs: Iterable[Finished]) -> list[list[Finished]]:
 
 
 def _headline_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
-    """The scores of the line that stands for each task, and that line's title."""
+    """The scores on the headline of each task, with its title."""
     import pandas as pd
 
     scores = score_table(runs)
@@ -472,7 +473,7 @@ def _headline_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
 
 
 def _pivot(scores: "pd.DataFrame", rows: list[str], columns: str) -> "pd.DataFrame":
-    """The spreads of scores as texts, rows as they come, columns in rising order."""
+    """Spreads of scores as text; rows stay in order, columns are sorted."""
 
     def text(values: "pd.Series") -> str:
         return spread(values if values.nunique() > 1 else values[:1])
@@ -486,14 +487,13 @@ def _comparable(
     varied: tuple[str, ...],
     by: Callable[[Finished], Hashable],
 ) -> list[Finished]:
-    """The set of runs, alike in all but what is varied, that has most values of `by`.
+    """The largest set of runs that differ only in some keys and in seeds.
 
     Args:
       runs: of one task.
-      varied: the keys, or how they begin, in which runs of a set may differ; they may
-        always differ in seeds.
-      by: the value of a run; None does not count. Between sets with equally many
-        values, more training examples count, then more runs.
+      varied: keys, or prefixes of keys, in which runs of a set may differ.
+      by: gives a value of a run, or None. The set with the most values is chosen; among
+        equals, the one with the most training examples, then with the most runs.
     """
     sets: dict[str, list[Finished]] = {}
     for run in runs:
@@ -548,7 +548,7 @@ def _size(run: Finished) -> int:
 
 
 def _origins(runs: Iterable[Finished]) -> list[str]:
-    """A sentence that names the pre-trained runs that runs started from, if any."""
+    """A sentence on the pre-trained runs that runs started from, if there are any."""
     folders: dict[str, set[str]] = {}
     for run in runs:
         if not run.is_from_scratch:
@@ -590,7 +590,7 @@ def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
 
 
 def describe_zero_shot(task: str, scores: Mapping[str, Any]) -> str:
-    """A line on one score."""
+    """One score in one line, for the console."""
     metric, chance = zero_shot_metric(task), relative_score(task, scores)["chance"]
     value = _with_error(scores[metric], scores["standard_error"])
     return (
@@ -600,18 +600,18 @@ def describe_zero_shot(task: str, scores: Mapping[str, Any]) -> str:
 
 
 def zero_shot_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
-    """The scores of zero-shot evaluations, a row each, as fractions.
+    """The long table of the scores of a zero-shot evaluation, as fractions.
 
     Args:
-      runs: what the job writes, the run and then the baseline, if there is one:
-        `[{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks":
-        {task: scores, ..}}, ..]}, ..]`, where scores have `relative_score`'s too.
+      runs: what the job writes: the run, then the baseline if there is one. Each is
+        `{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks": {task:
+        scores, ..}}, ..]}`. Scores include those of `relative_score`.
 
     Returns:
       Columns: "run" (a name that tells the two apart), "is_baseline", "step", "task"
       (its title), "split", "n", "metric", "score", "standard_error", "chance",
-      "best_before", "relative" and "relative_standard_error". The last three are None
-      for "auc", which says how well the scores tell labels apart.
+      "best_before", "relative" and "relative_standard_error". Rows of the metric "auc",
+      which says how well the scores tell labels apart, lack the last three.
     """
     import pandas as pd
 
@@ -647,7 +647,7 @@ def zero_shot_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
 
 
 def zero_shot_table(scores: "pd.DataFrame") -> str:
-    """What `zero_shot_scores` returns, as Markdown: a table for each run."""
+    """The Markdown of what `zero_shot_scores` returns: a table for each run."""
     parts = []
     for _, of_run in scores.groupby("is_baseline"):
         table = _zero_shot_table(of_run)

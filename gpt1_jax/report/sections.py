@@ -1,4 +1,4 @@
-"""The sections of a report, from the runs that it is about."""
+"""The sections of a report: model cards, curves, the paper's tables and figures."""
 
 import functools
 import shlex
@@ -15,11 +15,11 @@ from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted, escape, markdown_table
 from gpt1_jax.report.model_card import (
     UNKNOWN,
-    card,
     describe_step,
     hardware,
+    last_versions,
     list_versions,
-    versions,
+    model_card,
 )
 from gpt1_jax.report.page import (
     Block,
@@ -75,9 +75,9 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Document:
     """The whole report.
 
     Args:
-      runs: the runs.
+      runs: the runs to report.
       title: its heading, plain text.
-      date: of today, for people.
+      date: today's, as it is written out.
     """
     counts = [
         counted(len(runs.pretrained), "pre-trained run"),
@@ -130,11 +130,11 @@ def _zero_shot_command(runs: ReportedRuns) -> str:
 
 
 def _origin_of(runs: ReportedRuns, kind: str) -> str:
-    """A pre-trained run of a kind: one that was fine-tuned, or else any, or a preset's.
+    """A pre-trained run: one that was fine-tuned, or else any, or else a preset's.
 
     Args:
-      runs: the runs at hand.
-      kind: "transformer" or "lstm".
+      runs: the reported runs.
+      kind: that of its model, "transformer" or "lstm".
     """
     presets = {"transformer": "quickstart", "lstm": "lstm"}
     known = [run.config.init_from for run in runs.finetuned if run.kind == kind]
@@ -154,10 +154,11 @@ def _models(runs: ReportedRuns) -> list[Block]:
     if not runs.pretrained:
         what = "a pre-trained run, whose card this would be"
         return [missing(what, _pretrain_command())]
-    return [
-        Text(f"### {escape(name)}\n\n{card(run, tokens_before(run, runs.pretrained))}")
-        for name, run in short_names(runs.pretrained).items()
-    ]
+    blocks: list[Block] = []
+    for name, run in short_names(runs.pretrained).items():
+        card = model_card(run, tokens_before(run, runs.pretrained))
+        blocks.append(Text(f"### {escape(name)}\n\n{card}"))
+    return blocks
 
 
 def _pretraining(runs: ReportedRuns) -> list[Block]:
@@ -166,7 +167,7 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
         return [missing("the records of a pre-training run", _pretrain_command())]
     losses = {}
     for name, run in named.items():
-        # A curve goes on where that of the run it started from ends.
+        # A curve continues the one of the run that it started from.
         before = tokens_before(run, runs.pretrained)
         losses[name] = {
             "training": _over_tokens(run, "loss", before),
@@ -198,7 +199,7 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
 
 
 def short_names(runs: Sequence[Pretrained]) -> dict[str, Pretrained]:
-    """Runs by the ends of their paths, as long as it takes to tell them apart."""
+    """Runs by names: the ends of their paths, long enough to tell them apart."""
     parts = [str(run.folder).strip("/").split("/") for run in runs]
     length = 1
     while len({tuple(path[-length:]) for path in parts}) < len(runs):
@@ -262,10 +263,10 @@ class Origin(NamedTuple):
 
 
 def by_origin(runs: Sequence[Finished]) -> dict[Origin, list[Finished]]:
-    """The runs from each origin, in order.
+    """The runs of each origin, in order.
 
-    Runs from scratch join those of every origin with the same tokenizer and sizes,
-    whichever they name, or else stand by themselves.
+    Runs from scratch belong to every origin with their tokenizer and sizes, whichever
+    they name. If there is none, they form a group of their own.
     """
     architectures = {
         _origin(run): run.architecture for run in runs if not run.is_from_scratch
@@ -291,9 +292,9 @@ def _origin(run: Finished) -> Origin:
 
 
 def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
-    """Scores on the paper's tasks, from each origin."""
+    """Scores on the paper's tasks, a table for each origin."""
     blocks: list[Block] = []
-    notes: dict[str, None] = {}  # each once, below the last table
+    notes: dict[str, None] = {}  # without repetitions, below the last table
     done: set[str] = set()
     command = _finetune_command(runs, "all")
     for origin, of_origin in by_origin(runs.finetuned).items():
@@ -321,8 +322,8 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
 def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
     """The runs for Tables 2 to 4.
 
-    They have the paper's weight of the auxiliary objective and all layers or none
-    transferred and, of each task, from scratch or not, the most training examples.
+    They have the paper's weight of the auxiliary objective, and all layers or none
+    transferred. For each task, only those on the most training examples are kept.
     """
     chosen: dict[tuple[str, bool], list[Finished]] = {}
     for run in runs:
@@ -342,7 +343,7 @@ def _on_most_examples(runs: Sequence[Finished]) -> list[Finished]:
 
 
 def _table_5(runs: ReportedRuns) -> list[Block]:
-    """The ablations, from each origin."""
+    """The ablations, a table for each origin."""
     groups = for_table_5(runs.finetuned)
     command = _finetune_command(runs, "ablations")
     if not groups:
@@ -361,7 +362,7 @@ def _table_5(runs: ReportedRuns) -> list[Block]:
 
 
 def for_table_5(runs: Sequence[Finished]) -> list[tuple[str, list[Finished]]]:
-    """The runs of each Table 5, a Transformer's and an LSTM's, after its heading."""
+    """Headings and runs of the Tables 5: each has one Transformer and one LSTM."""
     groups = by_origin([run for run in runs if run.config.tasks[0] in TABLE_5_TASKS])
     lstms = [origin for origin in groups if origin.kind == "lstm"]
     transformers = [origin for origin in groups if origin.kind != "lstm"]
@@ -380,7 +381,7 @@ def for_table_5(runs: Sequence[Finished]) -> list[tuple[str, list[Finished]]]:
 
 
 def missing_ablations(runs: Sequence[Finished]) -> list[str]:
-    """The columns of a Table 5 for which there is no run."""
+    """The columns of a Table 5 that have no run."""
     transformers = [run for run in runs if run.kind != "lstm"]
     whole = [run for run in transformers if run.is_whole]
     columns = {
@@ -397,7 +398,7 @@ def missing_ablations(runs: Sequence[Finished]) -> list[str]:
 
 
 def _layer_transfer(runs: ReportedRuns) -> list[Block]:
-    """Figure 2 (left), from each origin."""
+    """Figure 2 (left), for each origin."""
     blocks = _comparison(
         runs,
         "Scores over the number of layers transferred from the pre-trained model",
@@ -412,7 +413,7 @@ def _layer_transfer(runs: ReportedRuns) -> list[Block]:
 
 
 def _aux_lm_weight(runs: ReportedRuns) -> list[Block]:
-    """Scores over lambda, from each origin."""
+    """Scores over lambda, for each origin."""
     blocks = _comparison(
         runs,
         "Scores over the weight of the auxiliary objective",
@@ -433,7 +434,7 @@ def _comparison(
     draw: "Callable[[pd.DataFrame], Figure]",
     table: "Callable[[pd.DataFrame], str]",
 ) -> list[Block]:
-    """A figure of selected scores and its numbers, from each origin that has any."""
+    """A figure of selected scores and its table, for each origin that has any."""
     blocks: list[Block] = []
     for origin, of_origin in by_origin(runs.finetuned).items():
         scores = select(of_origin)
@@ -457,7 +458,7 @@ def _picture_name(name: str, blocks: Sequence[Block]) -> str:
 
 
 def _zero_shot(runs: ReportedRuns) -> list[Block]:
-    """Figure 2 (right), of each evaluation."""
+    """Figure 2 (right), for each evaluation."""
     blocks: list[Block] = []
     for evaluation in runs.zero_shot:
         picture = Picture(
@@ -473,7 +474,7 @@ def _zero_shot(runs: ReportedRuns) -> list[Block]:
     return [*blocks, _PAPER_ON_ZERO_SHOT]
 
 
-# --- what was configured and used -----------------------------------------------
+# --- configurations and versions ------------------------------------------------
 
 
 def _configurations(runs: ReportedRuns) -> list[Block]:
@@ -493,10 +494,10 @@ def _configurations(runs: ReportedRuns) -> list[Block]:
 
 
 def changed_values(config: JobConfig) -> dict[str, Any]:
-    """The values that differ from those of the job's file, by key.
+    """The values that differ from the job's file in `configs/`, by key.
 
     Args:
-      config: a run's; its preset is that of the file, if the file still has it.
+      config: a run's. Its preset is applied to the file, if the file still has it.
     """
     known = flatten(defaults(config.job, config.preset))
     return {
@@ -513,12 +514,13 @@ def describe_config(config: JobConfig) -> str:
 
 
 def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
-    """The changed values of fine-tuned runs: a line for each group, then the shared.
+    """The changed values of fine-tuned runs, as Markdown tables.
 
-    Runs of a group differ only in the task and the seed.
+    The first table has the values that differ between runs, a line for each group of
+    runs that differ only in task and seed; the second has the shared values.
     """
     keys = {key for config in configs for key in changed_values(config)}
-    # What tells a suite which runs to make, and what names a run, is left out.
+    # Without the names of runs, and the section that tells a suite which runs to make.
     keys -= {"preset", "tasks", "seeds"}
     keys = {key for key in keys if not key.startswith("suite.")}
     flat = [flatten(config.to_dict()) for config in configs]
@@ -559,7 +561,7 @@ def _value(value: Any) -> str:
 def _versions(runs: ReportedRuns) -> list[Block]:
     rows = [["this page", list_versions(package_versions())]]
     for name, run in short_names(runs.pretrained).items():
-        rows.append([escape(name), versions(run)])
+        rows.append([escape(name), last_versions(run)])
     counts: Counter[str] = Counter()
     for tuned in runs.finetuned:
         sessions = read_sessions(tuned.folder / SESSIONS_FILE)

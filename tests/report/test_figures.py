@@ -10,7 +10,7 @@ from etils import epath
 from matplotlib.colors import to_rgba
 
 from gpt1_jax.report import figures
-from gpt1_jax.report.figures import DARK, LIGHT, new_figure, render
+from gpt1_jax.report.figures import DARK, LIGHT, new_figure, render_figure
 from gpt1_jax.runs.records import METRICS_FILE
 
 
@@ -322,13 +322,15 @@ def small_figure():
 @pytest.mark.parametrize("kind", ["svg", "png"])
 @pytest.mark.parametrize("style", [LIGHT, DARK])
 def test_a_figure_is_drawn_to_the_same_bytes(style, kind):
-    assert render(small_figure, style, kind) == render(small_figure, style, kind)
+    assert render_figure(small_figure, style, kind) == render_figure(
+        small_figure, style, kind
+    )
 
 
 def test_the_styles_differ_and_leave_no_trace():
     before = dict(matplotlib.rcParams)
     light, dark = (
-        render(small_figure, style, "svg").decode() for style in (LIGHT, DARK)
+        render_figure(small_figure, style, "svg").decode() for style in (LIGHT, DARK)
     )
     assert "#ffffff" in light and "#16191d" in dark and "#ffffff" not in dark
     assert "#6cb6ff" in dark  # the first line's colour

@@ -4,7 +4,7 @@ import pytest
 from etils import epath
 from made_up_runs import RECORDS, SESSION, write_pretrained
 
-from gpt1_jax.report.model_card import card
+from gpt1_jax.report.model_card import model_card
 from gpt1_jax.runs.past_runs import read_pretrained
 
 
@@ -14,7 +14,7 @@ def shown(tmp_path):
 
     def make(records=RECORDS, sessions=(SESSION,), **overrides):
         write_pretrained(tmp_path / "small", records, sessions, **overrides)
-        return card(read_pretrained(epath.Path(tmp_path / "small")))
+        return model_card(read_pretrained(epath.Path(tmp_path / "small")))
 
     return make
 
