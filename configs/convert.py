@@ -1,10 +1,10 @@
-"""A model in another format: to and from OpenAI's and Hugging Face's.
+"""Converts a model to and from OpenAI's and Hugging Face's formats.
 
     python -m gpt1_jax.main --config=configs/convert.py:huggingface \
         --config.init_from=runs/pretrain/quickstart --workdir=exported/gpt1
 
-The source is a run folder, OpenAI's model/ folder or a Hugging Face folder; its files
-tell which. --workdir names the folder to make, which must not exist or be empty.
+The model may be a run folder, OpenAI's model/ folder or a Hugging Face folder;
+its files tell which. --workdir names the folder to make, which must be new or empty.
 
 Presets:
   run          a run folder, from which every job can start (the default).
@@ -28,11 +28,11 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
         preset=preset,
         target=preset,  # the format to write
         init_from="",  # the folder to convert
-        # Which step of a run: "default" is a fine-tuned run's best, any other run's
-        # newest; or "newest", "best" or a number. "all" that are saved go into folders
-        # step-N; "milestones", those kept for good, into folders chck_1M, chck_2M, ...
+        # The step of a run: "default" (a fine-tuned run's best, any other run's
+        # newest), "newest", "best" or a number. "all" writes each saved step to a
+        # folder step-N, "milestones" each milestone to a folder chck_1M, chck_2M, ...
         step="default",
-        # What a run folder says beside the sizes; configs/pretrain.py explains it.
+        # A run folder's values beside the sizes; configs/pretrain.py explains them.
         model=config_dict.create(
             embed_dropout=0.1,
             attn_dropout=0.1,

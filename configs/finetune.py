@@ -1,10 +1,10 @@
-"""Fine-tuning (Radford et al. 2018, sec. 3.2 and 4.1).
+"""Fine-tunes a run on tasks (Radford et al. 2018, sec. 3.2 and 4.1).
 
     python -m gpt1_jax.main --config=configs/finetune.py:TASK \
         --config.init_from=runs/pretrain/quickstart [--config.seeds=0,1,2]
 
-Several values are separated by commas: 0,1,2 or cola,rte. TASK is one of the
-tasks below, several of them joined by "+", `all`, or `custom`:
+Separate several values by commas: 0,1,2 or cola,rte. TASK is one of the tasks below,
+several joined by "+", `all`, or `custom`:
 
     snli mnli qnli sci_tail rte race story_cloze copa mrpc qqp stsb cola sst2 wnli
 
@@ -41,12 +41,12 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         tasks=tuple(_COMPARISONS.get(tasks, tasks).split("+")),
         seeds=(0,),  # for head and special tokens, data order, dropout masks
         init_from="",  # the folder of a pre-trained run
-        # Which of its saved steps: "default" is the newest; or "best", or a number.
+        # Its saved step: "default" (the newest), "best" or a number.
         step="default",
-        # Layers copied from it, starting with the first: "all", a number (0 copies only
-        # the embeddings; Figure 2, left), or "none" (Table 5, no pre-training).
+        # Layers to copy from it, from the first on: "all", a number (0 copies only the
+        # embeddings; Figure 2, left), or "none" (Table 5, no pre-training).
         transfer_layers="all",
-        model=config_dict.create(  # the sizes are those of the pre-trained model
+        model=config_dict.create(  # the sizes come from the pre-trained run
             embed_dropout=0.1,
             attn_dropout=0.1,
             resid_dropout=0.1,
@@ -62,7 +62,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         custom=config_dict.create(  # only for the task "custom"
             head="",  # "classification", "similarity" or "multiple_choice"
             text=(),  # columns: a text or a pair; with choices, context (and question)
-            choices=(),  # columns of a multiple choice; a single column holds a list
+            choices=(),  # columns of a multiple choice; a single column has a list
             label="label",  # the label's column
             labels=(),  # label names in order; empty: those of the training file
             score_range=(0.0, 0.0),  # lowest and highest score; 0,0: labels, not scores
@@ -70,7 +70,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         ),
         data=config_dict.create(
             # "tfds"; "jsonl": DIR/TASK/{train,dev,test}.jsonl; "official": the files
-            # as their authors distribute them, under DIR; "files": a custom task's own.
+            # as distributed by their authors, under DIR; "files": a custom task's own.
             source="files" if custom else "tfds",
             dir="",  # DIR; for tfds its data_dir, empty: TFDS' own default
             train="",  # a custom task's files: .jsonl, .tsv or .csv
@@ -80,12 +80,12 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             max_dev_examples=0,
             max_test_examples=0,
             max_seq_len=0,  # longest sequence in tokens; 0: the longest the model reads
-            # Whether training and dev examples that are longer are left out, not cut.
+            # Leave out longer training and dev examples instead of cutting them.
             drop_long=False,
             # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),
             # In training, only attention sees padding: real tokens are packed into k/16
-            # of the padded batch, with the smallest k that fits. 0: padding is kept.
+            # of the padded batch, with the smallest k that fits. 0: no packing.
             packed_sizes=16,
         ),
         head=config_dict.create(
@@ -122,11 +122,11 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         ),
         eval=config_dict.create(
             batch_size=64,  # examples
-            # Updates in the first epoch after which to evaluate, besides at the end of
-            # every epoch (released code).
+            # Evaluate after these updates of the first epoch, and at the end of every
+            # epoch (released code).
             first_epoch_steps=(1000, 2000, 4000, 8000, 16000, 32000),
-            # Training examples to score at the end (Figure 2, left, dashed), a random
-            # subset; 0: none.
+            # Random training examples to score at the end (Figure 2, left, dashed);
+            # 0: none.
             train_examples=2000 if compare == "layer_transfer" else 0,
         ),
         checkpoint=config_dict.create(
@@ -147,11 +147,11 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             stuck_minutes=30.0,
         ),
         suite=config_dict.create(  # runs over several tasks, seeds or variants
-            # What is compared on each task: "" nothing, "scratch" the run with one
-            # without pre-training, or one of the analyses above.
+            # What to compare on each task: "" nothing, "scratch" runs with and without
+            # pre-training, or one of the analyses above.
             compare=compare,
-            # ablations: the folder of a pre-trained LSTM, whose step is `step` too;
-            # empty: left out.
+            # ablations: the folder of a pre-trained LSTM, also read at `step`; empty:
+            # no LSTM.
             lstm_init_from="",
             aux_lm_weights=(0.0, 0.25, 0.5, 1.0),  # aux_lm_weight: lambdas
             train_sizes=(1000, 4000, 16000, 0),  # aux_lm_weight: examples; 0: all

@@ -1,12 +1,12 @@
-"""Text that continues prompts, from any run folder.
+"""Generates text that continues prompts, from any run folder.
 
     python -m gpt1_jax.main --config=configs/generate.py \
         --config.init_from=runs/pretrain/quickstart --config.prompt='it was a'
     ... --config.input=prompts.txt --config.output=continuations.jsonl
 
 Prompts come from a flag, from a file (one on each line, or JSON lines with "prompt") or
-from standard input; at a terminal, without either, they are asked for. A single
-continuation appears word by word as it is generated.
+from standard input; at a terminal, the program asks for them. A single continuation
+appears word by word as it is generated.
 """
 
 import ml_collections
@@ -19,7 +19,7 @@ def get_config() -> ml_collections.ConfigDict:
         job="generate",
         preset="",
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        # Which step: "default" is a fine-tuned run's best, any other run's newest; or
+        # The saved step: "default" (a fine-tuned run's best, any other run's newest),
         # "newest", "best" or a number.
         step="default",
         prompt="",  # one text, or
@@ -35,12 +35,12 @@ def get_config() -> ml_collections.ConfigDict:
         compilation_cache_dir="",  # empty: ~/.cache/gpt1_jax/xla
         sampling=config_dict.create(  # named as in transformers' GenerationConfig
             max_new_tokens=40,
-            do_sample=True,  # False: the most likely token each time
+            do_sample=True,  # False: always the most likely token
             temperature=1.0,
             top_k=40,  # draw from the k most likely tokens; 0: from all
             top_p=1.0,  # draw from the likeliest that together have this probability
             min_p=0.0,  # draw from tokens at least this times as likely as the best
             repetition_penalty=1.0,  # above 1 makes tokens of the text so far rarer
-            stop_strings=(),  # texts that end a continuation, which keeps them
+            stop_strings=(),  # texts that end a continuation and stay in it
         ),
     ).lock()

@@ -1,13 +1,13 @@
-"""Labels for new text, from a fine-tuned model.
+"""Labels new text with a fine-tuned model.
 
     python -m gpt1_jax.main --config=configs/predict.py \
         --config.init_from=runs/finetune/sst2 --config.text='a warm , funny film'
     ... --config.input=reviews.txt --config.output=labels.jsonl
 
 An input line holds the texts of one example, separated by tabs: the task's columns in
-order, then its choices. A .jsonl file holds an object on each line, a .tsv or .csv file
-has a header; both use the task's column names. A column idx, id or index is repeated in
-the output. "-" is standard input, as lines or JSON lines.
+order, then its choices. A .jsonl file has an object on each line, and a .tsv or .csv
+file has a header; both use the task's column names. The output repeats a column idx, id
+or index. "-" is standard input, as lines or JSON lines.
 """
 
 import ml_collections
@@ -20,7 +20,7 @@ def get_config() -> ml_collections.ConfigDict:
         job="predict",
         preset="",
         init_from="",  # the folder of a finished fine-tuned run
-        # Which step: "default" is the best, by which the run was scored; or "newest",
+        # The saved step: "default" (the best, which results.json scores), "newest",
         # "best" or a number.
         step="default",
         text="",  # one example, or

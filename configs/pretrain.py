@@ -1,16 +1,16 @@
-"""Pre-training (Radford et al. 2018, sec. 3.1 and 4.1).
+"""Pre-trains a model on text (Radford et al. 2018, sec. 3.1 and 4.1).
 
     python -m gpt1_jax.main --config=configs/pretrain.py[:PRESET]
 
 Presets:
   paper       the paper's recipe, 100 epochs of the corpus (the default).
   paper_1m    the same with 1,000,000 updates (the right end of Figure 2's axis), and
-              checkpoints kept at 1k, 2k, 5k, 10k, .. of them.
+              milestones at 1k, 2k, 5k, 10k, .. of them.
   paper_h200, paper_h100x8, paper_v5e_16, paper_v5e_256
-              the paper's recipe in bfloat16, shared as suits one H200, 8 H100, and TPU
-              v5e slices of 16 and 256 chips (docs/scaling.md).
+              the paper's recipe in bfloat16, split for one H200, 8 H100, and TPU v5e
+              slices of 16 and 256 chips (docs/scaling.md).
   babylm      the paper's layers on 10 or 100 million words of your text, 10 epochs,
-              with checkpoints kept as the BabyLM challenge asks (docs/babylm.md).
+              with the milestones of the BabyLM challenge (docs/babylm.md).
   small       a 4-layer model for tens of MB of text, on a CPU or one GPU.
   quickstart  a small model, trained in minutes on a laptop CPU.
 
@@ -22,7 +22,7 @@ Any value can be overridden on the command line, after --config:
 import ml_collections
 from ml_collections import config_dict
 
-TOPOLOGIES = {  # how their devices share the paper's 64 sequences: config.mesh
+TOPOLOGIES = {  # config.mesh, by which their devices share the paper's 64 sequences
     "paper_h200": dict(),
     "paper_h100x8": dict(sharding="optimizer"),
     "paper_v5e_16": dict(),
@@ -42,36 +42,36 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         job="pretrain",
         preset=preset,  # names the default folder: runs/pretrain/PRESET
         seed=0,  # for initialisation, data order and dropout masks
-        # The folder of any run: start from its weights, with its tokenizer and sizes,
-        # whatever config.tokenizer and the sizes in config.model say. Empty: afresh.
+        # The folder of any run, the origin: start from its weights, with its tokenizer
+        # and sizes, which override config.tokenizer and config.model. Empty: no origin.
         init_from="",
-        # Which of its saved steps: "newest", "best" or a number; "default" is a
-        # fine-tuned run's best, any other run's newest.
+        # The origin's saved step: "default" (a fine-tuned run's best, any other run's
+        # newest), "newest", "best" or a number.
         step="default",
-        # Take over its optimizer too. Moments, schedule and data go on after its step,
-        # up to train.num_steps, which counts the steps already taken.
+        # Take its optimizer too: moments, schedule and data continue after its step, up
+        # to train.num_steps, which includes the steps already taken.
         init_optimizer=False,
         model=config_dict.create(  # sec. 4.1, "Model specifications"
             # "transformer", or "lstm": the paper's baseline (sec. 5), one layer that
-            # has no use for num_layers, num_heads, mlp_dim, attn_dropout,
-            # attention_impl, layer_norm_impl, layer_loop and remat.
+            # ignores num_layers, num_heads, mlp_dim, attn_dropout, attention_impl,
+            # layer_norm_impl, layer_loop and remat.
             kind="transformer",
             num_layers=12,
             num_heads=12,
             embed_dim=768,
             mlp_dim=3072,
-            lstm_units=2048,  # sec. 5; only of the LSTM
+            lstm_units=2048,  # sec. 5; only for the LSTM
             max_seq_len=512,  # tokens; also the number of learned positions
             embed_dropout=0.1,
             attn_dropout=0.1,
             resid_dropout=0.1,
-            # What embedding dropout acts on: "sum" = the sum of token and position
-            # vectors; "matrix" = the embedding matrix, once per step, for lookup and
-            # softmax alike (released code); "lookups" = the two vectors separately.
+            # Where embedding dropout acts: "sum" = on the sum of token and position
+            # vectors; "matrix" = on the embedding matrix, once per step, for lookup and
+            # softmax alike (released code); "lookups" = on the two vectors separately.
             embed_dropout_on="sum",
-            # "blocked" skips what the causal mask hides and keeps no [T, T] array for
-            # the backward pass; "fused" has no such array at all, in kernels for TPUs
-            # and GPUs, and is "blocked" elsewhere; "plain" is the formula as it stands.
+            # "blocked" skips scores hidden by the causal mask and keeps no [T, T] array
+            # for the backward pass; "fused" uses kernels for TPUs and GPUs that never
+            # form this array, and is "blocked" elsewhere; "plain" is the formula.
             attention_impl="blocked",
             # "fused" is LayerNorm with the residual sum and its dropout in one GPU
             # kernel each way, and "plain" elsewhere.
@@ -80,26 +80,26 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             softmax_rows="tokens",
             loss_chunk=0,  # positions whose logits are computed at a time; 0: all
             # Operands of matrix products: "float32" or "bfloat16". Parameters,
-            # softmax, LayerNorm and loss are float32 in either case.
+            # softmax, LayerNorm and loss are always float32.
             dtype="float32",
             layer_loop="unrolled",  # or "scan": compiles faster, runs slower
             remat=False,  # recompute activations in the backward pass
         ),
-        tokenizer=config_dict.create(  # ignored with init_from: that run's is used
+        tokenizer=config_dict.create(  # ignored with init_from, which has its own
             kind="sentencepiece",  # trained on the corpus; or "gpt1": OpenAI's own
-            vocab_size=40478,  # entries; for "gpt1" the files decide
+            vocab_size=40478,  # entries; "gpt1" takes the number from its files
             path="",  # a saved tokenizer, or OpenAI's model/ folder for "gpt1"
-            train_megabytes=200.0,  # the most text to train the tokenizer on
+            train_megabytes=200.0,  # of text at most to train the tokenizer on
         ),
         data=config_dict.create(
             source="builtin",  # "builtin" documentation, "text" files or "tfds"
             train="",  # text: files, folders, globs, comma-separated; tfds: NAME:SPLIT
             valid="",  # the same; empty: hold out whole documents from train
-            valid_fraction=0.02,  # share of the text to hold out, when valid is empty
-            # valid_fraction is a share of the text's "size" in bytes, or of the number
-            # of "documents", whatever their sizes, as in 0.1.0.
+            valid_fraction=0.02,  # share of the text to hold out if valid is empty
+            # valid_fraction is a share of the text's "size" in bytes, or of its number
+            # of "documents", as in 0.1.0.
             valid_split="size",
-            # The field to read from a .jsonl file's objects; "": its lines are text.
+            # The field to read from a .jsonl file's objects; "": read lines as text.
             jsonl_field="text",
             tfds_feature="text",  # the text feature of the dataset
             tfds_data_dir="",  # empty: TFDS' own default
@@ -130,10 +130,10 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             compilation_cache_dir="",  # empty: xla/ in data.cache_dir's default
         ),
         mesh=config_dict.create(
-            # What is split over the devices beside the batch: "replicated" = nothing;
+            # What to split over the devices beside the batch: "replicated" = nothing;
             # "optimizer" = its state; "full" = parameters too.
             sharding="replicated",
-            tensor_parallelism=1,  # devices that share a part of the batch
+            tensor_parallelism=1,  # devices that share the same sequences
         ),
         eval=config_dict.create(
             every_steps=1000,
@@ -148,9 +148,9 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             every_steps=1000,
             keep_latest=2,
             keep_best=1,  # by validation loss
-            # Milestones: checkpoints kept for good, after so many words of training
-            # text (separated by white space), tokens or updates; set one of the three.
-            # On the command line: --config.checkpoint.milestone_steps=1000,2000,5000.
+            # Milestones are checkpoints kept for good, at these numbers of words of
+            # training text (separated by white space), tokens or updates. Set one of
+            # them: --config.checkpoint.milestone_steps=1000,2000,5000.
             milestone_words=(),
             milestone_tokens=(),
             milestone_steps=(),
@@ -158,15 +158,15 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         log=config_dict.create(
             every_steps=50,
             tensorboard=True,
-            profile_first_step=10,  # where the trace starts, when profile_steps > 0
+            profile_first_step=10,  # where the trace starts, if profile_steps > 0
             profile_steps=0,
         ),
         distributed=config_dict.create(  # with several processes; may change on resume
             initialization_seconds=300,  # for all processes to join
             heartbeat_seconds=100,  # of silence until a process counts as dead
             shutdown_seconds=300,  # for all processes to leave (jax 0.7: 300 always)
-            # Minutes without a step, evaluation batch or save until even a process
-            # that is alone counts as stuck; it shows where, and exits with 75. 0: never
+            # Minutes without a step, evaluation batch or save until a process, even a
+            # single one, counts as stuck, shows where and exits with 75. 0: never
             stuck_minutes=30.0,
         ),
     )

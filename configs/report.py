@@ -1,4 +1,4 @@
-"""A report on runs, as one page: models, curves, the paper's tables.
+"""Writes a report on runs as one page: models, curves, the paper's tables.
 
     python -m gpt1_jax.main --config=configs/report.py \
         --config.runs=runs/pretrain/small,runs/finetune,runs/zero_shot
@@ -15,7 +15,7 @@ def get_config() -> ml_collections.ConfigDict:
     return config_dict.create(
         job="report",
         preset="",
-        # Folders of runs, or folders above them, comma-separated: pre-trained,
+        # Comma-separated folders of runs, or folders above them: pre-trained,
         # fine-tuned and zero-shot.
         runs="runs",
         title="A reproduction of GPT-1",  # the heading of the page

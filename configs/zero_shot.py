@@ -1,11 +1,11 @@
-"""Tasks answered without training on them (sec. 5; Figure 2, right).
+"""Scores tasks without training on them (sec. 5; Figure 2, right).
 
     python -m gpt1_jax.main --config=configs/zero_shot.py \
         --config.init_from=runs/pretrain/quickstart [--config.step=all] \
         [--config.baseline_init_from=runs/pretrain/lstm]
 
-TASKS, after a colon, is one of the tasks below, several of them joined by "+", or
-`all`; NAME:SPLIT takes another split of a task, as in zero_shot.py:sst2+copa:train
+After a colon, name one of the tasks below, several joined by "+", or `all`. NAME:SPLIT
+takes another split of a task, as in zero_shot.py:sst2+copa:train
 
     cola sst2 race dpr story_cloze copa wsc273
 """
@@ -21,11 +21,11 @@ def get_config(tasks: str = "all") -> ml_collections.ConfigDict:
         preset=tasks,  # names the default folder: runs/zero_shot/TASKS
         tasks=tuple(tasks.split("+")),
         init_from="",  # the folder of a run: pre-trained, fine-tuned or converted
-        # Another run, drawn dashed, as the paper draws its LSTM; empty: none.
+        # Another run to score, drawn dashed like the paper's LSTM; empty: none.
         baseline_init_from="",
-        # The step of both: "default" is a fine-tuned run's best, any other run's
-        # newest; or "newest", "best" or a number; "all" that are saved, or
-        # "milestones", those kept for good.
+        # The saved step of both: "default" (a fine-tuned run's best, any other run's
+        # newest), "newest", "best" or a number; or "all" saved steps or the
+        # "milestones".
         step="default",
         seed=0,  # of the resamples that give standard errors
         data=config_dict.create(
