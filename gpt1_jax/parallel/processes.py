@@ -1,4 +1,4 @@
-"""The processes of a run: how they find and join each other, and what each does.
+"""The processes of a run: how they find and join each other, and how a stuck one ends.
 
 JAX finds them: its cluster environments know TPU pods, SLURM, Open MPI and Kubernetes.
 A process that is alone joins nobody, waits for nobody, and keeps all devices of its
@@ -33,6 +33,10 @@ _ALONE = "--distributed=off runs this process alone."
 # JAX ends the process with a stack trace once its own limit is over; ours comes first.
 _MARGIN_SECONDS = 60
 _LINGER_SECONDS = 3.0
+# Of the watchdog: between two looks, and what counts as a stop (a busy machine is late
+# by less).
+_TICK_SECONDS = 1.0
+_STOP_SECONDS = 5.0
 # Parts of the messages when the other side of a collective or barrier is gone.
 _LOST = ("gloo", "nccl", "by peer", "barrier", "coordination service", "unavailable")
 
@@ -249,14 +253,12 @@ def host_rows(batch_size: int) -> slice:
     return slice(jax.process_index() * size, (jax.process_index() + 1) * size)
 
 
-_TICK_SECONDS = 1.0
-_STOP_SECONDS = 5.0  # a busy machine is late by less
-
-
 class Watchdog(contextlib.AbstractContextManager):
-    """Ends the process if nothing is heard within a time, while the block runs.
+    """Ends the process if it makes no progress for a while within the block.
 
-    Time in which the process is stopped, as by Ctrl-Z, does not count.
+    JAX's heartbeats would not notice: they come from a thread of their own, which goes
+    on where the program hangs. Time in which the process is stopped, as by Ctrl-Z, does
+    not count.
 
     Args:
       seconds: the longest silence; 0 watches nothing.
