@@ -190,7 +190,7 @@ def evaluate(
     Raises:
       ValueError: if the order, the vocabulary size or a run does not fit the corpus.
     """
-    corpus = shards.load(directory)
+    corpus = shards.open_corpus(directory)
     readers = [shards.TokenReader(corpus, name) for name in ("train", "valid")]
     train, valid = (reader.read(0, len(reader)) for reader in readers)
     largest_id = max(int(train.max()), int(valid.max()))

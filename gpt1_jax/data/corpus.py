@@ -1,10 +1,10 @@
 """From documents to token shards on disk, made once and found again.
 
-A prepared corpus is a folder of token shards, named by a digest of its documents' names
-and stamps and of the tokenizer. It is written under a temporary name and renamed when
-whole, so a folder that exists is complete; one that has been damaged since is made
-again. Each document is read twice at most: for its content digest, from which the
-tokenizer is trained on the way, and to be tokenised.
+A prepared corpus is a folder of token shards, named by a digest of its tokenizer and of
+the names and stamps of its documents. It is written under a temporary name and renamed
+when whole, so a folder that exists is complete; one that has been damaged since is made
+again. A first run reads each document twice: once for its content digest, on which pass
+the tokenizer is trained too, and once to tokenise it. Later runs read none.
 """
 
 import collections
@@ -26,7 +26,6 @@ from pathlib import Path
 import numpy as np
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig, default_cache_dir
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.builtin import builtin_documents
 from gpt1_jax.data.documents import (
     Document,
@@ -43,13 +42,13 @@ from gpt1_jax.data.shards import (
     DamagedCorpus,
     ShardWriter,
     cut_validation,
-    load,
+    open_corpus,
     token_dtype,
     write_record,
 )
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tfds import shared_rows, tfds_documents
-from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
@@ -60,7 +59,7 @@ _Encoded = tuple[np.ndarray, int, int]  # ids, words, bytes of cleaned UTF-8 tex
 Encode = Callable[[Iterable[str], Progress], Iterator[_Encoded]]
 
 
-def prepare(
+def prepare_corpus(
     data: DataConfig,
     tokenizer: TokenizerConfig,
     *,
@@ -118,7 +117,7 @@ _TRAIN, _VALID = "config.data.train", "config.data.valid"
 def find_documents(
     config: DataConfig, cache_dir: Path, say: Say
 ) -> tuple[list[Document], list[Document]]:
-    """The documents for training and, if named separately, for validation.
+    """Finds the documents for training and, if named separately, for validation.
 
     Args:
       config: the sources.
@@ -188,10 +187,10 @@ def _find_tokenizer(
       The tokenizer and the folder it is saved in.
     """
     if own:
-        return tokenizers.load(own), own
+        return load_tokenizer(own), own
     if config.path:
         directory = Path(locate(config.path, local=True))
-        tokenizer = tokenizers.load(directory)
+        tokenizer = load_tokenizer(directory)
         if tokenizer.kind != config.kind:
             raise UserError(
                 f"config.tokenizer.path={config.path!r} holds a {tokenizer.kind} "
@@ -204,7 +203,7 @@ def _find_tokenizer(
     )  # fmt: skip
     if directory.exists():
         try:
-            return tokenizers.load(directory), directory
+            return load_tokenizer(directory), directory
         except (ValueError, FileNotFoundError):
             say(f"The tokenizer cached in {directory} is damaged; training it again.")
             shutil.rmtree(directory)
@@ -214,7 +213,7 @@ def _find_tokenizer(
     tell(f"Training a tokenizer of {config.vocab_size:,} entries.")
     lines = _training_lines(train, config.train_megabytes)
     SentencePieceTokenizer.train(lines, config.vocab_size).save(directory)
-    return tokenizers.load(directory), directory
+    return load_tokenizer(directory), directory
 
 
 def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator[str]:
@@ -263,7 +262,7 @@ def _find_corpus(
     older_identity = key(lambda d: d.older_stamp or d.stamp)
     if directory.exists():
         try:
-            return load(directory, older_identity)
+            return open_corpus(directory, older_identity)
         except DamagedCorpus as error:
             say(f"{error.problem}; making the damaged corpus again.")
             shutil.rmtree(directory)
@@ -279,7 +278,7 @@ def _find_corpus(
         start_encoders(tokenizer_dir, workers) as encode,
     ):
         _write_corpus(Path(partial), data, train, valid, tokenizer, encode, bar)
-    return load(directory, older_identity)
+    return open_corpus(directory, older_identity)
 
 
 def _write_corpus(
@@ -427,7 +426,7 @@ def _start_worker(tokenizer_dir: str | os.PathLike[str]) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, _end_late)
         threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    _tokenizer = tokenizers.load(tokenizer_dir)
+    _tokenizer = load_tokenizer(tokenizer_dir)
 
 
 def _end_late(number: int, frame: types.FrameType | None) -> None:

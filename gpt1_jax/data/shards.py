@@ -84,7 +84,7 @@ class Corpus:
     verification: "Verification" = dataclasses.field(compare=False, repr=False)
 
 
-def load(directory: Path, older_identity: str = "") -> Corpus:
+def open_corpus(directory: Path, older_identity: str = "") -> Corpus:
     """Opens a prepared corpus and checks it.
 
     Sizes are checked first; then up to eight threads compare the shards with their

@@ -59,7 +59,7 @@ class Tokenizer(abc.ABC):
         """The files of a saved tokenizer, by name."""
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Writes everything `load` needs, with checksums, to a new or empty folder."""
+        """Writes the tokenizer and its checksums to a new or empty folder."""
         files = self._contents()
         description = {
             "kind": self.kind,
@@ -81,7 +81,7 @@ _KINDS = {  # modules that are imported when they are needed
 }
 
 
-def load(directory: str | os.PathLike[str]) -> Tokenizer:
+def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
     """Loads a saved tokenizer, or OpenAI's two files, from a folder.
 
     The files are compared with their checksums; a folder that an earlier version

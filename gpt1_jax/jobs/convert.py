@@ -22,9 +22,8 @@ from gpt1_jax.config import (
     ModelConfig,
 )
 from gpt1_jax.config.saved import load_saved, read_json
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import create, whole_folder, write_whole
-from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, names, openai
 from gpt1_jax.interop.hugging_face import FinetunedHead
@@ -223,7 +222,7 @@ def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
 
 def _load_tokenizer(folder: epath.Path) -> Tokenizer:
     if (folder / TOKENIZER_FOLDER).exists():
-        return tokenizers.load(folder / TOKENIZER_FOLDER)
+        return load_tokenizer(folder / TOKENIZER_FOLDER)
     for files in (OPENAI_BPE_FILES, HUGGING_FACE_BPE_FILES):
         if all((folder / name).exists() for name in files):
             return _load_bpe_files(folder, files)

@@ -8,8 +8,8 @@ import jax
 from etils import epath
 
 from gpt1_jax.config import ModelConfig, PretrainConfig
-from gpt1_jax.data import corpus as corpora
 from gpt1_jax.data import windows
+from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.shards import Corpus, TokenReader
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.evaluation.validation import (
@@ -97,7 +97,7 @@ def _prepare(config: PretrainConfig, folder: epath.Path, origin: Origin | None) 
     needs_corpus = config.preset.startswith(("paper", "babylm"))
     if needs_corpus and config.data.source == "builtin":
         say(_BUILTIN_WARNING)
-    corpus, tokenizer = corpora.prepare(
+    corpus, tokenizer = prepare_corpus(
         config.data,
         config.tokenizer,
         own_tokenizer=_own_tokenizer(folder, origin),

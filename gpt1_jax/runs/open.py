@@ -19,9 +19,8 @@ from gpt1_jax.config import (
 from gpt1_jax.config.checks import check_step
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import CheckpointConfig, JobConfig
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import whole_folder
-from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer
+from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
@@ -70,7 +69,7 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
             "the --workdir of a run, for example runs/pretrain/quickstart."
         )
     config = load_saved(config_file)
-    tokenizer = tokenizers.load(folder / "tokenizer")
+    tokenizer = load_tokenizer(folder / "tokenizer")
     if step == DEFAULT:
         step = default_step(config)
     saved = read_params(folder, step)

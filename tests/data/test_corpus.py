@@ -1,4 +1,4 @@
-"""`prepare`, from text files to token shards: contents, counts, reuse, failures."""
+"""From text files to token shards: contents, counts, reuse, failures."""
 
 import concurrent.futures
 import dataclasses
@@ -23,7 +23,7 @@ import pytest
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import builtin, corpus, documents, shards
-from gpt1_jax.data.corpus import find_documents, prepare, start_encoders
+from gpt1_jax.data.corpus import find_documents, prepare_corpus, start_encoders
 from gpt1_jax.data.documents import Document
 from gpt1_jax.data.progress import Progress
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -55,7 +55,7 @@ def run(data_config, tokenizer_config, tokenizer_dir):
 
     def prepare_quietly(**data):
         saved = tokenizer_config(path=str(tokenizer_dir))
-        return prepare(data_config(**data), saved, progress=False)
+        return prepare_corpus(data_config(**data), saved, progress=False)
 
     return prepare_quietly
 
@@ -71,7 +71,9 @@ def test_prepare_tokens_decode_to_the_cleaned_text(
         for name, text in books.items()
     }
     write_books(tmp_path / "books", messy)
-    prepared, tokenizer = prepare(data_config(), tokenizer_config(), progress=False)
+    prepared, tokenizer = prepare_corpus(
+        data_config(), tokenizer_config(), progress=False
+    )
     train = tokenizer.decode(tokens_of(prepared, "train"))
     valid = tokenizer.decode(tokens_of(prepared, "valid"))
     assert valid in books.values()
@@ -130,7 +132,7 @@ def test_prepare_trains_a_tokenizer_of_the_wanted_size(
     data_config, tokenizer_config, books
 ):
     config = tokenizer_config(vocab_size=397)
-    _, tokenizer = prepare(data_config(), config, progress=False)
+    _, tokenizer = prepare_corpus(data_config(), config, progress=False)
     assert tokenizer.vocab_size == 397
 
 
@@ -148,7 +150,7 @@ def test_prepare_trains_on_at_most_the_wanted_megabytes(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", spy)
     config = tokenizer_config(train_megabytes=0.03)
-    prepare(data_config(), config, progress=False)
+    prepare_corpus(data_config(), config, progress=False)
     assert 30_000 <= len("\n".join(given_lines)) < 32_000
 
 
@@ -315,7 +317,7 @@ def test_prepare_again_rewrites_nothing(
     tmp_path, data_config, tokenizer_config, books, monkeypatch
 ):
     arguments = data_config(), tokenizer_config()
-    first, tokenizer = prepare(*arguments, progress=False)
+    first, tokenizer = prepare_corpus(*arguments, progress=False)
     before = files_of(tmp_path / "cache" / "corpora")
     before |= files_of(tmp_path / "cache" / "tokenizers")
     assert len(before) > 4
@@ -327,7 +329,7 @@ def test_prepare_again_rewrites_nothing(
     monkeypatch.setattr(SentencePieceTokenizer, "encode", refuse)
     monkeypatch.setattr(documents.Document, "blocks", refuse)
     monkeypatch.setattr(documents.Document, "read_digest", refuse)
-    again, same = prepare(*arguments, progress=False)
+    again, same = prepare_corpus(*arguments, progress=False)
     after = files_of(tmp_path / "cache" / "corpora")
     after |= files_of(tmp_path / "cache" / "tokenizers")
     assert after == before
@@ -360,14 +362,14 @@ def test_prepare_reads_each_text_for_its_digest_and_to_tokenise_it(
 ):
     """The tokenizer is trained on the way, and what is in the cache is not read."""
     trained = tokenizer_config(train_megabytes=0.003)  # of ten times as much
-    prepare(data_config(), trained, progress=False)
+    prepare_corpus(data_config(), trained, progress=False)
     assert count_reads() == [2] * 10
-    prepare(data_config(), trained, progress=False)
+    prepare_corpus(data_config(), trained, progress=False)
     assert count_reads() == [0] * 10
     given = tokenizer_config(path=str(tokenizer_dir))
-    prepare(data_config(), given, progress=False)
+    prepare_corpus(data_config(), given, progress=False)
     assert count_reads() == [2] * 10
-    prepare(data_config(), trained, own_tokenizer=tokenizer_dir, progress=False)
+    prepare_corpus(data_config(), trained, own_tokenizer=tokenizer_dir, progress=False)
     assert count_reads() == [0] * 10, "a run that resumes"
 
 
@@ -387,10 +389,10 @@ def test_prepare_change_trains_another_tokenizer(
     tmp_path, data_config, tokenizer_config, books
 ):
     for name in ("book3.txt", "book4.txt"):  # of which one is for training
-        prepare(data_config(), tokenizer_config(), progress=False)
+        prepare_corpus(data_config(), tokenizer_config(), progress=False)
         text = books[name].replace("fox", "vex") + "vex vex"
         (tmp_path / "books" / name).write_text(text)
-    prepare(data_config(), tokenizer_config(), progress=False)
+    prepare_corpus(data_config(), tokenizer_config(), progress=False)
     assert len(list((tmp_path / "cache" / "tokenizers").iterdir())) >= 2
 
 
@@ -402,8 +404,12 @@ def test_prepare_does_not_depend_on_processes(run, books):
 def test_prepare_with_another_tokenizer_is_another_corpus(
     data_config, tokenizer_config, books
 ):
-    small, _ = prepare(data_config(), tokenizer_config(vocab_size=390), progress=False)
-    large, _ = prepare(data_config(), tokenizer_config(vocab_size=399), progress=False)
+    small, _ = prepare_corpus(
+        data_config(), tokenizer_config(vocab_size=390), progress=False
+    )
+    large, _ = prepare_corpus(
+        data_config(), tokenizer_config(vocab_size=399), progress=False
+    )
     assert small.directory != large.directory
     assert small.train.words == large.train.words
 
@@ -423,7 +429,7 @@ def test_prepare_twice_at_a_time_works_once(
     arguments = data_config(), tokenizer_config()
     threads = [
         threading.Thread(
-            target=lambda: results.append(prepare(*arguments, progress=False)[0])
+            target=lambda: results.append(prepare_corpus(*arguments, progress=False)[0])
         )
         for _ in range(2)
     ]
@@ -499,10 +505,10 @@ def test_prepare_failed_training_leaves_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "clean", fail)
         with pytest.raises(type(error)) as raised:
-            prepare(data_config(), tokenizer_config(), progress=False)
+            prepare_corpus(data_config(), tokenizer_config(), progress=False)
     assert raised.value is error
     assert not leftovers(tmp_path / "cache")
-    prepare(data_config(), tokenizer_config(), progress=False)
+    prepare_corpus(data_config(), tokenizer_config(), progress=False)
 
 
 def test_prepare_clears_what_a_killed_process_left(tmp_path, run, books):
@@ -527,7 +533,7 @@ def test_prepare_names_a_bad_file_before_any_work(
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", train)
     with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
-        prepare(data_config(), tokenizer_config(), progress=False)
+        prepare_corpus(data_config(), tokenizer_config(), progress=False)
 
 
 def test_prepare_names_a_bad_validation_file(tmp_path, run, books):
@@ -542,7 +548,7 @@ def test_prepare_tokenizer_of_another_kind_is_refused(
 ):
     config = tokenizer_config(kind="gpt1", path=str(tokenizer_dir))
     with pytest.raises(ValueError, match=r"holds a sentencepiece.*kind='gpt1'"):
-        prepare(data_config(), config, progress=False)
+        prepare_corpus(data_config(), config, progress=False)
 
 
 def damage(path: Path, how: str) -> None:
@@ -580,11 +586,11 @@ def test_prepare_makes_a_damaged_corpus_again(run, books, capsys, name):
 def test_prepare_trains_a_damaged_tokenizer_again(
     tmp_path, data_config, tokenizer_config, books, capsys, name
 ):
-    _, tokenizer = prepare(data_config(), tokenizer_config(), progress=False)
+    _, tokenizer = prepare_corpus(data_config(), tokenizer_config(), progress=False)
     (directory,) = (tmp_path / "cache" / "tokenizers").iterdir()
     for how in HOW:
         damage(directory / name, how)
-        _, again = prepare(data_config(), tokenizer_config(), progress=False)
+        _, again = prepare_corpus(data_config(), tokenizer_config(), progress=False)
         assert again.digest == tokenizer.digest, how
         out = capsys.readouterr().out
         assert str(directory) in out, how
@@ -631,7 +637,7 @@ def test_prepare_for_a_saved_run_finds_the_corpus_it_was_trained_on(
         os.utime(path, (1_700_000_000, 1_700_000_000))
     monkeypatch.chdir(tmp_path)
     config = load_saved(saved / "pretrain" / "config.json")
-    prepared, tokenizer = prepare(
+    prepared, tokenizer = prepare_corpus(
         dataclasses.replace(config.data, cache_dir=str(tmp_path / "cache")),
         config.tokenizer,
         own_tokenizer=saved / "pretrain" / "tokenizer",
@@ -647,13 +653,13 @@ def test_prepare_uses_the_tokenizer_of_a_run_that_goes_on(
     tmp_path, data_config, tokenizer_config, tokenizer_dir, books
 ):
     config = tokenizer_config(vocab_size=399)
-    own, tokenizer = prepare(
+    own, tokenizer = prepare_corpus(
         data_config(), config, own_tokenizer=tokenizer_dir, progress=False
     )
     assert tokenizer.vocab_size == 480
     assert not (tmp_path / "cache" / "tokenizers").exists()
     named = tokenizer_config(path=str(tokenizer_dir))
-    assert prepare(data_config(), named, progress=False)[0] == own
+    assert prepare_corpus(data_config(), named, progress=False)[0] == own
 
 
 # --- warnings -----------------------------------------------------------------
@@ -666,7 +672,7 @@ def test_prepare_warns_of_text_in_both_splits_each_time(
     config = data_config(valid=str(tmp_path / "held"))
     for _ in range(2):
         saved = tokenizer_config(path=str(tokenizer_dir))
-        prepared, _ = prepare(config, saved)
+        prepared, _ = prepare_corpus(config, saved)
         (warning,) = prepared.warnings
         assert "1 of 2 validation documents" in warning
         assert f"{tmp_path}/held/same.txt" in warning
@@ -743,7 +749,7 @@ def test_prepare_cache_may_be_in_the_home_folder(tmp_path, run, books, monkeypat
 MEASURE = """
     import json, re, resource, sys
     from gpt1_jax.config.sections import DataConfig, TokenizerConfig
-    from gpt1_jax.data.corpus import prepare
+    from gpt1_jax.data.corpus import prepare_corpus
 
     if __name__ == "__main__":
         path, cache, tokenizer = sys.argv[1:]
@@ -751,7 +757,7 @@ MEASURE = """
             "text", path, "", 0.02, "size", "text", "text", "", cache, 2
         )
         saved = TokenizerConfig("sentencepiece", 180, tokenizer, 1.0)
-        prepared, _ = prepare(data, saved, progress=False)
+        prepared, _ = prepare_corpus(data, saved, progress=False)
         # Not ru_maxrss: that begins with the peak of the process that started this.
         peak = int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
         workers = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss

@@ -73,7 +73,7 @@ words_and_gaps = st.lists(
 @example(pairs=[("aaaaa", " "), ("bbbbb", " "), ("aaa", " \n"), ("b", "\n")])
 @example(pairs=[("aaaaa", " "), ("bbbbb", " "), ("aaaa", "\n"), ("b", "\n")])
 def test_blocks_keep_words_whole_and_line_ends(pairs):
-    """Blocks cleaned one by one give the whole text, as `prepare` joins them."""
+    """Blocks cleaned one by one give the whole text, as `prepare_corpus` joins them."""
     text = "".join(word + gap for word, gap in pairs)
     joined = ""
     for block in small_blocks([text]):

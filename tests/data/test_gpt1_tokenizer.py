@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer, standardize_text
+from gpt1_jax.data.tokenizers import load_tokenizer
 
 few = settings(
     deadline=None,
@@ -53,7 +53,7 @@ def openai_tokenizer() -> GPT1Tokenizer:
     directory = os.environ.get("GPT1_OPENAI_BPE")
     if not directory:
         pytest.skip("GPT1_OPENAI_BPE does not name OpenAI's model/ folder")
-    return tokenizers.load(directory)
+    return load_tokenizer(directory)
 
 
 @pytest.mark.parametrize(("text", "ids"), OPENAI_IDS)
@@ -105,7 +105,7 @@ def small_gpt1(tmp_path_factory) -> GPT1Tokenizer:
     pytest.importorskip("spacy")
     directory = tmp_path_factory.mktemp("gpt1")
     write_openai_files(directory, MERGES)
-    return tokenizers.load(directory)
+    return load_tokenizer(directory)
 
 
 def merged_by_hand(word: str) -> list[str]:
@@ -202,7 +202,7 @@ def test_gpt1_decode_keeps_newlines_and_spaces(small_gpt1):
 
 def test_gpt1_save_and_load_keep_ids_and_digest(small_gpt1, tmp_path):
     small_gpt1.save(tmp_path / "saved")
-    loaded = tokenizers.load(tmp_path / "saved")
+    loaded = load_tokenizer(tmp_path / "saved")
     assert isinstance(loaded, GPT1Tokenizer)
     assert loaded.digest == small_gpt1.digest
     assert loaded.vocab_size == small_gpt1.vocab_size == len(openai_vocabulary(MERGES))
@@ -214,7 +214,7 @@ def test_gpt1_order_of_merges_changes_ids_and_digest(small_gpt1, tmp_path):
     merges = [MERGES[4], *MERGES[:4], *MERGES[5:]]  # b+c</w> before a+b
     lines = ["#version: 0.2", *(f"{left} {right}" for left, right in merges), ""]
     (tmp_path / "vocab_40000.bpe").write_text("\n".join(lines))
-    other = tokenizers.load(tmp_path)
+    other = load_tokenizer(tmp_path)
     vocabulary = openai_vocabulary(MERGES)
     assert other.encode("abc") == [vocabulary["a"], vocabulary["bc</w>"]]
     assert other.digest != small_gpt1.digest
@@ -225,7 +225,7 @@ def test_gpt1_lacking_file_is_named(tmp_path, lacking):
     write_openai_files(tmp_path, MERGES)
     (tmp_path / lacking).unlink()
     with pytest.raises(FileNotFoundError, match=re.escape(lacking)) as raised:
-        tokenizers.load(tmp_path)
+        load_tokenizer(tmp_path)
     assert str(tmp_path) in str(raised.value)
 
 
@@ -236,14 +236,14 @@ def test_gpt1_ids_with_a_gap_are_refused(tmp_path):
     vocabulary["\n</w>"] += 1
     (tmp_path / "encoder_bpe_40000.json").write_text(json.dumps(vocabulary))
     with pytest.raises(ValueError, match="ids are not"):
-        tokenizers.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_gpt1_without_spacy_says_what_to_install(tmp_path, monkeypatch):
     write_openai_files(tmp_path, MERGES)
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(ImportError, match=r"pip install 'gpt1_jax\[openai\]'"):
-        tokenizers.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 @pytest.mark.parametrize(

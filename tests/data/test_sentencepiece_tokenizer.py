@@ -13,9 +13,9 @@ import sentencepiece
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.text import clean
+from gpt1_jax.data.tokenizers import load_tokenizer
 
 few = settings(
     deadline=None,
@@ -146,7 +146,7 @@ def test_sentencepiece_of_an_earlier_version_still_loads(tmp_path, make_text):
         "fingerprint": digest.hexdigest(),
     }
     (tmp_path / "tokenizer.json").write_text(json.dumps(description, indent=2))
-    tokenizer = tokenizers.load(tmp_path)
+    tokenizer = load_tokenizer(tmp_path)
     assert tokenizer.digest == digest.hexdigest()
     text = "the quick brown fox\njumps"
     assert tokenizer.decode(tokenizer.encode(text)) == text
@@ -211,7 +211,7 @@ def test_sentencepiece_decode_gives_clean_text_back(sentencepiece_tokenizer, tex
 def test_sentencepiece_save_and_load_keep_ids_and_digest(
     sentencepiece_tokenizer, tokenizer_dir, make_text
 ):
-    loaded = tokenizers.load(tokenizer_dir)
+    loaded = load_tokenizer(tokenizer_dir)
     assert isinstance(loaded, SentencePieceTokenizer)
     assert loaded.digest == sentencepiece_tokenizer.digest
     assert loaded.vocab_size == sentencepiece_tokenizer.vocab_size == 480

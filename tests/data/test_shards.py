@@ -15,7 +15,7 @@ from gpt1_jax.data.shards import (
     ShardWriter,
     TokenReader,
     Verification,
-    load,
+    open_corpus,
     write_record,
 )
 
@@ -40,7 +40,7 @@ def write_corpus(folder):
 
 
 def test_load_gives_what_was_written(corpus_folder):
-    corpus = load(corpus_folder)
+    corpus = open_corpus(corpus_folder)
     assert corpus.train.tokens == 1000
     assert corpus.valid.words == 25
     assert corpus.documents == {"a.txt": "d" * 64}
@@ -61,7 +61,7 @@ def flip(path):
 def test_load_finds_a_changed_bit(corpus_folder, name):
     flip(corpus_folder / name)
     with pytest.raises(DamagedCorpus, match=f"{name} differs from its checksum") as e:
-        load(corpus_folder)
+        open_corpus(corpus_folder)
     assert f"Remove {corpus_folder}" in str(e.value)
 
 
@@ -81,7 +81,7 @@ def test_load_finds_any_change_of_the_record(corpus_folder, monkeypatch):
             same = False
         if not same:
             with pytest.raises(DamagedCorpus, match=r"corpus\.json"):
-                load(corpus_folder)
+                open_corpus(corpus_folder)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_load_finds_any_change_of_the_record(corpus_folder, monkeypatch):
 def test_load_of_another_record_is_refused(corpus_folder, content):
     (corpus_folder / "corpus.json").write_text(content)
     with pytest.raises(DamagedCorpus, match=r"corpus\.json"):
-        load(corpus_folder)
+        open_corpus(corpus_folder)
 
 
 def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
@@ -106,7 +106,7 @@ def test_load_of_a_large_corpus_does_not_wait_but_reads_raise(
     monkeypatch.setattr(shards, "sha256", slow)
     monkeypatch.setattr(shards, "CHECK_SECONDS", 0.01)
     flip(corpus_folder / "train-00003.bin")
-    corpus = load(corpus_folder)
+    corpus = open_corpus(corpus_folder)
     reader = TokenReader(corpus, "train")
     assert len(reader.read(0, 10)) == 10
     begin.set()
@@ -128,9 +128,9 @@ def test_verification_of_nothing_finds_nothing():
 PROGRAM = """
 import gc, sys
 from pathlib import Path
-from gpt1_jax.data.shards import TokenReader, load
+from gpt1_jax.data.shards import TokenReader, open_corpus
 gc.disable()
-reader = TokenReader(load(Path(sys.argv[1])), "train")
+reader = TokenReader(open_corpus(Path(sys.argv[1])), "train")
 reader.itself = reader  # freed with the modules, at the very end
 sys.modules["kept"] = reader
 """
@@ -148,7 +148,7 @@ def test_token_reader_is_quiet_at_the_end_of_the_interpreter(corpus_folder):
 
 def test_token_reader_closes_its_files(corpus_folder):
     closed = []
-    reader = TokenReader(load(corpus_folder), "train")
+    reader = TokenReader(open_corpus(corpus_folder), "train")
     reader.__del__(closed.append)
     assert len(closed) == 10
     del reader

@@ -8,23 +8,24 @@ from pathlib import Path
 import pytest
 
 from gpt1_jax.data import tokenizers
+from gpt1_jax.data.tokenizers import load_tokenizer
 
 
 def test_load_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no tokenizer folder"):
-        tokenizers.load(tmp_path / "nowhere")
+        load_tokenizer(tmp_path / "nowhere")
 
 
 def test_load_unknown_kind_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"kind": "bert"}')
     with pytest.raises(ValueError, match=r"'bert'.*sentencepiece, gpt1"):
-        tokenizers.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 def test_load_lacking_sentencepiece_model_is_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"kind": "sentencepiece"}')
     with pytest.raises(FileNotFoundError, match=r"sentencepiece\.model"):
-        tokenizers.load(tmp_path)
+        load_tokenizer(tmp_path)
 
 
 # --- checksums ----------------------------------------------------------------
@@ -62,7 +63,7 @@ def test_load_finds_a_changed_bit_anywhere_in_the_model(saved):
         changed[at] ^= 1
         path.write_bytes(changed)
         with pytest.raises(ValueError, match=r"is damaged: .*model that differs") as e:
-            tokenizers.load(saved)
+            load_tokenizer(saved)
         assert str(saved) in str(e.value)
 
 
@@ -80,7 +81,7 @@ def test_load_finds_any_change_of_the_description(saved):
             same = False
         if not same:
             with pytest.raises(ValueError, match=re.escape(str(saved))):
-                tokenizers.load(saved)
+                load_tokenizer(saved)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "sentencepiece.model"])
@@ -93,7 +94,7 @@ def test_load_of_other_content_is_one_error(saved, name, content):
     if content is not None:
         (saved / name).write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(str(saved))):
-        tokenizers.load(saved)
+        load_tokenizer(saved)
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\x00" * 50])
@@ -102,10 +103,10 @@ def test_load_of_an_older_damaged_model_is_one_error(saved, content):
     description = json.loads((saved / "tokenizer.json").read_text())
     del description["files"]
     (saved / "tokenizer.json").write_text(json.dumps(description))
-    tokenizers.load(saved)
+    load_tokenizer(saved)
     (saved / "sentencepiece.model").write_bytes(content)
     with pytest.raises(ValueError, match=re.escape(str(saved))):
-        tokenizers.load(saved)
+        load_tokenizer(saved)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +123,7 @@ def test_load_of_another_tokenizer_than_described_is_refused(saved, key, value, 
         del description["content_digest"]
     (saved / "tokenizer.json").write_text(json.dumps({**description, key: value}))
     with pytest.raises(ValueError, match=f"another {what}"):
-        tokenizers.load(saved)
+        load_tokenizer(saved)
 
 
 def test_special_tokens_come_after_the_vocabulary():

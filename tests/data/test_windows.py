@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpt1_jax.data import shards
-from gpt1_jax.data.shards import ShardWriter, TokenReader, load, write_record
+from gpt1_jax.data.shards import ShardWriter, TokenReader, open_corpus, write_record
 from gpt1_jax.data.windows import (
     TrainWindows,
     ValidWindows,
@@ -36,7 +36,7 @@ def make_reader(tmp_path_factory):
                     writer.add(part, 0, 0)
             none = ShardWriter(directory, "valid", dtype).counts(documents=0)
             write_record(directory, "", dtype, writer.counts(documents=1), none, {}, [])
-            readers[key] = TokenReader(load(directory), "train")
+            readers[key] = TokenReader(open_corpus(directory), "train")
         return readers[key]
 
     return make

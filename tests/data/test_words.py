@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
 from gpt1_jax.config.analyses import ReadingConfig
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.documents import text_documents
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tables import read_input
+from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.data.words import (
     Word,
     check_source,
@@ -227,7 +227,7 @@ def tokenizer(request, prose_tokenizer):
         return small_gpt1_tokenizer()
     if not os.environ.get("GPT1_OPENAI_BPE"):
         pytest.skip("GPT1_OPENAI_BPE does not name OpenAI's model/ folder")
-    return tokenizers.load(os.environ["GPT1_OPENAI_BPE"])
+    return load_tokenizer(os.environ["GPT1_OPENAI_BPE"])
 
 
 def parts(tokenizer, text):

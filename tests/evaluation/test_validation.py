@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from gpt1_jax.data import corpus as corpora
+from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.shards import SplitCounts, TokenReader
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.evaluation.validation import Validation, describe_loss, loss_metrics
@@ -27,7 +27,7 @@ def never():
 def prepared(tiny_config):
     """A corpus, a model for it, and its parameters."""
     config = tiny_config()
-    corpus, tokenizer = corpora.prepare(config.data, config.tokenizer, progress=False)
+    corpus, tokenizer = prepare_corpus(config.data, config.tokenizer, progress=False)
     model = config.model.with_vocab_size(tokenizer.vocab_size)
     params = language_model.init_params(model, jax.random.key(0))
     return corpus, model, params

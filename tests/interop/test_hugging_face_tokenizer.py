@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from made_up_tokenizer import Numbers
 from tokenizers import pre_tokenizers
 
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.gpt1_tokenizer import standardize_text
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.interop import hugging_face_tokenizer
 
 few = settings(
@@ -267,7 +267,7 @@ def small_gpt1(tmp_path_factory):
     (folder / "encoder_bpe_40000.json").write_text(vocabulary)
     lines = ["#version: 0.2", *map(" ".join, MERGES), ""]
     (folder / "vocab_40000.bpe").write_text("\n".join(lines))
-    return tokenizers.load(folder)
+    return load_tokenizer(folder)
 
 
 GPT1_TEXTS = [
@@ -326,7 +326,7 @@ def test_gpt1_limits_name_the_measured_share(small_gpt1):
 )
 def test_gpt1_ids_with_openai_vocabulary_equal_ours(export, text):
     pytest.importorskip("spacy")
-    tokenizer = tokenizers.load(os.environ["GPT1_OPENAI_BPE"])
+    tokenizer = load_tokenizer(os.environ["GPT1_OPENAI_BPE"])
     assert export(tokenizer).encode(text).ids == tokenizer.encode(text)
 
 

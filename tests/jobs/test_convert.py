@@ -16,8 +16,8 @@ from tiny_tasks import finetune_config, read_lines, rows, write_lines
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import BEST
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.files import write_json
+from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.evaluation.validation import sequence_losses
 from gpt1_jax.interop import hugging_face, openai
 from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
@@ -471,7 +471,7 @@ def test_no_pickle_is_opened(exported, tmp_path):
 
 def test_our_own_copy_comes_back_bit_for_bit(pretrained, tmp_path):
     run("openai", pretrained, tmp_path / "out")
-    ours = tokenizers.load(pretrained / "tokenizer")
+    ours = load_tokenizer(pretrained / "tokenizer")
     back = convert.read_tokenizer(epath.Path(tmp_path / "out"), ours.vocab_size)
     assert back.digest == ours.digest
     copy, model = tmp_path / "out" / "gpt1_jax_tokenizer", "sentencepiece.model"

@@ -23,8 +23,8 @@ from tiny_run import (
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax.config import BEST
-from gpt1_jax.data import tokenizers
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.scores import Predictor
 from gpt1_jax.jobs import finetune
@@ -80,8 +80,8 @@ def test_a_run_writes_its_folder(finetuned, pretrained):
     sizes = json.loads((pretrained / "config.json").read_text())["model"]
     for name in ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len"):
         assert config["model"][name] == sizes[name]
-    assert tokenizers.load(finetuned / "tokenizer").digest == (
-        tokenizers.load(pretrained / "tokenizer").digest
+    assert load_tokenizer(finetuned / "tokenizer").digest == (
+        load_tokenizer(pretrained / "tokenizer").digest
     )
     for name in (*FILES, "metrics.jsonl", "plots/loss.png", "results.md"):
         assert (finetuned / name).stat().st_size, name

@@ -18,7 +18,7 @@ from tiny_run import (
 )
 
 from gpt1_jax import config as config_lib
-from gpt1_jax.data import corpus as corpora
+from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.model import language_model
@@ -66,7 +66,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
     assert last["valid_bits_per_word"] == pytest.approx(
         last["valid_nats_per_word"] / np.log(2)
     )
-    corpus, _ = corpora.prepare(config.data, config.tokenizer, progress=False)
+    corpus, _ = prepare_corpus(config.data, config.tokenizer, progress=False)
     assert corpus.valid.tokens / corpus.valid.words != pytest.approx(
         corpus.train.tokens / corpus.train.words, rel=1e-4
     )
@@ -160,7 +160,7 @@ def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
         11: "1.408k tokens",
     }
     text_read = read_metadata(folder, 12)["text_read"]
-    corpus, _ = corpora.prepare(config.data, config.tokenizer, progress=False)
+    corpus, _ = prepare_corpus(config.data, config.tokenizer, progress=False)
     words = 12 * 128 * corpus.train.words / corpus.train.tokens
     assert text_read == {"tokens": 12 * 128, "words": round(words)}
     said = capsys.readouterr().out
@@ -379,7 +379,7 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
     def stop(*args, **kwargs):
         raise ValueError("far enough")
 
-    monkeypatch.setattr(corpora, "prepare", stop)
+    monkeypatch.setattr(pretrain, "prepare_corpus", stop)
     with pytest.raises(ValueError, match="far enough"):
         pretrain.run(config_lib.load(load_config("paper").to_dict()), str(tmp_path))
     out = capsys.readouterr().out

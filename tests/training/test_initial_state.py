@@ -14,8 +14,7 @@ from tiny_run import metrics_without_times, saved_state, stop_after
 from tiny_tasks import finetune_config
 
 from gpt1_jax.config.sections import CheckpointConfig
-from gpt1_jax.data import corpus as corpora
-from gpt1_jax.data import tokenizers
+from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.model import heads, language_model
@@ -227,8 +226,8 @@ def test_a_tokenizer_of_a_run_that_never_began_is_replaced(
     state_before_the_first_step(monkeypatch, other, tmp_path)
     state_before_the_first_step(monkeypatch, from_run(), tmp_path)
     assert (
-        tokenizers.load(tmp_path / "tokenizer").digest
-        == tokenizers.load(pretrained / "tokenizer").digest
+        load_tokenizer(tmp_path / "tokenizer").digest
+        == load_tokenizer(pretrained / "tokenizer").digest
     )
 
 
@@ -325,7 +324,9 @@ def damage(folder):
 def test_what_cannot_be_continued_is_refused_before_the_corpus_is_read(
     from_run, tmp_path, monkeypatch, overrides, message
 ):
-    monkeypatch.setattr(corpora, "prepare", lambda *_, **__: pytest.fail("it began"))
+    monkeypatch.setattr(
+        pretrain, "prepare_corpus", lambda *_, **__: pytest.fail("it began")
+    )
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         pretrain.run(from_run(**overrides), str(tmp_path))
 
