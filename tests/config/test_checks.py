@@ -3,14 +3,17 @@
 import dataclasses
 import importlib
 import inspect
+import math
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from tiny_run import ROOT, load_config
 
 from gpt1_jax.config import JOBS, load
-from gpt1_jax.config.checks import places
+from gpt1_jax.config.checks import Place, find_mark, places, section_type
+from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.errors import UserError
 
 
@@ -88,6 +91,28 @@ def test_text_that_utf_8_cannot_encode_is_refused_by_name(value):
         load(values)
 
 
+@pytest.mark.parametrize("job", JOBS)
+def test_sections_name_their_keys_in_messages(job):
+    for field in dataclasses.fields(JOBS[job]):
+        if section := section_type(field.type):
+            assert section.section == field.name
+
+
+def test_sections_made_by_hand_are_checked_too():
+    sampling = dataclasses.asdict(DEFAULT_SAMPLING)
+    for key, value, problem in (
+        ("top_p", 1.5, r"config\.sampling\.top_p=1\.5 must lie in \(0, 1\]"),
+        ("top_p", 0.0, r"config\.sampling\.top_p=0\.0 must lie in \(0, 1\]"),
+        ("min_p", -0.5, r"config\.sampling\.min_p=-0\.5 must lie in \[0, 1\]"),
+        ("temperature", math.nan, r"config\.sampling\.temperature=nan must be pos"),
+        ("stop_strings", ["a"], r"config\.sampling\.stop_strings=.* must be a tuple"),
+        ("top_k", "many", r"config\.sampling\.top_k='many' must be a whole number"),
+    ):
+        with pytest.raises(UserError, match=problem):
+            SamplingConfig(**{**sampling, key: value})
+    SamplingConfig(**{**sampling, "top_p": 1, "min_p": 0})
+
+
 # --- files and folders --------------------------------------------------------------
 
 
@@ -102,11 +127,11 @@ def test_places_are_named_by_key_one_at_a_time():
     assert ("config.output", "gs://b/out.npz", True) in places(load(values.to_dict()))
 
 
-def text_fields(section, key=""):
-    for field in dataclasses.fields(section):
-        if dataclasses.is_dataclass(field.type):
-            yield from text_fields(field.type, f"{key}{field.name}.")
-        elif field.type is str:
+def text_fields(cls, key=""):
+    for field in dataclasses.fields(cls):
+        if section := section_type(field.type):
+            yield from text_fields(section, f"{key}{field.name}.")
+        elif str in (field.type, *get_args(field.type)):
             yield f"{key}{field.name}", field
 
 
@@ -115,7 +140,7 @@ def test_every_key_that_names_a_file_or_folder_is_a_place():
     for job, config in JOBS.items():
         for key, field in text_fields(config):
             named = re.fullmatch(names, key) or re.fullmatch(names, field.name)
-            assert bool(named) == ("place" in field.metadata), (job, key)
+            assert bool(named) == bool(find_mark(field.type, Place)), (job, key)
 
 
 # --- the folder to write to ---------------------------------------------------------
