@@ -121,6 +121,27 @@ def test_impossible_zero_shot_values_are_refused(overrides, problem):
         load(values.to_dict())
 
 
+@pytest.mark.parametrize(
+    ("overrides", "problem"),
+    [
+        ({"input": "a.txt"}, r"config\.text='a' and config\.input='a\.txt': set one"),
+        ({"text_column": "item"}, r"text_column='item' does nothing without .*words_c"),
+        ({"words_column": "word"}, r"words_column='word' does nothing without .*input"),
+        ({"punctuation": "alone"}, r"punctuation='alone'.*with_word, apart"),
+        ({"first_word": "seen"}, r"first_word='seen'.*scored, unscored"),
+        ({"output": "a.json"}, r"output='a\.json' must end in \.csv or \.tsv or \.npz"),
+        ({"plot": "a.pdf"}, r"plot='a\.pdf' must end in \.png"),
+        ({"plot": "/dev/stdout"}, r"plot='/dev/stdout' must end in \.png"),
+    ],
+    ids=str,
+)
+def test_impossible_surprisal_values_are_refused(overrides, problem):
+    given = {"init_from": "run", "text": "a", "output": "/dev/stdout"}
+    load(load_config("", file="surprisal", **given, punctuation="apart").to_dict())
+    with pytest.raises(ValueError, match=problem):
+        load(load_config("", file="surprisal", **{**given, **overrides}).to_dict())
+
+
 def test_a_zero_shot_run_without_a_baseline_had_none():
     """What a folder says that was written before there was the key."""
     values = load_config("sst2", file="zero_shot", init_from="run").to_dict()

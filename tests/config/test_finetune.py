@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import sys
 
 import pytest
@@ -132,6 +133,7 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
             ["aux_lm_weights=(0.5, -0.1)", "below 0"],
         ),
         ("sst2", {"suite__aux_lm_weights": (1, 1.0)}, ["(1, 1.0)", "different"]),
+        ("sst2", {"suite__aux_lm_weights": (math.inf,)}, ["(inf,)", "below 0"]),
         ("sst2", {"suite__train_sizes": (-5,)}, ["train_sizes=(-5,)", "below 0"]),
         (
             "aux_lm_weight",

@@ -121,6 +121,10 @@ def test_impossible_models_are_refused_by_name(overrides, parts):
         assert part in str(error.value)
 
 
+def test_sizes_go_up_to_the_largest_index_of_an_array():
+    assert section(max_seq_len=2**31 - 1, layer_loop="scan").layer_loop == "scan"
+
+
 def test_an_lstm_is_chosen_by_its_kind_alone():
     """The sizes of a Transformer's layers stay as they are, and do not matter."""
     model = section(kind="lstm")
