@@ -1,13 +1,13 @@
 """Tokens from a language model, one after another, with a cache.
 
 A prompt is read in one pass; then a compiled loop draws a token, reads it and draws the
-next. The cache grows in steps; but for reading it, each token costs the same.
+next. The cache grows in steps. Apart from reading it, each token costs the same.
 
-What is drawn for a prompt depends, to the last bit, on the prompt, its seed and the
-number of rows computed together, but not on the other rows: only contexts that are
-padded to the same length share a batch, and the number of rows is always the same,
-however few are needed. A row whose context is full leaves its batch; the newest half
-of the context is read anew.
+The tokens drawn for a prompt depend on the prompt, its seed and the number of rows
+computed together, but not on the other rows, to the last bit. So only contexts that are
+padded to the same length share a batch, and a batch always has the same number of rows,
+however few are needed. A row whose context is full leaves its batch, and the newest
+half of the context is read again.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from gpt1_jax.parallel.devices import require_memory
 _SMALLEST, _LARGEST_STEP = 32, 128
 # XLA's CPU backend is slow at bfloat16 products with one row.
 _FEWEST_ROWS = {"bfloat16": 2}
-_ROUND = 32  # the most tokens drawn between two looks at them
+_ROUND = 32  # the most tokens drawn before they leave the device
 _READ_TOGETHER = 256  # tokens of prompts, padding included, unless one has more
 
 
@@ -53,7 +53,7 @@ class Continuation:
         self.context = list(self.ids)
 
 
-# How many tokens of a continuation to keep, if it ends among these; else None.
+# From all tokens of a continuation: how many to keep if it has ended, or else None.
 Stop = Callable[[list[int]], int | None]
 
 
@@ -95,9 +95,9 @@ class Decoder:
 
         Args:
           params: the language model's parameters, as `prepare` returns them.
-          continuations: prompts to continue; of those longer than the context, the
-            newest tokens are read. Filled in: `tokens`, `log_probs` (of the model's own
-            distribution, before any filter) and `finish_reason`.
+          continuations: prompts to continue. If one is longer than the context, only
+            its newest tokens are read. The call fills in `tokens`, `log_probs` (of the
+            model's own distribution, before any filter) and `finish_reason`.
 
         Yields:
           Each continuation whenever it has grown or finished.
@@ -123,7 +123,7 @@ class Decoder:
           longest: tokens of the longest prompt.
 
         Raises:
-          ValueError: naming its size, what it needs at least and the memory there is.
+          UserError: naming its size, the memory that it needs and the memory there is.
         """
         most = self._model.max_seq_len
         length = self._padded(longest if longest <= most else most // 2)
@@ -144,7 +144,7 @@ class Decoder:
     def _enqueue(
         self, row: Continuation, waiting: dict[int, list[Continuation]]
     ) -> None:
-        """Puts a row where it will be read; a full context keeps its newest half."""
+        """Adds a row to those waiting; a full context keeps its newest half."""
         if self._room(row) <= 0:
             row.context = row.context[-(self._model.max_seq_len // 2) :]
         length = self._padded(len(row.context))
@@ -230,14 +230,14 @@ class Decoder:
         return _start(self._model, num_rows, length, size, seen_size)
 
     def _room(self, row: Continuation) -> int:
-        """How many tokens can be drawn before a row's context is too long."""
+        """The number of tokens that can be drawn before a row's context is too long."""
         return self._model.max_seq_len + 1 - len(row.context)
 
     def _cache_size(self, length: int, taken: int) -> int:
-        """Room for more places than `taken`, for contexts padded to `length`.
+        """The size of a cache with more than `taken` places.
 
-        It grows in steps, as all of it is read for each token, up to the room for all
-        that a context may get.
+        It grows in steps, since all of it is read for each token, up to the longest
+        that contexts padded to `length` may get.
         """
         shortest = length // 2 if length > _SMALLEST else 0
         most = min(self._config.max_new_tokens, self._model.max_seq_len - shortest)
@@ -247,8 +247,8 @@ class Decoder:
 def prepare(model: ModelConfig, params: Params) -> Params:
     """Parameters on the device, stored as `Decoder` takes them.
 
-    Each token reads all matrices once, which bounds its time: so they are in the
-    model's dtype, and kernels are transposed, like the token embedding.
+    Reading all matrices once bounds the time of each token, so they are in the model's
+    dtype, and kernels are transposed, like the token embedding.
     """
 
     def place(path: jax.tree_util.KeyPath, leaf: Any) -> jax.Array | Transposed:
@@ -261,7 +261,7 @@ def prepare(model: ModelConfig, params: Params) -> Params:
 
 
 class _State(NamedTuple):
-    """What the compiled loop carries for N rows."""
+    """The state of N rows in the compiled loop."""
 
     cache: Cache
     tokens: jax.Array  # [N] int32, the newest, not in the cache yet
@@ -273,7 +273,7 @@ class _State(NamedTuple):
 def _start(
     model: ModelConfig, num_rows: int, length: int, size: int, seen_size: int
 ) -> _State:
-    """A batch of which `length` tokens each will have been read."""
+    """A batch whose rows have yet to read `length` tokens each."""
     padding = jnp.zeros(num_rows, jnp.int32)
     cache = language_model.init_cache(model, padding, size)
     return _State(
@@ -310,7 +310,7 @@ def _read_prompts(
     num_rows, (num_prompts, length) = len(state.tokens), tokens.shape
     empty = language_model.init_cache(model, padding, length)
     _, read = language_model.decode(model, params, tokens, empty)
-    rows = first + jnp.arange(num_prompts)  # what is put behind the last row is lost
+    rows = first + jnp.arange(num_prompts)  # rows behind the last are dropped
 
     def insert(all_rows: jax.Array, some: jax.Array) -> jax.Array:
         """Arrays [N * M, ..] and [R * M, ..], which may be smaller along an axis."""
@@ -356,7 +356,7 @@ def _draw_tokens(
     drawn: jax.Array,
     num_steps: int,
 ) -> tuple[_State, jax.Array, jax.Array]:
-    """Draws `num_steps` tokens of each row, behind the [N] already drawn of each.
+    """Draws `num_steps` tokens for each row, after the [N] drawn before.
 
     Returns:
       The state after them, the tokens [N, _ROUND] and their log-probabilities.
@@ -365,14 +365,14 @@ def _draw_tokens(
 
     def step(number: int, carry: Any) -> Any:
         state, tokens, log_probs = carry
-        # Behind the barrier XLA cannot store all matrices anew before the loop.
+        # The barrier keeps XLA from copying all matrices before the loop.
         newest, weights = jax.lax.optimization_barrier((state.tokens[:, None], params))
         output, cache = language_model.decode(model, weights, newest, state.cache)
-        scores = language_model.logits(model, output)[:, 0, :vocab_size]
-        filtered = apply_filters(scores, filters, top_k, state.seen)
+        logits = language_model.logits(model, output)[:, 0, :vocab_size]
+        filtered = apply_filters(logits, filters, top_k, state.seen)
         token = draw(filtered, None if greedy else keys(state, number))
         rows = jnp.arange(num_rows)
-        log_prob = scores[rows, token] - jax.nn.logsumexp(scores, axis=-1)
+        log_prob = logits[rows, token] - jax.nn.logsumexp(logits, axis=-1)
         seen = None if state.seen is None else state.seen.at[rows, token].set(True)
         state = state._replace(cache=cache, tokens=token, seen=seen)
         return (

@@ -1,8 +1,7 @@
 """Hidden states and attention maps of texts.
 
-Sequences of about one length are computed together, and only the states asked for
-leave the device. Windows come and states go as a stream: memory does not grow with
-the text.
+Sequences of similar length are computed together, and only the requested states leave
+the device. Windows and states are streamed, so memory does not grow with the text.
 """
 
 import functools
@@ -20,8 +19,9 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
 
-_HELD_BATCHES = 8  # tokens that wait for others of about their length, and
-_HELD_NUMBERS = 1 << 26  # their states, unless one batch has more
+# The most that waits for windows of similar length, unless one batch has more: batches
+# of tokens, and numbers in their states.
+_HELD_BATCHES, _HELD_NUMBERS = 8, 1 << 26
 
 
 class Reader:
@@ -35,7 +35,7 @@ class Reader:
       batch_tokens: tokens computed together, unless one sequence has more.
 
     Raises:
-      ValueError: if there is no such layer.
+      UserError: if the model has no such layer.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Reader:
 def attention_maps(
     model: ModelConfig, params: Params, ids: Sequence[int]
 ) -> np.ndarray:
-    """[L, H, T, T] float32: how much each head attends from a token to another."""
+    """The weight of each head from each token to each other: [L, H, T, T] float32."""
     tokens = np.zeros((1, padded_length(len(ids), model.max_seq_len)), np.int32)
     tokens[0, : len(ids)] = ids
     probs = jax.device_get(_read_attention(model, params, tokens))

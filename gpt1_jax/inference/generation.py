@@ -10,12 +10,12 @@ from gpt1_jax.inference.decoding import Continuation, Decoder
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel.devices import require_memory
 
-# What Python takes on the host for a continuation and for each of its tokens, at least.
+# The least memory of the host for a continuation, and for each of its tokens.
 _CONTINUATION_BYTES, TOKEN_BYTES = 500, 48
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The ids of a prompt; of an empty one, a newline.
+    """The ids of a prompt, or of a newline if it is empty.
 
     Raises:
       UserError: if UTF-8 cannot encode it.
@@ -103,10 +103,10 @@ class Generator:
         yield text[yielded:]
 
     def check_memory(self, prompts: Sequence[str], number: int = 1) -> None:
-        """Refuses more continuations, or larger batches of them, than can be held.
+        """Refuses more continuations, or larger batches, than memory holds.
 
         Raises:
-          ValueError: naming the number, what it needs at least and the memory there is.
+          UserError: naming the number, the memory it needs and the memory there is.
         """
         drawn = 0 if self._config.stop_strings else self._config.max_new_tokens
         require_memory(
@@ -118,7 +118,7 @@ class Generator:
         self._decode.check_memory(max((len(self._ids(p)) for p in prompts), default=1))
 
     def outgrows(self, prompts: Iterable[str]) -> bool:
-        """Whether a continuation gets longer than the context, so that it slides."""
+        """Whether a continuation may outgrow the context, which then slides."""
         longest = max(len(self._ids(prompt)) for prompt in prompts)
         return longest + self._config.max_new_tokens - 1 > self._max_seq_len
 
@@ -131,7 +131,7 @@ class Generator:
         return text[: self._end(text)]
 
     def _kept(self, tokens: list[int]) -> int | None:
-        """How many tokens spell the first stop string; None if there is none."""
+        """The number of tokens that end the first stop string; None without one."""
         if self._end(self._tokenizer.decode(tokens)) is None:
             return None
         return next(
@@ -141,7 +141,7 @@ class Generator:
         )
 
     def _end(self, text: str) -> int | None:
-        """Where the first stop string ends."""
+        """The end of the first stop string; None if the text has none."""
         found = ((text.find(stop), stop) for stop in self._stop_strings)
         ends = [start + len(stop) for start, stop in found if start >= 0]
         return min(ends, default=None)

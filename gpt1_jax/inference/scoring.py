@@ -1,7 +1,7 @@
-"""How likely texts are: log-probability, rank and entropy of each of their tokens.
+"""Log-probabilities, ranks and entropies of the tokens of texts.
 
-Contexts that several continuations share are read once. Sequences of about one length
-are computed together, and logits only where they are asked for.
+A context that several windows share is read once. Sequences of similar length are
+computed together, and logits only for tokens that are scored.
 """
 
 import dataclasses
@@ -23,16 +23,16 @@ from gpt1_jax.parallel.devices import require_memory
 BATCH_TOKENS = 2048  # tokens computed together by default
 _SMALLEST = 8  # the shortest padded length
 _CHUNK = 128  # tokens whose logits are held at a time
-_WORTH_SHARING = 32  # tokens of a context from which on it is read once
-_MOST_SHARING = 8  # continuations that are computed together with their context
+_WORTH_SHARING = 32  # a shared context with this many tokens is read once
+_MOST_SHARING = 8  # windows computed together with their shared context
 
 
 class TokenScores(NamedTuple):
-    """Of each of T tokens, given those before it."""
+    """Scores of T tokens, each given those before it."""
 
     log_probs: np.ndarray  # [T] float32, nats
     ranks: np.ndarray  # [T] int32; 1 is the most likely of all tokens
-    entropies: np.ndarray  # [T] float32, nats, of the distribution of which it is one
+    entropies: np.ndarray  # [T] float32, nats, of the distribution of each token
 
 
 class Scorer:
@@ -76,7 +76,7 @@ class Scorer:
         """Refuses `batch_tokens` that no device of this machine can hold.
 
         Raises:
-          UserError: naming the number, what it needs at least and the memory there is.
+          UserError: naming the number, the memory it needs and the memory there is.
         """
         for size, groups in self._by_size(windows).items():
             rows = self._num_groups(size, len(groups)) * size.num_rows
@@ -232,7 +232,7 @@ def _groups(windows: Sequence[ReadingWindow]) -> Iterator[_Group]:
 
 
 def power_of_two(number: int) -> int:
-    """The lowest power of two that is not less."""
+    """The lowest power of two that is at least `number`."""
     return 1 << max(0, number - 1).bit_length()
 
 
@@ -263,9 +263,9 @@ def _score_tokens(
 
     def score(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         hidden, targets = chunk  # [_CHUNK, D], [_CHUNK]
-        some = Output(hidden[None], unembedding)
-        scores = language_model.logits(model, some)[0]  # [_CHUNK, V]
-        log_probs = jax.nn.log_softmax(scores, axis=-1)
+        output = Output(hidden[None], unembedding)
+        logits = language_model.logits(model, output)[0]  # [_CHUNK, V]
+        log_probs = jax.nn.log_softmax(logits, axis=-1)
         chosen = jnp.take_along_axis(log_probs, targets[:, None], axis=-1)
         ranks = 1 + jnp.sum(log_probs > chosen, axis=-1, dtype=jnp.int32)
         entropies = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)

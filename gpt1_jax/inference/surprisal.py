@@ -1,11 +1,11 @@
-"""How surprising words are: -log P(word | what is read before it).
+"""How surprising words are: -log P(word | context).
 
 The chain rule gives the probability of a word from those of its tokens. The last of
 them ends the word (`</w>`, or the space that a SentencePiece token ends in), so nothing
 needs the correction that tokens which begin words do (Pimentel and Meister 2024, arXiv
-2406.14561). The tokens are those by which the tokenizer spells the word. A model gives
-some probability to other spellings, too, so the probabilities of all words that may
-come next sum to a little less than one (docs/surprisal.md has the measured share).
+2406.14561). The tokens are the tokenizer's own spelling of the word. A model gives some
+probability to other spellings, too, so the probabilities of all possible next words sum
+to a little less than one (docs/surprisal.md has the measured share).
 """
 
 import functools
@@ -21,7 +21,7 @@ from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
 from gpt1_jax.model.language_model import Params
 
-_WORD_END = "▁"  # shown for a token that is nothing but the end of a word
+_WORD_END = "▁"  # stands for a token that only ends a word
 _CHUNK_TOKENS = 16 * BATCH_TOKENS  # of windows that are scored before more are made
 
 
@@ -91,7 +91,7 @@ def score_words(
 
 
 def _has_scores(window: ReadingWindow) -> bool:
-    """Whether something is read before a word, and a word follows."""
+    """Whether a window has a context, and a token to score behind it."""
     return 0 < window.num_context < len(window.ids)
 
 

@@ -1,6 +1,5 @@
 """The generation job: continues texts."""
 
-import dataclasses
 import json
 import sys
 from typing import Any
@@ -34,18 +33,16 @@ def run(config: GenerateConfig, workdir: str) -> None:
     if config.output:
         check_output(output, "--config.output=FILE.jsonl")
     prompts = _prompts(config)
-    trained = open_run(config.init_from, config.step)
-    say_what_is_read(trained)
+    origin = open_run(config.init_from, config.step)
+    say_what_is_read(origin)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
-    model = dataclasses.replace(
-        trained.model, dtype=config.dtype or trained.model.dtype
-    )
-    params = decoding.prepare(model, trained.language_model)
+    model = origin.model_in(config.dtype)
+    params = decoding.prepare(model, origin.language_model)
     alone = config.num_return_sequences == 1 and not config.output
     streamed = alone and (prompts is None or len(prompts) == 1)
     generator = Generator(
         model,
-        trained.tokenizer,
+        origin.tokenizer,
         config.sampling,
         batch_size=config.batch_size,
         round_size=1 if streamed else 0,

@@ -1,7 +1,6 @@
 """The surprisal job: how surprising each word of a text is."""
 
 import contextlib
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -40,8 +39,8 @@ from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.step_scores import each_step, open_steps
 
 _STEP = "step"  # the column that is added in front
-_TOGETHER = 1000  # rows that are written together
-_DRAWN = 30  # words of the picture
+_TOGETHER = 1000  # rows written at a time
+_DRAWN = 30  # words in the picture
 
 
 def run(config: SurprisalConfig, workdir: str) -> None:
@@ -60,17 +59,17 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         if path := getattr(config, name):
             check_output(locate(path), f"--config.{name}=FILE")
     _check_text(config)
-    first, steps = open_steps(config.init_from, config.step)
+    origin, steps = open_steps(config.init_from, config.step)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
     summaries = []
-    with MadeOnce(lambda: _words(config, first.tokenizer)) as words:
-        newline = first.tokenizer.newline_id
-        windows = word_windows(words, config, first.model, newline)
+    with MadeOnce(lambda: _words(config, origin.tokenizer)) as words:
+        newline = origin.tokenizer.newline_id
+        windows = word_windows(words, config, origin.model, newline)
         total = len(steps) * sum(len(window.words) for window in windows)
         with _table(config) as table, _progress(total) as bar:
-            for run in each_step(first, steps):
-                summaries.append(summary := _Summary(run.step))
-                rows = _rows(config, run, words, summary)
+            for opened in each_step(origin, steps):
+                summaries.append(summary := _Summary(opened.step))
+                rows = _rows(config, opened, words, summary)
                 while part := list(itertools.islice(rows, _TOGETHER)):
                     table.append(part)
                     bar.update(len(part))
@@ -88,7 +87,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
 
 
 def _check_text(config: SurprisalConfig) -> None:
-    """Reads the text once, so that a bad line is named before the model is loaded."""
+    """Reads the text once, to name a bad line before the model is loaded."""
     if config.input:
         check_source(config.input, config.words_column)
     for number, word in enumerate(_unencoded(config)):
@@ -122,23 +121,27 @@ def _words(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[Word]:
 
 def _rows(
     config: SurprisalConfig,
-    trained: TrainedRun,
+    origin: TrainedRun,
     words: Iterable[Word],
     summary: "_Summary",
 ) -> Iterator[Row]:
     """The rows of one step."""
-    dtype = config.dtype or trained.model.dtype
-    model = dataclasses.replace(trained.model, dtype=dtype)
-    params = jax.tree.map(jnp.asarray, trained.language_model)
-    columns = SURPRISAL if config.words_column else PLACE + SURPRISAL
-    for word in score_words(model, params, trained.tokenizer, words, config):
+    model = origin.model_in(config.dtype)
+    params = jax.tree.map(jnp.asarray, origin.language_model)
+    columns = _columns(config)
+    for word in score_words(model, params, origin.tokenizer, words, config):
         summary.add(word)
         values = {name: getattr(word, name) for name in columns}
-        yield {_STEP: trained.step, **word.cells, **values}
+        yield {_STEP: origin.step, **word.cells, **values}
+
+
+def _columns(config: SurprisalConfig) -> tuple[str, ...]:
+    """The columns that are added to a row, behind those that it has already."""
+    return SURPRISAL if config.words_column else PLACE + SURPRISAL
 
 
 class _Summary:
-    """What is said and drawn of one step."""
+    """The totals of one step, and its first words, which are drawn."""
 
     def __init__(self, step: int):
         self.step = step
@@ -164,7 +167,7 @@ class _Summary:
         return self._sum / self._count if self._count else math.nan
 
     def sentence(self, unit: str) -> str:
-        """The step in one line; `unit` is what a row is."""
+        """The step in one line, in which a row is called a `unit`."""
         return (
             f"step {self.step:,}: {self._count:,} {unit}s of {self._tokens:,} tokens, "
             f"{self.mean:.3f} bits per {unit}"
@@ -184,10 +187,9 @@ def _table(config: SurprisalConfig) -> Iterator[TableWriter]:
     if not config.output:
         yield _Printed()
         return
-    columns = SURPRISAL if config.words_column else PLACE + SURPRISAL
-    kinds = {_STEP: int} | {name: Word.__annotations__[name] for name in columns}
+    kinds = {name: Word.__annotations__[name] for name in _columns(config)}
     path = Path(locate(config.output, local=True))
-    with open_table(path, kinds, config.to_dict()) as table:
+    with open_table(path, {_STEP: int, **kinds}, config.to_dict()) as table:
         yield table
 
 

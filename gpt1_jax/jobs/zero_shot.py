@@ -1,6 +1,5 @@
 """The zero-shot job: what language models know of tasks they were not trained on."""
 
-import dataclasses
 import functools
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
@@ -175,8 +174,7 @@ def _make_scorer(config: ZeroShotConfig, run: TrainedRun) -> ScoreTask[Answers]:
 
 
 def _scorer(config: ZeroShotConfig, run: TrainedRun) -> Scorer:
-    dtype = config.dtype or run.model.dtype
-    model = dataclasses.replace(run.model, dtype=dtype)
+    model = run.model_in(config.dtype)
     return Scorer(model, run.tokenizer.vocab_size, config.batch_tokens)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 from etils import epath
@@ -16,7 +16,7 @@ from gpt1_jax.config import (
     FinetuneConfig,
     ModelConfig,
 )
-from gpt1_jax.config.checks import check_step
+from gpt1_jax.config.checks import DType, check_step
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import CheckpointConfig, JobConfig
 from gpt1_jax.data.files import whole_folder
@@ -45,6 +45,10 @@ class TrainedRun(NamedTuple):
     def language_model(self) -> Params:
         """The parameters without the head that fine-tuning adds."""
         return self.params.get("transformer", self.params)
+
+    def model_in(self, dtype: Literal["", DType]) -> ModelConfig:
+        """The model that computes in a dtype; "" keeps the run's own."""
+        return dataclasses.replace(self.model, dtype=dtype or self.model.dtype)
 
 
 def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:

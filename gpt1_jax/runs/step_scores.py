@@ -27,14 +27,14 @@ from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 
 
 def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
-    """Opens a run at the first of the steps that are meant, and says which they are.
+    """Opens a run at the first of the configured steps, and says which they are.
 
     Args:
       init_from: the run folder.
-      step: one step or several, as `find_steps` takes them.
+      step: the configured step, which may mean several: see `find_steps`.
 
     Returns:
-      The run at the first of them, and the numbers of all.
+      The run at the first step, and the numbers of all steps.
 
     Raises:
       FileNotFoundError, UserError: as `find_steps` and `open_run`.
@@ -46,7 +46,7 @@ def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
 
 
 def each_step(first: TrainedRun, steps: Sequence[int]) -> Iterator[TrainedRun]:
-    """A run at each of some steps, opened when its turn comes, but for the first."""
+    """The run at each step in turn; only the first is open from the beginning."""
     for step in steps:
         yield first if step == first.step else open_run(str(first.folder), step)
 
@@ -188,7 +188,7 @@ class StepScores(Generic[Examples]):
         return self._file(run_folder.SCORES_FOLDER, run, step, task, "json")
 
     def _digests(self, run: ScoredRun, step: int, task: str) -> dict[str, str]:
-        """What a score is of: the content digests of parameters and examples."""
+        """The content digests of the parameters and examples behind a score."""
         checkpoint = run.opened.folder / "checkpoints" / str(step)
         return {
             "checkpoint": manifest_digest(checkpoint),

@@ -1,14 +1,14 @@
 """Zero-shot tasks (sec. 5): how a language model answers without training.
 
-Each answer to an example becomes a text to read and a text to score. How a task is put
-is said here alone, in format strings over its columns. There is no start token, so a
-text begins with a newline, as a paragraph does in training; its first token is then
-scored like the others. Texts are cleaned as the corpus is.
+Each answer to an example becomes a text to read and a text to score, by format strings
+over the columns of the task. There is no start token, so a text begins with a newline,
+as a paragraph does in training; its first token is then scored like the others. Texts
+are cleaned as the corpus is.
 
 Two tasks ask what a pronoun stands for: definite pronoun resolution (the paper's,
 Figure 2, right) and WSC273, the Winograd schema challenge. Their examples become the
-texts around the pronoun, with the candidates that may take its place. PDP-60, WSC-285
-and others can be given the columns of either, with more than two candidates.
+texts around the pronoun, and candidates to take its place. Data such as PDP-60 and
+WSC-285 can be given the columns of either, with more than two candidates.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record, Task
 
 ALL = "all"
-_CANDIDATES = (  # names of the labels, of which most schemas need two
+_CANDIDATES = (  # names of the labels; most schemas need two
     *("first", "second", "third", "fourth", "fifth"),
     *("sixth", "seventh", "eighth", "ninth", "tenth"),
 )
@@ -43,7 +43,7 @@ Encode = Callable[[str], list[int]]
 
 @dataclasses.dataclass(frozen=True)
 class ZeroShotTask:
-    """How a task is put to a language model.
+    """A task, and how it is put to a language model as text.
 
     In the format strings `{answer}` stands for an answer, and a column's name for its
     text.
@@ -52,15 +52,15 @@ class ZeroShotTask:
       task: the task, whose labels number the answers and whose first metric is used.
       scored: the text whose log-probability decides.
       context: what is read before it, on the same line.
-      passage: what is read before that, on lines of its own; its end is cut off where
-        the model's context is too short. Without one, the context's beginning is.
-      answers: what `{answer}` stands for, in the order of the labels; empty: the
-        choices of each example.
-      mean: whether the mean over the scored tokens is compared, or their sum, which
-        is the log-probability of the text as a whole.
-      threshold_split: where there is nothing to compare with: the split on which to
-        choose the threshold above which the label is 1. Empty: the best answer wins.
-      splits: the splits to evaluate on, by default the first whose data is at hand.
+      passage: what is read before that, on lines of its own. Its end is cut off if the
+        model's context is too short; without a passage, the beginning of `context` is.
+      answers: the texts for `{answer}`, in the order of the labels; empty: the choices
+        of each example.
+      mean: whether answers are compared by the mean over the scored tokens, or by the
+        sum, which is the log-probability of the text as a whole.
+      threshold_split: the split on which to choose a threshold, above which the label
+        is 1. Empty: the best answer wins.
+      splits: the splits to evaluate on; the first whose data is at hand is used.
     """
 
     task: Task
@@ -82,11 +82,11 @@ class Answers(NamedTuple):
     windows: list[ReadingWindow]  # those of an example next to one another
     num_answers: list[int]  # of each example; A is the most
     num_cut: int  # examples whose text was too long
-    threshold_on: "Answers | None" = None  # where to choose the threshold, if need be
+    threshold_on: "Answers | None" = None  # where to choose a threshold
 
     @property
     def all_windows(self) -> list[ReadingWindow]:
-        """All that is scored: first what the threshold is chosen on."""
+        """All windows to score: first those on which the threshold is chosen."""
         return [
             *(self.threshold_on.windows if self.threshold_on else ()),
             *self.windows,
@@ -114,7 +114,7 @@ class Answers(NamedTuple):
     def compare(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
         """[N, A] float64: the mean or sum of each answer's log-probabilities, nats.
 
-        Minus infinity stands for the answers that an example has fewer than others.
+        If an example has fewer answers than others, minus infinity fills its row.
         """
         combine = np.mean if self.task.mean else np.sum
         counts = np.asarray(self.num_answers)
@@ -125,7 +125,7 @@ class Answers(NamedTuple):
         return values
 
 
-# --- what records are made of ---------------------------------------------------
+# --- columns of records ---------------------------------------------------------
 
 
 def _with_open_premise(record: Record) -> Record:
@@ -138,7 +138,7 @@ def _with_open_premise(record: Record) -> Record:
 
 
 def _around_the_word(record: Record) -> Record:
-    """DPR: the pronoun is named, and found in the sentence."""
+    """DPR: divides the sentence at the pronoun, which is named."""
     _need(record, ("sentence", "pronoun"), "candidates (a list)")
     columns = record.columns
     sentence, pronoun = columns["sentence"], columns["pronoun"]
@@ -160,7 +160,7 @@ def _around_the_word(record: Record) -> Record:
 
 
 def _after(sentence: str, candidates: Iterable[Any]) -> int:
-    """Where all candidates have been mentioned, the first time."""
+    """The offset behind the first mention of every candidate."""
     places = [
         (sentence.lower().find(name.lower()), len(name))
         for name in candidates
@@ -170,7 +170,7 @@ def _after(sentence: str, candidates: Iterable[Any]) -> int:
 
 
 def _around_the_place(record: Record) -> Record:
-    """WSC273: the pronoun's place is given, and each candidate has a column."""
+    """WSC273: divides the text at the pronoun's place; each candidate has a column."""
     names = ("text", "pronoun_start", "pronoun_end")
     _need(record, names, "option1 and option2 (and so on, or a list: options)")
     text, start, end = (record.columns[name] for name in names)
@@ -420,8 +420,8 @@ def encode_answers(
 def encode_line(context: str, scored: str, encode: Encode) -> ReadingWindow:
     """A line, divided where the tokens of its end begin.
 
-    It is encoded whole, since what follows a word decides how it is spelled: with or
-    without a mark of its end. A token that reaches across counts as read.
+    It is encoded whole, since a word is spelled with or without a mark of its end,
+    depending on what follows. A token across the border counts as read.
 
     Args:
       context: the beginning of the line, which is read; may be empty.

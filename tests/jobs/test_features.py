@@ -208,19 +208,19 @@ def test_the_text_is_not_read_ahead_of_what_is_written(ask, tmp_path, monkeypatc
     path.write_text("abc de\n" * 3000)
     taken, ahead = [], []
 
-    def windows(config, trained, words):
+    def windows(config, origin, words):
         taken.clear()  # the first pass checks the text and counts
-        for window in original(config, trained, words):
+        for window in original(config, origin, words):
             taken.append(window)
             yield window
 
-    def append(self, file, words, states):
+    def append(*arguments):
         ahead.append(len(taken) - len(ahead))
-        write(self, file, words, states)
+        write(*arguments)
 
-    original, write = features._windows, features._Features._append
+    original, write = features._windows, features._append
     monkeypatch.setattr(features, "_windows", windows)
-    monkeypatch.setattr(features._Features, "_append", append)
+    monkeypatch.setattr(features, "_append", append)
     monkeypatch.setattr("gpt1_jax.inference.features._HELD_NUMBERS", 1)
     ask(path, rows="last", layers=(1,))
     assert len(ahead) == len(taken) == 3000 and max(ahead) <= 2048
