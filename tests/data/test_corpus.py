@@ -534,6 +534,10 @@ def test_prepare_names_a_bad_file_before_any_work(
     monkeypatch.setattr(SentencePieceTokenizer, "train", train)
     with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
         prepare_corpus(data_config(), tokenizer_config(), progress=False)
+    (tmp_path / "books" / "bad.txt").rename(tmp_path / "bad.txt")
+    config = data_config(valid=str(tmp_path / "bad.txt"))
+    with pytest.raises(ValueError, match=r"bad\.txt is not UTF-8 text"):
+        prepare_corpus(config, tokenizer_config(), progress=False)
 
 
 def test_prepare_names_a_bad_validation_file(tmp_path, run, books):

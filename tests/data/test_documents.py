@@ -405,6 +405,13 @@ def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path):
     assert plain.stamp == f"{stat.st_size}-{stat.st_mtime_ns}"  # as in 0.1.0
 
 
+def test_jsonl_documents_may_hold_anything_in_other_fields(tmp_path):
+    """A title of crawled text may be cut within a character."""
+    (tmp_path / "a.jsonl").write_text(r'{"title": "\ud83d", "text": "one"}')
+    (document,) = text_documents(str(tmp_path))
+    assert text_of(document) == "one\n"
+
+
 def test_jsonl_documents_are_not_searched_for_without_a_field(books):
     write_jsonl(books / "x.jsonl", {"text": "one"})
     assert names(text_documents(str(books)))[-1] == "x.jsonl"
