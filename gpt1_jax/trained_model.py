@@ -39,7 +39,7 @@ class TrainedModel:
     """The language model of a run.
 
     Args:
-      run: the run, opened.
+      run: the run, opened at a step.
 
     Attributes:
       run: the same.
@@ -63,10 +63,10 @@ class TrainedModel:
         )
 
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; of an empty one, a newline.
+        """The ids of a text, or of a newline if it is empty.
 
         Raises:
-          ValueError: if it is longer than the context.
+          UserError: if it is longer than the context.
         """
         ids = prompt_ids(self.tokenizer, text)
         if len(ids) > self.config.max_seq_len:
@@ -81,15 +81,15 @@ class TrainedModel:
         return [self.tokenizer.decode([i]) for i in self.encode(text)]
 
     def logits(self, text: str) -> np.ndarray:
-        """Scores of every next token, after each token of a text: [T, V] float32."""
+        """The logits of the next token after each token of a text: [T, V] float32."""
         ids = self.encode(text)
         rows = _logits(self.config, self.params, _padded(ids, self.config))
         return np.asarray(rows)[: len(ids), : self.tokenizer.vocab_size]
 
     def next_tokens(self, text: str, k: int = 10) -> list[tuple[str, float]]:
         """The k most likely next tokens as text, with their probabilities."""
-        scores = self.logits(text)[-1]
-        probs = np.exp(scores - scores.max())
+        logits = self.logits(text)[-1]
+        probs = np.exp(logits - logits.max())
         best = np.argsort(-probs, kind="stable")[:k]
         return [
             (self.tokenizer.decode([int(i)]), float(probs[i] / probs.sum()))
@@ -97,14 +97,14 @@ class TrainedModel:
         ]
 
     def log_probs(self, text: str, context: str = "") -> np.ndarray:
-        """[T] float32: log P of each token of a text after a context, in nats.
+        """Log P, in nats, of each token of a text after a context: [T] float32.
 
         Args:
-          text: what is scored, such as " positive".
-          context: what is read before it, on the same line; before both, a newline.
+          text: the text to score, such as " positive".
+          context: read before it on the same line; a newline is read before both.
 
         Raises:
-          ValueError: if they are longer than the model's context.
+          UserError: if they are longer than the model's context.
         """
         line = encode_line(context, text, self.tokenizer.encode)
         ids = [self.tokenizer.newline_id, *line.ids]
@@ -114,9 +114,9 @@ class TrainedModel:
         return score(self.params, [window])[0].log_probs
 
     def hidden_states(self, text: str) -> np.ndarray:
-        """[L + 1, T, D] float32: the embedding of each token, then each layer's state.
+        """The embedding and each layer's state of each token: [L + 1, T, D] float32.
 
-        They are those that transformers returns by the same name.
+        transformers returns the same by this name.
         """
         ids = self.encode(text)
         read = Reader(self.config, self.params, range(self.config.depth + 1))
@@ -125,16 +125,16 @@ class TrainedModel:
         return states
 
     def features(self, text: str, layer: int, context_words: int = 0) -> np.ndarray:
-        """[words, D] float32: a layer's state at the end of each of `text.split()`.
+        """A layer's state at the end of each word of a text: [words, D] float32.
 
         Args:
-          text: may be longer than the context, and may have several lines.
+          text: words separated by white space; it may be longer than the context.
           layer: 0 is the embedding; then 1 to the number of layers.
-          context_words: words read before each word; 0: all that fit, in windows that
-            overlap by half.
+          context_words: words read before each word; 0 reads all that fit, in windows
+            that overlap by half.
 
         Raises:
-          ValueError: if there is no such layer or no word, or a word is too long.
+          UserError: if there is no such layer or no word, or a word is too long.
         """
         read = Reader(self.config, self.params, [layer])
         windows = reading_windows(
@@ -147,13 +147,13 @@ class TrainedModel:
         return np.concatenate([states[0] for _, states in read(windows)])
 
     def attention(self, text: str) -> np.ndarray:
-        """[L, H, T, T] float32: how much each head attends from a token to another.
+        """The attention weights of each head: [L, H, T, T] float32.
 
-        Rows are the tokens that attend, columns those attended to; each row sums to
-        one. They are what transformers returns as `attentions`.
+        Rows are the tokens that attend, columns the tokens attended to; each row sums
+        to one. transformers returns the same as `attentions`.
 
         Raises:
-          ValueError: if the model is an LSTM, which has none.
+          UserError: if the model is an LSTM, which has none.
         """
         return attention_maps(self.config, self.params, self.encode(text))
 
@@ -171,14 +171,14 @@ class TrainedModel:
           seed: of the first continuation of each; the next has seed + 1.
           batch_size: continuations computed together.
           **sampling: `num_return_sequences`, and the fields of
-            `gpt1_jax.config.SamplingConfig`, which are named as in transformers'
-            GenerationConfig and have its defaults: `max_new_tokens=20`,
+            `gpt1_jax.config.sections.SamplingConfig`, with the names and defaults of
+            transformers' GenerationConfig: `max_new_tokens=20`,
             `do_sample=False`, `temperature=1.0`, `top_k=50`, `top_p=1.0`, `min_p=0.0`,
             `repetition_penalty=1.0`, `stop_strings=()`.
 
         Returns:
-          The continuation of a text, without the text; a list of them if there are
-          several texts or continuations, those of a text next to one another.
+          The continuation of a text, without the text; or a list if there are several
+          texts or continuations, with those of one text side by side.
         """
         number = sampling.pop("num_return_sequences", 1)
         config = _replaced(DEFAULT_SAMPLING, sampling, "num_return_sequences")
@@ -189,21 +189,23 @@ class TrainedModel:
         return found[0] if isinstance(text, str) and number == 1 else found
 
     def surprisal(self, text: str, **reading: Any) -> list[Word]:
-        """How surprising each word of a text is: `pandas.DataFrame` takes the list.
+        """Scores how surprising each word of a text is.
 
         Args:
           text: words, separated by white space; each line is read on its own.
-          **reading: the fields of `gpt1_jax.config.WordsConfig`: `context="line"`,
-            "text" reads all lines as one; `context_words=0` before each word, 0 for all
-            that fit; `overlap=0` tokens of windows, 0 for half of the context;
-            `first_word="scored"` or "unscored"; `punctuation="with_word"` or "apart".
+          **reading: the fields of `gpt1_jax.config.analyses.WordsConfig`:
+            `context="line"`, or "text" to read all lines as one; `context_words=0`
+            before each word, 0 for all that fit; `overlap=0` tokens of windows, 0 for
+            half of the context; `first_word="scored"` or "unscored";
+            `punctuation="with_word"` or "apart".
 
         Returns:
-          For each word its place in the text, its tokens, surprisal in nats and bits,
-          rank and the entropy before it, computed in float32.
+          The words with their place in the text, tokens, surprisal in nats and bits,
+          rank and the entropy before each, computed in float32. `pandas.DataFrame`
+          takes the list.
 
         Raises:
-          ValueError: if there is no word, or one that is longer than the context.
+          UserError: if there is no word, or one that is longer than the context.
         """
         config = _replaced(DEFAULT_WORDS, reading)
         apart = config.punctuation == "apart"

@@ -43,7 +43,7 @@ def run(config: FeaturesConfig, workdir: str) -> None:
       workdir: must be empty; the features go to `config.output`.
 
     Raises:
-      FileNotFoundError, ValueError: if there is no such run, layer, file or column, or
+      FileNotFoundError, UserError: if there is no such run, layer, file or column, or
         the text does not fit the model.
     """
     config.check_workdir(workdir)

@@ -25,7 +25,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
       workdir: must be empty; text goes to standard output or to `config.output`.
 
     Raises:
-      FileNotFoundError, ValueError: if there is no such run or file, or the file holds
+      FileNotFoundError, UserError: if there is no such run or file, or the file holds
         no prompt.
     """
     config.check_workdir(workdir)

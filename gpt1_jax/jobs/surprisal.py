@@ -51,7 +51,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
       workdir: must be empty; the table goes to standard output or to `config.output`.
 
     Raises:
-      FileNotFoundError, ValueError: if there is no such run or file, or the text cannot
+      FileNotFoundError, UserError: if there is no such run or file, or the text cannot
         be read or holds no word.
     """
     config.check_workdir(workdir)

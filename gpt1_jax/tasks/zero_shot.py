@@ -409,7 +409,7 @@ def encode_answers(
         try:
             whole = _begun(passage, lines, tokenizer.newline_id)
             fitting = _begun(*_cut(passage, lines, max_seq_len), tokenizer.newline_id)
-        except ValueError as error:
+        except UserError as error:
             raise UserError(f"{example.where}: {error}") from error
         windows += fitting
         num_answers.append(len(fitting))
@@ -452,7 +452,7 @@ def _cut(
     """Passage and lines that fit, with the newlines, into `max_seq_len` tokens.
 
     Raises:
-      ValueError: if what stays whole does not fit, or nothing would be scored.
+      UserError: if what stays whole does not fit, or nothing would be scored.
     """
     if not all(line.num_context < len(line.ids) for line in lines):
         raise UserError("an answer is empty, so there is nothing to score.")
