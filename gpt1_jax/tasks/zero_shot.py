@@ -406,11 +406,10 @@ def encode_answers(
             )
             for answer in task.answers or example.choices or ("",)
         ]
-        try:
-            whole = _begun(passage, lines, tokenizer.newline_id)
-            fitting = _begun(*_cut(passage, lines, max_seq_len), tokenizer.newline_id)
-        except UserError as error:
-            raise UserError(f"{example.where}: {error}") from error
+        whole = _begun(passage, lines, tokenizer.newline_id)
+        fitting = _begun(
+            *_cut(passage, lines, max_seq_len, example.where), tokenizer.newline_id
+        )
         windows += fitting
         num_answers.append(len(fitting))
         num_cut += fitting != whole
@@ -447,15 +446,16 @@ def _begun(
 
 
 def _cut(
-    passage: list[int], lines: list[ReadingWindow], max_seq_len: int
+    passage: list[int], lines: list[ReadingWindow], max_seq_len: int, where: str
 ) -> tuple[list[int], list[ReadingWindow]]:
     """Passage and lines that fit, with the newlines, into `max_seq_len` tokens.
 
     Raises:
-      UserError: if what stays whole does not fit, or nothing would be scored.
+      UserError: naming the example (`where`), if the part that stays whole does not
+        fit, or there is nothing to score.
     """
     if not all(line.num_context < len(line.ids) for line in lines):
-        raise UserError("an answer is empty, so there is nothing to score.")
+        raise UserError(f"{where}: an answer is empty, so there is nothing to score.")
     longest = max(len(line.ids) for line in lines)
     newlines = 2 if passage else 1
     excess = newlines + len(passage) + longest - max_seq_len
@@ -466,9 +466,9 @@ def _cut(
         kept = "question and answer" if passage else "the scored text"
         whole = longest if passage else longest - shortest
         raise UserError(
-            f"there are {whole} tokens of {kept}, which stay whole; with the newlines "
-            f"before them that is more than the {max_seq_len} that this model reads. "
-            "Leave the task out, or choose a model with a larger max_seq_len."
+            f"{where}: there are {whole} tokens of {kept}, which stay whole; with the "
+            f"newlines before them that is more than the {max_seq_len} that this model "
+            "reads. Leave the task out, or choose a model with a larger max_seq_len."
         )
     if passage:
         return passage[:-excess], lines

@@ -1,0 +1,100 @@
+"""Scores of steps are kept one by one: any score, of any examples, of any run."""
+
+import json
+from typing import NamedTuple
+
+import pytest
+from etils import epath
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.runs import lock, step_scores
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.step_scores import ScoredRun, StepScores
+
+
+class Numbers(NamedTuple):
+    """Examples whose score is their sum and the step."""
+
+    values: tuple[int, ...]
+
+    def content_digest(self):
+        return str(self.values)
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A run saved at steps 2 and 4, and a baseline saved at step 3."""
+    made = []
+    for name, steps in (("run", [2, 4]), ("baseline", [3])):
+        folder = epath.Path(tmp_path / name)
+        for step in steps:
+            (folder / f"checkpoints/{step}").mkdir(parents=True)
+            (folder / f"checkpoints/{step}/manifest.json").write_text(f"{name} {step}")
+        opened = TrainedRun(folder, None, None, None, steps[0], "as asked for", {})
+        tasks = {"few": Numbers((1, 2)), "many": Numbers((3, 4, 5))}
+        made.append(ScoredRun(name, str(folder), opened, steps, tasks))
+
+    def open_run(folder, step):
+        return made[0].opened._replace(step=step)
+
+    monkeypatch.setattr(step_scores, "open_run", open_run)
+    return made
+
+
+def make_scorer(run):
+    def score(examples):
+        def write(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(examples.values))
+
+        return {"sum": sum(examples.values) + run.step}, write
+
+    return score
+
+
+def score_all(folder, runs, most=99):
+    """Scores what is missing, but at most so many; whether all is scored."""
+    left = iter(range(most))
+    scores = StepScores(epath.Path(folder), runs, "sums")
+    with lock.owned(epath.Path(folder)):
+        done = scores.score_missing(
+            make_scorer,
+            lambda task, found: f"{task} {found['sum']}",
+            lambda: next(left, None) is None,
+        )
+    return done, scores
+
+
+@pytest.mark.parametrize("stops", [[], [1], [3, 1, 1]])
+def test_every_task_is_scored_at_every_step_however_often_it_stops(
+    runs, tmp_path, capsys, stops
+):
+    kept = 0
+    for most in stops:
+        done, scores = score_all(tmp_path / "out", runs, most)
+        kept += most
+        assert not done and (scores.num_kept, scores.total) == (kept, 6)
+    done, scores = score_all(tmp_path / "out", runs)
+    assert done and scores.num_kept == 6
+    assert scores.of_run(runs[0]) == [
+        {"step": step, "tasks": {"few": {"sum": 3 + step}, "many": {"sum": 12 + step}}}
+        for step in (2, 4)
+    ]
+    (baseline,) = scores.of_run(runs[1])
+    assert baseline == {"step": 3, "tasks": {"few": {"sum": 6}, "many": {"sum": 15}}}
+    out = capsys.readouterr().out
+    assert "run       step       4  many 16" in out
+    assert out.count("baseline  step       3  few 6") == 1
+    written = tmp_path / "out/predictions/run/4/many.jsonl"
+    assert json.loads(written.read_text()) == [3, 4, 5]
+
+
+def test_scores_of_something_else_are_refused(runs, tmp_path):
+    score_all(tmp_path / "out", runs)
+    other = {**runs[0].tasks, "few": Numbers((7,))}
+    changed = ScoredRun("run", "", runs[0].opened, [2], other)
+    with pytest.raises(UserError, match=r"run/2/few\.json holds .* set of examples"):
+        StepScores(epath.Path(tmp_path / "out"), [changed], "sums")
+    (runs[0].opened.folder / "checkpoints/4/manifest.json").write_text("another")
+    with pytest.raises(UserError, match=r"run/4/few\.json holds .* another checkpoint"):
+        StepScores(epath.Path(tmp_path / "out"), runs, "sums")
