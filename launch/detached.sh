@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A command that outlives the connection that started it, on one host; at most one:
+# Runs a command on one host, one at a time, that outlives the connection to it:
 #
 #   launch/detached.sh start COMMAND...   under restart.sh, in the checkout's .venv
 #   launch/detached.sh status             whether it runs, and its last line

@@ -1,20 +1,20 @@
 #!/usr/bin/env bash
-# N processes on this machine, joined as the hosts of a pod are:
+# Starts N processes on this machine that join like the hosts of a pod:
 #
 #   launch/local.sh 2 python -m gpt1_jax.main --config=configs/pretrain.py:quickstart
 #
-# To see a run of several hosts before renting them, or to give each GPU of a machine
-# its own process. A single process drives all devices of a machine, so training needs
-# this script no more than a TPU, which serves one process only, can bear it.
+# Use it to try a run of several hosts before renting them, or to give each GPU of a
+# machine its own process. Training does not need it, because one process drives all
+# devices of a machine. It does not work on a TPU, which serves only one process.
 #
 # Process 0 prints as if it were alone; the others write to log files, whose last lines
-# are shown when they fail. The first process that fails decides the exit code and leaves
-# the rest a moment to end by themselves. Ctrl-C and SIGTERM save and stop the run; a
+# are shown if they fail. The first process that fails decides the exit code, and the
+# others get a moment to end by themselves. Ctrl-C and SIGTERM save and stop the run; a
 # second one kills it.
 #
 #   --dry-run       print the commands instead of running them
-#   --restarts=R    when the run can resume (restart.sh says when), at most R times
-#                   (default 0)
+#   --restarts=R    restart at most R times if the run can resume (default 0;
+#                   restart.sh says when it can)
 #   --grace=S       seconds before the rest are killed after a failure (default 30)
 #   --logs=DIR      where the log files go (default: a new folder in /tmp)
 set -u
@@ -64,7 +64,7 @@ else
   fi
   mkdir -p "$logs" || exit 2
   if ((restarts > 0)); then
-    export RESTARTS=$restarts RESTART_DELAY=0 # all old processes are gone by then
+    export RESTARTS=$restarts RESTART_DELAY=0 # all old processes have ended by then
     here=$(dirname "${BASH_SOURCE[0]}")
     exec "$here/restart.sh" "$here/local.sh" --grace="$grace" --logs="$logs" \
       "$processes" "$@"
@@ -88,12 +88,12 @@ stop() {
   if [[ -n $signalled ]]; then
     signal_all KILL -
   else
-    signal_all TERM # their own children, such as readers of data, are needed to save
+    signal_all TERM # not their children: saving needs them, such as readers of data
   fi
   signalled=yes
 }
 
-# Prints the exit code of a process that ended badly, and what it wrote.
+# Prints the exit code of a failed process, and its last output.
 report() {
   echo "local.sh: process $1 of $processes ended with $2." >&2
   if (($1 > 0 && $2 != 75)); then
@@ -109,7 +109,7 @@ start() {
       "JAX_COORDINATOR_ADDRESS=localhost:$port"
       "JAX_NUM_PROCESSES=$processes"
       "JAX_PROCESS_ID=$index"
-      "JAX_LOCAL_DEVICE_IDS=$index" # where there are GPUs, one each
+      "JAX_LOCAL_DEVICE_IDS=$index" # one GPU each, if there are any
     )
     if [[ -n $dry_run ]]; then
       printf '%s ' "${variables[@]}"
@@ -125,7 +125,7 @@ start() {
 }
 
 trap stop TERM INT
-set -m # each process in a group of its own, which Ctrl-C does not reach
+set -m # puts each process into its own group, which Ctrl-C does not reach
 start "$@"
 set +m
 [[ -n $dry_run ]] && exit 0

@@ -4,16 +4,16 @@
 #   launch/restart.sh COMMAND [ARGUMENT...]
 #
 # It can resume after exit code 75 (stopped with its state saved) and after death by a
-# signal: JAX aborts the survivors of a dead process (134), which may have been killed
-# (137) or have crashed (139). Any other failure, such as a wrong configuration, would
-# only repeat itself and is passed on.
+# signal: a process may be killed (137) or crash (139), and JAX then aborts the others
+# (134). Any other failure, such as a wrong configuration, would only recur, so this
+# script ends with its exit code.
 #
-# SIGTERM and SIGINT reach the command as SIGTERM: it saves and ends with 75, which is
-# passed on too, since somebody wanted it to stop. Whoever starts it again resumes it.
+# It passes SIGTERM and SIGINT on as SIGTERM. The command then saves and ends with 75,
+# and this script ends too, since somebody wanted a stop. The same command resumes.
 #
-#   RESTARTS=10         how often, then it gives up with exit code 1
-#   RESTART_DELAY=120   seconds in between: longer than JAX's heartbeat timeout (100),
-#                       so that all hosts have noticed the end of the old processes
+#   RESTARTS=10         the number of restarts; then it gives up with exit code 1
+#   RESTART_DELAY=120   seconds before a restart: longer than JAX's heartbeat timeout
+#                       (100), so that all hosts notice the end of the old processes
 set -um
 
 if (($# == 0)); then
@@ -48,12 +48,12 @@ run() {
   local code
   "$@" &
   child=$!
-  [[ -n $stopped ]] && stop # a signal that came just before
+  [[ -n $stopped ]] && stop # for a signal that came just before
   while true; do
     interrupted=
     wait "$child"
     code=$?
-    [[ -z $interrupted ]] && break # otherwise a signal has ended the waiting alone
+    [[ -z $interrupted ]] && break # otherwise a signal ended only the wait
   done
   child=
   return "$code"

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the checkout that it stands in, on one host, into its .venv:
+# Installs the checkout that contains it into the checkout's .venv, on one host:
 #
 #   launch/setup.sh tpu,gcp       the extras of setup.cfg, separated by commas
 #   launch/setup.sh --dry-run tpu,gcp
 #
-# uv brings a Python of its own where the system's is too old, as on TPU VMs (3.10).
+# uv installs its own Python if the system's is too old, as on TPU VMs (3.10).
 set -eu
 
 dry_run=

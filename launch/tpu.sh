@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# A run on a Cloud TPU slice, of any number of hosts, with gcloud:
+# Starts a run on a Cloud TPU slice of any number of hosts, with gcloud:
 #
 #   export NAME=gpt1 ZONE=us-central1-a TYPE=v5litepod-16 SPOT=1
 #   launch/tpu.sh up python -m gpt1_jax.main --config=configs/pretrain.py \
 #     --workdir=gs://BUCKET/runs/gpt1
 #   launch/tpu.sh logs
 #
-# The API behind `gcloud compute tpus`, queued resources included, is legacy: Google
-# calls it no longer under active development and recommends GKE (launch/jobset.yaml) or
-# managed instance groups of Compute Engine instead. It still is the short way to a v5e.
+# The API behind `gcloud compute tpus`, including queued resources, is legacy: Google no
+# longer develops it actively and recommends GKE (launch/jobset.yaml) or managed instance
+# groups of Compute Engine instead. It is still the shortest way to a v5e.
 #
-# Every host runs the same command, detached, and JAX finds the others. It is restarted
-# when it can resume (restart.sh). A preempted slice stays away until the same `up` is
-# run again; the run resumes if its folder is on gs://.
+# Every host runs the same command, detached, and JAX finds the others. restart.sh
+# restarts the command if it can resume. After a preemption, run the same `up` again; the
+# run resumes if its folder is on gs://.
 #
 #   up COMMAND...    create, setup, run
-#   create           make the slice, unless it is there; replace a preempted one
+#   create           make the slice, unless it exists; replace a preempted one
 #   setup            copy this checkout to all hosts and install it
 #   run COMMAND...   start the command on all hosts; its output goes to ~/gpt1_jax.log
 #   status           the slice's state; whether each host runs, and its last line
@@ -41,7 +41,7 @@ fail() {
 
 # --- gcloud ---------------------------------------------------------------------------
 
-exec 3>&1 # where dry runs print, out of functions whose output is read
+exec 3>&1 # where dry runs print, also inside functions whose output is captured
 
 # Calls gcloud, or prints the command.
 call() {
@@ -74,7 +74,7 @@ on_host() {
     --strict-host-key-checking=no --ssh-flag='-o ServerAliveInterval=30'
 }
 
-# Prints the state of the slice or queued resource; nothing where there is none.
+# Prints the state of the slice or queued resource, or nothing if it does not exist.
 state() {
   local errors code=0
   errors=$(mktemp)
@@ -122,7 +122,7 @@ submit() {
 wait_in_queue() {
   local now shown="" deadline=$((SECONDS + WAIT_HOURS * 3600))
   while true; do
-    now=$(state) || now=unreachable # for the moment
+    now=$(state) || now=unreachable # for now
     case $now in
       ACTIVE) return ;;
       "" | FAILED | SUSPENDED) fail "$NAME is ${now:-gone}." ;;
@@ -138,7 +138,7 @@ setup() {
   local archive=gpt1_jax.tar.gz folder=
   if [[ -z $dry_run ]]; then
     folder=$(mktemp -d)
-    # The files as they are now, without what git ignores.
+    # Packs the current files, except those that git ignores.
     (cd "$root" && git ls-files -z --cached --others --exclude-standard |
       tar -czf "$folder/$archive" --null -T -) ||
       fail "cannot pack $root; it must be a git checkout."
@@ -150,7 +150,7 @@ setup() {
 bash gpt1_jax/launch/setup.sh $EXTRAS"
 }
 
-# `ssh --worker=all` shows nothing before the command has ended: so it runs detached.
+# `ssh --worker=all` shows nothing until the command ends, so the command runs detached.
 run() {
   local command
   command=$(printf '%q ' "$@")
