@@ -140,7 +140,7 @@ def load_typed(arguments):
     if config.job == "finetune" and not needs_files:
         select_tasks(config)
     if config.job == "zero_shot":
-        zero_shot.select(config.tasks)
+        zero_shot.select_zero_shot_tasks(config.tasks)
     return config
 
 
