@@ -48,7 +48,9 @@ class Document:
     chunks: Callable[[], Iterable[str]]
     may_be_blank: bool = False
     older_stamp: str = ""
-    _digest: str | None = dataclasses.field(default=None, init=False, repr=False)
+    _digest: str | None = dataclasses.field(
+        default=None, init=False, repr=False, compare=False
+    )
 
     def blocks(self) -> Iterator[str]:
         """The text, cut as `cut_blocks` does. Reading it all makes its digest known.
