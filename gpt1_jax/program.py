@@ -16,7 +16,6 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
-from tqdm.contrib import DummyTqdmFile
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
@@ -164,6 +163,8 @@ def _skip_finalization() -> None:
 
 def _warn_plainly() -> None:
     """Shows only warnings, as lines that do not break progress bars."""
+    from tqdm.contrib import DummyTqdmFile  # which --help does not need
+
     logging.set_verbosity(logging.WARNING)
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
