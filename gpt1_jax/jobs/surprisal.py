@@ -35,8 +35,7 @@ from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.step_scores import each_step, open_steps
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 
 _STEP = "step"  # the column that is added in front
 _TOGETHER = 1000  # rows written at a time

@@ -28,9 +28,9 @@ from gpt1_jax.report.scores import (
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.open import TrainedRun, open_steps
 from gpt1_jax.runs.resume import begin_run
-from gpt1_jax.runs.step_scores import ScoredRun, ScoreTask, StepScores, open_steps
+from gpt1_jax.runs.step_scores import ScoredRun, ScoreTask, StepScores
 from gpt1_jax.tasks.zero_shot import (
     Answers,
     ZeroShotTask,

@@ -1,7 +1,7 @@
 """Opens a run folder, ours or a converted one: model, tokenizer and parameters."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -27,6 +27,7 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import first_difference, read_scores
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.milestones import find_steps
 from gpt1_jax.runs.resume import Identity
 
 
@@ -90,6 +91,31 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     run = TrainedRun(folder, config, tokenizer, model, saved.step, why, saved.params)
     _check_sizes(run)
     return run
+
+
+def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
+    """Opens a run at the first of the configured steps, and says which they are.
+
+    Args:
+      init_from: the run folder.
+      step: the configured step, which may mean several: see `find_steps`.
+
+    Returns:
+      The run at the first step, and the numbers of all steps.
+
+    Raises:
+      FileNotFoundError, UserError: as `find_steps` and `open_run`.
+    """
+    steps = find_steps(run_folder.locate_run(init_from), step)
+    first = open_run(init_from, steps[0])
+    say_what_is_read(first, step, steps)
+    return first, [first.step, *map(int, steps[1:])]
+
+
+def each_step(first: TrainedRun, steps: Sequence[int]) -> Iterator[TrainedRun]:
+    """The run at each step in turn; only the first is open from the beginning."""
+    for step in steps:
+        yield first if step == first.step else open_run(str(first.folder), step)
 
 
 def default_step(config: JobConfig) -> str:

@@ -8,7 +8,7 @@ is refused.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import tqdm
@@ -22,33 +22,7 @@ from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import find_steps
-from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-
-
-def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
-    """Opens a run at the first of the configured steps, and says which they are.
-
-    Args:
-      init_from: the run folder.
-      step: the configured step, which may mean several: see `find_steps`.
-
-    Returns:
-      The run at the first step, and the numbers of all steps.
-
-    Raises:
-      FileNotFoundError, UserError: as `find_steps` and `open_run`.
-    """
-    steps = find_steps(run_folder.locate_run(init_from), step)
-    first = open_run(init_from, steps[0])
-    say_what_is_read(first, step, steps)
-    return first, [first.step, *map(int, steps[1:])]
-
-
-def each_step(first: TrainedRun, steps: Sequence[int]) -> Iterator[TrainedRun]:
-    """The run at each step in turn; only the first is open from the beginning."""
-    for step in steps:
-        yield first if step == first.step else open_run(str(first.folder), step)
+from gpt1_jax.runs.open import TrainedRun, each_step
 
 
 class Digested(Protocol):

@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from gpt1_jax.errors import UserError
-from gpt1_jax.runs import lock, step_scores
+from gpt1_jax.runs import lock
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.step_scores import ScoredRun, StepScores
 
@@ -37,7 +37,7 @@ def runs(tmp_path, monkeypatch):
     def open_run(folder, step):
         return made[0].opened._replace(step=step)
 
-    monkeypatch.setattr(step_scores, "open_run", open_run)
+    monkeypatch.setattr("gpt1_jax.runs.open.open_run", open_run)
     return made
 
 
