@@ -2,25 +2,25 @@
 
     python -m benchmarks.on_accelerator --output=DIR --minutes=10
         [--texts=books/train] [--valid=books/valid] [--tasks=DIR]
-        [--pieces=probe,step] [--toy]
+        [--only=probe,step] [--toy]
 
   probe     versions, rates of copies and products, whether results are the CPU's
-  step      the pre-training step against PyTorch: train_step.py
-  fused     whether our own kernels are right, their times: fused_kernels.py
-  resume    a run and its continuation from a checkpoint, bit for bit: resumption.py
-  kernels   where the time of the step goes, kernel by kernel: top_kernels.py
+  step      the pre-training step against PyTorch: peers.train_step
+  fused     whether our own kernels are right, their times: fused_kernels
+  resume    a run and its resumption from a checkpoint, bit for bit: resumption
+  kernels   where the time of the step goes, kernel by kernel: top_kernels
   choices   the step with one thing changed: attention, dropout, layer loop, logits
-  parts     attention, loss, dense products, dropout, optimizer alone: pieces.py
-  finetune  fine-tuning steps against transformers: finetune_step.py
-  generate  generation against transformers: generate.py
+  parts     attention, loss, dense products, dropout, optimizer alone: peers.pieces
+  finetune  fine-tuning steps against transformers: peers.finetune_step
+  generate  generation against transformers: peers.generate
   pretrain  the paper's model on --texts, for as many steps as there is time
   suite     tasks of --tasks, fine-tuned from that model and from scratch
 
-Pieces run in this order, most worth first, each in a process of its own with a limit
-of its own. DIR gets a line in `results.jsonl` for each as soon as it ends, however it
-ends, and all it printed in `PIECE.log`: being cut off loses nothing. The same command
-goes on with the pieces that are not done. Nothing is fetched. With `--toy` all of it is
-rehearsed in minutes on a CPU, with a tiny model.
+The measurements run in this order, the most valuable first, each in a process and with
+a time limit of its own. As soon as one ends, however it ends, `DIR/results.jsonl` gets
+a line; `DIR/NAME.log` holds what it printed. So nothing is lost if the machine goes
+away, and the same command continues with the measurements that are not done. Nothing is
+fetched. `--toy` rehearses all of it in minutes on a CPU, with a tiny model.
 """
 
 import argparse
@@ -38,9 +38,9 @@ from typing import Any, NamedTuple
 from benchmarks.harness import some_of
 
 ROOT = Path(__file__).resolve().parents[2]
-GRACE_SECONDS = 30  # to save a checkpoint once a piece is told to end
-LEAST_SECONDS = 10  # with less left, no piece is started
-_OF_TRAINING = 0.75  # part of the time of `pretrain`; the rest compiles and evaluates
+GRACE_SECONDS = 30  # to save a checkpoint once a measurement is told to end
+LEAST_SECONDS = 10  # with less left, no measurement is started
+_OF_TRAINING = 0.75  # share of the time of `pretrain`; the rest compiles, evaluates
 
 _TOY = ("--layers=1", "--embed_dim=64", "--seq_len=32", "--vocab_size=512")
 _SMALL_MODEL = {  # of the jobs
@@ -55,50 +55,42 @@ _SMALL_MODEL = {  # of the jobs
 
 
 class LeftOut(Exception):
-    """Why a piece cannot run."""
+    """Why a measurement cannot run."""
 
 
-class Plan(NamedTuple):
-    """What the command of a piece is made from."""
-
-    flags: argparse.Namespace
-    seconds: float  # that it may take
-
-    def file(self, name: str) -> Path:
-        return self.flags.output / name
+Command = Callable[[argparse.Namespace, float], list[str]]  # of the seconds it has
 
 
-class Piece(NamedTuple):
-    """A measurement, and the most that it may take."""
+class Measurement(NamedTuple):
+    """One of the measurements, a command with a time limit."""
 
-    seconds: float
-    command: Callable[[Plan], list[str]]
+    seconds: float  # the most that it may take
+    command: Command
 
 
-def script(
-    name: str, paper: Sequence[str] = (), toy: Sequence[str] = ()
-) -> Callable[[Plan], list[str]]:
-    """Makes the command of a script of this folder, at the paper's size or a toy's."""
+def script(name: str, paper: Sequence[str] = (), toy: Sequence[str] = ()) -> Command:
+    """The command of a script of `benchmarks`, at the paper's size or a toy's."""
 
-    def command(plan: Plan) -> list[str]:
+    def command(flags: argparse.Namespace, seconds: float) -> list[str]:
+        del seconds
         module = f"benchmarks.{name}"
-        return [sys.executable, "-m", module, *(toy if plan.flags.toy else paper)]
+        return [sys.executable, "-m", module, *(toy if flags.toy else paper)]
 
     return command
 
 
-def fastest_kernels(plan: Plan) -> tuple[list[str], float]:
-    """Of which kernels of ours to train with, and the seconds of a step with them.
+def fastest_kernels(flags: argparse.Namespace) -> tuple[list[str], float]:
+    """Which of our kernels to train with, and the seconds of a step with them.
 
-    Those that `fused` found right, if `step` found them faster.
+    They are those that `fused` found right and `step` found faster.
     """
     times = {
         name.removeprefix("jax_bf16"): result["median_seconds"]
-        for name, result in measured(plan, "step").items()
+        for name, result in measured(flags, "step").items()
         if name.startswith("jax_bf16") and "median_seconds" in result
     }
-    checked = plan.file("fused.json").exists()
-    found = measured(plan, "fused") if checked else {}
+    checked = (flags.output / "fused.json").exists()
+    found = measured(flags, "fused") if checked else {}
     choices = []
     for variant, kernels in _WITH_KERNELS.items():
         if variant in times and all(found.get(k, {}).get("right") for k in kernels):
@@ -107,15 +99,14 @@ def fastest_kernels(plan: Plan) -> tuple[list[str], float]:
     return kernels, seconds
 
 
-def pretrain(plan: Plan) -> list[str]:
-    """As many updates as there is time for, at the rate that `step` measured."""
-    flags = plan.flags
+def pretrain(flags: argparse.Namespace, seconds: float) -> list[str]:
+    """Trains for as many updates as there is time for at the rate of `step`."""
     if not flags.texts:
         raise LeftOut("it needs --texts")
     num_steps, more = 20, _SMALL_MODEL
     if not flags.toy:
-        kernels, seconds = fastest_kernels(plan)
-        num_steps = int(plan.seconds * _OF_TRAINING / seconds)
+        kernels, step_seconds = fastest_kernels(flags)
+        num_steps = int(seconds * _OF_TRAINING / step_seconds)
         more = {f"model.{name}_impl": "fused" for name in kernels}
     values = {
         "data.source": "text",
@@ -128,18 +119,19 @@ def pretrain(plan: Plan) -> list[str]:
         "eval.max_batches": 16,
         "checkpoint.every_steps": max(1, num_steps // 2),
     }
-    return job("pretrain.py:paper_h200", plan.file("pretrain"), {**values, **more})
+    return job("pretrain.py:paper_h200", flags.output / "pretrain", {**values, **more})
 
 
-def suite(plan: Plan) -> list[str]:
-    """Two seeds on a part of some tasks: what pre-training is good for."""
-    flags, start = plan.flags, plan.file("pretrain")
+def suite(flags: argparse.Namespace, seconds: float) -> list[str]:
+    """Fine-tunes two seeds on a part of some tasks, with pre-training and without."""
+    del seconds
+    origin = flags.output / "pretrain"
     if not flags.tasks:
         raise LeftOut("it needs --tasks")
-    if not (start / "checkpoints").exists():
+    if not (origin / "checkpoints").exists():
         raise LeftOut("it needs the model of pretrain")
     values = {
-        "init_from": start,
+        "init_from": origin,
         "seeds": "0" if flags.toy else "0,1",
         "data.source": "jsonl",
         "data.dir": flags.tasks,
@@ -150,7 +142,7 @@ def suite(plan: Plan) -> list[str]:
         "suite.compare": "scratch",
     }
     tasks = "sst2" if flags.toy else "sst2+cola+rte+mrpc+stsb+mnli"
-    return job(f"finetune.py:{tasks}", plan.file("suite"), values)
+    return job(f"finetune.py:{tasks}", flags.output / "suite", values)
 
 
 def job(config: str, workdir: Path, values: Mapping[str, Any]) -> list[str]:
@@ -163,9 +155,9 @@ def job(config: str, workdir: Path, values: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def measured(plan: Plan, name: str) -> Mapping[str, Any]:
-    """The results of a piece before."""
-    path = plan.file(f"{name}.json")
+def measured(flags: argparse.Namespace, name: str) -> Mapping[str, Any]:
+    """The results of an earlier measurement."""
+    path = flags.output / f"{name}.json"
     if not path.exists():
         raise LeftOut(f"it needs the results of {name}")
     return json.loads(path.read_text())["results"]
@@ -186,9 +178,9 @@ _CHOICES = "--variants=" + ",".join(
 _ONCE = ("--steps=1", "--rounds=1")
 _ONE_CALL = ("--calls=1", "--rounds=1")
 _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
-PIECES = {
-    "probe": Piece(150, script("on_accelerator.probe", toy=_SMALL_PROBE)),
-    "step": Piece(
+MEASUREMENTS = {
+    "probe": Measurement(150, script("on_accelerator.probe", toy=_SMALL_PROBE)),
+    "step": Measurement(
         400,
         script(
             "peers.train_step",
@@ -196,7 +188,7 @@ PIECES = {
             (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
         ),
     ),
-    "fused": Piece(
+    "fused": Measurement(
         200,
         script(
             "on_accelerator.fused_kernels",
@@ -204,9 +196,11 @@ PIECES = {
             ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
         ),
     ),
-    "resume": Piece(150, script("experiments.resumption")),
-    "kernels": Piece(150, script("on_accelerator.top_kernels", ("--batch=64",), _TOY)),
-    "choices": Piece(
+    "resume": Measurement(150, script("experiments.resumption")),
+    "kernels": Measurement(
+        150, script("on_accelerator.top_kernels", ("--batch=64",), _TOY)
+    ),
+    "choices": Measurement(
         500,
         script(
             "peers.train_step",
@@ -214,7 +208,7 @@ PIECES = {
             (*_TOY, *_ONCE, _CHOICES),
         ),
     ),
-    "parts": Piece(
+    "parts": Measurement(
         250,
         script(
             "peers.pieces",
@@ -222,7 +216,7 @@ PIECES = {
             (*_TOY, "--dtype=bfloat16", *_ONE_CALL),
         ),
     ),
-    "finetune": Piece(
+    "finetune": Measurement(
         200,
         script(
             "peers.finetune_step",
@@ -230,7 +224,7 @@ PIECES = {
             (*_TOY, *_ONCE, "--batch=4", "--distinct=1", "--variants=hf_bf16,jax_bf16"),
         ),
     ),
-    "generate": Piece(
+    "generate": Measurement(
         200,
         script(
             "peers.generate",
@@ -238,17 +232,19 @@ PIECES = {
             (*_TOY, "--prompt_tokens=4", "--new_tokens=9", "--rounds=1"),
         ),
     ),
-    "pretrain": Piece(550, pretrain),
-    "suite": Piece(550, suite),
+    "pretrain": Measurement(550, pretrain),
+    "suite": Measurement(550, suite),
 }
-_WITH_RESULTS = set(PIECES) - {"pretrain", "suite"}  # write --output
+_WITH_RESULTS = set(MEASUREMENTS) - {"pretrain", "suite"}  # which take --output
 
 
 def run(names: Sequence[str], flags: argparse.Namespace) -> None:
-    """Runs the pieces that are not done yet, until the time is up."""
+    """Runs the measurements that are not done yet, until the time is up."""
     end = time.monotonic() + 60 * flags.minutes
     flags.output.mkdir(parents=True, exist_ok=True)
-    done = {r["piece"] for r in read_results(flags.output) if r["status"] == "done"}
+    done = {
+        r["measurement"] for r in read_results(flags.output) if r["status"] == "done"
+    }
     for name in names:
         left = end - time.monotonic()
         if name in done:
@@ -256,32 +252,32 @@ def run(names: Sequence[str], flags: argparse.Namespace) -> None:
         elif left < LEAST_SECONDS:
             print(f"{name}: no time left", flush=True)
         else:
-            result = run_piece(name, min(left, PIECES[name].seconds), flags)
+            result = run_one(name, min(left, MEASUREMENTS[name].seconds), flags)
             add_result(flags.output, result)
 
 
-def run_piece(name: str, seconds: float, flags: argparse.Namespace) -> dict[str, Any]:
-    """Runs one piece in its process; how it ended."""
-    plan = Plan(flags, seconds - min(GRACE_SECONDS, seconds / 4))
+def run_one(name: str, seconds: float, flags: argparse.Namespace) -> dict[str, Any]:
+    """Runs one measurement in its process, and says how it ended."""
+    seconds -= min(GRACE_SECONDS, seconds / 4)
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    result: dict[str, Any] = {"piece": name, "date": date}
+    result: dict[str, Any] = {"measurement": name, "date": date}
     try:
-        command = PIECES[name].command(plan)
+        command = MEASUREMENTS[name].command(flags, seconds)
     except LeftOut as why:
         print(f"{name}: left out, {why}", flush=True)
         return {**result, "status": "left out", "why": str(why)}
     if name in _WITH_RESULTS:
-        command.append(f"--output={plan.file(f'{name}.json')}")
-    log, start = plan.file(f"{name}.log"), time.monotonic()
+        command.append(f"--output={flags.output / name}.json")
+    log, start = flags.output / f"{name}.log", time.monotonic()
     with log.open("w") as output:
-        status = wait(command, output, plan.seconds)
+        status = wait(command, output, seconds)
     taken = time.monotonic() - start
     print(f"\n=== {name}: {status}, {taken:.0f} s\n{tail(log)}", flush=True)
     return {**result, "status": status, "seconds": round(taken, 1), "command": command}
 
 
 def wait(command: Sequence[str], output: Any, seconds: float) -> str:
-    """Runs a command for at most so long; "done", "failed (CODE)" or "out of time"."""
+    """Runs a command for some seconds; "done", "failed (CODE)" or "out of time"."""
     process = subprocess.Popen(
         command,
         stdout=output,
@@ -307,12 +303,12 @@ def _search_path() -> list[str]:
 
 
 def tail(log: Path, lines: int = 25) -> str:
-    """The end of what a piece printed."""
+    """The end of what a measurement printed."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:])
 
 
 def add_result(folder: Path, result: dict[str, Any]) -> None:
-    """Writes a line of `results.jsonl`, after one that was cut off too."""
+    """Adds a line to `results.jsonl`, even if the last one was cut off."""
     with (folder / "results.jsonl").open("a+b") as file:
         file.seek(max(0, file.tell() - 1))
         begun = file.read() not in (b"", b"\n")
@@ -320,7 +316,7 @@ def add_result(folder: Path, result: dict[str, Any]) -> None:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The lines of `results.jsonl`; of one that was cut off, nothing."""
+    """The lines of `results.jsonl`, without one that was cut off."""
     path, found = folder / "results.jsonl", []
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -335,8 +331,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=Path, required=True, help="folder of results")
     parser.add_argument("--minutes", type=float, required=True, help="for all of it")
-    names = some_of(PIECES)
-    parser.add_argument("--pieces", type=names, default=list(PIECES), help="comma list")
+    names = some_of(MEASUREMENTS)
+    parser.add_argument(
+        "--only", type=names, default=list(MEASUREMENTS), help="comma list"
+    )
     parser.add_argument("--texts", help="to pre-train on, as in config.data.train")
     parser.add_argument("--valid", default="", help="as in config.data.valid")
     parser.add_argument("--tasks", help="folder of TASK/train.jsonl and dev.jsonl")
@@ -345,11 +343,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Runs the pieces; exits 1 if one of them failed."""
+    """Runs the measurements; exits 1 if one of them failed."""
     flags = parse(arguments)
     flags.output = flags.output.resolve()
-    run(flags.pieces, flags)
-    last = {result["piece"]: result["status"] for result in read_results(flags.output)}
+    run(flags.only, flags)
+    last = {
+        result["measurement"]: result["status"] for result in read_results(flags.output)
+    }
     print("\n" + "\n".join(f"{name}: {status}" for name, status in last.items()))
     if any(status.startswith("failed") for status in last.values()):
         sys.exit(1)

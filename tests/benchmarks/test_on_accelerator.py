@@ -1,4 +1,4 @@
-"""Pieces run in turn within their limits, and what they found is never lost."""
+"""Measurements run in turn within their limits, and their results are never lost."""
 
 import importlib
 import json
@@ -11,39 +11,41 @@ import pytest
 from tiny_run import load_config
 
 from benchmarks.on_accelerator import __main__ as on_accelerator
-from benchmarks.on_accelerator.__main__ import PIECES, LeftOut, Piece, Plan
+from benchmarks.on_accelerator.__main__ import MEASUREMENTS, LeftOut, Measurement
 
 
 @pytest.fixture
-def pieces(monkeypatch):
-    """`pieces(name="code", ..)`: in place of all others, each a program of Python."""
+def measurements(monkeypatch):
+    """`measurements(name="code", ..)`: programs of Python in place of all others."""
     monkeypatch.setattr(on_accelerator, "LEAST_SECONDS", 0)
     monkeypatch.setattr(on_accelerator, "GRACE_SECONDS", 2)
     monkeypatch.setattr(on_accelerator, "_WITH_RESULTS", set())
 
     def replace(seconds=60, **programs):
         made = {
-            name: Piece(seconds, lambda plan, code=code: [sys.executable, "-c", code])
+            name: Measurement(
+                seconds, lambda flags, seconds, code=code: [sys.executable, "-c", code]
+            )
             for name, code in programs.items()
         }
-        monkeypatch.setattr(on_accelerator, "PIECES", made)
+        monkeypatch.setattr(on_accelerator, "MEASUREMENTS", made)
 
     return replace
 
 
 def run(folder, *flags, minutes=5):
-    """What stands in results.jsonl afterwards, as (piece, status), and the exit."""
+    """(measurement, status) of each line of results.jsonl afterwards; the exit code."""
     code = 0
     try:
         on_accelerator.main([f"--output={folder}", f"--minutes={minutes}", *flags])
     except SystemExit as end:
         code = end.code
     results = on_accelerator.read_results(folder)
-    return [(result["piece"], result["status"]) for result in results], code
+    return [(result["measurement"], result["status"]) for result in results], code
 
 
-def test_one_that_fails_does_not_stop_the_others(tmp_path, pieces, capsys):
-    pieces(
+def test_one_that_fails_does_not_stop_the_others(tmp_path, measurements, capsys):
+    measurements(
         good="print('found 7')", bad="print('a fault'); exit(3)", last="print('end')"
     )
     results, code = run(tmp_path)
@@ -53,21 +55,21 @@ def test_one_that_fails_does_not_stop_the_others(tmp_path, pieces, capsys):
     assert "found 7" in capsys.readouterr().out
 
 
-def test_the_same_command_goes_on_with_what_is_not_done(tmp_path, pieces):
+def test_the_same_command_goes_on_with_what_is_not_done(tmp_path, measurements):
     count = f"open({str(tmp_path / 'runs')!r}, 'a').write"
-    pieces(one=f"{count}('one ')", two=f"{count}('two '); exit(1)")
+    measurements(one=f"{count}('one ')", two=f"{count}('two '); exit(1)")
     run(tmp_path)
-    pieces(one=f"{count}('one ')", two=f"{count}('two ')")
+    measurements(one=f"{count}('one ')", two=f"{count}('two ')")
     results, code = run(tmp_path)
     assert (tmp_path / "runs").read_text() == "one two two "
     assert results[1:] == [("two", "failed (1)"), ("two", "done")]
     assert code == 0
 
 
-def test_a_piece_ends_with_its_time_and_its_own_processes(tmp_path, pieces):
+def test_a_measurement_ends_with_its_time_and_its_own_processes(tmp_path, measurements):
     grandchild = "import time; print('began', flush=True); time.sleep(60)"
     call = f"subprocess.run([sys.executable, '-c', {grandchild!r}])"
-    pieces(seconds=4, slow=f"import subprocess, sys; {call}", after="pass")
+    measurements(seconds=4, slow=f"import subprocess, sys; {call}", after="pass")
     start = time.monotonic()
     results, _ = run(tmp_path)
     assert time.monotonic() - start < 30
@@ -75,39 +77,46 @@ def test_a_piece_ends_with_its_time_and_its_own_processes(tmp_path, pieces):
     assert (tmp_path / "slow.log").read_text() == "began\n"
 
 
-def test_what_a_piece_saves_when_it_is_told_to_end_is_kept(tmp_path, pieces):
+def test_what_a_measurement_saves_when_it_is_told_to_end_is_kept(
+    tmp_path, measurements
+):
     path = str(tmp_path / "checkpoint")
     saving = f"signal.signal(15, lambda *_: (open({path!r}, 'w').close(), exit(75)))"
-    pieces(seconds=4, run=f"import signal, time; {saving}; time.sleep(60)")
+    measurements(seconds=4, run=f"import signal, time; {saving}; time.sleep(60)")
     assert run(tmp_path)[0] == [("run", "out of time")]
     assert Path(path).exists()
 
 
-def test_nothing_begins_when_the_time_is_up(tmp_path, pieces, capsys, monkeypatch):
-    pieces(one="pass")
+def test_nothing_begins_when_the_time_is_up(
+    tmp_path, measurements, capsys, monkeypatch
+):
+    measurements(one="pass")
     monkeypatch.setattr(on_accelerator, "LEAST_SECONDS", 10)
     assert run(tmp_path, minutes=0.1) == ([], 0)
     assert "one: no time left" in capsys.readouterr().out
 
 
-def test_a_line_that_was_cut_off_is_passed_over(tmp_path, pieces):
-    pieces(one="pass")
+def test_a_line_that_was_cut_off_is_passed_over(tmp_path, measurements):
+    measurements(one="pass")
     run(tmp_path)
     with (tmp_path / "results.jsonl").open("a") as file:
-        file.write('{"piece": "tw')
-    pieces(one="pass", two="pass")
+        file.write('{"measurement": "tw')
+    measurements(one="pass", two="pass")
     assert run(tmp_path)[0] == [("one", "done"), ("two", "done")]
 
 
-def plan(tmp_path, *flags, seconds=100.0):
-    arguments = [f"--output={tmp_path}", "--minutes=1", *flags]
-    return Plan(on_accelerator.parse(arguments), seconds)
+def parsed(tmp_path, *flags):
+    return on_accelerator.parse([f"--output={tmp_path}", "--minutes=1", *flags])
 
 
 @pytest.mark.parametrize("flags", [(), ("--toy",)], ids=["paper", "toy"])
-@pytest.mark.parametrize("name", [n for n in PIECES if n not in ("pretrain", "suite")])
+@pytest.mark.parametrize(
+    "name", [n for n in MEASUREMENTS if n not in ("pretrain", "suite")]
+)
 def test_scripts_take_the_flags_they_are_given(tmp_path, name, flags):
-    _, _, module, *arguments = PIECES[name].command(plan(tmp_path, *flags))
+    _, _, module, *arguments = MEASUREMENTS[name].command(
+        parsed(tmp_path, *flags), 100.0
+    )
     script = importlib.import_module(module)
     assert hasattr(script.parse([*arguments, "--output=x.json"]), "output")
 
@@ -125,14 +134,14 @@ def assert_known(command):
 @pytest.mark.parametrize("flags", [(), ("--toy",)], ids=["paper", "toy"])
 def test_pre_training_takes_as_many_steps_as_there_is_time_for(tmp_path, flags):
     with pytest.raises(LeftOut, match="--texts"):
-        on_accelerator.pretrain(plan(tmp_path, *flags))
-    given = plan(tmp_path, "--texts=books", *flags, seconds=400)
+        on_accelerator.pretrain(parsed(tmp_path, *flags), 100.0)
+    given = parsed(tmp_path, "--texts=books", *flags)
     if not flags:
         with pytest.raises(LeftOut, match="results of step"):
-            on_accelerator.pretrain(given)
+            on_accelerator.pretrain(given, 400.0)
     measured = {"results": {"jax_bf16": {"median_seconds": 0.05}}}
     (tmp_path / "step.json").write_text(json.dumps(measured))
-    command = on_accelerator.pretrain(given)
+    command = on_accelerator.pretrain(given, 400.0)
     steps = 20 if flags else int(400 * 0.75 / 0.05)
     assert f"--config.train.num_steps={steps}" in command
     assert "--config.data.train=books" in command
@@ -162,22 +171,22 @@ def test_kernels_train_if_they_are_right_and_faster(tmp_path, fused, right, expe
         kinds = zip(("attention", "layer_norm"), right, strict=True)
         found = {kind: {"right": value} for kind, value in kinds}
         (tmp_path / "fused.json").write_text(json.dumps({"results": found}))
-    assert on_accelerator.fastest_kernels(plan(tmp_path)) == expected
+    assert on_accelerator.fastest_kernels(parsed(tmp_path)) == expected
 
 
 @pytest.mark.parametrize("flags", [(), ("--toy",)], ids=["paper", "toy"])
 def test_the_suite_starts_from_what_was_pre_trained(tmp_path, flags):
     with pytest.raises(LeftOut, match="--tasks"):
-        on_accelerator.suite(plan(tmp_path, *flags))
-    given = plan(tmp_path, "--tasks=here", *flags)
+        on_accelerator.suite(parsed(tmp_path, *flags), 100.0)
+    given = parsed(tmp_path, "--tasks=here", *flags)
     with pytest.raises(LeftOut, match="pretrain"):
-        on_accelerator.suite(given)
+        on_accelerator.suite(given, 100.0)
     (tmp_path / "pretrain" / "checkpoints").mkdir(parents=True)
-    command = on_accelerator.suite(given)
+    command = on_accelerator.suite(given, 100.0)
     assert f"--config.init_from={tmp_path / 'pretrain'}" in command
     assert_known(command)
 
 
 def test_what_is_left_out_says_why(tmp_path, capsys):
-    assert run(tmp_path, "--pieces=suite") == ([("suite", "left out")], 0)
+    assert run(tmp_path, "--only=suite") == ([("suite", "left out")], 0)
     assert "suite: left out, it needs --tasks" in capsys.readouterr().out
