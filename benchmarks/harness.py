@@ -1,4 +1,4 @@
-"""How benchmarks measure and report: turns, comparison with peers, tables, JSON."""
+"""Measures and reports: turns, comparison with peers, tables, JSON, flags."""
 
 import argparse
 import importlib
@@ -62,7 +62,7 @@ class Variant(NamedTuple):
         return "torch" in self.packages
 
     def needs_any(self, missing: Sequence[str]) -> bool:
-        """Whether one of these top-level packages is among its own."""
+        """Whether it needs one of these top-level packages."""
         return any(package.partition(".")[0] in missing for package in self.packages)
 
 
@@ -125,10 +125,10 @@ def _warm_up(variant: Variant, flags: argparse.Namespace) -> dict[str, Any]:
 
 
 def _train(num_steps: int) -> dict[str, Any]:
-    """Trains this process's variant on; times, last loss and peak memory so far.
+    """Trains this process's variant further; times, last loss and peak memory so far.
 
-    One step more is taken first, untimed: after a wait caches are cold, and memory
-    given back must be asked for again, which no step of a long run pays for.
+    First it takes one untimed step: after a wait, caches are cold and memory must be
+    allocated again, which steps of a long run do not pay for.
     """
     first_batch, *tokens = (_trainer.put(next(_batches)) for _ in range(num_steps + 1))
     loss = _trainer.step(first_batch)
@@ -148,7 +148,10 @@ def _train(num_steps: int) -> dict[str, Any]:
 
 
 def use_first_gpu() -> None:
-    """For this process and its children, before JAX starts; no compilation cache."""
+    """Restricts this process and its children to one GPU and no compilation cache.
+
+    Call it before JAX starts.
+    """
     gpus = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus.partition(",")[0]
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
@@ -157,7 +160,7 @@ def use_first_gpu() -> None:
 
 
 def describe(script: str, arguments: Sequence[str]) -> dict[str, Any]:
-    """When, where and with what the results are obtained."""
+    """The date, machine, versions and command of a measurement."""
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
@@ -179,7 +182,7 @@ def describe(script: str, arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def missing_packages(packages: Iterable[str]) -> list[str]:
-    """Those that are not installed; says how to get them."""
+    """The packages that are not installed; prints how to get them."""
     missing = [p for p in sorted(set(packages)) if not importlib.util.find_spec(p)]
     if missing:
         names = " ".join(missing)
@@ -240,7 +243,7 @@ def compare(results: Mapping[str, Any], is_peer: Callable[[str], bool]) -> None:
 
 
 def different_devices(results: Iterable[Mapping[str, Any]]) -> list[str]:
-    """A complaint if not all results are of one kind of device."""
+    """A complaint if the results come from different kinds of device."""
     devices = {result["device"] for result in results}
     return [f"devices differ: {sorted(devices)}"] if len(devices) > 1 else []
 
@@ -248,7 +251,7 @@ def different_devices(results: Iterable[Mapping[str, Any]]) -> list[str]:
 def markdown(
     header: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int = 1
 ) -> str:
-    """A table: the first columns text, the others numbers."""
+    """A Markdown table; the first columns are text, the others numbers."""
     rule = ["---"] * text_columns + ["---:"] * (len(header) - text_columns)
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rule, *rows))
 

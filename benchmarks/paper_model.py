@@ -41,7 +41,7 @@ def load_config(name: str, argument: str) -> Any:
 def pretrain_config(
     flags: argparse.Namespace, dtype: str, kind: str = "transformer"
 ) -> Any:
-    """`configs/pretrain.py` with the benchmark's sizes and a rate that is never 0."""
+    """`configs/pretrain.py` with these sizes and a constant learning rate."""
     from gpt1_jax.config import load
 
     config = load_config("pretrain", "paper")

@@ -3,10 +3,10 @@
     pip install -e '.[aot]'
     python -m benchmarks.compiler.compiled --target=v5e-16 [--layers=2] [--output=FILE]
 
-The compilers of TPUs and NVIDIA GPUs run on a CPU and say what a program would be: what
-memory a device needs for it, what devices exchange, whether they wait for it, and what
-moves how many bytes.
-Nothing is run: the only time that is measured is that of compiling.
+The compilers of TPUs and NVIDIA GPUs run on a CPU. They say how much memory a program
+needs on a device, what devices exchange and whether they wait for it, and how many
+bytes each operation moves. Nothing is run; the only time measured is the compiler's
+own.
 """
 
 import argparse
@@ -45,7 +45,7 @@ CASES = (
 def compile_case(
     name: str, flags: argparse.Namespace, target: Target
 ) -> dict[str, Any]:
-    """What the compiler makes of one program, or how it fails."""
+    """Compiles one program and describes the result, or how it failed."""
     import jax
 
     from benchmarks.compiler.programs import PROGRAMS
@@ -83,12 +83,12 @@ def compile_case(
 
 
 def cpu_seconds() -> float:
-    """CPU time so far, with that of child processes: other jobs hardly lengthen it."""
+    """CPU time so far, child processes included; other jobs hardly lengthen it."""
     return sum(os.times()[:4])
 
 
 def described(compiled: Any, target: Target) -> dict[str, Any]:
-    """What a compiled program needs, exchanges and executes on each device."""
+    """The memory, collectives and kernels of a compiled program, for each device."""
     stats = compiled.memory_analysis()
     parts = ("argument", "output", "alias", "temp", "generated_code")
     memory = {part: getattr(stats, f"{part}_size_in_bytes") for part in parts}
@@ -118,7 +118,7 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
 
 
 def write_hlo(path: Path, text: str) -> None:
-    """Keeps an optimized program."""
+    """Writes an optimized program to a compressed file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gzip.compress(text.encode()))
 
@@ -169,7 +169,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 def summary(collectives: Sequence[Mapping[str, Any]]) -> str:
-    """Number and size of each kind of collective, and how much of it overlaps."""
+    """The number and size of each kind of collective, and the share that overlaps."""
     by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for collective in collectives:
         size = collective["times"] * collective["bytes"]

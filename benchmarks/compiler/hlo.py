@@ -23,7 +23,7 @@ _KINDS = (
 )
 _STARTS = ("async-start", *(f"{kind}-start" for kind in _KINDS))
 _DONES = ("async-done", *(f"{kind}-done" for kind in _KINDS))
-# What keeps a device busy; other operations move arrays, or only name them.
+# Operations that keep a device busy; others move arrays, or only name them.
 _WORK = {"fusion", "dot", "convolution", "custom-call", "while", "call", "conditional"}
 
 _CONTROL = ("while", "call", "conditional")  # run other computations
@@ -82,14 +82,14 @@ class Instruction(NamedTuple):
 
     @property
     def called(self) -> list[str]:
-        """The computations that it consists of."""
+        """The names of the computations that it calls."""
         found = _CALLED.finditer(self.attributes)
         names = ",".join(match[1] or match[2] for match in found)
         return re.findall(r"[\w.\-]+", names)
 
     @property
     def results(self) -> list[Array]:
-        """What it computes; of a start, what will be there at its end."""
+        """The arrays that it computes; for a start, those that are there at its end."""
         found, num = arrays(self.type), len(self.operands)
         if self.op == "copy-start":
             return found[:1]
@@ -136,12 +136,12 @@ class Program:
 
     @functools.cached_property
     def instructions(self) -> dict[str, Instruction]:
-        """All of them, by name."""
+        """All instructions, by name."""
         return {i.name: i for found in self.computations.values() for i in found}
 
     @functools.cached_property
     def users(self) -> dict[str, list[tuple[Instruction, int]]]:
-        """Of a name, the instructions that take it, and as which operand."""
+        """The instructions that take each value, by its name, and as which operand."""
         found = defaultdict(list)
         for instruction in self.instructions.values():
             for number, operand in enumerate(instruction.operands):
@@ -213,7 +213,7 @@ class Program:
                     yield found
 
     def _token(self, instruction: Instruction) -> str:
-        """What start and end of an asynchronous operation have in common."""
+        """A name that start and end of an asynchronous operation share."""
         if instruction.op in _STARTS:
             return instruction.name
         if instruction.op in _DONES:
@@ -225,7 +225,7 @@ class Program:
     def _collective(
         self, instruction: Instruction, siblings: list[Instruction]
     ) -> Collective | None:
-        """What an instruction, or the computation fused into it, exchanges."""
+        """The collective in an instruction or in the computation fused into it."""
         if instruction.op in (*_CONTROL, *_DONES):
             return None
         if instruction.op.removesuffix("-start") in _KINDS:
@@ -247,7 +247,7 @@ class Program:
         return any(call in inner.attributes for inner in self.inside(instruction))
 
     def _trips(self, loop: Instruction) -> int:
-        """How often a loop runs: as XLA says, or what its condition compares to."""
+        """How often a loop runs: as XLA says, or by the limit in its condition."""
         if known := re.search(r'known_trip_count":\{"n":"(\d+)"', loop.attributes):
             return int(known[1])
         condition = re.search(r"condition=%?([\w.\-]+)", loop.attributes)
@@ -257,7 +257,7 @@ class Program:
 
 
 def _described(instruction: Instruction, siblings: list[Instruction]) -> Collective:
-    """What an instruction of one of the kinds exchanges."""
+    """Describes an instruction that is a collective."""
     types = {sibling.name: sibling.type for sibling in siblings}
     operands = [
         array for name in instruction.operands for array in arrays(types.get(name, ""))
@@ -270,7 +270,7 @@ def _described(instruction: Instruction, siblings: list[Instruction]) -> Collect
 
 
 def arrays(type_text: str) -> list[Array]:
-    """The array of a type, or each of a tuple."""
+    """The array that a type describes, or each array of a tuple."""
     found = []
     for match in _ARRAY.finditer(type_text):
         shape = tuple(int(size) for size in match[3].split(",") if size)
@@ -286,7 +286,7 @@ def _numbers(text: str) -> dict[str, int]:
     return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", text)}
 
 
-# What does nothing on the device or stands for what others do; calls are libtpu's.
+# Instructions that do nothing on the device or stand for others; calls are libtpu's.
 _FREE = {
     "after-all",
     "bitcast",
@@ -318,7 +318,7 @@ class Operation(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """What a device runs at once. All numbers are those of one execution."""
+    """One unit of a program's schedule. All numbers are those of one execution."""
 
     name: str
     op: str
@@ -339,8 +339,8 @@ def kernels(text: str) -> Iterator[Kernel]:
     """The kernels that one run of a program executes.
 
     Bytes are those of operands and results, each once. Of an operand that is only
-    sliced they are the slices', of a result that is updated in place the update's. What
-    lies in memory on the chip counts nothing.
+    sliced, the slices count; of a result that is updated in place, the update. Arrays
+    in memory on the chip do not count.
 
     Args:
       text: optimized HLO, as `compiled.as_text()` gives it.
@@ -484,7 +484,7 @@ def _bytes_written(program: Program, instruction: Instruction) -> int:
 
 
 def product_flops(program: Program, instruction: Instruction) -> float:
-    """Floating-point operations of a matrix product or convolution; 0 of others."""
+    """Floating-point operations of a matrix product or convolution; 0 for others."""
     if instruction.op == "dot":
         summed = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.attributes)
         return _dot_flops(program, instruction, summed[1] if summed else "")
@@ -516,7 +516,7 @@ def _dot_flops(program: Program, product: Instruction, summed: str) -> float:
 
 
 def _convolution_flops(program: Program, product: Instruction) -> float:
-    """2 for each multiplication whose factors are both elements of the operands.
+    """2 for each multiplication of two elements of the operands.
 
     A TPU's matrix products are convolutions. Batch dimensions are among them as windows
     that are dilated or padded, so that most of their places meet no element.

@@ -1,4 +1,4 @@
-"""The kernels of a program by what they are for: attention, loss, LayerNorm, ..."""
+"""Sorts the kernels of a program by purpose: attention, loss, LayerNorm, ..."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,7 +8,7 @@ from benchmarks import harness
 from benchmarks.compiler.hlo import Frame, Kernel, Operation
 from benchmarks.compiler.targets import Chip
 
-# What a line of ours is for: the first that fits, of the innermost call that fits any.
+# The areas of our lines. The first entry that fits applies, to the innermost call.
 _AREAS = (  # file, part of the function's name, area
     ("ops/attention", "", "attention"),
     ("ops/losses.py", "", "loss"),
@@ -62,11 +62,11 @@ _NUM_LARGEST = 20
 
 
 def kind(kernel: Kernel) -> str:
-    """What a kernel is for: an area of the model, and whether it multiplies matrices.
+    """A kernel's purpose: an area of the model, and whether it multiplies matrices.
 
-    A kernel with a product is for what its largest product is for; another one for what
-    most elements that it computes are for. Kernels that make nothing but random bits
-    are apart; those that also use the bits are said to hold the hash.
+    The purpose of a kernel with products is that of the largest one; that of any other
+    kernel is the purpose of most elements that it computes. Kernels that only make
+    random bits are a kind of their own; those that also use them are "with hash".
     """
     if any(o.op.startswith(_COLLECTIVES) for o in kernel.operations):
         return "collectives"
@@ -87,13 +87,13 @@ def _is_float(operation: Operation) -> bool:
 
 
 def _holds_hash(kernel: Kernel) -> bool:
-    """Whether it makes random bits for the elements it computes, not just for few."""
+    """Whether it makes random bits for all elements that it computes, not for a few."""
     most = max(operation.elements for operation in kernel.operations)
     return any(o.op == "xor" and 8 * o.elements >= most for o in kernel.operations)
 
 
 def _main_operations(kernel: Kernel) -> list[Operation]:
-    """The largest product, or else what computes, or else what moves."""
+    """The largest product, or else the operations that compute, or else all."""
     largest = max(kernel.operations, key=lambda operation: operation.flops)
     if largest.flops:
         return [largest]
@@ -108,7 +108,7 @@ def _only_moves(operation: Operation) -> bool:
 
 
 def _area(operations: Iterable[Operation]) -> str:
-    """What most elements that operations compute are for."""
+    """The area that most elements computed by these operations belong to."""
     votes: Counter[str] = Counter()
     for operation in operations:
         if area := _area_of(operation):
@@ -117,7 +117,7 @@ def _area(operations: Iterable[Operation]) -> str:
 
 
 def _area_of(operation: Operation) -> str:
-    """What the line of ours is for from which an operation comes; "" if unknown."""
+    """The area of the line of ours that an operation comes from; "" if unknown."""
     scopes, names = (
         [area for part, area in known if part in operation.name]
         for known in (_SCOPES, _NAMES)
@@ -127,7 +127,7 @@ def _area_of(operation: Operation) -> str:
 
 
 def _area_of_line(frame: Frame) -> str:
-    """What a line of ours is for; "" of others and of those that serve many."""
+    """The area of a line of ours; "" for other lines and those that serve several."""
     file = _own_path(frame)
     for path, function, area in _AREAS:
         if file.startswith(path) and function in frame.function:
@@ -143,7 +143,7 @@ def _own_path(frame: Frame) -> str:
 
 
 def line(kernel: Kernel) -> str:
-    """The line of ours that most of a kernel comes from.
+    """The line of ours that most elements of a kernel come from.
 
     Of a backward pass JAX names the line that called the forward pass.
     """
@@ -226,13 +226,13 @@ def _shape(kernel: Kernel) -> str:
 
 
 def _time(sums: Mapping[str, Any]) -> float:
-    """What kernels are ranked by: seconds, or bytes if no chip is given."""
+    """The number that kernels are ranked by: seconds, or bytes without a chip."""
     times = (sums[f"{name}_seconds"] for name in ("bytes", "flops", "estimated"))
     return max((time for time in times if time is not None), default=sums["bytes"])
 
 
 def tables(result: Mapping[str, Any], chip: Chip | None) -> str:
-    """What `by_kind` and `largest` found, as text."""
+    """The results of `by_kind` and `largest` as tables."""
     rates = ("GB at full rate, ms", "products at full rate, ms", "estimated, ms")
     numbers = ("kernels", "GB", *rates)
     kinds = result["kinds"]
@@ -248,7 +248,7 @@ def tables(result: Mapping[str, Any], chip: Chip | None) -> str:
 
 
 def _totals(kinds: Iterable[tuple[str, Mapping[str, Any]]], chip: Chip | None) -> str:
-    """Bytes and products of a whole program, and what times they allow."""
+    """Bytes and products of a whole program, and the least time that they take."""
     total: Counter[str] = Counter()
     for name, sums in kinds:
         total.update({key: value for key, value in sums.items() if value})
@@ -278,7 +278,7 @@ def _cells(sums: Mapping[str, Any]) -> list[str]:
 
 
 def _tail(name: str) -> str:
-    """The end of JAX's name of an operation, without what only calls others."""
+    """The end of JAX's name of an operation, without parts that only call others."""
     calls = ("body", "branch_", "closed_call", "cond", "jit(", "jvp()", "while")
     parts = [part for part in name.split("/") if not part.startswith(calls)]
     return "/".join(parts[-3:])[-48:]

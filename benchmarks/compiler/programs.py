@@ -1,4 +1,4 @@
-"""This package's programs for devices that may not be there: lowered, never run."""
+"""Lowers this package's programs for devices that may not be there; runs none."""
 
 import argparse
 import copy
@@ -39,7 +39,7 @@ _NUM_SPECIALS = 3
 _SEED = jax.ShapeDtypeStruct((), jnp.uint32)
 
 
-class Program(NamedTuple):
+class LoweredProgram(NamedTuple):
     """A program of ours, lowered for some devices."""
 
     lowered: jax.stages.Lowered
@@ -54,7 +54,7 @@ def pretrain(
     devices: Sequence[Any],
     sharding: str = "replicated",
     tensor_parallelism: int = 1,
-) -> Program:
+) -> LoweredProgram:
     """The step of `gpt1_jax.jobs.pretrain`, as `config.mesh` splits it."""
     config, model = _configured(flags, batch=64, devices=len(devices))
     mesh = make_mesh(sharding, tensor_parallelism, devices)
@@ -66,10 +66,12 @@ def pretrain(
     step = make_pretrain_step(model, optimizer, parts, mesh)
     tokens = _int32(batch_size, flags.seq_len)
     lowered = _lowered(step, mesh, pretrain_state_shapes(model, optimizer), tokens)
-    return Program(lowered, mesh.size, batch_size, parts, _flops(model, tokens.size))
+    return LoweredProgram(
+        lowered, mesh.size, batch_size, parts, _flops(model, tokens.size)
+    )
 
 
-def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
+def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> LoweredProgram:
     """The step of `gpt1_jax.jobs.finetune`, on texts that leave no padding."""
     config, model = _configured(flags, batch=32, devices=len(devices))
     model = dataclasses.replace(model, vocab_size=model.vocab_size + _NUM_SPECIALS)
@@ -101,11 +103,11 @@ def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
     step = make_finetune_step(model, head, optimizer, aux_lm_weight, parts, mesh)
     lowered = _lowered(step, mesh, jax.eval_shape(fresh), batch)
     flops = _flops(model, batch.tokens.size)
-    return Program(lowered, mesh.size, batch_size, parts, flops)
+    return LoweredProgram(lowered, mesh.size, batch_size, parts, flops)
 
 
-def decode(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
-    """The loop that draws tokens, with the largest cache; on one device, as ever."""
+def decode(flags: argparse.Namespace, devices: Sequence[Any]) -> LoweredProgram:
+    """The loop that draws tokens, with the largest cache, on one device."""
     config, model = _configured(flags, batch=8, devices=1)
     rows, room = config.train.batch_size, flags.seq_len
     sampling = dataclasses.replace(DEFAULT_SAMPLING, max_new_tokens=room)
@@ -125,10 +127,10 @@ def decode(flags: argparse.Namespace, devices: Sequence[Any]) -> Program:
     arguments = params, state, decoder._filters, _int32(rows), _int32()
     traced = decoding._draw_tokens.trace(*how, *arguments)
     flops = _flops(model, rows) / 3  # forward only; of one token for each row
-    return Program(traced.lower(), 1, rows, 1, flops)
+    return LoweredProgram(traced.lower(), 1, rows, 1, flops)
 
 
-PROGRAMS: dict[str, Callable[[argparse.Namespace, Sequence[Any]], Program]] = {
+PROGRAMS: dict[str, Callable[[argparse.Namespace, Sequence[Any]], LoweredProgram]] = {
     "pretrain-replicated": pretrain,
     "pretrain-optimizer": functools.partial(pretrain, sharding="optimizer"),
     "pretrain-full": functools.partial(pretrain, sharding="full"),

@@ -1,4 +1,4 @@
-"""Machines to compile for without having them: topologies of TPUs and GPUs."""
+"""Machines that programs can be compiled for: topologies of TPUs and GPUs."""
 
 import contextlib
 import importlib.util
@@ -14,7 +14,7 @@ _GPU_DESCRIPTIONS = Path(__file__).parent
 
 
 class Chip(NamedTuple):
-    """What a device has and can do, by its data sheet."""
+    """The memory and rates of a device, by its data sheet."""
 
     memory_bytes: int
     bytes_per_second: float  # to and from that memory
@@ -29,7 +29,7 @@ _H100 = Chip(80 * 10**9, 3350e9, 989e12)
 
 
 class Target(NamedTuple):
-    """A machine by the compiler's name of it."""
+    """A machine, by the name that its compiler gives it."""
 
     compiler: str  # "libtpu", "cuda" or "cpu"
     topology: str  # chips along each axis of their network
@@ -81,7 +81,7 @@ _ENVIRONMENT = {
 
 
 def prepare(target: Target) -> None:
-    """Readies this process, before it imports JAX; exits if the compiler is missing."""
+    """Sets this process up before it imports JAX; exits if the compiler is missing."""
     module, install = _NEEDS.get(target.compiler, ("jax", ""))
     if not importlib.util.find_spec(module):
         sys.exit(f"compiled.py: {target.meaning} needs the package {module}: {install}")
@@ -113,7 +113,7 @@ def devices_of(target: Target) -> list[Any]:
 
 @contextlib.contextmanager
 def in_place_of(target: Target) -> Iterator[None]:
-    """What the package asks of the machine it runs on is answered for the target."""
+    """Makes the package believe that it runs on the target."""
     import jax
 
     from gpt1_jax.parallel import devices

@@ -1,1 +1,1 @@
-"""Trainings and other models that show whether ours learns what it should."""
+"""Trainings that show whether a model learns as it should."""

@@ -54,7 +54,7 @@ def losses(folder: Path) -> list[float]:
 
 
 def table(curves: Mapping[str, Sequence[float]]) -> str:
-    """How far each run is from the reference."""
+    """How far the losses of each run are from the reference."""
     reference = curves[REFERENCE]
     rows = []
     for name, curve in curves.items():

@@ -4,8 +4,8 @@
         [--output=FILE]
 
 It counts the training split and scores the validation split, token by token, with
-interpolated modified Kneser-Ney smoothing (Chen and Goodman 1999, sec. 3): what a
-Transformer with the same tokenizer must beat. The runs, pre-trained on that corpus, are
+interpolated modified Kneser-Ney smoothing (Chen and Goodman 1999, sec. 3): the baseline
+for a Transformer with the same tokenizer. Runs that were pre-trained on that corpus are
 scored on the same tokens, all of them. DIR is the folder of `corpus.json`, by default
 under `corpora/` in the cache folder. 35 million tokens take a minute and under 4 GB of
 memory.

@@ -1,11 +1,11 @@
-"""Whether a run that goes on from a checkpoint ends as if it had never stopped.
+"""Whether a run resumed from a checkpoint ends as if it had never stopped.
 
     python -m benchmarks.experiments.resumption [--texts=FILES] [--half=20]
         [--output=FILE]
 
-Trains the model of the quickstart, keeps its first checkpoint, and lets a second
-process go on from there. Records and saved arrays must be equal bit for bit. On a GPU
-XLA is asked for deterministic operations: without, sums of gradients come in any order.
+Trains the model of the quickstart, then resumes from its first checkpoint in a second
+process. Records and saved arrays must be equal bit for bit. On a GPU XLA is asked for
+deterministic operations; otherwise it sums gradients in any order.
 """
 
 import argparse
@@ -33,7 +33,7 @@ _TIMES = ("step_seconds", "tokens_per_second")
 
 
 def train(workdir: Path, flags: argparse.Namespace) -> None:
-    """Trains to the last step, from the newest checkpoint in `workdir` on."""
+    """Trains from the newest checkpoint in `workdir` to the last step."""
     values: dict[str, Any] = {
         "train.num_steps": 2 * flags.half,
         "optimizer.warmup_steps": flags.half // 2,
@@ -61,7 +61,7 @@ def train(workdir: Path, flags: argparse.Namespace) -> None:
 
 
 def records(workdir: Path) -> list[dict[str, Any]]:
-    """What a run recorded, less what depends on the clock."""
+    """The records of a run, without values that depend on the clock."""
     lines = (workdir / "metrics.jsonl").read_text().splitlines()
     return [
         {name: value for name, value in json.loads(line).items() if name not in _TIMES}
@@ -70,7 +70,7 @@ def records(workdir: Path) -> list[dict[str, Any]]:
 
 
 def differences(left: Path, right: Path, step: int) -> dict[str, int]:
-    """How many records and arrays of parameters of two runs are not equal."""
+    """How many records and parameter arrays of two runs differ."""
     pairs = zip(records(left), records(right), strict=True)
     one, other = (read_params(epath.Path(run), step).params for run in (left, right))
     equal = jax.tree.map(np.array_equal, one, other)
@@ -104,7 +104,7 @@ def main(arguments: Sequence[str]) -> None:
     if flags.output:
         harness.write_json(flags.output, record, flags, found)
     if any(found.values()):
-        sys.exit("resumption.py: the run that was resumed is another one")
+        sys.exit("resumption.py: the resumed run differs from the whole one")
 
 
 if __name__ == "__main__":

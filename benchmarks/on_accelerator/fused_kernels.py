@@ -1,13 +1,12 @@
-"""The fused kernels: whether they are right, their times, on a GPU their best tiles.
+"""Whether the fused kernels are right, their times and, on a GPU, their best tiles.
 
     python -m benchmarks.on_accelerator.fused_kernels [--batch=64] [--output=FILE]
 
-First masks are compared bit for bit, and bfloat16 outputs and gradients with float32
-ones of the formula: their errors should be about those of what XLA makes of blocked
-attention, and of LayerNorm, dropout and sum. If one is wrong the script ends with 1.
-Then forward and backward are timed at the paper's sizes, a GPU's attention with one
-kernel's tiles changed at a time. On a CPU, where the kernels are interpreted, `--toy`
-tries the script.
+First it compares masks bit for bit, and bfloat16 outputs and gradients with float32
+ones of the formula: their errors should be about those of the same functions as XLA
+compiles them. If one is wrong, the script ends with 1. Then it times forward and
+backward at the paper's sizes, and for a GPU's attention changes the tiles of one kernel
+at a time. On a CPU, where the kernels are interpreted, `--toy` tries the script.
 """
 
 import argparse
@@ -50,13 +49,13 @@ Form = Callable[..., Any]  # of noise, rate and arrays
 
 
 class Kernels(NamedTuple):
-    """What an accelerator has of ours."""
+    """Our kernels for one kind of accelerator."""
 
     attention: ModuleType
     layer_norm: ModuleType | None
 
     def refusal(self, flags: argparse.Namespace) -> str:
-        """Why they cannot be measured here; empty if they can."""
+        """Why they cannot run here; empty if they can."""
         shape = flags.batch, flags.seq_len, flags.embed_dim // HEAD_DIM, HEAD_DIM
         refused = self.attention.refusal(shape, flags.dtype)
         if not refused and self.layer_norm:
@@ -65,7 +64,7 @@ class Kernels(NamedTuple):
 
 
 def kernels_for(backend: str) -> Kernels:
-    """Those for a "gpu" or "tpu"."""
+    """Our kernels for a "gpu" or "tpu"."""
     from gpt1_jax.ops import attention_gpu, attention_tpu, layer_norm_gpu
 
     if backend == "tpu":
@@ -74,7 +73,7 @@ def kernels_for(backend: str) -> Kernels:
 
 
 def backend() -> str:
-    """Whose kernels are meant: without an accelerator, a GPU's."""
+    """The accelerator whose kernels are checked; without one, a GPU."""
     import jax
 
     return "tpu" if jax.default_backend() == "tpu" else "gpu"
@@ -95,7 +94,7 @@ def norm_form(norm: Callable[..., Any]) -> Form:
 
 
 def wrong_attention_masks(form: Form, num_heads: int) -> int:
-    """How many elements are kept that should not be, or the reverse, in two passes."""
+    """How many mask elements are wrong, forward and backward together."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -116,7 +115,7 @@ def wrong_attention_masks(form: Form, num_heads: int) -> int:
 
 
 def wrong_norm_masks(form: Form, dim: int) -> int:
-    """As `wrong_attention_masks`, of the branch that LayerNorm adds."""
+    """Like `wrong_attention_masks`, for the branch that LayerNorm adds."""
     import jax.numpy as jnp
     import numpy as np
 
@@ -137,15 +136,15 @@ def wrong_norm_masks(form: Form, dim: int) -> int:
 def relative_errors(
     fused: Form, shapes: Sequence[Sequence[int]], peer: Form, formula: Form
 ) -> list[float]:
-    """Mean error of the output and each gradient in bfloat16, by that of a peer.
+    """Mean error of the output and each gradient in bfloat16, divided by a peer's.
 
     Infinite if a second run gives other bits.
 
     Args:
       fused: the form that uses the kernels.
-      shapes: of its arguments, the first of which is that of the result.
+      shapes: of its arguments; the result has the first.
       peer: the form that XLA compiles.
-      formula: the form that tells, in float32, what is right.
+      formula: the form that gives the right result, in float32.
     """
     import jax
     import jax.numpy as jnp
@@ -188,7 +187,7 @@ def run(form: Form, parts: Any, noise: Any, weights: Any, rate: float) -> Any:
 
 
 def plans(toy: bool) -> Iterator[tuple[str, Any]]:
-    """The plan of the package, then those that differ from it in one kernel."""
+    """The package's plan, then plans that differ from it in one kernel."""
     from gpt1_jax.ops.attention_gpu import PLAN
     from gpt1_jax.ops.attention_gpu_kernels import Tiles
 
@@ -203,7 +202,7 @@ def plans(toy: bool) -> Iterator[tuple[str, Any]]:
 def attention_times(
     kernels: Kernels, flags: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """Forward and backward, on a GPU with each plan."""
+    """Times of attention, forward and backward; on a GPU with each plan."""
     from benchmarks.peers import jax_pieces
 
     module = kernels.attention
@@ -220,7 +219,7 @@ def attention_times(
 
 
 def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Forward and backward of LayerNorm with dropout and sum, as XLA makes it too."""
+    """Times of LayerNorm with dropout and sum, forward and backward, ours and XLA's."""
     from benchmarks.peers import jax_pieces
 
     forms = {"XLA's": jax_pieces.residual_layer_norm}
@@ -234,7 +233,7 @@ def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str
 def timed(
     name: str, make: Callable[[], harness.Case], flags: argparse.Namespace
 ) -> dict[str, Any]:
-    """The time of a case; or why it does not compile."""
+    """The time of a case, or the reason why it does not compile."""
     import jax
 
     from benchmarks.peers import pieces
@@ -249,7 +248,7 @@ def timed(
 
 
 def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
-    """What is compared of each kind of kernels, and whether it is right."""
+    """Checks each kind of kernels: wrong mask elements, errors, the verdict."""
     from benchmarks.peers import jax_pieces
     from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
 

@@ -1,4 +1,4 @@
-"""What a device can do at most, and whether it computes what a CPU does.
+"""A device's highest rates, and whether it computes the same as a CPU.
 
     python -m benchmarks.on_accelerator.probe [--size=8192] [--megabytes=2048]
         [--output=FILE]
@@ -65,7 +65,7 @@ def seconds_of(function: Callable[..., jax.Array], *arguments: jax.Array) -> flo
 
 
 def memory_rates(megabytes: int) -> dict[str, float]:
-    """Copying in TB/s, and mask elements in 1e9/s."""
+    """Rates of copying in TB/s and of mask elements in 1e9/s."""
     num_elements = megabytes * 10**6 // 2
     x = jnp.zeros(num_elements, jnp.bfloat16)
     copying = seconds_of(lambda x: x + 1, x)
@@ -109,7 +109,7 @@ def _product_rate(equation: str, m: int, k: int, n: int) -> float:
 
 
 def disagreement(dtype: str) -> dict[str, float]:
-    """How far an update on the device is from the same on the CPU, relatively."""
+    """The relative differences between an update on the device and on the CPU."""
     config = pretrain_config(_TINY, dtype)
     model = config.model.with_vocab_size(_TINY.vocab_size)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)

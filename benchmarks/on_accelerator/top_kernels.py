@@ -25,7 +25,7 @@ from benchmarks.peers.train_step import build_jax
 
 
 def record_trace(flags: argparse.Namespace, folder: str) -> str:
-    """Traces `--steps` steps after two untraced ones; the kind of device."""
+    """Traces `--steps` steps after two untraced ones; returns the kind of device."""
     trainer, batches = build_jax(flags, flags.dtype), draw_batches(flags)
     for _ in range(2):
         trainer.step(trainer.put(next(batches)))
@@ -39,7 +39,7 @@ def record_trace(flags: argparse.Namespace, folder: str) -> str:
 
 
 def kernels(folder: str) -> Iterator[tuple[str, float]]:
-    """Name and seconds of all that ran on the device while it was traced."""
+    """Name and seconds of each kernel that ran on the device during the trace."""
     for path in Path(folder).rglob("*.xplane.pb"):
         data = jax.profiler.ProfileData.from_file(str(path))
         for plane in data.planes:

@@ -4,11 +4,10 @@
     python -m benchmarks.peers.finetune_step --task=race --batch=2
 
 Made-up examples whose lengths are distributed as those of the task in GPT-1's tokens.
-The peer is how `openai-gpt` is fine-tuned with transformers: its classification model,
-batches padded to their longest sequence, AdamW; RACE's four choices are four
-sequences with one output each. It trains the classifier alone; `jax_*` trains with the
-paper's auxiliary language model, `jax_*_no_lm` without, which is the peer's work, and
-`jax_*_padded` with all sequences padded to 512.
+The peer fine-tunes `openai-gpt` with transformers: its classification model, batches
+padded to their longest sequence, AdamW; RACE's four choices are four sequences with one
+output each. It trains the classifier alone, as `jax_*_no_lm` does. `jax_*` adds the
+paper's auxiliary language model, and `jax_*_padded` pads all sequences to 512.
 
 Batches come from a few that repeat, so that each shape is compiled before the clock
 starts. Turns and processes are those of `train_step.py`.
@@ -37,7 +36,7 @@ NUM_SPECIALS = 3
 
 
 class Lengths(NamedTuple):
-    """Tokens of a task's sequences, specials included."""
+    """The lengths of a task's sequences in tokens, special tokens included."""
 
     num_seqs: int
     num_outputs: int
@@ -71,7 +70,7 @@ VARIANTS = all_variants()
 
 
 def draw_examples(flags: argparse.Namespace) -> Iterator[Batch]:
-    """Endless unpadded batches, `flags.distinct` different ones, then again."""
+    """Endless unpadded batches: `flags.distinct` different ones, which then repeat."""
     generator, task = np.random.default_rng(0), TASKS[flags.task]
     zipf = token_probabilities(flags.vocab_size)
     batches = []

@@ -7,8 +7,8 @@ transformers' generate for its GPT-1, which has no cache, and for a GPT-2 small 
 random weights, which has one and 7% more parameters. Variants take turns as in
 `train_step.py`: a few untimed tokens, then all tokens timed, reading the prompt
 included. The first call draws all tokens too, so that everything is compiled. The share
-of bandwidth is what reading all weights once for each token takes of the rate at which
-all cores find the maximum of a large array.
+of bandwidth is the rate of reading all weights once for each token, divided by the rate
+at which all cores find the maximum of a large array.
 """
 
 import argparse
@@ -53,7 +53,7 @@ VARIANTS = all_variants()
 
 
 def draw_prompts(flags: argparse.Namespace) -> Iterator[tuple[np.ndarray, int]]:
-    """Prompts [B, tokens], and how many tokens to add: few in an untimed step.
+    """Prompts [B, tokens] and the number of tokens to add, which is small if untimed.
 
     The harness draws one to warm up, then in each turn an untimed and a timed one.
     """
@@ -112,7 +112,7 @@ def memory_bandwidth() -> float:
 
 
 def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
-    """Adds rates, and how each compares to the peers of its dtype."""
+    """Adds rates and the speed beside the peers of the same dtype."""
     from gpt1_jax.model import costs
 
     bandwidth = memory_bandwidth()

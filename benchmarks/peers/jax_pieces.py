@@ -1,8 +1,9 @@
-"""The parts of a training step in JAX: this package's and the obvious alternative.
+"""The pieces of a training step in JAX: this package's and obvious alternatives.
 
 Each function takes the flags of `pieces.py` and returns its variants as `Case`s. Inputs
-are arguments of the compiled program, lest XLA computes with them beforehand; outputs
-are returned along with the gradients, lest it leaves out the forward pass.
+are arguments of the compiled program, so that XLA does not compute with them
+beforehand; outputs are returned with the gradients, so that it does not leave out the
+forward pass.
 """
 
 import argparse

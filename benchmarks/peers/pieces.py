@@ -1,4 +1,4 @@
-"""The parts of a training step, one by one: this package against alternatives.
+"""The pieces of a training step, one by one: this package against alternatives.
 
     python -m benchmarks.peers.pieces [--pieces=loss,dense] [--dtype=bfloat16]
         [--output=FILE]
@@ -88,7 +88,7 @@ def _normal(*shapes: tuple[int, ...]) -> list[np.ndarray]:
 def make_cases(
     piece: str, flags: argparse.Namespace, modules: Sequence[str]
 ) -> dict[str, Case]:
-    """The variants of a piece that are in these modules, compiled."""
+    """The variants of a piece in these modules, compiled."""
     function, arguments = PIECES[piece]
     cases: dict[str, Case] = {}
     for name in modules:
@@ -119,7 +119,7 @@ def measure(cases: Mapping[str, Case], flags: argparse.Namespace) -> dict[str, A
 
 
 def run_turn(case: Case, calls: int) -> list[float]:
-    """Seconds of each call, or of all as a mean where the device must not idle."""
+    """Seconds of each call on a CPU; on an accelerator, the mean of all calls."""
     at_once = 1 if case.device == "cpu" else calls
     seconds = []
     for _ in range(0, calls, at_once):

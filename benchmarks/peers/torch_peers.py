@@ -1,6 +1,6 @@
 """The models in PyTorch that ours are measured beside.
 
-`GPT` is written as for speed: one product for q, k and v, fused attention, logits only
+`GPT` is written for speed: one product for q, k and v, fused attention, logits only
 where a token is predicted. `build_transformers` takes Hugging Face's model as it is.
 """
 
@@ -161,7 +161,7 @@ def train(
 
 
 def device_kind() -> str:
-    """Is "cuda" where there is a GPU, which multiplies float32 in TF32 as JAX does."""
+    """The device: "cuda", with float32 products in TF32 as in JAX, or "cpu"."""
     if not torch.cuda.is_available():
         return "cpu"
     torch.set_float32_matmul_precision("high")
@@ -173,7 +173,7 @@ def device_name() -> str:
 
 
 def synchronize() -> None:
-    """Waits until a GPU has done all it was given."""
+    """Waits until a GPU has finished its work."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -229,7 +229,7 @@ class LSTM(nn.Module):
 
 
 def build_lstm(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
-    """Trains the model above."""
+    """Trains the `LSTM` above."""
     torch.manual_seed(0)
     config = pretrain_config(flags, dtype, "lstm")
     sizes = config.model.with_vocab_size(flags.vocab_size)

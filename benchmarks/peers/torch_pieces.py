@@ -41,7 +41,7 @@ def dropout_cases(flags: argparse.Namespace, name: str) -> dict[str, Case]:
 
 
 def attention_cases(flags: argparse.Namespace) -> dict[str, Case]:
-    """Causal attention of [N, T, H, K]: fused, and as the formula has it."""
+    """Causal attention of [N, T, H, K], fused and by the formula."""
     *qkv, gradient = (_tensor(x, flags.dtype) for x in attention_arrays(flags))
 
     def fused(*qkv: torch.Tensor) -> torch.Tensor:

@@ -96,7 +96,7 @@ VARIANTS = all_variants()
 
 
 def is_usual(name: str) -> bool:
-    """Whether a variant is measured if none is named."""
+    """Whether a variant is measured by default."""
     choices = tuple(choice for choice in _CHOICES if choice != "scan")
     return kind_of(name) == "transformer" and not name.endswith(choices)
 
@@ -152,7 +152,7 @@ def build_jax(
 
 
 def measure_groups(names: Sequence[str], flags: argparse.Namespace) -> dict[str, Any]:
-    """Measures in turns: one dtype after another, unless told otherwise."""
+    """Measures the variants in turns, by default one dtype after another."""
     groups = [names]
     if flags.group_by_dtype:
         groups = [
@@ -167,7 +167,7 @@ def measure_groups(names: Sequence[str], flags: argparse.Namespace) -> dict[str,
 
 
 def summarise(results: dict[str, Any], flags: argparse.Namespace) -> None:
-    """Adds to each result its rates and how it compares to the fastest PyTorch."""
+    """Adds rates and the speed beside the fastest PyTorch to each result."""
     from gpt1_jax.model import costs
     from gpt1_jax.parallel import devices
 
@@ -220,7 +220,7 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 def suspicions(results: Mapping[str, Any], vocab_size: int) -> list[str]:
-    """What makes the results doubtful: impossible losses, unequal devices."""
+    """Reasons to doubt the results: impossible losses, unequal devices."""
     zipf = token_probabilities(vocab_size)
     entropy = -float(zipf @ np.log(zipf))  # nats, the loss of a perfect model
     low, high = entropy - 1, math.log(vocab_size) + 1
