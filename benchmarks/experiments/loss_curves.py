@@ -17,6 +17,7 @@ from pathlib import Path
 
 from benchmarks import harness
 from benchmarks.harness import count
+from benchmarks.paper_model import load_config
 
 PLAIN = ("--config.model.dtype=float32", "--config.model.attention_impl=plain")
 RUNS = {
@@ -32,6 +33,7 @@ STYLES = {FAST: "-", REFERENCE: "--", OTHER_SEED: ":"}
 def train(folder: Path, overrides: Sequence[str], flags: argparse.Namespace) -> None:
     """One run of `steps` updates that logs each of them."""
     root = Path(__file__).resolve().parents[2]
+    warmup = load_config("pretrain", "small").optimizer.warmup_steps
     command = [
         *(sys.executable, "-m", "gpt1_jax.main"),
         f"--config={root / 'configs' / 'pretrain.py'}:small",
@@ -39,6 +41,7 @@ def train(folder: Path, overrides: Sequence[str], flags: argparse.Namespace) -> 
         "--config.data.source=text",
         f"--config.data.train={flags.train}",
         f"--config.train.num_steps={flags.steps}",
+        f"--config.optimizer.warmup_steps={min(warmup, flags.steps - 1)}",
         "--config.log.every_steps=1",
         f"--config.eval.every_steps={flags.steps + 1}",
         *overrides,

@@ -1,5 +1,8 @@
 """GPT-1's Transformer decoder (sec. 3.1, eq. 2; sec. 4.1).
 
+The three lines of eq. 2 are `embed` (h_0), `Block` (h_l from h_{l-1}) and
+`language_model.logits` (the scores of P(u)).
+
 It differs from today's transformers: LayerNorm comes after the residual sum, there is
 none before the first block or after the last one, and the output shares the token
 embedding and has no bias.

@@ -52,7 +52,7 @@ def test_trains_twice_and_compares(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(resumption, "train", train)
     found = {"records": 0, "arrays": 2}
     monkeypatch.setattr(resumption, "differences", lambda *_: found)
-    with pytest.raises(SystemExit, match="another one"):
+    with pytest.raises(SystemExit, match="differs from the whole one"):
         resumption.main(["--half=3"])
     assert trained == [("whole", False), ("resumed", True)]
     assert "Not equal: 0 records, 2 arrays" in capsys.readouterr().out
