@@ -35,7 +35,7 @@ from gpt1_jax.data.documents import (
     text_documents,
 )
 from gpt1_jax.data.files import check_writable, exclusive, locate, whole_folder
-from gpt1_jax.data.progress import Progress, say
+from gpt1_jax.data.progress import Progress, show_line
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import (
     Corpus,
@@ -82,7 +82,7 @@ def prepare_corpus(
         sources, the tokenizer or the cache folder, before any long work.
       OSError: if the disk of the cache folder is full.
     """
-    tell = say if progress else _say_nothing
+    tell = show_line if progress else _say_nothing
     cache = Path(locate(data.cache_dir or default_cache_dir(), local=True))
     _check_writable(cache)
     with _full_disk_explained(cache), exclusive(cache, tell) as doing:
@@ -205,7 +205,9 @@ def _find_tokenizer(
         try:
             return load_tokenizer(directory), directory
         except (ValueError, FileNotFoundError):
-            say(f"The tokenizer cached in {directory} is damaged; training it again.")
+            show_line(
+                f"The tokenizer cached in {directory} is damaged; training it again."
+            )
             shutil.rmtree(directory)
     doing("reading the corpus")
     _check_readable(valid)
@@ -264,7 +266,7 @@ def _find_corpus(
         try:
             return open_corpus(directory, older_identity)
         except DamagedCorpus as error:
-            say(f"{error.problem}; making the damaged corpus again.")
+            show_line(f"{error.problem}; making the damaged corpus again.")
             shutil.rmtree(directory)
     doing("reading the corpus")
     _check_readable([*train, *valid])

@@ -11,7 +11,7 @@ from gpt1_jax.data.text import printable
 LINE_SECONDS = 20.0  # between two lines where there is no terminal
 
 
-def say(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
+def show_line(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
     """Shows a line without breaking a progress bar; control characters are escaped.
 
     Args:
@@ -69,7 +69,7 @@ class Progress:
             self._said = now
             rate = self._done / (now - self._began)
             left = max(0, self._total - self._done) / rate
-            say(
+            show_line(
                 f"Tokenised {self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB, "
                 f"{rate / 1e6:,.2f} MB/s, {left:,.0f} s left."
             )

@@ -39,7 +39,7 @@ from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
 from gpt1_jax.runs.resume import Identity, begin_run, check_same
 from gpt1_jax.training.fit import Evaluate, Run, fit
 from gpt1_jax.training.initial_state import (
-    Origin,
+    PretrainOrigin,
     check_end,
     describe_origin,
     init_pretrain_state,
@@ -87,7 +87,9 @@ def run(config: PretrainConfig, workdir: str) -> None:
             )
 
 
-def _prepare(config: PretrainConfig, folder: epath.Path, origin: Origin | None) -> Run:
+def _prepare(
+    config: PretrainConfig, folder: epath.Path, origin: PretrainOrigin | None
+) -> Run:
     """Prepares the text and decides everything about the run."""
     train, batch_size = config.train, config.train.batch_size
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
@@ -154,7 +156,9 @@ def _prepare(config: PretrainConfig, folder: epath.Path, origin: Origin | None) 
     )
 
 
-def _own_tokenizer(folder: epath.Path, origin: Origin | None) -> epath.Path | None:
+def _own_tokenizer(
+    folder: epath.Path, origin: PretrainOrigin | None
+) -> epath.Path | None:
     """The saved tokenizer that the run must use; None: the configured one."""
     own = run_folder.own_tokenizer(folder)
     return origin.run.folder / "tokenizer" if origin and not own else own
@@ -210,7 +214,7 @@ def _evaluation(
 
 
 def _steps_of_origin(
-    config: PretrainConfig, folder: epath.Path, origin: Origin | None
+    config: PretrainConfig, folder: epath.Path, origin: PretrainOrigin | None
 ) -> int:
     """How many of the updates the origin took, whose optimizer is taken over."""
     if origin:
@@ -221,7 +225,7 @@ def _steps_of_origin(
 def _identity(
     config: PretrainConfig,
     folder: epath.Path,
-    origin: Origin | None,
+    origin: PretrainOrigin | None,
     tokenizer: Tokenizer,
     corpus: Corpus,
 ) -> Identity:

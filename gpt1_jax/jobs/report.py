@@ -4,7 +4,7 @@ import datetime
 
 from gpt1_jax.config import ReportConfig
 from gpt1_jax.data.files import refuse_links
-from gpt1_jax.data.progress import say
+from gpt1_jax.data.progress import show_line
 from gpt1_jax.report import page
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
@@ -30,4 +30,6 @@ def run(config: ReportConfig, workdir: str) -> None:
     date = f"{today.day} {today:%B %Y}"
     document = make_report(read_runs(config.folders), config.title, date)
     page.write_report(document, folder)
-    say(f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}")
+    show_line(
+        f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}"
+    )

@@ -6,9 +6,9 @@ from gpt1_jax.parallel.processes import is_main_process
 
 
 def say(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
-    """Shows a line on the main process; see `progress.say`."""
+    """Shows a line on the main process; see `progress.show_line`."""
     if is_main_process():
-        progress.say(text, end, beside_output=beside_output)
+        progress.show_line(text, end, beside_output=beside_output)
 
 
 def say_wrote(path: str) -> None:

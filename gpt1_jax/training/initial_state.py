@@ -41,7 +41,7 @@ _WEIGHTS_ALONE = (
 )
 
 
-class Origin(NamedTuple):
+class PretrainOrigin(NamedTuple):
     """The run that a pre-training run starts from."""
 
     run: TrainedRun  # its language model: without head and special tokens
@@ -60,7 +60,7 @@ class Origin(NamedTuple):
 
 def resolve_origin(
     config: PretrainConfig, folder: epath.Path
-) -> tuple[PretrainConfig, Origin | None]:
+) -> tuple[PretrainConfig, PretrainOrigin | None]:
     """Writes the sizes and the step of the origin into a configuration.
 
     A run that resumes no longer needs its origin: its own folder holds sizes, tokenizer
@@ -123,16 +123,16 @@ def _with_sizes(
     )
 
 
-def _open_origin(config: PretrainConfig) -> Origin:
+def _open_origin(config: PretrainConfig) -> PretrainOrigin:
     """Opens the run to start from, and refuses one that cannot be continued."""
     opened = open_run(config.init_from, config.step)
     say_what_is_read(opened)
     run = _language_model(opened)
     if not config.init_optimizer:
-        return Origin(run, None)
+        return PretrainOrigin(run, None)
     _check_optimizer(config, opened)
     state = _read_state(config, run)
-    origin = Origin(run._replace(params=state.params), state)
+    origin = PretrainOrigin(run._replace(params=state.params), state)
     if config.train.num_steps:
         check_end(origin, config.train.num_steps)
     return origin
@@ -177,7 +177,7 @@ def _read_state(config: PretrainConfig, run: TrainedRun) -> TrainState:
         ) from error
 
 
-def check_end(origin: Origin | None, num_steps: int) -> None:
+def check_end(origin: PretrainOrigin | None, num_steps: int) -> None:
     """Refuses a run that takes over an optimizer and ends no later than its origin.
 
     Raises:
@@ -192,7 +192,7 @@ def check_end(origin: Origin | None, num_steps: int) -> None:
         )
 
 
-def describe_origin(origin: Origin, num_steps: int) -> str:
+def describe_origin(origin: PretrainOrigin, num_steps: int) -> str:
     """A line on what the run starts from."""
     run = origin.run
     start = f"Start: step {run.step:,} of {run.folder}, with its tokenizer, sizes and"
@@ -212,7 +212,7 @@ def init_pretrain_state(
     config: PretrainConfig,
     model: ModelConfig,
     optimizer: Optimizer,
-    origin: Origin | None,
+    origin: PretrainOrigin | None,
     sharding: TrainState,
 ) -> TrainState:
     """Makes the state before the first step of pre-training.
