@@ -1,8 +1,8 @@
 """Types and constraints of configuration values, read once from a section's fields.
 
-A field's type says all that is known of its key: `batch_size: Positive[int]`,
-`kind: Literal["sentencepiece", "gpt1"]`, `init_from: Annotated[File, Newer("")]`. What
-concerns several keys is checked in the `__post_init__` of their section.
+A field's type declares everything about its key: `batch_size: Positive[int]`,
+`kind: Literal["sentencepiece", "gpt1"]`, `init_from: Annotated[File, Newer("")]`. Rules
+about several keys are in the `__post_init__` of their section.
 """
 
 import dataclasses
@@ -41,9 +41,9 @@ class Section:
 
 
 class Newer(NamedTuple):
-    """Marks a key that some run folders are older than."""
+    """Marks a key that older run folders lack."""
 
-    neutral: Any  # the value that does what runs did before
+    neutral: Any  # the value that reproduces what those runs did
 
 
 class Place(NamedTuple):

@@ -208,7 +208,7 @@ class FinetuneConfig(JobConfig):
 
 
 def _check_comparison(config: FinetuneConfig) -> None:
-    """Refuses values that the comparison asked for would overrule."""
+    """Refuses values that the comparison would overrule."""
     compare = config.suite.compare
     require(
         compare in ("", "scratch") or config.transfer_layers == "all",
@@ -284,10 +284,10 @@ def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
     Args:
       name: the variant's name.
       variant: its configuration.
-      kind: that of the model that it starts from, "transformer" or "lstm".
+      kind: of the model it starts from, "transformer" or "lstm".
 
     Raises:
-      ValueError: naming the key that holds the other kind.
+      UserError: naming the key that holds the other kind.
     """
     require(
         name != LSTM or kind == "lstm",

@@ -55,7 +55,7 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-      ValueError: if the file cannot be read or holds anything else.
+      UserError: if the file cannot be read or holds anything else.
     """
     path = epath.Path(path)
     try:
@@ -81,7 +81,7 @@ def load_saved(path: epath.PathLike) -> Any:
       path: a `config.json`.
 
     Raises:
-      ValueError: if the file is not a configuration, or not one that this version
+      UserError: if the file is not a configuration, or not one that this version
         can run.
     """
     values = read_json(path)
@@ -95,7 +95,7 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     """A saved configuration with today's keys, its lists turned into tuples.
 
     Raises:
-      ValueError: if it names no known job, or needs a value that no longer exists.
+      UserError: if it names no known job, or needs a value that no longer exists.
     """
     job = values.get("job")
     require(
@@ -240,7 +240,7 @@ def unflatten(flat: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse of `flatten`.
 
     Raises:
-      ValueError: if a key is both a value and a section.
+      UserError: if a key is both a value and a section.
     """
     tree: dict[str, Any] = {}
     for key, value in flat.items():

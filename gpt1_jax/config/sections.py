@@ -86,8 +86,7 @@ class ModelOptions(Section):
 class ModelSection(ModelOptions):
     """The section on the model: its options and sizes.
 
-    An LSTM has no use for the sizes and implementations of layers that only the
-    Transformer has.
+    An LSTM ignores the sizes and implementations of the Transformer's layers.
     """
 
     kind: Annotated[Literal["transformer", "lstm"], Newer("transformer")]
@@ -124,7 +123,7 @@ class ModelSection(ModelOptions):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """What a run takes over from the one it starts from, by key."""
+        """Kind and sizes, by key: a run has those of the run it starts from."""
         options = {field.name for field in dataclasses.fields(ModelOptions)}
         return {
             field.name: getattr(self, field.name)
