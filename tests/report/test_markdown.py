@@ -42,19 +42,19 @@ def test_any_text_fits_into_a_cell(text):
     escape(text).encode()
 
 
-def test_what_cannot_be_seen_or_written_is_replaced():
+def test_invisible_characters_are_replaced():
     assert escape("a\x00b\u202ec\ud800d\n e") == "a\ufffdb\ufffdc\ufffdd e"
     assert "\ud800" not in code_block("\ud800")
 
 
 @pytest.mark.parametrize("text", ["a\n\n# b", "```\n</code>", "`````", "</pre><b>"])
-def test_verbatim_text_stays_in_its_block(text):
+def test_text_stays_in_its_code_block(text):
     tokens = MarkdownIt("commonmark").parse(code_block(text))
     assert [token.type for token in tokens] == ["fence"]
     assert tokens[0].content == text + "\n"
 
 
-def test_texts_below_a_value_are_escape():
+def test_strings_within_a_value_are_escaped():
     value = {"a_": ["<b>", {"c": "*"}, 1, None, 2.5]}
     assert escape_strings(value) == {"a_": [r"\<b\>", {"c": r"\*"}, 1, None, 2.5]}
 

@@ -9,7 +9,7 @@ from gpt1_jax.runs.past_runs import read_pretrained
 
 
 @pytest.fixture
-def shown(tmp_path):
+def make_card(tmp_path):
     """A function from values of the configuration to a card."""
 
     def make(records=RECORDS, sessions=(SESSION,), **overrides):
@@ -19,8 +19,8 @@ def shown(tmp_path):
     return make
 
 
-def test_a_card_says_what_the_model_is_and_read(shown):
-    text = shown(data__source="text", data__train="books/*.txt")
+def test_a_card_says_what_the_model_is_and_read(make_card):
+    text = make_card(data__source="text", data__train="books/*.txt")
     for part in (
         "Transformer decoder: 4 layers of width 256, 4 heads, MLP of width 1,024",
         "128 tokens of context; 3,319,808 parameters; matrix products in float32",
@@ -41,13 +41,13 @@ def test_a_card_says_what_the_model_is_and_read(shown):
         assert part in text
 
 
-def test_a_validation_on_a_part_says_so(shown):
-    text = shown(eval__max_batches=3, eval__batch_size=32)
+def test_a_card_says_that_validation_was_partial(make_card):
+    text = make_card(eval__max_batches=3, eval__batch_size=32)
     assert "bits per word (update 8, the first 12,288 tokens at most)" in text
 
 
-def test_what_a_folder_does_not_say_is_not_made_up(shown):
-    text = shown(records=(), sessions=())
+def test_what_is_not_recorded_is_said_to_be(make_card):
+    text = make_card(records=(), sessions=())
     assert "epochs: not recorded" in text and "| **hardware** | not recorded |" in text
     assert "| **versions** | not recorded |" in text
     assert "| **validation** | not yet evaluated |" in text and "sample" not in text
@@ -55,32 +55,32 @@ def test_what_a_folder_does_not_say_is_not_made_up(shown):
 
 
 def test_a_folder_below_the_working_directory_is_named_from_there(
-    shown, tmp_path, monkeypatch
+    make_card, tmp_path, monkeypatch
 ):
-    assert f"| **folder** | {tmp_path}/small |" in shown().replace("\\", "")
+    assert f"| **folder** | {tmp_path}/small |" in make_card().replace("\\", "")
     monkeypatch.chdir(tmp_path)
-    assert "| **folder** | small |" in shown()
+    assert "| **folder** | small |" in make_card()
 
 
-def test_a_run_from_another_says_which(shown):
-    text = shown(init_from="runs/*it*", step="newest")
+def test_a_card_names_the_origin_of_a_run(make_card):
+    text = make_card(init_from="runs/*it*", step="newest")
     assert r"from the weights of runs/\*it\*, its newest step" in text
-    text = shown(init_from="a", step="1200", init_optimizer=True)
+    text = make_card(init_from="a", step="1200", init_optimizer=True)
     assert "from the weights and optimizer of a, step 1,200" in text
     own = {**SESSION, "first_step": 6}
-    text = shown(sessions=(own,), init_from="a", init_optimizer=True)
+    text = make_card(sessions=(own,), init_from="a", init_optimizer=True)
     assert "8 updates, the first 6 of them in the run before" in text
     assert "epochs: 0.50" in text, "2 updates of 1,024 of 4,096 tokens"
-    assert "epochs: 2.00" in shown(sessions=(SESSION,))
+    assert "epochs: 2.00" in make_card(sessions=(SESSION,))
 
 
-def test_prompts_and_warmup_fractions_are_said(shown):
+def test_a_card_has_prompt_and_warmup_fraction(make_card):
     warmup = {"optimizer__warmup_steps": 0, "optimizer__warmup_fraction": 0.002}
-    text = shown(eval__sample_prompt="*it*", **warmup)
+    text = make_card(eval__sample_prompt="*it*", **warmup)
     assert r"continuing “\*it\*”" in text and "a warmup of 0.2% of the updates" in text
 
 
-def test_hardware_is_named_once_for_several_sessions(shown):
+def test_hardware_is_named_once_for_several_sessions(make_card):
     other = {**SESSION, "devices": "1 x <b>"}
-    text = shown(sessions=(SESSION, other, SESSION))
+    text = make_card(sessions=(SESSION, other, SESSION))
     assert text.count("TPU") == 1 and r"; 1 x \<b\> (Linux" in text

@@ -124,7 +124,7 @@ def test_a_row_of_one_text_spans_its_table(tmp_path):
     ]
 
 
-def test_nothing_that_a_run_folder_says_does_anything(tmp_path):
+def test_text_of_run_folders_has_no_effect(tmp_path):
     blocks = (
         Text(f"### {escape(NASTY)}\n\n{code_block(NASTY)}"),
         Text(NASTY),  # even if it was not escaped
@@ -154,7 +154,7 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
         assert path.read_bytes() == other.read_bytes()
 
 
-def test_a_report_takes_the_place_of_the_one_before(tmp_path):
+def test_a_report_replaces_the_one_before(tmp_path):
     write(tmp_path, *PLAIN, Picture("zero_shot_2", "old", draw))
     page.refuse_other_files(epath.Path(tmp_path))
     read, _, _ = write(tmp_path, title="Another")
@@ -192,7 +192,7 @@ def test_anchors_are_those_of_github():
     assert section.anchor == "layers-transferred-figure-2-left"
 
 
-def test_what_is_missing_names_its_command():
+def test_missing_results_name_their_command():
     text = missing("curves", "python x").markdown
     assert text == "**Missing:** curves. Made by:\n\n```bash\npython x\n```"
     hostile = MarkdownIt("commonmark").parse(missing("a", "x '\n```\n# b'").markdown)

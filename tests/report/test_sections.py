@@ -82,7 +82,7 @@ def test_pre_training_says_how_well_and_how_fast(report):
     assert points == [([4096, 8192], [6.5, 5.5]), ([4096, 8192], [6.25, 5.125])]
 
 
-def test_a_run_from_another_goes_on_where_that_one_ends(tmp_path):
+def test_the_curve_of_a_run_continues_that_of_its_origin(tmp_path):
     source = write_pretrained(tmp_path / "first")
     write_pretrained(tmp_path / "more", init_from=str(source))
     report = document(tmp_path)
@@ -100,7 +100,7 @@ def commands_of(section):
     return [shlex.split(block.replace("\\\n", "")) for block in blocks]
 
 
-def test_what_is_missing_is_said_with_a_command_that_is_accepted(tmp_path):
+def test_missing_results_name_commands_that_are_accepted(tmp_path):
     write_finished(tmp_path / "copa", "copa", init_from="my runs/$(date)")
     lstm = write_finished(tmp_path / "lstm", "copa", init_from="it's")
     config = json.loads((lstm / "config.json").read_text())
@@ -188,7 +188,7 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
         ([], []),
     ],
 )
-def test_names_are_as_long_as_it_takes_to_differ(tmp_path, paths, names):
+def test_names_are_long_enough_to_differ(tmp_path, paths, names):
     for path in paths:
         write_pretrained(tmp_path / path)
     runs = [read_pretrained(epath.Path(tmp_path / path)) for path in paths]
@@ -199,7 +199,7 @@ def test_names_are_as_long_as_it_takes_to_differ(tmp_path, paths, names):
     ("seconds", "shown"),
     [(5.4, "5 s"), (65, "1 min 5 s"), (3600, "1 h 0 min"), (90_061, "25 h 1 min")],
 )
-def test_times_are_said_in_their_units(tmp_path, seconds, shown):
+def test_times_have_suitable_units(tmp_path, seconds, shown):
     session = {**SESSION, "seconds": {"training": float(seconds)}}
     write_pretrained(tmp_path / "a", sessions=(session,))
     assert f"| {shown} | 100.0% |" in text_of(document(tmp_path).sections[1])
@@ -246,7 +246,7 @@ def test_each_origin_has_tables_of_its_own(add):
     assert text.count("Ours is measured on the dev splits") == 1
 
 
-def test_table_5_names_the_lines_that_are_missing(add):
+def test_table_5_names_the_columns_that_are_missing(add):
     report = add("cola", 0.1)
     text = text_of(report.sections[ABLATIONS])
     assert "without pre-training, without the auxiliary objective, with an LSTM" in text
@@ -276,7 +276,7 @@ def test_weights_are_drawn_and_tabled(add):
     assert "74.7 with the auxiliary objective and 75.0 without" in text_of(section)
 
 
-def test_curves_without_runs_say_so_beside_the_paper(add):
+def test_sections_without_runs_keep_the_words_on_the_paper(add):
     report = add("copa", 0.5)
     for section, paper in (
         (LAYERS, "from about 40 to 60"),
@@ -340,7 +340,7 @@ def test_runs_are_grouped_by_origin(run):
     assert last.heading == "From runs/pretrain/lstm, an LSTM at step 8"
 
 
-def test_runs_from_scratch_stand_beside_all_that_they_compare_with(run):
+def test_runs_from_scratch_belong_to_each_origin_of_their_architecture(run):
     """Those with the same tokenizer and sizes, whichever folder and step they name."""
 
     def with_tokenizer(made, fingerprint):
@@ -385,7 +385,7 @@ def test_tables_hold_runs_as_in_the_paper(run):
     assert sections.as_in_paper([whole, none, four, *others]) == [whole, four, none]
 
 
-def test_of_several_sizes_of_data_the_largest_counts(run):
+def test_only_runs_on_the_most_training_examples_are_kept(run):
     some = run(score=0.1, data__max_train_examples=10)
     more = run(score=0.2, data__max_train_examples=20)
     all_of_it = run(score=0.3, data__max_train_examples=0)
@@ -405,7 +405,7 @@ def test_a_table_5_holds_one_transformer_and_one_lstm(run):
     assert sections.for_table_5([other]) == []
 
 
-def test_what_was_not_ablated_is_named(run):
+def test_ablations_without_runs_are_named(run):
     full, scratch = run(), run(transfer_layers="none")
     plain = run(head__aux_lm_weight=0.0)
     lstm = run(kind="lstm")
@@ -432,7 +432,7 @@ def test_names_of_tasks_and_origins_are_escaped(add):
 # --- configurations --------------------------------------------------------------
 
 
-def test_only_what_differs_from_the_preset_is_shown(tmp_path):
+def test_only_values_that_differ_from_the_preset_are_listed(tmp_path):
     write_pretrained(tmp_path / "a", seed=3, data__source="text", data__train="<b>|*")
     config = read_pretrained(epath.Path(tmp_path / "a")).config
     assert sections.changed_values(config) == {
@@ -454,7 +454,7 @@ def test_an_unknown_preset_is_compared_with_the_default(tmp_path, preset):
     assert sections.changed_values(config)["model.num_layers"] == 4  # 12 by default
 
 
-def test_fine_tuned_runs_that_are_alike_stand_together(tmp_path):
+def test_fine_tuned_runs_that_are_alike_share_a_line(tmp_path):
     for number, (task, seed, rate) in enumerate(
         [("sst2", 0, 1e-4), ("sst2", 1, 1e-4), ("cola", 0, 1e-4), ("cola", 0, 2e-4)]
     ):
@@ -474,7 +474,7 @@ def test_fine_tuned_runs_that_are_alike_stand_together(tmp_path):
     assert "num_layers" not in text and "suite." not in text
 
 
-def test_a_value_of_the_file_stands_beside_one_that_differs(tmp_path):
+def test_a_value_of_the_file_is_listed_beside_one_that_differs(tmp_path):
     for number, weight in enumerate([0.5, 0.0]):  # 0.5 is the file's
         write_finished(tmp_path / str(number), "sst2", head__aux_lm_weight=weight)
     text = sections.describe_configs(
