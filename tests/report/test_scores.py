@@ -492,6 +492,7 @@ def test_layer_transfer_has_scores_of_each_task_over_seeds():
             layers("race", 0, 0, accuracy=30, train=50),
             layers("race", 0, 1, accuracy=32, train=54),
             run("race", accuracy=40),  # all layers are two
+            run("race", 1, accuracy=40),
             run("race", accuracy=20, **NONE),
             layers("mnli", 1, m=70, mm=60),
             layers("mnli", 0, m=65, mm=60),
