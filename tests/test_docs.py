@@ -288,13 +288,22 @@ def test_the_files_that_pages_name_exist(path):
     assert list(missing_files(path.read_text())) == []
 
 
-def rooms_of_the_tree():
-    """Folders of gpt1_jax/ in the tree of docs/architecture.md."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    return set(re.findall(r"^  (\w+)/ ", text, re.MULTILINE))
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 
 
-def test_the_tree_names_every_room():
+def test_the_architecture_names_every_room():
     package = (ROOT / "gpt1_jax").iterdir()
     rooms = {path.name for path in package if (path / "__init__.py").exists()}
-    assert rooms - rooms_of_the_tree() == set()
+    assert set(re.findall(r"^\| `(\w+)/`", ARCHITECTURE, re.MULTILINE)) == rooms
+
+
+def test_the_functions_that_the_architecture_names_exist():
+    named = re.findall(r"`([a-z_/]+)\.(\w+(?:\.\w+)*)`", ARCHITECTURE)
+    modules = {name: ROOT / "gpt1_jax" / f"{name}.py" for name, _ in named}
+    found = [(module, names) for module, names in named if modules[module].exists()]
+    assert len(found) > 25
+    for module, names in found:
+        for name in names.split("."):
+            assert re.search(rf"\b(def|class) {name}\b", modules[module].read_text()), (
+                f"{module} has no {name}"
+            )

@@ -2,7 +2,8 @@
 
 A checkpoint is a folder `checkpoints/STEP/` with the train state and the files that
 `runs/checkpoint_files.py` describes. `_delete_old` decides which are deleted: the
-latest, the best and the milestones stay.
+latest, the best and the milestones stay. Once a run of a suite has finished, the
+fine-tuning job deletes all of its checkpoints.
 
 How a run resumes, in order:
  1. If there is no checkpoint, it starts at step 0. A checkpoint whose deletion was
