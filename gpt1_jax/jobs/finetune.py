@@ -452,8 +452,8 @@ def _report(
 def _delete_checkpoints(run: SuiteRun) -> None:
     """Deletes the checkpoints of a finished run of a suite, unless they are kept.
 
-    The run may have finished in an earlier session, which was killed before all were
-    deleted; one that was made to keep them, or by itself, keeps them.
+    A run that finished before may still have some, if its program was killed while it
+    deleted them. A run that was made by itself, or told to keep them, keeps them.
     """
     folder = run.folder
     directory = folder / "checkpoints"
