@@ -23,6 +23,7 @@ def test_examples_end_with_the_extract_token_and_repeat(task):
     assert first.lengths.max() <= finetune_step.TASKS[task].deciles[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("task", ["sst2", "race"])
 def test_the_peer_learns_its_batch(task, dtype):
@@ -39,6 +40,7 @@ def test_the_peer_learns_its_batch(task, dtype):
     assert fall > {"sst2": 0.1, "race": 0.01}[task]  # of long texts it learns slowly
 
 
+@pytest.mark.slow
 def test_the_script_measures_our_fine_tuning(run_script, tmp_path):
     path = tmp_path / "results.json"
     printed = run_script(

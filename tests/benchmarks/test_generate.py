@@ -32,6 +32,7 @@ def test_peers_generate(architecture):
     assert trainer.step((prompts, number)) >= 0
 
 
+@pytest.mark.slow
 def test_the_script_measures_our_generation(run_script, tmp_path):
     path = tmp_path / "results.json"
     flags = ("--variants=jax_f32", f"--output={path}")

@@ -63,6 +63,7 @@ def test_each_update_of_the_optimizer_changes_the_parameters():
     assert (np.array(run().params["wte"]) != first).all()
 
 
+@pytest.mark.slow
 def test_the_script_reports_every_variant(run_script, tmp_path):
     path = tmp_path / "results.json"
     names = ["dropout", "loss", "optimizer"]

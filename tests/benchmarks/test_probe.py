@@ -17,6 +17,7 @@ def few_calls(monkeypatch):
     monkeypatch.setattr(probe, "_KERNELS", {"MLP, in": (16, 64)})
 
 
+@pytest.mark.slow
 def test_rates_and_updates_are_written(tmp_path, capsys):
     path = tmp_path / "probe.json"
     probe.main([*SMALL, f"--output={path}"])
@@ -36,6 +37,7 @@ def test_a_rate_is_work_by_time(monkeypatch):
     assert probe.memory_rates(1)["copy, TB/s"] == pytest.approx(4e6 / 1e12)
 
 
+@pytest.mark.slow
 def test_a_device_that_computes_something_else_is_a_failure(monkeypatch, tmp_path):
     make, made = probe.make_pretrain_step, []
 

@@ -8,6 +8,8 @@ from tiny_run import as_flags, run_program, tiny_overrides, write_texts
 
 from benchmarks.experiments import resumption
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):

@@ -4,12 +4,14 @@ import json
 from types import SimpleNamespace
 
 import jax
+import pytest
 
 from benchmarks.on_accelerator import top_kernels
 
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--batch=2")
 
 
+@pytest.mark.slow
 def test_the_operations_of_a_step_are_counted(run_script, tmp_path):
     path = tmp_path / "kernels.json"
     printed = run_script(

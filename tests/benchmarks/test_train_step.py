@@ -152,6 +152,7 @@ def test_the_lstm_is_compared_with_its_own_peers():
     assert work[2] / work[0] == pytest.approx(334_371_840 / 752_753_664)
 
 
+@pytest.mark.slow
 def test_the_script_measures_our_step(run_script, tmp_path):
     flags = ("--variants=jax_f32", "--steps=1", "--rounds=2", "--warmup=1")
     path = tmp_path / "results.json"
