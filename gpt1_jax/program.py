@@ -201,10 +201,10 @@ def _parse(argv: Sequence[str]) -> list[str]:
     """Reads the flags; a bad one prints one line, not the parser's traceback."""
     try:
         if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
-            print(printable(usage.describe(argv)))
+            print(printable(usage.describe_usage(argv)))
             sys.exit()
         if not any(argument.startswith("--config") for argument in argv):
-            jobs = usage.describe(argv)
+            jobs = usage.describe_usage(argv)
             _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
         return flags.FLAGS(usage.find_configs(argv))
     except FileNotFoundError as error:

@@ -23,7 +23,7 @@ from gpt1_jax.data.words import (
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
-from gpt1_jax.inference.features import Reader, attention_maps
+from gpt1_jax.inference.features import Reader, attention_of_text
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.inference.surprisal import score_words
@@ -155,7 +155,7 @@ class TrainedModel:
         Raises:
           UserError: if the model is an LSTM, which has none.
         """
-        return attention_maps(self.config, self.params, self.encode(text))
+        return attention_of_text(self.config, self.params, self.encode(text))
 
     def generate(
         self,

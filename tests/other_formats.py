@@ -19,7 +19,7 @@ def made_up_params(model, seed=0):
 
 def assert_same_params(one, other):
     """The same names, and the same arrays bit for bit."""
-    one, other = names.flatten(one), names.flatten(other)
+    one, other = names.flatten_params(one), names.flatten_params(other)
     assert one.keys() == other.keys()
     for name, array in one.items():
         assert array.dtype == other[name].dtype == np.float32, name

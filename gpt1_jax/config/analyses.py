@@ -21,7 +21,7 @@ from gpt1_jax.config.checks import (
     not_empty,
     require,
 )
-from gpt1_jax.config.sections import JobConfig, check_source
+from gpt1_jax.config.sections import JobConfig, check_examples_source
 
 
 def _different_layers(key: str, value: tuple[int, ...]) -> None:
@@ -181,7 +181,7 @@ class ZeroShotDataConfig(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        check_source(self.source, self.dir)
+        check_examples_source(self.source, self.dir)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ from gpt1_jax.config.sections import (
     ModelSection,
     OptimizerConfig,
     TrainConfig,
-    check_source,
+    check_examples_source,
 )
 
 CUSTOM_TASK = "custom"
@@ -89,7 +89,7 @@ class TaskDataConfig(Section):
 
     def __post_init__(self):
         super().__post_init__()
-        check_source(self.source, self.dir)
+        check_examples_source(self.source, self.dir)
 
     def longest(self, model_max_seq_len: int) -> int:
         """Longest sequence in tokens, for a model that reads `model_max_seq_len`."""

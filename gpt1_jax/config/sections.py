@@ -436,7 +436,7 @@ def default_cache_dir() -> str:
     return os.path.join(base, "gpt1_jax")
 
 
-def check_source(source: str, folder: str) -> None:
+def check_examples_source(source: str, folder: str) -> None:
     """Refuses a source of examples that lie in a folder, without the folder."""
     require(
         source in ("tfds", "files") or bool(folder),

@@ -56,7 +56,7 @@ def defaults(job: str, preset: str) -> dict[str, Any]:
         return get_config().to_dict()
 
 
-def describe(argv: Sequence[str]) -> str:
+def describe_usage(argv: Sequence[str]) -> str:
     """Help on the program, or on the job that the arguments name."""
     for argument in find_configs(argv):
         if argument.startswith(_FLAG):

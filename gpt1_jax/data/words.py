@@ -73,7 +73,7 @@ class ReadingWindow(NamedTuple):
 # --- words in files ---------------------------------------------------------------
 
 
-def check_source(source: str, words_column: str) -> None:
+def check_words_source(source: str, words_column: str) -> None:
     """Refuses a file whose ending does not say how to read it.
 
     Raises:

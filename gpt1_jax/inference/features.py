@@ -14,7 +14,7 @@ import numpy as np
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.scoring import BATCH_TOKENS, padded_length
+from gpt1_jax.inference.scoring import BATCH_TOKENS, round_up_length
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
@@ -118,17 +118,17 @@ class Reader:
         )
 
     def _padded(self, length: int) -> int:
-        return padded_length(length, self._model.max_seq_len)
+        return round_up_length(length, self._model.max_seq_len)
 
     def _rows_together(self, length: int) -> int:
         return max(1, self._batch_tokens // length)
 
 
-def attention_maps(
+def attention_of_text(
     model: ModelConfig, params: Params, ids: Sequence[int]
 ) -> np.ndarray:
     """The weight of each head from each token to each other: [L, H, T, T] float32."""
-    tokens = np.zeros((1, padded_length(len(ids), model.max_seq_len)), np.int32)
+    tokens = np.zeros((1, round_up_length(len(ids), model.max_seq_len)), np.int32)
     tokens[0, : len(ids)] = ids
     probs = jax.device_get(_read_attention(model, params, tokens))
     return probs[:, :, : len(ids), : len(ids)]

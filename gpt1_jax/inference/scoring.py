@@ -126,7 +126,7 @@ class Scorer:
         return _Size(context, self._padded(longest), len(group.rows))
 
     def _padded(self, length: int) -> int:
-        return padded_length(length, self._model.max_seq_len)
+        return round_up_length(length, self._model.max_seq_len)
 
     def _score(
         self,
@@ -172,7 +172,7 @@ class Scorer:
                 start = stop
 
 
-def padded_length(length: int, longest: int) -> int:
+def round_up_length(length: int, longest: int) -> int:
     """The length that a sequence is padded to: few lengths, so few programs."""
     size = _SMALLEST
     while size < length:  # 8, 12, 16, 24, 32, ..

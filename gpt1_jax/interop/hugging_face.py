@@ -92,7 +92,7 @@ def read_model(folder: epath.Path) -> tuple[Sizes, Params]:
                 f"{CONFIG_FILE} requires {tensor.shape}."
             )
     flat = {tensor.name: held[tensor.hugging_face] for tensor in table}
-    return sizes, names.unflatten(flat)
+    return sizes, names.unflatten_params(flat)
 
 
 def write_model(
@@ -129,7 +129,7 @@ def write_model(
         last_norm = params[f"h_{model.num_layers - 1}"]["ln_2"]
         architecture, head_arrays, settings = _place_of(head, last_norm)
     write_json(folder / CONFIG_FILE, {**_settings(model, architecture), **settings})
-    flat = names.flatten(params)
+    flat = names.flatten_params(params)
     arrays = {
         _PREFIX + tensor.hugging_face: flat[tensor.name]
         for tensor in names.tensors(Sizes.of(model))

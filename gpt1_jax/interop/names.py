@@ -77,19 +77,21 @@ def tensors(sizes: Sizes) -> list[Tensor]:
     return table
 
 
-def flatten(params: Params) -> dict[str, np.ndarray]:
+def flatten_params(params: Params) -> dict[str, np.ndarray]:
     """`{"h_0/attn/c_attn/kernel": array, ...}`"""
     flat: dict[str, np.ndarray] = {}
     for key, value in params.items():
         if isinstance(value, Mapping):
-            flat.update({f"{key}/{k}": v for k, v in flatten(dict(value)).items()})
+            flat.update(
+                {f"{key}/{k}": v for k, v in flatten_params(dict(value)).items()}
+            )
         else:
             flat[key] = np.asarray(value)
     return flat
 
 
-def unflatten(flat: Mapping[str, Any]) -> Params:
-    """The inverse of `flatten`."""
+def unflatten_params(flat: Mapping[str, Any]) -> Params:
+    """The inverse of `flatten_params`."""
     params: Params = {}
     for name, array in flat.items():
         *modules, leaf = name.split("/")

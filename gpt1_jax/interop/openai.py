@@ -56,12 +56,12 @@ def read_shards(folder: epath.Path) -> tuple[Sizes, Params]:
     parts = np.split(vector, ends[:-1])
     pairs = zip(table, parts, strict=True)
     flat = {tensor.name: part.reshape(tensor.shape) for tensor, part in pairs}
-    return sizes, names.unflatten(flat)
+    return sizes, names.unflatten_params(flat)
 
 
 def write_shards(folder: epath.Path, sizes: Sizes, params: Params) -> None:
     """Writes shards, shapes and the number of heads into an existing folder."""
-    table, flat = names.tensors(sizes), names.flatten(params)
+    table, flat = names.tensors(sizes), names.flatten_params(params)
     vector = np.concatenate([np.ravel(flat[tensor.name]) for tensor in table])
     for number, shard in enumerate(np.array_split(vector, NUM_SHARDS)):
         file = io.BytesIO()

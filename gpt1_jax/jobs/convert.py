@@ -292,7 +292,9 @@ def _export(
                 notes.append(
                     "The head's bias is part of its weights: the class has none."
                 )
-        readme = describe(Sizes.of(model), origin, tokenizer.kind, architecture, notes)
+        readme = describe_export(
+            Sizes.of(model), origin, tokenizer.kind, architecture, notes
+        )
         write_whole(folder / "README.md", readme)
 
 
@@ -322,7 +324,7 @@ def _write_openai(
 # --- the README of an exported folder ---
 
 
-def describe(
+def describe_export(
     sizes: Sizes,
     origin: str,
     tokenizer_kind: str,

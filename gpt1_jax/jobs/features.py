@@ -28,7 +28,7 @@ from gpt1_jax.data.words import (
     window_overlap,
 )
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.features import Reader, attention_maps
+from gpt1_jax.inference.features import Reader, attention_of_text
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
@@ -70,7 +70,7 @@ def run(config: FeaturesConfig, workdir: str) -> None:
             for window, states in read(_windows(config, origin, words)):
                 _append(config, file, window.words, layers, states)
                 if config.attention:
-                    maps = attention_maps(model, params, window.ids)
+                    maps = attention_of_text(model, params, window.ids)
                     file.append(f"attention_{done}", maps)
                     file.append(f"tokens_{done}", np.asarray(window.ids, np.int32))
                 done += len(window.words)

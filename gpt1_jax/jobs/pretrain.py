@@ -270,5 +270,5 @@ def _description(
         f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"
         f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens{own} "
         f"({epochs:.2f} epochs)"
-        f"{in_parts} on {devices.describe()}, in {folder}"
+        f"{in_parts} on {devices.describe_devices()}, in {folder}"
     )

@@ -23,7 +23,7 @@ from gpt1_jax.data.words import (
     PLACE,
     SURPRISAL,
     Word,
-    check_source,
+    check_words_source,
     encode_whole,
     lines_of,
     place_words,
@@ -88,7 +88,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
 def _check_text(config: SurprisalConfig) -> None:
     """Reads the text once, to name a bad line before the model is loaded."""
     if config.input:
-        check_source(config.input, config.words_column)
+        check_words_source(config.input, config.words_column)
     for number, word in enumerate(_unencoded(config)):
         added = (name for name in (_STEP, *SURPRISAL) if name in word.cells)
         if number == 0 and (name := next(added, "")):

@@ -99,7 +99,7 @@ def require_memory(
         )
 
 
-def describe() -> str:
+def describe_devices() -> str:
     """All devices of the run: "8 x NVIDIA H100 80GB HBM3"."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
 

@@ -54,7 +54,7 @@ class Folded(NamedTuple):
 Block = Text | Picture | Folded
 
 
-class Section(NamedTuple):
+class ReportSection(NamedTuple):
     """A heading and the blocks below it."""
 
     title: str
@@ -67,12 +67,12 @@ class Section(NamedTuple):
         return kept.replace(" ", "-")
 
 
-class Document(NamedTuple):
+class Report(NamedTuple):
     """A report, before it becomes a page."""
 
     title: str  # plain text
     introduction: str  # Markdown
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
 
     @property
     def pictures(self) -> list[Picture]:
@@ -114,16 +114,16 @@ def refuse_other_files(folder: epath.Path) -> None:
         )
 
 
-def write_report(document: Document, folder: epath.Path) -> None:
+def write_report(report: Report, folder: epath.Path) -> None:
     """Writes `report.html`, `report.md` and `plots/`, in place of earlier ones.
 
     Args:
-      document: the report.
+      report: title, introduction and sections.
       folder: made if missing; further pictures of an earlier report are removed.
     """
-    html, text = _html(document), _markdown(document)
+    html, text = _html(report), _markdown(report)
     pngs = {
-        each.name: render_figure(each.draw, LIGHT, "png") for each in document.pictures
+        each.name: render_figure(each.draw, LIGHT, "png") for each in report.pictures
     }
     remove_partial(folder)
     for path in _plots(folder):
@@ -149,14 +149,14 @@ def _plots(folder: epath.Path) -> list[epath.Path]:
     return sorted(plots.iterdir()) if plots.is_dir() else []
 
 
-def _markdown(document: Document) -> str:
+def _markdown(report: Report) -> str:
     environment = _templates(autoescape=False)
     environment.filters["escaped"] = escape
     template = environment.get_template("report.md.jinja")
-    return template.render(document=document, kind=_kind, plots=PLOTS)
+    return template.render(report=report, kind=_kind, plots=PLOTS)
 
 
-def _html(document: Document) -> str:
+def _html(report: Report) -> str:
     renderer = _renderer()
 
     def as_html(text: str) -> markupsafe.Markup:
@@ -168,7 +168,7 @@ def _html(document: Document) -> str:
     environment.filters["dark_uri"] = lambda picture: _svg_uri(picture, DARK)
     source, _, _ = environment.loader.get_source(environment, "style.css")
     return environment.get_template("report.html.jinja").render(
-        document=document,
+        report=report,
         kind=_kind,
         style=markupsafe.Markup(source),
     )

@@ -23,10 +23,10 @@ from gpt1_jax.report.model_card import (
 )
 from gpt1_jax.report.page import (
     Block,
-    Document,
     Folded,
     Picture,
-    Section,
+    Report,
+    ReportSection,
     Text,
     missing,
 )
@@ -71,7 +71,7 @@ _PAPER_ON_WEIGHTS = Text(
 )
 
 
-def make_report(runs: ReportedRuns, title: str, date: str) -> Document:
+def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
     """The whole report.
 
     Args:
@@ -93,17 +93,17 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Document:
         "unless a column says otherwise; ours are on the development splits."
     )
     sections = [
-        Section("Models", _models(runs)),
-        Section("Pre-training", _pretraining(runs)),
-        Section("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
-        Section("Ablations (Table 5)", _table_5(runs)),
-        Section("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
-        Section("Zero-shot over updates (Figure 2, right)", _zero_shot(runs)),
-        Section("Weight of the auxiliary objective", _aux_lm_weight(runs)),
-        Section("Configurations", _configurations(runs)),
-        Section("Versions", _versions(runs)),
+        ReportSection("Models", _models(runs)),
+        ReportSection("Pre-training", _pretraining(runs)),
+        ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
+        ReportSection("Ablations (Table 5)", _table_5(runs)),
+        ReportSection("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
+        ReportSection("Zero-shot over updates (Figure 2, right)", _zero_shot(runs)),
+        ReportSection("Weight of the auxiliary objective", _aux_lm_weight(runs)),
+        ReportSection("Configurations", _configurations(runs)),
+        ReportSection("Versions", _versions(runs)),
     ]
-    return Document(title, introduction, sections)
+    return Report(title, introduction, sections)
 
 
 # --- commands that make what is missing -----------------------------------------

@@ -296,7 +296,7 @@ class Session:
             "began": self._began.isoformat(timespec="seconds"),
             "first_step": self._first_step,
             "last_step": self.last_step,
-            "devices": devices.describe(),
+            "devices": devices.describe_devices(),
             "processes": jax.process_count(),
             "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             "versions": package_versions(),

@@ -4,7 +4,7 @@ from gpt1_jax.config import JOBS, usage
 
 
 def test_help_lists_every_job_and_flag():
-    text = usage.describe(["main", "--help"])
+    text = usage.describe_usage(["main", "--help"])
     for job in JOBS:
         assert f"configs/{job}.py" in text
     for flag in ("--workdir", "--distributed", "--config.SECTION.KEY=VALUE"):
@@ -13,7 +13,9 @@ def test_help_lists_every_job_and_flag():
 
 
 def test_help_on_a_job_lists_its_presets_and_keys():
-    text = usage.describe(["main", "--config=configs/pretrain.py:quickstart", "-h"])
+    text = usage.describe_usage(
+        ["main", "--config=configs/pretrain.py:quickstart", "-h"]
+    )
     assert "quickstart  a small model" in text
     assert "--config.train.num_steps=1500" in text
 

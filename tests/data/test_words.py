@@ -15,7 +15,7 @@ from gpt1_jax.data.tables import read_input
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.data.words import (
     Word,
-    check_source,
+    check_words_source,
     lines_of,
     place_words,
     punctuation_apart,
@@ -446,9 +446,9 @@ def test_a_row_that_does_not_fit_is_named(write, name, content, message):
 )
 def test_the_ending_says_how_a_file_is_read(source, column, message):
     with pytest.raises(ValueError, match=message):
-        check_source(source, column)
-    check_source("a.TXT", "")
-    check_source("a.csv", "word")
+        check_words_source(source, column)
+    check_words_source("a.TXT", "")
+    check_words_source("a.csv", "word")
 
 
 # --- places in sentences -----------------------------------------------------

@@ -7,7 +7,7 @@ from tiny_models import perturbed
 
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.inference import features
-from gpt1_jax.inference.features import Reader, attention_maps
+from gpt1_jax.inference.features import Reader, attention_of_text
 from gpt1_jax.model import language_model
 
 
@@ -102,7 +102,7 @@ def test_an_unknown_layer_is_refused(model, params):
 
 def test_attention_maps_are_those_of_the_text_alone(model, params):
     ids = list(range(11))
-    probs = attention_maps(model, params, ids)
+    probs = attention_of_text(model, params, ids)
     alone = jax.jit(language_model.attention, static_argnums=0)
     expected = alone(model, params, np.asarray([ids]))
     assert probs.shape == (2, 2, 11, 11)

@@ -5,7 +5,7 @@ import pytest
 from torch_models import perturbed_params, torch, torch_model
 
 from gpt1_jax.data.words import ReadingWindow
-from gpt1_jax.inference.features import Reader, attention_maps
+from gpt1_jax.inference.features import Reader, attention_of_text
 
 
 @pytest.fixture(scope="module")
@@ -52,5 +52,5 @@ def test_attention_equals_theirs(both):
     config, params, model = both
     for ids in texts()[:3]:
         theirs = np.stack(of_theirs(model, ids, "attentions"))
-        ours = attention_maps(config, params, ids)
+        ours = attention_of_text(config, params, ids)
         np.testing.assert_allclose(ours, theirs, atol=1e-5)

@@ -61,5 +61,5 @@ def test_hugging_face_names_are_those_of_its_model(table):
 def test_flat_and_nested_are_inverse(tiny):
     params = init_params(tiny(), jax.random.key(0))
     assert jax.tree.structure(params) == jax.tree.structure(
-        names.unflatten(names.flatten(params))
+        names.unflatten_params(names.flatten_params(params))
     )

@@ -181,8 +181,8 @@ def test_no_pickle_is_opened(folder, tmp_path):
 
 
 def test_what_is_not_contiguous_is_written_in_order(tmp_path, model, params):
-    turned = names.unflatten(
-        {n: np.asfortranarray(a) for n, a in names.flatten(params).items()}
+    turned = names.unflatten_params(
+        {n: np.asfortranarray(a) for n, a in names.flatten_params(params).items()}
     )
     openai.write_shards(epath.Path(tmp_path), Sizes.of(model), turned)
     assert_same_params(openai.read_shards(epath.Path(tmp_path))[1], params)

@@ -23,7 +23,11 @@ from gpt1_jax.interop import hugging_face, openai
 from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.jobs import convert, finetune, predict
-from gpt1_jax.jobs.convert import HUGGING_FACE_BPE_FILES, OPENAI_BPE_FILES, describe
+from gpt1_jax.jobs.convert import (
+    HUGGING_FACE_BPE_FILES,
+    OPENAI_BPE_FILES,
+    describe_export,
+)
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.runs.checkpoint_files import read_metadata, write_manifest
@@ -535,7 +539,7 @@ SIZES = Sizes(40478, 12, 12, 768, 3072, 512)
 
 def test_it_says_what_it_is_where_from_and_how_to_load_it():
     origin, name = "step 1,200 of runs/a", "OpenAIGPTLMHeadModel"
-    text = describe(SIZES, origin, "gpt1", name, ("No optimizer.",))
+    text = describe_export(SIZES, origin, "gpt1", name, ("No optimizer.",))
     assert "116,534,784 parameters: 12 layers of width 768, 12 heads" in text
     assert f"gpt1_jax {gpt1_jax.__version__} from step 1,200 of runs/a" in text
     assert 'AutoModelForCausalLM.from_pretrained("THIS_FOLDER")' in text
@@ -545,12 +549,12 @@ def test_it_says_what_it_is_where_from_and_how_to_load_it():
 
 def test_a_fine_tuned_model_is_loaded_by_its_own_class():
     name = "OpenAIGPTDoubleHeadsModel"
-    text = describe(SIZES, "a", "gpt1", name)
+    text = describe_export(SIZES, "a", "gpt1", name)
     assert f"import {name}, AutoTokenizer" in text and "AutoModel" not in text
     assert "configs/convert.py" not in text  # heads are not read back
 
 
 def test_shards_are_not_for_transformers():
-    text = describe(SIZES, "a", "gpt1")
+    text = describe_export(SIZES, "a", "gpt1")
     assert "params_shapes.json" in text and "transformers" not in text
     assert "configs/convert.py:run \\\n        --config.init_from=THIS_FOLDER" in text

@@ -246,7 +246,7 @@ def test_what_is_interrupted_leaves_nothing(ask, text, tmp_path, monkeypatch):
 
     ask(text)
     before = (tmp_path / "out.npz").read_bytes()
-    monkeypatch.setattr(features, "attention_maps", interrupted)
+    monkeypatch.setattr(features, "attention_of_text", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ask(text, rows="last", attention=True)
     assert (tmp_path / "out.npz").read_bytes() == before

@@ -13,7 +13,7 @@ from gpt1_jax.ops.products import row_major
 from gpt1_jax.parallel import devices as devices_lib
 from gpt1_jax.parallel.devices import (
     configure,
-    describe,
+    describe_devices,
     host_memory_bytes,
     memory_bytes,
     peak_flops,
@@ -156,4 +156,4 @@ def test_configure_keeps_programs_where_the_next_process_finds_them(
 
 
 def test_devices_are_described_by_number_and_kind():
-    assert describe() == "8 x cpu"
+    assert describe_devices() == "8 x cpu"

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from gpt1_jax.report import page
 from gpt1_jax.report.figures import new_figure
 from gpt1_jax.report.markdown import code_block, escape
-from gpt1_jax.report.page import Document, Folded, Picture, Section, Text, missing
+from gpt1_jax.report.page import Folded, Picture, Report, ReportSection, Text, missing
 
 VOID = {"br", "hr", "img", "link", "meta", "source"}
 NASTY = "<script>alert(1)</script> ![x](http://e.com/x.png) <img src=//e.com> | `a` &"
@@ -49,7 +49,7 @@ def draw():
 
 
 def document(*blocks, title="A title"):
-    return Document(title, "An *introduction*.", [Section("One (first)", blocks)])
+    return Report(title, "An *introduction*.", [ReportSection("One (first)", blocks)])
 
 
 PLAIN = (
@@ -188,7 +188,7 @@ def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
 
 
 def test_anchors_are_those_of_github():
-    section = Section("Layers transferred (Figure 2, left)", [])
+    section = ReportSection("Layers transferred (Figure 2, left)", [])
     assert section.anchor == "layers-transferred-figure-2-left"
 
 

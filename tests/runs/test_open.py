@@ -137,8 +137,8 @@ def test_saved_params_make_a_run_folder(pretrained, tmp_path):
     assert made.step == 7 and saved_steps(folder) == [7]
     assert made.model == source.model
     assert made.tokenizer.digest == source.tokenizer.digest
-    for name, array in names.flatten(source.params).items():
-        np.testing.assert_array_equal(names.flatten(made.params)[name], array)
+    for name, array in names.flatten_params(source.params).items():
+        np.testing.assert_array_equal(names.flatten_params(made.params)[name], array)
     check_files(folder / "checkpoints" / "7")
     found = sorted(path.name for path in folder.iterdir())
     assert found == ["checkpoints", "config.json", "tokenizer"]
