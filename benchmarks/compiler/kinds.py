@@ -27,7 +27,8 @@ _AREAS = (  # file, part of the function's name, area
     ("model/lstm.py", "", "LSTM"),
     ("model/heads.py", "", "head"),
     ("training/optimizer.py", "", "optimizer"),
-    ("training/state.py", "", "optimizer"),  # and sums of gradients
+    ("training/state.py", "", "optimizer"),
+    ("training/steps.py", "accumulated_gradients", "optimizer"),  # sums of gradients
     ("inference/", "", "sampling"),
 )
 _SCOPES = (("/gelu/", "GELU"),)  # part of JAX's name, which says more than the line

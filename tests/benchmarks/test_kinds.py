@@ -64,6 +64,7 @@ RESIDUAL = "model/transformer.py:Block.__call__.<locals>.residual_dropout:100"
         ("embedding", [*DROPOUT, "model/embedding.py:embed.<locals>.drop:47"]),
         ("optimizer", ["/site-packages/optax/u.py:f:1", "training/optimizer.py:g:2"]),
         ("optimizer", ["training/state.py:apply_gradients:60"]),
+        ("optimizer", ["training/steps.py:accumulated_gradients.<locals>.add:217"]),
         ("sampling", ["inference/sampling.py:draw:70"]),
         ("copies and other", ["/home/me/benchmarks/compiled.py:main:200"]),
         ("copies and other", []),
