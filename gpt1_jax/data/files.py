@@ -250,6 +250,9 @@ class MadeOnce(Generic[Item]):
 
     Args:
       make: makes the items, which `pickle` takes.
+
+    Raises:
+      OSError: in the first pass, if the temporary folder is full.
     """
 
     def __init__(self, make: Callable[[], Iterable[Item]]):
@@ -271,7 +274,15 @@ class MadeOnce(Generic[Item]):
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(tempfile.SpooledTemporaryFile(_HELD_BYTES))
             while part := list(itertools.islice(items, _HELD_ITEMS)):
-                pickle.dump(part, file)
+                try:
+                    pickle.dump(part, file)
+                except OSError as error:
+                    raise OSError(
+                        error.errno,
+                        f"{error.strerror}: the encoded text does not fit into the "
+                        "temporary folder; name a larger one with TMPDIR=DIR",
+                        tempfile.gettempdir(),
+                    ) from error
                 yield from part
             stack.pop_all()
             self._file = cast(IO[bytes], file)

@@ -355,6 +355,18 @@ def test_items_are_made_once_and_read_again(held, monkeypatch):
         assert passes == [1000, 2500]
 
 
+def test_a_full_temporary_folder_is_named(monkeypatch):
+    def full(part, file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files.pickle, "dump", full)
+    with (
+        files.MadeOnce(lambda: [1]) as items,
+        pytest.raises(OSError, match=r"does not fit .* TMPDIR=DIR: .*tmp"),
+    ):
+        list(items)
+
+
 def test_what_cannot_be_made_is_said_each_time():
     def make():
         yield 1
