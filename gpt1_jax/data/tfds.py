@@ -80,7 +80,8 @@ def open_dataset(
                 " TFRecord needs TensorFlow to read; prepare the dataset again with "
                 f"file_format='array_record'{otherwise and ', or ' + otherwise}."
             )
-        raise UserError(f"{where}: {error}{way_out}") from error
+        reason = str(error).partition("\n")[0]  # examples follow
+        raise UserError(f"{where}: {reason}{way_out}") from error
 
 
 class _CannotPrepare(Exception):
