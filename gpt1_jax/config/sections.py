@@ -137,11 +137,6 @@ class ModelSection(ModelOptions):
         return 1 if self.kind == "lstm" else self.num_layers
 
     @property
-    def main_size(self) -> str:
-        """The key that, with `embed_dim`, decides how large the model is."""
-        return "lstm_units" if self.kind == "lstm" else "num_layers"
-
-    @property
     def layers(self) -> str:
         """The layers in words."""
         if self.kind == "lstm":

@@ -141,12 +141,9 @@ def test_small_presets_keep_the_papers_ratio_of_units_to_width():
 
 
 def test_layers_are_named_with_what_decides_their_number_of_parameters():
-    assert (section().layers, section().main_size) == ("12 layers", "num_layers")
+    assert section().layers == "12 layers"
     lstm = section(kind="lstm")
-    assert (lstm.layers, lstm.main_size) == (
-        "LSTM layer of 2,048 units",
-        "lstm_units",
-    )
+    assert lstm.layers == "LSTM layer of 2,048 units"
 
 
 # --- milestones ---------------------------------------------------------------------
