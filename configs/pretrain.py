@@ -69,13 +69,16 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # vectors; "matrix" = on the embedding matrix, once per step, for lookup and
             # softmax alike (released code); "lookups" = on the two vectors separately.
             embed_dropout_on="sum",
-            # "blocked" skips scores hidden by the causal mask and keeps no [T, T] array
-            # for the backward pass; "fused" uses kernels for TPUs and GPUs that never
-            # form this array, and is "blocked" elsewhere; "plain" is the formula.
-            attention_impl="blocked",
-            # "fused" is LayerNorm with the residual sum and its dropout in one GPU
-            # kernel each way, and "plain" elsewhere.
-            layer_norm_impl="plain",
+            # The form of attention: "blocked" skips scores hidden by the causal mask,
+            # and keeps no [T, T] array for the backward pass; "fused" uses kernels for
+            # TPUs and GPUs that never form this array, and is "blocked" elsewhere;
+            # "plain" is the formula. "auto": "fused" where a trial at the start of the
+            # run finds it right and faster, otherwise "blocked".
+            attention_impl="auto",
+            # The form of LayerNorm: "fused" computes it with the residual sum and its
+            # dropout in one GPU kernel each way, and is "plain" elsewhere. "auto": as
+            # for attention.
+            layer_norm_impl="auto",
             # Output softmax over "tokens", or "tokens+positions" (released code).
             softmax_rows="tokens",
             loss_chunk=0,  # positions whose logits are computed at a time; 0: all

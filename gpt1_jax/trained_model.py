@@ -25,10 +25,11 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, attention_of_text
 from gpt1_jax.inference.generation import Generator, prompt_ids
-from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
 from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.tasks.zero_shot import encode_line
 
@@ -211,6 +212,7 @@ class TrainedModel:
         apart = config.punctuation == "apart"
         words = place_words(self.tokenizer, lines_of(text, "the text"), apart=apart)
         model = dataclasses.replace(self.config, dtype="float32")
+        model = scoring_model(model, BATCH_TOKENS)
         return list(score_words(model, self.params, self.tokenizer, words, config))
 
     @functools.cached_property

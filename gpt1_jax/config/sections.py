@@ -22,6 +22,7 @@ from gpt1_jax.config.checks import (
 )
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
+AUTO = "auto"  # a form of computation that the run chooses
 _LARGEST = 2**31 - 1  # index of an array; steps are counted in int32 too
 
 Size = Annotated[int, at_most(_LARGEST, ", as no array has a larger index")]
@@ -67,8 +68,8 @@ class ModelOptions(Section):
     attn_dropout: DropoutRate
     resid_dropout: DropoutRate
     embed_dropout_on: Literal["sum", "matrix", "lookups"]
-    attention_impl: Literal["blocked", "fused", "plain"]
-    layer_norm_impl: Annotated[Literal["fused", "plain"], Newer("plain")]
+    attention_impl: Literal["auto", "blocked", "fused", "plain"]
+    layer_norm_impl: Annotated[Literal["auto", "fused", "plain"], Newer("plain")]
     softmax_rows: Literal["tokens", "tokens+positions"]
     loss_chunk: NotNegative[int]
     dtype: DType

@@ -79,7 +79,12 @@ class Decoder:
         round_size: int = 0,
         stop: Stop | None = None,
     ):
-        self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
+        self._model = dataclasses.replace(
+            model,
+            remat=False,
+            softmax_rows="tokens",
+            layer_norm_impl="plain",  # one token at a time leaves a kernel no work
+        )
         self._vocab_size, self._config = vocab_size, config
         few = _FEWEST_ROWS.get(model.dtype, 1)
         self._batch_size = max(batch_size, few)

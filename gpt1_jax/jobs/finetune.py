@@ -33,11 +33,13 @@ from gpt1_jax.runs.checkpoint_files import (
     Best,
     clear_steps,
     delete_checkpoint,
+    newest_metadata,
     saved_steps,
 )
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.forms import Forms, Place, choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.resume import (
@@ -101,6 +103,7 @@ class TaskSetup:
     steps_per_epoch: int
     num_steps: int
     accumulation_steps: int
+    forms: Forms
     shapes: TrainState
     step: Step
     predict: Predictor
@@ -244,6 +247,13 @@ def _set_up(run: SuiteRun, origin: TrainedRun) -> TaskSetup:
     longest = padded_length(int(examples.lengths.max()), seq_lens)
     largest = dataclasses.replace(model, max_seq_len=longest)
     parts = accumulation_steps(config.train, largest, mesh, examples.num_seqs)
+    num_seqs = config.train.batch_size * examples.num_seqs
+    num_seqs //= data_parallelism(mesh) * parts
+    model, forms = choose_forms(
+        model,
+        Place(num_seqs, longest, training=True, mesh=mesh),
+        saved_forms(newest_metadata(run.folder)),
+    )
 
     head = make_head(task, config.head.dropout, origin.tokenizer.vocab_size)
     predict = Predictor(model, head, mesh, config.eval.batch_size, seq_lens)
@@ -273,6 +283,7 @@ def _set_up(run: SuiteRun, origin: TrainedRun) -> TaskSetup:
         steps_per_epoch=steps_per_epoch,
         num_steps=num_steps,
         accumulation_steps=parts,
+        forms=forms,
         shapes=shapes,
         step=jit_step(step, mesh, shapes),
         predict=predict,
@@ -311,6 +322,7 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     config = begin_run(folder, run.config)
     run_folder.write_config_and_tokenizer(folder, config, setup.origin.tokenizer)
     say(_description(config, setup))
+    say_forms(setup.forms)
     say(f"Run folder: {folder}")
     fit(_prepare(config, folder, setup))
     result = _conclude(run, setup)
@@ -383,6 +395,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
         best=Best(f"valid_{task.metrics[0]}", highest=True),
         unit="examples",
         units_per_step=batch_size,
+        forms=setup.forms,
     )
 
 

@@ -15,6 +15,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import padded_lengths
 from gpt1_jax.tasks.examples import check_new_examples
@@ -90,7 +91,8 @@ def _predict(
     unit = data_parallelism(mesh)
     batch_size = -(-config.batch_size // unit) * unit
     head = make_head(task, 0.0, origin.tokenizer.vocab_size)
-    predict = Predictor(origin.model, head, mesh, batch_size, seq_lens)
+    model = scoring_model(origin.model, batch_size // unit * seq_lens[-1])
+    predict = Predictor(model, head, mesh, batch_size, seq_lens)
     predict.check_memory("config.batch_size", encoded)
     return read_outputs(task, predict(origin.params, encoded))
 

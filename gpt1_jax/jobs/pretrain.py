@@ -20,7 +20,7 @@ from gpt1_jax.evaluation.validation import (
 )
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
-from gpt1_jax.parallel.mesh import gathered, make_mesh
+from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
 from gpt1_jax.parallel.processes import gather, host_rows, is_main_process
 from gpt1_jax.report import figures
 from gpt1_jax.runs import folder as run_folder
@@ -29,10 +29,12 @@ from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
     clear_steps,
     newest_digests,
+    newest_metadata,
     saved_steps,
     state_bytes,
 )
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.forms import Place, choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, place_milestones
 from gpt1_jax.runs.past_runs import steps_taken_over
 from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
@@ -117,6 +119,12 @@ def _prepare(
     )
     optimizer = make_optimizer(config.optimizer, num_steps)
     parts = accumulation_steps(train, model, mesh)
+    num_seqs = batch_size // data_parallelism(mesh) // parts
+    model, forms = choose_forms(
+        model,
+        Place(num_seqs, model.max_seq_len, training=True, mesh=mesh),
+        saved_forms(newest_metadata(folder)),
+    )
     step = make_pretrain_step(model, optimizer, parts, mesh)
     shapes = pretrain_state_shapes(model, optimizer)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
@@ -124,6 +132,7 @@ def _prepare(
     run_folder.write_config_and_tokenizer(folder, config, tokenizer)
     own_steps = num_steps - _steps_of_origin(config, folder, origin)
     say(_description(config, model, corpus, num_steps, own_steps, parts, folder))
+    say_forms(forms)
     if origin:
         say(describe_origin(origin, num_steps))
     first_step = max(saved_steps(folder), default=origin.first_step if origin else 0)
@@ -153,6 +162,7 @@ def _prepare(
         units_per_step=tokens_per_step,
         mfu_per_rate=_mfu_per_rate(model),
         milestones=milestones,
+        forms=forms,
     )
 
 

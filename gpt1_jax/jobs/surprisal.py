@@ -31,10 +31,12 @@ from gpt1_jax.data.words import (
     read_lines,
 )
 from gpt1_jax.errors import UserError
+from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 
 _STEP = "step"  # the column that is added in front
@@ -125,7 +127,7 @@ def _rows(
     summary: "_Summary",
 ) -> Iterator[Row]:
     """The rows of one step."""
-    model = origin.model_in(config.dtype)
+    model = scoring_model(origin.model_in(config.dtype), BATCH_TOKENS)
     params = jax.tree.map(jnp.asarray, origin.language_model)
     columns = _columns(config)
     for word in score_words(model, params, origin.tokenizer, words, config):

@@ -28,6 +28,7 @@ from gpt1_jax.report.scores import (
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_steps
 from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.runs.step_scores import ScoredRun, ScoreTask, StepScores
@@ -174,7 +175,7 @@ def _make_scorer(config: ZeroShotConfig, run: TrainedRun) -> ScoreTask[Answers]:
 
 
 def _scorer(config: ZeroShotConfig, run: TrainedRun) -> Scorer:
-    model = run.model_in(config.dtype)
+    model = scoring_model(run.model_in(config.dtype), config.batch_tokens)
     return Scorer(model, run.tokenizer.vocab_size, config.batch_tokens)
 
 

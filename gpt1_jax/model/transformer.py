@@ -137,6 +137,7 @@ class Attention(nn.Module):
             attended, memory = cached_attention(query, key, value, memory, *places)
         else:
             forms = {
+                "auto": causal_attention,  # where nobody has chosen
                 "blocked": causal_attention,
                 "fused": fused_causal_attention,
                 "plain": plain_causal_attention,

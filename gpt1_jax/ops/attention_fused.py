@@ -6,7 +6,7 @@ from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.dropout import Noise
 from gpt1_jax.ops.kernels import kernels_here
 
-_MODULES = {"tpu": "attention_tpu", "gpu": "attention_gpu"}
+MODULES = {"tpu": "attention_tpu", "gpu": "attention_gpu"}
 
 
 def fused_causal_attention(
@@ -24,6 +24,6 @@ def fused_causal_attention(
 
     For arguments and result see `causal_attention`.
     """
-    kernels = kernels_here("attention", _MODULES, query.shape, query.dtype)
+    kernels = kernels_here("attention", MODULES, query.shape, query.dtype)
     attend = causal_attention if kernels is None else kernels.attention
     return attend(query, key, value, dropout_rate, noise, site)

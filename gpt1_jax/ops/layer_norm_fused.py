@@ -6,7 +6,7 @@ from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.kernels import kernels_here
 from gpt1_jax.ops.layer_norm import Branch, layer_norm
 
-_MODULES = {"gpu": "layer_norm_gpu"}
+MODULES = {"gpu": "layer_norm_gpu"}
 
 
 def fused_residual_layer_norm(
@@ -14,7 +14,7 @@ def fused_residual_layer_norm(
 ) -> jax.Array:
     """LayerNorm(x + dropout(output + its bias)), in one pass over memory each way.
 
-    Without a kernel, `dropout` and `layer_norm` compute it, and a warning says why.
+    Without a kernel, this is `residual_layer_norm`, and a warning says why.
 
     Args:
       x: [..., D].
@@ -24,9 +24,15 @@ def fused_residual_layer_norm(
     Returns:
       An array like `x`.
     """
-    kernels = kernels_here("LayerNorm", _MODULES, x.shape[-1])
-    if kernels is not None:
-        return kernels.residual_layer_norm(x, branch, scale, bias)
+    kernels = kernels_here("LayerNorm", MODULES, x.shape[-1])
+    norm = residual_layer_norm if kernels is None else kernels.residual_layer_norm
+    return norm(x, branch, scale, bias)
+
+
+def residual_layer_norm(
+    x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
+) -> jax.Array:
+    """`fused_residual_layer_norm` without kernels: `dropout`, sum and `layer_norm`."""
     added = (branch.output + branch.bias).astype(x.dtype)
     where = branch.rate, branch.noise, branch.site
     added = dropout(added, *where, rows=branch.rows)

@@ -176,9 +176,14 @@ def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
 
 def newest_digests(folder: epath.Path) -> dict[str, str]:
     """The content digests in the newest readable metadata; none if there is none."""
+    return saved_digests(newest_metadata(folder))
+
+
+def newest_metadata(folder: epath.Path) -> Mapping[str, Any]:
+    """The newest readable metadata of a run's checkpoints; empty if there is none."""
     for step in reversed(saved_steps(folder)):
         with contextlib.suppress(UserError):
-            return saved_digests(read_metadata(folder, step))
+            return read_metadata(folder, step)
     return {}
 
 

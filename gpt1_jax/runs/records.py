@@ -37,6 +37,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room
+from gpt1_jax.runs.forms import Forms
 from gpt1_jax.runs.lock import check_owned
 from gpt1_jax.runs.wall_time import PROGRAM
 
@@ -65,6 +66,7 @@ class Records:
       tensorboard: whether to write TensorBoard events.
       text: tokens and words of the training text, for `sessions.json`; empty where
         they are not counted.
+      forms: the forms of attention and LayerNorm, for `sessions.json`.
 
     Raises:
       ValueError: if an existing file of records holds something else.
@@ -81,6 +83,7 @@ class Records:
         mfu_per_rate: float | None,
         tensorboard: bool,
         text: Mapping[str, int],
+        forms: Forms,
     ):
         self._active = is_main_process()
         self._unit, self._units_per_step = unit, units_per_step
@@ -97,7 +100,8 @@ class Records:
             self._path = self._local / METRICS_FILE
             check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
             kept = _drop_after(self._path, first_step)
-            self._session = Session(self._local / SESSIONS_FILE, first_step, text)
+            sessions = self._local / SESSIONS_FILE
+            self._session = Session(sessions, first_step, text, forms)
             self._file = append_to(self._path, buffering=0)
             if tensorboard:
                 self._open_tensorboard(workdir, kept)
@@ -276,17 +280,24 @@ class Session:
       path: the local `sessions.json`.
       first_step: the step that the run continues from.
       text: tokens and words of the training text; empty where they are not counted.
+      forms: the forms of attention and LayerNorm.
 
     Raises:
       ValueError: if the file that is there is damaged.
     """
 
-    def __init__(self, path: epath.PathLike, first_step: int, text: Mapping[str, int]):
+    def __init__(
+        self,
+        path: epath.PathLike,
+        first_step: int,
+        text: Mapping[str, int],
+        forms: Forms,
+    ):
         self._path = path
         self._before = read_sessions(path)
         self._seconds: Counter[str] = Counter()
         self._began = datetime.datetime.now(datetime.UTC)
-        self._text = dict(text)
+        self._text, self._forms = dict(text), dict(forms)
         self._first_step = self.last_step = first_step
 
     def write(self) -> None:
@@ -301,6 +312,7 @@ class Session:
             "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             "versions": package_versions(),
             "text": self._text,
+            "forms": self._forms,
             "seconds": dict(self._seconds),
         }
         # A full disk is reported by the save that fails; this file is written again.

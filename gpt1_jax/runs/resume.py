@@ -54,9 +54,12 @@ _FURTHER = (
 )
 
 # Keys that may change when a run resumes, such as cache folders and cadences. All other
-# keys decide what training computes, so they must stay the same.
+# keys decide what training computes, so they must stay the same. The forms of attention
+# and LayerNorm with which a run resumes are those of its checkpoints (`runs/forms`).
 _FREE_KEYS = {
     "preset",
+    "model.attention_impl",
+    "model.layer_norm_impl",
     "model.layer_loop",
     "model.remat",
     "data.cache_dir",

@@ -36,6 +36,7 @@ from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import Best, abstract_state
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
 from gpt1_jax.runs.records import Records
 from gpt1_jax.runs.resume import Identity, check_same
@@ -87,6 +88,7 @@ class Run:
       eval_also: further steps to evaluate.
       save_evaluated: whether every evaluated state is saved.
       milestones: the checkpoints kept for good; None where text is not counted.
+      forms: the forms of attention and LayerNorm that the step uses.
     """
 
     config: TrainingConfig
@@ -108,6 +110,7 @@ class Run:
     eval_also: tuple[int, ...] = ()
     save_evaluated: bool = False
     milestones: Milestones | None = None
+    forms: Forms = dataclasses.field(default_factory=dict)
 
     def evaluates(self, step: int) -> bool:
         """Whether the state after this step is evaluated."""
@@ -127,7 +130,8 @@ class Run:
     def metadata(self, step: int) -> dict[str, Any]:
         """What is saved beside the state of a step."""
         text_read = self.milestones.metadata(step) if self.milestones else {}
-        return {**self.identity.metadata(step), **text_read}
+        forms = {"forms": form_names(self.forms)}
+        return {**self.identity.metadata(step), **text_read, **forms}
 
 
 def fit(run: Run) -> None:
@@ -161,6 +165,7 @@ def fit(run: Run) -> None:
             run.mfu_per_rate,
             run.config.log.tensorboard,
             run.milestones.train_size if run.milestones else {},
+            run.forms,
         )
         watchdog = _watchdog(run.config.distributed.stuck_minutes)
         with contextlib.closing(records), watchdog:
