@@ -34,10 +34,13 @@ _GROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_bytes() -> int:
-    """Memory of one device; on a CPU, its share of the host's memory."""
-    device = jax.local_devices()[0]
-    stats = device.memory_stats() or {}
-    return stats.get("bytes_limit", host_memory_bytes() // jax.local_device_count())
+    """Memory that this process may use on a device, on the one with the least.
+
+    On a CPU, a device's share of the host's memory.
+    """
+    stats = [device.memory_stats() or {} for device in jax.local_devices()]
+    limits = [each["bytes_limit"] for each in stats if "bytes_limit" in each]
+    return min(limits or [host_memory_bytes() // jax.local_device_count()])
 
 
 def host_memory_bytes() -> int:

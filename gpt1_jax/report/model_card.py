@@ -7,6 +7,7 @@ from etils import epath
 
 from gpt1_jax.model import costs
 from gpt1_jax.report.markdown import code_block, escape, markdown_table
+from gpt1_jax.runs.forms import TITLES, describe_form
 from gpt1_jax.runs.past_runs import Pretrained
 
 UNKNOWN = "not recorded"
@@ -33,6 +34,7 @@ def model_card(run: Pretrained, before: int = 0) -> str:
         "read": _read(run, before),
         "optimizer": _optimizer(run),
         "hardware": hardware(run),
+        "forms": _forms(run),
         "versions": last_versions(run),
         "validation": _validation(run),
     }
@@ -143,6 +145,15 @@ def hardware(run: Pretrained) -> str:
     """The distinct machines that trained a run."""
     used = dict.fromkeys(f"{s['devices']} ({s['host']})" for s in run.sessions)
     return escape("; ".join(used)) or UNKNOWN
+
+
+def _forms(run: Pretrained) -> str:
+    """The forms of attention and LayerNorm that the last session used."""
+    forms = run.sessions[-1].get("forms") if run.sessions else None
+    if not forms:  # folders of before 24 November 2026, and an LSTM's
+        return UNKNOWN if run.model.kind == "transformer" else "those of an LSTM"
+    found = (f"{TITLES[name]} {describe_form(forms[name])}" for name in forms)
+    return escape("; ".join(found))
 
 
 def last_versions(run: Pretrained) -> str:

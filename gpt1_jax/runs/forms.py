@@ -123,6 +123,21 @@ def form_names(forms: Forms) -> dict[str, str]:
     return {name: found["form"] for name, found in forms.items()}
 
 
+def are_forms(value: Any) -> bool:
+    """Whether a value read from a file is a record of forms."""
+
+    def is_form(found: Any) -> bool:
+        if not (isinstance(found, dict) and isinstance(found.get("form"), str)):
+            return False
+        times, why = found.get("ms", {}), found.get("why", "")
+        known = isinstance(times, dict) and isinstance(why, str)
+        return known and all(isinstance(ms, int | float) for ms in times.values())
+
+    return isinstance(value, dict) and all(
+        name in TITLES and is_form(found) for name, found in value.items()
+    )
+
+
 def saved_forms(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The forms that computed a checkpoint, by its metadata; none without metadata.
 
@@ -267,9 +282,8 @@ def _remembered(file: epath.Path) -> Mapping[str, Any] | None:
         why = f"it hung or ended the process that tried it on {began!s:.40}"
         way_out = f"delete {file} to try it again"
         return {"form": held.get("usual"), "why": f"{_left_out(why)} ({way_out})"}
-    found = held.get("found")
-    known = isinstance(found, dict) and found.get("form") in (*_USUAL.values(), KERNELS)
-    return found if known else None
+    found, name = held.get("found"), str(held.get("function"))
+    return found if are_forms({name: found}) else None
 
 
 def _try(

@@ -37,7 +37,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room
-from gpt1_jax.runs.forms import Forms
+from gpt1_jax.runs.forms import Forms, are_forms
 from gpt1_jax.runs.lock import check_owned
 from gpt1_jax.runs.wall_time import PROGRAM
 
@@ -357,8 +357,9 @@ def _is_session(value: Any) -> bool:
             "versions": dict(),
             "text": dict(),
             "seconds": dict(seconds),
+            **others,
         }:
-            return all(
+            return are_forms(others.get("forms", {})) and all(
                 isinstance(each, int | float) and 0 <= each < _ENDLESS
                 for each in seconds.values()
             )

@@ -13,6 +13,7 @@ from gpt1_jax.parallel.mesh import (
     state_share,
     tensor_parallelism,
 )
+from gpt1_jax.parallel.processes import gather
 
 _MEMORY_SHARE = 0.75  # of a device's memory, for what training is known to need
 
@@ -88,6 +89,8 @@ def accumulation_steps(
 ) -> int:
     """The configured number of parts of a batch, or the fewest that fit in memory.
 
+    They are the same on all processes, as the device with the least memory needs them.
+
     Args:
       train: its batch size and, if not 0, its `accumulation_steps`.
       model: its sizes, with the `max_seq_len` of the longest batch.
@@ -98,7 +101,7 @@ def accumulation_steps(
         return train.accumulation_steps
     per_device = train.batch_size // data_parallelism(mesh)
     state = costs.train_state_bytes(model) * state_share(mesh)
-    room = _MEMORY_SHARE * devices.memory_bytes() - state
+    room = _MEMORY_SHARE * min(map(int, gather(str(devices.memory_bytes())))) - state
     example_bytes = num_seqs * costs.train_activation_bytes(model)
     fitting = max(1, int(room // example_bytes))
     return next(

@@ -58,6 +58,17 @@ def test_memory_bytes_is_the_limit_of_an_accelerator(monkeypatch):
     assert memory_bytes() == 80 * 2**30
 
 
+def test_memory_bytes_is_that_of_the_device_with_the_least(monkeypatch):
+    """As where another program uses one of two GPUs."""
+    limits = 80 * 2**30, 3 * 2**30
+    devices = [
+        SimpleNamespace(memory_stats=lambda limit=limit: {"bytes_limit": limit})
+        for limit in limits
+    ]
+    monkeypatch.setattr(jax, "local_devices", lambda: devices)
+    assert memory_bytes() == 3 * 2**30
+
+
 MACHINE = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 

@@ -41,6 +41,19 @@ def test_a_card_says_what_the_model_is_and_read(make_card):
         assert part in text
 
 
+def test_a_card_names_the_forms_and_their_times(make_card):
+    attention = {"form": "fused", "ms": {"blocked": 1.31, "fused": 0.42}}
+    norm = {"form": "plain", "why": "fused is left out: it is slower"}
+    forms = {"attention": attention, "layer_norm": norm}
+    text = make_card(sessions=[SESSION, {**SESSION, "forms": forms}])
+    assert (
+        "| **forms** | Attention fused, 0.42 ms (blocked 1.31 ms); LayerNorm plain; "
+        "fused is left out: it is slower |"
+    ) in text
+    assert "| **forms** | not recorded |" in make_card()
+    assert "| **forms** | those of an LSTM |" in make_card(model__kind="lstm")
+
+
 def test_a_card_says_that_validation_was_partial(make_card):
     text = make_card(eval__max_batches=3, eval__batch_size=32)
     assert "bits per word (update 8, the first 12,288 tokens at most)" in text

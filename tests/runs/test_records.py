@@ -22,9 +22,12 @@ from gpt1_jax.runs.wall_time import TRAINING, WallTime
 METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 
 
+FORMS = {"attention": {"form": "fused", "ms": {"fused": 1.0}}}
+
+
 def open_records(tmp_path, first_step=0, mfu_per_rate=None, tensorboard=False):
     return Records(
-        tmp_path, first_step, 10, "tokens", 100, mfu_per_rate, tensorboard, {}
+        tmp_path, first_step, 10, "tokens", 100, mfu_per_rate, tensorboard, {}, {}
     )
 
 
@@ -94,12 +97,13 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
 
 def test_the_session_is_written_as_the_run_goes(tmp_path):
     text = {"tokens": 9, "words": 7}
-    records = Records(tmp_path, 2, 10, "tokens", 100, None, False, text)
+    records = Records(tmp_path, 2, 10, "tokens", 100, None, False, text, FORMS)
     for step in (3, 4):
         records.step_done(step)
     records.publish()
     (found,) = read_sessions(tmp_path / SESSIONS_FILE)
     assert (found["first_step"], found["last_step"], found["text"]) == (2, 4, text)
+    assert found["forms"] == FORMS
     records.step_done(5)
     records.close()
     (found,) = read_sessions(tmp_path / SESSIONS_FILE)
@@ -179,7 +183,7 @@ def program(monkeypatch):
 
 def test_a_session_says_what_it_did_and_on_what(tmp_path, program):
     program += [{TRAINING: 3.0, "the rest": 1.0}, {TRAINING: 2.0, "evaluation": 4.0}]
-    session = Session(tmp_path / SESSIONS_FILE, 4, {"tokens": 7, "words": 5})
+    session = Session(tmp_path / SESSIONS_FILE, 4, {"tokens": 7, "words": 5}, {})
     session.last_step = 6
     session.write()
     session.last_step = 8
@@ -197,7 +201,7 @@ def test_a_session_says_what_it_did_and_on_what(tmp_path, program):
 def test_a_session_joins_those_before_it(tmp_path, program):
     program += [{TRAINING: 1.0}, {TRAINING: 2.0}]
     for first_step in (0, 4):
-        Session(tmp_path / SESSIONS_FILE, first_step, {}).write()
+        Session(tmp_path / SESSIONS_FILE, first_step, {}, {}).write()
     found = read_sessions(tmp_path / SESSIONS_FILE)
     assert [each["first_step"] for each in found] == [0, 4]
     assert [each["seconds"] for each in found] == [{TRAINING: 1.0}, {TRAINING: 2.0}]
@@ -224,7 +228,7 @@ def test_a_folder_without_the_file_has_no_sessions(tmp_path):
 def test_a_damaged_file_is_named(tmp_path, program, damage):
     program.append({TRAINING: 1.0})
     path = tmp_path / SESSIONS_FILE
-    Session(path, 0, {}).write()
+    Session(path, 0, {}, {}).write()
     whole = path.read_text()
     if not str(damage).startswith("{"):  # seconds
         content = json.loads(whole)
@@ -235,9 +239,30 @@ def test_a_damaged_file_is_named(tmp_path, program, damage):
         read_sessions(path)
 
 
+@pytest.mark.parametrize(
+    "forms",
+    [
+        3,
+        {"x": {"form": "blocked"}},
+        {"attention": "blocked"},
+        {"attention": {"form": 1}},
+        {"attention": {"form": "blocked", "ms": 3}},
+        {"attention": {"form": "blocked", "ms": {"blocked": "1"}}},
+        {"attention": {"form": "blocked", "why": 3}},
+    ],
+)
+def test_damaged_forms_are_named(tmp_path, program, forms):
+    program.append({TRAINING: 1.0})
+    session = Session(tmp_path / SESSIONS_FILE, 0, {}, {})
+    session._forms = forms
+    session.write()
+    with pytest.raises(ValueError, match=r"sessions\.json"):
+        read_sessions(tmp_path / SESSIONS_FILE)
+
+
 def test_a_disk_without_room_does_not_end_the_run(tmp_path, program, monkeypatch):
     program += [{TRAINING: 1.0}, {TRAINING: 2.0}]
-    session = Session(tmp_path / SESSIONS_FILE, 0, {})
+    session = Session(tmp_path / SESSIONS_FILE, 0, {}, {})
 
     def full(path, value):
         raise OSError("No space left on device")

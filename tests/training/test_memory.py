@@ -30,6 +30,14 @@ def test_the_batch_is_cut_as_memory_asks(
     assert memory.accumulation_steps(given.train, model, mesh) == 4
 
 
+def test_all_processes_cut_a_batch_alike(tiny_config, tiny_model_config, monkeypatch):
+    """By the least memory: with different programs they would wait forever."""
+    model, least = tiny_model_config(), costs.train_state_bytes(tiny_model_config())
+    monkeypatch.setattr(memory, "gather", lambda own: [own, str(least)])
+    mesh = make_mesh(devices=jax.devices()[:1])
+    assert memory.accumulation_steps(tiny_config().train, model, mesh) == 8
+
+
 def test_sizes_that_cannot_fit_are_refused_with_the_estimate(
     tiny_config, tiny_model_config
 ):
