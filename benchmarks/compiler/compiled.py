@@ -201,10 +201,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--layer_loop", choices=("unrolled", "scan"), default="unrolled"
     )
     parser.add_argument(
-        "--attention_impl", choices=("blocked", "fused", "plain"), default="blocked"
+        "--attention_impl",
+        choices=("auto", "blocked", "fused", "plain"),
+        default="auto",
+        help="auto: our kernels, where the target has any",
     )
     parser.add_argument(
-        "--layer_norm_impl", choices=("fused", "plain"), default="plain"
+        "--layer_norm_impl", choices=("auto", "fused", "plain"), default="auto"
     )
     parser.add_argument("--hlo", help="folder for the optimized programs")
     parser.add_argument("--output", type=Path, help="JSON file to write")

@@ -13,7 +13,7 @@ from jax.sharding import Mesh, SingleDeviceSharding
 
 from benchmarks.paper_model import load_config, pretrain_config
 from gpt1_jax.config import ModelConfig, PretrainConfig
-from gpt1_jax.config.sections import DEFAULT_SAMPLING
+from gpt1_jax.config.sections import AUTO, DEFAULT_SAMPLING
 from gpt1_jax.inference import decoding
 from gpt1_jax.model import costs, heads, language_model
 from gpt1_jax.model.heads import Head
@@ -23,6 +23,7 @@ from gpt1_jax.parallel.mesh import (
     data_parallelism,
     make_mesh,
 )
+from gpt1_jax.runs.forms import KERNELS, USUAL, Place, find_function
 from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.initial_state import pretrain_state_shapes
 from gpt1_jax.training.memory import accumulation_steps
@@ -151,7 +152,21 @@ def _configured(
     model = config.model.with_vocab_size(flags.vocab_size)
     ways = ("layer_loop", "attention_impl", "layer_norm_impl")
     chosen = {way: getattr(flags, way) for way in ways}
-    return config, dataclasses.replace(model, **chosen)
+    return config, with_kernels(dataclasses.replace(model, **chosen))
+
+
+def with_kernels(model: ModelConfig) -> ModelConfig:
+    """The model with our kernels, where the target has some and "auto" leaves it open.
+
+    A run would choose them too if they are right and faster on the chip.
+    """
+    place = Place(1, model.max_seq_len, training=True)
+    found = {
+        f"{name}_impl": KERNELS if find_function(name, model, place)[0] else usual
+        for name, usual in USUAL.items()
+        if getattr(model, f"{name}_impl") == AUTO
+    }
+    return dataclasses.replace(model, **found)
 
 
 def _lowered(

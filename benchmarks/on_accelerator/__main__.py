@@ -4,9 +4,10 @@
         [--texts=books/train] [--valid=books/valid] [--tasks=DIR]
         [--only=probe,step] [--toy]
 
+  fused     the forms that a run chooses ("auto"), whether our own kernels are right,
+            their times: fused_kernels
   probe     versions, rates of copies and products, whether results are the CPU's
   step      the pre-training step against PyTorch: peers.train_step
-  fused     whether our own kernels are right, their times: fused_kernels
   resume    a run and its resumption from a checkpoint, bit for bit: resumption
   kernels   where the time of the step goes, kernel by kernel: top_kernels
   choices   the step with one thing changed: attention, dropout, layer loop, logits
@@ -79,35 +80,14 @@ def script(name: str, paper: Sequence[str] = (), toy: Sequence[str] = ()) -> Com
     return command
 
 
-def fastest_kernels(flags: argparse.Namespace) -> tuple[list[str], float]:
-    """Which of our kernels to train with, and the seconds of a step with them.
-
-    They are those that `fused` found right and `step` found faster.
-    """
-    times = {
-        name.removeprefix("jax_bf16"): result["median_seconds"]
-        for name, result in measured(flags, "step").items()
-        if name.startswith("jax_bf16") and "median_seconds" in result
-    }
-    checked = (flags.output / "fused.json").exists()
-    found = measured(flags, "fused") if checked else {}
-    choices = []
-    for variant, kernels in _WITH_KERNELS.items():
-        if variant in times and all(found.get(k, {}).get("right") for k in kernels):
-            choices.append((times[variant], kernels))
-    seconds, kernels = min(choices)
-    return kernels, seconds
-
-
 def pretrain(flags: argparse.Namespace, seconds: float) -> list[str]:
     """Trains for as many updates as there is time for at the rate of `step`."""
     if not flags.texts:
         raise LeftOut("it needs --texts")
-    num_steps, more = 20, _SMALL_MODEL
+    num_steps = 20
     if not flags.toy:
-        kernels, step_seconds = fastest_kernels(flags)
+        step_seconds = measured(flags, "step")["jax_bf16"]["median_seconds"]
         num_steps = int(seconds * _OF_TRAINING / step_seconds)
-        more = {f"model.{name}_impl": "fused" for name in kernels}
     values = {
         "data.source": "text",
         "data.train": flags.texts,
@@ -119,7 +99,8 @@ def pretrain(flags: argparse.Namespace, seconds: float) -> list[str]:
         "eval.max_batches": 16,
         "checkpoint.every_steps": max(1, num_steps // 2),
     }
-    return job("pretrain.py:paper_h200", flags.output / "pretrain", {**values, **more})
+    values.update(_SMALL_MODEL if flags.toy else {})
+    return job("pretrain.py:paper_h200", flags.output / "pretrain", values)
 
 
 def suite(flags: argparse.Namespace, seconds: float) -> list[str]:
@@ -163,13 +144,8 @@ def measured(flags: argparse.Namespace, name: str) -> Mapping[str, Any]:
     return json.loads(path.read_text())["results"]
 
 
-_WITH_KERNELS: dict[str, list[str]] = {  # variants of `step`
-    "": [],
-    "_fused_attention": ["attention"],
-    "_fused": ["attention", "layer_norm"],
-}
 _STEP = "--variants=torch_sdpa_bf16_compiled,hf_bf16_compiled," + ",".join(
-    f"jax_bf16{variant}" for variant in _WITH_KERNELS
+    f"jax_bf16{forms}" for forms in ("", "_blocked", "_fused_attention", "_fused")
 )
 _CHOICES = "--variants=" + ",".join(
     f"jax_bf16{changed}"
@@ -179,6 +155,14 @@ _ONCE = ("--steps=1", "--rounds=1")
 _ONE_CALL = ("--calls=1", "--rounds=1")
 _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
 MEASUREMENTS = {
+    "fused": Measurement(
+        200,
+        script(
+            "on_accelerator.fused_kernels",
+            ("--batch=64",),
+            ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
+        ),
+    ),
     "probe": Measurement(150, script("on_accelerator.probe", toy=_SMALL_PROBE)),
     "step": Measurement(
         400,
@@ -186,14 +170,6 @@ MEASUREMENTS = {
             "peers.train_step",
             ("--batch=64", "--steps=30", "--rounds=3", _STEP),
             (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
-        ),
-    ),
-    "fused": Measurement(
-        200,
-        script(
-            "on_accelerator.fused_kernels",
-            ("--batch=64",),
-            ("--toy", "--batch=1", "--seq_len=70", "--embed_dim=64", *_ONE_CALL),
         ),
     ),
     "resume": Measurement(150, script("experiments.resumption")),

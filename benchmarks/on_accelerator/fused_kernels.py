@@ -2,11 +2,13 @@
 
     python -m benchmarks.on_accelerator.fused_kernels [--batch=64] [--output=FILE]
 
-First it compares masks bit for bit, and bfloat16 outputs and gradients with float32
-ones of the formula: their errors should be about those of the same functions as XLA
-compiles them. If one is wrong, the script ends with 1. Then it times forward and
-backward at the paper's sizes, and for a GPU's attention changes the tiles of one kernel
-at a time. On a CPU, where the kernels are interpreted, `--toy` tries the script.
+First it chooses the forms of a run at the paper's sizes, as "auto" in the configuration
+does. Then it makes the same checks at other sizes: masks bit for bit, bfloat16 outputs
+and gradients beside float32 ones of the formula, whose errors should be about those of
+the same functions as XLA compiles them. If one is wrong, the script ends with 1. Last
+it times forward and backward at the paper's sizes, and for a GPU's attention changes
+the tiles of one kernel at a time. On a CPU, where the kernels are interpreted, `--toy`
+tries the script.
 """
 
 import argparse
@@ -18,7 +20,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from benchmarks import harness
-from benchmarks.paper_model import HEAD_DIM, add_sizes
+from benchmarks.paper_model import HEAD_DIM, add_sizes, pretrain_config
 from benchmarks.peers.pieces import add_calls
 
 # (queries, keys, warps, stages), after those of `attention_gpu.PLAN`
@@ -42,10 +44,7 @@ BY_KEY = (
 )
 CHECKED = ((2, 1, 2, 64), (2, 100, 3, 64), (3, 130, 4, 32), (2, 512, 12, 64))
 CHECKED_NORMS = ((2, 1, 64), (3, 70, 96), (2, 512, 768), (1, 65, 1024))
-MOST_ERROR = 1.3  # that of what XLA makes is 1
-
-
-Form = Callable[..., Any]  # of noise, rate and arrays
+RATE = 0.1  # of dropout
 
 
 class Kernels(NamedTuple):
@@ -77,113 +76,6 @@ def backend() -> str:
     import jax
 
     return "tpu" if jax.default_backend() == "tpu" else "gpu"
-
-
-def attention_form(attend: Callable[..., Any]) -> Form:
-    return lambda noise, rate, *parts: attend(*parts, rate, noise, 1)
-
-
-def norm_form(norm: Callable[..., Any]) -> Form:
-    from gpt1_jax.ops.layer_norm import Branch
-
-    def compute(noise: Any, rate: float, *arrays: Any) -> Any:
-        x, output, branch_bias, *vectors = arrays
-        return norm(x, Branch(output, branch_bias, rate, noise, 1, None), *vectors)
-
-    return compute
-
-
-def wrong_attention_masks(form: Form, num_heads: int) -> int:
-    """How many mask elements are wrong, forward and backward together."""
-    import jax.numpy as jnp
-    import numpy as np
-
-    from gpt1_jax.ops.dropout import Noise, keep_mask, site_words, step_noise
-
-    size, rate = 64, 0.1
-    rows = jnp.array([0, 5, 2**22 + 1], jnp.uint32)  # the last on a further page
-    noise = Noise(step_noise(0, jnp.int32(1), 1).key, rows)
-    shape = len(rows), size, num_heads, size
-    units = jnp.broadcast_to(jnp.eye(size, dtype=jnp.bfloat16)[:, None], shape)
-    zeros = jnp.zeros_like(units)
-    output, _, _, d_value = run(form, (zeros, zeros, units), noise, units, rate)
-    probs_shape = num_heads, size, size
-    words = site_words(noise, 1)
-    keep = np.tril(np.asarray(keep_mask(words, rows, probs_shape, rate, None, 3)))
-    found = output.transpose(0, 2, 1, 3), d_value.transpose(0, 2, 3, 1)
-    return sum(int(((np.asarray(x) != 0) != keep).sum()) for x in found)
-
-
-def wrong_norm_masks(form: Form, dim: int) -> int:
-    """Like `wrong_attention_masks`, for the branch that LayerNorm adds."""
-    import jax.numpy as jnp
-    import numpy as np
-
-    from gpt1_jax.ops.dropout import Noise, keep_mask, site_words, step_noise
-
-    rows = jnp.array([0, 5, 2**27 + 1], jnp.uint32)  # the last on a further page
-    noise = Noise(step_noise(0, jnp.int32(1), 1).key, rows)
-    shape = len(rows), 70, dim
-    ones, gain = jnp.ones(shape, jnp.bfloat16), jnp.ones(dim)
-    arrays = 0 * ones, ones, 0 * gain, gain, 0 * gain
-    weights = jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.bfloat16)
-    output, _, d_branch, *_ = run(form, arrays, noise, weights, 0.5)
-    keep = np.asarray(keep_mask(site_words(noise, 1), rows, shape[1:], 0.5))
-    found = output > 0, d_branch != 0  # what is kept lies above its vector's mean
-    return sum(int((np.asarray(x) != keep).sum()) for x in found)
-
-
-def relative_errors(
-    fused: Form, shapes: Sequence[Sequence[int]], peer: Form, formula: Form
-) -> list[float]:
-    """Mean error of the output and each gradient in bfloat16, divided by a peer's.
-
-    Infinite if a second run gives other bits.
-
-    Args:
-      fused: the form that uses the kernels.
-      shapes: of its arguments; the result has the first.
-      peer: the form that XLA compiles.
-      formula: the form that gives the right result, in float32.
-    """
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-
-    from gpt1_jax.ops.dropout import step_noise
-
-    rng = np.random.default_rng(0)
-    shapes = *shapes, shapes[0]
-    arrays = [jnp.asarray(rng.normal(size=shape), jnp.bfloat16) for shape in shapes]
-    noise = step_noise(0, jnp.int32(1), shapes[0][0])
-
-    def results(form: Form, dtype: str) -> list[np.ndarray]:
-        *parts, weights = (x.astype(dtype) for x in arrays)
-        found = run(form, parts, noise, weights, 0.1)
-        return [np.asarray(x, np.float32) for x in found]
-
-    with jax.default_matmul_precision("highest"):
-        exact = results(formula, "float32")
-    errors = []
-    for form in (fused, peer):
-        pairs = zip(results(form, "bfloat16"), exact, strict=True)
-        errors.append([float(np.abs(x - y).mean()) for x, y in pairs])
-    once, again = (results(fused, "bfloat16") for _ in range(2))
-    if not all(map(np.array_equal, once, again)):
-        return [float("inf")]
-    pairs = zip(*errors, strict=True)
-    return [ours / theirs if theirs else 1.0 + ours for ours, theirs in pairs]
-
-
-def run(form: Form, parts: Any, noise: Any, weights: Any, rate: float) -> Any:
-    """The output of a form, and the gradients of its weighted sum."""
-    import jax
-
-    def both(parts: Any, noise: Any, weights: Any) -> Any:
-        output, pull = jax.vjp(functools.partial(form, noise, rate), *parts)
-        return output, *pull(weights)
-
-    return jax.jit(both)(tuple(parts), noise, weights)
 
 
 def plans(toy: bool) -> Iterator[tuple[str, Any]]:
@@ -221,8 +113,9 @@ def attention_times(
 def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Times of LayerNorm with dropout and sum, forward and backward, ours and XLA's."""
     from benchmarks.peers import jax_pieces
+    from gpt1_jax.ops.layer_norm_fused import residual_layer_norm
 
-    forms = {"XLA's": jax_pieces.residual_layer_norm}
+    forms = {"XLA's": residual_layer_norm}
     if kernels.layer_norm:
         forms["fused"] = kernels.layer_norm.residual_layer_norm
     for name, form in forms.items():
@@ -247,46 +140,46 @@ def timed(
     return {"case": name, "ms": 1e3 * min(map(min, turns))}
 
 
+def chosen(flags: argparse.Namespace) -> dict[str, Any]:
+    """The forms that a pre-training run of these sizes would choose here."""
+    from gpt1_jax.runs.forms import Place, choose_forms, say_forms
+
+    model = pretrain_config(flags, flags.dtype).model.with_vocab_size(flags.vocab_size)
+    place = Place(flags.batch, flags.seq_len, training=True)
+    forms = choose_forms(model, place)[1]
+    say_forms(forms)
+    return dict(forms)
+
+
 def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
     """Checks each kind of kernels: wrong mask elements, errors, the verdict."""
-    from benchmarks.peers import jax_pieces
-    from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
+    from gpt1_jax.ops import trials
 
     few = slice(3 if toy else None)
-    attend = kernels.attention.attention
-    fused, blocked, plain = map(
-        attention_form, (attend, causal_attention, plain_causal_attention)
-    )
-
-    def fits(shape: Sequence[int]) -> bool:
-        return toy or not kernels.attention.refusal(shape, "bfloat16")
-
-    found: dict[str, dict[str, Any]] = {}
-    found["attention"] = {
-        "masks": {
-            f"{heads} heads": wrong_attention_masks(fused, heads)
-            for heads in (3, 4)
-            if fits((3, 64, heads, 64))
-        },
-        "errors": {
-            str(shape): relative_errors(fused, [shape] * 3, blocked, plain)
-            for shape in CHECKED[few]
-            if fits(shape)
-        },
-    }
+    kinds: dict[str, list[tuple[Any, trials.Function]]] = {}
+    forms: dict[str, trials.Form] = {}
+    forms["attention"] = trials.attention_form(kernels.attention.attention)
+    kinds["attention"] = [
+        (shape, trials.attention_function(*shape))
+        for shape in CHECKED[few]
+        if toy or not kernels.attention.refusal(shape, "bfloat16")
+    ]
     if kernels.layer_norm:
-        fused = norm_form(kernels.layer_norm.residual_layer_norm)
-        separate = norm_form(jax_pieces.residual_layer_norm)
-        masks = {f"D = {dim}": wrong_norm_masks(fused, dim) for dim in (32, 768)}
-        errors = {}
-        for shape in CHECKED_NORMS[few]:
-            shapes = shape, shape, *[shape[-1:]] * 3
-            errors[str(shape)] = relative_errors(fused, shapes, separate, separate)
-        found["layer_norm"] = {"masks": masks, "errors": errors}
-    for results in found.values():
-        ratios = (x for ratios in results["errors"].values() for x in ratios)
-        right = not any(results["masks"].values()) and max(ratios) < MOST_ERROR
-        results["right"] = right
+        norm = kernels.layer_norm.residual_layer_norm
+        forms["layer_norm"] = trials.layer_norm_form(norm)
+        kinds["layer_norm"] = [
+            (shape, trials.layer_norm_function(*shape)) for shape in CHECKED_NORMS[few]
+        ]
+    found = {}
+    for kind, functions in kinds.items():
+        masks, errors = {}, {}
+        for shape, function in functions:
+            trial = trials.Trial(function, "bfloat16", RATE, training=True)
+            masks[str(shape)] = trial.wrong_masks(forms[kind])
+            errors[str(shape)] = list(trial.errors(forms[kind]).values())
+        most = max(x for ratios in errors.values() for x in ratios)
+        right = not any(masks.values()) and most < trials.MOST_ERROR
+        found[kind] = {"masks": masks, "errors": errors, "right": right}
     return found
 
 
@@ -309,6 +202,7 @@ def main(arguments: Sequence[str]) -> None:
     kernels = kernels_for(backend())
     if not flags.toy and (why := kernels.refusal(flags)):
         sys.exit(f"fused_kernels.py: not here: {why}")
+    forms = chosen(flags)
     results: dict[str, Any] = checked(kernels, flags.toy)
     for kind, found in results.items():
         print(f"{kind}, wrong mask elements: {found['masks']}")
@@ -322,7 +216,9 @@ def main(arguments: Sequence[str]) -> None:
         print(f"{row['case']}: {value}", flush=True)
         times.append(row)
     if flags.output:
-        harness.write_json(flags.output, record, flags, {**results, "times": times})
+        harness.write_json(
+            flags.output, record, flags, {"chosen": forms, **results, "times": times}
+        )
     if wrong:
         sys.exit(f"fused_kernels.py: {' and '.join(wrong)} compute something else")
 

@@ -27,7 +27,7 @@ from gpt1_jax.model.sites import ATTN_OUTPUT, ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
 from gpt1_jax.ops.attention_fused import fused_causal_attention
 from gpt1_jax.ops.dropout import Noise, dropout, step_noise
-from gpt1_jax.ops.layer_norm import Branch, layer_norm
+from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.losses import next_token_loss, plain_next_token_nll
 from gpt1_jax.ops.products import dense, plain_dense
 from gpt1_jax.training.optimizer import make_optimizer
@@ -72,16 +72,6 @@ def attention_case(flags: argparse.Namespace, attend: Callable[..., jax.Array]) 
         return attend(query, key, value, flags.dropout, noise, ATTN_PROBS)
 
     return _forward_backward(with_dropout, tuple(qkv), gradient, noise)
-
-
-def residual_layer_norm(
-    x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
-) -> jax.Array:
-    """LayerNorm of a residual sum as XLA compiles it."""
-    added = (branch.output + branch.bias).astype(x.dtype)
-    where = branch.rate, branch.noise, branch.site
-    added = dropout(added, *where, rows=branch.rows)
-    return layer_norm(x + added, scale, bias, x.dtype)
 
 
 def residual_norm_case(

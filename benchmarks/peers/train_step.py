@@ -42,6 +42,7 @@ _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _CHOICES: dict[str, dict[str, Any]] = {  # of the model's configuration
     "scan": {"layer_loop": "scan"},
     "plain_attention": {"attention_impl": "plain"},
+    "blocked": {"attention_impl": "blocked", "layer_norm_impl": "plain"},
     "fused_attention": {"attention_impl": "fused"},
     "fused": {"attention_impl": "fused", "layer_norm_impl": "fused"},
     "no_dropout": dict(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0),
@@ -116,7 +117,13 @@ def build_jax(
     import jax.numpy as jnp
 
     from gpt1_jax.model import language_model
-    from gpt1_jax.parallel.mesh import make_mesh, state_sharding, to_global_batch
+    from gpt1_jax.parallel.mesh import (
+        data_parallelism,
+        make_mesh,
+        state_sharding,
+        to_global_batch,
+    )
+    from gpt1_jax.runs.forms import Place, choose_forms
     from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
     from gpt1_jax.training.steps import jit_step, make_pretrain_step
@@ -125,8 +132,10 @@ def build_jax(
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model.with_vocab_size(flags.vocab_size)
     model = dataclasses.replace(model, **choices)
-    optimizer = make_optimizer(config.optimizer, config.train.num_steps)
     mesh, seed = make_mesh(), jnp.uint32(config.seed)
+    num_seqs = flags.batch // data_parallelism(mesh)
+    model, _ = choose_forms(model, Place(num_seqs, flags.seq_len, training=True))
+    optimizer = make_optimizer(config.optimizer, config.train.num_steps)
 
     def fresh() -> Any:
         params = language_model.init_params(model, jax.random.key(config.seed))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from gpt1_jax.ops.attention import (
     MASK_NDIM,
@@ -67,15 +68,11 @@ def attention_function(
     num_seqs: int, seq_len: int, num_heads: int, head_dim: int
 ) -> Function:
     """Causal attention of queries, keys and values [N, T, H, K]."""
-
-    def form(attend: Callable[..., jax.Array]) -> Form:
-        return lambda noise, rate, arrays: attend(*arrays, rate, noise, _SITE)
-
     shape = num_seqs, seq_len, num_heads, head_dim
     return Function(
-        usual=form(causal_attention),
-        formula=form(plain_causal_attention),
-        kernels=form(fused_causal_attention),
+        usual=attention_form(causal_attention),
+        formula=attention_form(plain_causal_attention),
+        kernels=attention_form(fused_causal_attention),
         shapes=(shape,) * 3,
         wrong_masks=functools.partial(_wrong_attention_masks, shape),
     )
@@ -83,25 +80,32 @@ def attention_function(
 
 def layer_norm_function(num_seqs: int, seq_len: int, embed_dim: int) -> Function:
     """LayerNorm of a residual sum [N, T, D], with its branch's bias and dropout."""
-
-    def form(norm: Callable[..., jax.Array]) -> Form:
-        def compute(
-            noise: Noise | None, rate: float, arrays: Sequence[jax.Array]
-        ) -> jax.Array:
-            x, output, branch_bias, scale, bias = arrays
-            branch = Branch(output, branch_bias, rate, noise, _SITE, None)
-            return norm(x, branch, scale, bias)
-
-        return compute
-
     shape = num_seqs, seq_len, embed_dim
     return Function(
-        usual=form(residual_layer_norm),
-        formula=form(residual_layer_norm),
-        kernels=form(fused_residual_layer_norm),
+        usual=layer_norm_form(residual_layer_norm),
+        formula=layer_norm_form(residual_layer_norm),
+        kernels=layer_norm_form(fused_residual_layer_norm),
         shapes=(shape, shape, *[(embed_dim,)] * 3),
         wrong_masks=functools.partial(_wrong_layer_norm_masks, shape),
     )
+
+
+def attention_form(attend: Callable[..., jax.Array]) -> Form:
+    """A function with the arguments of `causal_attention`, as a form."""
+    return lambda noise, rate, arrays: attend(*arrays, rate, noise, _SITE)
+
+
+def layer_norm_form(norm: Callable[..., jax.Array]) -> Form:
+    """A function with the arguments of `residual_layer_norm`, as a form."""
+
+    def compute(
+        noise: Noise | None, rate: float, arrays: Sequence[jax.Array]
+    ) -> jax.Array:
+        x, output, branch_bias, scale, bias = arrays
+        branch = Branch(output, branch_bias, rate, noise, _SITE, None)
+        return norm(x, branch, scale, bias)
+
+    return compute
 
 
 class Trial:
@@ -115,7 +119,7 @@ class Trial:
     """
 
     def __init__(
-        self, function: Function, dtype: jnp.dtype, rate: float, training: bool
+        self, function: Function, dtype: DTypeLike, rate: float, training: bool
     ):
         self._function, self._dtype = function, jnp.dtype(dtype)
         self._rate, self._training = rate if training else 0.0, training

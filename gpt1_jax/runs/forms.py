@@ -53,8 +53,8 @@ from gpt1_jax.runs.console import say
 Forms = Mapping[str, Mapping[str, Any]]
 
 KERNELS = "fused"
+USUAL = {"attention": "blocked", "layer_norm": "plain"}  # what XLA makes
 TITLES = {"attention": "Attention", "layer_norm": "LayerNorm"}
-_USUAL = {"attention": "blocked", "layer_norm": "plain"}  # what XLA makes
 _SECONDS = 20.0  # after which no further form is tried
 _STUCK_SECONDS = 180.0  # of a trial; its programs take a few seconds to compile
 _FOLDER = "forms"  # of the folder of compiled programs
@@ -95,12 +95,12 @@ def choose_forms(
       The model, and its forms; none for an LSTM.
     """
     if model.kind == "lstm":
-        return _with_forms(model, _USUAL), {}
+        return _with_forms(model, USUAL), {}
     found: Forms = {}
     if is_main_process():
         found = {
             name: _choose(name, model, place, (before or {}).get(name, ""))
-            for name in _USUAL
+            for name in USUAL
         }
     found = json.loads(gather(json.dumps(found))[0])
     return _with_forms(model, form_names(found)), found
@@ -148,7 +148,7 @@ def saved_forms(metadata: Mapping[str, Any]) -> dict[str, str]:
             return {"attention": attention, "layer_norm": layer_norm}
         case {"config": {"model": {"attention_impl": str(attention), **model}}}:
             if attention != AUTO:
-                layer_norm = str(model.get("layer_norm_impl", _USUAL["layer_norm"]))
+                layer_norm = str(model.get("layer_norm_impl", USUAL["layer_norm"]))
                 return {"attention": attention, "layer_norm": layer_norm}
     return {}
 
@@ -185,14 +185,14 @@ def _choose(
         return _changed({"form": configured}, before)
     if before not in ("", KERNELS):  # XLA makes it everywhere
         return {"form": before}
-    function, why = _function(name, model, place)
+    function, why = find_function(name, model, place)
     if function is not None:
         rate = model.attn_dropout if name == "attention" else model.resid_dropout
         found = _tried(name, function, jnp.dtype(model.dtype), rate, place)
     elif before or jax.default_backend() != "cpu":
-        found = {"form": _USUAL[name], "why": _left_out(why)}
+        found = {"form": USUAL[name], "why": _left_out(why)}
     else:  # nobody expects kernels there
-        found = {"form": _USUAL[name]}
+        found = {"form": USUAL[name]}
     if before in found.get("ms", {}):  # right, even if another is faster today
         return {"form": before, "ms": found["ms"]}
     return _changed(found, before)
@@ -210,7 +210,7 @@ def _left_out(why: str) -> str:
     return f"{KERNELS} is left out: {why}"
 
 
-def _function(
+def find_function(
     name: str, model: ModelConfig, place: Place
 ) -> tuple[Function | None, str]:
     """The function to try, or None and why there are no kernels for it."""
@@ -257,7 +257,7 @@ def _tried(
             )
     except Held:
         why = "another process has been trying it for too long"
-        return {"form": _USUAL[name], "why": _left_out(why)}
+        return {"form": USUAL[name], "why": _left_out(why)}
 
 
 @contextlib.contextmanager
@@ -290,7 +290,7 @@ def _try(
     file: epath.Path, facts: Mapping[str, Any], trial: Trial, function: Function
 ) -> Mapping[str, Any]:
     """Tries the kernels, and writes down what was found."""
-    usual = _USUAL[facts["function"]]
+    usual = USUAL[facts["function"]]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found: dict[str, Any] = {}
     stuck = (

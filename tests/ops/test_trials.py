@@ -9,12 +9,13 @@ import pytest
 
 from gpt1_jax.ops import attention_gpu, layer_norm_gpu
 from gpt1_jax.ops.attention import causal_attention
-from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.layer_norm_fused import residual_layer_norm
 from gpt1_jax.ops.trials import (
     Refused,
     Trial,
+    attention_form,
     attention_function,
+    layer_norm_form,
     layer_norm_function,
 )
 
@@ -29,19 +30,6 @@ def trial(name="attention", dtype="float32", training=True):
         "layer_norm": layer_norm_function(3, 6, 32),
     }
     return Trial(functions[name], jnp.dtype(dtype), RATE, training)
-
-
-def attention_form(attend):
-    return lambda noise, rate, arrays: attend(*arrays, rate, noise, 1)
-
-
-def norm_form(norm, site=1):
-    def compute(noise, rate, arrays):
-        x, output, branch_bias, scale, bias = arrays
-        branch = Branch(output, branch_bias, rate, noise, site, None)
-        return norm(x, branch, scale, bias)
-
-    return compute
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -120,6 +108,10 @@ def test_what_only_scores_needs_no_masks_and_no_gradients():
         scoring.check(attention_form(scaled))
 
 
+def norm_with_other_masks(x, branch, scale, bias):
+    return residual_layer_norm(x, branch._replace(site=2), scale, bias)
+
+
 def norm_without_bias(x, branch, scale, bias):
     return residual_layer_norm(x, branch, scale, 0 * bias)
 
@@ -130,20 +122,20 @@ def norm_with_wrong_gradient(x, branch, scale, bias):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_right_layer_norm_passes(dtype):
-    trial("layer_norm", dtype).check(norm_form(residual_layer_norm))
+    trial("layer_norm", dtype).check(layer_norm_form(residual_layer_norm))
 
 
 @pytest.mark.parametrize(
-    ("norm", "site", "why"),
+    ("norm", "why"),
     [
-        (norm_without_bias, 1, "the output has"),
-        (norm_with_wrong_gradient, 1, "gradient 4 has"),
-        (residual_layer_norm, 2, "dropout masks are wrong in"),
+        (norm_without_bias, "the output has"),
+        (norm_with_wrong_gradient, "gradient 4 has"),
+        (norm_with_other_masks, "dropout masks are wrong in"),
     ],
 )
-def test_a_wrong_layer_norm_is_refused(norm, site, why):
+def test_a_wrong_layer_norm_is_refused(norm, why):
     with pytest.raises(Refused, match=why):
-        trial("layer_norm").check(norm_form(norm, site))
+        trial("layer_norm").check(layer_norm_form(norm))
 
 
 def test_the_time_is_that_of_each_form():
@@ -164,5 +156,5 @@ def test_our_kernels_pass(dtype):
         function = attention_function(2, 33, num_heads, 16)
         form = attention_form(attention_gpu.attention)
         Trial(function, jnp.dtype(dtype), RATE, training=True).check(form)
-    form = norm_form(layer_norm_gpu.residual_layer_norm)
+    form = layer_norm_form(layer_norm_gpu.residual_layer_norm)
     trial("layer_norm", dtype).check(form)
