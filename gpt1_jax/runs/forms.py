@@ -167,7 +167,8 @@ def describe_form(found: Mapping[str, Any]) -> str:
     text = form
     if form in times:
         text += f", {times.pop(form):.3g} ms"
-        text += "".join(f" ({name} {ms:.3g} ms)" for name, ms in times.items())
+    if times:
+        text += f" ({', '.join(f'{name} {ms:.3g} ms' for name, ms in times.items())})"
     return text + (f"; {found['why']}" if found.get("why") else "")
 
 
@@ -323,11 +324,10 @@ def _compare(usual: str, trial: Trial, function: Function) -> dict[str, Any]:
     except Exception as error:  # of whatever kind a compiler raises
         message = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"form": usual, "why": _left_out(f"{message:.{_MESSAGE}}")}
-    ms = {
-        form: round(1e3 * each, 4)
-        for form, each in zip((usual, KERNELS), seconds, strict=True)
-    }
-    if seconds[1] < seconds[0]:
+    names = function.usual_name, KERNELS
+    times = (round(1e3 * each, 4) for each in seconds)
+    ms = dict(zip(names, times, strict=True))
+    if seconds[1] < function.most_time * seconds[0]:
         return {"form": KERNELS, "ms": ms}
     return {"form": usual, "ms": ms, "why": _left_out("it is slower")}
 

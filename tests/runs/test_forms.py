@@ -149,6 +149,22 @@ def test_others_are_left_out_in_one_line(
     assert choose_forms(model, PLACE)[1] == found, "and it is remembered"
 
 
+def test_on_a_tpu_kernels_are_compared_with_the_formula(
+    model, made_up, monkeypatch, capsys
+):
+    """Blocks take too long to compile; they are a little faster than the formula."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    made_up(ms=(1.0, 0.79))
+    _, found = choose_forms(model, PLACE)
+    assert found["attention"] == {"form": "fused", "ms": {"plain": 1.0, "fused": 0.79}}
+    made_up(ms=(1.0, 0.81))
+    _, found = choose_forms(model, PLACE._replace(seq_len=6))
+    assert found["attention"]["form"] == "blocked"
+    say_forms(found)
+    line = "Attention: blocked (plain 1 ms, fused 0.81 ms); fused is left out: it is"
+    assert capsys.readouterr().out.startswith(f"{line} slower\n")
+
+
 def test_named_forms_are_used_untried(model, made_up, cache):
     named = dataclasses.replace(model, attention_impl="plain", layer_norm_impl="fused")
     chosen, found = choose_forms(named, PLACE)
