@@ -31,13 +31,19 @@ from benchmarks.compiler.targets import (
 from benchmarks.harness import some_of
 from benchmarks.paper_model import add_sizes
 
-ALONE = ("pretrain-replicated", "finetune", "decode")  # what one chip can run
+ALONE = (
+    "pretrain-replicated",
+    "finetune",
+    "finetune-race",
+    "decode",
+)  # what one chip can run
 CASES = (
     "pretrain-replicated",
     "pretrain-optimizer",  # config.mesh.sharding
     "pretrain-full",
     "pretrain-tensor",  # config.mesh.tensor_parallelism=2
     "finetune",
+    "finetune-race",  # 8 examples of 4 texts
     "decode",
 )
 

@@ -72,14 +72,22 @@ def pretrain(
     )
 
 
-def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> LoweredProgram:
-    """The step of `gpt1_jax.jobs.finetune`, on texts that leave no padding."""
-    config, model = _configured(flags, batch=32, devices=len(devices))
+def finetune(
+    flags: argparse.Namespace,
+    devices: Sequence[Any],
+    examples: int = 32,
+    choices: int = 1,
+) -> LoweredProgram:
+    """The step of `gpt1_jax.jobs.finetune`, on texts that leave no padding.
+
+    With several choices, as in RACE, an example is as many texts.
+    """
+    config, model = _configured(flags, batch=examples, devices=len(devices))
     model = dataclasses.replace(model, vocab_size=model.vocab_size + _NUM_SPECIALS)
     task = load_config("finetune", "sst2")
     head = Head(
-        num_outputs=2,
-        per_choice=False,
+        num_outputs=max(2, choices),
+        per_choice=choices > 1,
         dropout=task.head.dropout,
         extract_token=model.vocab_size - 1,
     )
@@ -87,7 +95,7 @@ def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> LoweredProgra
     batch_size = config.train.batch_size
     check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
-    parts = accumulation_steps(config.train, model, mesh)
+    parts = accumulation_steps(config.train, model, mesh, choices)
 
     def fresh() -> Any:
         params = heads.init_params(model, head, jax.random.key(0))
@@ -95,10 +103,10 @@ def finetune(flags: argparse.Namespace, devices: Sequence[Any]) -> LoweredProgra
 
     groups = data_parallelism(mesh) * parts
     batch = Batch(
-        tokens=_int32(batch_size, 1, flags.seq_len),
-        lengths=_int32(batch_size, 1),
+        tokens=_int32(batch_size, choices, flags.seq_len),
+        lengths=_int32(batch_size, choices),
         targets=jax.ShapeDtypeStruct((batch_size, head.num_outputs), jnp.float32),
-        places=_int32(groups, batch_size // groups * flags.seq_len),
+        places=_int32(groups, batch_size // groups * choices * flags.seq_len),
     )
     aux_lm_weight = task.head.aux_lm_weight
     step = make_finetune_step(model, head, optimizer, aux_lm_weight, parts, mesh)
@@ -137,6 +145,7 @@ PROGRAMS: dict[str, Callable[[argparse.Namespace, Sequence[Any]], LoweredProgram
     "pretrain-full": functools.partial(pretrain, sharding="full"),
     "pretrain-tensor": functools.partial(pretrain, tensor_parallelism=2),
     "finetune": finetune,
+    "finetune-race": functools.partial(finetune, examples=8, choices=4),
     "decode": decode,
 }
 

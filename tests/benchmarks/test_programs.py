@@ -24,6 +24,14 @@ def test_fine_tuning_splits_its_examples_over_all_devices():
     assert batch.places.shape == (8, 2 * 32), "no padding: all places are taken"
 
 
+def test_fine_tuning_on_race_has_four_texts_an_example():
+    program = programs.PROGRAMS["finetune-race"](parsed(), jax.devices())
+    (_, batch, _), _ = program.lowered.args_info
+    assert batch.tokens.shape == (8, 4, 32)
+    assert batch.places.shape == (8, 4 * 32)
+    assert batch.targets.shape == (8, 4)
+
+
 @pytest.mark.parametrize(
     "flags, batch", [((), 64), (("--batch=16",), 16)], ids=["default", "flag"]
 )
