@@ -60,6 +60,7 @@ _STUCK_SECONDS = 180.0  # of a trial; its programs take a few seconds to compile
 _FOLDER = "forms"  # of the folder of compiled programs
 _UNDER_TRIAL = "under trial since"
 _MESSAGE = 160  # characters of what a compiler says
+_NO_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's word
 
 
 class Place(NamedTuple):
@@ -182,12 +183,14 @@ def _choose(
 ) -> Mapping[str, Any]:
     """The form of one function; `before` is "" or the form that a run resumes with."""
     configured = getattr(model, f"{name}_impl")
-    if configured != AUTO:
-        return _changed({"form": configured}, before)
-    if before not in ("", KERNELS):  # XLA makes it everywhere
-        return {"form": before}
+    if configured == AUTO and before not in ("", KERNELS):
+        return {"form": before}  # XLA makes it everywhere
     function, why = find_function(name, model, place)
-    if function is not None:
+    if configured == KERNELS and function is None:
+        found: Mapping[str, Any] = {"form": USUAL[name], "why": _left_out(why)}
+    elif configured != AUTO:
+        found = {"form": configured}
+    elif function is not None:
         rate = model.attn_dropout if name == "attention" else model.resid_dropout
         found = _tried(name, function, jnp.dtype(model.dtype), rate, place)
     elif before or jax.default_backend() != "cpu":
@@ -304,9 +307,9 @@ def _try(
         with Watchdog(_STUCK_SECONDS, stuck, EXIT_AGAIN, traces=True):
             found = _compare(usual, trial, function)
     finally:
-        if found:
+        if found and _NO_MEMORY not in found.get("why", ""):
             _write(file, {**facts, "found": found})
-        else:  # interrupted
+        else:  # interrupted, or for lack of memory, of which there may be more later
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
     return found

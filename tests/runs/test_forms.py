@@ -173,6 +173,13 @@ def test_named_forms_are_used_untried(model, made_up, cache):
     assert not cache.exists()
 
 
+def test_named_kernels_that_are_not_there_are_left_out(model):
+    named = dataclasses.replace(model, attention_impl="fused")
+    chosen, found = choose_forms(named, PLACE)
+    assert chosen.attention_impl == found["attention"]["form"] == "blocked"
+    assert found["attention"]["why"] == "fused is left out: there are none for a CPU"
+
+
 def test_a_run_goes_on_with_its_forms(model, made_up):
     assert form_names(choose_forms(model, PLACE, USUAL)[1]) == USUAL
     made_up(ms=(1, 2))  # slower today
@@ -252,6 +259,19 @@ def test_a_damaged_memory_is_made_anew(model, made_up, cache, damage):
 
 def test_a_folder_that_cannot_be_written_is_done_without(model, made_up, cache):
     cache.parent.joinpath("forms").write_text("a file")
+    assert form_names(choose_forms(model, PLACE)[1]) == FUSED
+
+
+def test_a_lack_of_memory_is_not_remembered(model, made_up, cache):
+    """Another program may have taken it for a while."""
+
+    def without_memory(*_):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+
+    made_up(attention=without_memory)
+    _, found = choose_forms(model, PLACE)
+    assert "RESOURCE_EXHAUSTED" in found["attention"]["why"]
+    made_up()
     assert form_names(choose_forms(model, PLACE)[1]) == FUSED
 
 
