@@ -39,7 +39,14 @@ from gpt1_jax.runs.checkpoint_files import (
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.forms import Forms, Place, choose_forms, saved_forms, say_forms
+from gpt1_jax.runs.forms import (
+    Forms,
+    Place,
+    choose_forms,
+    form_names,
+    saved_forms,
+    say_forms,
+)
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.resume import (
@@ -162,7 +169,7 @@ def _run_all(
             result = finished[run.folder]
             moved = result is not None and suite.has_moved(run, result)
             if moved or (result is None and _has_work(run, results, skipped)):
-                if setup is None or setup.config != _shared(run.config):
+                if setup is None or not _serves(setup, run):
                     setup = None  # makes room
                     try:
                         setup = _set_up(run, origins[run.config.init_from])
@@ -200,6 +207,13 @@ def _has_work(
             f"{run.folder.name} would repeat {repeated.folder.name}: left out."
         )
     return repeated is None
+
+
+def _serves(setup: TaskSetup, run: SuiteRun) -> bool:
+    """Whether a run can use a setup; one that resumes needs its own forms, too."""
+    before = saved_forms(newest_metadata(run.folder))
+    same_forms = not before or before == form_names(setup.forms)
+    return setup.config == _shared(run.config) and same_forms
 
 
 def _check_finished(

@@ -31,7 +31,7 @@ from gpt1_jax.jobs import finetune
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs.checkpoints import read_params
-from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
 from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.training.signals import Stopped
 
@@ -145,6 +145,29 @@ def test_resumed_equals_uninterrupted_bit_for_bit(start, finetuned, monkeypatch)
     folder = start()
     assert_same_run(finetuned, folder, 12)
     assert_same_results(finetuned, folder)
+
+
+def test_each_run_of_a_suite_resumes_with_its_own_forms(
+    finetune_base, tmp_path, monkeypatch
+):
+    """Seed 1 was stopped where it had been told to use the formula."""
+    folder = tmp_path / "suite"
+
+    def run(*seeds, **overrides):
+        few = {"seeds": seeds, "train__num_epochs": 1.0, **overrides}
+        finetune.run(finetune_config("sst2", finetune_base, **few), str(folder))
+
+    def used(seed):
+        path = folder / "sst2" / f"pretrained-seed{seed}" / SESSIONS_FILE
+        return [each["forms"]["attention"]["form"] for each in read_sessions(path)]
+
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(Stopped):
+            run(1, 0, model__attention_impl="plain")
+    run(0, 1)
+    assert used(0) == ["blocked"]
+    assert used(1) == ["plain", "plain"]
 
 
 @pytest.mark.slow
