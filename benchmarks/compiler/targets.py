@@ -60,12 +60,12 @@ TARGETS = {
     "h100x8": Target("cuda", "1x1x8", _H100, "8 x H100 SXM, 1 host"),
     "cpu-8": Target("cpu", "8", None, "8 virtual devices: to try this script"),
 }
-_NEEDS = {
-    "libtpu": ("libtpu", "pip install -e '.[aot]'"),
+_NEEDS = {  # any of these modules, and how to install the first
+    "libtpu": (("libtpu",), "pip install -e '.[aot]'"),
     "cuda": (
-        "jax_cuda12_plugin",
-        "pip install --no-deps jax-cuda12-plugin==JAX jax-cuda12-pjrt==JAX "
-        "nvidia-cuda-nvcc-cu12 nvidia-nvjitlink-cu12 nvidia-cuda-runtime-cu12, "
+        ("jax_cuda13_plugin", "jax_cuda12_plugin"),
+        "pip install --no-deps jax-cuda13-plugin==JAX jax-cuda13-pjrt==JAX "
+        "nvidia-cuda-nvcc nvidia-nvvm nvidia-nvjitlink nvidia-cuda-runtime, "
         "where JAX is the version of jax",
     ),
 }
@@ -82,9 +82,10 @@ _ENVIRONMENT = {
 
 def prepare(target: Target) -> None:
     """Sets this process up before it imports JAX; exits if the compiler is missing."""
-    module, install = _NEEDS.get(target.compiler, ("jax", ""))
-    if not importlib.util.find_spec(module):
-        sys.exit(f"compiled.py: {target.meaning} needs the package {module}: {install}")
+    modules, install = _NEEDS.get(target.compiler, (("jax",), ""))
+    if not any(map(importlib.util.find_spec, modules)):
+        package = " or ".join(modules)
+        sys.exit(f"compiled.py: {target.meaning} needs {package}: {install}")
     os.environ.update(_ENVIRONMENT)
     if target.compiler == "cpu":
         import jax
@@ -127,5 +128,17 @@ def in_place_of(target: Target) -> Iterator[None]:
         mock.patch.object(jax, "local_devices", lambda **_: devices_of(target)),
         mock.patch.object(jax, "default_backend", lambda: backend),
         mock.patch.object(devices, "memory_bytes", lambda: memory),
+        _lowering_for(target),
     ):
         yield
+
+
+def _lowering_for(target: Target) -> contextlib.AbstractContextManager[Any]:
+    """Names the GPU that Pallas lowers kernels for: since JAX 0.12 it asks."""
+    from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+    if target.compiler != "cuda":
+        return contextlib.nullcontext()
+    device = devices_of(target)[0]
+    abstract = AbstractDevice(device.device_kind, None, device.platform)
+    return use_abstract_mesh(AbstractMesh((), (), abstract_device=abstract))

@@ -15,11 +15,26 @@ from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.memory import accumulation_steps
 
 
-@pytest.mark.parametrize("name, package", [("v5e-1", "libtpu"), ("h100x8", "cuda12")])
+@pytest.mark.parametrize("name, package", [("v5e-1", "libtpu"), ("h100x8", "cuda13")])
 def test_a_missing_compiler_is_named_with_the_way_out(monkeypatch, name, package):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SystemExit, match=rf"{package}.*: pip install"):
         targets.prepare(TARGETS[name])
+
+
+@pytest.mark.parametrize("name, found", [("v5e-1", "libtpu"), ("h100-1", "cuda12")])
+def test_one_of_the_compilers_is_enough(monkeypatch, name, found):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: found in name or None)
+    monkeypatch.setattr(targets, "_ENVIRONMENT", {})
+    targets.prepare(TARGETS[name])
+
+
+def test_pallas_is_told_which_gpu_it_lowers_for(monkeypatch):
+    h100 = SimpleNamespace(device_kind="NVIDIA H100 80GB HBM3", platform="gpu")
+    monkeypatch.setattr(targets, "devices_of", lambda target: [h100])
+    with targets.in_place_of(TARGETS["h100-1"]):
+        told = jax.sharding.get_abstract_mesh().abstract_device
+    assert (told.device_kind, told.platform) == (h100.device_kind, "gpu")
 
 
 def test_the_package_is_told_the_targets_backend_and_memory():

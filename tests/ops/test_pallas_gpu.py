@@ -1,12 +1,15 @@
 """Where kernels for GPUs run, and how."""
 
+import importlib.util
 import re
+import sys
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import pallas
 from jax.experimental import pallas as pl
 
 from gpt1_jax.ops import pallas_gpu
@@ -29,9 +32,14 @@ def test_refusal_says_what_is_in_the_way(capability, reason, monkeypatch):
     assert re.search(reason, pallas_gpu.refusal())
 
 
-def test_refusal_says_that_jax_has_no_triton(monkeypatch):
-    monkeypatch.setattr(pallas_gpu, "triton", None)
-    assert pallas_gpu.refusal().endswith("no Triton backend of Pallas any more")
+def test_a_jax_without_triton_is_refused_not_an_error(monkeypatch):
+    """The module is imported anew where Pallas has no such backend."""
+    monkeypatch.delattr(pallas, "triton")
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
+    spec = importlib.util.spec_from_file_location("anew", pallas_gpu.__file__)
+    anew = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(anew)
+    assert anew.refusal().endswith("no Triton backend of Pallas any more")
 
 
 def double_upper_half(interpret, x_ref, _, result_ref):
