@@ -17,6 +17,8 @@ import jax.numpy as jnp
 from gpt1_jax.ops.products import einsum, product, transposed_product
 
 ROW_MULTIPLE = 128  # matrix units compute this many softmax rows at a time
+# Powers of e up to this are summed as they are; float32 ends at e^88 and e^-87.
+MAX_EXPONENT = 64.0
 
 
 def plain_next_token_nll(
@@ -109,11 +111,11 @@ def _weighted_nll_fwd(hidden, unembedding, labels, weights, chunk):
         def add_chunk(d_kernel, part):
             hidden, labels, weights = part
             nll, scores, log_sum = _nll_and_scores(hidden, labels, kernel, rows)
-            probs = jnp.exp(scores - log_sum[:, None])
-            d_scores = (probs - _one_hot(labels, scores)) * weights[:, None]
-            d_scores = d_scores.astype(hidden.dtype)
-            d_hidden = product("rv,vd->rd", d_scores, kernel).astype(hidden.dtype)
-            return d_kernel + transposed_product(d_scores, hidden), (nll, d_hidden)
+            vectors = log_sum, labels, weights
+            d_hidden, d_kernel_part = _score_gradients(
+                scores, vectors, hidden, kernel, rows
+            )
+            return d_kernel + d_kernel_part, (nll, d_hidden)
 
         zeros = jnp.zeros(kernel.shape, jnp.float32)
         d_kernel, parts = jax.lax.scan(add_chunk, zeros, _chunks(chunk, *arrays))
@@ -135,16 +137,63 @@ def _weighted_nll_bwd(chunk, residuals, grad):
 _weighted_nll.defvjp(_weighted_nll_fwd, _weighted_nll_bwd)
 
 
+def _score_gradients(
+    scores: jax.Array,
+    vectors: tuple[jax.Array, jax.Array, jax.Array],
+    hidden: jax.Array,
+    kernel: jax.Array,
+    rows: int,
+) -> tuple[jax.Array, jax.Array]:
+    """Gradients [R, D] and [padded rows, D] of both operands of the scores' product.
+
+    Args:
+      scores: [R, padded rows], as the product gives them.
+      vectors: of each position the log-normaliser, the label and the weight, [R] each.
+      hidden: [R, D].
+      kernel: [padded rows, D].
+      rows: how many of `kernel` are not padding.
+    """
+
+    def d_scores(scores, log_sum, labels, weights):
+        probs = jnp.exp(scores - log_sum[:, None])
+        d_scores = (probs - _one_hot(labels, scores)) * weights[:, None]
+        return d_scores.astype(hidden.dtype)
+
+    def products(to_hidden, to_kernel):
+        d_hidden = product("rv,vd->rd", to_hidden, kernel).astype(hidden.dtype)
+        return d_hidden, transposed_product(to_kernel, hidden)
+
+    def stored(scores, *vectors):
+        gradient = d_scores(_hide_padding(scores, rows), *vectors)
+        return products(gradient, gradient)
+
+    def recomputed(scores, *vectors):
+        scores = scores.astype(hidden.dtype)  # nothing is lost: see `product`
+        first = jax.lax.optimization_barrier((scores, *vectors))
+        second = jax.lax.optimization_barrier(first)
+        to_hidden = d_scores(_hide_padding(first[0], rows), *first[1:])
+        return products(to_hidden, d_scores(*second))  # the caller cuts off padding
+
+    # A TPU computes the gradient as part of each product, from the scores, unless it
+    # sees that both need the same: then it writes the gradient and reads it twice.
+    return jax.lax.platform_dependent(scores, *vectors, tpu=recomputed, default=stored)
+
+
 def _nll_and_scores(
     hidden: jax.Array, labels: jax.Array, kernel: jax.Array, rows: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """-log P [R], scores [R, padded rows] and log-normalisers [R] of R positions."""
     scores = product("rd,vd->rv", hidden, kernel)
-    if len(kernel) > rows:
-        padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
-        scores = jnp.where(padding, -jnp.inf, scores)
-    log_sum = _log_sum_exp(scores)
+    log_sum = _log_sum_exp(scores, rows, hidden, kernel)
     return log_sum - _label_scores(scores, labels), scores, log_sum
+
+
+def _hide_padding(scores: jax.Array, rows: int) -> jax.Array:
+    """[R, padded rows], -inf where the matrix was padded."""
+    if scores.shape[1] == rows:
+        return scores
+    padding = jax.lax.broadcasted_iota(jnp.int32, scores.shape, 1) >= rows
+    return jnp.where(padding, -jnp.inf, scores)
 
 
 def _one_hot(labels: jax.Array, scores: jax.Array) -> jax.Array:
@@ -168,27 +217,70 @@ def _label_scores(scores: jax.Array, labels: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(scores, labels, cpu=taken, default=summed)
 
 
-@jax.custom_jvp
-def _log_sum_exp(scores: jax.Array) -> jax.Array:
-    """log(sum(exp(scores))) over the last axis, in one pass on a GPU.
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _log_sum_exp(
+    scores: jax.Array, rows: int, hidden: jax.Array, kernel: jax.Array
+) -> jax.Array:
+    """[R], log(sum(exp(scores))) over the columns that are not padding.
 
-    Elsewhere the largest score comes first, then the sum: a TPU finds the maximum while
-    it writes the scores, and a CPU has them in its cache.
+    On a TPU this is part of the product that writes the scores, on a GPU one pass over
+    them. On a CPU, which has them in its cache, the largest comes first, then the sum.
+
+    Args:
+      scores: [R, padded rows], the product of the next two.
+      rows: how many columns are not padding.
+      hidden: [R, D].
+      kernel: [padded rows, D].
     """
+
+    def of_scores(form: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+        return lambda scores, *_: form(_hide_padding(scores, rows))
+
     return jax.lax.platform_dependent(
         scores,
-        cuda=_log_sum_exp_in_one_pass,
-        rocm=_log_sum_exp_in_one_pass,
-        default=functools.partial(jax.nn.logsumexp, axis=-1),
+        hidden,
+        kernel,
+        cuda=of_scores(_log_sum_exp_in_one_pass),
+        rocm=of_scores(_log_sum_exp_in_one_pass),
+        tpu=functools.partial(_log_sum_exp_in_product, rows),
+        default=of_scores(functools.partial(jax.nn.logsumexp, axis=-1)),
     )
 
 
 @_log_sum_exp.defjvp
-def _log_sum_exp_jvp(primals, tangents):
-    """The single pass has no derivative of its own."""
-    (scores,), (tangent,) = primals, tangents
-    log_sum = _log_sum_exp(scores)
-    return log_sum, (jnp.exp(scores - log_sum[:, None]) * tangent).sum(-1)
+def _log_sum_exp_jvp(rows, primals, tangents):
+    """Not every form has a derivative of its own; the scores stand for the operands."""
+    scores, *operands = primals
+    log_sum = _log_sum_exp(scores, rows, *operands)
+    probs = jnp.exp(_hide_padding(scores, rows) - log_sum[:, None])
+    return log_sum, (probs * tangents[0]).sum(-1)
+
+
+def _log_sum_exp_in_product(
+    rows: int, scores: jax.Array, hidden: jax.Array, kernel: jax.Array
+) -> jax.Array:
+    """Sums powers of e as they are, unless one might leave float32's range.
+
+    A TPU writes scores, maxima and sums in one kernel. If a sum waited for its maximum,
+    the scores would be read again.
+    """
+    unpadded = _hide_padding(scores, rows)
+    highest, total = unpadded.max(-1), jnp.exp(unpadded).sum(-1)
+
+    precision = jnp.finfo(hidden.dtype)
+
+    def from_maximum(hidden: jax.Array) -> jax.Array:
+        scores = product("rd,vd->rv", hidden[None], kernel)
+        # XLA may leave out the rounding of scores that are not stored.
+        scores = jax.lax.reduce_precision(scores, precision.nexp, precision.nmant)
+        return jax.nn.logsumexp(_hide_padding(scores, rows), axis=-1)[0]
+
+    def careful(total: jax.Array, hidden: jax.Array) -> jax.Array:
+        # Computes a few scores at a time, again, so that no memory is kept for it.
+        return jax.lax.map(from_maximum, hidden, batch_size=ROW_MULTIPLE)
+
+    in_range = jnp.abs(highest).max() < MAX_EXPONENT  # also false if one is NaN
+    return jax.lax.cond(in_range, lambda t, _: jnp.log(t), careful, total, hidden)
 
 
 def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:

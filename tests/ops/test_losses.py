@@ -233,6 +233,13 @@ def test_bfloat16_rounds_the_operands_only(chunk):
         assert np.abs(each - exact).max() < 2**-7 * np.abs(exact).max()
 
 
+def take_branches_of(platform, monkeypatch):
+    def accelerator(*arrays, default, **others):
+        return others.get(platform, default)(*arrays)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", accelerator)
+
+
 @pytest.mark.parametrize("platform", ["tpu", "cuda"])
 @pytest.mark.parametrize("sign", [1, -1])
 def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign, platform):
@@ -247,18 +254,72 @@ def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign, platfo
     expected = next_token_nll(*rounded, tokens, FLOAT32)
     expected_gradients = gradients(*rounded, tokens, weights)
 
-    def accelerator(*arrays, default, **others):
-        return others.get(platform, default)(*arrays)
-
-    monkeypatch.setattr(jax.lax, "platform_dependent", accelerator)
-    actual = losses.next_token_nll(hidden, unembedding, tokens, BFLOAT16)
+    take_branches_of(platform, monkeypatch)
+    loss = functools.partial(losses.next_token_loss, dtype=BFLOAT16)
+    with jax.disable_jit():  # XLA's CPU backend would leave out some of the rounding
+        actual = losses.next_token_nll(hidden, unembedding, tokens, BFLOAT16)
+        by = jax.grad(loss, argnums=(0, 1))(hidden, unembedding, tokens, weights)
     # Scores are rounded to bfloat16, which has steps of 1/4 and 1/2 near 64.
     np.testing.assert_allclose(actual, expected, atol=0.5)
-    loss = functools.partial(losses.next_token_loss, dtype=BFLOAT16)
-    by = jax.grad(loss, argnums=(0, 1))(hidden, unembedding, tokens, weights)
     for each, exact in zip(by, expected_gradients, strict=False):
         assert each.shape == exact.shape
         assert np.abs(each - exact).max() < 0.25 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_rows_filled_up_give_no_nan_beside_scores_far_below_zero(monkeypatch, platform):
+    """Their own scores are 0, and e^200 is too much for float32."""
+    hidden, unembedding, tokens = random_problem(scale=0.3)
+    hidden[..., 0], unembedding[:, 0] = 10.0, -20.0
+    take_branches_of(platform, monkeypatch)
+    loss = functools.partial(losses.next_token_loss, dtype=BFLOAT16)
+    by = jax.grad(loss, argnums=(0, 1))(hidden, unembedding, tokens, random_weights())
+    assert all(np.isfinite(each).all() for each in by)
+
+
+@pytest.mark.parametrize("chunk", [0, 2])
+@pytest.mark.parametrize(
+    ("size", "error"), [(0.3, 1e-5), (4.0, 1e-4), (20.0, 1e-3), (-20.0, 1e-3)]
+)
+def test_loss_of_a_tpu_equals_the_plain_form(monkeypatch, size, error, chunk):
+    """Sums of powers of e as they are, or from the largest where they may overflow.
+
+    Scores are up to 1, 70, 1000; and at most -300, whose powers are all zero.
+    """
+    hidden, unembedding, tokens = random_problem(embed_dim=4, rows=137)
+    hidden, unembedding = abs(size) * np.abs(hidden), size * np.abs(unembedding)
+    hidden, unembedding = hidden + (size < 0), unembedding - 5 * (size < 0)
+    weights = random_weights()
+
+    def plain_loss(hidden, unembedding):
+        nll = losses.plain_next_token_nll(hidden, unembedding, tokens, FLOAT32)
+        return (weights * nll).sum()
+
+    by = (0, 1)
+    expected = jax.value_and_grad(plain_loss, by)(hidden, unembedding)
+    take_branches_of("tpu", monkeypatch)
+    ours = functools.partial(losses.next_token_loss, dtype=FLOAT32, chunk=chunk)
+    actual = jax.value_and_grad(ours, by)(hidden, unembedding, tokens, weights)
+    for each, exact in zip(*map(jax.tree.leaves, (actual, expected)), strict=True):
+        assert np.abs(each - exact).max() < error * np.abs(exact).max()
+
+
+@pytest.mark.parametrize(("size", "in_range"), [(1.0, True), (10.0, False)])
+def test_a_tpu_sums_powers_as_they_are_if_they_are_in_range(
+    monkeypatch, size, in_range
+):
+    hidden, unembedding, tokens = random_problem(rows=137)
+    take_branches_of("tpu", monkeypatch)
+    seen, cond = [], jax.lax.cond
+
+    def seen_cond(predicate, *branches_and_arrays):
+        seen.append(bool(predicate))
+        return cond(predicate, *branches_and_arrays)
+
+    monkeypatch.setattr(jax.lax, "cond", seen_cond)
+    with jax.disable_jit():
+        losses.next_token_nll(size * hidden, size * unembedding, tokens, FLOAT32)
+    assert seen == [in_range]
 
 
 def test_training_loss_keeps_no_logits():
