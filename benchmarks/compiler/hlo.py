@@ -101,7 +101,7 @@ class Instruction(NamedTuple):
 def collectives(text: str) -> Counter[Collective]:
     """The collective operations of a program, and how often one run executes each.
 
-    A loop counts as often as it runs; each branch of a conditional counts once.
+    A loop counts as often as it runs, and of a conditional the shortest branch.
 
     Args:
       text: optimized HLO, as `compiled.as_text()` gives it.
@@ -153,15 +153,23 @@ class Program:
     ) -> Iterator[tuple[list[Instruction], int]]:
         """The instructions of each computation that runs, and how often it does.
 
-        A computation that is fused into one instruction is not among them.
+        A computation that is fused into one instruction is not among them. Of a
+        conditional the shortest branch counts: ours have others for exceptions only.
         """
         instructions = self.computations[name or self.entry]
         for instruction in instructions:
             if instruction.op in _CONTROL:
                 trips = self._trips(instruction) if instruction.op == "while" else 1
-                for called in instruction.called:
+                all_called = instruction.called
+                if instruction.op == "conditional":
+                    all_called = [min(all_called, key=self._length)]
+                for called in all_called:
                     yield from self.runs(called, times * trips)
         yield instructions, times
+
+    def _length(self, name: str) -> int:
+        """How many instructions a computation executes."""
+        return sum(times * len(found) for found, times in self.runs(name))
 
     def inside(self, instruction: Instruction) -> Iterator[Instruction]:
         """An instruction, and those of the computations fused into it."""

@@ -356,6 +356,28 @@ def test_kernels_of_a_loop_count_as_often_as_it_runs():
     }
 
 
+def test_of_a_conditional_the_shortest_branch_counts():
+    kernels = by_name("""
+%rare (arg: f32[8]) -> f32[8] {
+  %arg = f32[8]{0} parameter(0)
+  %once = f32[8]{0} negate(%arg)
+  ROOT %twice = f32[8]{0} negate(%once)
+}
+
+%usual (arg.1: f32[8]) -> f32[8] {
+  %arg.1 = f32[8]{0} parameter(0)
+  ROOT %short = f32[8]{0} negate(%arg.1)
+}
+
+ENTRY %main (p: pred[], x: f32[8]) -> f32[8] {
+  %p = pred[] parameter(0)
+  %x = f32[8]{0} parameter(1)
+  ROOT %either = f32[8]{0} conditional(%p, %x, %x), branch_computations={%rare, %usual}
+}
+""")
+    assert set(kernels) == {"short"}
+
+
 def test_a_tpus_kernels_have_the_compilers_cycles():
     cycles = {name: kernel.cycles for name, kernel in by_name(KERNELS_ON_A_TPU).items()}
     assert cycles == {"y": 700, "shift": 90, "fetch": None, "leave": None}
