@@ -20,7 +20,7 @@ import numpy as np
 from jax.experimental import pallas as pl
 
 from gpt1_jax.ops.attention import BLOCK_SIZE, MASKED_SCORE
-from gpt1_jax.ops.dropout import hash_bits, keep_scale, keep_threshold
+from gpt1_jax.ops.dropout import hash_halves, keep_scale, keep_threshold
 
 _LANES = 128
 _QUERY, _KEY, _VALUE = range(3)  # the order in which arrays [T, 3 D] hold them
@@ -124,11 +124,10 @@ class Pair:
         start = (self.lower * seq_len + queries.start) * seq_len + keys.start
         offset = query * np.uint32(seq_len) + key
         counter = offset + (self.first + start.astype(jnp.uint32))
-        bits = hash_bits(counter, self.key, self.word)
-        # Signed numbers are compared faster.
-        lower, upper = (bits & np.uint32(0xFFFF)).astype(jnp.int32), bits >> 16
+        halves = hash_halves(counter, self.key, self.word)
         threshold = keep_threshold(self.sizes.rate)
-        return lower >= threshold, upper.astype(jnp.int32) >= threshold
+        # Signed numbers are compared faster.
+        return [half.astype(jnp.int32) >= threshold for half in halves]
 
 
 def forward_kernel(sizes, counters, *refs):

@@ -208,6 +208,18 @@ def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
     return _mix(_mix(counter ^ key) + word)
 
 
+def hash_halves(
+    counter: jax.Array, key: jax.Array, word: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The lower and the upper 16 bits of `hash_bits`, as uint32, in fewer operations.
+
+    The last step of a hash leaves its upper half as it is.
+    """
+    mixed = _multiplied(_mix(counter ^ key) + word)
+    upper = mixed >> 16
+    return (mixed ^ upper) & np.uint32(0xFFFF), upper
+
+
 def _may_be_split() -> bool:
     """Whether devices may share a unit: the mesh has an axis beside the batch's.
 
@@ -231,6 +243,11 @@ def _flat_index(
 
 def _mix(x: jax.Array) -> jax.Array:
     """A bijection of uint32 with full avalanche (C. Wellons' lowbias32)."""
-    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
-    x = (x ^ (x >> 15)) * np.uint32(0x846CA68B)
+    x = _multiplied(x)
     return x ^ (x >> 16)
+
+
+def _multiplied(x: jax.Array) -> jax.Array:
+    """All of `_mix` but its last step."""
+    x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
+    return (x ^ (x >> 15)) * np.uint32(0x846CA68B)
