@@ -107,7 +107,7 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
                 "kind": collective.kind,
                 "arrays": len(collective.shapes),
                 "bytes": collective.bytes,
-                "overlaps": collective.overlaps,
+                "group": collective.group,
                 "times": times,
             }
             for collective, times in hlo.collectives(text).items()
@@ -176,7 +176,7 @@ def summary(collectives: Sequence[Mapping[str, Any]]) -> str:
         sums = by_kind[collective["kind"]]
         sums[0] += collective["times"]
         sums[1] += size
-        sums[2] += size * collective["overlaps"]
+        sums[2] += 0
     found = [
         f"{times} {kind}: {size / 1e6:.1f} MB, {hidden / max(size, 1):.0%} overlap"
         for kind, (times, size, hidden) in sorted(by_kind.items())

@@ -11,10 +11,14 @@ A mesh of `data` may have a second axis, `tensor`: its devices share the work on
 part of the batch, and split heads, MLP units and softmax rows (Shoeybi et al. 2019).
 """
 
+import dataclasses
+import functools
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -142,7 +146,7 @@ def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., An
         dims = _split_by_batch(mesh, params)
 
         def on_device(params: Any, *rows: jax.Array) -> Any:
-            return function(_gather(mesh, params, dims), *rows)
+            return function(_gather(params, dims), *rows)
 
         rows = batch_sharding(mesh).spec
         in_specs = _batch_specs(mesh, dims), *(rows for _ in arrays)
@@ -152,7 +156,10 @@ def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., An
 
 
 def gradients_by_device(
-    mesh: Mesh, gradients: Callable[..., tuple[Any, Any]]
+    mesh: Mesh,
+    gradients: Callable[..., tuple[Any, Any]],
+    rounded: Callable[[str], Any] = lambda name: None,
+    num_layers: int = 0,
 ) -> Callable[..., tuple[Any, Any]]:
     """Makes each device compute the gradients of its rows, and averages them once.
 
@@ -162,29 +169,57 @@ def gradients_by_device(
     Args:
       mesh: the device mesh.
       gradients: (params, rows, same) -> (losses, gradients), means over the rows;
-        axis 0 of `rows` is that of the batch, and `same` is for all rows.
+        axis 0 of `rows` is that of the batch, and `same` is for all rows. If the mesh
+        splits the parameters, `wte` is a `SplitTable`.
+      rounded: of a parameter's path ("h_0/mlp/c_fc/kernel"), the dtype that the model
+        rounds it to before each use, or None. It is sent in this dtype.
+      num_layers: how many layers the model exchanges itself, by `layer_boundary`:
+        "h_0", "h_1", ..; 0 if all parameters are gathered before the forward pass and
+        all gradients are sent after the backward pass.
 
     Returns:
       The same function, of whole batches; to be jitted. The gradients lie like the
-      optimizer's state.
+      optimizer's state; they are summed in float32.
     """
     if mesh.size == 1:
         return gradients
-    axis = _batch_axis(mesh)
+    axis, devices = _batch_axis(mesh), data_parallelism(mesh)
 
-    def exchange(grad: jax.Array, dim: int) -> jax.Array:
+    def exchange(grad: Any, dim: int) -> jax.Array:
+        if isinstance(grad, Part):  # `layer_boundary` has summed it
+            return grad.part / devices
+        if isinstance(grad, SplitTable):  # the gradients of lookups have been summed
+            pieces = grad.softmax.pieces
+            if pieces:
+                of_softmax = jnp.concatenate(pieces)
+            else:
+                of_softmax = _sum_and_split(grad.softmax.whole, dim)
+            return (of_softmax + grad.columns) / devices
         if dim < 0:
             return jax.lax.pmean(grad, axis)
-        total = jax.lax.psum_scatter(grad, axis, scatter_dimension=dim, tiled=True)
-        return total / data_parallelism(mesh)
+        return _sum_and_split(grad, dim) / devices
 
     def on_all(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
         dims = _split_by_batch(mesh, params)
         moment_dims = _split_by_batch(mesh, {"opt_state": params})["opt_state"]
 
+        def prepare(path: jax.tree_util.KeyPath, part: jax.Array, dim: int) -> Any:
+            """A parameter as the model gets it."""
+            if dim < 0:
+                return part
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            found = Part(part, dim, rounded(name))
+            if num_layers and any(n.startswith("h_") for n in name.split("/")):
+                return found
+            if found.dtype is not None and _is_embedding(name):
+                pieces = _pieces(part, num_layers)
+                return SplitTable(part, InPieces(found.gather(), pieces, 0))
+            return found.gather()
+
         def on_device(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
-            losses, grads = gradients(_gather(mesh, params, dims), rows, same)
-            grads = jax.tree.map(exchange, grads, moment_dims)
+            prepared = jax.tree.map_with_path(prepare, params, dims)
+            losses, grads = gradients(prepared, rows, same)
+            grads = jax.tree.map(exchange, grads, moment_dims, is_leaf=_is_split)
             return jax.lax.pmean(losses, axis), grads
 
         whole = PartitionSpec()
@@ -193,6 +228,225 @@ def gradients_by_device(
         return _map_batch(mesh, on_device, in_specs, out_specs)(params, rows, same)
 
     return on_all
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["part"],
+    meta_fields=["dim", "dtype"],
+)
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A device's part of a parameter; inside `_map_batch`."""
+
+    part: Any  # None if it only says how a parameter is split
+    dim: int  # that is split; -1 if each device has all of it
+    dtype: Any  # that it is sent in; None for its own
+
+    def gather(self) -> jax.Array:
+        """The whole parameter, in the dtype of the part."""
+        sent = self.part.astype(self.dtype or self.part.dtype)
+        axis = _mapped_axis()
+        whole = jax.lax.all_gather(sent, axis, axis=self.dim, tiled=True)
+        return whole.astype(self.part.dtype)
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["whole", "pieces"],
+    meta_fields=["boundaries"],
+)
+@dataclasses.dataclass(frozen=True)
+class InPieces:
+    """A gathered embedding, whose gradient is sent in pieces while layers run.
+
+    It is larger than ten layers, so that the exchange of all of it would not fit behind
+    the backward pass of one.
+    """
+
+    whole: jax.Array  # [V, D]
+    pieces: tuple[jax.Array, ...]  # [v, D / devices] each, this device's columns
+    boundaries: int  # passed in the forward pass
+
+
+class SplitTable(NamedTuple):
+    """An embedding [V, D] as a device has it that holds some of its columns.
+
+    To look tokens up, devices exchange the tokens and the vectors, not the table.
+    """
+
+    columns: jax.Array  # [V, D / devices], this device's
+    softmax: InPieces  # rounded as it is for the softmax
+
+
+def look_up(table: jax.Array | SplitTable, tokens: jax.Array) -> jax.Array:
+    """Rows of an embedding: [V, D], [...] -> [..., D].
+
+    Of a split table each device looks up all devices' tokens in its columns.
+    """
+    if not isinstance(table, SplitTable):
+        return table[tokens]
+    axis = _mapped_axis()
+    everyones = jax.lax.all_gather(tokens, axis)  # [devices, ...]
+    parts = table.columns[everyones]  # [devices, ..., D / devices]
+    return jax.lax.all_to_all(parts, axis, 0, parts.ndim - 1, tiled=True)[0]
+
+
+def layer_boundary(
+    x: jax.Array, params: Any, later: Any, softmax: Any
+) -> tuple[jax.Array, Any, Any, Any]:
+    """Where devices exchange the parameters and gradients of a layer; before the layer.
+
+    In the forward pass it gathers the layer's parameters. In the backward pass, which
+    comes here when the layer's gradients are ready, it sends them. They have until the
+    next boundary to arrive, while the device is busy with the layer before.
+
+    Args:
+      x: the activations that the layer reads.
+      params: the layer's parameters, each a `Part` if devices hold parts; {} after the
+        last layer.
+      later: the parameters of the next layer; {} if there is none.
+      softmax: the matrix that scores the last layer; `InPieces` if split.
+
+    Returns:
+      The arguments as they are from here on, the layer's parameters whole. If nothing
+      is split, these are the arguments.
+    """
+    found = jax.tree.leaves((params, later, softmax), is_leaf=_is_split)
+    if not any(map(_is_split, found)):
+        return x, params, later, softmax
+    return _layer_boundary(x, params, later, softmax)
+
+
+@jax.custom_vjp
+def _layer_boundary(x: jax.Array, params: Any, later: Any, softmax: Any) -> Any:
+    if isinstance(softmax, InPieces):
+        softmax = dataclasses.replace(softmax, boundaries=softmax.boundaries + 1)
+    whole = _map_split(lambda v: v.gather() if isinstance(v, Part) else v, params)
+    return x, whole, later, softmax
+
+
+def _layer_boundary_fwd(x: jax.Array, params: Any, later: Any, softmax: Any) -> Any:
+    def split(value: Any) -> Part:
+        if isinstance(value, Part):
+            return dataclasses.replace(value, part=None)
+        return Part(None, -1, None)
+
+    return _layer_boundary(x, params, later, softmax), _map_split(split, params)
+
+
+def _layer_boundary_bwd(splits: Any, grads: Any) -> Any:
+    x, params, later, softmax = grads
+    # The last boundary sends the last piece, the second sends the first.
+    pieces, sent = (), -1
+    if isinstance(softmax, InPieces):
+        pieces, sent = softmax.pieces, softmax.boundaries - 2
+    arrived = pieces[sent + 1 : sent + 2]
+    x, params, later, arrived = jax.lax.platform_dependent(
+        (x, params, later, arrived),
+        tpu=jax.lax.optimization_barrier,
+        default=lambda grads: grads,
+    )
+
+    def send(split: Part, grad: jax.Array) -> Any:
+        if split.dim < 0:
+            return grad
+        return dataclasses.replace(split, part=_sum_and_split(grad, split.dim))
+
+    params = _map_split(send, splits, params)
+    if isinstance(softmax, InPieces):
+        now = ()
+        if pieces and sent >= 0:
+            start = sum(map(len, pieces[:sent]))
+            rows = softmax.whole[start : start + len(pieces[sent])]
+            now = (_sum_and_split(rows, 1),)
+        first = pieces[: max(sent, 0)]
+        pieces = (*first, *now, *arrived, *pieces[len(first) + len(now) + len(arrived) :])
+        softmax = InPieces(softmax.whole, pieces, softmax.boundaries - 1)
+    return x, params, later, softmax
+
+
+_layer_boundary.defvjp(_layer_boundary_fwd, _layer_boundary_bwd)
+
+
+def softmax_rows(softmax: jax.Array | InPieces) -> jax.Array:
+    """The matrix that scores the last layer: [V, D]."""
+    return softmax.whole if isinstance(softmax, InPieces) else softmax
+
+
+def _pieces(columns: jax.Array, num_layers: int) -> tuple[jax.Array, ...]:
+    """An embedding's rows in a piece for each layer; in none if there is no layer.
+
+    The last piece is sent first, while no layer's gradients are, and has four shares.
+    """
+    if not num_layers:
+        return ()
+    share = len(columns) // (num_layers + 3)
+    share -= share % 128 if share > 128 else 0  # whole tiles of a TPU
+    return tuple(jnp.split(columns, [n * share for n in range(1, num_layers)]))
+
+
+def _is_split(value: Any) -> bool:
+    return isinstance(value, Part | InPieces | SplitTable)
+
+
+_map_split = functools.partial(jax.tree.map, is_leaf=_is_split)
+
+
+def _mapped_axis() -> str:
+    """The batch axis; inside `_map_batch`."""
+    return jax.sharding.get_abstract_mesh().axis_names[0]
+
+
+def _sum_and_split(array: jax.Array, dim: int) -> jax.Array:
+    """The sum of the devices' arrays, of which each gets its part; in `_map_batch`."""
+
+    def scattered(array: jax.Array) -> jax.Array:
+        axis = _mapped_axis()
+        return jax.lax.psum_scatter(array, axis, scatter_dimension=dim, tiled=True)
+
+    received = functools.partial(_sum_received, dim=dim)
+    return jax.lax.platform_dependent(array, tpu=received, default=scattered)
+
+
+def _sum_received(array: jax.Array, dim: int) -> jax.Array:
+    """Sends each device its part, and sums those that arrive.
+
+    A TPU computes while it sends all-to-all. Its own reduce-scatter keeps it waiting,
+    and is a whole all-reduce on some slices.
+    """
+    axis = _mapped_axis()
+    devices = jax.sharding.get_abstract_mesh().shape[axis]
+    first = jnp.moveaxis(array, dim, 0)
+    parts = first.reshape(devices, first.shape[0] // devices, *first.shape[1:])
+    received = jax.lax.all_to_all(parts, axis, 0, 0)
+    # One kernel adds all; XLA has a slower one for a sum over an axis.
+    total = functools.reduce(jnp.add, [received[n] for n in range(devices)])
+    # The barrier keeps the layout of the small sum from being that of all parts.
+    return jnp.moveaxis(jax.lax.optimization_barrier(total), 0, dim)
+
+
+# Options with which a compiler lets devices compute while they exchange.
+_EXCHANGE_OPTIONS: dict[str, dict[str, bool | str]] = {
+    "tpu": {"xla_tpu_enable_async_all_to_all": True},
+    "gpu": {"xla_gpu_enable_latency_hiding_scheduler": True},
+}
+
+
+def exchange_options(mesh: Mesh) -> dict[str, bool | str]:
+    """Compiler options for a training step; {} where the compiler knows them not."""
+    platform = mesh.devices.flat[0].platform
+    options = _EXCHANGE_OPTIONS.get(platform, {}) if mesh.size > 1 else {}
+    if not options:
+        return {}
+    scalar = jax.ShapeDtypeStruct((), jnp.float32, sharding=replicated(mesh))
+    try:
+        jax.jit(lambda x: x).lower(scalar).compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        warnings.warn(f"Devices may wait while they exchange: {reason}", stacklevel=2)
+        return {}
+    return options
 
 
 def split_units(x: jax.Array, dim: int | None) -> jax.Array:
@@ -230,15 +484,17 @@ def _map_batch(
     )
 
 
-def _gather(mesh: Mesh, params: Any, dims: Any) -> Any:
+def _gather(params: Any, dims: Any) -> Any:
     """Makes a device's parts of the parameters whole; inside `_map_batch`."""
 
     def gather(part: jax.Array, dim: int) -> jax.Array:
-        if dim < 0:
-            return part
-        return jax.lax.all_gather(part, _batch_axis(mesh), axis=dim, tiled=True)
+        return Part(part, dim, None).gather() if dim >= 0 else part
 
     return jax.tree.map(gather, params, dims)
+
+
+def _is_embedding(name: str) -> bool:
+    return name.rpartition("/")[2] == "wte"
 
 
 def _split_by_batch(mesh: Mesh, arrays: Any) -> Any:
@@ -251,8 +507,9 @@ def _split_by_batch(mesh: Mesh, arrays: Any) -> Any:
 def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
     """The dimension of each array that the mesh splits, or -1.
 
-    The batch axis splits the largest dimension of a matrix that it can. Vectors are a
-    thousandth of the parameters and not worth a message of their own.
+    The batch axis splits the first dimension of a matrix that it can, for its parts lie
+    in one piece in memory; of an embedding the last one (see `SplitTable`). Vectors are
+    a thousandth of the parameters and not worth a message of their own.
     """
     axis, parts = _batch_axis(mesh), data_parallelism(mesh)
 
@@ -263,8 +520,10 @@ def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
             return _TENSOR_DIMENSIONS.get(next(ends, ""), -1)
         if axis == "data" or (axis == "zero" and not name.startswith("/opt_state/")):
             return -1
-        sizes = [(n, dim) for dim, n in enumerate(leaf.shape) if n % parts == 0]
-        return max(sizes)[1] if sizes and len(leaf.shape) > 1 else -1
+        dims = [dim for dim, size in enumerate(leaf.shape) if size % parts == 0]
+        if not dims or len(leaf.shape) == 1:
+            return -1
+        return dims[-1] if _is_embedding(name) else dims[0]
 
     return jax.tree.map_with_path(split, arrays)
 
