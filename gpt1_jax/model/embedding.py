@@ -8,7 +8,7 @@ from gpt1_jax.model.context import Context
 from gpt1_jax.model.sites import EMBED_POSITION_SITE, EMBED_SITE
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.packing import pack
-from gpt1_jax.parallel.mesh import InPieces, SplitTable, look_up, split_units
+from gpt1_jax.parallel.mesh import Gathered, SplitTable, look_up, split_units
 
 
 def embed(
@@ -17,7 +17,7 @@ def embed(
     wpe: jax.Array | None,
     tokens: jax.Array,
     context: Context,
-) -> tuple[jax.Array, jax.Array | InPieces]:
+) -> tuple[jax.Array, jax.Array | Gathered]:
     """h_0 = U W_e + W_p (eq. 2) and the output matrix, with embedding dropout.
 
     Args:
@@ -45,7 +45,7 @@ def embed(
         return dropout(x, cfg.embed_dropout, context.noise, site, rows=rows)
 
     packing, rows = context.packing, context.token_rows()
-    if cfg.embed_dropout_on == "matrix":
+    if cfg.embed_dropout_on == "matrix" and not isinstance(wte, SplitTable):
         # Released code: one mask on the matrix that lookup and softmax share.
         row_ids = jnp.arange(cfg.vocab_size + cfg.max_seq_len, dtype=jnp.uint32)
         wte = drop(wte, EMBED_SITE, row_ids[: cfg.vocab_size])

@@ -115,10 +115,9 @@ def rounded_dtype(model: ModelConfig, name: str) -> jnp.dtype | None:
     return jnp.dtype(model.dtype) if rounded else None
 
 
-def layers_apart(model: ModelConfig) -> int:
-    """How many layers call `layer_boundary`; 0 if they are computed as one."""
-    apart = model.kind == "transformer" and model.layer_loop == "unrolled"
-    return model.num_layers if apart else 0
+def has_layer_boundaries(model: ModelConfig) -> bool:
+    """Whether devices can exchange layer by layer: not if a loop computes them all."""
+    return model.kind == "transformer" and model.layer_loop == "unrolled"
 
 
 def hidden_states(

@@ -38,7 +38,7 @@ from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.parallel.mesh import (
-    InPieces,
+    Gathered,
     SplitTable,
     layer_boundary,
     softmax_rows,
@@ -188,7 +188,7 @@ def _run_layers(
     block: Block,
     layers: list[Any],
     x: jax.Array,
-    unembedding: jax.Array | InPieces,
+    unembedding: jax.Array | Gathered,
     context: Context,
 ) -> tuple[list[jax.Array], jax.Array, Cache | None]:
     """h_l = block(h_{l-1}) for l = 1..L, unrolled or as a scan; with a cache, unrolled.
@@ -214,9 +214,7 @@ def _run_layers(
         return [x], softmax_rows(unembedding), None
     states, memories, later = [x], [], layers[0]
     for layer, following in enumerate([*layers[1:], {}]):
-        x, params, later, unembedding = layer_boundary(
-            x, later, following, unembedding
-        )
+        x, params, later, unembedding = layer_boundary(x, later, following, unembedding)
         memory = None if cache is None else cache.layers[layer]
         x, memory = run(x, params, layer, memory)
         states.append(x)

@@ -5,7 +5,9 @@ The first axis splits the batch; its name says what else it splits:
   data  nothing; parameters and optimizer state are whole on each device.
   zero  the optimizer state. Each device updates its part of the parameters, and all
         gather the result (ZeRO, stage 1: Rajbhandari et al. 2020).
-  fsdp  the parameters too. All gather them for each step (ZeRO, stage 3).
+  fsdp  the parameters too. All gather them for each step (ZeRO, stage 3), layer by
+        layer, and send a layer's gradients while they compute those of the one before:
+        see `layer_boundary`.
 
 A mesh of `data` may have a second axis, `tensor`: its devices share the work on one
 part of the batch, and split heads, MLP units and softmax rows (Shoeybi et al. 2019).
@@ -164,7 +166,7 @@ def gradients_by_device(
     mesh: Mesh,
     gradients: Callable[..., tuple[Any, Any]],
     rounded: Callable[[str], Any] = lambda name: None,
-    num_layers: int = 0,
+    by_layer: bool = False,
 ) -> Callable[..., tuple[Any, Any]]:
     """Makes each device compute the gradients of its rows, and averages them once.
 
@@ -178,9 +180,9 @@ def gradients_by_device(
         splits the parameters, `wte` is a `SplitTable`.
       rounded: of a parameter's path ("h_0/mlp/c_fc/kernel"), the dtype that the model
         rounds it to before each use, or None. It is sent in this dtype.
-      num_layers: how many layers the model exchanges itself, by `layer_boundary`:
-        "h_0", "h_1", ..; 0 if all parameters are gathered before the forward pass and
-        all gradients are sent after the backward pass.
+      by_layer: whether the model exchanges its layers ("h_0", "h_1", ..) itself, by
+        `layer_boundary`; if not, all parameters are gathered before the forward pass
+        and all gradients are sent after the backward pass.
 
     Returns:
       The same function, of whole batches; to be jitted. The gradients lie like the
@@ -194,12 +196,10 @@ def gradients_by_device(
         if isinstance(grad, Part):  # `layer_boundary` has summed it
             return grad.part / devices
         if isinstance(grad, SplitTable):  # the gradients of lookups have been summed
-            pieces = grad.softmax.pieces
-            if pieces:
-                of_softmax = jnp.concatenate(pieces)
-            else:
-                of_softmax = _sum_and_split(grad.softmax.whole, dim)
-            return (of_softmax + grad.columns) / devices
+            softmax = grad.softmax.part
+            if softmax is None:
+                softmax = _sum_and_split(grad.softmax.whole, dim)
+            return (softmax + grad.columns) / devices
         if dim < 0:
             return jax.lax.pmean(grad, axis)
         return _sum_and_split(grad, dim) / devices
@@ -214,11 +214,11 @@ def gradients_by_device(
                 return part
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             found = Part(part, dim, rounded(name))
-            if num_layers and any(n.startswith("h_") for n in name.split("/")):
+            if by_layer and any(n.startswith("h_") for n in name.split("/")):
                 return found
             if found.dtype is not None and _is_embedding(name):
-                pieces = _pieces(part, num_layers)
-                return SplitTable(part, InPieces(found.gather(), pieces, 0))
+                held = part if by_layer else None
+                return SplitTable(part, Gathered(found.gather(), held))
             return found.gather()
 
         def on_device(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
@@ -256,22 +256,13 @@ class Part:
         return whole.astype(self.part.dtype)
 
 
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["whole", "pieces"],
-    meta_fields=["boundaries"],
-)
-@dataclasses.dataclass(frozen=True)
-class InPieces:
-    """A gathered embedding, whose gradient is sent in pieces while layers run.
+class Gathered(NamedTuple):
+    """A parameter of which a device holds a part, and which is whole already."""
 
-    It is larger than ten layers, so that the exchange of all of it would not fit behind
-    the backward pass of one.
-    """
-
-    whole: jax.Array  # [V, D]
-    pieces: tuple[jax.Array, ...]  # [v, D / devices] each, this device's columns
-    boundaries: int  # passed in the forward pass
+    whole: jax.Array
+    # Only its gradient is of use: that of the whole, summed by `layer_boundary`. None
+    # if it is summed after the backward pass.
+    part: jax.Array | None
 
 
 class SplitTable(NamedTuple):
@@ -281,7 +272,7 @@ class SplitTable(NamedTuple):
     """
 
     columns: jax.Array  # [V, D / devices], this device's
-    softmax: InPieces  # rounded as it is for the softmax
+    softmax: Gathered  # rounded as it is for the softmax
 
 
 def look_up(table: jax.Array | SplitTable, tokens: jax.Array) -> jax.Array:
@@ -304,29 +295,29 @@ def layer_boundary(
 
     In the forward pass it gathers the layer's parameters. In the backward pass, which
     comes here when the layer's gradients are ready, it sends them. They have until the
-    next boundary to arrive, while the device is busy with the layer before.
+    next boundary to arrive, while the device is busy with the layer before. The largest
+    gradient, the softmax's, is sent first, after the last layer.
 
     Args:
       x: the activations that the layer reads.
       params: the layer's parameters, each a `Part` if devices hold parts; {} after the
         last layer.
       later: the parameters of the next layer; {} if there is none.
-      softmax: the matrix that scores the last layer; `InPieces` if split.
+      softmax: the matrix that scores the last layer; `Gathered` if split.
 
     Returns:
       The arguments as they are from here on, the layer's parameters whole. If nothing
       is split, these are the arguments.
     """
-    found = jax.tree.leaves((params, later, softmax), is_leaf=_is_split)
-    if not any(map(_is_split, found)):
+    layers = jax.tree.leaves((params, later), is_leaf=_is_split)
+    sends = isinstance(softmax, Gathered) and softmax.part is not None
+    if not sends and not any(map(_is_split, layers)):
         return x, params, later, softmax
     return _layer_boundary(x, params, later, softmax)
 
 
 @jax.custom_vjp
 def _layer_boundary(x: jax.Array, params: Any, later: Any, softmax: Any) -> Any:
-    if isinstance(softmax, InPieces):
-        softmax = dataclasses.replace(softmax, boundaries=softmax.boundaries + 1)
     whole = _map_split(lambda v: v.gather() if isinstance(v, Part) else v, params)
     return x, whole, later, softmax
 
@@ -341,58 +332,36 @@ def _layer_boundary_fwd(x: jax.Array, params: Any, later: Any, softmax: Any) -> 
 
 
 def _layer_boundary_bwd(splits: Any, grads: Any) -> Any:
-    x, params, later, softmax = grads
-    # The last boundary sends the last piece, the second sends the first.
-    pieces, sent = (), -1
-    if isinstance(softmax, InPieces):
-        pieces, sent = softmax.pieces, softmax.boundaries - 2
-    arrived = pieces[sent + 1 : sent + 2]
-    x, params, later, arrived = jax.lax.platform_dependent(
-        (x, params, later, arrived),
-        tpu=jax.lax.optimization_barrier,
-        default=lambda grads: grads,
-    )
-
     def send(split: Part, grad: jax.Array) -> Any:
         if split.dim < 0:
             return grad
         return dataclasses.replace(split, part=_sum_and_split(grad, split.dim))
 
-    params = _map_split(send, splits, params)
-    if isinstance(softmax, InPieces):
-        now = ()
-        if pieces and sent >= 0:
-            start = sum(map(len, pieces[:sent]))
-            rows = softmax.whole[start : start + len(pieces[sent])]
-            now = (_sum_and_split(rows, 1),)
-        first = pieces[: max(sent, 0)]
-        pieces = (*first, *now, *arrived, *pieces[len(first) + len(now) + len(arrived) :])
-        softmax = InPieces(softmax.whole, pieces, softmax.boundaries - 1)
-    return x, params, later, softmax
+    x, params, later, softmax = grads
+    arrived = softmax.part if isinstance(softmax, Gathered) else None
+    if arrived is not None and not params:  # after the last layer
+        return x, params, later, softmax._replace(part=_sum_and_split(softmax.whole, 1))
+    # The device waits for what was sent at the boundary before this one.
+    x, params, later, arrived = jax.lax.platform_dependent(
+        (x, params, later, arrived),
+        tpu=jax.lax.optimization_barrier,
+        default=lambda grads: grads,
+    )
+    if arrived is not None:
+        softmax = softmax._replace(part=arrived)
+    return x, _map_split(send, splits, params), later, softmax
 
 
 _layer_boundary.defvjp(_layer_boundary_fwd, _layer_boundary_bwd)
 
 
-def softmax_rows(softmax: jax.Array | InPieces) -> jax.Array:
+def softmax_rows(softmax: jax.Array | Gathered) -> jax.Array:
     """The matrix that scores the last layer: [V, D]."""
-    return softmax.whole if isinstance(softmax, InPieces) else softmax
-
-
-def _pieces(columns: jax.Array, num_layers: int) -> tuple[jax.Array, ...]:
-    """An embedding's rows in a piece for each layer; in none if there is no layer.
-
-    The last piece is sent first, while no layer's gradients are, and has four shares.
-    """
-    if not num_layers:
-        return ()
-    share = len(columns) // (num_layers + 3)
-    share -= share % 128 if share > 128 else 0  # whole tiles of a TPU
-    return tuple(jnp.split(columns, [n * share for n in range(1, num_layers)]))
+    return softmax.whole if isinstance(softmax, Gathered) else softmax
 
 
 def _is_split(value: Any) -> bool:
-    return isinstance(value, Part | InPieces | SplitTable)
+    return isinstance(value, Part | Gathered | SplitTable)
 
 
 _map_split = functools.partial(jax.tree.map, is_leaf=_is_split)

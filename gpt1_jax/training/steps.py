@@ -185,10 +185,10 @@ def make_gradients(
 
     rounded = functools.partial(language_model.rounded_dtype, model)
     # Gradients of parts of a batch are added up before they are exchanged.
-    layers = language_model.layers_apart(model) if accumulation_steps == 1 else 0
+    by_layer = accumulation_steps == 1 and language_model.has_layer_boundaries(model)
     by_device = of_rows
     if mesh:
-        by_device = gradients_by_device(mesh, of_rows, rounded, layers)
+        by_device = gradients_by_device(mesh, of_rows, rounded, by_layer)
     return lambda params, batch, noise: by_device(
         params, (batch, noise.rows), noise.key
     )

@@ -79,13 +79,13 @@ def test_a_kernel_without_cycles_takes_as_long_as_its_bytes():
 
 def test_a_loop_runs_as_often_as_it_says():
     text = PROGRAM.replace("ENTRY %main", "%body").replace("BETWEEN", kernel("a", 1))
-    loop = '''
+    loop = """
 ENTRY %main (z: f32[1000]) -> f32[1000] {
   %z = f32[1000]{0} parameter(0)
   ROOT %w = f32[1000]{0} while(%z), condition=%c, body=%body, \
 backend_config={"known_trip_count":{"n":"3"}}
 }
-'''
+"""
     found = play(text.replace("AFTER", "") + loop.replace("\\\n", ""), TPU)
     assert found.sent_bytes == {"all-gather": 9000}
     assert found.exposed_seconds["all-gather"] == pytest.approx(6e-3)
