@@ -389,15 +389,25 @@ def _sum_received(array: jax.Array, dim: int) -> jax.Array:
     A TPU computes while it sends all-to-all. Its own reduce-scatter keeps it waiting,
     and is a whole all-reduce on some slices.
     """
+    if dim == 0:
+        return _sum_received_rows(array)
+    # Of an embedding, columns. Of all rows at once XLA would transpose the array in a
+    # kernel of its own, and again what arrives.
+    size = len(array) // 4
+    size -= size % 128 if size > 128 else 0  # whole tiles of a TPU
+    blocks = jnp.split(array, [size, 2 * size, 3 * size])
+    return jnp.concatenate([_sum_received_rows(block.T).T for block in blocks])
+
+
+def _sum_received_rows(array: jax.Array) -> jax.Array:
     axis = _mapped_axis()
     devices = jax.sharding.get_abstract_mesh().shape[axis]
-    first = jnp.moveaxis(array, dim, 0)
-    parts = first.reshape(devices, first.shape[0] // devices, *first.shape[1:])
+    parts = array.reshape(devices, len(array) // devices, *array.shape[1:])
     received = jax.lax.all_to_all(parts, axis, 0, 0)
     # One kernel adds all; XLA has a slower one for a sum over an axis.
     total = functools.reduce(jnp.add, [received[n] for n in range(devices)])
     # The barrier keeps the layout of the small sum from being that of all parts.
-    return jnp.moveaxis(jax.lax.optimization_barrier(total), 0, dim)
+    return jax.lax.optimization_barrier(total)
 
 
 # Options with which a compiler lets devices compute while they exchange.

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from made_up_batches import TENSOR_AXIS, needs_tensor_axis
 
+from gpt1_jax.parallel import mesh as mesh_module
 from gpt1_jax.parallel.mesh import (
     batch_sharding,
     check_batch_size,
     check_tensor_parallelism,
     data_parallelism,
+    exchange_options,
     gathered,
     make_mesh,
     replicated,
@@ -187,6 +189,18 @@ def test_split_units_says_nothing_where_no_devices_share():
     assert split_units(x, 1) is x
     in_map = rows_by_device(make_mesh(), lambda _, x: split_units(x, 1))
     np.testing.assert_array_equal(in_map({}, jnp.ones((8, 4))), jnp.ones((8, 4)))
+
+
+def test_options_that_a_compiler_does_not_know_are_left_out(monkeypatch):
+    def options(mesh, **known):
+        monkeypatch.setattr(mesh_module, "_EXCHANGE_OPTIONS", {"cpu": known})
+        return exchange_options(mesh)
+
+    known = {"xla_cpu_enable_fast_min_max": False}
+    assert options(make_mesh(), **known) == known
+    assert options(make_mesh(devices=jax.devices()[:1]), **known) == {}
+    with pytest.warns(UserWarning, match="wait while they exchange: .*xla_unheard_of"):
+        assert options(make_mesh(), xla_unheard_of=True) == {}
 
 
 @needs_tensor_axis
