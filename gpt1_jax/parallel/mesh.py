@@ -391,11 +391,10 @@ def _sum_received(array: jax.Array, dim: int) -> jax.Array:
     """
     if dim == 0:
         return _sum_received_rows(array)
-    # Of an embedding, columns. Of all rows at once XLA would transpose the array in a
-    # kernel of its own, and again what arrives.
-    size = len(array) // 4
-    size -= size % 128 if size > 128 else 0  # whole tiles of a TPU
-    blocks = jnp.split(array, [size, 2 * size, 3 * size])
+    # Of an embedding, columns. If all rows went at once, and were no whole tiles of a
+    # TPU, XLA would transpose them in a kernel of its own, and again what arrives.
+    tiles = len(array) - len(array) % 128
+    blocks = [block for block in jnp.split(array, [tiles]) if len(block)]
     return jnp.concatenate([_sum_received_rows(block.T).T for block in blocks])
 
 
