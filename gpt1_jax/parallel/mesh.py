@@ -344,8 +344,8 @@ def _layer_boundary_bwd(splits: Any, grads: Any) -> Any:
     # The device waits for what was sent at the boundary before this one.
     x, params, later, arrived = jax.lax.platform_dependent(
         (x, params, later, arrived),
-        tpu=jax.lax.optimization_barrier,
-        default=lambda grads: grads,
+        cpu=lambda grads: grads,
+        default=jax.lax.optimization_barrier,
     )
     if arrived is not None:
         softmax = softmax._replace(part=arrived)
@@ -409,14 +409,25 @@ def _sum_received_rows(array: jax.Array) -> jax.Array:
     return jax.lax.optimization_barrier(total)
 
 
-# Options with which a compiler lets devices compute while they exchange.
-_EXCHANGE_OPTIONS: dict[str, dict[str, bool | str]] = {
-    "tpu": {"xla_tpu_enable_async_all_to_all": True},
-    "gpu": {"xla_gpu_enable_latency_hiding_scheduler": True},
+# Options with which a compiler lets devices compute while they exchange. A GPU's puts
+# arrays together up to a size: about a layer, not all.
+_EXCHANGE_OPTIONS: dict[str, dict[str, bool | int]] = {
+    "tpu": {
+        "xla_tpu_enable_async_all_to_all": True,
+        # By default on a v5e, but not on a v6e:
+        "xla_enable_async_all_gather": True,
+        "xla_tpu_enable_async_collective_fusion": True,
+        "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
+    },
+    "gpu": {
+        "xla_gpu_enable_latency_hiding_scheduler": True,
+        "xla_gpu_all_gather_combine_threshold_bytes": 16 * 2**20,
+        "xla_gpu_reduce_scatter_combine_threshold_bytes": 32 * 2**20,
+    },
 }
 
 
-def exchange_options(mesh: Mesh) -> dict[str, bool | str]:
+def exchange_options(mesh: Mesh) -> dict[str, bool | int]:
     """Compiler options for a training step; {} where the compiler knows them not."""
     platform = mesh.devices.flat[0].platform
     options = _EXCHANGE_OPTIONS.get(platform, {}) if mesh.size > 1 else {}
