@@ -411,7 +411,7 @@ def _sum_received_rows(array: jax.Array) -> jax.Array:
 
 # Options with which a compiler lets devices compute while they exchange. A GPU's puts
 # arrays together up to a size: about a layer, not all.
-_EXCHANGE_OPTIONS: dict[str, dict[str, bool | int]] = {
+_EXCHANGE_OPTIONS: dict[str, dict[str, bool | str]] = {
     "tpu": {
         "xla_tpu_enable_async_all_to_all": True,
         # By default on a v5e, but not on a v6e:
@@ -421,13 +421,13 @@ _EXCHANGE_OPTIONS: dict[str, dict[str, bool | int]] = {
     },
     "gpu": {
         "xla_gpu_enable_latency_hiding_scheduler": True,
-        "xla_gpu_all_gather_combine_threshold_bytes": 16 * 2**20,
-        "xla_gpu_reduce_scatter_combine_threshold_bytes": 32 * 2**20,
+        "xla_gpu_all_gather_combine_threshold_bytes": str(16 * 2**20),
+        "xla_gpu_reduce_scatter_combine_threshold_bytes": str(32 * 2**20),
     },
 }
 
 
-def exchange_options(mesh: Mesh) -> dict[str, bool | int]:
+def exchange_options(mesh: Mesh) -> dict[str, bool | str]:
     """Compiler options for a training step; {} where the compiler knows them not."""
     platform = mesh.devices.flat[0].platform
     options = _EXCHANGE_OPTIONS.get(platform, {}) if mesh.size > 1 else {}
