@@ -117,7 +117,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             compilation_cache_dir="",
         ),
         mesh=config_dict.create(  # see configs/pretrain.py
-            sharding="replicated",
+            sharding="auto",
             tensor_parallelism=1,
         ),
         eval=config_dict.create(

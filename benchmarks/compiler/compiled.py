@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.compiler import hlo, kinds
+from benchmarks.compiler import hlo, kinds, schedule
 from benchmarks.compiler.targets import (
     TARGETS,
     Target,
@@ -81,7 +81,7 @@ def compile_case(
     result["compile_seconds"] = time.perf_counter() - lowered
     result["compile_cpu_seconds"] = cpu_seconds() - lowered_cpu
     if "error" not in result:
-        result.update(described(compiled, target))
+        result.update(described(compiled, target, flags.own_kernels / 1e3))
         if flags.hlo:
             path = Path(flags.hlo) / f"{flags.target}_{name}.txt.gz"
             write_hlo(path, compiled.as_text())
@@ -93,7 +93,9 @@ def cpu_seconds() -> float:
     return sum(os.times()[:4])
 
 
-def described(compiled: Any, target: Target) -> dict[str, Any]:
+def described(
+    compiled: Any, target: Target, own_seconds: float = 0.0
+) -> dict[str, Any]:
     """The memory, collectives and kernels of a compiled program, for each device."""
     stats = compiled.memory_analysis()
     parts = ("argument", "output", "alias", "temp", "generated_code")
@@ -102,6 +104,7 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
     room = target.chip and target.chip.memory_bytes
     text = compiled.as_text()
     found = list(hlo.kernels(text))
+    played = target.chip and schedule.play(text, target.chip, own_seconds)
     return {
         "memory_bytes": memory,  # outputs that are aliased take an argument's place
         "total_bytes": total,
@@ -113,11 +116,12 @@ def described(compiled: Any, target: Target) -> dict[str, Any]:
                 "kind": collective.kind,
                 "arrays": len(collective.shapes),
                 "bytes": collective.bytes,
-                "overlaps": collective.overlaps,
+                "group": collective.group,
                 "times": times,
             }
             for collective, times in hlo.collectives(text).items()
         ],
+        "schedule": played and {**played._asdict(), "seconds": played.seconds},
         "kinds": kinds.by_kind(found, target.chip),
         "largest_kernels": kinds.largest(found, target.chip),
     }
@@ -175,19 +179,35 @@ def table(results: Mapping[str, Any]) -> str:
 
 
 def summary(collectives: Sequence[Mapping[str, Any]]) -> str:
-    """The number and size of each kind of collective, and the share that overlaps."""
-    by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    """The number and size of each kind of collective."""
+    by_kind: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for collective in collectives:
-        size = collective["times"] * collective["bytes"]
         sums = by_kind[collective["kind"]]
         sums[0] += collective["times"]
-        sums[1] += size
-        sums[2] += size * collective["overlaps"]
+        sums[1] += collective["times"] * collective["bytes"]
     found = [
-        f"{times} {kind}: {size / 1e6:.1f} MB, {hidden / max(size, 1):.0%} overlap"
-        for kind, (times, size, hidden) in sorted(by_kind.items())
+        f"{times} {kind}: {size / 1e6:.1f} MB"
+        for kind, (times, size) in sorted(by_kind.items())
     ]
     return "; ".join(found) or "none"
+
+
+def account(result: Mapping[str, Any]) -> str:
+    """A step's time on a device, as `schedule.play` estimates it."""
+    played = result["schedule"]
+    exposed, sent = (
+        sum(played[name].values()) for name in ("exposed_seconds", "sent_bytes")
+    )
+    parts = {
+        "kernels": played["kernel_seconds"],
+        "our own kernels": played["own_seconds"],
+        "exposed exchange": exposed,
+    }
+    terms = " + ".join(f"{value * 1e3:.2f} ms {name}" for name, value in parts.items())
+    return (
+        f"{terms} = {played['seconds'] * 1e3:.2f} ms; a device sends "
+        f"{sent / 1e6:.0f} MB in {played['network_seconds'] * 1e3:.2f} ms"
+    )
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -215,6 +235,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--layer_norm_impl", choices=("auto", "fused", "plain"), default="auto"
     )
+    text = "ms that all kernels of ours for a TPU take; its compiler does not say"
+    parser.add_argument("--own_kernels", type=float, default=0.0, help=text)
     parser.add_argument("--hlo", help="folder for the optimized programs")
     parser.add_argument("--output", type=Path, help="JSON file to write")
     flags = parser.parse_args(arguments)
@@ -237,6 +259,8 @@ def main(arguments: Sequence[str]) -> None:
             harness.write_json(flags.output, record, flags, results)
     print(table(results))
     for name, result in results.items():
+        if result.get("schedule"):
+            print(f"\n{name}: {account(result)}")
         if "kinds" in result:
             print(f"\n{name}: {kinds.tables(result, target.chip)}")
     if any("error" in result for result in results.values()):

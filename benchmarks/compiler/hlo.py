@@ -23,10 +23,8 @@ _KINDS = (
 )
 _STARTS = ("async-start", *(f"{kind}-start" for kind in _KINDS))
 _DONES = ("async-done", *(f"{kind}-done" for kind in _KINDS))
-# Operations that keep a device busy; others move arrays, or only name them.
-_WORK = {"fusion", "dot", "convolution", "custom-call", "while", "call", "conditional"}
 
-_CONTROL = ("while", "call", "conditional")  # run other computations
+CONTROL = ("while", "call", "conditional")  # run other computations
 
 _HEAD = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _INSTRUCTION = re.compile(
@@ -63,7 +61,24 @@ class Collective(NamedTuple):
     kind: str  # "all-reduce", "all-gather", ..
     shapes: tuple[tuple[int, ...], ...]  # of the arrays that a device gets
     bytes: int  # of its operands or its results on one device, whichever are larger
-    overlaps: bool  # whether the device does other work between its start and its end
+    group: int  # devices that exchange with each other
+
+    @property
+    def sent(self) -> float:
+        """Bytes that each device sends, by the best ways round a ring."""
+        if self.kind == "collective-permute":
+            return self.bytes
+        rounds = 2 if self.kind == "all-reduce" else 1
+        return rounds * self.bytes * (self.group - 1) / self.group
+
+
+class Event(NamedTuple):
+    """An instruction of a schedule, and the collective that begins or ends there."""
+
+    instruction: "Instruction"
+    begins: Collective | None = None
+    ends: Collective | None = None  # the same as `begins` if the device only waits
+    token: str = ""  # which it is
 
 
 class Instruction(NamedTuple):
@@ -109,8 +124,9 @@ def collectives(text: str) -> Counter[Collective]:
     program = Program(text)
     total: Counter[Collective] = Counter()
     for instructions, times in program.runs():
-        for collective in program.exchanges(instructions):
-            total[collective] += times
+        for event in program.events(instructions):
+            if event.ends:
+                total[event.ends] += times
     return total
 
 
@@ -119,12 +135,16 @@ class Program:
 
     def __init__(self, text: str):
         self.entry = ""
+        self.num_devices = 1
         self.computations: dict[str, list[Instruction]] = {}
         self._tables: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
         current: list[Instruction] = []
         table: dict[int, str] = {}
         for line in text.splitlines():
-            if line in _TABLES:
+            if line.startswith("HloModule"):
+                counts = re.findall(r"(?:num_partitions|replica_count)=(\d+)", line)
+                self.num_devices = math.prod(map(int, counts))
+            elif line in _TABLES:
                 table = self._tables[line]
             elif row := re.match(r"(\d+) (.*)", line):
                 table[int(row[1])] = row[2]
@@ -153,19 +173,25 @@ class Program:
     ) -> Iterator[tuple[list[Instruction], int]]:
         """The instructions of each computation that runs, and how often it does.
 
-        A computation that is fused into one instruction is not among them. Of a
-        conditional the shortest branch counts: ours have others for exceptions only.
+        A computation that is fused into one instruction is not among them.
         """
         instructions = self.computations[name or self.entry]
         for instruction in instructions:
-            if instruction.op in _CONTROL:
-                trips = self._trips(instruction) if instruction.op == "while" else 1
-                all_called = instruction.called
-                if instruction.op == "conditional":
-                    all_called = [min(all_called, key=self._length)]
-                for called in all_called:
+            if instruction.op in CONTROL:
+                for called, trips in self.calls(instruction):
                     yield from self.runs(called, times * trips)
         yield instructions, times
+
+    def calls(self, instruction: Instruction) -> list[tuple[str, int]]:
+        """The computations that an instruction runs, and how often.
+
+        Of a conditional the shortest branch counts: ours have others for exceptions
+        only.
+        """
+        if instruction.op == "conditional":
+            return [(min(instruction.called, key=self._length), 1)]
+        trips = self._trips(instruction) if instruction.op == "while" else 1
+        return [(name, trips) for name in instruction.called]
 
     def _length(self, name: str) -> int:
         """How many instructions a computation executes."""
@@ -201,24 +227,22 @@ class Program:
             stacks[number] = [Frame(file, function, location["line"]), *outer]
         return stacks
 
-    def exchanges(self, instructions: list[Instruction]) -> Iterator[Collective]:
-        """The collectives of one computation, ends joined to their starts."""
-        under_way: dict[str, tuple[Collective, int]] = {}  # and the work done before
-        work = 0
+    def events(self, instructions: list[Instruction]) -> Iterator[Event]:
+        """The schedule of one computation, with collectives as they begin and end."""
+        under_way: dict[str, Collective] = {}
         for instruction in instructions:
             found = self._collective(instruction, instructions)
             token = self._token(instruction)
             if instruction.op in _DONES or self._has(instruction, "CollectiveDone"):
-                collective, before = under_way.pop(token, (None, 0))
-                if collective:
-                    yield collective._replace(overlaps=work > before)
+                yield Event(instruction, ends=under_way.pop(token, None), token=token)
             elif instruction.op in _STARTS or self._has(instruction, "CollectiveStart"):
                 if found:
-                    under_way[token] = found, work
-            else:
-                work += instruction.op in _WORK
-                if found and token not in under_way:
-                    yield found
+                    under_way[token] = found
+                yield Event(instruction, begins=found, token=token)
+            elif found and token not in under_way:
+                yield Event(instruction, found, found, token)
+            else:  # nothing, or a kernel that a collective goes on in
+                yield Event(instruction)
 
     def _token(self, instruction: Instruction) -> str:
         """A name that start and end of an asynchronous operation share."""
@@ -234,10 +258,10 @@ class Program:
         self, instruction: Instruction, siblings: list[Instruction]
     ) -> Collective | None:
         """The collective in an instruction or in the computation fused into it."""
-        if instruction.op in (*_CONTROL, *_DONES):
+        if instruction.op in (*CONTROL, *_DONES):
             return None
         if instruction.op.removesuffix("-start") in _KINDS:
-            return _described(instruction, siblings)
+            return self._described(instruction, siblings)
         for name in instruction.called:
             fused = self.computations.get(name, [])
             for inner in fused:
@@ -248,6 +272,32 @@ class Program:
                     shapes = tuple(array.shape for array in arrays(instruction.type))
                     return found._replace(kind="reduce-scatter", shapes=shapes)
         return None
+
+    def _described(
+        self, instruction: Instruction, siblings: list[Instruction]
+    ) -> Collective:
+        """Describes an instruction that is a collective."""
+        types = {sibling.name: sibling.type for sibling in siblings}
+        operands = [
+            array
+            for name in instruction.operands
+            for array in arrays(types.get(name, ""))
+        ]
+        results = instruction.results
+        num_bytes = max(sum(a.bytes for a in found) for found in (operands, results))
+        shapes = tuple(array.shape for array in results)
+        kind = instruction.op.removesuffix("-start")
+        return Collective(kind, shapes, num_bytes, self._group(instruction))
+
+    def _group(self, instruction: Instruction) -> int:
+        """How many devices a collective joins; all of the program's if it names none.
+
+        XLA writes groups as {{0,1},{2,3}} or as [groups,devices of each]<=[..].
+        """
+        pattern = r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])"
+        if not (match := re.search(pattern, instruction.attributes)):
+            return self.num_devices
+        return int(match[2]) if match[2] else len(match[1].split(","))
 
     def _has(self, instruction: Instruction, target: str) -> bool:
         """Whether a custom call to `Async{target}` is fused into an instruction."""
@@ -262,19 +312,6 @@ class Program:
         instructions = self.computations[condition[1]] if condition else []
         limits = [i.arguments for i in instructions if i.op == "constant"]
         return max((int(n) for n in limits if n.isdigit()), default=1)
-
-
-def _described(instruction: Instruction, siblings: list[Instruction]) -> Collective:
-    """Describes an instruction that is a collective."""
-    types = {sibling.name: sibling.type for sibling in siblings}
-    operands = [
-        array for name in instruction.operands for array in arrays(types.get(name, ""))
-    ]
-    results = instruction.results
-    num_bytes = max(sum(a.bytes for a in found) for found in (operands, results))
-    shapes = tuple(array.shape for array in results)
-    kind = instruction.op.removesuffix("-start")
-    return Collective(kind, shapes, num_bytes, overlaps=False)
 
 
 def arrays(type_text: str) -> list[Array]:
@@ -356,18 +393,20 @@ def kernels(text: str) -> Iterator[Kernel]:
     program = Program(text)
     for instructions, times in program.runs():
         for instruction in instructions:
-            if not _is_free(instruction):
-                yield _kernel(program, instruction, times)
+            if not is_free(instruction):
+                yield kernel(program, instruction, times)
 
 
-def _is_free(instruction: Instruction) -> bool:
+def is_free(instruction: Instruction) -> bool:
+    """Whether an instruction is no kernel."""
     if instruction.op == "custom-call":
         calls = (f'custom_call_target="{name}"' for name in _FREE_CALLS)
         return any(call in instruction.attributes for call in calls)
     return instruction.op in _FREE or instruction.op.endswith("-done")
 
 
-def _kernel(program: Program, instruction: Instruction, times: int) -> Kernel:
+def kernel(program: Program, instruction: Instruction, times: int = 1) -> Kernel:
+    """Describes an instruction that is a kernel."""
     cycles = re.search(r'"estimated_cycles":"(\d+)"', instruction.attributes)
     served = _served(program, instruction)
     operations = [_operation(program, inner) for inner in program.inside(served)]
@@ -398,13 +437,13 @@ def _served(program: Program, instruction: Instruction) -> Instruction:
         if not names:
             return instruction
         found = program.instructions[names[0]]
-    return instruction if _is_free(found) else found
+    return instruction if is_free(found) else found
 
 
 def _passes_on(instruction: Instruction) -> bool:
     """Whether its result is its operand, or part of it."""
     names = instruction.op in ("bitcast", "get-tuple-element", "custom-call")
-    return _is_free(instruction) and (names or instruction.op.endswith("-done"))
+    return is_free(instruction) and (names or instruction.op.endswith("-done"))
 
 
 def _operation(program: Program, instruction: Instruction) -> Operation:

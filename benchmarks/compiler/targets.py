@@ -19,13 +19,14 @@ class Chip(NamedTuple):
     memory_bytes: int
     bytes_per_second: float  # to and from that memory
     flops_per_second: float  # of dense bfloat16 products
+    network_bytes_per_second: float  # to other devices; of TPUs an assumption
     cycles_per_second: float | None = None  # a TPU's, at which it reaches that rate
 
 
-_V5E = Chip(16 * 10**9, 819e9, 197e12, 1.5e9)
-_V6E = Chip(32 * 10**9, 1640e9, 918e12, 1.75e9)
-_V5P = Chip(95 * 10**9, 2765e9, 459e12, 1.75e9)
-_H100 = Chip(80 * 10**9, 3350e9, 989e12)
+_V5E = Chip(16 * 10**9, 819e9, 197e12, 100e9, 1.5e9)
+_V6E = Chip(32 * 10**9, 1640e9, 918e12, 100e9, 1.75e9)
+_V5P = Chip(95 * 10**9, 2765e9, 459e12, 100e9, 1.75e9)
+_H100 = Chip(80 * 10**9, 3350e9, 989e12, 450e9)
 
 
 class Target(NamedTuple):

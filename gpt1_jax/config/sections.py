@@ -311,16 +311,18 @@ class MeshConfig(Section):
 
     section = "mesh"
 
-    sharding: Annotated[Literal["replicated", "optimizer", "full"], Newer("replicated")]
+    sharding: Annotated[
+        Literal["auto", "replicated", "optimizer", "full"], Newer("replicated")
+    ]
     tensor_parallelism: Annotated[Positive[int], Newer(1)]
 
     def __post_init__(self):
         super().__post_init__()
         require(
-            self.sharding == "replicated" or self.tensor_parallelism == 1,
+            self.sharding in ("auto", "replicated") or self.tensor_parallelism == 1,
             f"config.mesh.sharding={self.sharding!r} and config.mesh."
             f"tensor_parallelism={self.tensor_parallelism}: choose one way to split "
-            "the state; leave the other at 'replicated' or 1.",
+            "the state; leave the other at 'auto' or 1.",
         )
 
 

@@ -8,16 +8,16 @@ from gpt1_jax.model.context import Context
 from gpt1_jax.model.sites import EMBED_POSITION_SITE, EMBED_SITE
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.packing import pack
-from gpt1_jax.parallel.mesh import split_units
+from gpt1_jax.parallel.mesh import Gathered, SplitTable, look_up, split_units
 
 
 def embed(
     cfg: ModelConfig,
-    wte: jax.Array,
+    wte: jax.Array | SplitTable,
     wpe: jax.Array | None,
     tokens: jax.Array,
     context: Context,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array | Gathered]:
     """h_0 = U W_e + W_p (eq. 2) and the output matrix, with embedding dropout.
 
     Args:
@@ -45,13 +45,13 @@ def embed(
         return dropout(x, cfg.embed_dropout, context.noise, site, rows=rows)
 
     packing, rows = context.packing, context.token_rows()
-    if cfg.embed_dropout_on == "matrix":
+    if cfg.embed_dropout_on == "matrix" and not isinstance(wte, SplitTable):
         # Released code: one mask on the matrix that lookup and softmax share.
         row_ids = jnp.arange(cfg.vocab_size + cfg.max_seq_len, dtype=jnp.uint32)
         wte = drop(wte, EMBED_SITE, row_ids[: cfg.vocab_size])
         if wpe is not None:
             wpe = drop(wpe, EMBED_SITE, row_ids[cfg.vocab_size :])
-    x = wte[pack(tokens, packing)]  # [N, T, D] or [S, R, D]
+    x = look_up(wte, pack(tokens, packing))  # [N, T, D] or [S, R, D]
     if cfg.embed_dropout_on == "lookups":
         x = drop(x, EMBED_SITE, rows)
     if wpe is not None:
@@ -63,6 +63,8 @@ def embed(
         x = x + vectors
     if cfg.embed_dropout_on == "sum":
         x = drop(x, EMBED_SITE, rows)
+    if isinstance(wte, SplitTable):
+        return x.astype(cfg.dtype), wte.softmax
     unembedding = wte
     if wpe is not None and cfg.softmax_rows == "tokens+positions":
         unembedding = jnp.concatenate([wte, wpe])

@@ -95,6 +95,31 @@ def shared_units(model: ModelConfig) -> dict[str, int]:
     return {"num_heads": model.num_heads, "mlp_dim": model.mlp_dim}
 
 
+def rounded_dtype(model: ModelConfig, name: str) -> jnp.dtype | None:
+    """The dtype that a parameter is rounded to before each use; None if it is not.
+
+    `wte` counts as rounded if only lookups use it as it is.
+
+    Args:
+      model: the model's configuration.
+      name: the parameter's path, "h_0/mlp/c_fc/kernel".
+    """
+    *parents, last = name.split("/")
+    if last == "wte":
+        rounded = (model.embed_dropout_on, model.softmax_rows) in (
+            ("sum", "tokens"),
+            ("lookups", "tokens"),
+        )
+    else:
+        rounded = last == "kernel" and any(part.startswith("h_") for part in parents)
+    return jnp.dtype(model.dtype) if rounded else None
+
+
+def has_layer_boundaries(model: ModelConfig) -> bool:
+    """Whether devices can exchange layer by layer: not if a loop computes them all."""
+    return model.kind == "transformer" and model.layer_loop == "unrolled"
+
+
 def hidden_states(
     model: ModelConfig, params: Params, tokens: jax.Array
 ) -> list[jax.Array]:

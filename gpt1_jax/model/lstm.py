@@ -31,6 +31,7 @@ from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.lstm import State, lstm, plain_lstm, zero_state
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.ops.products import Transposed
+from gpt1_jax.parallel.mesh import SplitTable, softmax_rows
 
 _KERNEL_INIT = nn.initializers.lecun_normal()
 
@@ -59,10 +60,12 @@ class LSTM(nn.Module):
         """
         cfg = self.config
         normal = nn.initializers.normal(0.02)
-        wte = self.param("wte", normal, (cfg.vocab_size, cfg.embed_dim))
+        wte = self.get_variable("params", "wte")
+        if not isinstance(wte, SplitTable):  # `param` would refuse its shape
+            wte = self.param("wte", normal, (cfg.vocab_size, cfg.embed_dim))
         x, unembedding = embed(cfg, wte, None, tokens, context)
         hidden, cache = Block(cfg, name="h_0")(x, context)
-        return hidden, unembedding, cache
+        return hidden, softmax_rows(unembedding), cache
 
 
 class Block(nn.Module):

@@ -37,7 +37,13 @@ from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.packing import pack, unpack
-from gpt1_jax.parallel.mesh import split_units
+from gpt1_jax.parallel.mesh import (
+    Gathered,
+    SplitTable,
+    layer_boundary,
+    softmax_rows,
+    split_units,
+)
 
 
 class Transformer(nn.Module):
@@ -67,7 +73,9 @@ class Transformer(nn.Module):
         """
         cfg = self.config
         normal = nn.initializers.normal(0.02)
-        wte = self.param("wte", normal, (cfg.vocab_size, cfg.embed_dim))
+        wte = self.get_variable("params", "wte")
+        if not isinstance(wte, SplitTable):  # `param` would refuse its shape
+            wte = self.param("wte", normal, (cfg.vocab_size, cfg.embed_dim))
         wpe = self.param("wpe", normal, (cfg.max_seq_len, cfg.embed_dim))
         x, unembedding = embed(cfg, wte, wpe, tokens, context)
         block = Block(cfg, parent=None)
@@ -80,7 +88,9 @@ class Transformer(nn.Module):
             layers = [self.param(name, init_block) for name in names]
         else:  # `param` would trace the initialisation again, to compare shapes
             layers = [self.get_variable("params", name) for name in names]
-        states, cache = _run_layers(cfg, block, layers, x, context)
+        states, unembedding, cache = _run_layers(
+            cfg, block, layers, x, unembedding, context
+        )
         return states[-1], unembedding, cache
 
 
@@ -175,12 +185,18 @@ def split_heads(qkv: jax.Array, num_heads: int) -> list[jax.Array]:
 
 
 def _run_layers(
-    cfg: ModelConfig, block: Block, layers: list[Any], x: jax.Array, context: Context
-) -> tuple[list[jax.Array], Cache | None]:
+    cfg: ModelConfig,
+    block: Block,
+    layers: list[Any],
+    x: jax.Array,
+    unembedding: jax.Array | Gathered,
+    context: Context,
+) -> tuple[list[jax.Array], jax.Array, Cache | None]:
     """h_l = block(h_{l-1}) for l = 1..L, unrolled or as a scan; with a cache, unrolled.
 
     Returns:
-      h_0 to h_L, of a scan only h_L; and the cache with these tokens, if there is one.
+      h_0 to h_L, of a scan only h_L; the matrix that scores h_L; and the cache with
+      these tokens, if there is one.
     """
 
     def run_block(
@@ -195,16 +211,19 @@ def _run_layers(
     if cache is None and cfg.layer_loop == "scan":
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)
         numbers = jnp.arange(len(layers))
-        return [jax.lax.scan(lambda x, p: run(x, *p), x, (stacked, numbers))[0]], None
-    states, memories = [x], []
-    for layer, params in enumerate(layers):
+        x, _ = jax.lax.scan(lambda x, p: run(x, *p), x, (stacked, numbers))
+        return [x], softmax_rows(unembedding), None
+    states, memories, later = [x], [], layers[0]
+    for layer, following in enumerate([*layers[1:], {}]):
+        x, params, later, unembedding = layer_boundary(x, later, following, unembedding)
         memory = None if cache is None else cache.layers[layer]
         x, memory = run(x, params, layer, memory)
         states.append(x)
         memories.append(memory)
-    if cache is None:
-        return states, None
-    return states, Cache(tuple(memories), cache.taken + x.shape[1], cache.padding)
+    states[-1], _, _, unembedding = layer_boundary(x, {}, {}, unembedding)
+    if cache is not None:
+        cache = Cache(tuple(memories), cache.taken + x.shape[1], cache.padding)
+    return states, softmax_rows(unembedding), cache
 
 
 def hidden_states(
@@ -212,9 +231,9 @@ def hidden_states(
 ) -> list[jax.Array]:
     """h_0 to h_L (eq. 2), each [N, T, D]."""
     cfg = dataclasses.replace(cfg, layer_loop="unrolled", remat=False)
-    x, _ = embed(cfg, params["wte"], params["wpe"], tokens, Context())
+    x, rows = embed(cfg, params["wte"], params["wpe"], tokens, Context())
     layers = [params[f"h_{layer}"] for layer in range(cfg.num_layers)]
-    return _run_layers(cfg, Block(cfg, parent=None), layers, x, Context())[0]
+    return _run_layers(cfg, Block(cfg, parent=None), layers, x, rows, Context())[0]
 
 
 def attention(

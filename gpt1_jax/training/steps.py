@@ -21,6 +21,7 @@ from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
 from gpt1_jax.ops.packing import Packing, make_packing, pack
 from gpt1_jax.parallel.mesh import (
     batch_sharding,
+    exchange_options,
     gradients_by_device,
     replicated,
     state_sharding,
@@ -123,7 +124,7 @@ def make_pretrain_step(
       `apply_gradients`.
     """
     loss_fn = functools.partial(pretrain_loss, model)
-    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
+    gradients = make_gradients(model, loss_fn, accumulation_steps, mesh)
 
     def pretrain_step(
         state: TrainState, batch: jax.Array, seed: jax.Array
@@ -155,7 +156,7 @@ def make_finetune_step(
       `finetune_loss`, `grad_norm`, `learning_rate` and the counts of `apply_gradients`.
     """
     loss_fn = functools.partial(finetune_loss, model, head, aux_lm_weight)
-    gradients = make_gradients(loss_fn, accumulation_steps, mesh)
+    gradients = make_gradients(model, loss_fn, accumulation_steps, mesh)
 
     def finetune_step(
         state: TrainState, batch: Batch, seed: jax.Array
@@ -167,7 +168,10 @@ def make_finetune_step(
 
 
 def make_gradients(
-    loss_fn: LossFn, accumulation_steps: int, mesh: jax.sharding.Mesh | None
+    model: ModelConfig,
+    loss_fn: LossFn,
+    accumulation_steps: int,
+    mesh: jax.sharding.Mesh | None,
 ) -> Gradients:
     """Builds (params, batch, noise) -> ((loss, metrics), gradients), means over rows.
 
@@ -179,7 +183,12 @@ def make_gradients(
         noise = Noise(key, row_ids)
         return accumulated_gradients(loss_fn, params, batch, noise, accumulation_steps)
 
-    by_device = gradients_by_device(mesh, of_rows) if mesh else of_rows
+    rounded = functools.partial(language_model.rounded_dtype, model)
+    # Gradients of parts of a batch are added up before they are exchanged.
+    by_layer = accumulation_steps == 1 and language_model.has_layer_boundaries(model)
+    by_device = of_rows
+    if mesh:
+        by_device = gradients_by_device(mesh, of_rows, rounded, by_layer)
     return lambda params, batch, noise: by_device(
         params, (batch, noise.rows), noise.key
     )
@@ -251,4 +260,5 @@ def jit_step(step: Step, mesh: jax.sharding.Mesh, state: TrainState) -> Step:
         in_shardings=(states, batch_sharding(mesh), everywhere),
         out_shardings=(states, everywhere),
         donate_argnums=0,
+        compiler_options=exchange_options(mesh),
     )

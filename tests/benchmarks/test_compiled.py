@@ -80,9 +80,9 @@ FITTING = {
     "total_bytes": 7_100_000_000,
     "fits": True,
     "collectives": [
-        {"kind": "all-reduce", "bytes": 3 * 10**6, "overlaps": True, "times": 10},
-        {"kind": "all-reduce", "bytes": 10**7, "overlaps": False, "times": 1},
-        {"kind": "all-gather", "bytes": 10**6, "overlaps": True, "times": 2},
+        {"kind": "all-reduce", "bytes": 3 * 10**6, "times": 10},
+        {"kind": "all-reduce", "bytes": 10**7, "times": 1},
+        {"kind": "all-gather", "bytes": 10**6, "times": 2},
     ],
 }
 
@@ -91,8 +91,23 @@ def test_the_table_sums_up_memory_and_collectives():
     line = compiled.table({"pretrain": FITTING}).splitlines()[2]
     assert line == (
         "| pretrain | 64 in 4 parts | 62 | 100 | 2.00 | 0.00 | 5.00 | 0.10 | 7.10 "
-        "| yes | 24.7 | 2 all-gather: 2.0 MB, 100% overlap; "
-        "11 all-reduce: 40.0 MB, 75% overlap |"
+        "| yes | 24.7 | 2 all-gather: 2.0 MB; "
+        "11 all-reduce: 40.0 MB |"
+    )
+
+
+def test_the_account_adds_up_kernels_and_exposed_exchange():
+    played = {
+        "kernel_seconds": 0.012,
+        "own_seconds": 0.001,
+        "exposed_seconds": {"all-gather": 0.0005, "all-to-all": 0.0015},
+        "sent_bytes": {"all-gather": 2e8, "all-to-all": 3e8},
+        "network_seconds": 0.005,
+        "seconds": 0.015,
+    }
+    assert compiled.account({"schedule": played}) == (
+        "12.00 ms kernels + 1.00 ms our own kernels + 2.00 ms exposed exchange = "
+        "15.00 ms; a device sends 500 MB in 5.00 ms"
     )
 
 

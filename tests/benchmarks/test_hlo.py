@@ -18,7 +18,7 @@ from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
 
 # A loop of three trips in which a device gathers 16 kB while it multiplies.
 ON_A_TPU = """
-HloModule jit_step, is_scheduled=true
+HloModule jit_step, is_scheduled=true, num_partitions=8
 
 %started (param.1: f32[2,256]) -> (f32[2,256], f32[16,256], u32[]) {
   %param.1 = f32[2,256]{1,0:T(8,128)S(1)} parameter(0)
@@ -72,6 +72,8 @@ ENTRY %main (arg: (s32[], f32[2,256]), grad: bf16[16,256]) -> bf16[2,256] {
 """
 
 ON_A_GPU = """
+HloModule jit_step, is_scheduled=true, replica_count=1, num_partitions=8
+
 %wrapped (param.0: f32[64]) -> f32[8] {
   %param.0 = f32[64]{0} parameter(0)
   ROOT %scatter = f32[8]{0} reduce-scatter(%param.0), channel_id=2, dimensions={0}
@@ -80,7 +82,7 @@ ON_A_GPU = """
 %commands (a: f32[8], b: f32[8]) -> f32[64] {
   %a = f32[8]{0} parameter(0)
   %b = f32[8]{0} parameter(1)
-  %start = (f32[8]{0}, f32[64]{0}) all-gather-start(%a), channel_id=1
+  %start = (f32[8]{0}, f32[64]{0}) all-gather-start(%a), replica_groups={{0,1},{2,3}}
   %gemm = f32[8]{0} custom-call(%b), custom_call_target="__cublas$gemm"
   ROOT %done = f32[64]{0} all-gather-done(%start)
 }
@@ -197,28 +199,35 @@ def test_the_results_of_a_start_are_those_of_its_end():
     assert found["copy"].results[0].memory == 1
 
 
-def test_collectives_of_a_tpu_overlap_where_products_are_fused_into_them():
+def test_collectives_of_a_tpu_may_go_on_in_the_products_fused_into_them():
     assert collectives(ON_A_TPU) == {
-        Collective("all-gather", ((16, 256),), 16 * 256 * 4, overlaps=True): 3,
-        Collective("reduce-scatter", ((2, 256),), 16 * 256 * 2, overlaps=False): 1,
+        Collective("all-gather", ((16, 256),), 16 * 256 * 4, 8): 3,
+        Collective("reduce-scatter", ((2, 256),), 16 * 256 * 2, 8): 1,
     }
 
 
-def test_collectives_of_a_tpu_without_work_until_their_end_do_not_overlap():
-    product = "%y = f32[2,256]{1,0} fusion(%x, %x), kind=kOutput, calls=%product"
-    assert product in ON_A_TPU
-    found = collectives(ON_A_TPU.replace(product, "%y = f32[2,256]{1,0} copy(%x)"))
-    assert (
-        found[Collective("all-gather", ((16, 256),), 16 * 256 * 4, overlaps=False)] == 3
-    )
-
-
-def test_collectives_of_a_gpu_overlap_with_what_is_between_start_and_done():
+def test_collectives_of_a_gpu_have_starts_and_ends():
     assert collectives(ON_A_GPU) == {
-        Collective("reduce-scatter", ((8,),), 64 * 4, overlaps=False): 2,
-        Collective("all-reduce", ((64,),), 64 * 4, overlaps=False): 1,
-        Collective("all-gather", ((64,),), 64 * 4, overlaps=True): 1,
+        Collective("reduce-scatter", ((8,),), 64 * 4, 8): 2,
+        Collective("all-reduce", ((64,),), 64 * 4, 8): 1,
+        Collective("all-gather", ((64,),), 64 * 4, 2): 1,
     }
+
+
+def test_what_a_device_sends_depends_on_kind_and_group():
+    sent = {
+        "all-gather": 700,
+        "all-reduce": 1400,
+        "all-to-all": 700,
+        "collective-permute": 800,
+        "reduce-scatter": 700,
+    }
+    for kind, num_bytes in sent.items():
+        assert Collective(kind, ((),), 800, group=8).sent == num_bytes
+    for groups in ("{{0,2},{1,3}}", "[4,2]<=[8]"):
+        line = f"  %x = f32[8]{{0}} all-reduce(%y), replica_groups={groups}"
+        [found] = collectives(f"ENTRY %main (y: f32[8]) -> f32[8] {{\n{line}\n}}")
+        assert found.group == 2
 
 
 def test_collectives_of_eight_devices_count_as_often_as_their_loop_runs():
@@ -250,7 +259,8 @@ def test_collectives_add_up_a_gradient_once():
     shapes = jnp.ones((24, 40)), jnp.ones((16, 24))
     text = compiled.lower(*shapes).compile().as_text()
     [found] = collectives(text).elements()
-    assert (found.kind, found.bytes) == ("all-reduce", 24 * 40 * 4)
+    assert found[0] == "all-reduce" and found.bytes == 24 * 40 * 4
+    assert found.group == 8
     assert sorted(found.shapes[0]) == [24, 40]
 
 

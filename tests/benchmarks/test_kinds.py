@@ -11,7 +11,7 @@ from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.ops.dropout import step_noise
 from gpt1_jax.ops.layer_norm import layer_norm
 
-CHIP = Chip(10**9, bytes_per_second=100, flops_per_second=1000, cycles_per_second=50)
+CHIP = Chip(10**9, 100, 1000, network_bytes_per_second=10, cycles_per_second=50)
 
 
 def frames(*places):

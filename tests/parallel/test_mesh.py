@@ -1,5 +1,6 @@
 """How batches and states lie on eight devices."""
 
+import dataclasses
 from typing import NamedTuple
 
 import jax
@@ -8,11 +9,13 @@ import numpy as np
 import pytest
 from made_up_batches import TENSOR_AXIS, needs_tensor_axis
 
+from gpt1_jax.parallel import mesh as mesh_module
 from gpt1_jax.parallel.mesh import (
     batch_sharding,
     check_batch_size,
     check_tensor_parallelism,
     data_parallelism,
+    exchange_options,
     gathered,
     make_mesh,
     replicated,
@@ -41,6 +44,24 @@ def test_make_mesh_takes_all_devices_or_those_given():
         make_mesh(devices=jax.devices()[:2]).devices.ravel().tolist()
         == jax.devices()[:2]
     )
+
+
+def test_auto_splits_the_state_of_several_accelerators():
+    """Devices of a CPU share its memory, and one device has nothing to split."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Accelerator:
+        id: int
+        platform: str = "tpu"
+        process_index: int = 0
+
+    def axes(devices, **kwargs):
+        return make_mesh("auto", devices=devices, **kwargs).axis_names
+
+    several = [Accelerator(n) for n in range(4)]
+    assert axes(several) == make_mesh("full").axis_names
+    assert axes(several[:1]) == axes(jax.devices()) == make_mesh().axis_names
+    assert axes(several, tensor_parallelism=2)[0] == make_mesh().axis_names[0]
 
 
 @pytest.mark.parametrize("devices", [1, 2, 8])
@@ -88,7 +109,7 @@ WHOLE = {
 }
 MOMENTS_SPLIT = {
     "opt_state/mu/wte": (97, 2),  # 8 does not divide 97
-    "opt_state/mu/h_0/attn/c_attn/kernel": (16, 6),  # the largest
+    "opt_state/mu/h_0/attn/c_attn/kernel": (2, 48),
 }
 ALL_SPLIT = MOMENTS_SPLIT | {
     name.replace("opt_state/mu", "params"): shape
@@ -168,6 +189,18 @@ def test_split_units_says_nothing_where_no_devices_share():
     assert split_units(x, 1) is x
     in_map = rows_by_device(make_mesh(), lambda _, x: split_units(x, 1))
     np.testing.assert_array_equal(in_map({}, jnp.ones((8, 4))), jnp.ones((8, 4)))
+
+
+def test_options_that_a_compiler_does_not_know_are_left_out(monkeypatch):
+    def options(mesh, **known):
+        monkeypatch.setattr(mesh_module, "_EXCHANGE_OPTIONS", {"cpu": known})
+        return exchange_options(mesh)
+
+    known = {"xla_cpu_enable_fast_min_max": False}
+    assert options(make_mesh(), **known) == known
+    assert options(make_mesh(devices=jax.devices()[:1]), **known) == {}
+    with pytest.warns(UserWarning, match="wait while they exchange: .*xla_unheard_of"):
+        assert options(make_mesh(), xla_unheard_of=True) == {}
 
 
 @needs_tensor_axis

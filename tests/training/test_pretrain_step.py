@@ -14,6 +14,7 @@ from tiny_models import usual
 
 from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
+from gpt1_jax.parallel import mesh as mesh_module
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
@@ -164,9 +165,54 @@ def test_devices_that_split_the_state_train_as_one_does(
     kinds = Counter(each for each, _ in found)
     matrices = MATRICES[kind]
     exchanged = {"reduce-scatter": matrices, "all-gather": matrices, "all-reduce": 1}
+    if sharding == "full":  # lookups: tokens, and their vectors there and back
+        exchanged["all-gather"] += 1
+        exchanged["all-to-all"] = 2
     assert kinds == exchanged
     for kind, shapes in found:
         assert kind != "all-reduce" or all(len(shape) < 2 for shape in shapes)
+
+
+@pytest.fixture(params=["as here", "as on a TPU"])
+def sums(request, monkeypatch):
+    """How gradients are summed: on a TPU all-to-all, which works here too."""
+    if request.param == "as on a TPU":
+        monkeypatch.setattr(mesh_module, "_sum_and_split", mesh_module._sum_received)
+    return request.param
+
+
+@pytest.mark.parametrize(
+    "ways",
+    [
+        {"num_layers": 3, "vocab_size": 1024},  # the embedding in pieces of 128 rows
+        {"num_layers": 2, "dtype": "bfloat16", "embed_dropout_on": "lookups"},
+        {"num_layers": 2, "layer_loop": "scan"},
+        {"num_layers": 2, "remat": True, "embed_dropout_on": "matrix"},
+        {"kind": "lstm"},
+        {"num_layers": 2, "accumulation_steps": 2},
+    ],
+    ids=str,
+)
+def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, sums):
+    """Layer by layer where layers are apart and the batch is not."""
+    if sums == "as on a TPU" and "dtype" in ways:
+        pytest.skip("XLA's CPU backend lacks the product with a transposed result")
+    parts = ways.get("accumulation_steps", 1)
+    model = tiny(**{k: v for k, v in ways.items() if k != "accumulation_steps"})
+    tokens, results = tokens_for(model, 16), []
+    for devices in (jax.devices(), jax.devices()[:1]):
+        mesh = make_mesh("full", devices=devices)
+        alike = model.dtype == "bfloat16" and mesh.size == 1
+        step, before = make_step(model, parts * (8 if alike else 1), mesh)
+        state = on_devices(before, mesh)
+        compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
+        exchanged = Counter(kind for kind, _ in collectives(compiled))
+        results.append(losses_of(compiled, state, tokens))
+        if mesh.size > 1 and sums == "as on a TPU":
+            assert not exchanged["reduce-scatter"] and exchanged["all-to-all"] > 4
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
+    atol = 1e-5 if model.dtype == "bfloat16" else 2e-6
+    assert_close_trees(results[0][1].params, results[1][1].params, atol)
 
 
 @needs_tensor_axis
