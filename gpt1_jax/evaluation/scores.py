@@ -13,10 +13,10 @@ from gpt1_jax.inference.scoring import power_of_two
 from gpt1_jax.model import costs, heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel.devices import fetched_late, require_memory
+from gpt1_jax.parallel.exchange import rows_by_device
 from gpt1_jax.parallel.mesh import (
     data_parallelism,
     replicated,
-    rows_by_device,
     tensor_parallelism,
     to_global_batch,
 )

@@ -21,7 +21,8 @@ from gpt1_jax.inference.decoding import Continuation, Decoder
 from gpt1_jax.inference.generation import TOKEN_BYTES
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.devices import fetched_late, require_memory
-from gpt1_jax.parallel.mesh import replicated, rows_by_device, to_global_batch
+from gpt1_jax.parallel.exchange import rows_by_device
+from gpt1_jax.parallel.mesh import replicated, to_global_batch
 from gpt1_jax.parallel.processes import is_main_process
 
 _PLAIN_PERPLEXITY = 1e6  # above this, powers of ten are easier to read

@@ -31,7 +31,7 @@ from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.lstm import State, lstm, plain_lstm, zero_state
 from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.ops.products import Transposed
-from gpt1_jax.parallel.mesh import SplitTable, softmax_rows
+from gpt1_jax.parallel.exchange import SplitTable, softmax_rows
 
 _KERNEL_INIT = nn.initializers.lecun_normal()
 

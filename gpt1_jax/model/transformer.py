@@ -37,13 +37,13 @@ from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.packing import pack, unpack
-from gpt1_jax.parallel.mesh import (
+from gpt1_jax.parallel.exchange import (
     Gathered,
     SplitTable,
     layer_boundary,
     softmax_rows,
-    split_units,
 )
+from gpt1_jax.parallel.mesh import split_units
 
 
 class Transformer(nn.Module):

@@ -13,14 +13,10 @@ A mesh of `data` may have a second axis, `tensor`: its devices share the work on
 part of the batch, and split heads, MLP units and softmax rows (Shoeybi et al. 2019).
 """
 
-import dataclasses
-import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -84,7 +80,7 @@ def make_mesh(
 
 def data_parallelism(mesh: Mesh) -> int:
     """The number of parts into which the mesh splits a batch."""
-    return mesh.shape[_batch_axis(mesh)]
+    return mesh.shape[batch_axis(mesh)]
 
 
 def tensor_parallelism(mesh: Mesh) -> int:
@@ -97,7 +93,7 @@ def state_share(mesh: Mesh) -> float:
 
     Gradients, and gathered parameters, are whole for a part of every step.
     """
-    parts = 1 if _batch_axis(mesh) == "data" else data_parallelism(mesh)
+    parts = 1 if batch_axis(mesh) == "data" else data_parallelism(mesh)
     return (2 + 2 / parts) / 4 / tensor_parallelism(mesh)
 
 
@@ -121,7 +117,7 @@ def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
     """For every array of a batch: axis 0 split over the devices."""
-    return NamedSharding(mesh, _spec(0, _batch_axis(mesh)))
+    return NamedSharding(mesh, _spec(0, batch_axis(mesh)))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
@@ -134,313 +130,6 @@ def gathered(mesh: Mesh, params: Any) -> Any:
     if all(param.is_fully_replicated for param in jax.tree.leaves(params)):
         return params
     return jax.jit(lambda x: x, out_shardings=replicated(mesh))(params)
-
-
-def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Makes each device compute its rows of a batch.
-
-    Args:
-      mesh: the device mesh.
-      function: (params, *arrays) -> arrays; axis 0 of all is that of the batch.
-
-    Returns:
-      The same function, of whole batches; to be jitted.
-    """
-    if mesh.size == 1:
-        return function
-
-    def on_all(params: Any, *arrays: jax.Array) -> Any:
-        dims = _split_by_batch(mesh, params)
-
-        def on_device(params: Any, *rows: jax.Array) -> Any:
-            return function(_gather(params, dims), *rows)
-
-        rows = batch_sharding(mesh).spec
-        in_specs = _batch_specs(mesh, dims), *(rows for _ in arrays)
-        return _map_batch(mesh, on_device, in_specs, rows)(params, *arrays)
-
-    return on_all
-
-
-def gradients_by_device(
-    mesh: Mesh,
-    gradients: Callable[..., tuple[Any, Any]],
-    rounded: Callable[[str], Any] = lambda name: None,
-    by_layer: bool = False,
-) -> Callable[..., tuple[Any, Any]]:
-    """Makes each device compute the gradients of its rows, and averages them once.
-
-    The compiler would sum each array on its own, and the gradient of the tied
-    embedding twice, from its lookup and from the softmax.
-
-    Args:
-      mesh: the device mesh.
-      gradients: (params, rows, same) -> (losses, gradients), means over the rows;
-        axis 0 of `rows` is that of the batch, and `same` is for all rows. If the mesh
-        splits the parameters, `wte` is a `SplitTable`.
-      rounded: of a parameter's path ("h_0/mlp/c_fc/kernel"), the dtype that the model
-        rounds it to before each use, or None. It is sent in this dtype.
-      by_layer: whether the model exchanges its layers ("h_0", "h_1", ..) itself, by
-        `layer_boundary`; if not, all parameters are gathered before the forward pass
-        and all gradients are sent after the backward pass.
-
-    Returns:
-      The same function, of whole batches; to be jitted. The gradients lie like the
-      optimizer's state; they are summed in float32.
-    """
-    if mesh.size == 1:
-        return gradients
-    axis, devices = _batch_axis(mesh), data_parallelism(mesh)
-
-    def exchange(grad: Any, dim: int) -> jax.Array:
-        if isinstance(grad, Part):  # `layer_boundary` has summed it
-            return grad.part / devices
-        if isinstance(grad, SplitTable):  # the gradients of lookups have been summed
-            softmax = grad.softmax.part
-            if softmax is None:
-                softmax = _sum_and_split(grad.softmax.whole, dim)
-            return (softmax + grad.columns) / devices
-        if dim < 0:
-            return jax.lax.pmean(grad, axis)
-        return _sum_and_split(grad, dim) / devices
-
-    def on_all(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
-        dims = _split_by_batch(mesh, params)
-        moment_dims = _split_by_batch(mesh, {"opt_state": params})["opt_state"]
-
-        def prepare(path: jax.tree_util.KeyPath, part: jax.Array, dim: int) -> Any:
-            """A parameter as the model gets it."""
-            if dim < 0:
-                return part
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
-            found = Part(part, dim, rounded(name))
-            if by_layer and any(n.startswith("h_") for n in name.split("/")):
-                return found
-            if found.dtype is not None and _is_embedding(name):
-                held = part if by_layer else None
-                return SplitTable(part, Gathered(found.gather(), held))
-            return found.gather()
-
-        def on_device(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
-            prepared = jax.tree.map_with_path(prepare, params, dims)
-            losses, grads = gradients(prepared, rows, same)
-            grads = jax.tree.map(exchange, grads, moment_dims, is_leaf=_is_split)
-            return jax.lax.pmean(losses, axis), grads
-
-        whole = PartitionSpec()
-        in_specs = _batch_specs(mesh, dims), batch_sharding(mesh).spec, whole
-        out_specs = whole, _batch_specs(mesh, moment_dims)
-        return _map_batch(mesh, on_device, in_specs, out_specs)(params, rows, same)
-
-    return on_all
-
-
-@functools.partial(
-    jax.tree_util.register_dataclass,
-    data_fields=["part"],
-    meta_fields=["dim", "dtype"],
-)
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """A device's part of a parameter; inside `_map_batch`."""
-
-    part: Any  # None if it only says how a parameter is split
-    dim: int  # that is split; -1 if each device has all of it
-    dtype: Any  # that it is sent in; None for its own
-
-    def gather(self) -> jax.Array:
-        """The whole parameter, in the dtype of the part."""
-        sent = self.part.astype(self.dtype or self.part.dtype)
-        axis = _mapped_axis()
-        whole = jax.lax.all_gather(sent, axis, axis=self.dim, tiled=True)
-        return whole.astype(self.part.dtype)
-
-
-class Gathered(NamedTuple):
-    """A parameter of which a device holds a part, and which is whole already."""
-
-    whole: jax.Array
-    # Only its gradient is of use: that of the whole, summed by `layer_boundary`. None
-    # if it is summed after the backward pass.
-    part: jax.Array | None
-
-
-class SplitTable(NamedTuple):
-    """An embedding [V, D] as a device has it that holds some of its columns.
-
-    To look tokens up, devices exchange the tokens and the vectors, not the table.
-    """
-
-    columns: jax.Array  # [V, D / devices], this device's
-    softmax: Gathered  # rounded as it is for the softmax
-
-
-def look_up(table: jax.Array | SplitTable, tokens: jax.Array) -> jax.Array:
-    """Rows of an embedding: [V, D], [...] -> [..., D].
-
-    Of a split table each device looks up all devices' tokens in its columns.
-    """
-    if not isinstance(table, SplitTable):
-        return table[tokens]
-    axis = _mapped_axis()
-    everyones = jax.lax.all_gather(tokens, axis)  # [devices, ...]
-    parts = table.columns[everyones]  # [devices, ..., D / devices]
-    return jax.lax.all_to_all(parts, axis, 0, parts.ndim - 1, tiled=True)[0]
-
-
-def layer_boundary(
-    x: jax.Array, params: Any, later: Any, softmax: Any
-) -> tuple[jax.Array, Any, Any, Any]:
-    """Where devices exchange the parameters and gradients of a layer; before the layer.
-
-    In the forward pass it gathers the layer's parameters. In the backward pass, which
-    comes here when the layer's gradients are ready, it sends them. They have until the
-    next boundary to arrive, while the device is busy with the layer before. The largest
-    gradient, the softmax's, is sent first, after the last layer.
-
-    Args:
-      x: the activations that the layer reads.
-      params: the layer's parameters, each a `Part` if devices hold parts; {} after the
-        last layer.
-      later: the parameters of the next layer; {} if there is none.
-      softmax: the matrix that scores the last layer; `Gathered` if split.
-
-    Returns:
-      The arguments as they are from here on, the layer's parameters whole. If nothing
-      is split, these are the arguments.
-    """
-    layers = jax.tree.leaves((params, later), is_leaf=_is_split)
-    sends = isinstance(softmax, Gathered) and softmax.part is not None
-    if not sends and not any(map(_is_split, layers)):
-        return x, params, later, softmax
-    return _layer_boundary(x, params, later, softmax)
-
-
-@jax.custom_vjp
-def _layer_boundary(x: jax.Array, params: Any, later: Any, softmax: Any) -> Any:
-    whole = _map_split(lambda v: v.gather() if isinstance(v, Part) else v, params)
-    return x, whole, later, softmax
-
-
-def _layer_boundary_fwd(x: jax.Array, params: Any, later: Any, softmax: Any) -> Any:
-    def split(value: Any) -> Part:
-        if isinstance(value, Part):
-            return dataclasses.replace(value, part=None)
-        return Part(None, -1, None)
-
-    return _layer_boundary(x, params, later, softmax), _map_split(split, params)
-
-
-def _layer_boundary_bwd(splits: Any, grads: Any) -> Any:
-    def send(split: Part, grad: jax.Array) -> Any:
-        if split.dim < 0:
-            return grad
-        return dataclasses.replace(split, part=_sum_and_split(grad, split.dim))
-
-    x, params, later, softmax = grads
-    arrived = softmax.part if isinstance(softmax, Gathered) else None
-    if arrived is not None and not params:  # after the last layer
-        return x, params, later, softmax._replace(part=_sum_and_split(softmax.whole, 1))
-    # The device waits for what was sent at the boundary before this one.
-    x, params, later, arrived = jax.lax.platform_dependent(
-        (x, params, later, arrived),
-        cpu=lambda grads: grads,
-        default=jax.lax.optimization_barrier,
-    )
-    if arrived is not None:
-        softmax = softmax._replace(part=arrived)
-    return x, _map_split(send, splits, params), later, softmax
-
-
-_layer_boundary.defvjp(_layer_boundary_fwd, _layer_boundary_bwd)
-
-
-def softmax_rows(softmax: jax.Array | Gathered) -> jax.Array:
-    """The matrix that scores the last layer: [V, D]."""
-    return softmax.whole if isinstance(softmax, Gathered) else softmax
-
-
-def _is_split(value: Any) -> bool:
-    return isinstance(value, Part | Gathered | SplitTable)
-
-
-_map_split = functools.partial(jax.tree.map, is_leaf=_is_split)
-
-
-def _mapped_axis() -> str:
-    """The batch axis; inside `_map_batch`."""
-    return jax.sharding.get_abstract_mesh().axis_names[0]
-
-
-def _sum_and_split(array: jax.Array, dim: int) -> jax.Array:
-    """The sum of the devices' arrays, of which each gets its part; in `_map_batch`."""
-
-    def scattered(array: jax.Array) -> jax.Array:
-        axis = _mapped_axis()
-        return jax.lax.psum_scatter(array, axis, scatter_dimension=dim, tiled=True)
-
-    received = functools.partial(_sum_received, dim=dim)
-    return jax.lax.platform_dependent(array, tpu=received, default=scattered)
-
-
-def _sum_received(array: jax.Array, dim: int) -> jax.Array:
-    """Sends each device its part, and sums those that arrive.
-
-    A TPU computes while it sends all-to-all. Its own reduce-scatter keeps it waiting,
-    and is a whole all-reduce on some slices.
-    """
-    if dim == 0:
-        return _sum_received_rows(array)
-    # Of an embedding, columns. If all rows went at once, and were no whole tiles of a
-    # TPU, XLA would transpose them in a kernel of its own, and again what arrives.
-    tiles = len(array) - len(array) % 128
-    blocks = [block for block in jnp.split(array, [tiles]) if len(block)]
-    return jnp.concatenate([_sum_received_rows(block.T).T for block in blocks])
-
-
-def _sum_received_rows(array: jax.Array) -> jax.Array:
-    axis = _mapped_axis()
-    devices = jax.sharding.get_abstract_mesh().shape[axis]
-    parts = array.reshape(devices, len(array) // devices, *array.shape[1:])
-    received = jax.lax.all_to_all(parts, axis, 0, 0)
-    # One kernel adds all; XLA has a slower one for a sum over an axis.
-    total = functools.reduce(jnp.add, [received[n] for n in range(devices)])
-    # The barrier keeps the layout of the small sum from being that of all parts.
-    return jax.lax.optimization_barrier(total)
-
-
-# Options with which a compiler lets devices compute while they exchange. A GPU's puts
-# arrays together up to a size: about a layer, not all.
-_EXCHANGE_OPTIONS: dict[str, dict[str, bool | str]] = {
-    "tpu": {
-        "xla_tpu_enable_async_all_to_all": True,
-        # By default on a v5e, but not on a v6e:
-        "xla_enable_async_all_gather": True,
-        "xla_tpu_enable_async_collective_fusion": True,
-        "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
-    },
-    "gpu": {
-        "xla_gpu_enable_latency_hiding_scheduler": True,
-        "xla_gpu_all_gather_combine_threshold_bytes": str(16 * 2**20),
-        "xla_gpu_reduce_scatter_combine_threshold_bytes": str(32 * 2**20),
-    },
-}
-
-
-def exchange_options(mesh: Mesh) -> dict[str, bool | str]:
-    """Compiler options for a training step; {} where the compiler knows them not."""
-    platform = mesh.devices.flat[0].platform
-    options = _EXCHANGE_OPTIONS.get(platform, {}) if mesh.size > 1 else {}
-    if not options:
-        return {}
-    scalar = jax.ShapeDtypeStruct((), jnp.float32, sharding=replicated(mesh))
-    try:
-        jax.jit(lambda x: x).lower(scalar).compile(compiler_options=options)
-    except jax.errors.JaxRuntimeError as error:
-        reason = str(error).partition("\n")[0]
-        warnings.warn(f"Devices may wait while they exchange: {reason}", stacklevel=2)
-        return {}
-    return options
 
 
 def split_units(x: jax.Array, dim: int | None) -> jax.Array:
@@ -460,11 +149,12 @@ def split_units(x: jax.Array, dim: int | None) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
 
-def _batch_axis(mesh: Mesh) -> str:
+def batch_axis(mesh: Mesh) -> str:
+    """The name of the axis that splits the batch."""
     return mesh.axis_names[0]
 
 
-def _map_batch(
+def map_batch(
     mesh: Mesh, function: Callable[..., Any], in_specs: Any, out_specs: Any
 ) -> Callable[..., Any]:
     """`jax.shard_map` over the batch axis; the tensor axis is left to the compiler."""
@@ -473,25 +163,17 @@ def _map_batch(
         mesh=mesh,
         in_specs=in_specs,
         out_specs=out_specs,
-        axis_names={_batch_axis(mesh)},
+        axis_names={batch_axis(mesh)},
         check_vma=False,
     )
 
 
-def _gather(params: Any, dims: Any) -> Any:
-    """Makes a device's parts of the parameters whole; inside `_map_batch`."""
-
-    def gather(part: jax.Array, dim: int) -> jax.Array:
-        return Part(part, dim, None).gather() if dim >= 0 else part
-
-    return jax.tree.map(gather, params, dims)
-
-
-def _is_embedding(name: str) -> bool:
+def is_embedding(name: str) -> bool:
+    """Whether a parameter, by its path, is the token embedding."""
     return name.rpartition("/")[2] == "wte"
 
 
-def _split_by_batch(mesh: Mesh, arrays: Any) -> Any:
+def split_by_batch(mesh: Mesh, arrays: Any) -> Any:
     """The dimension of each array that the batch axis splits, or -1."""
     if _TENSOR_AXIS in mesh.axis_names:
         return jax.tree.map(lambda _: -1, arrays)
@@ -502,10 +184,10 @@ def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
     """The dimension of each array that the mesh splits, or -1.
 
     The batch axis splits the first dimension of a matrix that it can, for its parts lie
-    in one piece in memory; of an embedding the last one (see `SplitTable`). Vectors are
-    a thousandth of the parameters and not worth a message of their own.
+    in one piece in memory; of an embedding the last one (see `exchange.SplitTable`).
+    Vectors are a thousandth of the parameters and not worth a message of their own.
     """
-    axis, parts = _batch_axis(mesh), data_parallelism(mesh)
+    axis, parts = batch_axis(mesh), data_parallelism(mesh)
 
     def split(path: jax.tree_util.KeyPath, leaf: jax.ShapeDtypeStruct) -> int:
         name = "/" + jax.tree_util.keystr(path, simple=True, separator="/")
@@ -514,16 +196,19 @@ def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
             return _TENSOR_DIMENSIONS.get(next(ends, ""), -1)
         if axis == "data" or (axis == "zero" and not name.startswith("/opt_state/")):
             return -1
-        dims = [dim for dim, size in enumerate(leaf.shape) if size % parts == 0]
-        if not dims or len(leaf.shape) == 1:
+        if len(leaf.shape) == 1:
             return -1
-        return dims[-1] if _is_embedding(name) else dims[0]
+        dims = [dim for dim, size in enumerate(leaf.shape) if size % parts == 0]
+        if is_embedding(name):
+            dims = [dim for dim in dims if dim == 1]
+        return dims[0] if dims else -1
 
     return jax.tree.map_with_path(split, arrays)
 
 
-def _batch_specs(mesh: Mesh, dims: Any) -> Any:
-    return jax.tree.map(lambda dim: _spec(dim, _batch_axis(mesh)), dims)
+def batch_specs(mesh: Mesh, dims: Any) -> Any:
+    """The specs of arrays of which the batch axis splits these dimensions."""
+    return jax.tree.map(lambda dim: _spec(dim, batch_axis(mesh)), dims)
 
 
 def _spec(dim: int, axis: str) -> PartitionSpec:

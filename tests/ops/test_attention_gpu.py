@@ -14,12 +14,8 @@ from gpt1_jax.ops import attention_gpu
 from gpt1_jax.ops.attention import plain_causal_attention
 from gpt1_jax.ops.attention_gpu import attention
 from gpt1_jax.ops.dropout import Noise, step_noise
-from gpt1_jax.parallel.mesh import (
-    batch_sharding,
-    make_mesh,
-    replicated,
-    rows_by_device,
-)
+from gpt1_jax.parallel.exchange import rows_by_device
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
 
 SITE = 5
 

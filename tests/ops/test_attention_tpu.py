@@ -19,7 +19,8 @@ from gpt1_jax.ops.attention import (
 )
 from gpt1_jax.ops.attention_tpu import attention, refusal
 from gpt1_jax.ops.dropout import Noise, keep_mask, site_words, step_noise
-from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, rows_by_device
+from gpt1_jax.parallel.exchange import rows_by_device
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
 
 SITE = 3
 FORMS = {

@@ -10,7 +10,8 @@ from made_up_batches import needs_tensor_axis
 
 from gpt1_jax.ops import attention_tpu, layer_norm_gpu
 from gpt1_jax.ops.kernels import kernels_here
-from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, rows_by_device
+from gpt1_jax.parallel.exchange import rows_by_device
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh
 
 MODULES = {"tpu": "attention_tpu", "gpu": "layer_norm_gpu"}
 

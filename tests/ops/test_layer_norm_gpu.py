@@ -14,12 +14,8 @@ from gpt1_jax.ops import pallas_gpu
 from gpt1_jax.ops.dropout import Noise, dropout, keep_mask, site_words
 from gpt1_jax.ops.layer_norm import Branch, plain_layer_norm
 from gpt1_jax.ops.layer_norm_gpu import refusal, residual_layer_norm
-from gpt1_jax.parallel.mesh import (
-    batch_sharding,
-    make_mesh,
-    replicated,
-    rows_by_device,
-)
+from gpt1_jax.parallel.exchange import rows_by_device
+from gpt1_jax.parallel.mesh import batch_sharding, make_mesh, replicated
 
 SITE = 5
 

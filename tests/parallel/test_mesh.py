@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 from made_up_batches import TENSOR_AXIS, needs_tensor_axis
 
-from gpt1_jax.parallel import mesh as mesh_module
+from gpt1_jax.parallel import exchange
+from gpt1_jax.parallel.exchange import exchange_options, rows_by_device
 from gpt1_jax.parallel.mesh import (
     batch_sharding,
     check_batch_size,
     check_tensor_parallelism,
     data_parallelism,
-    exchange_options,
     gathered,
     make_mesh,
     replicated,
-    rows_by_device,
     split_units,
     state_sharding,
     state_share,
@@ -126,6 +125,21 @@ TENSOR_SPLIT = {
 }
 
 
+def test_an_embedding_is_split_by_columns_or_not_at_all():
+    """Lookups go by columns, however many rows there are."""
+    mesh = make_mesh("full", devices=jax.devices()[:3])
+    shapes = {"wte": (96, 16), "h_0": {"kernel": (16, 96)}}
+    params = jax.tree.map(
+        lambda shape: jax.ShapeDtypeStruct(shape, jnp.float32),
+        shapes,
+        is_leaf=lambda shape: isinstance(shape, tuple),
+    )
+    found = jax.tree.map(lambda each: each.spec, state_sharding(mesh, params))
+    axis = mesh.axis_names[0]
+    spec = jax.sharding.PartitionSpec
+    assert found == {"wte": spec(), "h_0": {"kernel": spec(None, axis)}}
+
+
 @pytest.mark.parametrize(
     ("sharing", "split"),
     [
@@ -193,7 +207,7 @@ def test_split_units_says_nothing_where_no_devices_share():
 
 def test_options_that_a_compiler_does_not_know_are_left_out(monkeypatch):
     def options(mesh, **known):
-        monkeypatch.setattr(mesh_module, "_EXCHANGE_OPTIONS", {"cpu": known})
+        monkeypatch.setattr(exchange, "_EXCHANGE_OPTIONS", {"cpu": known})
         return exchange_options(mesh)
 
     known = {"xla_cpu_enable_fast_min_max": False}

@@ -14,7 +14,7 @@ from tiny_models import usual
 
 from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
-from gpt1_jax.parallel import mesh as mesh_module
+from gpt1_jax.parallel import exchange
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer, skip_nonfinite
 from gpt1_jax.training.state import init_state
@@ -177,7 +177,7 @@ def test_devices_that_split_the_state_train_as_one_does(
 def sums(request, monkeypatch):
     """How gradients are summed: on a TPU all-to-all, which works here too."""
     if request.param == "as on a TPU":
-        monkeypatch.setattr(mesh_module, "_sum_and_split", mesh_module._sum_received)
+        monkeypatch.setattr(exchange, "_sum_and_split", exchange._sum_received)
     return request.param
 
 

@@ -1,0 +1,343 @@
+"""What devices exchange in a step: parameters, gradients, looked-up vectors.
+
+If devices hold parts of the parameters (`mesh.sharding="full"`), each layer's are
+gathered just before it runs, and its gradients are sent as soon as they are ready, so
+that the exchange goes on while the devices compute.
+"""
+
+import dataclasses
+import functools
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, PartitionSpec
+
+from gpt1_jax.parallel.mesh import (
+    batch_axis,
+    batch_sharding,
+    batch_specs,
+    data_parallelism,
+    is_embedding,
+    map_batch,
+    replicated,
+    split_by_batch,
+)
+
+
+def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes each device compute its rows of a batch.
+
+    Args:
+      mesh: the device mesh.
+      function: (params, *arrays) -> arrays; axis 0 of all is that of the batch.
+
+    Returns:
+      The same function, of whole batches; to be jitted.
+    """
+    if mesh.size == 1:
+        return function
+
+    def on_all(params: Any, *arrays: jax.Array) -> Any:
+        dims = split_by_batch(mesh, params)
+
+        def on_device(params: Any, *rows: jax.Array) -> Any:
+            return function(_gather(params, dims), *rows)
+
+        rows = batch_sharding(mesh).spec
+        in_specs = batch_specs(mesh, dims), *(rows for _ in arrays)
+        return map_batch(mesh, on_device, in_specs, rows)(params, *arrays)
+
+    return on_all
+
+
+def gradients_by_device(
+    mesh: Mesh,
+    gradients: Callable[..., tuple[Any, Any]],
+    rounded: Callable[[str], Any] = lambda name: None,
+    by_layer: bool = False,
+) -> Callable[..., tuple[Any, Any]]:
+    """Makes each device compute the gradients of its rows, and averages them once.
+
+    The compiler would sum each array on its own, and the gradient of the tied
+    embedding twice, from its lookup and from the softmax.
+
+    Args:
+      mesh: the device mesh.
+      gradients: (params, rows, same) -> (losses, gradients), means over the rows;
+        axis 0 of `rows` is that of the batch, and `same` is for all rows. If the mesh
+        splits the parameters, `wte` is a `SplitTable`.
+      rounded: of a parameter's path ("h_0/mlp/c_fc/kernel"), the dtype that the model
+        rounds it to before each use, or None. It is sent in this dtype.
+      by_layer: whether the model exchanges its layers ("h_0", "h_1", ..) itself, by
+        `layer_boundary`; if not, all parameters are gathered before the forward pass
+        and all gradients are sent after the backward pass.
+
+    Returns:
+      The same function, of whole batches; to be jitted. The gradients lie like the
+      optimizer's state; they are summed in float32.
+    """
+    if mesh.size == 1:
+        return gradients
+    axis, devices = batch_axis(mesh), data_parallelism(mesh)
+
+    def exchange(grad: Any, dim: int) -> jax.Array:
+        if isinstance(grad, Part):  # `layer_boundary` has summed it
+            return grad.part / devices
+        if isinstance(grad, SplitTable):  # the gradients of lookups have been summed
+            softmax = grad.softmax.part
+            if softmax is None:
+                softmax = _sum_and_split(grad.softmax.whole, dim)
+            return (softmax + grad.columns) / devices
+        if dim < 0:
+            return jax.lax.pmean(grad, axis)
+        return _sum_and_split(grad, dim) / devices
+
+    def on_all(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
+        dims = split_by_batch(mesh, params)
+        moment_dims = split_by_batch(mesh, {"opt_state": params})["opt_state"]
+
+        def prepare(path: jax.tree_util.KeyPath, part: jax.Array, dim: int) -> Any:
+            """A parameter as the model gets it."""
+            if dim < 0:
+                return part
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            found = Part(part, dim, rounded(name))
+            if by_layer and any(n.startswith("h_") for n in name.split("/")):
+                return found
+            if found.dtype is not None and is_embedding(name):
+                held = part if by_layer else None
+                return SplitTable(part, Gathered(found.gather(), held))
+            return found.gather()
+
+        def on_device(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
+            prepared = jax.tree.map_with_path(prepare, params, dims)
+            losses, grads = gradients(prepared, rows, same)
+            grads = jax.tree.map(exchange, grads, moment_dims, is_leaf=_is_split)
+            return jax.lax.pmean(losses, axis), grads
+
+        whole = PartitionSpec()
+        in_specs = batch_specs(mesh, dims), batch_sharding(mesh).spec, whole
+        out_specs = whole, batch_specs(mesh, moment_dims)
+        return map_batch(mesh, on_device, in_specs, out_specs)(params, rows, same)
+
+    return on_all
+
+
+@functools.partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["part"],
+    meta_fields=["dim", "dtype"],
+)
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A device's part of a parameter; inside `map_batch`."""
+
+    part: Any  # None if it only says how a parameter is split
+    dim: int  # that is split; -1 if each device has all of it
+    dtype: Any  # that it is sent in; None for its own
+
+    def gather(self) -> jax.Array:
+        """The whole parameter, in the dtype of the part."""
+        sent = self.part.astype(self.dtype or self.part.dtype)
+        axis = _mapped_axis()
+        whole = jax.lax.all_gather(sent, axis, axis=self.dim, tiled=True)
+        return whole.astype(self.part.dtype)
+
+
+class Gathered(NamedTuple):
+    """A parameter of which a device holds a part, and which is whole already."""
+
+    whole: jax.Array
+    # Only its gradient is of use: that of the whole, summed by `layer_boundary`. None
+    # if it is summed after the backward pass.
+    part: jax.Array | None
+
+
+class SplitTable(NamedTuple):
+    """An embedding [V, D] as a device has it that holds some of its columns.
+
+    To look tokens up, devices exchange the tokens and the vectors, not the table.
+    """
+
+    columns: jax.Array  # [V, D / devices], this device's
+    softmax: Gathered  # rounded as it is for the softmax
+
+
+def look_up(table: jax.Array | SplitTable, tokens: jax.Array) -> jax.Array:
+    """Rows of an embedding: [V, D], [...] -> [..., D].
+
+    Of a split table each device looks up all devices' tokens in its columns.
+    """
+    if not isinstance(table, SplitTable):
+        return table[tokens]
+    axis = _mapped_axis()
+    everyones = jax.lax.all_gather(tokens, axis)  # [devices, ...]
+    parts = table.columns[everyones]  # [devices, ..., D / devices]
+    return jax.lax.all_to_all(parts, axis, 0, parts.ndim - 1, tiled=True)[0]
+
+
+def layer_boundary(
+    x: jax.Array, params: Any, later: Any, softmax: Any
+) -> tuple[jax.Array, Any, Any, Any]:
+    """Where devices exchange the parameters and gradients of a layer; before the layer.
+
+    In the forward pass it gathers the layer's parameters. In the backward pass, which
+    comes here when the layer's gradients are ready, it sends them. They have until the
+    next boundary to arrive, while the device is busy with the layer before. The largest
+    gradient, the softmax's, is sent first, after the last layer.
+
+    Args:
+      x: the activations that the layer reads.
+      params: the layer's parameters, each a `Part` if devices hold parts; {} after the
+        last layer.
+      later: the parameters of the next layer; {} if there is none.
+      softmax: the matrix that scores the last layer; `Gathered` if split.
+
+    Returns:
+      The arguments as they are from here on, the layer's parameters whole. If nothing
+      is split, these are the arguments.
+    """
+    layers = jax.tree.leaves((params, later), is_leaf=_is_split)
+    sends = isinstance(softmax, Gathered) and softmax.part is not None
+    if not sends and not any(map(_is_split, layers)):
+        return x, params, later, softmax
+    return _layer_boundary(x, params, later, softmax)
+
+
+@jax.custom_vjp
+def _layer_boundary(x: jax.Array, params: Any, later: Any, softmax: Any) -> Any:
+    whole = _map_split(lambda v: v.gather() if isinstance(v, Part) else v, params)
+    return x, whole, later, softmax
+
+
+def _layer_boundary_fwd(x: jax.Array, params: Any, later: Any, softmax: Any) -> Any:
+    def split(value: Any) -> Part:
+        if isinstance(value, Part):
+            return dataclasses.replace(value, part=None)
+        return Part(None, -1, None)
+
+    return _layer_boundary(x, params, later, softmax), _map_split(split, params)
+
+
+def _layer_boundary_bwd(splits: Any, grads: Any) -> Any:
+    def send(split: Part, grad: jax.Array) -> Any:
+        if split.dim < 0:
+            return grad
+        return dataclasses.replace(split, part=_sum_and_split(grad, split.dim))
+
+    x, params, later, softmax = grads
+    arrived = softmax.part if isinstance(softmax, Gathered) else None
+    if arrived is not None and not params:  # after the last layer
+        return x, params, later, softmax._replace(part=_sum_and_split(softmax.whole, 1))
+    # The device waits for what was sent at the boundary before this one.
+    x, params, later, arrived = jax.lax.platform_dependent(
+        (x, params, later, arrived),
+        cpu=lambda grads: grads,
+        default=jax.lax.optimization_barrier,
+    )
+    if arrived is not None:
+        softmax = softmax._replace(part=arrived)
+    return x, _map_split(send, splits, params), later, softmax
+
+
+_layer_boundary.defvjp(_layer_boundary_fwd, _layer_boundary_bwd)
+
+
+def softmax_rows(softmax: jax.Array | Gathered) -> jax.Array:
+    """The matrix that scores the last layer: [V, D]."""
+    return softmax.whole if isinstance(softmax, Gathered) else softmax
+
+
+def _is_split(value: Any) -> bool:
+    return isinstance(value, Part | Gathered | SplitTable)
+
+
+_map_split = functools.partial(jax.tree.map, is_leaf=_is_split)
+
+
+def _mapped_axis() -> str:
+    """The batch axis; inside `map_batch`."""
+    return jax.sharding.get_abstract_mesh().axis_names[0]
+
+
+def _sum_and_split(array: jax.Array, dim: int) -> jax.Array:
+    """The sum of the devices' arrays, of which each gets its part; in `map_batch`."""
+
+    def scattered(array: jax.Array) -> jax.Array:
+        axis = _mapped_axis()
+        return jax.lax.psum_scatter(array, axis, scatter_dimension=dim, tiled=True)
+
+    received = functools.partial(_sum_received, dim=dim)
+    return jax.lax.platform_dependent(array, tpu=received, default=scattered)
+
+
+def _sum_received(array: jax.Array, dim: int) -> jax.Array:
+    """Sends each device its part, and sums those that arrive.
+
+    A TPU computes while it sends all-to-all. Its own reduce-scatter keeps it waiting,
+    and is a whole all-reduce on some slices.
+    """
+    if dim == 0:
+        return _sum_received_rows(array)
+    # Of an embedding, columns. If all rows went at once, and were no whole tiles of a
+    # TPU, XLA would transpose them in a kernel of its own, and again what arrives.
+    tiles = len(array) - len(array) % 128
+    blocks = [block for block in jnp.split(array, [tiles]) if len(block)]
+    return jnp.concatenate([_sum_received_rows(block.T).T for block in blocks])
+
+
+def _sum_received_rows(array: jax.Array) -> jax.Array:
+    axis = _mapped_axis()
+    devices = jax.sharding.get_abstract_mesh().shape[axis]
+    parts = array.reshape(devices, len(array) // devices, *array.shape[1:])
+    received = jax.lax.all_to_all(parts, axis, 0, 0)
+    # One kernel adds all; XLA has a slower one for a sum over an axis.
+    total = functools.reduce(jnp.add, [received[n] for n in range(devices)])
+    # The barrier keeps the layout of the small sum from being that of all parts.
+    return jax.lax.optimization_barrier(total)
+
+
+# Options with which a compiler lets devices compute while they exchange. A GPU's puts
+# arrays together up to a size: about a layer, not all.
+_EXCHANGE_OPTIONS: dict[str, dict[str, bool | str]] = {
+    "tpu": {
+        "xla_tpu_enable_async_all_to_all": True,
+        # By default on a v5e, but not on a v6e:
+        "xla_enable_async_all_gather": True,
+        "xla_tpu_enable_async_collective_fusion": True,
+        "xla_tpu_enable_async_collective_fusion_fuse_all_gather": True,
+    },
+    "gpu": {
+        "xla_gpu_enable_latency_hiding_scheduler": True,
+        "xla_gpu_all_gather_combine_threshold_bytes": str(16 * 2**20),
+        "xla_gpu_reduce_scatter_combine_threshold_bytes": str(32 * 2**20),
+    },
+}
+
+
+def exchange_options(mesh: Mesh) -> dict[str, bool | str]:
+    """Compiler options for a training step; {} where the compiler knows them not."""
+    platform = mesh.devices.flat[0].platform
+    options = _EXCHANGE_OPTIONS.get(platform, {}) if mesh.size > 1 else {}
+    if not options:
+        return {}
+    scalar = jax.ShapeDtypeStruct((), jnp.float32, sharding=replicated(mesh))
+    try:
+        jax.jit(lambda x: x).lower(scalar).compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        warnings.warn(f"Devices may wait while they exchange: {reason}", stacklevel=2)
+        return {}
+    return options
+
+
+def _gather(params: Any, dims: Any) -> Any:
+    """Makes a device's parts of the parameters whole; inside `map_batch`."""
+
+    def gather(part: jax.Array, dim: int) -> jax.Array:
+        return Part(part, dim, None).gather() if dim >= 0 else part
+
+    return jax.tree.map(gather, params, dims)
