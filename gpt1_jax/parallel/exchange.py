@@ -22,7 +22,6 @@ from gpt1_jax.parallel.mesh import (
     data_parallelism,
     is_embedding,
     map_batch,
-    replicated,
     split_by_batch,
 )
 
@@ -318,20 +317,48 @@ _EXCHANGE_OPTIONS: dict[str, dict[str, bool | str]] = {
 }
 
 
+# On a v5e-256 libtpu refuses whole steps with this option, and most groups of devices.
+_LIMITED = {"xla_tpu_enable_async_all_to_all": 128}  # devices at most
+
+
 def exchange_options(mesh: Mesh) -> dict[str, bool | str]:
-    """Compiler options for a training step; {} where the compiler knows them not."""
+    """Compiler options for a training step.
+
+    Options that the compiler does not know, or cannot follow on these devices, are left
+    out; a warning names them.
+    """
     platform = mesh.devices.flat[0].platform
-    options = _EXCHANGE_OPTIONS.get(platform, {}) if mesh.size > 1 else {}
-    if not options:
-        return {}
-    scalar = jax.ShapeDtypeStruct((), jnp.float32, sharding=replicated(mesh))
+    options = {
+        name: value
+        for name, value in _EXCHANGE_OPTIONS.get(platform, {}).items()
+        if 1 < mesh.size <= _LIMITED.get(name, mesh.size)
+    }
+    if not options or not _refusal(mesh, options):
+        return options
+    refusals = {name: _refusal(mesh, {name: value}) for name, value in options.items()}
+    refused = "; ".join(f"{name}: {why}" for name, why in refusals.items() if why)
+    warnings.warn(f"Devices may wait while they exchange: {refused}", stacklevel=2)
+    return {name: options[name] for name, why in refusals.items() if not why}
+
+
+def _refusal(mesh: Mesh, options: dict[str, bool | str]) -> str:
+    """Why a small exchange does not compile with some options; empty if it does."""
+
+    def exchange(x: jax.Array) -> list[jax.Array]:
+        axes = mesh.axis_names
+        sent = [jax.lax.all_to_all(x, axis, 0, 0, tiled=True) for axis in axes]
+        return sent + [jax.lax.all_gather(x, axis, tiled=True) for axis in axes]
+
+    spec = PartitionSpec(mesh.axis_names)
+    x = jax.ShapeDtypeStruct((mesh.size**2, 128), "float32")
+    exchanged = jax.shard_map(
+        exchange, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False
+    )
     try:
-        jax.jit(lambda x: x).lower(scalar).compile(compiler_options=options)
+        jax.jit(exchanged).lower(x).compile(compiler_options=options)
     except jax.errors.JaxRuntimeError as error:
-        reason = str(error).partition("\n")[0]
-        warnings.warn(f"Devices may wait while they exchange: {reason}", stacklevel=2)
-        return {}
-    return options
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def _gather(params: Any, dims: Any) -> Any:

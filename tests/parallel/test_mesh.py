@@ -213,8 +213,23 @@ def test_options_that_a_compiler_does_not_know_are_left_out(monkeypatch):
     known = {"xla_cpu_enable_fast_min_max": False}
     assert options(make_mesh(), **known) == known
     assert options(make_mesh(devices=jax.devices()[:1]), **known) == {}
-    with pytest.warns(UserWarning, match="wait while they exchange: .*xla_unheard_of"):
-        assert options(make_mesh(), xla_unheard_of=True) == {}
+    with pytest.warns(UserWarning, match="wait while they exchange: xla_unheard_of: "):
+        assert options(make_mesh(), xla_unheard_of=True, **known) == known
+
+
+def test_options_that_devices_cannot_follow_are_left_out(monkeypatch):
+    """As a v5e-256, whose compiler knows the option and refuses an all-to-all."""
+    compile_ = jax.stages.Lowered.compile
+
+    def compiled(lowered, compiler_options):
+        if "slow" in compiler_options and "all_to_all" in lowered.as_text():
+            raise jax.errors.JaxRuntimeError("UNIMPLEMENTED: on limited ICI")
+        return compile_(lowered)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", compiled)
+    monkeypatch.setattr(exchange, "_EXCHANGE_OPTIONS", {"cpu": {"slow": 1, "fine": 2}})
+    with pytest.warns(UserWarning, match="exchange: slow: UNIMPLEMENTED: on limited"):
+        assert exchange_options(make_mesh()) == {"fine": 2}
 
 
 @needs_tensor_axis
