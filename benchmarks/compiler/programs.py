@@ -91,7 +91,7 @@ def finetune(
         dropout=task.head.dropout,
         extract_token=model.vocab_size - 1,
     )
-    mesh = make_mesh(devices=devices)
+    mesh = make_mesh(task.mesh.sharding, devices=devices)
     batch_size = config.train.batch_size
     check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
