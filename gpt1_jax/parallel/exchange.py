@@ -288,13 +288,18 @@ def _sum_received(array: jax.Array, dim: int) -> jax.Array:
     return jnp.concatenate([_sum_received_rows(block.T).T for block in blocks])
 
 
+_MOST_ADDITIONS = 32  # devices; more operations take a compiler minutes
+
+
 def _sum_received_rows(array: jax.Array) -> jax.Array:
     axis = _mapped_axis()
     devices = jax.sharding.get_abstract_mesh().shape[axis]
     parts = array.reshape(devices, len(array) // devices, *array.shape[1:])
     received = jax.lax.all_to_all(parts, axis, 0, 0)
-    # One kernel adds all; XLA has a slower one for a sum over an axis.
-    total = functools.reduce(jnp.add, [received[n] for n in range(devices)])
+    if devices > _MOST_ADDITIONS:
+        total = received.sum(0)
+    else:  # in one kernel; XLA has a slower one for a sum over an axis
+        total = functools.reduce(jnp.add, [received[n] for n in range(devices)])
     # The barrier keeps the layout of the small sum from being that of all parts.
     return jax.lax.optimization_barrier(total)
 

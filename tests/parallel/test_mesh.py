@@ -205,6 +205,25 @@ def test_split_units_says_nothing_where_no_devices_share():
     np.testing.assert_array_equal(in_map({}, jnp.ones((8, 4))), jnp.ones((8, 4)))
 
 
+@pytest.mark.parametrize("most", [2, 8])
+@pytest.mark.parametrize("dim", [0, 1])
+def test_each_device_gets_its_part_of_a_sum(monkeypatch, most, dim):
+    """As on a TPU, in one kernel of additions or, of many devices, a sum."""
+    monkeypatch.setattr(exchange, "_MOST_ADDITIONS", most)
+    mesh = make_mesh("full")
+    arrays = np.random.default_rng(0).normal(size=(8, 136, 16)).astype(np.float32)
+    axis = mesh.axis_names[0]
+    parts = [axis, None] if dim == 0 else [None, axis]
+    summed = jax.shard_map(
+        lambda x: exchange._sum_received(x[0], dim),
+        mesh=mesh,
+        in_specs=jax.sharding.PartitionSpec(axis),
+        out_specs=jax.sharding.PartitionSpec(*parts),
+        check_vma=False,
+    )
+    np.testing.assert_allclose(jax.jit(summed)(arrays), arrays.sum(0), atol=2e-6)
+
+
 def test_options_that_a_compiler_does_not_know_are_left_out(monkeypatch):
     def options(mesh, **known):
         monkeypatch.setattr(exchange, "_EXCHANGE_OPTIONS", {"cpu": known})
