@@ -268,6 +268,7 @@ def _set_up(run: SuiteRun, origin: TrainedRun) -> TaskSetup:
         Place(num_seqs, longest, training=True, mesh=mesh),
         saved_forms(newest_metadata(run.folder)),
     )
+    say_forms(forms)
 
     head = make_head(task, config.head.dropout, origin.tokenizer.vocab_size)
     predict = Predictor(model, head, mesh, config.eval.batch_size, seq_lens)
@@ -336,7 +337,6 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     config = begin_run(folder, run.config)
     run_folder.write_config_and_tokenizer(folder, config, setup.origin.tokenizer)
     say(_description(config, setup))
-    say_forms(setup.forms)
     say(f"Run folder: {folder}")
     fit(_prepare(config, folder, setup))
     result = _conclude(run, setup)
