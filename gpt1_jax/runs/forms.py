@@ -55,7 +55,7 @@ Forms = Mapping[str, Mapping[str, Any]]
 KERNELS = "fused"
 USUAL = {"attention": "blocked", "layer_norm": "plain"}  # what XLA makes
 TITLES = {"attention": "Attention", "layer_norm": "LayerNorm"}
-_SECONDS = 20.0  # after which no further form is tried
+_SECONDS = 20.0  # that the check of a kernel may take; then it is not timed
 _STUCK_SECONDS = 180.0  # of a trial; its programs take a few seconds to compile
 _FOLDER = "forms"  # of the folder of compiled programs
 _UNDER_TRIAL = "under trial since"
@@ -115,7 +115,7 @@ def scoring_model(model: ModelConfig, num_tokens: int) -> ModelConfig:
     chosen, forms = choose_forms(model, place)
     for name, found in forms.items():
         if found.get("why"):
-            say(f"{TITLES[name]}: {describe_form(found)}", beside_output=True)
+            say(_line(name, found), beside_output=True)
     return chosen
 
 
@@ -156,10 +156,14 @@ def saved_forms(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 def say_forms(forms: Forms) -> None:
     """Says which forms a run uses: a line for each function that was tried."""
-    lines = [f"{TITLES[n]}: {describe_form(found)}" for n, found in forms.items()]
+    lines = [_line(name, found) for name, found in forms.items()]
     tried = any(len(found) > 1 for found in forms.values())
     if lines:
         say(("\n" if tried else "; ").join(lines))
+
+
+def _line(name: str, found: Mapping[str, Any]) -> str:
+    return f"{TITLES[name]}: {describe_form(found)}"
 
 
 def describe_form(found: Mapping[str, Any]) -> str:
