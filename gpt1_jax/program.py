@@ -85,7 +85,7 @@ def main(argv: Sequence[str]) -> None:
 def _run(config: JobConfig, workdir: str) -> None:
     """Does the job, with the other processes if there are any."""
     from gpt1_jax.parallel import processes
-    from gpt1_jax.training import signals
+    from gpt1_jax.runs import signals
 
     try:
         # Before signals raise an exception, which an import can lose.

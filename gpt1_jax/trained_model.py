@@ -104,8 +104,8 @@ class TrainedModel:
           text: the text to score, such as " positive".
           context: read before it on the same line; a newline is read before both.
 
-        Raises:
-          UserError: if they are longer than the model's context.
+        If they are longer than the model's context, they are read in windows that
+        overlap by half.
         """
         line = encode_line(context, text, self.tokenizer.encode)
         ids = [self.tokenizer.newline_id, *line.ids]

@@ -21,7 +21,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import convert, features, finetune, predict, pretrain, zero_shot
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
-from gpt1_jax.training.signals import Stopped
+from gpt1_jax.runs.signals import Stopped
 
 TEXT = "the abcd of efgh and a"
 SIZES = {"model.max_seq_len": 40, "model.lstm_units": 24}

@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from gpt1_jax.runs.signals import StopSignal
 from gpt1_jax.training import steps
-from gpt1_jax.training.signals import StopSignal
 
 ROOT = Path(__file__).parents[1]
 TIME_KEYS = {"step_seconds", "tokens_per_second", "examples_per_second"}

@@ -12,6 +12,7 @@ from typing import Any
 
 from gpt1_jax.config.analyses import (
     FeaturesConfig,
+    MinimalPairsConfig,
     ReportConfig,
     SurprisalConfig,
     ZeroShotConfig,
@@ -37,6 +38,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "predict": PredictConfig,
     "generate": GenerateConfig,
     "zero_shot": ZeroShotConfig,
+    "minimal_pairs": MinimalPairsConfig,
     "convert": ConvertConfig,
     "features": FeaturesConfig,
     "surprisal": SurprisalConfig,
@@ -71,6 +73,7 @@ __all__ = [
     "FeaturesConfig",
     "FinetuneConfig",
     "GenerateConfig",
+    "MinimalPairsConfig",
     "ModelConfig",
     "PredictConfig",
     "PretrainConfig",

@@ -16,6 +16,7 @@ from gpt1_jax.config.checks import (
     Seed,
     Step,
     Steps,
+    different,
     ends_in,
     given,
     not_empty,
@@ -185,13 +186,11 @@ class ZeroShotDataConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class ZeroShotConfig(AnalysisConfig):
-    """The configuration for tasks that the model was not trained on."""
+class ScoringConfig(AnalysisConfig):
+    """What the jobs have in common that score a run beside a baseline."""
 
     baseline_init_from: Annotated[File, Newer("")]
     tasks: Annotated[Names, not_empty]
-    seed: Seed
-    data: ZeroShotDataConfig
     batch_tokens: Positive[int]
 
     def __post_init__(self):
@@ -201,6 +200,47 @@ class ZeroShotConfig(AnalysisConfig):
             f"config.baseline_init_from={self.baseline_init_from!r} is the run of "
             "config.init_from too; name another one, or none.",
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroShotConfig(ScoringConfig):
+    """The configuration for tasks that the model was not trained on."""
+
+    seed: Seed
+    data: ZeroShotDataConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class PairsDataConfig(Section):
+    """Where minimal pairs come from, and what the columns of one's own mean."""
+
+    section = "data"
+
+    source: Literal["tfds", "official", "files"]
+    dir: File
+    files: Files
+    sentences: Annotated[Names, different, not_empty]
+    good: str
+    context: str
+    paradigm: str
+    max_pairs: NotNegative[int]
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_examples_source(self.source, self.dir)
+        require(
+            (self.source == "files") == bool(self.files),
+            f"config.data.files={self.files!r} does not go with config.data.source="
+            f"{self.source!r}: pairs of your own (configs/minimal_pairs.py:custom) are "
+            "read from source='files', BLiMP from the others.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class MinimalPairsConfig(ScoringConfig):
+    """The configuration for pairs of sentences that differ in what is grammatical."""
+
+    data: PairsDataConfig
 
 
 @dataclasses.dataclass(frozen=True)

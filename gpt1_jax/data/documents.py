@@ -142,7 +142,7 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
     suffixes = (*_PLAIN, *_JSON_LINES) if jsonl_field else _PLAIN
     files: dict[str, epath.Path] = {}
     for entry in filter(None, (part.strip() for part in paths.split(","))):
-        found = _expand(entry, suffixes)
+        found = expand_paths(entry, suffixes)
         if not found:
             raise FileNotFoundError(
                 f"{key}: {entry!r} names no file. A folder is searched for "
@@ -155,7 +155,8 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
     return [_document(files[name], key, jsonl_field) for name in sorted(files)]
 
 
-def _expand(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
+def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
+    """The files that a path or glob names; of a folder, those with the suffixes."""
     path = locate(entry)
     if path.is_dir():
         return [

@@ -95,7 +95,10 @@ class SentencePieceTokenizer(Tokenizer):
         return cls(model.getvalue())
 
     def encode(self, text: str) -> list[int]:
-        encoded = self._processor.encode(text.split(NEWLINE))
+        lines = text.split(NEWLINE)
+        if len(lines) == 1:  # of a list, even of one, a pool of threads is made
+            return self._processor.encode(text)
+        encoded = self._processor.encode(lines, num_threads=1)
         ids = encoded[0]
         for line in encoded[1:]:
             ids.append(self.newline_id)

@@ -59,6 +59,6 @@ def score_answers(
         **score_predictions(task, answers.examples, predictions),
         "standard_error": standard_error(task.metrics[0], predictions, labels, seed),
         **more,
-        "num_cut": answers.num_cut,
+        "num_cut": answers.num_long,
     }
     return predictions, values, scores

@@ -1,9 +1,9 @@
 """Scores of saved steps, each kept in a file of its own, so that a job can resume.
 
 A job scores a run, and perhaps a baseline beside it, at one or several saved steps, on
-one or several tasks. A score is kept with the content digests of the checkpoint and of
-the examples: the same command goes on where it was stopped, and what has changed since
-is refused.
+one or several tasks (`score_steps`). A score is kept with the content digests of the
+checkpoint and of the examples: the same command goes on where it was stopped, and what
+has changed since is refused.
 """
 
 import dataclasses
@@ -11,27 +11,40 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+import jax
+import jax.numpy as jnp
 import tqdm
 from etils import epath
 
+from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.saved import read_json
+from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.parallel import devices
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs import lock
+from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import TrainedRun, each_step
+from gpt1_jax.runs.forms import scoring_model
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.resume import begin_run
 
 
-class Digested(Protocol):
-    """Examples with an identity."""
+class Scorable(Protocol):
+    """The examples of a task, as a model reads them."""
+
+    @property
+    def all_windows(self) -> Sequence[ReadingWindow]: ...
 
     def content_digest(self) -> str: ...
 
 
-Examples = TypeVar("Examples", bound=Digested)
+Examples = TypeVar("Examples", bound=Scorable)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,8 +71,108 @@ class ScoredRun(Generic[Examples]):
         return {name: task.content_digest() for name, task in self.tasks.items()}
 
 
-# From a task's examples to its scores, and to what writes its predictions to a file.
-ScoreTask = Callable[[Examples], tuple[Mapping[str, Any], Callable[[epath.Path], None]]]
+# From a task's examples, a scorer and parameters to scores, ready for JSON, and to what
+# writes the predictions to a file.
+Scored = tuple[Mapping[str, Any], Callable[[epath.Path], None]]
+ScoreTask = Callable[[Examples, Scorer, Params], Scored]
+
+
+def score_steps(
+    config: Any,
+    workdir: str,
+    open_runs: Callable[[Any], Sequence[ScoredRun[Examples]]],
+    score: ScoreTask[Examples],
+    *,
+    describe: Callable[[str, Mapping[str, Any]], str],
+    write_results: Callable[[epath.Path, Any, "StepScores[Examples]"], None],
+    title: str,
+) -> None:
+    """Scores runs at their steps, and writes what all scores together say.
+
+    Each score is kept; the same command goes on from there.
+
+    Args:
+      config: the job's configuration.
+      workdir: the folder to make, or to go on in.
+      open_runs: opens the runs that the configuration names, and reads the tasks.
+      score: scores one task.
+      describe: a line on the scores of a task, by its name.
+      write_results: writes to the folder, with the configuration, once all is scored.
+      title: what is scored, for the progress bar.
+
+    Raises:
+      FileExistsError: if the folder holds something else.
+      UserError: if it holds scores of another configuration, of other checkpoints or of
+        other examples; if a batch does not fit into memory.
+      Stopped: after a signal, once the scores at hand are saved.
+    """
+    folder = run_folder.locate_run(workdir)
+    if (folder / run_folder.CONFIG_FILE).exists():
+        config = begin_run(folder, config)
+    else:
+        run_folder.refuse_used(folder)
+    runs = open_runs(config)
+    devices.configure("default", compilation_cache(config.compilation_cache_dir))
+
+    def make_scorer(run: TrainedRun) -> Scorer:
+        model = scoring_model(run.model_in(config.dtype), config.batch_tokens)
+        return Scorer(model, run.tokenizer.vocab_size, config.batch_tokens)
+
+    for run in runs:
+        scorer = make_scorer(run.opened)
+        for examples in run.tasks.values():
+            scorer.check_memory(examples.all_windows)
+    scores = StepScores(folder, runs, title)
+    with lock.owned(folder):
+        config = begin_run(folder, config)
+        write_json(folder / run_folder.CONFIG_FILE, config.to_dict())
+        with signals.catch() as stop, stop.deferred():
+            if not scores.score_missing(make_scorer, score, describe, stop.received):
+                raise signals.Stopped(
+                    f"stopped by a signal; {scores.num_kept} of {scores.total} scores "
+                    "are saved."
+                )
+        write_results(folder, config, scores)
+
+
+def open_run_and_baseline(
+    load: Callable[[Any, TrainedRun, Sequence[str]], Mapping[str, Examples]],
+    config: Any,
+) -> list[ScoredRun[Examples]]:
+    """The run and, if there is one, the baseline; opened before anything is read.
+
+    Args:
+      load: the tasks as a run reads them, by name; from the configuration, the run,
+        and the names of the tasks to load, none of which means all.
+      config: `init_from`, `baseline_init_from` and `step`.
+    """
+    named = {"run": config.init_from, "baseline": config.baseline_init_from}
+    opened = {}
+    for name, init_from in named.items():
+        if init_from:
+            opened[name] = first, _ = open_steps(init_from, config.step)
+            if isinstance(first.config, FinetuneConfig):
+                say(
+                    f"{first.folder} is fine-tuned; its language model answers, not "
+                    "its head."
+                )
+    runs: list[ScoredRun[Examples]] = []
+    for name, (first, steps) in opened.items():
+        if runs and read_alike(runs[0].opened, first):
+            tasks = runs[0].tasks
+        else:
+            # Whatever is missing is missing for the baseline too, and said once.
+            tasks = load(config, first, list(runs[0].tasks) if runs else [])
+        runs.append(ScoredRun(name, named[name], first, steps, tasks))
+    return runs
+
+
+def read_alike(one: TrainedRun, other: TrainedRun) -> bool:
+    """Whether texts become the same tokens for two runs."""
+    return (
+        one.tokenizer.digest == other.tokenizer.digest
+        and one.model.max_seq_len == other.model.max_seq_len
+    )
 
 
 class StepScores(Generic[Examples]):
@@ -78,7 +191,8 @@ class StepScores(Generic[Examples]):
     def __init__(
         self, folder: epath.Path, runs: Sequence[ScoredRun[Examples]], title: str
     ):
-        self._folder, self._runs, self._title = folder, runs, title
+        self.runs = runs
+        self._folder, self._title = folder, title
         self.total = sum(len(run.steps) * len(run.tasks) for run in runs)
         self._missing = {
             (run.name, step, task)
@@ -95,14 +209,16 @@ class StepScores(Generic[Examples]):
 
     def score_missing(
         self,
-        make_scorer: Callable[[TrainedRun], ScoreTask[Examples]],
+        make_scorer: Callable[[TrainedRun], Scorer],
+        score: ScoreTask[Examples],
         describe: Callable[[str, Mapping[str, Any]], str],
         stopped: Callable[[], bool],
     ) -> bool:
         """Scores what is missing; each score is kept before the next begins.
 
         Args:
-          make_scorer: makes the function that scores a task by a run at one step.
+          make_scorer: makes the scorer of a run.
+          score: scores a task.
           describe: a line on the scores of a task, by its name.
           stopped: whether to stop before the next score.
 
@@ -119,20 +235,23 @@ class StepScores(Generic[Examples]):
             desc=self._title,
             disable=without_bars(),
         ) as bar:
-            for run in self._runs:
+            for run in self.runs:
+                scorer = make_scorer(run.opened)
                 steps = [step for step in run.steps if self._missing_tasks(run, step)]
                 for trained in each_step(run.opened, steps):
-                    score = make_scorer(trained)
+                    params = jax.tree.map(jnp.asarray, trained.language_model)
                     for task in self._missing_tasks(run, trained.step):
                         if stopped():
                             return False
-                        scores, write_predictions = score(run.tasks[task])
+                        scores, write_predictions = score(
+                            run.tasks[task], scorer, params
+                        )
                         lock.check_owned()
                         write_predictions(
                             self._file("predictions", run, trained.step, task, "jsonl")
                         )
                         self._keep(run, trained.step, task, scores)
-                        of = f"{run.name:<8}  " if len(self._runs) > 1 else ""
+                        of = f"{run.name:<8}  " if len(self.runs) > 1 else ""
                         say(f"{of}step {trained.step:>7,}  {describe(task, scores)}")
                         bar.update()
         return True

@@ -32,7 +32,7 @@ from gpt1_jax.tasks.paper_tasks import TASKS
 from gpt1_jax.tasks.task import Example, Record, Task
 
 ALL = "all"
-_CANDIDATES = (  # names of the labels; most schemas need two
+CANDIDATES = (  # names of the labels; most schemas need two
     *("first", "second", "third", "fourth", "fifth"),
     *("sixth", "seventh", "eighth", "ninth", "tenth"),
 )
@@ -61,6 +61,7 @@ class ZeroShotTask:
       threshold_split: the split on which to choose a threshold, above which the label
         is 1. Empty: the best answer wins.
       splits: the splits to evaluate on; the first whose data is at hand is used.
+      cut: whether texts that are too long are cut. If not, they are read in windows.
     """
 
     task: Task
@@ -71,6 +72,7 @@ class ZeroShotTask:
     mean: bool = True
     threshold_split: str = ""
     splits: tuple[str, ...] = ("dev",)
+    cut: bool = True
 
 
 class Answers(NamedTuple):
@@ -81,7 +83,7 @@ class Answers(NamedTuple):
     examples: list[Example]
     windows: list[ReadingWindow]  # those of an example next to one another
     num_answers: list[int]  # of each example; A is the most
-    num_cut: int  # examples whose text was too long
+    num_long: int  # examples whose text is longer than the model's context
     threshold_on: "Answers | None" = None  # where to choose a threshold
 
     @property
@@ -218,7 +220,7 @@ _DPR = Task(
     text=("before", "after"),
     choices=("candidates",),
     fewer_choices=True,
-    labels=_CANDIDATES,
+    labels=CANDIDATES,
     metrics=("accuracy",),
     may_be_empty=True,  # a pronoun may be the first or the last word
     prepare=_around_the_word,
@@ -375,9 +377,9 @@ def encode_answers(
 ) -> Answers:
     """Token ids of all answers to examples.
 
-    A text that is too long is cut: the passage at its end; without one, the context at
-    its beginning. Question and answers stay whole, and the answers of an example lose
-    the same.
+    A text that is too long is cut, unless the task says otherwise: the passage at its
+    end; without one, the context at its beginning. Question and answers stay whole, and
+    the answers of an example lose the same.
 
     Args:
       task: the task, which says how examples are put.
@@ -394,7 +396,7 @@ def encode_answers(
     )
     windows: list[ReadingWindow] = []
     num_answers: list[int] = []
-    num_cut = 0
+    num_long = 0
     for example in examples:
         columns = dict(zip(task.task.text, example.text, strict=True))
         passage = encode(task.passage.format(**columns))
@@ -406,14 +408,19 @@ def encode_answers(
             )
             for answer in task.answers or example.choices or ("",)
         ]
+        if not all(line.num_context < len(line.ids) for line in lines):
+            raise UserError(
+                f"{example.where}: an answer is empty, so there is nothing to score."
+            )
         whole = _begun(passage, lines, tokenizer.newline_id)
-        fitting = _begun(
-            *_cut(passage, lines, max_seq_len, example.where), tokenizer.newline_id
-        )
-        windows += fitting
-        num_answers.append(len(fitting))
-        num_cut += fitting != whole
-    return Answers(task, split, examples, windows, num_answers, num_cut)
+        is_long = any(len(window.ids) > max_seq_len for window in whole)
+        if is_long and task.cut:
+            cut = _cut(passage, lines, max_seq_len, example.where)
+            whole = _begun(*cut, tokenizer.newline_id)
+        windows += whole
+        num_answers.append(len(whole))
+        num_long += is_long
+    return Answers(task, split, examples, windows, num_answers, num_long)
 
 
 def encode_line(context: str, scored: str, encode: Encode) -> ReadingWindow:
@@ -452,15 +459,11 @@ def _cut(
 
     Raises:
       UserError: naming the example (`where`), if the part that stays whole does not
-        fit, or there is nothing to score.
+        fit.
     """
-    if not all(line.num_context < len(line.ids) for line in lines):
-        raise UserError(f"{where}: an answer is empty, so there is nothing to score.")
     longest = max(len(line.ids) for line in lines)
     newlines = 2 if passage else 1
     excess = newlines + len(passage) + longest - max_seq_len
-    if excess <= 0:
-        return passage, lines
     shortest = min(line.num_context for line in lines)
     if excess > (len(passage) if passage else shortest):
         kept = "question and answer" if passage else "the scored text"

@@ -32,7 +32,7 @@ from gpt1_jax.parallel.processes import (
     is_lost,
     is_main_process,
 )
-from gpt1_jax.runs import lock
+from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import Best, abstract_state
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
@@ -40,9 +40,8 @@ from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
 from gpt1_jax.runs.records import Records
 from gpt1_jax.runs.resume import Identity, check_same
+from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.runs.wall_time import PROGRAM
-from gpt1_jax.training import signals
-from gpt1_jax.training.signals import Stopped, StopSignal
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Step
 

@@ -25,7 +25,7 @@ from gpt1_jax.data.tfds import (
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.runs.checkpoint_files import saved_steps
-from gpt1_jax.training.signals import Stopped
+from gpt1_jax.runs.signals import Stopped
 
 KEY = "config.data.train"
 

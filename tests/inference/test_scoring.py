@@ -7,6 +7,7 @@ from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference import scoring
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model import language_model
@@ -55,12 +56,15 @@ def windows(*lengths, seed=0):
 
 
 def check(model, params, given, scorer=None):
-    found = (scorer or Scorer(model, VOCAB_SIZE))(params, given)
+    found = (scorer or Scorer(model, VOCAB_SIZE, entropies=True))(params, given)
     for window, scores in zip(given, found, strict=True):
         log_probs, ranks, entropies = plain(model, params, window)
         np.testing.assert_allclose(scores.log_probs, log_probs, atol=2e-5)
         np.testing.assert_array_equal(scores.ranks, ranks)
-        np.testing.assert_allclose(scores.entropies, entropies, atol=2e-5)
+        if len(scores.entropies):
+            np.testing.assert_allclose(scores.entropies, entropies, atol=2e-5)
+        else:
+            assert scorer or not len(log_probs)
 
 
 def test_scores_are_those_of_the_plain_formula(model, params):
@@ -109,9 +113,10 @@ def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
     read = []
     plainly = scoring._score_tokens
 
-    def counted(model, vocab_size, params, contexts, padding, tokens, where):
+    def counted(*arguments):
+        *_, tokens, _ = arguments
         read.append(tokens.shape)
-        return plainly(model, vocab_size, params, contexts, padding, tokens, where)
+        return plainly(*arguments)
 
     monkeypatch.setattr(scoring, "_score_tokens", counted)
     scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
@@ -120,7 +125,24 @@ def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
     assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
 
 
-@pytest.mark.parametrize("lengths", [(0, 3), (90, 7)])
-def test_windows_that_cannot_be_read_are_refused(model, params, lengths):
-    with pytest.raises(ValueError, match=rf"{lengths[0]} tokens .*{lengths[1]}.* 96"):
-        Scorer(model, VOCAB_SIZE)(params, windows(lengths))
+def test_a_window_longer_than_the_context_is_read_in_parts(model, params):
+    """Each part has the second half of the one before as its context."""
+    (long,), (context_only,) = windows((5, 200)), windows((120, 30))
+    found = Scorer(model, VOCAB_SIZE)(params, [long, *windows((1, 3)), context_only])
+    assert [len(each.log_probs) for each in found] == [200, 3, 30]
+    ids = long.ids  # of 96 tokens each, scored from the fifth, 96th, 144th and 192nd
+    starts = [(0, 5, 96), (48, 96, 144), (96, 144, 192), (144, 192, 205)]
+    for begin, first, stop in starts:
+        part = ReadingWindow(ids[begin:stop], first - begin)
+        expected, ranks, _ = plain(model, params, part)
+        own = slice(first - 5, stop - 5)
+        np.testing.assert_allclose(found[0].log_probs[own], expected, atol=2e-5)
+        np.testing.assert_array_equal(found[0].ranks[own], ranks)
+    part = ReadingWindow(context_only.ids[72:], 48)
+    expected, *_ = plain(model, params, part)
+    np.testing.assert_allclose(found[2].log_probs, expected, atol=2e-5)
+
+
+def test_a_window_without_a_context_is_refused(model, params):
+    with pytest.raises(UserError, match="3 tokens has no context"):
+        Scorer(model, VOCAB_SIZE)(params, windows((0, 3)))

@@ -32,8 +32,8 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
+from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.training.signals import Stopped
 
 START = {"init_from": "runs/pretrain/tiny"}
 FILES = ("results.json", "predictions/dev.jsonl", "predictions/test.jsonl")

@@ -31,7 +31,7 @@ from gpt1_jax.runs import forms, resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.milestones import Milestone, saved_milestones
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
-from gpt1_jax.training.signals import Stopped
+from gpt1_jax.runs.signals import Stopped
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.folder import write_config_and_tokenizer
 from gpt1_jax.runs.resume import begin_run
+from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.training import initial_state
-from gpt1_jax.training.signals import Stopped
 
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
 

@@ -19,7 +19,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.runs import lock, step_scores
 from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.open import open_run
-from gpt1_jax.training.signals import Stopped, StopSignal
+from gpt1_jax.runs.signals import Stopped, StopSignal
 
 TASKS = "cola+sst2+dpr"
 
@@ -213,12 +213,12 @@ def test_what_is_missing_is_said_once_for_both_runs(ask, other, tmp_path):
 
 def test_runs_read_alike_with_the_same_tokenizer_and_context(pretrained, other):
     run, another = open_run(str(pretrained)), open_run(str(other))
-    assert zero_shot.read_alike(run, run._replace(params={}, step=3))
+    assert step_scores.read_alike(run, run._replace(params={}, step=3))
     for changed in (
         run._replace(tokenizer=another.tokenizer),
         run._replace(model=another.model),
     ):
-        assert not zero_shot.read_alike(run, changed)
+        assert not step_scores.read_alike(run, changed)
 
 
 # --- task by task -----------------------------------------------------------------
@@ -359,13 +359,13 @@ def test_what_does_not_change_scores_may_change(ask, tmp_path, monkeypatch):
         stop_after(patch, 1)
         with pytest.raises(Stopped):
             ask()
-    batch_tokens, scorer = [], zero_shot.Scorer
+    batch_tokens, scorer = [], step_scores.Scorer
 
     def recording(*arguments):
         batch_tokens.append(arguments[-1])
         return scorer(*arguments)
 
-    monkeypatch.setattr(zero_shot, "Scorer", recording)
+    monkeypatch.setattr(step_scores, "Scorer", recording)
     ask(batch_tokens=64, compilation_cache_dir=str(tmp_path / "xla"))
     assert len(checkpoints(tmp_path)[0]["tasks"]) == 3 and set(batch_tokens) == {64}
 
@@ -464,7 +464,7 @@ def test_another_process_may_have_begun_meanwhile(ask, tmp_path, monkeypatch):
         monkeypatch.undo()
         ask(tasks="sst2", seed=1)
 
-    monkeypatch.setattr(zero_shot.devices, "configure", begin_another)
+    monkeypatch.setattr(step_scores.devices, "configure", begin_another)
     with pytest.raises(ValueError, match=r"config.seed is 0, saved 1"):
         ask(tasks="sst2")
     assert results(tmp_path)["config"]["seed"] == 1

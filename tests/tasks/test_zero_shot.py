@@ -316,10 +316,10 @@ def test_a_token_across_the_border_counts_as_read():
 def test_a_long_passage_loses_its_end():
     given = example("one two\nthree", "why?", choices=("a", "bb", "c", "d"))
     whole = encode("race", given)
-    assert (whole.num_cut, whole.windows[1].num_context) == (0, 18)
+    assert (whole.num_long, whole.windows[1].num_context) == (0, 18)
     assert texts(encode("race", given, longest=20)) == texts(whole)
     found = encode("race", given, example("a", "b", choices=("c",) * 4), longest=17)
-    assert found.num_cut == 1
+    assert found.num_long == 1
     assert texts(found)[:2] == ["\none two \nth\nwhy? |a ", "\none two \nth\nwhy? |bb "]
     without = encode("race", given, longest=8)  # no passage, and no newline after it
     assert texts(without)[1] == "\nwhy? |bb "
@@ -328,7 +328,7 @@ def test_a_long_passage_loses_its_end():
 def test_without_a_passage_the_context_loses_its_beginning():
     given = example("one two three", choices=("a", "bb"))
     found = encode("story_cloze", given, longest=8)
-    assert texts(found) == ["\nthree |a ", "\nthree |bb "] and found.num_cut == 1
+    assert texts(found) == ["\nthree |a ", "\nthree |bb "] and found.num_long == 1
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from gpt1_jax.parallel.processes import Watchdog
 from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS
 from gpt1_jax.runs.milestones import place_milestones
 from gpt1_jax.runs.resume import Identity
+from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.runs.wall_time import WallTime
 from gpt1_jax.training import fit
-from gpt1_jax.training.signals import Stopped
 
 
 class State(NamedTuple):

@@ -23,8 +23,8 @@ from gpt1_jax.runs.checkpoint_files import saved_steps
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.training import fit, initial_state
-from gpt1_jax.training.signals import Stopped
 
 SIZES = {"model__max_seq_len": 40}  # of `pretrained`
 

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from gpt1_jax.training import signals
-from gpt1_jax.training.signals import StopSignal, catch
+from gpt1_jax.runs import signals
+from gpt1_jax.runs.signals import StopSignal, catch
 
 BOTH = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 
