@@ -36,9 +36,11 @@ def get_config(tasks: str = "blimp") -> ml_collections.ConfigDict:
             files="",
             # Their columns: two or more sentences, or one column with a list of them.
             sentences=("sentence_good", "sentence_bad"),
-            good="",  # which is better: a column's name, or a number from 0; "": the first
+            # Which is better: a column that holds its column's name or its number from
+            # 0; empty: the first.
+            good="",
             context="",  # read before each sentence, not scored
-            paradigm="",  # pairs with the same value are scored together; "": each file
+            paradigm="",  # a column: pairs with one value are scored together
             max_pairs=0,  # a random subset of each paradigm of this size; 0: all
         ),
         batch_tokens=2048,  # tokens computed together

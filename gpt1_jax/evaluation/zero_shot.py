@@ -1,6 +1,8 @@
-"""Scores of tasks that a model was not trained on (sec. 5; Figure 2, right)."""
+"""Scores of tasks that a model was not trained on: zero-shot tasks (sec. 5; Figure 2,
+right), and minimal pairs."""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from gpt1_jax.tasks.metrics import (
     score_predictions,
     standard_error,
 )
+from gpt1_jax.tasks.minimal_pairs import equal_pairs
 from gpt1_jax.tasks.zero_shot import Answers
 
 
@@ -62,3 +65,45 @@ def score_answers(
         "num_cut": answers.num_long,
     }
     return predictions, values, scores
+
+
+def score_pairs(
+    answers: Answers, score: Scorer, params: Params
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Scores the sentences of minimal pairs, and how often the better one wins.
+
+    Args:
+      answers: the sentences of N pairs; the label says which is better.
+      score: the model.
+      params: its parameters.
+
+    Returns:
+      predictions: [N] the number of the likeliest sentence, the first of equals.
+      log_probs: [N, A] of the sentences, nats.
+      scores: "n"; "num_long", the pairs read in several windows; "equal", the pairs
+        with sentences of the same tokens; and "paradigms", for each "n", "accuracy",
+        its "standard_error", and "ties". A tie counts as one divided by the sentences
+        that are tied: half a point for two.
+    """
+    log_probs = [each.log_probs for each in score(params, answers.windows)]
+    values, labels = answers.compare(log_probs), answers.labels
+    best = values == values.max(axis=1, keepdims=True)
+    points = best[np.arange(len(labels)), labels] / best.sum(axis=1)
+    subsets = np.asarray([example.subset for example in answers.examples])
+    paradigms = {}
+    for name in dict.fromkeys(subsets.tolist()):
+        own = subsets == name
+        count = int(own.sum())
+        paradigms[name] = {
+            "n": count,
+            "accuracy": float(points[own].mean()),
+            "standard_error": float(points[own].std() / math.sqrt(count)),
+            "ties": int((best[own].sum(axis=1) > 1).sum()),
+        }
+    scores = {
+        "n": len(labels),
+        "num_long": answers.num_long,
+        "equal": equal_pairs(answers),
+        "paradigms": paradigms,
+    }
+    return values.argmax(axis=1), values, scores

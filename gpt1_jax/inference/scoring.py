@@ -65,21 +65,26 @@ class Scorer:
         """The scores of each window's tokens behind its context, in order.
 
         A window that is longer than the model's context is read in parts: see
-        `split_window`.
+        `split_window`. Windows of the same tokens are scored once, so that their scores
+        are equal to the last bit.
 
         Raises:
           UserError: if a window has no context.
         """
-        parts = self._split(windows)
+        keys = [(window.num_context, *window.ids) for window in windows]
+        different = dict(zip(keys, windows, strict=True))
+        parts = self._split(list(different.values()))
         scores = iter(self._score_fitting(params, list(itertools.chain(*parts))))
-        return [
+        joined = (
             next(scores)
             if len(own) == 1
             else TokenScores(
                 *map(np.concatenate, zip(*(next(scores) for _ in own), strict=True))
             )
             for own in parts
-        ]
+        )
+        by_key = dict(zip(different, joined, strict=True))
+        return [by_key[key] for key in keys]
 
     def _split(self, windows: Sequence[ReadingWindow]) -> list[list[ReadingWindow]]:
         return [split_window(each, self._model.max_seq_len) for each in windows]

@@ -1,4 +1,4 @@
-"""Figures of runs: losses, comparisons of fine-tuned runs, zero-shot scores.
+"""Figures of runs: losses, comparisons of fine-tuned runs, scores without training.
 
 Each function returns a matplotlib `Figure`, which a notebook displays with
 `%matplotlib inline` and `figure.savefig(path)` saves. Text and background have the
@@ -398,6 +398,104 @@ def _add_legend(
     legend = figure.legend(handles=lines, loc=place, handlelength=3)
     for text in legend.get_texts():
         text.set_parse_math(False)  # names of folders
+
+
+# --- minimal pairs --------------------------------------------------------------
+
+_PUBLISHED_MARKERS = ("1", "2", "3", "x", "*")  # grey, of `PUBLISHED` in turn
+_GRID_COLUMNS = 4
+_GUIDES = {"5-gram": ":", "GPT-2": "--", "people": "-"}  # drawn over steps
+
+
+def pairs_by_group(
+    means: "pd.DataFrame", published: Mapping[str, Mapping[str, float]]
+) -> "Figure":
+    """Draws the accuracy on minimal pairs of each group at one step, a row per group.
+
+    Args:
+      means: columns "run", "is_baseline", "group", "accuracy" and "standard_error".
+      published: group -> model -> accuracy; drawn in grey.
+    """
+    groups = list(dict.fromkeys(means["group"]))
+    figure = new_figure(8.5, 0.34 * len(groups) + 1.4)
+    axes = figure.subplots()
+    axes.axvline(50, color=GUIDE, linewidth=1)
+    others = list(dict.fromkeys(model for each in published.values() for model in each))
+    styles: dict[str, dict[str, Any]] = {}
+    for model, marker in zip(others, _PUBLISHED_MARKERS, strict=False):
+        own = [(100 * published[g][model], groups.index(g)) for g in published]
+        styles[model] = {"color": GUIDE, "marker": marker, "linestyle": "none"}
+        axes.plot(*zip(*own, strict=True), **styles[model])
+    for number, (run, own) in enumerate(means.groupby("run", sort=False)):
+        baseline = bool(own["is_baseline"].iloc[0])
+        aside = 0.12 * (1 if baseline else -1) * (means["run"].nunique() > 1)
+        line: dict[str, Any] = {"color": f"C{number}", "marker": "o"}
+        line |= _run_style(baseline)
+        line["linestyle"] = "none"
+        places = [groups.index(group) + aside for group in own["group"]]
+        errors = 100 * own["standard_error"]
+        axes.errorbar(100 * own["accuracy"], places, xerr=errors, **_BARS, **line)
+        styles = (
+            {str(run): line, **styles} if not baseline else {**styles, str(run): line}
+        )
+    axes.set_yticks(range(len(groups)), [group.replace("_", " ") for group in groups])
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    axes.set_ylim(len(groups) - 0.5, -0.5)
+    axes.set_xlabel("accuracy x 100 ± standard error (50: chance)")
+    axes.grid(alpha=0.3)
+    _add_legend(figure, "outside right upper", styles)
+    return figure
+
+
+def pairs_over_steps(
+    means: "pd.DataFrame", published: Mapping[str, Mapping[str, float]]
+) -> "Figure":
+    """Draws the accuracy on minimal pairs over updates, a panel for each group.
+
+    A baseline has dashed lines and hollow markers. Grey lines are published accuracies.
+    The step 0 of a converted run is drawn as a level.
+
+    Args:
+      means: columns "run", "is_baseline", "step", "group", "accuracy" and
+        "standard_error".
+      published: group -> model -> accuracy.
+    """
+    groups = list(dict.fromkeys(means["group"]))
+    columns = min(_GRID_COLUMNS, len(groups))
+    rows = math.ceil(len(groups) / columns)
+    figure = new_figure(2.6 * columns + 1.6, 2.1 * rows + 0.6)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    styles: dict[str, dict[str, Any]] = {}
+    for axes, group in zip(grid.flat, groups, strict=False):
+        axes.axhline(50, color=GUIDE, linewidth=0.6)
+        for model, line in _GUIDES.items():
+            if model in published.get(group, {}):
+                styles[model] = {"color": GUIDE, "linestyle": line, "linewidth": 1}
+                axes.axhline(100 * published[group][model], **styles[model])
+        of_group = means[means["group"] == group]
+        style: dict[str, Any]
+        for number, (run, own) in enumerate(of_group.groupby("run", sort=False)):
+            style = {"color": f"C{number}", "marker": "o"}
+            style |= {**_run_style(own["is_baseline"].iloc[0]), "markersize": 3}
+            styles[str(run)] = style
+            points = own[own["step"] > 0]
+            if points.empty:
+                axes.axhline(100 * own["accuracy"].iloc[0], **{**style, "marker": ""})
+            else:
+                errors = 100 * points["standard_error"]
+                axes.errorbar(
+                    points["step"], 100 * points["accuracy"], errors, **_BARS, **style
+                )
+                axes.set_xscale("log")
+        axes.set_title(group.replace("_", " "), fontsize=8, parse_math=False)
+        axes.grid(alpha=0.3)
+    for axes in grid.flat[len(groups) :]:
+        axes.axis("off")
+    figure.supxlabel("updates", fontsize=9)
+    figure.supylabel("accuracy x 100", fontsize=9)
+    _add_legend(figure, "outside right upper", styles)
+    return figure
 
 
 # --- styles of a page -----------------------------------------------------------

@@ -592,7 +592,7 @@ def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
 def describe_zero_shot(task: str, scores: Mapping[str, Any]) -> str:
     """One score in one line, for the console."""
     metric, chance = zero_shot_metric(task), relative_score(task, scores)["chance"]
-    value = _with_error(scores[metric], scores["standard_error"])
+    value = with_error(scores[metric], scores["standard_error"])
     return (
         f"{ZERO_SHOT[task].task.title:<11} {metric} {value}, chance "
         f"{100 * chance:.0f} ({scores['n']:,} of {scores['split']})"
@@ -616,7 +616,7 @@ def zero_shot_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
     import pandas as pd
 
     rows = []
-    for number, (run, name) in enumerate(zip(runs, _run_names(runs), strict=True)):
+    for number, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
         tasks = run["checkpoints"][0]["tasks"]
         last = run["checkpoints"][-1]["tasks"]
         for checkpoint in run["checkpoints"]:
@@ -673,7 +673,7 @@ def _zero_shot_table(scores: "pd.DataFrame") -> str:
                 f"{last['n']:,}",
                 f"{100 * last['chance']:.1f}",
                 f"{100 * last['best_before']:.1f}" if has_relative else "-",
-                *map(_with_error, own["score"], own["standard_error"]),
+                *map(with_error, own["score"], own["standard_error"]),
                 f"{above / error:.1f}" if error else "-",
                 f"{100 * last['relative']:.1f}" if has_relative else "-",
             ]
@@ -684,7 +684,7 @@ def _zero_shot_table(scores: "pd.DataFrame") -> str:
     return markdown_table(header, body, text_columns=3)
 
 
-def _run_names(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def run_names(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Names that tell runs apart: their kinds or, of one kind, their folders."""
     kinds = [KIND_NAMES.get(run["kind"], str(run["kind"])) for run in runs]
     paths = [str(run["init_from"]) for run in runs]
@@ -695,5 +695,6 @@ def _run_names(runs: Sequence[Mapping[str, Any]]) -> list[str]:
     return paths
 
 
-def _with_error(value: float, error: float) -> str:
+def with_error(value: float, error: float) -> str:
+    """A fraction and its standard error, both in points."""
     return f"{100 * value:.1f} ± {100 * error:.1f}"

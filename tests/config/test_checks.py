@@ -136,7 +136,9 @@ def text_fields(cls, key=""):
 
 
 def test_every_key_that_names_a_file_or_folder_is_a_place():
-    names = "(.*_)?(from|input|output|plot|dir|path|runs)|data.(train|valid|dev|test)"
+    names = (
+        "(.*_)?(from|input|output|plot|dir|path|runs|files)|data.(train|valid|dev|test)"
+    )
     for job, config in JOBS.items():
         for key, field in text_fields(config):
             named = re.fullmatch(names, key) or re.fullmatch(names, field.name)
@@ -169,6 +171,7 @@ FIRST = {
     "features": {"init_from": "run", "input": "a.txt", "output": "a.npz"},
     "surprisal": {"init_from": "run", "text": "a"},
     "zero_shot": {"init_from": "run"},
+    "minimal_pairs": {"init_from": "run"},
 }
 
 
@@ -184,7 +187,8 @@ def test_configs_jobs_and_the_registry_are_one_set():
 def test_every_job_runs_a_configuration_in_a_folder(job):
     run = importlib.import_module(f"gpt1_jax.jobs.{job}").run
     assert list(inspect.signature(run).parameters) == ["config", "workdir"]
-    values = load_config("", file=job, **FIRST.get(job, {}))
+    preset = "blimp" if job == "minimal_pairs" else ""
+    values = load_config(preset, file=job, **FIRST.get(job, {}))
     config = load(values.to_dict())
     assert type(config) is JOBS[job] and config.job == job
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -1,0 +1,134 @@
+"""The minimal-pairs job: how often a model finds the better sentence likelier."""
+
+import functools
+import importlib.metadata
+from collections.abc import Sequence
+
+from etils import epath
+
+import gpt1_jax
+from gpt1_jax.config import MinimalPairsConfig
+from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.evaluation.submission import write_predictions
+from gpt1_jax.evaluation.zero_shot import score_pairs
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.report import figures
+from gpt1_jax.report.minimal_pairs import (
+    describe_pairs,
+    draw_pairs,
+    pair_scores,
+    pairs_tables,
+)
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.step_scores import (
+    Scored,
+    StepScores,
+    open_run_and_baseline,
+    score_steps,
+)
+from gpt1_jax.tasks.minimal_pairs import equal_pairs, load_pairs, select_pairs
+from gpt1_jax.tasks.zero_shot import Answers, ZeroShotTask
+
+_VERSIONS = ("jax", "numpy")
+_NAMED = 10  # equal pairs in a line
+
+
+def run(config: MinimalPairsConfig, workdir: str) -> None:
+    """Scores steps of a run, and of a baseline, on minimal pairs.
+
+    Each score is kept; the same command goes on from there.
+
+    Args:
+      config: the runs, their steps and the pairs.
+      workdir: the folder to make: results.json, tables, scores, predictions, a plot.
+
+    Raises:
+      FileExistsError: if the folder holds something else.
+      FileNotFoundError, UserError: if there is no such run, step, paradigm or data, a
+        pair cannot be used, or the folder holds scores of another configuration, of
+        other checkpoints or of other pairs.
+      Stopped: after a signal, once the scores at hand are saved.
+    """
+    tasks = select_pairs(config.tasks, config.data)
+    score_steps(
+        config,
+        workdir,
+        functools.partial(open_run_and_baseline, functools.partial(_load_all, tasks)),
+        _score,
+        describe=describe_pairs,
+        write_results=_write_results,
+        title="minimal pairs",
+    )
+
+
+def _load_all(
+    tasks: Sequence[ZeroShotTask],
+    config: MinimalPairsConfig,
+    run: TrainedRun,
+    only: Sequence[str],
+) -> dict[str, Answers]:
+    """The pairs of each task by name."""
+    del only  # none is ever left out
+    max_seq_len = run.model.max_seq_len
+    loaded = {
+        task.task.name: load_pairs(task, config.data, run.tokenizer, max_seq_len)
+        for task in tasks
+    }
+    if num_long := sum(answers.num_long for answers in loaded.values()):
+        say(
+            f"{num_long:,} items are longer than {max_seq_len} tokens; they are read in "
+            "windows that overlap by half."
+        )
+    equal = [name for answers in loaded.values() for name in equal_pairs(answers)]
+    if equal:
+        more = f" and {len(equal) - _NAMED:,} more" if len(equal) > _NAMED else ""
+        say(
+            f"{len(equal):,} items have equal sentences, or sentences of equal tokens, "
+            f"and so tie: {', '.join(equal[:_NAMED])}{more}."
+        )
+    return loaded
+
+
+def _score(answers: Answers, score: Scorer, params: Params) -> Scored:
+    """The scores of a task, and what writes its predictions."""
+    predictions, log_probs, scores = score_pairs(answers, score, params)
+
+    def write(path: epath.Path) -> None:
+        task, examples = answers.task.task, answers.examples
+        write_predictions(path, task, examples, predictions, log_probs=log_probs)
+
+    return scores, write
+
+
+def _write_results(
+    folder: epath.Path, config: MinimalPairsConfig, scores: StepScores[Answers]
+) -> None:
+    """Writes the tables, the plot and, last, all that is known of the scores."""
+    results = [
+        {
+            "init_from": run.init_from,
+            "kind": run.opened.model.kind,
+            "checkpoints": scores.of_run(run),
+        }
+        for run in scores.runs
+    ]
+    score_table = pair_scores(results)
+    tables = pairs_tables(score_table)
+    write_whole(folder / "results.md", tables)
+    plot = figures.save_figure(
+        draw_pairs(score_table), folder / "plots" / "minimal_pairs.png"
+    )
+    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
+    write_json(
+        folder / run_folder.RESULTS_FILE,
+        {
+            "config": config.to_dict(),
+            "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
+            "runs": results,
+        },
+    )
+    say(tables)
+    say(f"Results: {folder / 'results.md'}\nPlot: {plot}")
