@@ -80,6 +80,7 @@ _PLACES = {
     "data.dev",
     "data.test",
     "data.dir",
+    "data.files",
     "data.tfds_data_dir",
 }
 _TRAINING = {"pretrain", "finetune"}  # jobs whose `step` is a step of their origin
