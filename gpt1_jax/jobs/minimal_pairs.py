@@ -14,6 +14,7 @@ from gpt1_jax.evaluation.zero_shot import score_pairs
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report import figures
+from gpt1_jax.report.markdown import counted
 from gpt1_jax.report.minimal_pairs import (
     describe_pairs,
     draw_pairs,
@@ -79,15 +80,15 @@ def _load_all(
     }
     if num_long := sum(answers.num_long for answers in loaded.values()):
         say(
-            f"{num_long:,} items are longer than {max_seq_len} tokens; they are read in "
+            f"{counted(num_long, 'item')} longer than {max_seq_len} tokens: read in "
             "windows that overlap by half."
         )
     equal = [name for answers in loaded.values() for name in equal_pairs(answers)]
     if equal:
         more = f" and {len(equal) - _NAMED:,} more" if len(equal) > _NAMED else ""
         say(
-            f"{len(equal):,} items have equal sentences, or sentences of equal tokens, "
-            f"and so tie: {', '.join(equal[:_NAMED])}{more}."
+            f"{counted(len(equal), 'item')} with sentences of equal tokens, which tie: "
+            f"{', '.join(equal[:_NAMED])}{more}."
         )
     return loaded
 

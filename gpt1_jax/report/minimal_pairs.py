@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 WHOLE = "all paradigms"
 _NOTE = (
     "Accuracy x 100, with its standard error over pairs: the share of pairs whose "
-    "better sentence gets the higher log-probability. Chance is 50 for two sentences. A tie "
-    "counts as half. A term, a field and the whole are means over their paradigms."
+    "better sentence gets the higher log-probability; a tie counts as half. Chance is "
+    "50 for two sentences. A term, a field and the whole are means over paradigms."
 )
 _NOTE_ON_BLIMP = (
     "5-gram, LSTM, Transformer-XL, GPT-2 and people are Warstadt et al. 2020's; the "
