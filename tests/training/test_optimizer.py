@@ -29,6 +29,7 @@ def optimizer_config(**overrides):
         schedule="cosine",
         warmup_steps=2000,
         warmup_fraction=0.0,
+        final_fraction=0.0,
     )
     return OptimizerConfig(**{**values, **overrides})
 
