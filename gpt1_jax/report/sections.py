@@ -315,7 +315,7 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
         )
     if not blocks:
         return [missing("fine-tuned runs", command), *left_out]
-    blocks += [*map(Text, notes), *left_out]
+    blocks += map(Text, notes)
     blocks.append(
         Text(
             "Runs with the paper's weight of the auxiliary objective and all layers "
@@ -323,6 +323,7 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
             "examples, those with the most."
         )
     )
+    blocks += left_out
     tasks = dict.fromkeys(line.task for line in PAPER)
     if left := [TASKS[task].title for task in tasks if task not in done]:
         blocks.append(missing(", ".join(left), command))

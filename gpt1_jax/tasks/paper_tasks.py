@@ -37,7 +37,8 @@ def _with_one_id(record: Record) -> Record:
     numbers = record.columns.get("idx")
     if not isinstance(numbers, Mapping):
         return record
-    one_id = "-".join(str(number) for number in numbers.values())
+    names = (name for name in ("paragraph", "question", "answer") if name in numbers)
+    one_id = "-".join(str(numbers[name]) for name in names)
     return record._replace(columns={**record.columns, "idx": one_id})
 
 
