@@ -309,8 +309,8 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
         count = counted(number, "fine-tuned run")
         left_out.append(
             Text(
-                f"Tables and figures of the paper leave out {count} on BabyLM's data, "
-                "which is a part of each task's."
+                f"Tables 2 to 5 leave out {count} on BabyLM's data, which is a part of "
+                "each task's."
             )
         )
     if not blocks:
@@ -331,7 +331,7 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
 
 
 def _on_whole_data(runs: ReportedRuns) -> list[Finished]:
-    """The fine-tuned runs for the paper's tables and figures: not BabyLM's."""
+    """The fine-tuned runs for the paper's tables: not those on BabyLM's data."""
     return [run for run in runs.finetuned if run.config.data.source != "babylm"]
 
 
@@ -452,7 +452,7 @@ def _comparison(
 ) -> list[Block]:
     """A figure of selected scores and its table, for each origin that has any."""
     blocks: list[Block] = []
-    for origin, of_origin in by_origin(_on_whole_data(runs)).items():
+    for origin, of_origin in by_origin(runs.finetuned).items():
         scores = select(of_origin)
         if not scores.empty:
             picture = Picture(
