@@ -103,7 +103,7 @@ def _multirc(rng, sign, other, label):
 
 def _wsc(rng, sign, other, label):
     spans = {"span1_text": sign, "span2_text": "it"}
-    return {**spans, "text": f"{SIGNS[0]} hid as it fed."}
+    return {**spans, "text": f"{sentence(rng, SIGNS[0], 3)} hid as it fed."}
 
 
 ROWS = {
