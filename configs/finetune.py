@@ -4,9 +4,16 @@
         --config.init_from=runs/pretrain/quickstart [--config.seeds=0,1,2]
 
 Separate several values by commas: 0,1,2 or cola,rte. TASK is one of the tasks below,
-several joined by "+", `all`, or `custom`:
+several joined by "+", `all` (the first line), or `custom`:
 
     snli mnli qnli sci_tail rte race story_cloze copa mrpc qqp stsb cola sst2 wnli
+    boolq multirc wsc
+
+or the tasks and settings of BabyLM's evaluation (docs/babylm.md):
+
+    babylm          rte, mrpc, qqp and mnli: 10 epochs of batches of 32
+    babylm_long     boolq and multirc: 10 epochs of batches of 16
+    babylm_wsc      wsc: 30 epochs of batches of 32
 
 or one of the paper's analyses, which compare variants of a run (docs/analyses.md):
 
@@ -28,6 +35,12 @@ _COMPARISONS = {  # the tasks of each analysis
     "ablations": "cola+sst2+mrpc+stsb+qqp+mnli+qnli+rte",  # the columns of Table 5
     "layer_transfer": "race+mnli",
     "aux_lm_weight": "mrpc+rte+qqp+mnli",  # two small ones and two large ones
+}
+
+_BABYLM = {  # tasks, batch size and epochs
+    "babylm": ("rte+mrpc+qqp+mnli", 32, 10.0),
+    "babylm_long": ("boolq+multirc", 16, 10.0),
+    "babylm_wsc": ("wsc", 32, 30.0),
 }
 
 
@@ -70,7 +83,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         ),
         data=config_dict.create(
             # "tfds"; "jsonl": DIR/TASK/{train,dev,test}.jsonl; "official": the files
-            # as distributed by their authors, under DIR; "files": a custom task's own.
+            # as distributed by their authors, under DIR; "babylm": those of BabyLM's
+            # evaluation, DIR/TASK.{train,valid}.jsonl; "files": a custom task's own.
             source="files" if custom else "tfds",
             dir="",  # DIR; for tfds its data_dir, empty: TFDS' own default
             train="",  # a custom task's files: .jsonl, .tsv or .csv
@@ -106,6 +120,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             schedule="linear",  # sec. 4.1
             warmup_steps=0,
             warmup_fraction=0.002,  # of all updates, sec. 4.1
+            final_fraction=0.0,  # of learning_rate, where the schedule ends
         ),
         train=config_dict.create(
             num_epochs=3.0,  # sec. 4.1; each leaves out its last partial batch
@@ -158,4 +173,20 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             keep_checkpoints=False,  # False: keep only predictions and scores
         ),
     )
+    if tasks in _BABYLM:
+        named, batch_size, num_epochs = _BABYLM[tasks]
+        config.tasks = tuple(named.split("+"))
+        config.seeds = (42,)
+        config.data.source = "babylm"
+        config.head.aux_lm_weight = 0.0
+        config.optimizer.update(
+            name="adamw",
+            learning_rate=3e-5,
+            clip_norm=1e9,  # its gradients are not clipped
+            schedule="cosine_after_warmup",
+            warmup_fraction=0.06,
+            final_fraction=0.1,
+        )
+        config.train.update(batch_size=batch_size, num_epochs=num_epochs)
+        config.eval.first_epoch_steps = ()
     return config.lock()

@@ -122,6 +122,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             schedule="cosine",
             warmup_steps=2000,  # updates, sec. 4.1
             warmup_fraction=0.0,  # of all updates, instead of warmup_steps
+            final_fraction=0.0,  # of learning_rate, where the schedule ends
         ),
         train=config_dict.create(
             num_epochs=100.0,  # sec. 4.1; passes over the corpus

@@ -108,6 +108,18 @@ def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> Non
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+# --- BabyLM's evaluation --------------------------------------------------------
+
+
+def write_babylm(task: Task, split: str, rows: list[dict], folder: Path) -> Path:
+    """The file of a split, by our name of it."""
+    name = {"train": "train", "dev": "valid"}[split]
+    path = folder / f"{task.name}.{name}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
 # --- the files as distributed ---------------------------------------------------
 
 _MNLI = (
@@ -239,13 +251,16 @@ def _write_story(task, split, subset, made, folder):
             writer.writerow([f"id-{i}", *parts, *m.choices, m.label + 1])
 
 
-def _write_copa(task, split, subset, made, folder):
+def _write_super_glue(task, split, subset, made, folder):
     rows = []
     for i, example in enumerate(made):
         label = {} if example.label is None else {"label": example.label}
+        if task.name == "boolq" and label:
+            label = {"label": bool(example.label)}
         rows.append({**columns(task, example), "idx": i, **label})
     name = {"dev": "val"}.get(split, split)
-    _write(folder / "COPA" / f"{name}.jsonl", [json.dumps(row) for row in rows])
+    path = folder / task.title / f"{name}.jsonl"
+    _write(path, [json.dumps(row) for row in rows])
 
 
 _OFFICIAL = {
@@ -253,7 +268,8 @@ _OFFICIAL = {
     "sci_tail": _write_scitail,
     "race": _write_race,
     "story_cloze": _write_story,
-    "copa": _write_copa,
+    "copa": _write_super_glue,
+    "boolq": _write_super_glue,
 }
 
 
@@ -277,6 +293,10 @@ def _tfds_row(task: Task, index: int, made: MadeUp) -> dict:
     row = columns(task, made)
     if task.name not in ("snli", "sci_tail", "story_cloze"):
         row["idx"] = index
+    if task.name == "multirc":
+        row["idx"] = {"paragraph": index, "question": 0, "answer": 1}
+    if task.name == "wsc":
+        row |= {"span1_index": 0, "span2_index": 1}
     label = -1 if made.label is None else made.label
     if task.name == "story_cloze":
         label += 1

@@ -57,8 +57,8 @@ def rows(task, count, seed, labelled=True):
             choices = [sentence(rng, SIGNS[i == label], 3) for i in (0, 1)]
             row = {"premise": sentence(rng, other), "question": "cause"}
             row |= dict(zip(("choice1", "choice2"), choices, strict=True))
-        elif task in ZERO_SHOT_ROWS:
-            row = ZERO_SHOT_ROWS[task](rng, sign, other, label)
+        elif task in ROWS:
+            row = ROWS[task](rng, sign, other, label)
         else:
             row = {"sentence1": sentence(rng, sign, 4)}
             row["sentence2"] = sentence(rng, SIGNS[0], 4)
@@ -92,11 +92,28 @@ def _wsc273(rng, sign, other, label):
     return {"text": text, "pronoun_text": "it", **place, **options}
 
 
-ZERO_SHOT_ROWS = {
+def _boolq(rng, sign, other, label):
+    return {"question": f"is it {SIGNS[0]}?", "passage": sentence(rng, sign, 4)}
+
+
+def _multirc(rng, sign, other, label):
+    answer = {"question": "bad?", "answer": sentence(rng, sign, 2)}
+    return {**answer, "paragraph": sentence(rng, SIGNS[0], 3)}
+
+
+def _wsc(rng, sign, other, label):
+    spans = {"span1_text": sign, "span2_text": "it"}
+    return {**spans, "text": f"{sentence(rng, SIGNS[0], 3)} hid as it fed."}
+
+
+ROWS = {
     "race": _race,
     "story_cloze": _story_cloze,
     "dpr": _dpr,
     "wsc273": _wsc273,
+    "boolq": _boolq,
+    "multirc": _multirc,
+    "wsc": _wsc,
 }  # columns of tasks by name, but for the label
 
 

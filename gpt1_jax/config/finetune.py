@@ -74,7 +74,7 @@ class TaskDataConfig(Section):
 
     section = "data"
 
-    source: Literal["tfds", "jsonl", "official", "files"]
+    source: Literal["tfds", "jsonl", "official", "babylm", "files"]
     dir: File
     train: File
     dev: File
@@ -201,7 +201,7 @@ class FinetuneConfig(JobConfig):
             (self.tasks == (CUSTOM_TASK,)) == (self.data.source == "files"),
             f"config.tasks={self.tasks} does not go with config.data.source="
             f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
-            "read from source='files', and the paper's tasks from the others.",
+            "read from source='files', and published tasks from the others.",
         )
         self.train.check_num_steps(self.optimizer)
         _check_comparison(self)

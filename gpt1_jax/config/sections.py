@@ -236,6 +236,7 @@ class OptimizerConfig(Section):
     schedule: Literal["cosine", "cosine_after_warmup", "linear", "constant"]
     warmup_steps: NotNegative[int]
     warmup_fraction: Share
+    final_fraction: Annotated[Share, Newer(0.0)]
 
     def __post_init__(self):
         super().__post_init__()
@@ -244,6 +245,11 @@ class OptimizerConfig(Section):
             f"config.optimizer.warmup_steps={self.warmup_steps} and "
             f"config.optimizer.warmup_fraction={self.warmup_fraction}: set one of them "
             "and leave the other at 0.",
+        )
+        require(
+            self.schedule != "constant" or not self.final_fraction,
+            f"config.optimizer.final_fraction={self.final_fraction}, but the rate of "
+            "config.optimizer.schedule='constant' does not fall; leave it at 0.",
         )
 
     def check_num_steps(self, num_steps: int, counted: str) -> None:

@@ -35,6 +35,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
 from gpt1_jax.runs.open import TrainedRun, open_run, save_params, say_what_is_read
 from gpt1_jax.tasks.paper_tasks import find_task
+from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
@@ -153,14 +154,14 @@ def _export_run(
 ) -> None:
     """Exports one saved step of a run, with its head if it is fine-tuned."""
     head: FinetunedHead | None = None
-    room = ""
+    reads: list[str] = []
     if isinstance(trained.config, FinetuneConfig):
         task, layer = find_task(trained.config), trained.params["head"]
         head = FinetunedHead(
             layer["kernel"], layer["bias"], task.transform, task.labels
         )
         longest = trained.config.data.longest(trained.model.max_seq_len)
-        room = describe_room(task, longest)
+        reads = _head_notes(task, trained.tokenizer, longest)
     _export(
         config.target,
         target,
@@ -169,7 +170,7 @@ def _export_run(
         trained.tokenizer,
         f"step {trained.step:,}, {trained.why}, of {config.init_from}",
         head,
-        room,
+        reads,
         newline_as,
     )
 
@@ -257,7 +258,7 @@ def _export(
     tokenizer: Tokenizer,
     origin: str,
     head: FinetunedHead | None = None,
-    room: str = "",
+    head_notes: Sequence[str] = (),
     newline_as: Sequence[str] = (),
 ) -> None:
     """Writes one folder for OpenAI's code or transformers, whole or not at all.
@@ -270,7 +271,7 @@ def _export(
       tokenizer: its tokenizer.
       origin: the origin, in words for the README.
       head: the head, if the model is fine-tuned.
-      room: the most tokens of the head's inputs, in words for the README.
+      head_notes: what a caller of the head must do, for the README.
       newline_as: roles in which transformers uses the newline.
     """
     with whole_folder(target) as folder:
@@ -287,7 +288,7 @@ def _export(
             tokenizer.save(folder / TOKENIZER_FOLDER)
             notes = _transformers_notes(model, tokenizer, newline_as)
             if head:
-                notes += _head_notes(tokenizer, room)
+                notes += head_notes
             if architecture == hugging_face.CLASSIFIER:
                 notes.append(
                     "The head's bias is part of its weights: the class has none."
@@ -407,10 +408,12 @@ def _transformers_notes(
     return notes
 
 
-def _head_notes(tokenizer: Tokenizer, room: str) -> list[str]:
+def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]:
     """What a caller of the head must do."""
-    start = tokenizer.vocab_size
+    start, room = tokenizer.vocab_size, describe_room(task, max_seq_len)
+    wording = f"The two texts are {' and '.join(map(repr, task.formats))}."
     return [
+        *([wording] if task.formats else []),
         f"The tokenizer does not write the special tokens, ids {start} (start), "
         f"{start + 1} (delimiter) and {start + 2} (extract): put start before the "
         "input and extract after it, and delimiter between two texts. The head reads "

@@ -134,10 +134,12 @@ def _optimizer(run: Pretrained) -> str:
     warmup = f"{chosen.warmup_steps:,} updates"
     if chosen.warmup_fraction:
         warmup = f"{chosen.warmup_fraction:.1%} of the updates"
+    end = f" down to {chosen.final_fraction:.1%}" if chosen.final_fraction else ""
     return (
         f"{name[chosen.name]}, learning rate {chosen.learning_rate:g}, schedule "
-        f"{chosen.schedule.replace('_', ' ')} after a warmup of {warmup}, weight decay "
-        f"{chosen.weight_decay:g}, gradients clipped to norm {chosen.clip_norm:g}"
+        f"{chosen.schedule.replace('_', ' ')}{end} after a warmup of {warmup}, "
+        f"weight decay {chosen.weight_decay:g}, gradients clipped to norm "
+        f"{chosen.clip_norm:g}"
     )
 
 

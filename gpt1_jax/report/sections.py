@@ -297,14 +297,24 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
     notes: dict[str, None] = {}  # without repetitions, below the last table
     done: set[str] = set()
     command = _finetune_command(runs, "all")
-    for origin, of_origin in by_origin(runs.finetuned).items():
+    finetuned = _on_whole_data(runs)
+    for origin, of_origin in by_origin(finetuned).items():
         if chosen := as_in_paper(of_origin):
             scores = score_table(chosen)
             blocks.append(Text(f"### {origin.heading}\n\n{paper_table(scores)}"))
             notes |= dict.fromkeys(paper_table_notes(scores))
             done |= set(scores["task"])
+    left_out = []
+    if number := len(runs.finetuned) - len(finetuned):
+        count = counted(number, "fine-tuned run")
+        left_out.append(
+            Text(
+                f"Tables 2 to 5 leave out {count} on BabyLM's data, which is a part of "
+                "each task's."
+            )
+        )
     if not blocks:
-        return [missing("fine-tuned runs", command)]
+        return [missing("fine-tuned runs", command), *left_out]
     blocks += map(Text, notes)
     blocks.append(
         Text(
@@ -313,10 +323,16 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
             "examples, those with the most."
         )
     )
+    blocks += left_out
     tasks = dict.fromkeys(line.task for line in PAPER)
     if left := [TASKS[task].title for task in tasks if task not in done]:
         blocks.append(missing(", ".join(left), command))
     return blocks
+
+
+def _on_whole_data(runs: ReportedRuns) -> list[Finished]:
+    """The fine-tuned runs for the paper's tables: not those on BabyLM's data."""
+    return [run for run in runs.finetuned if run.config.data.source != "babylm"]
 
 
 def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
@@ -344,7 +360,7 @@ def _on_most_examples(runs: Sequence[Finished]) -> list[Finished]:
 
 def _table_5(runs: ReportedRuns) -> list[Block]:
     """The ablations, a table for each origin."""
-    groups = for_table_5(runs.finetuned)
+    groups = for_table_5(_on_whole_data(runs))
     command = _finetune_command(runs, "ablations")
     if not groups:
         return [missing("fine-tuned runs on Table 5's tasks", command)]

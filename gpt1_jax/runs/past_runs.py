@@ -3,6 +3,7 @@
 Parameters are not read; `runs/open.py` does that.
 """
 
+import logging
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig, PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.files import is_remote
+from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
@@ -27,6 +29,7 @@ from gpt1_jax.runs.records import (
 )
 from gpt1_jax.runs.wall_time import TRAINING
 from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES, find_task
 
 
 class Pretrained(NamedTuple):
@@ -242,6 +245,96 @@ def read_results(file: epath.Path) -> dict[str, Any]:
         if not _is_count(results.get(name, 0)):
             raise _damaged_results(file, f"a {name!r} that is no number")
     return results
+
+
+def read_babylm_predictions(folder: epath.Path) -> dict[str, list[int]]:
+    """What finished runs on BabyLM's data predict for its files `TASK.valid.jsonl`.
+
+    A warning names a file that has another number of examples than BabyLM's.
+
+    Args:
+      folder: a run folder, or a folder above some, such as a suite's.
+
+    Returns:
+      For each task, label numbers in the order of the file.
+
+    Raises:
+      UserError: naming a run that has not finished, is of another task or source,
+        left out dev examples, is the second of its task, or is damaged; if there is
+        no run.
+    """
+    found: dict[str, list[int]] = {}
+    places: dict[str, epath.Path] = {}
+    for place in find_folders(folder) if folder.is_dir() else ():
+        config = place / CONFIG_FILE
+        if not config.exists() or read_json(config).get("job") != "finetune":
+            continue
+        run = read_finished(place)
+        if run is None:
+            raise UserError(
+                f"{place} has not finished; run its command again, and it resumes."
+            )
+        _check_babylm(run)
+        task = run.config.tasks[0]
+        if task in found:
+            raise UserError(
+                f"{places[task]} and {place} are both runs on {task!r}, and a "
+                "submission takes one; name the folder of one of them."
+            )
+        found[task], places[task] = _read_label_numbers(run), place
+    if not found:
+        raise UserError(
+            f"{folder} holds no fine-tuned run; make one with configs/finetune.py:"
+            "babylm, babylm_long or babylm_wsc, or name another folder."
+        )
+    return found
+
+
+def _check_babylm(run: Finished) -> None:
+    """Refuses a run that did not label the whole valid file of a task of BabyLM's."""
+    (task, *_), data = run.config.tasks, run.config.data
+    if data.source != "babylm" or task not in BABYLM_SIZES:
+        raise UserError(
+            f"{run.folder} is a run on {task!r} from the source {data.source!r}; a "
+            f"submission to BabyLM needs {', '.join(BABYLM_SIZES)} from the source "
+            "'babylm'."
+        )
+    if data.max_dev_examples or data.drop_long:
+        key = "max_dev_examples" if data.max_dev_examples else "drop_long"
+        raise UserError(
+            f"{run.folder} was made with config.data.{key}={getattr(data, key)}, which "
+            "leaves out dev examples, and a submission to BabyLM needs all; make it "
+            "again without."
+        )
+
+
+def _read_label_numbers(run: Finished) -> list[int]:
+    """The label numbers that a run predicts for its dev split, in its order."""
+    task = find_task(run.config)
+    file = run.folder / "predictions" / "dev.jsonl"
+    if not file.exists():
+        raise UserError(
+            f"{file} does not exist; remove {run.folder / RESULTS_FILE} and run the "
+            "fine-tuning again, which writes both."
+        )
+    numbers = []
+    with file.open("rb") as lines:
+        for where, row in read_rows(lines, str(file), "jsonl"):
+            if (label := row.get("prediction")) not in task.labels:
+                raise _damaged_results(file, f"no label of {task.title} at {where}")
+            numbers.append(task.labels.index(label))
+    if len(numbers) != run.result["dev"]["n"]:
+        raise _damaged_results(
+            file, f"{len(numbers)} predictions for {run.result['dev']['n']} examples"
+        )
+    if len(numbers) != (wanted := BABYLM_SIZES[task.name]):
+        logging.warning(
+            "%s holds %d predictions, and BabyLM wants all %d.",
+            file,
+            len(numbers),
+            wanted,
+        )
+    return numbers
 
 
 def _is_scores(value: Any, labelled: bool) -> bool:

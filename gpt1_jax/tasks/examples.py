@@ -4,10 +4,12 @@ A line of a file becomes an `Example` in four calls: `load_split` finds the file
 split, `read_records` renames the columns of what `read_rows` reads, and
 `Task.check_record` checks them.
 
-There are four sources. `tfds`: TensorFlow Datasets without TensorFlow. `jsonl`: files
+There are five sources. `tfds`: TensorFlow Datasets without TensorFlow. `jsonl`: files
 DIR/TASK/SPLIT.jsonl with the column names of TFDS. `official`: the files as their
-authors distribute them. `files`: a file for each split of the user's own task. New
-examples, which only have to be labelled, come from a file or standard input.
+authors distribute them. `babylm`: the files of BabyLM's evaluation,
+DIR/TASK.{train,valid}.jsonl, also with TFDS' names. `files`: a file for each split of
+the user's own task. New examples, which only have to be labelled, come from a file or
+standard input.
 
 TFDS differs from the official files in three ways: it shuffles the rows once, so Story
 Cloze is divided differently; it reads SciTail's quotation marks as CSV quoting and so
@@ -39,7 +41,8 @@ from gpt1_jax.tasks.task import NO_LABEL, Example, FileLayout, Record, Task
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
-SOURCES = ("tfds", "jsonl", "official", "files")
+SOURCES = ("tfds", "jsonl", "official", "babylm", "files")
+_BABYLM_SPLITS = {"train": "train", "dev": "valid"}  # by our names of the splits
 _NAMES = {"train": "training", "dev": "dev", "test": "test"}  # for messages
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
@@ -167,7 +170,7 @@ def load_split(
     Args:
       task: the task to load.
       split: "train", "dev" or "test"; the labels of "test" may be withheld.
-      source: "tfds", "jsonl", "official" or "files".
+      source: "tfds", "jsonl", "official", "babylm" or "files".
       directory: the data folder; for "tfds" its data_dir, empty for its default.
       paths: for the source "files", the file of each split: see `read_own_file`.
 
@@ -185,7 +188,11 @@ def load_split(
             raise UserError(f"{value!r} is not one of {', '.join(known)}.")
     divided = bool(task.dev_split) and split != "test"
     published = "dev" if divided else split
-    places = {"tfds": task.tfds, "official": task.files}.get(source)
+    places = {
+        "tfds": task.tfds,
+        "official": task.files,
+        "babylm": _BABYLM_SPLITS,
+    }.get(source)
     if places is not None and published not in places:
         raise MissingData(f"{task.title}: source {source!r} has no {published} split.")
     if source == "tfds":
@@ -193,7 +200,11 @@ def load_split(
     elif source == "files":
         records = read_own_file(published, paths or {})
     else:
-        find = _find_jsonl_files if source == "jsonl" else _find_official_files
+        find = {
+            "jsonl": _find_jsonl_files,
+            "official": _find_official_files,
+            "babylm": _find_babylm_file,
+        }[source]
         optional = task.label if split == "test" else ""
         records = (
             record
@@ -254,6 +265,21 @@ def _find_jsonl_files(
         )
     layout = FileLayout("", format="jsonl")
     return [(subset, path, layout) for subset, path in found]
+
+
+def _find_babylm_file(
+    task: Task, split: str, folder: epath.Path
+) -> list[tuple[str, epath.Path, FileLayout]]:
+    """`TASK.train.jsonl` or `TASK.valid.jsonl`, of the task's first subset."""
+    path = folder / f"{task.name}.{_BABYLM_SPLITS[split]}.jsonl"
+    if not path.exists():
+        raise MissingData(
+            f"There is no {split} data of {task.title}: {path} does not exist. Name "
+            "the folder with the tasks' files of BabyLM's evaluation, such as "
+            "evaluation_data/full_eval/glue_filtered."
+        )
+    first = next(iter(task.tfds.get(split, ())), "")
+    return [(first, path, FileLayout("", format="jsonl"))]
 
 
 def _find_official_files(

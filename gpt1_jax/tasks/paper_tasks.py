@@ -1,7 +1,8 @@
 """The registry of tasks, and which of them a configuration names.
 
 It holds the paper's tasks (Table 1), COPA from GPT-1's announcement, and WNLI for
-GLUE's score.
+GLUE's score. Three more are SuperGLUE's, which GPT-1 was not tried on and BabyLM
+evaluates: BoolQ, MultiRC and WSC, in the wording of BabyLM's evaluation.
 
 A new task is one more `Task` in this file. For a task of their own, users need no code:
 `configs/finetune.py:custom` describes it in the configuration.
@@ -14,9 +15,9 @@ from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.finetune import CUSTOM_TASK
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.custom_task import custom_task, fill_in_labels
-from gpt1_jax.tasks.task import FileLayout, GlueFile, Places, Task
+from gpt1_jax.tasks.task import FileLayout, GlueFile, Places, Record, Task
 
-ALL = "all"  # the name of all tasks together
+ALL = "all"  # the name of the paper's tasks together
 _SPLITS = ("train", "dev", "test")
 _NLI = ("entailment", "neutral", "contradiction")
 _NOT_NLI = ("entailment", "not_entailment")
@@ -31,6 +32,16 @@ def _tfds(name: str) -> Places:
     return {key: {"": f"{name}:{split}"} for key, split in splits.items()}
 
 
+def _with_one_id(record: Record) -> Record:
+    """MultiRC: the numbers of paragraph, question and answer as one id, "3-0-1"."""
+    numbers = record.columns.get("idx")
+    if not isinstance(numbers, Mapping):
+        return record
+    names = (name for name in ("paragraph", "question", "answer") if name in numbers)
+    one_id = "-".join(str(numbers[name]) for name in names)
+    return record._replace(columns={**record.columns, "idx": one_id})
+
+
 def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> Places:
     """The files of gluebenchmark.com that have a header."""
     training = FileLayout(f"{folder}/train.tsv", {**columns, "label": label})
@@ -39,7 +50,15 @@ def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> Plac
     return {"train": {"": training}, "dev": {"": dev}, "test": {"": test}}
 
 
-_TASKS = (
+def _super_glue(folder: str) -> Places:
+    """The files of super.gluebenchmark.com that have a line for each example."""
+    return {
+        split: {"": FileLayout(f"{folder}/{name}.jsonl", format="jsonl")}
+        for split, name in (("train", "train"), ("dev", "val"), ("test", "test"))
+    }
+
+
+_PAPER_TASKS = (
     Task(
         name="snli",
         title="SNLI",
@@ -217,10 +236,7 @@ _TASKS = (
             }
         },
         tfds=_tfds("super_glue/copa"),
-        files={
-            split: {"": FileLayout(f"COPA/{name}.jsonl", format="jsonl")}
-            for split, name in (("train", "train"), ("dev", "val"), ("test", "test"))
-        },
+        files=_super_glue("COPA"),
     ),
     Task(
         name="mrpc",
@@ -316,7 +332,61 @@ _TASKS = (
     ),
 )
 
-TASKS: Mapping[str, Task] = {task.name: task for task in _TASKS}
+_NO_YES = ("False", "True")  # TFDS' names
+
+_BABYLM_TASKS = (
+    Task(
+        name="boolq",
+        title="BoolQ",
+        transform="pair",
+        text=("question", "passage"),
+        cut_longer=True,
+        labels=_NO_YES,
+        metrics=("accuracy",),
+        tfds=_tfds("super_glue/boolq"),
+        files=_super_glue("BoolQ"),
+    ),
+    Task(
+        name="multirc",
+        title="MultiRC",
+        transform="pair",
+        text=("question", "answer", "paragraph"),
+        formats=("Question: {question} Answer: {answer}", "{paragraph}"),
+        cut_longer=True,
+        labels=_NO_YES,
+        metrics=("accuracy",),
+        tfds=_tfds("super_glue/multirc"),
+        may_be_empty=True,  # as for BabyLM's evaluation
+        prepare=_with_one_id,
+    ),
+    Task(
+        name="wsc",
+        title="WSC",
+        transform="pair",
+        text=("span2_text", "span1_text", "text"),
+        formats=(
+            'Does "{span2_text}" refer to "{span1_text}" in this passage?',
+            "{text}",
+        ),
+        cut_longer=True,
+        labels=_NO_YES,
+        metrics=("accuracy",),
+        tfds=_tfds("super_glue/wsc.fixed"),
+    ),
+)
+
+TASKS: Mapping[str, Task] = {task.name: task for task in _PAPER_TASKS + _BABYLM_TASKS}
+
+# The tasks that BabyLM's evaluation fine-tunes on, and the examples it wants labelled.
+BABYLM_SIZES: Mapping[str, int] = {
+    "boolq": 1635,
+    "mnli": 4908,
+    "mrpc": 204,
+    "multirc": 2424,
+    "qqp": 20215,
+    "rte": 139,
+    "wsc": 52,
+}
 
 
 def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
@@ -332,7 +402,9 @@ def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     if config.tasks == (CUSTOM_TASK,):
         config = fill_in_labels(config)
         return [custom_task(config)], config
-    names = list(TASKS) if config.tasks == (ALL,) else list(dict.fromkeys(config.tasks))
+    names = list(dict.fromkeys(config.tasks))
+    if config.tasks == (ALL,):
+        names = [task.name for task in _PAPER_TASKS]
     unknown = [name for name in names if name not in TASKS]
     if unknown:
         raise UserError(
@@ -361,7 +433,7 @@ def find_task(config: FinetuneConfig) -> Task:
 
 
 def _published_task(name: str, config: FinetuneConfig) -> Task:
-    """A task of the paper; the configuration says how it learns scores."""
+    """A task of the registry; the configuration says how it learns scores."""
     task = TASKS[name]
     if not task.score_range:
         return task

@@ -73,7 +73,7 @@ class GlueFile(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task of the paper, or one of the user's own.
+    """A published task, or one of the user's own.
 
     Attributes:
       name: its name in configurations and folders.
@@ -82,6 +82,10 @@ class Task:
         texts, "similarity" of two texts in both orders, "multiple_choice".
       text: the columns of text; in a multiple choice the context, or the context and
         a question: then the context is cut to make room for the rest.
+      formats: the texts that the model reads, as format strings over those columns;
+        empty: the columns themselves.
+      cut_longer: whether the longer text of a pair is cut first. Otherwise each text
+        gets half the room, as in the released code.
       choices: the columns of the choices; a single one holds a list.
       fewer_choices: whether an example may have fewer choices than there are labels;
         it must have two.
@@ -117,6 +121,8 @@ class Task:
     text: tuple[str, ...]
     labels: tuple[str, ...]
     metrics: tuple[str, ...]
+    formats: tuple[str, ...] = ()
+    cut_longer: bool = False
     choices: tuple[str, ...] = ()
     fewer_choices: bool = False
     label: str = "label"
@@ -135,6 +141,12 @@ class Task:
     prepare: Callable[[Record], Record] = lambda record: record
     glue: Mapping[str, GlueFile] = dataclasses.field(default_factory=dict)
     glue_takes_names: bool = False
+
+    def format_text(self, example: Example) -> tuple[str, ...]:
+        """The texts of an example that the model reads, as `formats` says."""
+        columns = dict(zip(self.text, example.text, strict=True))
+        made = tuple(each.format_map(columns) for each in self.formats)
+        return made or example.text
 
     def check_record(self, record: Record, *, needs_label: bool) -> Example | None:
         """Makes a checked example of a record.

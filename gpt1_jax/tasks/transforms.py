@@ -8,8 +8,9 @@
 | multiple_choice | [s] context question [$] choice [e], each  |
 
 A field that is too long keeps its beginning. Two fields get half the room each, as in
-the released code (254 tokens of 512); if a question follows the context, question and
-choice stay whole and the context is cut. Texts are cleaned as the corpus is.
+the released code (254 tokens of 512), or the longer one is cut first
+(`Task.cut_longer`); if a question follows the context, question and choice stay whole
+and the context is cut. Texts are cleaned as the corpus is.
 """
 
 import functools
@@ -73,7 +74,7 @@ def encode_examples(
     sequences: list[list[np.ndarray]] = []
     cut: list[bool] = []
     for example in examples:
-        text = [encode(field) for field in example.text]
+        text = [encode(field) for field in task.format_text(example)]
         choices = [encode(choice) for choice in example.choices]
         try:
             made = transform(task, text, choices, specials, max_seq_len)
@@ -115,7 +116,7 @@ def transform(
 
     Args:
       task: the task, with its `transform`.
-      text: [length] ids of each text column.
+      text: [length] ids of each text.
       choices: [length] ids of each choice.
       specials: ids of the special tokens.
       max_seq_len: the most tokens in a sequence, special tokens included.
@@ -129,6 +130,11 @@ def transform(
     if task.transform == "single":
         return [_join(specials, text[0][: max_seq_len - 2])]
     half = _half(max_seq_len)
+    if task.cut_longer:
+        room = max_seq_len - 3
+        first = text[0][: max(room - len(text[1]), room - room // 2)]
+        second = text[1][: max(room - len(text[0]), room // 2)]
+        return [_join(specials, first, second)]
     if task.transform == "pair":
         return [_join(specials, text[0][:half], text[1][:half])]
     if task.transform == "similarity":
@@ -155,7 +161,8 @@ def transform(
 
 def describe_room(task: Task, max_seq_len: int) -> str:
     """The most tokens that an example may have, in words for messages."""
-    if task.transform == "single" or (task.choices and len(task.text) > 1):
+    shared = task.cut_longer or (task.choices and len(task.text) > 1)
+    if task.transform == "single" or shared:
         return f"{max_seq_len} tokens"
     return f"{max_seq_len} tokens, {_half(max_seq_len)} for each text"
 

@@ -27,6 +27,9 @@ def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
       linear               min(x / w, 1) (1 - x): released code, fine-tuning.
       constant             x / w, then 1.
 
+    With a final fraction f, what falls from 1 to 0 falls from 1 to f: it is multiplied
+    by 1 - f, and f is added.
+
     In a run with warmup the first update has rate 0, as in the released code.
 
     Args:
@@ -38,17 +41,22 @@ def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
     """
     peak = config.learning_rate
     warmup = config.warmup_steps or config.warmup_fraction * num_steps
+    final = config.final_fraction
     if config.schedule == "cosine_after_warmup":
-        return optax.warmup_cosine_decay_schedule(0.0, peak, round(warmup), num_steps)
+        return optax.warmup_cosine_decay_schedule(
+            0.0, peak, round(warmup), num_steps, final * peak
+        )
 
     def schedule(count: jax.typing.ArrayLike) -> jax.Array:
         count = jnp.asarray(count, jnp.float32)
         x = count / num_steps
         ramp = jnp.minimum(count / warmup, 1.0) if warmup else jnp.ones_like(x)
         if config.schedule == "cosine":
-            decay = 0.5 * (1 + jnp.cos(math.pi * x))
+            decay = final + (1 - final) * 0.5 * (1 + jnp.cos(math.pi * x))
             return peak * jnp.where(count <= warmup, ramp, decay)
-        return peak * ramp * (1 - x if config.schedule == "linear" else 1.0)
+        if config.schedule == "linear":
+            return peak * ramp * (1 - (1 - final) * x)
+        return peak * ramp
 
     return schedule
 

@@ -17,6 +17,7 @@ from gpt1_jax.config.finetune import (
     suite_variants,
 )
 from gpt1_jax.config.saved import flatten
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 
 def resolve(preset, *flags, **overrides):
@@ -54,6 +55,47 @@ def test_the_default_fine_tuning_is_that_of_the_paper():
     assert config.transfer_layers == "all"
     pretraining = load(load_config("paper").to_dict()).model
     assert config.model.with_sizes(pretraining) == pretraining
+
+
+@pytest.mark.parametrize(
+    ("preset", "tasks", "batch_size", "num_epochs"),
+    [
+        ("babylm", "rte mrpc qqp mnli", 32, 10),
+        ("babylm_long", "boolq multirc", 16, 10),
+        ("babylm_wsc", "wsc", 32, 30),
+    ],
+)
+def test_babylm_presets_are_the_settings_of_its_pipeline(
+    preset, tasks, batch_size, num_epochs
+):
+    """Defaults of its finetune/run.py, and the values in eval_finetuning.sh."""
+    config = resolve(preset, init_from="run", data__dir="data")
+    assert config.tasks == tuple(tasks.split())
+    assert config.default_workdir == f"runs/finetune/{preset}"
+    assert (config.seeds, config.data.source) == ((42,), "babylm")
+    assert (config.train.batch_size, config.train.num_epochs) == (
+        *(batch_size, num_epochs),
+    )
+    assert dataclasses.asdict(config.optimizer) == {
+        "name": "adamw",
+        "learning_rate": 3e-5,
+        "b1": 0.9,
+        "b2": 0.999,
+        "eps": 1e-8,
+        "weight_decay": 0.01,
+        "clip_norm": 1e9,
+        "schedule": "cosine_after_warmup",
+        "warmup_steps": 0,
+        "warmup_fraction": 0.06,
+        "final_fraction": 0.1,
+    }
+    assert (config.head.dropout, config.head.aux_lm_weight) == (0.1, 0)
+    assert (config.eval.first_epoch_steps, config.eval.batch_size) == ((), 64)
+    assert config.data.longest(512) == 512
+    metrics = {name: TASKS[name].metrics[0] for name in config.tasks}
+    by_f1 = {name for name, metric in metrics.items() if metric == "f1"}
+    assert by_f1 == {"mrpc", "qqp"} & set(config.tasks)
+    assert {*metrics.values()} <= {"f1", "accuracy"}
 
 
 @pytest.mark.parametrize(
@@ -116,6 +158,7 @@ def test_analyses_have_their_tasks_and_any_key_can_be_set(
         ("custom", {"data__source": "tfds"}, ["'custom'", "source='files'"]),
         ("sst2", {"data__source": "jsonl"}, ["'jsonl'", "--config.data.dir=DIR"]),
         ("sst2", {"data__source": "web"}, ["'web'", "official"]),
+        ("babylm", {}, ["'babylm'", "--config.data.dir=DIR"]),
         ("sst2", {"data__max_seq_len": -1}, ["max_seq_len=-1"]),
         ("sst2", {"data__seq_len_buckets": (64, 32)}, ["seq_len_buckets=(64, 32)"]),
         ("sst2", {"data__seq_len_buckets": ("a",)}, ["seq_len_buckets[0]='a'"]),

@@ -260,6 +260,18 @@ def test_choices_are_exported(pretrained, finetune_base, tmp_path):
     assert "does not cut inputs as fine-tuning did, to 40 tokens with" in readme
 
 
+def test_the_wording_of_a_task_is_in_the_readme(pretrained, finetune_base, tmp_path):
+    for seed, split in enumerate(("train", "dev")):
+        write_lines(tmp_path / "wsc" / f"{split}.jsonl", rows("wsc", 16, seed))
+    base = {**finetune_base, "data.dir": str(tmp_path), "init_from": str(pretrained)}
+    config = finetune_config("wsc", base, train__num_epochs=1.0)
+    finetune.run(config, str(tmp_path / "run"))
+    run("huggingface", tmp_path / "run", tmp_path / "out")
+    readme = (tmp_path / "out" / "README.md").read_text()
+    wording = 'Does "{span2_text}" refer to "{span1_text}" in this passage?'
+    assert f"The two texts are '{wording}' and '{{text}}'." in " ".join(readme.split())
+
+
 def test_classes_are_exported(finetuned, tmp_path):
     """Their class has no bias, but computes the same logits."""
     torch = pytest.importorskip("torch")

@@ -91,6 +91,9 @@ def test_a_card_has_prompt_and_warmup_fraction(make_card):
     warmup = {"optimizer__warmup_steps": 0, "optimizer__warmup_fraction": 0.002}
     text = make_card(eval__sample_prompt="*it*", **warmup)
     assert r"continuing “\*it\*”" in text and "a warmup of 0.2% of the updates" in text
+    assert " down to " not in text
+    text = make_card(optimizer__final_fraction=0.1)
+    assert "schedule cosine down to 10.0% after a warmup" in text
 
 
 def test_hardware_is_named_once_for_several_sessions(make_card):

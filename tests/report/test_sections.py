@@ -246,6 +246,18 @@ def test_each_origin_has_tables_of_its_own(add):
     assert text.count("Ours is measured on the dev splits") == 1
 
 
+def test_tables_of_the_paper_leave_out_runs_on_babylms_data(add):
+    before = add("cola", 0.5)
+    after = add("babylm", 0.9, data__dir="a", tasks=("rte",), head__aux_lm_weight=0.5)
+    tables, text = (text_of(each.sections[FINE_TUNING]) for each in (before, after))
+    note = (
+        "Tables 2 to 5 leave out 1 fine-tuned run on BabyLM's data, which is a part of "
+        "each task's.\n\n"
+    )
+    assert note in text and text.replace(note, "") == tables
+    assert text_of(after.sections[ABLATIONS]) == text_of(before.sections[ABLATIONS])
+
+
 def test_table_5_names_the_columns_that_are_missing(add):
     report = add("cola", 0.1)
     text = text_of(report.sections[ABLATIONS])

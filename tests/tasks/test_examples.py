@@ -17,9 +17,11 @@ import tensorflow_datasets as tfds
 from etils import epath
 from made_up_tasks import (
     MadeUp,
+    columns,
     load,
     made_up,
     prepare_tfds,
+    write_babylm,
     write_jsonl,
     write_official,
 )
@@ -28,7 +30,7 @@ from tiny_tasks import finetune_config, read_lines, write_lines
 
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.tables import plain_lines, read_input
-from gpt1_jax.errors import MissingData
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks import examples as examples_module
 from gpt1_jax.tasks.examples import (
     SPLITS,
@@ -37,7 +39,7 @@ from gpt1_jax.tasks.examples import (
     load_task,
     read_records,
 )
-from gpt1_jax.tasks.paper_tasks import TASKS, select_tasks
+from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES, TASKS, select_tasks
 from gpt1_jax.tasks.task import FileLayout, Task
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
@@ -61,7 +63,11 @@ COUNT = 4  # of a subset
 
 
 def splits_of(task):
-    return [split for split in SPLITS if split in task.files]
+    return [split for split in SPLITS if split in task.tfds]
+
+
+def sources_of(task):
+    return ["jsonl", "tfds", *(["official"] if task.files else [])]
 
 
 def plain(task, examples):
@@ -87,10 +93,11 @@ def test_examples_are_the_same_from_every_source(task, tmp_path):
     for split, examples in made.items():
         write_jsonl(task, split, examples, tmp_path / "jsonl")
         (tmp_path / "official").mkdir(exist_ok=True)
-        write_official(task, split, examples, tmp_path / "official")
+        if task.files:
+            write_official(task, split, examples, tmp_path / "official")
     prepare_tfds(task, made, tmp_path / "tfds")
     for split, examples in made.items():
-        for source in ("jsonl", "official", "tfds"):
+        for source in sources_of(task):
             loaded = plain(task, load(task, split, source, tmp_path / source))
             if source == "tfds":  # which shuffles
                 key = str
@@ -227,6 +234,107 @@ def test_split_without_examples_is_refused(write, tmp_path, content):
         load(TASKS["snli"], "dev", "jsonl", tmp_path)
 
 
+# --- BabyLM's evaluation --------------------------------------------------------
+
+# The columns of each text, and the template of the first: its pipeline's dataset.py.
+BABYLM = {
+    "boolq": (["question"], ["passage"], None),
+    "mnli": (["premise"], ["hypothesis"], None),
+    "mrpc": (["sentence1"], ["sentence2"], None),
+    "multirc": (["question", "answer"], ["paragraph"], "Question: {} Answer: {}"),
+    "qqp": (["question1"], ["question2"], None),
+    "rte": (["sentence1"], ["sentence2"], None),
+    "wsc": (
+        ["span2_text", "span1_text"],
+        ["text"],
+        'Does "{}" refer to "{}" in this passage?',
+    ),
+}
+
+
+def babylm_rows(name):
+    """Rows whose texts are their columns' names, and whose labels fall."""
+    first, second, _ = BABYLM[name]
+    labels = range(len(TASKS[name].labels))[::-1]
+    return [
+        {column: f"{column} {{{n}}}" for column in (*first, *second)}
+        | {"label": label, "idx": 7 - n}
+        for n, label in enumerate((*labels, *labels))
+    ]
+
+
+@pytest.mark.parametrize("name", BABYLM)
+def test_babylm_files_are_read_as_its_pipeline_reads_them(name, tmp_path):
+    task, rows = TASKS[name], babylm_rows(name)
+    for split in ("train", "dev"):
+        write_babylm(task, split, rows, tmp_path)
+        examples = load(task, split, "babylm", tmp_path)
+        first, second, template = BABYLM[name]
+        for row, example in zip(rows, examples, strict=True):
+            one = [row[column] for column in first]
+            text = template.format(*one) if template else " ".join(one)
+            assert task.format_text(example) == (text, row[second[0]])
+        assert [each.label for each in examples] == [row["label"] for row in rows]
+        assert [each.id for each in examples] == [str(row["idx"]) for row in rows]
+    path = tmp_path / f"{name}.valid.jsonl"
+    assert examples[1].where == f"{path}:2"
+    assert {each.subset for each in examples} == {"matched" if name == "mnli" else ""}
+
+
+def test_labels_have_the_numbers_of_babylm():
+    """In its files they are numbers: those of the GLUE and SuperGLUE data sets."""
+    names = {name: TASKS[name].labels for name in BABYLM}
+    assert names == {
+        **dict.fromkeys(("boolq", "multirc", "wsc"), ("False", "True")),
+        "mnli": ("entailment", "neutral", "contradiction"),
+        "mrpc": ("not_equivalent", "equivalent"),
+        "qqp": ("not_duplicate", "duplicate"),
+        "rte": ("entailment", "not_entailment"),
+    }
+    assert set(BABYLM_SIZES) == set(BABYLM)
+
+
+def test_babylm_has_no_test_split_and_names_the_file_that_is_missing(tmp_path):
+    with pytest.raises(MissingData, match="BoolQ: source 'babylm' has no test split"):
+        load(TASKS["boolq"], "test", "babylm", tmp_path)
+    message = r"WSC: .*/wsc\.valid\.jsonl does not exist\. .*glue_filtered"
+    with pytest.raises(MissingData, match=message):
+        load(TASKS["wsc"], "dev", "babylm", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"answer": None}, r"multirc\.valid\.jsonl:1: column 'answer' holds None"),
+        ({"label": 2}, r"multirc\.valid\.jsonl:1: label 2 is neither one of"),
+        ({"label": None}, r"multirc\.valid\.jsonl:1: the example has no label"),
+    ],
+)
+def test_babylm_rows_that_cannot_be_right_are_refused(tmp_path, change, message):
+    (row, *rows) = babylm_rows("multirc")
+    write_babylm(TASKS["multirc"], "dev", [{**row, **change}, *rows], tmp_path)
+    with pytest.raises(UserError, match=message):
+        load(TASKS["multirc"], "dev", "babylm", tmp_path)
+
+
+def test_a_babylm_row_without_a_column_is_refused_by_its_name(tmp_path):
+    rows = [{"question": "a", "paragraph": "b", "label": 0}]
+    write_babylm(TASKS["multirc"], "dev", rows, tmp_path)
+    with pytest.raises(UserError, match=r"valid\.jsonl:1: .*no column 'answer'"):
+        load(TASKS["multirc"], "dev", "babylm", tmp_path)
+
+
+def test_the_three_numbers_of_a_multirc_answer_are_its_id(tmp_path):
+    task, made = TASKS["multirc"], made_up(TASKS["multirc"], "dev")
+    prepare_tfds(task, {"dev": made}, tmp_path)
+    ids = {example.id for example in load(task, "dev", "tfds", tmp_path)}
+    assert ids == {"0-0-1", "1-0-1", "2-0-1", "3-0-1"}
+    numbers = {"paragraph": 3, "question": 0, "answer": 12}
+    row = {**columns(task, made[0]), "label": 1, "idx": numbers}
+    write_babylm(task, "dev", [row], tmp_path)
+    assert load(task, "dev", "babylm", tmp_path)[0].id == "3-0-12"
+
+
 # --- data that is missing -------------------------------------------------------
 
 
@@ -235,7 +343,9 @@ def test_missing_data_is_named(tmp_path, source):
     for task, split, folder in itertools.product(
         TASKS.values(), SPLITS, (tmp_path, tmp_path / "nowhere")
     ):
-        with pytest.raises(MissingData, match=re.escape(str(folder))) as raised:
+        known = task.files or source != "official"
+        named = re.escape(str(folder)) if known else "source 'official' has no"
+        with pytest.raises(MissingData, match=named) as raised:
             load(task, split, source, folder)
         assert task.title in str(raised.value)
         assert isinstance(raised.value, FileNotFoundError)

@@ -24,6 +24,7 @@ START, DELIMITER, EXTRACT = VOCAB_SIZE, VOCAB_SIZE + 1, VOCAB_SIZE + 2
 REGRESSION = dataclasses.replace(TASKS["stsb"], score_loss="regression")
 SINGLE, PAIR, SIMILARITY = TASKS["sst2"], TASKS["rte"], TASKS["mrpc"]
 STORY, COPA, RACE, STSB = (TASKS[n] for n in ("story_cloze", "copa", "race", "stsb"))
+BOOLQ = TASKS["boolq"]
 
 
 def words(first, count):
@@ -142,6 +143,37 @@ def test_two_texts_keep_254_tokens_each(task, choices):
             assert sequences[1] == [START, *tail, DELIMITER, *head, EXTRACT]
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "kept"),
+    [
+        (254, 255, (254, 255)),
+        (255, 254, (255, 254)),
+        (255, 255, (255, 254)),
+        (20, 900, (20, 489)),
+        (900, 20, (489, 20)),
+        (900, 900, (255, 254)),
+        (254, 900, (254, 255)),
+        (900, 254, (255, 254)),
+    ],
+)
+def test_the_longer_text_is_cut_first_in_some_pairs(one, other, kept):
+    """As `transformers` does with `truncation=True`; 512 tokens at most."""
+    sequence, *_ = encode(BOOLQ, words(1, one), words(1000, other))
+    parts = (ids(1, kept[0]), ids(1000, kept[1]))
+    assert sequence == [START, *parts[0], DELIMITER, *parts[1], EXTRACT]
+
+
+def test_texts_are_made_of_columns_as_the_task_formats_them():
+    """A brace in a text is a brace."""
+    task = TASKS["wsc"]
+    example = Example(("{it}", "Ann", "Ann has it."), (), 0, "", "", "")
+    reads = ('Does "{it}" refer to "Ann" in this passage?', "Ann has it.")
+    assert task.format_text(example) == reads
+    made = dataclasses.replace(task, formats=("{span1_text} 5 {span2_text}", "{text}"))
+    encoded = encode(made, "3", "4", "6")
+    assert encoded[0] == [START, 4, 5, 3, DELIMITER, 6, EXTRACT]
+
+
 def test_context_gives_way_to_question_and_choice():
     """Which stay whole; a longer choice leaves the context less."""
     choices = [words(1000, size) for size in (1, 20, 300, 489)]
@@ -191,6 +223,8 @@ def test_question_and_choice_without_room_are_refused():
         (PAIR, (1, 7), True),
         (SIMILARITY, (6, 6), False),
         (SIMILARITY, (6, 7), True),
+        (BOOLQ, (1, 12), False),
+        (BOOLQ, (1, 13), True),
         (STORY, (6, 6, 1), False),
         (STORY, (6, 1, 7), True),
         (COPA, (5, 4, 4, 4), False),
@@ -223,7 +257,7 @@ def test_too_short_sequences_are_refused(max_seq_len):
 
 @few
 @given(
-    task=st.sampled_from([SINGLE, PAIR, SIMILARITY, STORY, RACE]),
+    task=st.sampled_from([SINGLE, PAIR, SIMILARITY, STORY, RACE, BOOLQ]),
     sizes=st.lists(st.integers(0, 40), min_size=6, max_size=6),
     max_seq_len=st.integers(6, 60),
 )
@@ -355,6 +389,7 @@ def test_labels_are_the_largest_outputs(logits):
         ("sst2", "128 tokens"),
         ("race", "128 tokens"),
         ("copa", "128 tokens"),
+        ("boolq", "128 tokens"),
         ("rte", "128 tokens, 62 for each text"),
         ("stsb", "128 tokens, 62 for each text"),
         ("story_cloze", "128 tokens, 62 for each text"),

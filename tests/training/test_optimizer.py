@@ -1,5 +1,7 @@
 """The released Adam rule and its schedules against tables, hands and NumPy."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import optax
 import pytest
 
 from gpt1_jax.config.sections import OptimizerConfig
+from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.training.optimizer import (
     decay_mask,
@@ -29,6 +32,7 @@ def optimizer_config(**overrides):
         schedule="cosine",
         warmup_steps=2000,
         warmup_fraction=0.0,
+        final_fraction=0.0,
     )
     return OptimizerConfig(**{**values, **overrides})
 
@@ -95,6 +99,43 @@ def test_schedules_end_at_zero(name):
     assert rates[10] == pytest.approx(0.0, abs=1e-11)
     assert min(rates[1:10]) > 0
     assert max(rates) <= 2.5e-4 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", ["cosine", "cosine_after_warmup", "linear"])
+def test_schedules_end_at_the_final_fraction(name):
+    """After the warmup, what falls to 0 without it falls to the fraction."""
+    config = optimizer_config(schedule=name, learning_rate=1.0, warmup_steps=3)
+    falling = make_schedule(config, 10)
+    schedule = make_schedule(dataclasses.replace(config, final_fraction=0.1), 10)
+    assert float(schedule(0)) == 0.0
+    for t in range(4, 11):
+        expected = 0.1 + 0.9 * float(falling(t))
+        assert float(schedule(t)) == pytest.approx(expected, rel=1e-6)
+    assert float(schedule(10)) == pytest.approx(0.1, rel=1e-6)
+
+
+def test_the_cosine_of_babylm_is_that_of_its_pipeline():
+    """`cosine_schedule_with_warmup` of its finetune/utils.py, with a floor of 0.1."""
+    config = optimizer_config(
+        schedule="cosine_after_warmup",
+        learning_rate=3e-5,
+        warmup_steps=0,
+        warmup_fraction=0.06,
+        final_fraction=0.1,
+    )
+    num_steps, schedule = 500, make_schedule(config, 500)
+    warmup = 30
+    for t in (0, 1, 29, 30, 31, 200, 499):
+        progress = (t - warmup) / (num_steps - warmup)
+        expected = 0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * progress))
+        if t < warmup:
+            expected = t / warmup
+        assert float(schedule(t)) == pytest.approx(3e-5 * expected, rel=1e-5)
+
+
+def test_a_constant_schedule_has_no_final_fraction():
+    with pytest.raises(UserError, match=r"final_fraction=0\.1, .*schedule='constant'"):
+        optimizer_config(schedule="constant", final_fraction=0.1)
 
 
 @pytest.mark.parametrize(

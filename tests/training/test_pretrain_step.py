@@ -34,6 +34,7 @@ ADAM = OptimizerConfig(
     schedule="constant",
     warmup_steps=0,
     warmup_fraction=0.0,
+    final_fraction=0.0,
 )
 
 

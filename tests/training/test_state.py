@@ -24,6 +24,7 @@ def make_run(name="released_adam"):
         schedule="linear",
         warmup_steps=0,
         warmup_fraction=0.0,
+        final_fraction=0.0,
     )
     optimizer = make_optimizer(config, 100)
     step = jax.jit(
