@@ -403,7 +403,7 @@ def _add_legend(
 # --- minimal pairs --------------------------------------------------------------
 
 _PUBLISHED_MARKERS = ("1", "2", "3", "x", "*")  # grey, of `PUBLISHED` in turn
-_GRID_COLUMNS = 4
+_GRID_COLUMNS, _GRID_TICKS = 4, 4
 _GUIDES = {"5-gram": ":", "GPT-2": "--", "people": "-"}  # drawn over steps
 
 
@@ -420,31 +420,30 @@ def pairs_by_group(
     figure = new_figure(8.5, 0.34 * len(groups) + 1.4)
     axes = figure.subplots()
     axes.axvline(50, color=GUIDE, linewidth=1)
-    others = list(dict.fromkeys(model for each in published.values() for model in each))
-    styles: dict[str, dict[str, Any]] = {}
-    for model, marker in zip(others, _PUBLISHED_MARKERS, strict=False):
+    models = list(dict.fromkeys(model for each in published.values() for model in each))
+    others: dict[str, dict[str, Any]] = {}
+    for model, marker in zip(models, _PUBLISHED_MARKERS, strict=False):
         own = [(100 * published[g][model], groups.index(g)) for g in published]
-        styles[model] = {"color": GUIDE, "marker": marker, "linestyle": "none"}
-        axes.plot(*zip(*own, strict=True), **styles[model])
-    for number, (run, own) in enumerate(means.groupby("run", sort=False)):
-        baseline = bool(own["is_baseline"].iloc[0])
+        style = {"color": GUIDE, "marker": marker, "linestyle": "none"}
+        axes.plot(*zip(*own, strict=True), **style)
+        others[f"{model}, published"] = style
+    styles: dict[str, dict[str, Any]] = {}
+    for number, (run, of_run) in enumerate(means.groupby("run", sort=False)):
+        baseline = bool(of_run["is_baseline"].iloc[0])
         aside = 0.12 * (1 if baseline else -1) * (means["run"].nunique() > 1)
-        line: dict[str, Any] = {"color": f"C{number}", "marker": "o"}
-        line |= _run_style(baseline)
-        line["linestyle"] = "none"
-        places = [groups.index(group) + aside for group in own["group"]]
-        errors = 100 * own["standard_error"]
-        axes.errorbar(100 * own["accuracy"], places, xerr=errors, **_BARS, **line)
-        styles = (
-            {str(run): line, **styles} if not baseline else {**styles, str(run): line}
-        )
+        style = {"color": f"C{number}", "marker": "o", **_run_style(baseline)}
+        style["linestyle"] = "none"
+        places = [groups.index(group) + aside for group in of_run["group"]]
+        errors = 100 * of_run["standard_error"]
+        axes.errorbar(100 * of_run["accuracy"], places, xerr=errors, **_BARS, **style)
+        styles[str(run)] = style
     axes.set_yticks(range(len(groups)), [group.replace("_", " ") for group in groups])
     for label in axes.get_yticklabels():
         label.set_parse_math(False)
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlabel("accuracy x 100 ± standard error (50: chance)")
     axes.grid(alpha=0.3)
-    _add_legend(figure, "outside right upper", styles)
+    _add_legend(figure, "outside right upper", {**styles, **others})
     return figure
 
 
@@ -467,12 +466,14 @@ def pairs_over_steps(
     figure = new_figure(2.6 * columns + 1.6, 2.1 * rows + 0.6)
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     styles: dict[str, dict[str, Any]] = {}
+    others: dict[str, dict[str, Any]] = {}
     for axes, group in zip(grid.flat, groups, strict=False):
         axes.axhline(50, color=GUIDE, linewidth=0.6)
         for model, line in _GUIDES.items():
             if model in published.get(group, {}):
-                styles[model] = {"color": GUIDE, "linestyle": line, "linewidth": 1}
-                axes.axhline(100 * published[group][model], **styles[model])
+                guide: dict[str, Any] = {"color": GUIDE, "linestyle": line}
+                axes.axhline(100 * published[group][model], linewidth=1, **guide)
+                others[f"{model}, published"] = guide
         of_group = means[means["group"] == group]
         style: dict[str, Any]
         for number, (run, own) in enumerate(of_group.groupby("run", sort=False)):
@@ -492,9 +493,15 @@ def pairs_over_steps(
         axes.grid(alpha=0.3)
     for axes in grid.flat[len(groups) :]:
         axes.axis("off")
+    if steps := sorted({step for step in means["step"] if step > 0}):
+        ticks = steps[:: -(-len(steps) // _GRID_TICKS)]
+        for axes in grid.flat[max(0, len(groups) - columns) : len(groups)]:
+            axes.tick_params(labelbottom=True)  # the lowest panel of each column
+            axes.set_xticks(ticks, [f"{step:,}" for step in ticks], fontsize=8)
+            axes.set_xticks([], minor=True)
     figure.supxlabel("updates", fontsize=9)
     figure.supylabel("accuracy x 100", fontsize=9)
-    _add_legend(figure, "outside right upper", styles)
+    _add_legend(figure, "outside right upper", {**styles, **others})
     return figure
 
 
