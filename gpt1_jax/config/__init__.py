@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpt1_jax.config.analyses import (
+    BabyLMConfig,
     FeaturesConfig,
     MinimalPairsConfig,
     ReportConfig,
@@ -39,6 +40,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "generate": GenerateConfig,
     "zero_shot": ZeroShotConfig,
     "minimal_pairs": MinimalPairsConfig,
+    "babylm": BabyLMConfig,
     "convert": ConvertConfig,
     "features": FeaturesConfig,
     "surprisal": SurprisalConfig,
@@ -69,6 +71,7 @@ __all__ = [
     "JOBS",
     "MILESTONES",
     "NEWEST",
+    "BabyLMConfig",
     "ConvertConfig",
     "FeaturesConfig",
     "FinetuneConfig",

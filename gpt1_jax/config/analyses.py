@@ -20,6 +20,7 @@ from gpt1_jax.config.checks import (
     ends_in,
     given,
     not_empty,
+    one_of,
     require,
 )
 from gpt1_jax.config.sections import JobConfig, check_examples_source
@@ -241,6 +242,39 @@ class MinimalPairsConfig(ScoringConfig):
     """The configuration for pairs of sentences that differ in what is grammatical."""
 
     data: PairsDataConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class BabyLMDataConfig(Section):
+    """Where the data of BabyLM's evaluation is."""
+
+    section = "data"
+
+    dir: Annotated[
+        File,
+        given(
+            "Name the evaluation pipeline's folder evaluation_data with "
+            "--config.data.dir=DIR."
+        ),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class BabyLMConfig(AnalysisConfig):
+    """The configuration of BabyLM's evaluation."""
+
+    step: Step
+    track: Literal["strict-small", "strict"]
+    sets: Annotated[Names, different, not_empty]
+    tasks: Annotated[Names, different, not_empty]
+    finetuned_dir: Files
+    data: BabyLMDataConfig
+    batch_tokens: Positive[int]
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in self.sets:
+            one_of("config.sets", name, ("full", "fast"))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -424,7 +424,7 @@ def pairs_by_group(
     others: dict[str, dict[str, Any]] = {}
     for model, marker in zip(models, _PUBLISHED_MARKERS, strict=False):
         own = [(100 * published[g][model], groups.index(g)) for g in published]
-        style = {"color": GUIDE, "marker": marker, "linestyle": "none"}
+        style: dict[str, Any] = {"color": GUIDE, "marker": marker, "linestyle": "none"}
         axes.plot(*zip(*own, strict=True), **style)
         others[f"{model}, published"] = style
     styles: dict[str, dict[str, Any]] = {}

@@ -21,6 +21,7 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
@@ -268,6 +269,12 @@ class StepScores(Generic[Examples]):
             }
             for step in run.steps
         ]
+
+    def predictions(self, run: ScoredRun, step: int, task: str) -> list[dict[str, Any]]:
+        """The predictions behind a score, if they are written as JSON lines."""
+        path = self._file("predictions", run, step, task, "jsonl")
+        with path.open("rb") as lines:
+            return [cells for _, cells in read_rows(lines, str(path), "jsonl")]
 
     def _missing_tasks(self, run: ScoredRun, step: int) -> list[str]:
         return [t for t in run.tasks if (run.name, step, t) in self._missing]

@@ -172,6 +172,7 @@ FIRST = {
     "surprisal": {"init_from": "run", "text": "a"},
     "zero_shot": {"init_from": "run"},
     "minimal_pairs": {"init_from": "run"},
+    "babylm": {"init_from": "run", "data.dir": "evaluation_data"},
 }
 
 
@@ -187,8 +188,7 @@ def test_configs_jobs_and_the_registry_are_one_set():
 def test_every_job_runs_a_configuration_in_a_folder(job):
     run = importlib.import_module(f"gpt1_jax.jobs.{job}").run
     assert list(inspect.signature(run).parameters) == ["config", "workdir"]
-    preset = "blimp" if job == "minimal_pairs" else ""
-    values = load_config(preset, file=job, **FIRST.get(job, {}))
+    values = load_config("", file=job, **FIRST.get(job, {}))
     config = load(values.to_dict())
     assert type(config) is JOBS[job] and config.job == job
     with pytest.raises(dataclasses.FrozenInstanceError):
