@@ -1,13 +1,11 @@
 """Scores on BabyLM's tasks that need no training, as its evaluation defines them."""
 
-import importlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from gpt1_jax.errors import MissingPackage
 from gpt1_jax.evaluation.zero_shot import score_pairs
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
@@ -145,11 +143,11 @@ def reading_scores(
 
     Returns:
       Fractions: "eye_tracking", the mean over four measures, and "self_paced".
-
-    Raises:
-      MissingPackage: if statsmodels is not installed.
     """
-    ols = ordinary_least_squares()
+    from sklearn.linear_model import LinearRegression  # takes a second to import
+    from sklearn.preprocessing import PolynomialFeatures
+
+    products = PolynomialFeatures(degree=2, interaction_only=True, include_bias=False)
     columns = {
         name: np.asarray([_real(row[name]) for row in rows])
         for name in (*EYE_TRACKING, SELF_PACED, *READING_PREDICTORS)
@@ -160,11 +158,11 @@ def reading_scores(
     def explained(measure: str, predictors: Sequence[str]) -> float:
         names = (measure, *predictors, "pred")
         known = np.all([np.isfinite(columns[name]) for name in names], axis=0)
-        data = {name: columns[name][known] for name in names}
-        formula = f"{measure} ~ ({' + '.join(predictors)}) ** 2"
+        times, *others, surprisal = (columns[name][known] for name in names)
+        base = products.fit_transform(np.stack(others, axis=1))
         before, after = (
-            ols(each, data=data).fit().rsquared
-            for each in (formula, f"{formula} + pred")
+            LinearRegression().fit(design, times).score(design, times)
+            for design in (base, np.column_stack([base, surprisal]))
         )
         return float((after - before) / (1 - before))
 
@@ -175,21 +173,6 @@ def reading_scores(
         ),
         "self_paced": explained(SELF_PACED, (*READING_PREDICTORS, "prev_pred")),
     }
-
-
-def ordinary_least_squares() -> Any:
-    """statsmodels' `ols`.
-
-    Raises:
-      MissingPackage: if it is not installed.
-    """
-    try:
-        return importlib.import_module("statsmodels.formula.api").ols
-    except ImportError as error:
-        raise MissingPackage(
-            "The score on reading times needs statsmodels, which is not installed: "
-            "pip install -e '.[babylm]', or leave reading out of config.tasks."
-        ) from error
 
 
 def _real(value: float | None) -> float:
@@ -221,13 +204,28 @@ def pipeline_predictions(part: Part, predictions: Sequence[Prediction]) -> Predi
     return found
 
 
-def fast_scores(items: Items, scores: Mapping[str, Any]) -> dict[str, float]:
-    """The scores on a fast set as fractions, in the form that a submission has."""
+def fast_scores(
+    items: Items, scores: Mapping[str, Any], predictions: Sequence[Prediction]
+) -> dict[str, float]:
+    """The scores on a fast set as the pipeline computes them, in fractions.
+
+    Of sentences these are the shares of items whose prediction is the right one, so a
+    tie, which predicts the first, counts as right.
+
+    Args:
+      items: the items of the set.
+      scores, predictions: as `score_part` returns them.
+    """
     if isinstance(items, WordItems):
         return {"spr": scores["self_paced"], "rt": scores["eye_tracking"]}
+    part = part_of(items)
     if "spearman" in scores:
-        return {part_of(items).name: scores["spearman"]}
-    return dict(scores["subsets"])
+        return {part.name: scores["spearman"]}
+    right: dict[str, list[bool]] = {}
+    for number, each in enumerate(predictions):
+        is_right = each["pred"] == chosen_text(part, items, number, 0)
+        right.setdefault(each["subset"], []).append(is_right)
+    return {subset: float(np.mean(own)) for subset, own in right.items()}
 
 
 def missing_items(part: Part, is_fast: bool, sizes: Mapping[str, int]) -> str:

@@ -15,7 +15,6 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.evaluation.babylm import (
     fast_scores,
     missing_items,
-    ordinary_least_squares,
     pipeline_predictions,
     score_part,
 )
@@ -41,7 +40,7 @@ from gpt1_jax.tasks.babylm import (
 )
 
 _ALL = "all"
-_VERSIONS = ("jax", "numpy", "scipy", "statsmodels")
+_VERSIONS = ("jax", "numpy", "scikit-learn", "scipy")
 _BACKEND = "causal"  # as the pipeline calls models that read from left to right
 _MAIN = "main"  # the revision of the full set
 _SHOWN = 12  # of what a submission lacks
@@ -64,12 +63,9 @@ def run(config: BabyLMConfig, workdir: str) -> None:
       FileExistsError: if the folder holds something else.
       FileNotFoundError, UserError: if there is no such run, step, task or data, or the
         folder holds scores of another configuration, other checkpoints or other items.
-      MissingPackage: if statsmodels is not installed and reading is scored.
       Stopped: after a signal, once the scores at hand are saved.
     """
     parts = _select_parts(config)
-    if READING in parts:
-        ordinary_least_squares()
     finetuned = _read_finetuned(config)
     score_steps(
         config,
@@ -248,7 +244,9 @@ def _collect(
                     full[name] = found
                 else:
                     of_part = fast.setdefault(name, {})
-                    of_part[revision] = fast_scores(items, checkpoint["tasks"][name])
+                    of_part[revision] = fast_scores(
+                        items, checkpoint["tasks"][name], predictions
+                    )
     if words:
         full[AOA] = {"metadata": {"model_name": top.name}, "results": words}
         place = top / _MAIN / "zero_shot" / _BACKEND / PARTS[AOA].pipeline_task
