@@ -56,11 +56,20 @@ class Scorer:
     ) -> list[TokenScores]:
         """The scores of each window's tokens behind its context, in order.
 
+        The last token of a window is scored, not read, so a window may have one token
+        more than the model reads.
+
         Raises:
-          UserError: if a window has no context, or is longer than the model's.
+          UserError: if a window has no context, or more tokens.
         """
+        scores = dict(self.as_computed(params, windows))
+        return [scores[index] for index in range(len(windows))]
+
+    def as_computed(
+        self, params: Params, windows: Sequence[ReadingWindow]
+    ) -> Iterator[tuple[int, TokenScores]]:
+        """The same, batch by batch, each with the number of its window."""
         self._check(windows)
-        scores: dict[int, TokenScores] = {}
         for size, groups in self._by_size(windows).items():
             together = self._num_groups(size, len(groups))
             starts = range(0, len(groups), together)
@@ -69,11 +78,14 @@ class Scorer:
             num_scored = max(sum(g.num_scored for g in batch) for batch in batches)
             num_chunks = power_of_two(-(-num_scored // _CHUNK))
             for batch in batches:
-                scores.update(self._score(params, batch, size, together, num_chunks))
-        return [scores[index] for index in range(len(windows))]
+                yield from self._score(params, batch, size, together, num_chunks)
 
-    def check_memory(self, windows: Sequence[ReadingWindow]) -> None:
+    def check_memory(self, windows: Sequence[ReadingWindow], name: str = "") -> None:
         """Refuses `batch_tokens` that no device of this machine can hold.
+
+        Args:
+          windows: what will be scored.
+          name: what the user sets, if not `config.batch_tokens`.
 
         Raises:
           UserError: naming the number, the memory it needs and the memory there is.
@@ -81,7 +93,7 @@ class Scorer:
         for size, groups in self._by_size(windows).items():
             rows = self._num_groups(size, len(groups)) * size.num_rows
             require_memory(
-                f"config.batch_tokens={self._batch_tokens}",
+                name or f"config.batch_tokens={self._batch_tokens}",
                 rows * size.row_len * costs.forward_bytes(self._model),
                 "Lower it.",
             )
@@ -89,11 +101,11 @@ class Scorer:
     def _check(self, windows: Sequence[ReadingWindow]) -> None:
         longest = self._model.max_seq_len
         for window in windows:
-            if not window.num_context or len(window.ids) > longest:
+            if not window.num_context or len(window.ids) > longest + 1:
                 raise UserError(
                     f"A context of {window.num_context} tokens and a continuation of "
                     f"{len(window.ids) - window.num_context}: the context needs one at "
-                    f"least, and this model reads {longest} in all."
+                    f"least, and this model reads {longest} before the last token."
                 )
 
     def _by_size(
@@ -121,7 +133,7 @@ class Scorer:
         return min(power_of_two(count), self._groups_together(size))
 
     def _size(self, group: "_Group") -> "_Size":
-        longest = max(map(len, group.rows))
+        longest = max(map(len, group.rows)) - 1
         context = self._padded(len(group.context)) if group.context else 0
         return _Size(context, self._padded(longest), len(group.rows))
 
@@ -148,20 +160,28 @@ class Scorer:
                 padding[number] = size.context_len - len(group.context)
                 contexts[number, padding[number] :] = group.context
         tokens = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
-        places: list[int] = []  # of the scored tokens
+        places: list[int] = []  # of the tokens before the scored ones
+        scored: list[int] = []
         row = 0
         for group in groups:
             for ids in group.rows:
-                tokens[row, : len(ids)] = ids
-                places += range(
-                    row * size.row_len + group.first, row * size.row_len + len(ids)
-                )
+                tokens[row, : len(ids) - 1] = ids[:-1]
+                start = row * size.row_len - 1
+                places += range(start + group.first, start + len(ids))
+                scored += ids[group.first :]
                 row += 1
-        where = np.ones(num_chunks * _CHUNK, np.int32)
-        where[: len(places)] = places
+        where, targets = np.zeros((2, num_chunks * _CHUNK), np.int32)
+        where[: len(places)], targets[: len(scored)] = places, scored
         arrays = jax.device_get(
             _score_tokens(
-                self._model, self._vocab_size, params, contexts, padding, tokens, where
+                self._model,
+                self._vocab_size,
+                params,
+                contexts,
+                padding,
+                tokens,
+                where,
+                targets,
             )
         )
         start = 0
@@ -245,6 +265,7 @@ def _score_tokens(
     padding: jax.Array | None,
     tokens: jax.Array,
     where: jax.Array,
+    targets: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The log-probabilities, ranks and entropies of some tokens of a batch.
 
@@ -254,12 +275,12 @@ def _score_tokens(
         are none.
       padding: [G] int32, how many of the first tokens of a context are not real.
       tokens: [N, T] int32, padded behind.
-      where: [M] int32, places among the N * T tokens; not the first of a row.
+      where: [M] int32, places among the N * T tokens.
+      targets: [M] int32, the tokens to score: those that follow there.
     """
     output = _read(model, params, contexts, padding, tokens)
     unembedding = output.unembedding[:vocab_size]
-    hidden = output.hidden.reshape(-1, output.hidden.shape[-1])[where - 1]
-    targets = tokens.reshape(-1)[where]
+    hidden = output.hidden.reshape(-1, output.hidden.shape[-1])[where]
 
     def score(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         hidden, targets = chunk  # [_CHUNK, D], [_CHUNK]
