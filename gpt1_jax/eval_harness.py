@@ -74,8 +74,6 @@ class RunLM(LM):
       add_bos_token: whether each text begins with a newline, as a paragraph does in
         training, or only what has nothing else before it.
       seed: of the first continuation, if a task samples; the next has seed + 1.
-      device: lm_eval's word for the device, which JAX chooses: refused if it is not
-        that one.
 
     Raises:
       FileNotFoundError: if there is no run, or no checkpoint of that step.
@@ -90,7 +88,6 @@ class RunLM(LM):
         batch_size: int | str = _AUTO,
         add_bos_token: bool = False,
         seed: int = 0,
-        device: str = "",
     ):
         super().__init__()
         one_of("dtype", dtype, get_args(DType))
@@ -98,12 +95,6 @@ class RunLM(LM):
         require(
             number == _AUTO or (number.isdecimal() and int(number) > 0),
             f"batch_size={batch_size!r} must be {_AUTO} or a number above 0.",
-        )
-        backend = jax.default_backend()
-        require(
-            device.replace("cuda", "gpu") in ("", backend),
-            f"device={device!r}, but JAX computes on {backend!r}; leave it out, and "
-            "choose with the environment variable JAX_PLATFORMS.",
         )
         run = open_run(str(init_from), step)
         say_what_is_read(run)
@@ -135,13 +126,14 @@ class RunLM(LM):
 
         Args:
           arg_dict: of the model.
-          additional_config: of lm_eval; None stands for none. Those of the model win.
+          additional_config: of lm_eval: its `batch_size`, unless the model has one. Its
+            "cuda:0" and the like mean nothing to JAX, which chooses its devices itself.
 
         Raises:
           UserError: if there is no such argument, or as the class.
         """
-        others = {k: v for k, v in (additional_config or {}).items() if v is not None}
-        arguments = {**others, **arg_dict}
+        batch_size = (additional_config or {}).get("batch_size") or _AUTO
+        arguments = {"batch_size": batch_size, **arg_dict}
         known = list(inspect.signature(cls).parameters)
         require(
             "init_from" in arguments,
@@ -327,12 +319,12 @@ def encode_pair(
 
     Both are encoded as one text, since a word is spelled with or without a mark of its
     end, depending on what follows. Where the context ends with a word, its tokens are
-    the first. Where it ends inside one, as "(" before "a)", lm_eval's own cut, by the
-    number of the context's tokens, can be anywhere. Then the tokens that the
-    continuation has by itself are scored, if the text ends with them; and if not, as
-    in "unh" before "appy", all tokens from the first that the context by itself lacks:
-    nothing of the continuation is lost, and all continuations of a context have the
-    same scored along.
+    the first of the text. Where it ends inside one, lm_eval's own cut, by the number of
+    tokens that the context has by itself, can be anywhere. Then the tokens that the
+    continuation has by itself are scored, as after the bracket in "(" and "a)"; but
+    between two letters, as in "un" and "ited", or if the text does not end with those
+    tokens, the word is scored whole. So nothing of a continuation is lost, and all
+    continuations of a context have the same scored along.
 
     Args:
       tokenizer: the model's tokenizer.
@@ -343,17 +335,27 @@ def encode_pair(
     read = context.rstrip()
     continuation = context[len(read) :] + continuation
     ids = _encode(tokenizer, read + continuation)
+    newline = tokenizer.newline_id
     if not read:
-        newline = tokenizer.newline_id
         return ReadingWindow(ids if ids[:1] == [newline] else [newline, *ids], 1)
-    pairs = zip(ids, known := _encode(tokenizer, read), strict=False)
-    first = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)))
+    known = _encode(tokenizer, read)
+    first = _num_shared(ids, known)
     if first < len(known):
         alone = _encode(tokenizer, continuation)
-        if alone and ids[-len(alone) :] == alone:
+        apart = not (read[-1].isalnum() and continuation[:1].isalnum())
+        if apart and alone and ids[-len(alone) :] == alone:
             first = len(ids) - len(alone)
-    begin = begin or [tokenizer.newline_id] * (first == 0)
+        else:
+            before = read[: -len(read.split()[-1])]
+            first = _num_shared(ids, _encode(tokenizer, before))
+    begin = begin or [newline] * (first == 0)
     return ReadingWindow([*begin, *ids], len(begin) + first)
+
+
+def _num_shared(ids: Sequence[int], others: Sequence[int]) -> int:
+    """The number of tokens with which both begin."""
+    pairs = zip(ids, others, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _encode(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -35,7 +35,7 @@ def plain(model, params, window):
     """Log-probabilities, ranks and entropies from all logits of one sequence."""
     ids, first = np.array(window.ids), window.num_context
     padded = np.zeros((1, model.max_seq_len), np.int32)  # so that one program does
-    padded[0, : len(ids)] = ids
+    padded[0, : len(ids) - 1] = ids[:-1]
     scores = np.asarray(all_logits(model, params, padded))[0, :, :VOCAB_SIZE]
     scores = scores[first - 1 : len(ids) - 1].astype(np.float64)
     log_probs = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
@@ -64,7 +64,7 @@ def check(model, params, given, scorer=None):
 
 
 def test_scores_are_those_of_the_plain_formula(model, params):
-    check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 95), (9, 0), (2, 5)))
+    check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 96), (9, 0), (2, 5)))
 
 
 def test_contexts_are_shared(model, params, monkeypatch):
@@ -109,18 +109,18 @@ def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
     read = []
     plainly = scoring._score_tokens
 
-    def counted(model, vocab_size, params, contexts, padding, tokens, where):
-        read.append(tokens.shape)
-        return plainly(model, vocab_size, params, contexts, padding, tokens, where)
+    def counted(*arguments):
+        read.append(arguments[5].shape)
+        return plainly(*arguments)
 
     monkeypatch.setattr(scoring, "_score_tokens", counted)
     scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
-    given = windows(*[(3, 5)] * 9, (1, 10), (1, 13), *[(2, 30)] * 2)
+    given = windows(*[(3, 6)] * 9, (1, 11), (1, 14), *[(2, 31)] * 2)
     check(model, params, given, scorer)
     assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
 
 
-@pytest.mark.parametrize("lengths", [(0, 3), (90, 7)])
+@pytest.mark.parametrize("lengths", [(0, 3), (90, 8)])
 def test_windows_that_cannot_be_read_are_refused(model, params, lengths):
     with pytest.raises(ValueError, match=rf"{lengths[0]} tokens .*{lengths[1]}.* 96"):
         Scorer(model, VOCAB_SIZE)(params, windows(lengths))
