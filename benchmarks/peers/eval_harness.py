@@ -2,13 +2,13 @@
 
     python -m benchmarks.peers.eval_harness RUN SENTENCES [--limit=2000] [--output=FILE]
 
-RUN is a run folder, and SENTENCES a text file with one on each line, or JSON lines such
-as BLiMP's, whose texts are taken from `sentence_good` and `sentence_bad`, or a folder
-of these. The log-likelihood of each sentence, without a context, is asked for as lm_eval
+RUN is a run folder, and SENTENCES a text file with one on each line, or JSON lines like
+BLiMP's, whose texts are taken from `sentence_good` and `sentence_bad`, or a folder of
+these. The log-likelihood of each sentence, without a context, is asked for as lm_eval
 asks, so encoding, sorting and batching count, and loading does not. The peer is `HFLM`
-on the run's export for transformers, in float32 like ours; its batch sizes are variants.
-Variants take turns, each in its process; before each turn they score a few sentences
-untimed, and all of them once before the first, so that everything is compiled.
+on the run's export for transformers, in float32 like ours, with several batch sizes.
+Variants take turns, each in its process; all sentences are scored once before the first
+turn, so that everything is compiled, and a few before each, untimed.
 """
 
 import argparse
@@ -114,10 +114,9 @@ def _trainer(model: Any, device: str) -> Trainer:
 
 def export(run: Path, folder: Path) -> Path:
     """Exports a run folder for transformers."""
+    from benchmarks.paper_model import load_config
     from gpt1_jax.config import load
     from gpt1_jax.jobs import convert
-
-    from benchmarks.paper_model import load_config
 
     config = load_config("convert", "huggingface")
     config.init_from, config.step = str(run), "newest"
