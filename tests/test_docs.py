@@ -35,8 +35,10 @@ OTHER_COMMANDS = (
     r"\. \.venv/bin/activate",
     r"pip install -q uv",
     r"(uv )?pip install (-q )?(--compile-bytecode )?-e "
-    r"(\.|'\.\[(?P<extras>[a-z0-9,]+)\]')",
+    r"(\.|'\.\[(?P<extras>[a-z0-9,-]+)\]')",
     r"pytest",
+    r"python -m gpt1_jax\.eval_harness --model gpt1_jax "  # run by its own tests
+    r"--model_args init_from=\S+ .*--tasks \S+.*",
     r"du -sh ~/\.cache/gpt1_jax/\*",
     r"rm -r ~/\.cache/gpt1_jax(/(corpora|tokenizers|builtin|xla))?",
     r"pip install 'skypilot\[gcp\]'",

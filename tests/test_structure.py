@@ -16,7 +16,7 @@ ORDER = [
     {"tasks", "inference", "interop"},
     {"runs", "evaluation"},
     {"training", "report"},
-    {"trained_model"},
+    {"trained_model", "eval_harness"},
     {"", "jobs"},  # the first is the package itself
     {"program"},
     {"main"},
@@ -30,6 +30,7 @@ ONLY_IN = {
     "tensorflow_datasets": {"data/tfds.py"},
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
+    "lm_eval": {"eval_harness"},
 }
 WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.

@@ -34,6 +34,7 @@ class Generator:
         tokenizers write in lower case.
       batch_size: continuations computed together.
       round_size: tokens drawn between two looks at the text; 0 for a fast number.
+      longest_prompt: the last tokens of a prompt that are read; 0 for all.
     """
 
     def __init__(
@@ -43,9 +44,10 @@ class Generator:
         config: SamplingConfig,
         batch_size: int = 1,
         round_size: int = 0,
+        longest_prompt: int = 0,
     ):
         self._tokenizer, self._config = tokenizer, config
-        self._max_seq_len = model.max_seq_len
+        self._max_seq_len, self._longest_prompt = model.max_seq_len, longest_prompt
         self._stop_strings = [text.lower() for text in config.stop_strings]
         self._decode = Decoder(
             model, tokenizer.vocab_size, config, batch_size, round_size, self._kept
@@ -61,15 +63,22 @@ class Generator:
           prompts: texts; an empty one is a newline, as the model has no start token.
           seeds: one for each prompt, in [0, 2**32).
         """
+        finished = dict(self.as_finished(params, prompts, seeds))
+        return [finished[number] for number in range(len(prompts))]
+
+    def as_finished(
+        self, params: Params, prompts: Sequence[str], seeds: Sequence[int]
+    ) -> Iterator[tuple[int, Continuation]]:
+        """The same, each when it is finished, with the number of its prompt."""
         continuations = [
             Continuation(prompt, self._ids(prompt), seed)
             for prompt, seed in zip(prompts, seeds, strict=True)
         ]
-        for _ in self._decode(params, continuations):
-            pass
-        for continuation in continuations:
-            continuation.text = self._text(continuation.tokens)
-        return continuations
+        numbers = {id(each): number for number, each in enumerate(continuations)}
+        for continuation in self._decode(params, continuations):
+            if continuation.finish_reason:
+                continuation.text = self._text(continuation.tokens)
+                yield numbers[id(continuation)], continuation
 
     def several(
         self, params: Params, prompts: Sequence[str], number: int, seed: int
@@ -123,7 +132,7 @@ class Generator:
         return longest + self._config.max_new_tokens - 1 > self._max_seq_len
 
     def _ids(self, prompt: str) -> list[int]:
-        return prompt_ids(self._tokenizer, prompt)
+        return prompt_ids(self._tokenizer, prompt)[-self._longest_prompt :]
 
     def _text(self, tokens: list[int]) -> str:
         """The text of tokens, up to the end of the first stop string."""

@@ -74,7 +74,8 @@ class Scorer:
         keys = [(window.num_context, *window.ids) for window in windows]
         different = dict(zip(keys, windows, strict=True))
         parts = self._split(list(different.values()))
-        scores = iter(self._score_fitting(params, list(itertools.chain(*parts))))
+        computed = self.as_computed(params, list(itertools.chain(*parts)))
+        scores = iter(score for _, score in sorted(computed, key=lambda pair: pair[0]))
         joined = (
             next(scores)
             if len(own) == 1
@@ -89,10 +90,18 @@ class Scorer:
     def _split(self, windows: Sequence[ReadingWindow]) -> list[list[ReadingWindow]]:
         return [split_window(each, self._model.max_seq_len) for each in windows]
 
-    def _score_fitting(
+    def as_computed(
         self, params: Params, windows: Sequence[ReadingWindow]
-    ) -> list[TokenScores]:
-        scores: dict[int, TokenScores] = {}
+    ) -> Iterator[tuple[int, TokenScores]]:
+        """The same, batch by batch, each with the number of its window.
+
+        The last token of a window is scored, not read, so a window may have one token
+        more than the model reads.
+
+        Raises:
+          UserError: if a window has no context, or more tokens.
+        """
+        self._check(windows)
         for size, groups in self._by_size(windows).items():
             together = self._num_groups(size, len(groups))
             starts = range(0, len(groups), together)
@@ -101,11 +110,14 @@ class Scorer:
             num_scored = max(sum(g.num_scored for g in batch) for batch in batches)
             num_chunks = round_up(-(-num_scored // _CHUNK))
             for batch in batches:
-                scores.update(self._score(params, batch, size, together, num_chunks))
-        return [scores[index] for index in range(len(windows))]
+                yield from self._score(params, batch, size, together, num_chunks)
 
-    def check_memory(self, windows: Sequence[ReadingWindow]) -> None:
+    def check_memory(self, windows: Sequence[ReadingWindow], name: str = "") -> None:
         """Refuses `batch_tokens` that no device of this machine can hold.
+
+        Args:
+          windows: what will be scored.
+          name: what the user sets, if not `config.batch_tokens`.
 
         Raises:
           UserError: naming the number, the memory it needs and the memory there is.
@@ -114,10 +126,20 @@ class Scorer:
         for size, groups in self._by_size(fitting).items():
             rows = self._num_groups(size, len(groups)) * size.num_rows
             require_memory(
-                f"config.batch_tokens={self._batch_tokens}",
+                name or f"config.batch_tokens={self._batch_tokens}",
                 rows * size.row_len * costs.forward_bytes(self._model),
                 "Lower it.",
             )
+
+    def _check(self, windows: Sequence[ReadingWindow]) -> None:
+        longest = self._model.max_seq_len
+        for window in windows:
+            if not window.num_context or len(window.ids) > longest + 1:
+                raise UserError(
+                    f"A context of {window.num_context} tokens and a continuation of "
+                    f"{len(window.ids) - window.num_context}: the context needs one at "
+                    f"least, and this model reads {longest} before the last token."
+                )
 
     def _by_size(
         self, windows: Sequence[ReadingWindow]
@@ -144,7 +166,7 @@ class Scorer:
         return min(power_of_two(count), self._groups_together(size))
 
     def _size(self, group: "_Group") -> "_Size":
-        longest = max(map(len, group.rows))
+        longest = max(map(len, group.rows)) - 1
         context = self._padded(len(group.context)) if group.context else 0
         return _Size(context, self._padded(longest), len(group.rows))
 
@@ -171,17 +193,18 @@ class Scorer:
                 padding[number] = size.context_len - len(group.context)
                 contexts[number, padding[number] :] = group.context
         tokens = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
-        places: list[int] = []  # of the scored tokens
+        places: list[int] = []  # of the tokens before the scored ones
+        scored: list[int] = []
         row = 0
         for group in groups:
             for ids in group.rows:
-                tokens[row, : len(ids)] = ids
-                places += range(
-                    row * size.row_len + group.first, row * size.row_len + len(ids)
-                )
+                tokens[row, : len(ids) - 1] = ids[:-1]
+                start = row * size.row_len - 1
+                places += range(start + group.first, start + len(ids))
+                scored += ids[group.first :]
                 row += 1
-        where = np.ones(num_chunks * _CHUNK, np.int32)
-        where[: len(places)] = places
+        where, targets = np.zeros((2, num_chunks * _CHUNK), np.int32)
+        where[: len(places)], targets[: len(scored)] = places, scored
         arrays = jax.device_get(
             _score_tokens(
                 self._model,
@@ -192,6 +215,7 @@ class Scorer:
                 padding,
                 tokens,
                 where,
+                targets,
             )
         )
         start = 0
@@ -203,23 +227,16 @@ class Scorer:
 
 
 def split_window(window: ReadingWindow, longest: int) -> list[ReadingWindow]:
-    """The windows of at most `longest` tokens in which a window is read.
+    """The windows in which a window is read by a model with a context of `longest`.
 
-    Each token is scored once. From the second window on, the context is half a window.
-
-    Raises:
-      UserError: if the window has no context.
+    Each token is scored once, after half a context at least from the second window on.
     """
     ids, first = window.ids, window.num_context
-    if not first:
-        raise UserError(
-            f"A continuation of {len(ids)} tokens has no context; it needs one token."
-        )
-    if len(ids) <= longest:
+    if len(ids) <= longest + 1:  # the last token is scored, not read
         return [window]
-    parts, begin = [], 0 if first < longest else first - longest // 2
+    parts, begin = [], 0 if first <= longest else first - longest // 2
     while first < len(ids):
-        part = ids[begin : begin + longest]
+        part = ids[begin : begin + longest + 1]
         parts.append(ReadingWindow(part, first - begin))
         first = begin + len(part)
         begin = first - longest // 2
@@ -303,6 +320,7 @@ def _score_tokens(
     padding: jax.Array | None,
     tokens: jax.Array,
     where: jax.Array,
+    targets: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The log-probabilities, ranks and entropies of some tokens of a batch.
 
@@ -312,12 +330,12 @@ def _score_tokens(
         are none.
       padding: [G] int32, how many of the first tokens of a context are not real.
       tokens: [N, T] int32, padded behind.
-      where: [M] int32, places among the N * T tokens; not the first of a row.
+      where: [M] int32, places among the N * T tokens.
+      targets: [M] int32, the tokens to score: those that follow there.
     """
     output = _read(model, params, contexts, padding, tokens)
     unembedding = output.unembedding[:vocab_size]
-    hidden = output.hidden.reshape(-1, output.hidden.shape[-1])[where - 1]
-    targets = tokens.reshape(-1)[where]
+    hidden = output.hidden.reshape(-1, output.hidden.shape[-1])[where]
 
     def score(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
         hidden, targets = chunk  # [_CHUNK, D], [_CHUNK]

@@ -36,7 +36,7 @@ def plain(model, params, window):
     """Log-probabilities, ranks and entropies from all logits of one sequence."""
     ids, first = np.array(window.ids), window.num_context
     padded = np.zeros((1, model.max_seq_len), np.int32)  # so that one program does
-    padded[0, : len(ids)] = ids
+    padded[0, : len(ids) - 1] = ids[:-1]
     scores = np.asarray(all_logits(model, params, padded))[0, :, :VOCAB_SIZE]
     scores = scores[first - 1 : len(ids) - 1].astype(np.float64)
     log_probs = scores - np.log(np.exp(scores).sum(-1, keepdims=True))
@@ -68,7 +68,7 @@ def check(model, params, given, scorer=None):
 
 
 def test_scores_are_those_of_the_plain_formula(model, params):
-    check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 95), (9, 0), (2, 5)))
+    check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 96), (9, 0), (2, 5)))
 
 
 def test_contexts_are_shared(model, params, monkeypatch):
@@ -114,24 +114,24 @@ def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
     plainly = scoring._score_tokens
 
     def counted(*arguments):
-        *_, tokens, _ = arguments
+        *_, tokens, _, _ = arguments
         read.append(tokens.shape)
         return plainly(*arguments)
 
     monkeypatch.setattr(scoring, "_score_tokens", counted)
     scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
-    given = windows(*[(3, 5)] * 9, (1, 10), (1, 13), *[(2, 30)] * 2)
+    given = windows(*[(3, 6)] * 9, (1, 11), (1, 14), *[(2, 31)] * 2)
     check(model, params, given, scorer)
     assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
 
 
 def test_a_window_longer_than_the_context_is_read_in_parts(model, params):
-    """Each part has the second half of the one before as its context."""
+    """Each later part has half a context before the first token that it scores."""
     (long,), (context_only,) = windows((5, 200)), windows((120, 30))
     found = Scorer(model, VOCAB_SIZE)(params, [long, *windows((1, 3)), context_only])
     assert [len(each.log_probs) for each in found] == [200, 3, 30]
-    ids = long.ids  # of 96 tokens each, scored from the fifth, 96th, 144th and 192nd
-    starts = [(0, 5, 96), (48, 96, 144), (96, 144, 192), (144, 192, 205)]
+    ids = long.ids  # 96 are read at a time, and one more is scored
+    starts = [(0, 5, 97), (49, 97, 146), (98, 146, 195), (147, 195, 205)]
     for begin, first, stop in starts:
         part = ReadingWindow(ids[begin:stop], first - begin)
         expected, ranks, _ = plain(model, params, part)
@@ -143,6 +143,7 @@ def test_a_window_longer_than_the_context_is_read_in_parts(model, params):
     np.testing.assert_allclose(found[2].log_probs, expected, atol=2e-5)
 
 
-def test_a_window_without_a_context_is_refused(model, params):
-    with pytest.raises(UserError, match="3 tokens has no context"):
-        Scorer(model, VOCAB_SIZE)(params, windows((0, 3)))
+@pytest.mark.parametrize("lengths", [(0, 3), (90, 8)])
+def test_windows_that_cannot_be_read_at_once_are_refused(model, params, lengths):
+    with pytest.raises(UserError, match=rf"{lengths[0]} tokens .*{lengths[1]}.* 96"):
+        list(Scorer(model, VOCAB_SIZE).as_computed(params, windows(lengths)))
