@@ -147,7 +147,8 @@ def _sentencepiece_normalizer(charsmap: bytes) -> normalizers.Normalizer:
             normalizers.Precompiled(charsmap),
             normalizers.Replace(Regex(r"\A +| +\z"), ""),
             normalizers.Replace(Regex(" +"), _SPACE),
-            normalizers.Replace(Regex(r"(?<=.)\z"), _SPACE),
+            # Not (?<=.)\z, which tokenizers before 0.21.2 does not find.
+            normalizers.Replace(Regex(r".\K\z"), _SPACE),
         ]
     )
 
