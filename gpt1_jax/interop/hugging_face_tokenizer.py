@@ -204,19 +204,25 @@ def _sentencepiece_normalizer(charsmap: bytes) -> normalizers.Normalizer:
 
 
 def _tell_parts_of_words(rules: tokenizers.Tokenizer) -> None:
-    """Makes text of a single token that becomes this token again, behind any context.
+    """Makes text and offsets of tokens tell which words, and parts of words, they are.
 
     BabyLM's evaluation scores a word of several tokens one by one: it decodes each,
     alone, appends the text to the context and encodes that. A token in the middle of a
     word is decoded to a space, its text and a mark; the mark and spaces behind it are
     dropped when it is encoded, and no word ends there. Everything else is decoded and
     encoded as without these rules.
+
+    Of a sentence, the evaluation scores what ends behind its beginning. So the end of a
+    word lies before the space that follows: the marker of the end is put behind the
+    word's last character, whose place in the text it gets, and the space's is dropped.
     """
     rules.normalizer = normalizers.Sequence(
         [
             rules.normalizer,
             normalizers.Replace(Regex(f"(?<={_PART}){_SPACE}"), ""),
             normalizers.Replace(Regex(f"{_WORD_END}{_SPACE}?"), _SPACE),
+            normalizers.Replace(Regex(f"(?<=[^{_SPACE}])(?={_SPACE})"), _SPACE),
+            normalizers.Replace(Regex(f"(?<={_SPACE}){_SPACE}"), ""),
         ]
     )
     rules.pre_tokenizer = pre_tokenizers.Sequence(

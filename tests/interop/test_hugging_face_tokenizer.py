@@ -337,16 +337,13 @@ def test_the_scored_part_of_a_sentence_is_found(
     ours, ours_for_babylm, context, completion
 ):
     """By offsets, as the evaluation does: tokens that end behind the context."""
-    read = ours_for_babylm(context + completion, return_offsets_mapping=True)
-    start = len(context) + 1
-    scored = [
-        token
-        for token, (_, end) in zip(
-            read["input_ids"], read["offset_mapping"], strict=True
-        )
-        if end > start
-    ]
-    assert scored == ours.encode(completion)
+    text = context + completion
+    read = ours_for_babylm(text, return_offsets_mapping=True)
+    places = list(zip(read["input_ids"], read["offset_mapping"], strict=True))
+    for start in (len(context), len(context) + 1):  # with and without the space
+        scored = [token for token, (_, end) in places if end > start]
+        assert scored == ours.encode(completion)
+    assert not any(text[end - 1].isspace() for _, (_, end) in places[1:])
 
 
 def test_limits_for_babylm_name_the_marks(ours):
