@@ -114,7 +114,7 @@ class Theirs(NamedTuple):
     chosen: int
 
 
-def pipeline_scores(task: str, files: dict[str, Rows], exported: Path) -> list[Theirs]:
+def pipeline_scores(task: str, files: dict[str, Rows], exported: str) -> list[Theirs]:
     """Scores sentences by the pipeline; its ranking is watched, not changed."""
     package = "evaluation_pipeline.sentence_zero_shot"
     results = importlib.import_module(f"{package}.compute_results")
@@ -141,7 +141,7 @@ def pipeline_scores(task: str, files: dict[str, Rows], exported: Path) -> list[T
             backend="causal",
             task=task,
             data_path=Path(folder),
-            model_path_or_name=str(exported),
+            model_path_or_name=exported,
             revision_name=None,
             images_path=None,
             image_template=None,
@@ -210,7 +210,7 @@ def our_surprisals(
 
 
 def reading_surprisals(
-    exported: Path, words: Sequence[tuple[str, str]], space: tuple[str, str]
+    exported: str, words: Sequence[tuple[str, str]], space: tuple[str, str]
 ) -> np.ndarray:
     """[N] nats by the pipeline's reading task; spaces go between context and word."""
     import transformers
@@ -231,13 +231,13 @@ def reading_surprisals(
 
 
 def acquisition_surprisals(
-    exported: Path, words: Sequence[tuple[str, str]]
+    exported: str, words: Sequence[tuple[str, str]]
 ) -> np.ndarray:
     """[N] nats by the pipeline's task of the age of acquisition."""
     package = importlib.import_module(
         "evaluation_pipeline.AoA_word.evaluation_functions"
     )
-    extractor = package.StepSurprisalExtractor(None, str(exported), "causal", "cpu")
+    extractor = package.StepSurprisalExtractor(None, exported, "causal", "cpu")
     model = extractor.load_model_for_step(None)
     processor, tokenizer = extractor.load_tokenizer_for_step(None)
     return np.array(
@@ -257,10 +257,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("run", help="run folder")
-    parser.add_argument("exported", type=Path, help="the same step for transformers")
+    parser.add_argument("exported", help="the same step, for transformers")
     parser.add_argument("--step", default="newest", help="of the run")
-    parser.add_argument("--pipeline", type=Path, required=True, help="folder strict/")
-    parser.add_argument("--blimp", type=Path, required=True, help="BLiMP's data/")
+    parser.add_argument("--pipeline", required=True, help="its folder strict/")
+    parser.add_argument("--blimp", required=True, help="BLiMP's data/")
     parser.add_argument("--paradigms", type=count, default=10)
     parser.add_argument("--pairs", type=count, default=300, help="of each paradigm")
     parser.add_argument("--words", type=count, default=100)
@@ -272,9 +272,9 @@ def main(arguments: Sequence[str]) -> None:
     """Scores by both and prints a table."""
     flags = parse(arguments)
     record = harness.describe("experiments.babylm_pipeline", arguments)
-    sys.path.insert(0, str(flags.pipeline.resolve()))
+    sys.path.insert(0, str(Path(flags.pipeline).resolve()))
     model = gpt1_jax.load(flags.run, flags.step)
-    blimp = read_blimp(flags.blimp, flags.paradigms, flags.pairs)
+    blimp = read_blimp(Path(flags.blimp), flags.paradigms, flags.pairs)
     some = [
         row for rows in blimp.values() for row in rows[:: max(1, flags.pairs // 20)]
     ]

@@ -97,7 +97,7 @@ def write_tokenizer(
     build = {"sentencepiece": _sentencepiece, "gpt1": _gpt1}
     kind = _known_kind(tokenizer)
     rules = build[kind](tokenizer)
-    roles: dict[str, str] = {}
+    roles: dict[str, str | None] = {}
     if for_babylm:
         newline = rules.id_to_token(tokenizer.newline_id)
         roles = dict.fromkeys(("bos_token", "pad_token"), newline)
