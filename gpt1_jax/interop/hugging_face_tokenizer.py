@@ -8,13 +8,20 @@ must be `PreTrainedTokenizerFast`: without a class, or with `OpenAIGPTTokenizer`
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tokenizers
 from etils import epath
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers
+from tokenizers import (
+    Regex,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
 
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
@@ -23,6 +30,9 @@ from gpt1_jax.errors import UserError
 _SPACE = "\u2581"  # SentencePiece's mark of a space
 _UNKNOWN = "\u2047 "  # SentencePiece prints this, after a space, for an unknown piece
 _DELETED = "\x01"  # by SentencePiece's normaliser
+# Private-use characters, by which text tells the ends of tokens to BabyLM's evaluation.
+_PART = "\ue001"  # stands behind a token that does not end its word
+_WORD_END = "\ue002"  # stands for a token that only ends a word
 _LIMITS = {
     "sentencepiece": (
         "The ids of `tokenizer.json` equal SentencePiece's on 10,000 lines of novels "
@@ -41,13 +51,32 @@ _LIMITS = {
         "units of measure and emoticons can be cut in other places."
     ),
 }
+_BABYLM = (
+    " It is made for BabyLM's evaluation. The newline is its start and padding token: "
+    "every text begins with one, and of a pair of texts each ends with one, too. "
+    "`add_special_tokens=False` leaves them out, and `skip_special_tokens=True` all "
+    "newlines. "
+)
+_BABYLM_LIMITS = {
+    "sentencepiece": (
+        "A token that does not end its word is decoded, if it stands alone, to a "
+        "space, its text and U+E001, and a token that only ends a word to U+E002. In "
+        "a text, these two characters mean the same. Bytes of a character that the "
+        "vocabulary lacks cannot be told so: the evaluation of reading times stops "
+        "at a word with one."
+    ),
+    "gpt1": (
+        "The evaluation of reading times is wrong for words of several tokens, because "
+        "the text of a token does not tell whether it ends its word."
+    ),
+}
 
 
 def write_tokenizer(
     tokenizer: Tokenizer,
     folder: str | os.PathLike[str],
     max_seq_len: int,
-    newline_as: Sequence[str] = (),
+    for_babylm: bool = False,
 ) -> None:
     """Writes what `transformers.AutoTokenizer.from_pretrained(folder)` reads.
 
@@ -57,15 +86,29 @@ def write_tokenizer(
       tokenizer: of either kind.
       folder: gets `tokenizer.json` and `tokenizer_config.json`.
       max_seq_len: positions of the model, in tokens.
-      newline_as: roles in which transformers uses the newline, such as "pad_token". Ids
-        stay as they are, but `decode(..., skip_special_tokens=True)` loses newlines.
+      for_babylm: whether BabyLM's evaluation will read the tokenizer. Then the newline
+        is its start and padding token: texts begin with one, and pairs also have one
+        between them and one at the end. `decode(..., skip_special_tokens=True)` loses
+        newlines. A SentencePiece tokenizer also tells in text where a word is cut.
 
     Raises:
       ValueError: if the tokenizer cannot be expressed as rules of that library.
     """
     build = {"sentencepiece": _sentencepiece, "gpt1": _gpt1}
-    rules = build[_known_kind(tokenizer)](tokenizer)
-    newline = rules.id_to_token(tokenizer.newline_id)
+    kind = _known_kind(tokenizer)
+    rules = build[kind](tokenizer)
+    roles: dict[str, str | None] = {}
+    if for_babylm:
+        newline = rules.id_to_token(tokenizer.newline_id)
+        roles = dict.fromkeys(("bos_token", "pad_token"), newline)
+        rules.post_processor = processors.TemplateProcessing(
+            single=[newline, "$A"],
+            # The end is where a classifier reads.
+            pair=[newline, "$A", newline, "$B", newline],
+            special_tokens=[(newline, tokenizer.newline_id)],
+        )
+        if kind == "sentencepiece":
+            _tell_parts_of_words(rules)
     target = epath.Path(folder)
     write_whole(target / "tokenizer.json", rules.to_str(pretty=True))
     # No unk_token: transformers would make "<unk>" in a text the unknown token.
@@ -76,14 +119,15 @@ def write_tokenizer(
             "model_max_length": max_seq_len,
             "model_input_names": ["input_ids", "attention_mask"],
             "clean_up_tokenization_spaces": False,
-            **dict.fromkeys(newline_as, newline),
+            **roles,
         },
     )
 
 
-def tokenizer_limits(tokenizer: Tokenizer) -> str:
+def tokenizer_limits(tokenizer: Tokenizer, for_babylm: bool = False) -> str:
     """Where the written tokenizer differs from ours, for the README of its folder."""
-    return _LIMITS[_known_kind(tokenizer)]
+    kind = _known_kind(tokenizer)
+    return _LIMITS[kind] + (_BABYLM + _BABYLM_LIMITS[kind] if for_babylm else "")
 
 
 def _known_kind(tokenizer: Tokenizer) -> str:
@@ -118,17 +162,23 @@ def _sentencepiece(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
     # The newline is cut out before the text is normalised, so lines are separate.
     newline = tokenizers.AddedToken(NEWLINE, normalized=False, special=False)
     result.add_tokens([newline])
-    result.decoder = decoders.Sequence(
+    result.decoder = _sentencepiece_decoder(model.trainer_spec.unk_piece)
+    return result
+
+
+def _sentencepiece_decoder(unknown: str, *fused: decoders.Decoder) -> decoders.Decoder:
+    """Joins pieces; `fused` are applied before spaces around lines are dropped."""
+    return decoders.Sequence(
         [
-            decoders.Replace(model.trainer_spec.unk_piece, "\ue000" + _UNKNOWN),
+            decoders.Replace(unknown, "\ue000" + _UNKNOWN),
             decoders.Replace(_SPACE, " "),
             decoders.ByteFallback(),
             decoders.Fuse(),
+            *fused,
             decoders.Replace(Regex(r" +(?=\n|\z)|(?:\A|(?<=\n)) +"), ""),
             decoders.Replace("\ue000" + _UNKNOWN.rstrip(), " " + _UNKNOWN.rstrip()),
         ]
     )
-    return result
 
 
 def _sentencepiece_normalizer(charsmap: bytes) -> normalizers.Normalizer:
@@ -147,9 +197,44 @@ def _sentencepiece_normalizer(charsmap: bytes) -> normalizers.Normalizer:
             normalizers.Precompiled(charsmap),
             normalizers.Replace(Regex(r"\A +| +\z"), ""),
             normalizers.Replace(Regex(" +"), _SPACE),
-            normalizers.Replace(Regex(r"(?<=.)\z"), _SPACE),
+            # Not (?<=.)\z, which tokenizers before 0.21.2 does not find.
+            normalizers.Replace(Regex(r".\K\z"), _SPACE),
         ]
     )
+
+
+def _tell_parts_of_words(rules: tokenizers.Tokenizer) -> None:
+    """Makes text and offsets of tokens tell which words, and parts of words, they are.
+
+    BabyLM's evaluation scores a word of several tokens one by one: it decodes each,
+    alone, appends the text to the context and encodes that. A token in the middle of a
+    word is decoded to a space, its text and a mark; the mark and spaces behind it are
+    dropped when it is encoded, and no word ends there. Everything else is decoded and
+    encoded as without these rules.
+
+    Of a sentence, the evaluation scores what ends behind its beginning. So the end of a
+    word lies before the space that follows: the marker of the end is put behind the
+    word's last character, whose place in the text it gets, and the space's is dropped.
+    """
+    rules.normalizer = normalizers.Sequence(
+        [
+            rules.normalizer,
+            normalizers.Replace(Regex(f"(?<={_PART}){_SPACE}"), ""),
+            normalizers.Replace(Regex(f"{_WORD_END}{_SPACE}?"), _SPACE),
+            normalizers.Replace(Regex(f"(?<=[^{_SPACE}])(?={_SPACE})"), _SPACE),
+            normalizers.Replace(Regex(f"(?<={_SPACE}){_SPACE}"), ""),
+        ]
+    )
+    rules.pre_tokenizer = pre_tokenizers.Sequence(
+        [rules.pre_tokenizer, pre_tokenizers.Split(_PART, "removed")]
+    )
+    alone = _sentencepiece_decoder(
+        rules.model.unk_token,
+        decoders.Replace(Regex(r"\A \z"), _WORD_END),
+        decoders.Replace(Regex(rf"\A[^ \n{_WORD_END}]+\K\z"), _PART),
+    )
+    space = decoders.Replace(Regex(rf"\A(?=[^\n]*{_PART}\z)"), " ")
+    rules.decoder = decoders.Sequence([alone, space])
 
 
 def _parse(content: bytes) -> Any:

@@ -44,10 +44,6 @@ TOKENIZER_FOLDER = "gpt1_jax_tokenizer"  # our own form
 OPENAI_BPE_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
 HUGGING_FACE_BPE_FILES = ("vocab.json", "merges.txt")
 
-# BabyLM's evaluation pads sentences, and begins a word without context with a start
-# token. GPT-1 has neither; its texts begin after a newline.
-_BABYLM_TOKENS = ("bos_token", "pad_token")
-
 
 def run(config: ConvertConfig, workdir: str) -> None:
     """Writes the model of one folder into a new one, in another format.
@@ -120,13 +116,12 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
         return
     every = config.step == ALL
     folders = _step_folders(folder) if every else _milestone_folders(folder)
-    newline_as = () if every else _BABYLM_TOKENS
     with whole_folder(target) as partial:
         for step, name in folders.items():
             trained = open_run(config.init_from, step)
             if step == min(folders):
                 say_what_is_read(trained, config.step, list(folders))
-            _export_run(config, trained, partial / name, newline_as)
+            _export_run(config, trained, partial / name, for_babylm=not every)
 
 
 def _step_folders(folder: epath.Path) -> dict[int, str]:
@@ -139,10 +134,8 @@ def _step_folders(folder: epath.Path) -> dict[int, str]:
 
 def _milestone_folders(folder: epath.Path) -> dict[int, str]:
     """The milestones, and the folder to make for each; BabyLM's names after words."""
-    ends = {"words": "", "tokens": "_tokens", "steps": "_steps"}
     return {
-        step: f"chck_{amount.short}{ends[amount.unit]}"
-        for step, amount in find_milestones(folder).items()
+        step: milestone.revision for step, milestone in find_milestones(folder).items()
     }
 
 
@@ -150,7 +143,7 @@ def _export_run(
     config: ConvertConfig,
     trained: TrainedRun,
     target: epath.Path,
-    newline_as: Sequence[str] = (),
+    for_babylm: bool = False,
 ) -> None:
     """Exports one saved step of a run, with its head if it is fine-tuned."""
     head: FinetunedHead | None = None
@@ -171,7 +164,7 @@ def _export_run(
         f"step {trained.step:,}, {trained.why}, of {config.init_from}",
         head,
         reads,
-        newline_as,
+        for_babylm,
     )
 
 
@@ -259,7 +252,7 @@ def _export(
     origin: str,
     head: FinetunedHead | None = None,
     head_notes: Sequence[str] = (),
-    newline_as: Sequence[str] = (),
+    for_babylm: bool = False,
 ) -> None:
     """Writes one folder for OpenAI's code or transformers, whole or not at all.
 
@@ -272,7 +265,7 @@ def _export(
       origin: the origin, in words for the README.
       head: the head, if the model is fine-tuned.
       head_notes: what a caller of the head must do, for the README.
-      newline_as: roles in which transformers uses the newline.
+      for_babylm: whether BabyLM's evaluation will read the folder.
     """
     with whole_folder(target) as folder:
         size = sum(leaf.nbytes for leaf in jax.tree.leaves(params))
@@ -283,10 +276,10 @@ def _export(
         else:
             architecture = hugging_face.write_model(folder, model, params, head)
             hugging_face_tokenizer.write_tokenizer(
-                tokenizer, folder, model.max_seq_len, newline_as
+                tokenizer, folder, model.max_seq_len, for_babylm
             )
             tokenizer.save(folder / TOKENIZER_FOLDER)
-            notes = _transformers_notes(model, tokenizer, newline_as)
+            notes = _transformers_notes(model, tokenizer, for_babylm)
             if head:
                 notes += head_notes
             if architecture == hugging_face.CLASSIFIER:
@@ -385,16 +378,11 @@ def _loading_shards() -> str:
 
 
 def _transformers_notes(
-    model: ModelConfig, tokenizer: Tokenizer, newline_as: Sequence[str]
+    model: ModelConfig, tokenizer: Tokenizer, for_babylm: bool
 ) -> list[str]:
     """How the exported language model and tokenizer differ from ours."""
-    limits = hugging_face_tokenizer.tokenizer_limits(tokenizer)
+    limits = hugging_face_tokenizer.tokenizer_limits(tokenizer, for_babylm)
     notes = [f"The tokenizer: {limits}"]
-    if newline_as:
-        notes.append(
-            f"The newline stands for {' and '.join(newline_as)}, so "
-            "`skip_special_tokens=True` leaves newlines out."
-        )
     if model.softmax_rows == "tokens+positions":
         notes.append(
             "The softmax was trained over tokens and positions. The logits of the "

@@ -225,30 +225,131 @@ def test_auto_tokenizer_reads_the_folder(ours, tmp_path):
     assert encoded["offset_mapping"][-1][1] == len("The fox\njumps")
 
 
-ROLES = ("bos_token", "pad_token")
+# --- for BabyLM's evaluation ---
 
 
-def assert_newline_stands_for_special_tokens(tokenizer, folder, texts):
+@pytest.fixture(scope="module")
+def babylm(tmp_path_factory):
+    """`babylm(tokenizer)`: it, as transformers reads what is made for BabyLM."""
     transformers = pytest.importorskip("transformers")
-    hugging_face_tokenizer.write_tokenizer(tokenizer, folder, 77, ROLES)
-    (folder / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
-    loaded = transformers.AutoTokenizer.from_pretrained(folder)
-    assert loaded.bos_token_id == loaded.pad_token_id == tokenizer.newline_id
+
+    def make(tokenizer):
+        folder = tmp_path_factory.mktemp("babylm")
+        hugging_face_tokenizer.write_tokenizer(tokenizer, folder, 77, for_babylm=True)
+        (folder / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
+        return transformers.AutoTokenizer.from_pretrained(folder)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def ours_for_babylm(ours, babylm):
+    return babylm(ours)
+
+
+def assert_texts_begin_with_a_newline(tokenizer, loaded, texts):
+    start = tokenizer.newline_id
+    assert loaded.bos_token_id == loaded.pad_token_id == start
     assert loaded.eos_token_id is None and len(loaded) == tokenizer.vocab_size
     for text in texts:
         ids = tokenizer.encode(text)
-        assert loaded(text)["input_ids"] == ids
-        assert loaded.decode(ids) == tokenizer.decode(ids)
-    word = loaded(loaded.bos_token + "the", return_offsets_mapping=True)
-    assert word["input_ids"] == [tokenizer.newline_id, *tokenizer.encode("the")]
-    start = len(loaded.bos_token)
-    assert word["offset_mapping"][1:] == [(start, start + 3)]
+        assert loaded(text)["input_ids"] == [start, *ids]
+        assert loaded(text, add_special_tokens=False)["input_ids"] == ids
+        pair = [start, *ids, start, *tokenizer.encode("the"), start]
+        assert loaded(text, "the")["input_ids"] == pair
+    word = loaded("the", return_offsets_mapping=True)
+    assert word["offset_mapping"] == [(0, 0), (0, 3)]
     padded = loaded(["the", "the the"], padding=True)
-    assert padded["attention_mask"][0] == [1, 0]
+    assert padded["attention_mask"][0] == [1, 1, 0]
 
 
-def test_the_newline_can_stand_for_special_tokens(ours, tmp_path):
-    assert_newline_stands_for_special_tokens(ours, tmp_path, TEXTS)
+def test_texts_for_babylm_begin_with_a_newline(ours, ours_for_babylm):
+    assert_texts_begin_with_a_newline(ours, ours_for_babylm, TEXTS)
+
+
+@pytest.mark.parametrize("text", [*TEXTS, *LINES[:3], "\n".join(LINES[:3])])
+def test_decoded_texts_are_the_same_for_babylm(ours, ours_for_babylm, text):
+    """Also of a text that stops within a word."""
+    ids = ours.encode(text)
+    for shown in (ids, ids[:-1], [*ids, *ours.encode("wizar")[:-1]]):
+        if len(shown) != 1:
+            assert ours_for_babylm.decode(shown) == ours.decode(shown)
+
+
+def test_each_token_alone_becomes_itself_again(ours, ours_for_babylm):
+    """Behind a context, with or without a space between, and by itself."""
+
+    def encode(text):
+        return ours_for_babylm(text, add_special_tokens=False)["input_ids"]
+
+    before, kinds = ours.encode("the fox"), set()
+    for token in range(258, ours.vocab_size):  # behind the newline and the bytes
+        piece = ours._processor.id_to_piece(token)
+        text = ours_for_babylm.decode(token)
+        ends = piece.endswith("\u2581")
+        kinds.add((ends, len(piece) > 1))
+        assert encode(text) == [token]
+        assert encode("the fox " + text)[: len(before)] == before
+        if not ends:
+            assert encode("the fox" + text) == encode("the fox " + text)
+            assert encode("the fox" + text) == [*before, token]
+            assert encode(f"the fox{text} THE  dog") == [
+                *before,
+                token,
+                *ours.encode("the dog"),
+            ]
+        else:
+            assert ours_for_babylm.decode(token) == (ours.decode([token]) or "\ue002")
+    assert len(kinds) == 4
+
+
+def walk(tokenizer, context, word):
+    """The ids behind which BabyLM's evaluation predicts each token of a word."""
+    target = tokenizer(word, add_special_tokens=False)["input_ids"]
+    for token in target:
+        text = tokenizer.decode(token)
+        (predicted, *_) = tokenizer(text, add_special_tokens=False)["input_ids"]
+        yield tokenizer(context)["input_ids"], predicted
+        context += text
+
+
+@pytest.mark.parametrize("space", ["", " "])
+@pytest.mark.parametrize(
+    "word", ["wizardry,", "Foxes", "\u201cdon\u2019t\u201d", "x7 "]
+)
+def test_words_for_babylm_are_read_token_by_token(ours, ours_for_babylm, word, space):
+    context = ours.encode("The Fox said")
+    ids = ours.encode(word)
+    assert len(ids) > 1
+    for before in ("The Fox said", "The Fox said "):
+        found = list(walk(ours_for_babylm, before, space + word))
+        assert found == [
+            ([ours.newline_id, *context, *ids[:place]], token)
+            for place, token in enumerate(ids)
+        ]
+
+
+@pytest.mark.parametrize(
+    ("context", "completion"),
+    [("The Fox saw", " NA\u00cfVE  wizards"), ("\u201cno\u201d,", " cafe\u0301!")],
+)
+def test_the_scored_part_of_a_sentence_is_found(
+    ours, ours_for_babylm, context, completion
+):
+    """By offsets, as the evaluation does: tokens that end behind the context."""
+    text = context + completion
+    read = ours_for_babylm(text, return_offsets_mapping=True)
+    places = list(zip(read["input_ids"], read["offset_mapping"], strict=True))
+    for start in (len(context), len(context) + 1):  # with and without the space
+        scored = [token for token, (_, end) in places if end > start]
+        assert scored == ours.encode(completion)
+    assert not any(text[end - 1].isspace() for _, (_, end) in places[1:])
+
+
+def test_limits_for_babylm_name_the_marks(ours):
+    limits = hugging_face_tokenizer.tokenizer_limits(ours, for_babylm=True)
+    assert limits.startswith(hugging_face_tokenizer.tokenizer_limits(ours))
+    assert "U+E001" in limits and "newline is its start and padding" in limits
 
 
 # --- GPT-1's own tokenizer, with a vocabulary of letters ---
@@ -300,8 +401,8 @@ def test_gpt1_auto_tokenizer_reads_the_folder(small_gpt1, tmp_path):
     assert "".join(text[start:end] for start, end in offsets) == "Thedog.Don'tbark"
 
 
-def test_the_newline_of_gpt1_can_stand_for_special_tokens(small_gpt1, tmp_path):
-    assert_newline_stands_for_special_tokens(small_gpt1, tmp_path, GPT1_TEXTS)
+def test_texts_of_gpt1_for_babylm_begin_with_a_newline(small_gpt1, babylm):
+    assert_texts_begin_with_a_newline(small_gpt1, babylm(small_gpt1), GPT1_TEXTS)
 
 
 def test_gpt1_limits_name_the_measured_share(small_gpt1):

@@ -1,9 +1,12 @@
 """Models in other formats and back; what a converted folder can be used for."""
 
 import dataclasses
+import functools
+import inspect
 import json
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,16 +193,117 @@ def test_kept_steps_are_scored_by_transformers(kept, tmp_path):
         read = tokenizer(text, return_offsets_mapping=True)
         starts, ends = zip(*read["offset_mapping"], strict=True)
         assert starts[0] == 0 and ends[-1] == len(text)
-        assert all(a <= b for a, b in zip(ends, starts[1:], strict=False))
+        assert list(starts) == sorted(starts) and list(ends) == sorted(ends)
         ours = open_run(str(kept), step)
-        assert read["input_ids"] == ours.tokenizer.encode(text)
-        assert tokenizer.bos_token_id == tokenizer.pad_token_id is not None
+        newline = ours.tokenizer.newline_id
+        assert read["input_ids"] == [newline, *ours.tokenizer.encode(text)]
+        assert tokenizer.bos_token_id == tokenizer.pad_token_id == newline
         ids = torch.tensor([read["input_ids"]])
         with torch.no_grad():
             loss = model(input_ids=ids, labels=ids).loss.item()
         lengths = np.array([ids.shape[1]])
         nll, counted = sequence_losses(ours.model, ours.params, ids.numpy(), lengths)
         assert loss == pytest.approx(float(nll[0] / counted[0]), abs=1e-4)
+
+
+def test_one_step_is_exported_without_a_start_token(kept, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    run("huggingface", kept, tmp_path / "out")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    ids = open_run(str(kept)).tokenizer.encode("Abc def")
+    assert tokenizer("Abc def")["input_ids"] == ids and tokenizer.bos_token is None
+    assert tokenizer.decode(ids[:1]) == open_run(str(kept)).tokenizer.decode(ids[:1])
+
+
+def test_surprisals_of_the_challenge_equal_ours(kept, tmp_path):
+    """Its walk over a word: each token decoded, appended to the context, encoded."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    run("huggingface", kept, tmp_path / "out", step="milestones")
+    folder = tmp_path / "out" / "chck_10M"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    text = 'The Zebra\'s "Xylo"'
+    words = gpt1_jax.load(str(kept), 12).surprisal(text)
+    assert sum(word.num_tokens > 2 for word in words) > 2
+    for word in words:
+        context, nats = text[: word.start].rstrip(), 0.0
+        for token in tokenizer(word.word, add_special_tokens=False)["input_ids"]:
+            piece = tokenizer.decode(token)
+            target = tokenizer(piece, add_special_tokens=False)["input_ids"][0]
+            with torch.no_grad():
+                logits = model(**tokenizer(context, return_tensors="pt")).logits
+            nats -= logits[0, -1].log_softmax(-1)[target].item()
+            context += piece
+        assert nats == pytest.approx(word.nats, abs=1e-4), word.word
+
+
+# --- milestones as branches of a repository -------------------------------------------
+
+
+def documented(name, **replaced):
+    """The one Python block in docs/ that mentions `name`, to be run."""
+    blocks = (
+        block
+        for page in (ROOT / "docs").glob("*.md")
+        for block in re.findall(
+            r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S
+        )
+    )
+    (found,) = (block for block in blocks if name in block)
+    for old, new in replaced.items():
+        assert old in found
+        found = found.replace(old, new)
+    return found
+
+
+def test_milestones_are_uploaded_as_branches(tmp_path, monkeypatch):
+    """The documented code, with a hub that only takes what the real one would."""
+    hub = pytest.importorskip("huggingface_hub")
+    real, called = hub.HfApi, []
+
+    class Stub:
+        def __getattr__(self, name):
+            signature = inspect.signature(getattr(real, name))
+
+            def call(*args, **kwargs):
+                called.append((name, signature.bind(self, *args, **kwargs).arguments))
+
+            return call
+
+    monkeypatch.setattr(hub, "HfApi", Stub)
+    monkeypatch.chdir(tmp_path)
+    for name in ("chck_1M", "chck_100M"):
+        (tmp_path / "exported" / "babylm" / name).mkdir(parents=True)
+    exec(documented("HfApi"), {})
+    assert called[0][0] == "create_repo" and called[0][1]["exist_ok"]
+    branches = {each["branch"] for name, each in called if name == "create_branch"}
+    assert branches == {"chck_1M", "chck_100M"}
+    uploads = [each for name, each in called if name == "upload_folder"]
+    assert {each["repo_id"] for each in uploads} == {called[0][1]["repo_id"]}
+    found = {(Path(each["folder_path"]).name, each.get("revision")) for each in uploads}
+    newest = ("chck_100M", None)
+    assert found == {("chck_1M", "chck_1M"), ("chck_100M", "chck_100M"), newest}
+    assert all(Path(each["folder_path"]).is_dir() for each in uploads)
+
+
+def test_milestones_are_read_as_branches_without_a_network(kept, tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.chdir(tmp_path)
+    run("huggingface", kept, tmp_path / "exported" / "babylm", step="milestones")
+    exec(documented("models--", chck_100M="chck_10M"), {})
+    load = functools.partial(
+        transformers.AutoModelForCausalLM.from_pretrained,
+        "YOU/gpt1-babylm",
+        cache_dir=tmp_path / "hub",
+        local_files_only=True,
+    )
+    for branch, step in {"chck_1.5M": 8, "chck_10M": 12, "main": 12}.items():
+        found = load(revision=branch).transformer.tokens_embed.weight
+        expected = open_run(str(kept), step).params["wte"]
+        np.testing.assert_array_equal(found.detach(), expected)
+    with pytest.raises(OSError, match=r"cache"):
+        load(revision="chck_2M")
 
 
 @pytest.mark.parametrize(
