@@ -68,6 +68,7 @@ _FREE_KEYS = {
     "train.compilation_cache_dir",
     "compilation_cache_dir",
     "batch_tokens",
+    "finetuned_dir",
 }
 _FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
 # Paths, which may change if the content digest of what they name was saved.

@@ -310,6 +310,7 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
     monkeypatch.setattr(
         babylm, "read_babylm_predictions", lambda folder: {"rte": [1, 0]}
     )
+    assert "fine-tuned rte: 0 items instead of 2" in evaluate()
     out = evaluate(finetuned_dir="runs/finetune/babylm")
     path = tmp_path / "out/all_full_preds_and_fast_scores_causal.json"
     assert f"Submission: {path}" in out
