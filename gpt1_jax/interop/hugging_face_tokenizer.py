@@ -52,18 +52,18 @@ _LIMITS = {
     ),
 }
 _BABYLM = (
-    " It is made for BabyLM's evaluation. The newline is its start and padding token: "
-    "every text begins with one, and of a pair of texts each ends with one, too. "
-    "`add_special_tokens=False` leaves them out, and `skip_special_tokens=True` all "
-    "newlines. "
+    " The rules are made for BabyLM's evaluation. The newline is the start and padding "
+    "token: every text begins with one, and of a pair of texts each ends with one, "
+    "too. `add_special_tokens=False` leaves them out, and `skip_special_tokens=True` "
+    "all newlines. "
 )
 _BABYLM_LIMITS = {
     "sentencepiece": (
         "A token that does not end its word is decoded, if it stands alone, to a "
         "space, its text and U+E001, and a token that only ends a word to U+E002. In "
         "a text, these two characters mean the same. Bytes of a character that the "
-        "vocabulary lacks cannot be told so: the evaluation of reading times stops "
-        "at a word with one."
+        "vocabulary lacks have no text of their own: the evaluation of reading times "
+        "stops at a word with one."
     ),
     "gpt1": (
         "The evaluation of reading times is wrong for words of several tokens, because "

@@ -349,7 +349,7 @@ def test_the_scored_part_of_a_sentence_is_found(
 def test_limits_for_babylm_name_the_marks(ours):
     limits = hugging_face_tokenizer.tokenizer_limits(ours, for_babylm=True)
     assert limits.startswith(hugging_face_tokenizer.tokenizer_limits(ours))
-    assert "U+E001" in limits and "newline is its start and padding" in limits
+    assert "U+E001" in limits and "newline is the start and padding" in limits
 
 
 # --- GPT-1's own tokenizer, with a vocabulary of letters ---
