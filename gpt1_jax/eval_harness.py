@@ -90,7 +90,7 @@ class RunLM(LM):
         seed: int = 0,
     ):
         super().__init__()
-        pass
+        one_of("dtype", dtype, get_args(DType))
         number = str(batch_size)
         require(
             number == _AUTO or (number.isdecimal() and int(number) > 0),
