@@ -26,7 +26,7 @@ from benchmarks.harness import Trainer, Variant, count, some_of
 
 _COLUMNS = ("sentence_good", "sentence_bad")
 _UNTIMED = 64
-_PEER_BATCHES = (16, 64, 256)
+_PEER_BATCHES = (16, 64, 256, 512)
 _DRAW = "peers.eval_harness.draw_sentences"
 _PACKAGES = ("torch", "transformers", "lm_eval.models.huggingface")
 
@@ -173,7 +173,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def main(arguments: Sequence[str]) -> None:
     """Measures, prints the table, writes the JSON file."""
     flags = parse(arguments)
-    record = harness.describe("peers.eval_harness", arguments)
+    known = {str(flags.run): "RUN", str(flags.sentences): "SENTENCES"}
+    shown = [known.get(argument, argument) for argument in arguments]
+    record = harness.describe("peers.eval_harness", shown)
     names = harness.runnable(VARIANTS, flags.variants)
     os.environ["HF_HUB_OFFLINE"] = "1"
     with tempfile.TemporaryDirectory() as folder:
