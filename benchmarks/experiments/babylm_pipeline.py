@@ -93,9 +93,12 @@ def made_up_tasks(rows: Rows) -> dict[str, dict[str, Rows]]:
 
 
 def made_up_words(rows: Rows, number: int) -> Iterator[tuple[str, str]]:
-    """(context, word) of whole sentences; contexts do not end in a space."""
+    """(context, word) of whole sentences; contexts do not end in a space.
+
+    Before the first word stands "None", which the pipeline reads for an empty cell.
+    """
     words = (
-        (" ".join(text.split()[:place]), word)
+        (" ".join(text.split()[:place]) or "None", word)
         for text in (row["sentence_good"] for row in rows)
         for place, word in enumerate(text.split())
     )
