@@ -107,7 +107,9 @@ class RunLM(LM):
         if batch_size != _AUTO:
             tokens = max(tokens, self._batch_size * run.model.max_seq_len)
         self._model = scoring_model(run.model_in(dtype), tokens)
-        self._score = Scorer(self._model, run.tokenizer.vocab_size, tokens)
+        self._score = Scorer(
+            self._model, run.tokenizer.vocab_size, tokens, ranks_and_entropies=True
+        )
         self._params = jax.tree.map(jnp.asarray, run.language_model)
 
     @classmethod

@@ -1,7 +1,8 @@
 """Log-probabilities, ranks and entropies of the tokens of texts.
 
 A context that several windows share is read once. Sequences of similar length are
-computed together, and logits only for tokens that are scored.
+computed together, and logits only for tokens that are scored. What follows the same
+tokens in two sequences of a batch is scored once.
 """
 
 import dataclasses
@@ -32,8 +33,9 @@ class TokenScores(NamedTuple):
     """Scores of T tokens, each given those before it."""
 
     log_probs: np.ndarray  # [T] float32, nats
-    ranks: np.ndarray  # [T] int32; 1 is the most likely of all tokens
-    entropies: np.ndarray  # [T] float32, nats, of each token's distribution, or [0]
+    # Both [0] if they were not asked for.
+    ranks: np.ndarray = np.zeros(0, np.int32)  # [T]; 1 is the most likely of all tokens
+    entropies: np.ndarray = np.zeros(0, np.float32)  # [T] nats, of the distributions
 
 
 class Scorer:
@@ -44,7 +46,7 @@ class Scorer:
       vocab_size: the vocabulary size without special tokens, which a fine-tuned model
         has behind the others and which get no probability.
       batch_tokens: tokens computed together, unless one group of sequences has more.
-      entropies: whether to compute these too, which takes a quarter more time.
+      ranks_and_entropies: whether to compute these too.
     """
 
     def __init__(
@@ -53,11 +55,11 @@ class Scorer:
         vocab_size: int,
         batch_tokens: int = BATCH_TOKENS,
         *,
-        entropies: bool = False,
+        ranks_and_entropies: bool = False,
     ):
         self._model = dataclasses.replace(model, remat=False, softmax_rows="tokens")
         self._vocab_size, self._batch_tokens = vocab_size, batch_tokens
-        self._entropies = entropies
+        self._ranks_and_entropies = ranks_and_entropies
 
     def __call__(
         self, params: Params, windows: Sequence[ReadingWindow]
@@ -103,14 +105,13 @@ class Scorer:
         """
         self._check(windows)
         for size, groups in self._by_size(windows).items():
-            together = self._num_groups(size, len(groups))
-            starts = range(0, len(groups), together)
-            batches = [groups[start : start + together] for start in starts]
             # One program for all, even if the last batch has few groups.
-            num_scored = max(sum(g.num_scored for g in batch) for batch in batches)
-            num_chunks = round_up(-(-num_scored // _CHUNK))
-            for batch in batches:
-                yield from self._score(params, batch, size, together, num_chunks)
+            together = self._num_groups(size, len(groups))
+            # What begins with the same tokens comes together.
+            groups.sort(key=lambda each: (each.context, each.rows, each.first))
+            for start in range(0, len(groups), together):
+                batch = groups[start : start + together]
+                yield from self._score(params, batch, size, together)
 
     def check_memory(self, windows: Sequence[ReadingWindow], name: str = "") -> None:
         """Refuses `batch_tokens` that no device of this machine can hold.
@@ -166,7 +167,7 @@ class Scorer:
         return min(power_of_two(count), self._groups_together(size))
 
     def _size(self, group: "_Group") -> "_Size":
-        longest = max(map(len, group.rows)) - 1
+        longest = max(map(len, group.rows)) - 1  # nothing follows the last token
         context = self._padded(len(group.context)) if group.context else 0
         return _Size(context, self._padded(longest), len(group.rows))
 
@@ -174,16 +175,11 @@ class Scorer:
         return round_up_length(length, self._model.max_seq_len)
 
     def _score(
-        self,
-        params: Params,
-        groups: list["_Group"],
-        size: "_Size",
-        num_groups: int,
-        num_chunks: int,
+        self, params: Params, groups: list["_Group"], size: "_Size", num_groups: int
     ) -> Iterator[tuple[int, TokenScores]]:
         """The scores of the windows of some groups, with the windows' numbers.
 
-        The batch is filled up to `num_groups`, and the scored tokens to `num_chunks`.
+        The batch is filled up to `num_groups`.
         """
         contexts, padding = None, None
         if size.context_len:
@@ -193,37 +189,44 @@ class Scorer:
                 padding[number] = size.context_len - len(group.context)
                 contexts[number, padding[number] :] = group.context
         tokens = np.zeros((num_groups * size.num_rows, size.row_len), np.int32)
-        places: list[int] = []  # of the tokens before the scored ones
-        scored: list[int] = []
-        row = 0
-        for group in groups:
-            for ids in group.rows:
-                tokens[row, : len(ids) - 1] = ids[:-1]
-                start = row * size.row_len - 1
-                places += range(start + group.first, start + len(ids))
-                scored += ids[group.first :]
-                row += 1
-        where, targets = np.zeros((2, num_chunks * _CHUNK), np.int32)
-        where[: len(places)], targets[: len(scored)] = places, scored
+        starts = _starts(groups)
+        rows = [(group, ids) for group in groups for ids in group.rows]
+        where: list[int] = []
+        targets: list[int] = []
+        for row, ((_, ids), start) in enumerate(zip(rows, starts, strict=True)):
+            tokens[row, : len(ids) - 1] = ids[:-1]
+            begin = row * size.row_len
+            where += range(begin + start - 1, begin + len(ids) - 1)
+            targets += ids[start:]
+        scored = np.zeros((2, -(-tokens.size // _CHUNK) * _CHUNK), np.int32)
+        scored[:, : len(where)] = where, targets
         arrays = jax.device_get(
             _score_tokens(
                 self._model,
                 self._vocab_size,
-                self._entropies,
+                self._ranks_and_entropies,
                 params,
                 contexts,
                 padding,
                 tokens,
-                where,
-                targets,
+                *scored,
+                np.int32(-(-len(where) // _CHUNK)),
             )
         )
-        start = 0
-        for group in groups:
-            for index, ids in zip(group.windows, group.rows, strict=True):
-                stop = start + len(ids) - group.first
-                yield index, TokenScores(*(array[start:stop] for array in arrays))
-                start = stop
+        windows = itertools.chain(*(group.windows for group in groups))
+        begin, scores, first_before = 0, TokenScores(*arrays), 0
+        for index, (group, ids), start in zip(windows, rows, starts, strict=True):
+            end = begin + len(ids) - start
+            own = TokenScores(*(array[begin:end] for array in arrays))
+            shared = slice(group.first - first_before, start - first_before)
+            scores = TokenScores(
+                *(
+                    np.concatenate([before[shared], new])
+                    for before, new in zip(scores, own, strict=True)
+                )
+            )
+            yield index, scores
+            begin, first_before = end, group.first
 
 
 def split_window(window: ReadingWindow, longest: int) -> list[ReadingWindow]:
@@ -262,9 +265,17 @@ class _Group(NamedTuple):
     rows: list[tuple[int, ...]]  # the other tokens of each
     first: int  # the place in each row of the first token that is scored, at least 1
 
-    @property
-    def num_scored(self) -> int:
-        return sum(len(ids) - self.first for ids in self.rows)
+
+def _starts(groups: Sequence[_Group]) -> list[int]:
+    """For each row, its first token that is scored with it, not with the row before."""
+    rows = [(group, ids) for group in groups for ids in group.rows]
+    starts = [group.first for group, _ in rows]
+    for row, ((other, before), (group, ids)) in enumerate(itertools.pairwise(rows), 1):
+        if other.context == group.context and other.first <= group.first:
+            pairs = zip(before, ids, strict=False)
+            same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+            starts[row] = max(group.first, len(list(same)))
+    return starts
 
 
 class _Size(NamedTuple):
@@ -314,44 +325,58 @@ def power_of_two(number: int) -> int:
 def _score_tokens(
     model: ModelConfig,
     vocab_size: int,
-    with_entropies: bool,
+    ranks_and_entropies: bool,
     params: Params,
     contexts: jax.Array | None,
     padding: jax.Array | None,
     tokens: jax.Array,
     where: jax.Array,
     targets: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The log-probabilities, ranks and entropies of some tokens of a batch.
+    num_chunks: jax.Array,
+) -> tuple[jax.Array, ...]:
+    """The fields of `TokenScores` for M tokens, which follow tokens of a batch.
 
     Args:
-      model, vocab_size, with_entropies, params: as for `Scorer`.
+      model, vocab_size, ranks_and_entropies, params: as for `Scorer`.
       contexts: [G, C] int32, padded in front, each shared by N / G rows; None if there
         are none.
       padding: [G] int32, how many of the first tokens of a context are not real.
       tokens: [N, T] int32, padded behind.
       where: [M] int32, places among the N * T tokens.
-      targets: [M] int32, the tokens to score: those that follow there.
+      targets: [M] int32, the tokens that follow these places.
+      num_chunks: int32; the first `num_chunks * _CHUNK` of the M are scored.
     """
     output = _read(model, params, contexts, padding, tokens)
     unembedding = output.unembedding[:vocab_size]
-    hidden = output.hidden.reshape(-1, output.hidden.shape[-1])[where]
+    hidden = output.hidden.reshape(-1, output.hidden.shape[-1])
 
-    def score(chunk: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, ...]:
-        hidden, targets = chunk  # [_CHUNK, D], [_CHUNK]
-        output = Output(hidden[None], unembedding)
+    def score(where: jax.Array, targets: jax.Array) -> Iterator[jax.Array]:
+        output = Output(hidden[None, where], unembedding)
         logits = language_model.logits(model, output)[0]  # [_CHUNK, V]
-        log_probs = jax.nn.log_softmax(logits, axis=-1)
-        chosen = jnp.take_along_axis(log_probs, targets[:, None], axis=-1)
-        ranks = 1 + jnp.sum(log_probs > chosen, axis=-1, dtype=jnp.int32)
-        if not with_entropies:
-            return chosen[:, 0], ranks, jnp.zeros((0,))
-        entropies = -jnp.sum(jnp.exp(log_probs) * log_probs, axis=-1)
-        return chosen[:, 0], ranks, entropies
+        chosen = jnp.take_along_axis(logits, targets[:, None], axis=-1)
+        log_sums = jax.nn.logsumexp(logits, axis=-1, keepdims=True)
+        yield (chosen - log_sums)[:, 0]
+        if ranks_and_entropies:
+            yield 1 + jnp.sum(logits > chosen, axis=-1, dtype=jnp.int32)
+            surprisals = log_sums - logits
+            yield jnp.sum(jnp.exp(-surprisals) * surprisals, axis=-1)
 
-    chunks = hidden.reshape(-1, _CHUNK, hidden.shape[-1]), targets.reshape(-1, _CHUNK)
-    log_probs, ranks, entropies = jax.lax.map(score, chunks)
-    return log_probs.reshape(-1), ranks.reshape(-1), entropies.reshape(-1)
+    def score_chunk(
+        number: jax.Array, scores: tuple[jax.Array, ...]
+    ) -> tuple[jax.Array, ...]:
+        begin = number * _CHUNK
+        chunk = (
+            jax.lax.dynamic_slice_in_dim(array, begin, _CHUNK)
+            for array in (where, targets)
+        )
+        return tuple(
+            jax.lax.dynamic_update_slice_in_dim(all_chunks, found, begin, 0)
+            for all_chunks, found in zip(scores, score(*chunk), strict=True)
+        )
+
+    dtypes = (float, int, float) if ranks_and_entropies else (float,)
+    scores = tuple(jnp.zeros(where.shape, dtype) for dtype in dtypes)
+    return jax.lax.fori_loop(0, num_chunks, score_chunk, scores)
 
 
 def _read(

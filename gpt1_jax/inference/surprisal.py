@@ -61,7 +61,7 @@ def score_words(
       UserError: if a word has no tokens or more than the model reads, or the windows'
         overlap does not fit.
     """
-    score = Scorer(model, tokenizer.vocab_size, entropies=True)
+    score = Scorer(model, tokenizer.vocab_size, ranks_and_entropies=True)
 
     @functools.cache
     def token_text(token: int) -> str:

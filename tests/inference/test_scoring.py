@@ -56,19 +56,21 @@ def windows(*lengths, seed=0):
 
 
 def check(model, params, given, scorer=None):
-    found = (scorer or Scorer(model, VOCAB_SIZE, entropies=True))(params, given)
+    found = (scorer or Scorer(model, VOCAB_SIZE, ranks_and_entropies=True))(
+        params, given
+    )
     for window, scores in zip(given, found, strict=True):
         log_probs, ranks, entropies = plain(model, params, window)
         np.testing.assert_allclose(scores.log_probs, log_probs, atol=2e-5)
-        np.testing.assert_array_equal(scores.ranks, ranks)
-        if len(scores.entropies):
+        if not scorer:
+            np.testing.assert_array_equal(scores.ranks, ranks)
             np.testing.assert_allclose(scores.entropies, entropies, atol=2e-5)
         else:
-            assert scorer or not len(log_probs)
+            assert not len(scores.ranks) and not len(scores.entropies)
 
 
 def test_scores_are_those_of_the_plain_formula(model, params):
-    check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 96), (9, 0), (2, 5)))
+    check(model, params, windows((1, 5), (3, 1), (40, 2), (1, 95), (9, 0), (2, 5)))
 
 
 def test_contexts_are_shared(model, params, monkeypatch):
@@ -94,6 +96,35 @@ def test_contexts_are_shared(model, params, monkeypatch):
     assert read == [((4, 64), (12, 12))]
 
 
+@pytest.mark.parametrize("scorer", [None, "log-probabilities alone"])
+def test_what_follows_the_same_tokens_is_scored_once(
+    model, params, monkeypatch, scorer
+):
+    scored = []
+    plainly = scoring._score_tokens
+
+    def counted(*arguments):
+        *_, num_chunks = arguments
+        scored.append(int(num_chunks))
+        return plainly(*arguments)
+
+    monkeypatch.setattr(scoring, "_score_tokens", counted)
+    monkeypatch.setattr(scoring, "_CHUNK", 1)
+    jax.clear_caches()
+    given = [  # and of each, how many tokens are scored with it
+        (ReadingWindow([5, 6, 7, 8, 30, 31], 3), 1),
+        (ReadingWindow([5, 6, 7, 8, 9, 10, 11], 3), 4),
+        (ReadingWindow([5, 6, 7, 8, 9, 20], 3), 1),
+        (ReadingWindow([5, 6, 7, 8, 30], 2), 3),  # scored from an earlier token on
+        (ReadingWindow([40, 6, 7], 1), 2),
+    ]
+    sequences = [window for window, _ in given]
+    if scorer:
+        scorer = Scorer(model, VOCAB_SIZE)
+    check(model, params, sequences, scorer)
+    assert scored == [sum(number for _, number in given)]
+
+
 def test_many_continuations_share_in_parts(model, params):
     (context,) = windows((40, 0))
     given = [ReadingWindow([*context.ids, token], 40) for token in range(19)]
@@ -114,13 +145,13 @@ def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
     plainly = scoring._score_tokens
 
     def counted(*arguments):
-        *_, tokens, _, _ = arguments
+        *_, tokens, _, _, _ = arguments
         read.append(tokens.shape)
         return plainly(*arguments)
 
     monkeypatch.setattr(scoring, "_score_tokens", counted)
     scorer = Scorer(model, VOCAB_SIZE, batch_tokens=64)
-    given = windows(*[(3, 6)] * 9, (1, 11), (1, 14), *[(2, 31)] * 2)
+    given = windows(*[(3, 5)] * 9, (1, 10), (1, 13), *[(2, 30)] * 2)
     check(model, params, given, scorer)
     assert read == [(8, 8), (8, 8), (2, 32), (2, 32)]
 
@@ -128,7 +159,8 @@ def test_few_of_a_size_join_others_and_many_do_not(model, params, monkeypatch):
 def test_a_window_longer_than_the_context_is_read_in_parts(model, params):
     """Each later part has half a context before the first token that it scores."""
     (long,), (context_only,) = windows((5, 200)), windows((120, 30))
-    found = Scorer(model, VOCAB_SIZE)(params, [long, *windows((1, 3)), context_only])
+    scorer = Scorer(model, VOCAB_SIZE, ranks_and_entropies=True)
+    found = scorer(params, [long, *windows((1, 3)), context_only])
     assert [len(each.log_probs) for each in found] == [200, 3, 30]
     ids = long.ids  # 96 are read at a time, and one more is scored
     starts = [(0, 5, 97), (49, 97, 146), (98, 146, 195), (147, 195, 205)]
