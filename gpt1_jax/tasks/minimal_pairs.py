@@ -126,6 +126,8 @@ def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
                     "would have one name; rename one."
                 )
             tasks[path.stem] = _own_task(data, str(path), path.stem)
+    if not tasks:
+        raise UserError(f"config.data.files={data.files!r} names no file.")
     return list(tasks.values())
 
 
@@ -164,6 +166,8 @@ def _prepare_own(data: PairsDataConfig, file: str, record: Record) -> Record:
             return otherwise
         return require_column(columns, column, record.where)
 
+    for sentence in data.sentences:  # before columns of ours are among those named
+        require_column(columns, sentence, record.where)
     context = cell(data.context, "")
     if isinstance(context, str) and context.strip():
         context = f"{context.rstrip()} "

@@ -410,7 +410,8 @@ def encode_answers(
         ]
         if not all(line.num_context < len(line.ids) for line in lines):
             raise UserError(
-                f"{example.where}: an answer is empty, so there is nothing to score."
+                f"{example.where}: an answer or sentence is empty, so there is nothing "
+                "to score."
             )
         whole = _begun(passage, lines, tokenizer.newline_id)
         is_long = any(len(window.ids) > max_seq_len for window in whole)

@@ -206,11 +206,15 @@ def test_a_long_item_stays_whole_and_is_counted(tmp_path):
 @pytest.mark.parametrize(
     ("row", "values", "problem"),
     [
-        ({"sentence_good": "a"}, {}, r"pairs\.jsonl:2: there is no column 'sentence_b"),
+        (
+            {"sentence_good": "a"},
+            {},
+            r"pairs\.jsonl:2: there is no column 'sentence_bad'; the columns are sentence_good\.$",
+        ),
         ({}, {"context": "lead"}, r":1: there is no column 'lead'"),
         ({}, {"good": "best"}, r":1: there is no column 'best'"),
         ({}, {"paradigm": "kind"}, r":1: there is no column 'kind'"),
-        ({"sentence_bad": " "}, {}, r":2: an answer is empty, so there is nothing"),
+        ({"sentence_bad": " "}, {}, r":2: an answer or sentence is empty, so"),
         ({"sentence_bad": 3}, {}, r":2: column 'sentence_bad' holds 3, not text"),
         (
             {"best": "sentence_ugly"},
@@ -234,6 +238,8 @@ def test_files_that_cannot_be_used_are_named(tmp_path):
 
     with pytest.raises(FileNotFoundError, match="names no file of pairs; a folder is"):
         select(tmp_path)
+    with pytest.raises(UserError, match="files=',' names no file"):
+        select(",")
     with pytest.raises(FileNotFoundError, match=r"missing\.jsonl' names no file"):
         select(tmp_path / "missing.jsonl")
     (tmp_path / "a.txt").write_text("a\tb\n")
