@@ -209,7 +209,7 @@ def test_a_long_item_stays_whole_and_is_counted(tmp_path):
         (
             {"sentence_good": "a"},
             {},
-            r"pairs\.jsonl:2: there is no column 'sentence_bad'; the columns are sentence_good\.$",
+            r":2: there is no column 'sentence_bad'; the columns are sentence_good\.$",
         ),
         ({}, {"context": "lead"}, r":1: there is no column 'lead'"),
         ({}, {"good": "best"}, r":1: there is no column 'best'"),
