@@ -272,7 +272,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--ways", type=ways, default="eager,compiled", help="the peer's, comma list"
     )
     text = "sentences that the peer may read at a time, comma list"
-    parser.add_argument("--batches", type=_counts, default="32,64,128,256", help=text)
+    parser.add_argument(
+        "--batches", type=_counts, default="32,64,128,256,512", help=text
+    )
     parser.add_argument("--output", type=Path, help="JSON file to write")
     return parser.parse_args(arguments)
 
