@@ -114,8 +114,8 @@ def test_log_probs_are_those_of_the_text_after_the_context(model):
     np.testing.assert_allclose(log_probs, expected[-count:], atol=1e-5)
     alone = model.log_probs("ab ab. cd ab")
     np.testing.assert_allclose(alone, expected, atol=1e-5)
-    with pytest.raises(ValueError, match="this model reads"):
-        model.log_probs("ab " * 200)
+    long = model.log_probs("ab " * 200)  # read in windows
+    assert len(long) == len(encode("ab " * 200)) and np.isfinite(long).all()
 
 
 def test_surprisal_of_words_is_that_of_their_tokens(model):

@@ -3,6 +3,7 @@
 import json
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 from etils import epath
 
@@ -30,26 +31,26 @@ def runs(tmp_path, monkeypatch):
         for step in steps:
             (folder / f"checkpoints/{step}").mkdir(parents=True)
             (folder / f"checkpoints/{step}/manifest.json").write_text(f"{name} {step}")
-        opened = TrainedRun(folder, None, None, None, steps[0], "as asked for", {})
+        params = {"step": np.asarray(steps[0])}
+        opened = TrainedRun(folder, None, None, None, steps[0], "as asked for", params)
         tasks = {"few": Numbers((1, 2)), "many": Numbers((3, 4, 5))}
         made.append(ScoredRun(name, str(folder), opened, steps, tasks))
 
     def open_run(folder, step):
-        return made[0].opened._replace(step=step)
+        return made[0].opened._replace(step=step, params={"step": np.asarray(step)})
 
     monkeypatch.setattr("gpt1_jax.runs.open.open_run", open_run)
     return made
 
 
-def make_scorer(run):
-    def score(examples):
-        def write(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(examples.values))
+def score(examples, scorer, params):
+    """By a scorer that is the run's folder."""
 
-        return {"sum": sum(examples.values) + run.step}, write
+    def write(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"values": examples.values, "by": scorer}))
 
-    return score
+    return {"sum": sum(examples.values) + int(params["step"])}, write
 
 
 def score_all(folder, runs, most=99):
@@ -58,7 +59,8 @@ def score_all(folder, runs, most=99):
     scores = StepScores(epath.Path(folder), runs, "sums")
     with lock.owned(epath.Path(folder)):
         done = scores.score_missing(
-            make_scorer,
+            lambda run: run.folder.name,
+            score,
             lambda task, found: f"{task} {found['sum']}",
             lambda: next(left, None) is None,
         )
@@ -85,8 +87,8 @@ def test_every_task_is_scored_at_every_step_however_often_it_stops(
     out = capsys.readouterr().out
     assert "run       step       4  many 16" in out
     assert out.count("baseline  step       3  few 6") == 1
-    written = tmp_path / "out/predictions/run/4/many.jsonl"
-    assert json.loads(written.read_text()) == [3, 4, 5]
+    written = [{"values": [3, 4, 5], "by": "run"}]
+    assert scores.predictions(runs[0], 4, "many") == written
 
 
 def test_scores_of_something_else_are_refused(runs, tmp_path):
