@@ -16,7 +16,6 @@ from gpt1_jax.tasks.metrics import (
     score_predictions,
     standard_error,
 )
-from gpt1_jax.tasks.minimal_pairs import equal_pairs
 from gpt1_jax.tasks.zero_shot import Answers
 
 
@@ -80,10 +79,9 @@ def score_pairs(
     Returns:
       predictions: [N] the number of the likeliest sentence, the first of equals.
       log_probs: [N, A] of the sentences, nats.
-      scores: "n"; "num_long", the pairs read in several windows; "equal", the pairs
-        with sentences of the same tokens; and "paradigms", for each "n", "accuracy",
-        its "standard_error", and "ties". A tie counts as one divided by the sentences
-        that are tied: half a point for two.
+      scores: "n"; "num_long", the pairs read in several windows; and "paradigms", for
+        each "n", "accuracy", its "standard_error", and "ties". A tie counts as one
+        divided by the sentences that are tied: half a point for two.
     """
     log_probs = [each.log_probs for each in score(params, answers.windows)]
     values, labels = answers.compare(log_probs), answers.labels
@@ -103,7 +101,6 @@ def score_pairs(
     scores = {
         "n": len(labels),
         "num_long": answers.num_long,
-        "equal": equal_pairs(answers),
         "paradigms": paradigms,
     }
     return values.argmax(axis=1), values, scores

@@ -1,14 +1,12 @@
 """The BabyLM job: the challenge's evaluation, and the file that a team submits."""
 
 import functools
-import importlib.metadata
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epath
 
-import gpt1_jax
 from gpt1_jax.config import MILESTONES, BabyLMConfig
 from gpt1_jax.data.files import locate, write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
@@ -21,12 +19,17 @@ from gpt1_jax.evaluation.babylm import (
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.babylm import babylm_table, describe_part
-from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
 from gpt1_jax.runs.open import TrainedRun, open_steps
 from gpt1_jax.runs.past_runs import read_babylm_predictions
-from gpt1_jax.runs.step_scores import Scored, ScoredRun, StepScores, score_steps
+from gpt1_jax.runs.step_scores import (
+    Scored,
+    ScoredRun,
+    StepScores,
+    score_steps,
+    write_results,
+)
 from gpt1_jax.tasks.babylm import (
     AOA,
     FAST,
@@ -173,16 +176,7 @@ def _write_results(
         for run in scores.runs
     ]
     table = babylm_table(results)
-    write_whole(folder / "results.md", table)
-    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
-    write_json(
-        folder / run_folder.RESULTS_FILE,
-        {
-            "config": config.to_dict(),
-            "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
-            "runs": results,
-        },
-    )
+    write_results(folder, config, results, table, _VERSIONS)
     say(table)
     say(f"Results: {folder / 'results.md'}")
     path = folder / f"all_full_preds_and_fast_scores_{_BACKEND}.json"

@@ -1,14 +1,11 @@
 """The minimal-pairs job: how often a model finds the better sentence likelier."""
 
 import functools
-import importlib.metadata
 from collections.abc import Sequence
 
 from etils import epath
 
-import gpt1_jax
 from gpt1_jax.config import MinimalPairsConfig
-from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.evaluation.submission import write_predictions
 from gpt1_jax.evaluation.zero_shot import score_pairs
 from gpt1_jax.inference.scoring import Scorer
@@ -21,7 +18,6 @@ from gpt1_jax.report.minimal_pairs import (
     pair_scores,
     pairs_tables,
 )
-from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.step_scores import (
@@ -29,6 +25,7 @@ from gpt1_jax.runs.step_scores import (
     StepScores,
     open_run_and_baseline,
     score_steps,
+    write_results,
 )
 from gpt1_jax.tasks.minimal_pairs import equal_pairs, load_pairs, select_pairs
 from gpt1_jax.tasks.zero_shot import Answers, ZeroShotTask
@@ -101,35 +98,19 @@ def _score(answers: Answers, score: Scorer, params: Params) -> Scored:
         task, examples = answers.task.task, answers.examples
         write_predictions(path, task, examples, predictions, log_probs=log_probs)
 
-    return scores, write
+    return {**scores, "equal": equal_pairs(answers)}, write
 
 
 def _write_results(
     folder: epath.Path, config: MinimalPairsConfig, scores: StepScores[Answers]
 ) -> None:
-    """Writes the tables, the plot and, last, all that is known of the scores."""
-    results = [
-        {
-            "init_from": run.init_from,
-            "kind": run.opened.model.kind,
-            "checkpoints": scores.of_run(run),
-        }
-        for run in scores.runs
-    ]
+    """Writes the plot, the tables and, last, all that is known of the scores."""
+    results = scores.of_runs()
     score_table = pair_scores(results)
     tables = pairs_tables(score_table)
-    write_whole(folder / "results.md", tables)
     plot = figures.save_figure(
         draw_pairs(score_table), folder / "plots" / "minimal_pairs.png"
     )
-    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
-    write_json(
-        folder / run_folder.RESULTS_FILE,
-        {
-            "config": config.to_dict(),
-            "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
-            "runs": results,
-        },
-    )
+    write_results(folder, config, results, tables, _VERSIONS)
     say(tables)
     say(f"Results: {folder / 'results.md'}\nPlot: {plot}")

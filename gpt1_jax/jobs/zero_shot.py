@@ -1,14 +1,11 @@
 """The zero-shot job: what language models know of tasks they were not trained on."""
 
 import functools
-import importlib.metadata
 from collections.abc import Sequence
 
 from etils import epath
 
-import gpt1_jax
 from gpt1_jax.config import ZeroShotConfig
-from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData
 from gpt1_jax.evaluation.submission import write_predictions
 from gpt1_jax.evaluation.zero_shot import score_answers
@@ -21,7 +18,6 @@ from gpt1_jax.report.scores import (
     zero_shot_scores,
     zero_shot_table,
 )
-from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.step_scores import (
@@ -29,6 +25,7 @@ from gpt1_jax.runs.step_scores import (
     StepScores,
     open_run_and_baseline,
     score_steps,
+    write_results,
 )
 from gpt1_jax.tasks.zero_shot import (
     Answers,
@@ -119,30 +116,16 @@ def _score(
 def _write_results(
     folder: epath.Path, config: ZeroShotConfig, scores: StepScores[Answers]
 ) -> None:
-    """Writes the table, the plot and, last, all that is known of the scores."""
-    results = []
-    for run in scores.runs:
-        checkpoints = scores.of_run(run)
-        for checkpoint in checkpoints:
+    """Writes the plot, the table and, last, all that is known of the scores."""
+    results = scores.of_runs()
+    for run in results:
+        for checkpoint in run["checkpoints"]:
             for name, values in checkpoint["tasks"].items():
                 values |= relative_score(name, values)
-        kind = run.opened.model.kind
-        results.append(
-            {"init_from": run.init_from, "kind": kind, "checkpoints": checkpoints}
-        )
     score_table = zero_shot_scores(results)
     table = zero_shot_table(score_table)
-    write_whole(folder / "results.md", table)
     figure = figures.relative_scores(score_table)
     plot = figures.save_figure(figure, folder / "plots" / "zero_shot.png")
-    versions = {name: importlib.metadata.version(name) for name in _VERSIONS}
-    write_json(
-        folder / run_folder.RESULTS_FILE,
-        {
-            "config": config.to_dict(),
-            "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
-            "runs": results,
-        },
-    )
+    write_results(folder, config, results, table, _VERSIONS)
     say(table)
     say(f"Results: {folder / 'results.md'}\nPlot: {plot}")

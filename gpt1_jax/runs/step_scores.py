@@ -8,6 +8,7 @@ has changed since is refused.
 
 import dataclasses
 import functools
+import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -16,10 +17,11 @@ import jax.numpy as jnp
 import tqdm
 from etils import epath
 
+import gpt1_jax
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import write_json
+from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.words import ReadingWindow
@@ -134,6 +136,34 @@ def score_steps(
                     "are saved."
                 )
         write_results(folder, config, scores)
+
+
+def write_results(
+    folder: epath.Path,
+    config: Any,
+    runs: Sequence[Mapping[str, Any]],
+    table: str,
+    packages: Sequence[str],
+) -> None:
+    """Writes the table, results.md, and then all that is known, results.json.
+
+    Args:
+      folder: the job's folder.
+      config: its configuration.
+      runs: the scores of each run, ready for JSON.
+      table: Markdown.
+      packages: whose versions are noted, beside ours.
+    """
+    write_whole(folder / "results.md", table)
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    write_json(
+        folder / run_folder.RESULTS_FILE,
+        {
+            "config": config.to_dict(),
+            "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
+            "runs": runs,
+        },
+    )
 
 
 def open_run_and_baseline(
@@ -256,6 +286,17 @@ class StepScores(Generic[Examples]):
                         say(f"{of}step {trained.step:>7,}  {describe(task, scores)}")
                         bar.update()
         return True
+
+    def of_runs(self) -> list[dict[str, Any]]:
+        """All scores: for each run "init_from", "kind" and "checkpoints" (`of_run`)."""
+        return [
+            {
+                "init_from": run.init_from,
+                "kind": run.opened.model.kind,
+                "checkpoints": self.of_run(run),
+            }
+            for run in self.runs
+        ]
 
     def of_run(self, run: ScoredRun) -> list[dict[str, Any]]:
         """All scores of a run: [{"step": .., "tasks": {task: scores}}, ..]."""
