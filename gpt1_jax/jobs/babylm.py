@@ -34,13 +34,13 @@ from gpt1_jax.tasks.babylm import (
     AOA,
     FAST,
     FULL,
-    GLUE_SIZES,
     PARTS,
     READING,
     REVISIONS,
     Items,
     load_part,
 )
+from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES
 
 _ALL = "all"
 _VERSIONS = ("jax", "numpy", "scikit-learn", "scipy")
@@ -295,7 +295,7 @@ def _missing(
             if FAST in part.folders
             and (problem := missing_items(part, True, own.get(name, {})))
         ]
-    for task, size in GLUE_SIZES.items():
+    for task, size in BABYLM_SIZES.items():
         if (count := len(finetuned.get(task, ()))) != size:
             lines.append(f"fine-tuned {task}: {count:,} items instead of {size:,}")
     return lines

@@ -20,7 +20,6 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.examples import read_records
-from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES
 from gpt1_jax.tasks.task import FileLayout, Record, Task
 from gpt1_jax.tasks.zero_shot import (
     CANDIDATES,
@@ -169,7 +168,6 @@ PARTS: Mapping[str, Part] = {
         Part(AOA, "AoA_word", {FAST: "../full_eval/aoa/cdi_childes.json"}, {}, 8005),
     )
 }  # fmt: skip
-GLUE_SIZES = BABYLM_SIZES
 
 # The checkpoints of the first hundred million words.
 _SHORT = [f"chck_{i}M" for i in range(1, 10)] + [

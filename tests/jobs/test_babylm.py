@@ -306,7 +306,7 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
         if hasattr(module, "PARTS"):
             monkeypatch.setattr(module, "PARTS", parts)
     monkeypatch.setattr(babylm, "REVISIONS", {"strict-small": ["chck_1k", "chck_2k"]})
-    monkeypatch.setattr(babylm, "GLUE_SIZES", {"rte": 2})
+    monkeypatch.setattr(babylm, "BABYLM_SIZES", {"rte": 2})
     monkeypatch.setattr(
         babylm, "read_babylm_predictions", lambda folder: {"rte": [1, 0]}
     )
@@ -328,7 +328,7 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
     theirs = fast["blimp"][0]
     for name, accuracy in ours.items():
         assert theirs[name] == pytest.approx(accuracy + 0.5 / 6)
-    monkeypatch.setattr(babylm, "GLUE_SIZES", {"rte": 2, "wsc": 52})
+    monkeypatch.setattr(babylm, "BABYLM_SIZES", {"rte": 2, "wsc": 52})
     out = evaluate(finetuned_dir="runs/finetune/babylm")
     assert "fine-tuned wsc: 0 items instead of 52" in out and not path.exists()
 
