@@ -236,11 +236,7 @@ def missing_items(part: Part, is_fast: bool, sizes: Mapping[str, int]) -> str:
       is_fast: whether its items are those of the fast set.
       sizes: how many items of each subset have been predicted.
     """
-    wanted = {name.lower(): size for name, size in part.sizes.items()}
-    if isinstance(part.fast_sizes, int) and is_fast:
-        wanted = dict.fromkeys(wanted or (part.name,), part.fast_sizes)
-    elif not isinstance(part.fast_sizes, int) and is_fast:
-        wanted = dict(part.fast_sizes)
+    wanted = part.fast_sizes if is_fast else part.sizes
     found = {name.lower(): size for name, size in sizes.items()}
     if not found:
         return "there are no predictions"

@@ -45,8 +45,8 @@ class Part(NamedTuple):
     name: str  # the entry
     pipeline_task: str  # as the pipeline calls it
     folders: Mapping[str, str]  # or the file, by set
-    sizes: Mapping[str, int]  # items of each subset of the full set, for a submission
-    fast_sizes: Mapping[str, int] | int = 0  # or of each subset of the fast set
+    sizes: Mapping[str, int]  # items of each subset that a submission needs: full set
+    fast_sizes: Mapping[str, int]  # the same of the fast set
 
 
 def _sizes(text: str) -> dict[str, int]:
@@ -88,6 +88,10 @@ _BLIMP_SIZES = _sizes("""
     determiner_noun_agreement_with_adj_irregular_1:718
     determiner_noun_agreement_irregular_1:681
 """)
+_SUPPLEMENT_SIZES = _sizes("""
+    hypernym:842 qa_congruence_easy:64 qa_congruence_tricky:165
+    subject_aux_inversion:3867 turn_taking:280
+""")
 _ENTITY_SIZES = _sizes("""
     regular_0_ops:606 regular_1_ops:607 regular_2_ops:606 regular_3_ops:606
     regular_4_ops:568 regular_5_ops:159 ambiref_0_ops:607 ambiref_1_ops:607
@@ -110,24 +114,21 @@ PARTS: Mapping[str, Part] = {
             "blimp",
             {FULL: "blimp_filtered", FAST: "blimp_fast"},
             _BLIMP_SIZES,
-            200,
+            dict.fromkeys(_BLIMP_SIZES, 200),
         ),
         Part(
             "blimp_supplement",
             "blimp",
             {FULL: "supplement_filtered", FAST: "supplement_fast"},
-            _sizes("""
-    hypernym:842 qa_congruence_easy:64 qa_congruence_tricky:165
-    subject_aux_inversion:3867 turn_taking:280
-            """),
-            50,
+            _SUPPLEMENT_SIZES,
+            dict.fromkeys(_SUPPLEMENT_SIZES, 50),
         ),
         Part(
             "ewok",
             "ewok",
             {FULL: "ewok_filtered", FAST: "ewok_fast"},
             _EWOK_SIZES,
-            100,
+            dict.fromkeys(_EWOK_SIZES, 100),
         ),
         Part(
             "entity_tracking",
@@ -141,14 +142,14 @@ PARTS: Mapping[str, Part] = {
             "wug_adj",
             dict.fromkeys((FULL, FAST), "wug_adj_nominalization"),
             {"wug_adj": 200},
-            200,
+            {"wug_adj": 200},
         ),
         Part(
             "wug_past",
             "wug_past",
             dict.fromkeys((FULL, FAST), "wug_past_tense"),
             {"wug_past": 50},
-            50,
+            {"wug_past": 50},
         ),
         Part(
             "comps",
@@ -156,16 +157,17 @@ PARTS: Mapping[str, Part] = {
             {FULL: "comps"},
             _sizes("base:49340 wugs_dist_before:13896 wugs_dist_in_between:13896 "
                    "wugs:13896"),
+            {},
         ),
         Part(
             READING,
             READING,
             dict.fromkeys((FULL, FAST), "reading/reading_data.csv"),
             {READING: 1726},
-            1726,
+            {READING: 1726},
         ),
         # Words at every milestone; its file is in the full set alone.
-        Part(AOA, "AoA_word", {FAST: "../full_eval/aoa/cdi_childes.json"}, {}, 8005),
+        Part(AOA, "AoA_word", {FAST: "aoa/cdi_childes.json"}, {}, {AOA: 8005}),
     )
 }  # fmt: skip
 
@@ -230,9 +232,8 @@ def load_part(
       MissingData: if the part's folder or file does not exist.
       UserError: naming file and line of an item that cannot be used.
     """
-    place = data / f"{chosen}_eval" / part.folders[chosen]
-    if part.name == AOA:
-        place = data / "full_eval" / "aoa" / "cdi_childes.json"
+    held = FULL if part.name == AOA else chosen
+    place = data / f"{held}_eval" / part.folders[chosen]
     if not place.exists():
         raise MissingData(
             f"{place} does not exist; config.data.dir must be the pipeline's folder "

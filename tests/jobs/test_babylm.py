@@ -297,7 +297,7 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
         "aoa": {},
     }
     parts = {
-        name: PARTS[name]._replace(sizes=sizes, fast_sizes=2 if name == "aoa" else 6)
+        name: PARTS[name]._replace(sizes=sizes, fast_sizes=sizes or {"aoa": 2})
         for name, sizes in small.items()
     }
     moves = {"regular_0_ops": 6, "regular_1_ops": 6}
