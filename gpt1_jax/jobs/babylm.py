@@ -69,7 +69,9 @@ def run(config: BabyLMConfig, workdir: str) -> None:
       Stopped: after a signal, once the scores at hand are saved.
     """
     parts = _select_parts(config)
-    finetuned = _read_finetuned(config)
+    finetuned = read_babylm_predictions(
+        *map(locate, filter(None, map(str.strip, config.finetuned_dir.split(","))))
+    )
     score_steps(
         config,
         workdir,
@@ -90,20 +92,6 @@ def _select_parts(config: BabyLMConfig) -> list[str]:
                 f"has {', '.join(PARTS)}, or {_ALL!r} alone."
             )
     return names
-
-
-def _read_finetuned(config: BabyLMConfig) -> dict[str, list[int]]:
-    """The predictions of fine-tuned runs, by task."""
-    found: dict[str, list[int]] = {}
-    for name in filter(None, map(str.strip, config.finetuned_dir.split(","))):
-        for task, labels in read_babylm_predictions(locate(name)).items():
-            if task in found:
-                raise UserError(
-                    f"config.finetuned_dir names two runs of the task {task}; leave "
-                    "one out."
-                )
-            found[task] = labels
-    return found
 
 
 def _open_runs(names: Sequence[str], config: BabyLMConfig) -> list[ScoredRun[Items]]:

@@ -247,46 +247,50 @@ def read_results(file: epath.Path) -> dict[str, Any]:
     return results
 
 
-def read_babylm_predictions(folder: epath.Path) -> dict[str, list[int]]:
+def read_babylm_predictions(*folders: epath.Path) -> dict[str, list[int]]:
     """What finished runs on BabyLM's data predict for its files `TASK.valid.jsonl`.
 
     A warning names a file that has another number of examples than BabyLM's.
 
     Args:
-      folder: a run folder, or a folder above some, such as a suite's.
+      folders: each a run folder, or a folder above some, such as a suite's.
 
     Returns:
       For each task, label numbers in the order of the file.
 
     Raises:
       UserError: naming a run that has not finished, is of another task or source,
-        left out dev examples, is the second of its task, or is damaged; if there is
-        no run.
+        left out dev examples, is the second of its task, or is damaged; or a folder
+        without a run.
     """
     found: dict[str, list[int]] = {}
     places: dict[str, epath.Path] = {}
-    for place in find_folders(folder) if folder.is_dir() else ():
-        config = place / CONFIG_FILE
-        if not config.exists() or read_json(config).get("job") != "finetune":
-            continue
-        run = read_finished(place)
-        if run is None:
+    for folder in folders:
+        finetuned = [
+            place
+            for place in (find_folders(folder) if folder.is_dir() else ())
+            if (place / CONFIG_FILE).exists()
+            and read_json(place / CONFIG_FILE).get("job") == "finetune"
+        ]
+        if not finetuned:
             raise UserError(
-                f"{place} has not finished; run its command again, and it resumes."
+                f"{folder} holds no fine-tuned run; make one with configs/finetune.py:"
+                "babylm, babylm_long or babylm_wsc, or name another folder."
             )
-        _check_babylm(run)
-        task = run.config.tasks[0]
-        if task in found:
-            raise UserError(
-                f"{places[task]} and {place} are both runs on {task!r}, and a "
-                "submission takes one; name the folder of one of them."
-            )
-        found[task], places[task] = _read_label_numbers(run), place
-    if not found:
-        raise UserError(
-            f"{folder} holds no fine-tuned run; make one with configs/finetune.py:"
-            "babylm, babylm_long or babylm_wsc, or name another folder."
-        )
+        for place in finetuned:
+            run = read_finished(place)
+            if run is None:
+                raise UserError(
+                    f"{place} has not finished; run its command again, and it resumes."
+                )
+            _check_babylm(run)
+            task = run.config.tasks[0]
+            if task in found:
+                raise UserError(
+                    f"{places[task]} and {place} are both runs on {task!r}, and a "
+                    "submission takes one; name the folder of one of them."
+                )
+            found[task], places[task] = _read_label_numbers(run), place
     return found
 
 

@@ -308,7 +308,9 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
     monkeypatch.setattr(babylm, "REVISIONS", {"strict-small": ["chck_1k", "chck_2k"]})
     monkeypatch.setattr(babylm, "BABYLM_SIZES", {"rte": 2})
     monkeypatch.setattr(
-        babylm, "read_babylm_predictions", lambda folder: {"rte": [1, 0]}
+        babylm,
+        "read_babylm_predictions",
+        lambda *folders: {"rte": [1, 0]} if folders else {},
     )
     assert "fine-tuned rte: 0 items instead of 2" in evaluate()
     out = evaluate(finetuned_dir="runs/finetune/babylm")

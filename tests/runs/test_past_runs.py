@@ -284,6 +284,7 @@ def test_predictions_of_a_run_and_of_all_below_a_folder(tmp_path, caplog):
     write_lines(other / "predictions" / "dev.jsonl", lines)
     found = read_babylm_predictions(epath.Path(tmp_path / "runs"))
     assert found == {"mnli": [2, 1, 1, 1, 1], "rte": NUMBERS}
+    assert read_babylm_predictions(epath.Path(other), one) == found
 
 
 def test_a_whole_file_of_predictions_needs_no_warning(tmp_path, caplog, monkeypatch):
@@ -318,6 +319,8 @@ def test_unfinished_and_repeated_runs_cannot_be_submitted(tmp_path):
     second = write_babylm_run(tmp_path / "rte/pretrained-seed43", seeds=(43,))
     with pytest.raises(UserError, match=r"seed42 and .*seed43 are both runs on 'rte'"):
         read_babylm_predictions(epath.Path(tmp_path))
+    with pytest.raises(UserError, match=r"seed42 and .*seed43 are both runs on 'rte'"):
+        read_babylm_predictions(first, second)
     (second / "results.json").unlink()
     with pytest.raises(UserError, match=r"seed43 has not finished; run its command"):
         read_babylm_predictions(epath.Path(tmp_path))
