@@ -12,6 +12,8 @@ Presets:
   babylm      the paper's layers on 10 or 100 million words of your text, 10 epochs,
               with the milestones of the BabyLM challenge (docs/babylm.md).
   small       a 4-layer model for tens of MB of text, on a CPU or one GPU.
+  suite       one member of a suite: the small model with 17 milestones from step 0 on;
+              --config.seed tells the members apart (docs/suite.md).
   quickstart  a small model, trained in minutes on a laptop CPU.
 
 Any value can be overridden on the command line, after --config:
@@ -28,7 +30,7 @@ TOPOLOGIES = {  # config.mesh, by which their devices share the paper's 64 seque
     "paper_v5e_16": dict(),
     "paper_v5e_256": dict(tensor_parallelism=4),  # a quarter of a sequence each
 }
-PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "babylm", "small", "quickstart")
+PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "babylm", "small", "suite", "quickstart")
 
 
 def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
@@ -195,19 +197,25 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             *range(10_000_000, 100_000_000, 10_000_000),
             *range(100_000_000, 1_000_000_001, 100_000_000),
         )
-    if preset in ("small", "quickstart"):
+    if preset in ("small", "suite", "quickstart"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
         config.model.lstm_units = 680  # to embed_dim about as in the paper
         config.train.num_epochs = 0.0
         config.optimizer.learning_rate = 1e-3
         config.tokenizer.vocab_size = 8192
-    if preset == "small":
+    if preset in ("small", "suite"):
         config.model.max_seq_len = 256
         config.train.update(num_steps=10_000, batch_size=8)
         config.optimizer.warmup_steps = 200
         config.eval.update(every_steps=1000, batch_size=32)
         config.checkpoint.every_steps = 200
         config.log.every_steps = 50
+    if preset == "suite":
+        config.train.num_steps = 6500
+        config.eval.max_batches = 10  # about 82,000 tokens
+        # 0, 1, 2, 4, .. 4096, then every 1,000 and the end.
+        doubling = [2**k for k in range(13)]
+        config.checkpoint.milestone_steps = (0, *doubling, 5000, 6000, 6500)
     if preset == "quickstart":
         config.model.max_seq_len = 128
         config.train.update(num_steps=1500, batch_size=8)

@@ -275,11 +275,11 @@ def seed(key: str, value: int) -> None:
     require(0 <= value < 2**32, f"{key}={value} must be a whole number in [0, 2**32).")
 
 
-def rising(example: str) -> Check:
-    """Makes a check that refuses amounts that are not positive and rising."""
+def rising(example: str, least: int = 1) -> Check:
+    """Makes a check that refuses amounts that are too small or not rising."""
     return lambda key, value: require(
-        all(low < high for low, high in itertools.pairwise((0, *value))),
-        f"{key}={value} must be whole numbers above 0 in rising order, such as "
+        all(low < high for low, high in itertools.pairwise((least - 1, *value))),
+        f"{key}={value} must be whole numbers from {least} on in rising order, such as "
         f"{example}.",
     )
 

@@ -27,7 +27,7 @@ from gpt1_jax.config.sections import (
 )
 
 MILESTONE_UNITS = ("words", "tokens", "steps")
-Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000"), Newer(())]
+Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000", least=0), Newer(())]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -135,8 +135,9 @@ def _prepare(
     say_forms(forms)
     if origin:
         say(describe_origin(origin, num_steps))
-    first_step = max(saved_steps(folder), default=origin.first_step if origin else 0)
-    announce_milestones(milestones, folder, first_step, state_bytes(shapes))
+    first_step = origin.first_step if origin else 0
+    last_step = max(saved_steps(folder), default=first_step or -1)
+    announce_milestones(milestones, folder, last_step, state_bytes(shapes))
     return Run(
         config=config,
         folder=folder,

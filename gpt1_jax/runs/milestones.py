@@ -95,7 +95,10 @@ def place_milestones(
     train: SplitCounts,
     num_steps: int,
 ) -> Milestones:
-    """Finds the step of each milestone: 1 at least, the nearest to the amount.
+    """Finds the step of each milestone, the nearest to the amount.
+
+    Nothing read is the state before the first update, step 0; anything else is step 1
+    at least.
 
     The end of the run stands for the first milestone beyond it, if at most 5% of the
     text are missing: ten epochs of "10 million words" are seldom 100 million to the
@@ -115,7 +118,8 @@ def place_milestones(
     by_step: dict[int, Milestone] = {}
     beyond = []
     for milestone in (Milestone(amount, unit) for amount in amounts):
-        step = max(1, math.floor(milestone.amount / per_step + Fraction(1, 2)))
+        nearest = math.floor(milestone.amount / per_step + Fraction(1, 2))
+        step = max(1 if milestone.amount else 0, nearest)
         if step > num_steps:
             beyond.append(milestone)
         elif step in by_step:
@@ -143,14 +147,15 @@ def _per_step(unit: str, tokens_per_step: int, train: SplitCounts) -> Fraction:
 
 
 def announce_milestones(
-    milestones: Milestones, folder: epath.Path, first_step: int, state_bytes: int
+    milestones: Milestones, folder: epath.Path, last_step: int, state_bytes: int
 ) -> None:
     """Says what will be kept for good, and refuses a disk that cannot hold it.
 
     Args:
       milestones: those of the run.
       folder: the run folder.
-      first_step: the step that the run goes on from.
+      last_step: the last step whose state is saved here or in the run that this one
+        continues; -1 if none is.
       state_bytes: the size of one checkpoint.
 
     Raises:
@@ -162,11 +167,11 @@ def announce_milestones(
         say(f"Not kept: {_first_and_last(beyond)}; the whole run {has} {end:,}.")
     by_step, saved = milestones.by_step, saved_milestones(folder)
     passed = [
-        m for step, m in by_step.items() if step <= first_step and step not in saved
+        m for step, m in by_step.items() if step <= last_step and step not in saved
     ]
     if passed:
-        say(f"Not kept: {_first_and_last(passed)}, which step {first_step:,} is past.")
-    coming = [m for step, m in by_step.items() if step > first_step]
+        say(f"Not kept: {_first_and_last(passed)}, which step {last_step:,} is past.")
+    coming = [m for step, m in by_step.items() if step > last_step]
     if coming:
         plural = "s" if len(coming) > 1 else ""
         what = f"{len(coming)} checkpoint{plural} at {_first_and_last(coming)}"
@@ -190,7 +195,7 @@ def read_milestone(metadata: Mapping[str, Any]) -> Milestone | None:
         case None:
             return None
         case {"amount": int(amount), "unit": unit} if (
-            amount > 0 and unit in MILESTONE_UNITS
+            amount >= 0 and unit in MILESTONE_UNITS
         ):
             return Milestone(amount, unit)
         case other:

@@ -24,7 +24,7 @@ from gpt1_jax.config.sections import (
     TrainConfig,
 )
 from gpt1_jax.data.windows import BatchSource, read_ahead
-from gpt1_jax.parallel.mesh import state_sharding, to_global_batch
+from gpt1_jax.parallel.mesh import gathered, state_sharding, to_global_batch
 from gpt1_jax.parallel.processes import (
     EXIT_AGAIN,
     Watchdog,
@@ -39,7 +39,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
 from gpt1_jax.runs.records import Records
-from gpt1_jax.runs.resume import Identity, check_same
+from gpt1_jax.runs.resume import Identity, check_same, tree_digest
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.runs.wall_time import PROGRAM
 from gpt1_jax.training.state import TrainState
@@ -112,25 +112,37 @@ class Run:
     forms: Forms = dataclasses.field(default_factory=dict)
 
     def evaluates(self, step: int) -> bool:
-        """Whether the state after this step is evaluated."""
-        return self._due(step, self.eval_every) or step in self.eval_also
+        """Whether the state after this step is evaluated; each milestone is."""
+        return (
+            self._due(step, self.eval_every)
+            or step in self.eval_also
+            or self._is_milestone(step)
+        )
 
     def saves(self, step: int) -> bool:
         """Whether the state after this step is saved."""
         return (
             self._due(step, self.config.checkpoint.every_steps)
             or (self.save_evaluated and self.evaluates(step))
-            or (self.milestones is not None and step in self.milestones.by_step)
+            or self._is_milestone(step)
         )
 
     def _due(self, step: int, every: int) -> bool:
-        return step % every == 0 or step == self.num_steps
+        return step > 0 and (step % every == 0 or step == self.num_steps)
 
-    def metadata(self, step: int) -> dict[str, Any]:
-        """What is saved beside the state of a step."""
+    def _is_milestone(self, step: int) -> bool:
+        return self.milestones is not None and step in self.milestones.by_step
+
+    def metadata(self, step: int, params: Any) -> dict[str, Any]:
+        """What is saved beside the state of a step; all processes must call this."""
         text_read = self.milestones.metadata(step) if self.milestones else {}
-        forms = {"forms": form_names(self.forms)}
-        return {**self.identity.metadata(step), **text_read, **forms}
+        whole = gathered(self.mesh, params) if jax.process_count() > 1 else params
+        return {
+            **self.identity.metadata(step),
+            **text_read,
+            "forms": form_names(self.forms),
+            "params_digest": tree_digest(whole),
+        }
 
 
 def fit(run: Run) -> None:
@@ -249,7 +261,9 @@ def train(
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
     profiler = _Profiler(str(run.folder / "profile"), run.config.log)
     with signals.catch() as stop, stop.deferred(), profiler, PROGRAM.training():
-        if step and run.evaluates(step):
+        if not step and run.saves(step):
+            _save(run, step, state, checkpoints, watchdog)
+        if run.evaluates(step):
             _catch_up(run, state, checkpoints, records, watchdog, stop)
         batches, train_step = _one_ahead(batches), _first_call_timed(run.step)
         while step < run.num_steps:
@@ -309,7 +323,7 @@ def _save(
     watchdog.hear()
     lock.check_owned()
     with PROGRAM.on("checkpoints"):
-        checkpoints.save(step, state, run.metadata(step))
+        checkpoints.save(step, state, run.metadata(step, state.params))
 
 
 def _evaluate(

@@ -6,7 +6,7 @@ from tiny_run import load_config
 from gpt1_jax.config import load
 
 TOPOLOGIES = ("paper_h200", "paper_h100x8", "paper_v5e_16", "paper_v5e_256")
-PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "babylm", "small", "quickstart")
+PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "babylm", "small", "suite", "quickstart")
 
 
 def resolve(preset="paper", **overrides):
@@ -134,7 +134,7 @@ def test_an_lstm_is_chosen_by_its_kind_alone():
 
 
 def test_small_presets_keep_the_papers_ratio_of_units_to_width():
-    for preset in ("babylm", "small", "quickstart"):
+    for preset in ("babylm", "small", "suite", "quickstart"):
         model = section(preset)
         ratio = model.lstm_units / model.embed_dim
         assert ratio == pytest.approx(2048 / 768, rel=0.01), preset
@@ -176,7 +176,7 @@ def test_milestones_have_the_unit_that_is_set():
     ("overrides", "message"),
     [
         ({"words": ("ten",)}, r"milestone_words\[0\]='ten' must be a whole number"),
-        ({"tokens": (0, 5)}, r"milestone_tokens=\(0, 5\) must be .* rising order"),
+        ({"tokens": (-1, 5)}, r"milestone_tokens=\(-1, 5\) must be .* rising order"),
         ({"steps": (5, 5)}, r"milestone_steps=\(5, 5\) must be .* as 1000,2000"),
         (
             {"tokens": (M,), "steps": (2000,)},

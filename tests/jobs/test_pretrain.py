@@ -29,8 +29,10 @@ from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import forms, resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
+from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.milestones import Milestone, saved_milestones
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
+from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.runs.signals import Stopped
 
 
@@ -195,14 +197,17 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     assert_same_run(whole_run, tmp_path, 12)
 
 
-# 128 a step: 3, 5, 7, ...
-MILESTONES = {"checkpoint__milestone_tokens": tuple(range(384, 2001, 256))}
+# 128 a step: 0, then 3, 5, 7, ...
+MILESTONES = {"checkpoint__milestone_tokens": (0, *range(384, 2001, 256))}
 
 
 def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
     tiny_config, whole_run, tmp_path, monkeypatch, capsys
 ):
-    """Also across stops, one at a step to keep; with the latest two and the best."""
+    """Also across stops, one at a step to keep; with the latest two and the best.
+
+    Each milestone is evaluated, and its parameters have a content digest.
+    """
     config = tiny_config(**MILESTONES, checkpoint__keep_best=0)
     for last_step in (5, 6):
         with monkeypatch.context() as patch:
@@ -210,21 +215,29 @@ def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
             with pytest.raises(Stopped):
                 pretrain.run(config, str(tmp_path))
     pretrain.run(config, str(tmp_path))
-    assert_same_run(whole_run, tmp_path, 12)
+    np.testing.assert_equal(saved_state(tmp_path, 12), saved_state(whole_run, 12))
+    records = metrics_without_times(tmp_path)
+    without = [each for each in records if each["step"] not in (0, 3, 5, 7, 9, 11)]
+    assert without == metrics_without_times(whole_run)
     folder = epath.Path(tmp_path)
-    assert saved_steps(folder) == [3, 5, 7, 9, 11, 12]
+    assert saved_steps(folder) == [0, 3, 5, 7, 9, 11, 12]
     names = {step: str(target) for step, target in saved_milestones(folder).items()}
-    assert names == {3: "384 tokens", 5: "640 tokens", 7: "896 tokens"} | {
+    assert names == {0: "0 tokens", 3: "384 tokens", 5: "640 tokens"} | {
+        7: "896 tokens",
         9: "1.152k tokens",
         11: "1.408k tokens",
     }
+    assert {r["step"] for r in records if "valid_loss" in r} == {*names, 4, 8, 12}
+    for step in saved_steps(folder):
+        saved = read_params(folder, step)
+        assert saved.metadata["params_digest"] == tree_digest(saved.params)
     text_read = read_metadata(folder, 12)["text_read"]
     corpus, _ = prepare_corpus(config.data, config.tokenizer, progress=False)
     words = 12 * 128 * corpus.train.words / corpus.train.tokens
     assert text_read == {"tokens": 12 * 128, "words": round(words)}
     said = capsys.readouterr().out
     assert "Not kept: 1.664k to 1.92k tokens; the whole run reads 1,536." in said
-    assert "Keeping for good: 5 checkpoints at 384 to 1.408k tokens, 0.7 MB." in said
+    assert "Keeping for good: 6 checkpoints at 0 to 1.408k tokens, 0.8 MB." in said
     assert "Keeping for good: 3 checkpoints at 896 to 1.408k tokens, 0.4 MB." in said
 
 
@@ -240,7 +253,7 @@ def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, c
         run(10, checkpoint__milestone_tokens=(256, 1000))
     assert "Not kept: 256 tokens, which step 6 is past." in capsys.readouterr().out
     run(0)
-    assert saved_steps(epath.Path(tmp_path)) == [3, 5, 8, 10, 12]
+    assert saved_steps(epath.Path(tmp_path)) == [0, 3, 5, 8, 10, 12]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +265,7 @@ def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, c
         ),
         (
             {"model__embed_dim": 32, **MILESTONES},
-            r"keeping 5 checkpoints .* needs 1.5 MB",
+            r"keeping 6 checkpoints .* needs 1.8 MB",
         ),
     ],
     ids=["one step", "room"],
@@ -274,7 +287,7 @@ def test_a_run_that_goes_on_counts_the_text_of_both(
     longer = {**MILESTONES, "init_from": str(whole_run), "train__num_steps": 14}
     pretrain.run(tiny_config(**longer, init_optimizer=True), str(tmp_path))
     said = capsys.readouterr().out
-    assert "Not kept: 384 to 1.408k tokens, which step 12 is past." in said
+    assert "Not kept: 0 to 1.408k tokens, which step 12 is past." in said
     kept = saved_milestones(epath.Path(tmp_path))
     assert kept == {13: Milestone(13 * 128, "tokens")}
 

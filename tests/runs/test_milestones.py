@@ -41,7 +41,8 @@ def save(folder, metadata):
     ("amount", "unit", "step"),
     [
         (150, "words", 1),
-        (1, "words", 1),  # nearest to step 0, which is not saved
+        (0, "words", 0),  # the state before the first update
+        (1, "words", 1),  # nearest to step 0, at which nothing was read
         (1500, "words", 10),
         (1574, "words", 10),
         (1575, "words", 11),  # half way: the later
@@ -152,7 +153,7 @@ def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
         "../x",
         7,
         {"amount": "1", "unit": "words"},
-        {"amount": 0, "unit": "words"},
+        {"amount": -1, "unit": "words"},
         {"amount": 1, "unit": "../x"},
         {"amount": 1},
     ],
@@ -169,7 +170,9 @@ def test_what_is_no_amount_of_text_is_refused(tmp_path, value):
 def test_a_run_says_what_it_will_keep(tmp_path, capsys):
     placed = place("words", 150, 300, 1500, 3000, 6000, 9000)
     folder = epath.Path(tmp_path)
-    announce_milestones(placed, folder, 0, 10**6)
+    announce_milestones(place("steps", 0), folder, -1, 10**6)
+    assert "Keeping for good: 1 checkpoint at 0 steps" in capsys.readouterr().out
+    announce_milestones(placed, folder, -1, 10**6)
     assert capsys.readouterr().out == (
         "Not kept: 6k to 9k words; the whole run reads 3,000.\n"
         "Keeping for good: 4 checkpoints at 150 to 3k words, 4.0 MB.\n"

@@ -206,15 +206,15 @@ def test_too_many_skipped_updates_stop_the_run():
 def test_a_run_evaluates_and_saves_when_due():
     given = dict(num_steps=7, eval_every=3, checkpoint_every=4, eval_also=(2,))
     run = make_run(Diary(), **given)
-    assert [s for s in range(1, 8) if run.evaluates(s)] == [2, 3, 6, 7]
-    assert [s for s in range(1, 8) if run.saves(s)] == [4, 7]
+    assert [s for s in range(8) if run.evaluates(s)] == [2, 3, 6, 7]
+    assert [s for s in range(8) if run.saves(s)] == [4, 7]
     always = make_run(Diary(), save_evaluated=True, **given)
-    assert [s for s in range(1, 8) if always.saves(s)] == [2, 3, 4, 6, 7]
+    assert [s for s in range(8) if always.saves(s)] == [2, 3, 4, 6, 7]
     counts = SplitCounts(1, tokens=40, words=30, bytes=200, shards=(40,))
-    milestones = place_milestones("steps", (1, 4), 8, counts, num_steps=7)
+    milestones = place_milestones("steps", (0, 1, 4), 8, counts, num_steps=7)
     also = make_run(Diary(), milestones=milestones, **given)
-    assert [s for s in range(1, 8) if also.saves(s)] == [1, 4, 7]
-    assert [s for s in range(1, 8) if also.evaluates(s)] == [2, 3, 6, 7]
+    assert [s for s in range(8) if also.saves(s)] == [0, 1, 4, 7]
+    assert [s for s in range(8) if also.evaluates(s)] == [0, 1, 2, 3, 4, 6, 7]
 
 
 def test_the_watchdog_hears_of_steps_evaluation_batches_and_saves():
