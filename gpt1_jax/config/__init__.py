@@ -16,6 +16,7 @@ from gpt1_jax.config.analyses import (
     MinimalPairsConfig,
     ReportConfig,
     SurprisalConfig,
+    VerifyConfig,
     ZeroShotConfig,
 )
 from gpt1_jax.config.checks import (
@@ -45,6 +46,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "features": FeaturesConfig,
     "surprisal": SurprisalConfig,
     "report": ReportConfig,
+    "verify": VerifyConfig,
 }
 
 
@@ -82,6 +84,7 @@ __all__ = [
     "PretrainConfig",
     "ReportConfig",
     "SurprisalConfig",
+    "VerifyConfig",
     "ZeroShotConfig",
     "load",
 ]

@@ -23,11 +23,19 @@ from gpt1_jax.config.checks import (
     one_of,
     require,
 )
-from gpt1_jax.config.sections import JobConfig, check_examples_source
+from gpt1_jax.config.sections import DataConfig, JobConfig, check_examples_source
 
 
 def _different_layers(key: str, value: tuple[int, ...]) -> None:
     require(len(set(value)) == len(value), f"{key}={value} names a layer twice.")
+
+
+def _saved_step(key: str, step: str) -> None:
+    """Refuses what is neither empty nor the number of a step."""
+    require(
+        not step or step.isdecimal(),
+        f"{key}={step!r} must be the number of a saved step, such as 64, or empty.",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,11 +286,10 @@ class BabyLMConfig(AnalysisConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class ReportConfig(JobConfig):
-    """The configuration of a report on runs."""
+class RunsConfig(JobConfig):
+    """What the jobs that read several runs have in common."""
 
     runs: Files
-    title: str
 
     def __post_init__(self):
         super().__post_init__()
@@ -290,9 +297,46 @@ class ReportConfig(JobConfig):
             all(self.folders),
             f"config.runs={self.runs!r} must name a folder, or several with commas.",
         )
-        require(bool(self.title.strip()), "config.title is empty; name the report.")
 
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders that `runs` names."""
         return tuple(name.strip() for name in self.runs.split(","))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportConfig(RunsConfig):
+    """The configuration of a report on runs."""
+
+    title: str
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(bool(self.title.strip()), "config.title is empty; name the report.")
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConfig(Section):
+    """Where the text of a run is now; what is empty is where the run had it."""
+
+    section = "data"
+
+    train: Files
+    valid: Files
+    cache_dir: LocalFile
+
+    def applied_to(self, data: DataConfig) -> DataConfig:
+        """The data section of a run's configuration, with the paths of today."""
+        return dataclasses.replace(data, **{k: v for k, v in vars(self).items() if v})
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyConfig(RunsConfig):
+    """The configuration of checking runs and exports."""
+
+    writes_folder = False
+
+    losses: NotNegative[int]
+    retrain_step: Annotated[str, _saved_step]
+    data: TextConfig
+    output: Annotated[LocalFile, ends_in(".json", optional=True)]

@@ -7,7 +7,7 @@ form, so that any tokenizer comes back bit for bit, and a README.
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import jax
 from etils import epath
@@ -22,7 +22,14 @@ from gpt1_jax.config import (
     ModelConfig,
 )
 from gpt1_jax.config.saved import load_saved, read_json
-from gpt1_jax.data.files import create, whole_folder, write_whole
+from gpt1_jax.data.files import (
+    create,
+    files_below,
+    sha256,
+    whole_folder,
+    write_json,
+    write_whole,
+)
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, names, openai
@@ -30,13 +37,15 @@ from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import saved_steps
+from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
 from gpt1_jax.runs.open import TrainedRun, open_run, save_params, say_what_is_read
+from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room
+from gpt1_jax.training.trajectory import TRAJECTORY_FILE, describe_trajectory
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 
@@ -112,7 +121,9 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
     if config.step not in (ALL, MILESTONES):
         trained = open_run(config.init_from, config.step)
         say_what_is_read(trained)
-        _export_run(config, trained, target)
+        with whole_folder(target) as partial:
+            _export_run(config, trained, partial)
+            _write_trajectory(folder, partial, {trained.step: ""})
         return
     every = config.step == ALL
     folders = _step_folders(folder) if every else _milestone_folders(folder)
@@ -122,6 +133,7 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             if step == min(folders):
                 say_what_is_read(trained, config.step, list(folders))
             _export_run(config, trained, partial / name, for_babylm=not every)
+        _write_trajectory(folder, partial, folders)
 
 
 def _step_folders(folder: epath.Path) -> dict[int, str]:
@@ -137,6 +149,36 @@ def _milestone_folders(folder: epath.Path) -> dict[int, str]:
     return {
         step: milestone.revision for step, milestone in find_milestones(folder).items()
     }
+
+
+def _write_trajectory(
+    folder: epath.Path, target: epath.Path, places: Mapping[int, str]
+) -> None:
+    """Writes the table that binds exported states to the steps of their training.
+
+    It lists all saved steps of a pre-training run, and the files of those exported. The
+    folder of each step gets a copy, as it may become a branch of its own.
+
+    Args:
+      folder: the run folder; of another job's run, nothing is written.
+      target: the exported folder.
+      places: by step, the folder of each exported step below it.
+    """
+    run = read_pretrained(folder)
+    if run is None:
+        return
+    saved = {step: read_metadata(folder, step) for step in saved_steps(folder)}
+    table = describe_trajectory(run, saved)
+    for step, name in places.items():
+        table["steps"][str(step)] |= {
+            "name": name or table["steps"][str(step)]["name"],
+            "files": {
+                file.relative_to(target / name).as_posix(): sha256(file)
+                for file in sorted(files_below(target / name))
+            },
+        }
+    for place in {target, *(target / name for name in places.values())}:
+        write_json(place / TRAJECTORY_FILE, table)
 
 
 def _export_run(

@@ -79,7 +79,9 @@ def run(config: PretrainConfig, workdir: str) -> None:
         config, origin = resolve_origin(config, folder)
         config = begin_run(folder, config)
         devices.configure(config.train.matmul_precision, config.train.compilation_cache)
-        prepared = _prepare(config, folder, origin)
+        prepared, corpus, tokenizer = prepare_run(config, folder, origin)
+        run_folder.write_config_and_tokenizer(folder, config, tokenizer)
+        _announce(config, prepared, corpus, tokenizer, origin)
         fit(prepared)
         if is_main_process():
             picture = figures.plot_loss(folder, "loss", "nats per token")
@@ -89,10 +91,19 @@ def run(config: PretrainConfig, workdir: str) -> None:
             )
 
 
-def _prepare(
+def prepare_run(
     config: PretrainConfig, folder: epath.Path, origin: PretrainOrigin | None
-) -> Run:
-    """Prepares the text and decides everything about the run."""
+) -> tuple[Run, Corpus, Tokenizer]:
+    """Prepares the text and decides everything about the run; leaves its folder alone.
+
+    Args:
+      config: the run's configuration.
+      folder: the run folder.
+      origin: the run that it starts from; None if there is none or if it resumes.
+
+    Raises:
+      UserError, OSError: if the text or the configuration cannot be used.
+    """
     train, batch_size = config.train, config.train.batch_size
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     configured = config.model.with_vocab_size(config.tokenizer.vocab_size)
@@ -129,16 +140,7 @@ def _prepare(
     shapes = pretrain_state_shapes(model, optimizer)
     evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
 
-    run_folder.write_config_and_tokenizer(folder, config, tokenizer)
-    own_steps = num_steps - _steps_of_origin(config, folder, origin)
-    say(_description(config, model, corpus, num_steps, own_steps, parts, folder))
-    say_forms(forms)
-    if origin:
-        say(describe_origin(origin, num_steps))
-    first_step = origin.first_step if origin else 0
-    last_step = max(saved_steps(folder), default=first_step or -1)
-    announce_milestones(milestones, folder, last_step, state_bytes(shapes))
-    return Run(
+    run = Run(
         config=config,
         folder=folder,
         identity=_identity(config, folder, origin, tokenizer, corpus),
@@ -165,6 +167,32 @@ def _prepare(
         milestones=milestones,
         forms=forms,
     )
+    return run, corpus, tokenizer
+
+
+def _announce(
+    config: PretrainConfig,
+    run: Run,
+    corpus: Corpus,
+    tokenizer: Tokenizer,
+    origin: PretrainOrigin | None,
+) -> None:
+    """Says what is about to happen, and refuses a disk that cannot hold it.
+
+    Raises:
+      OSError: if it lacks room for the milestones.
+    """
+    folder = run.folder
+    own_steps = run.num_steps - _steps_of_origin(config, folder, origin)
+    model = config.model.with_vocab_size(tokenizer.vocab_size)
+    say(_description(config, run, model, corpus, own_steps))
+    say_forms(run.forms)
+    if origin:
+        say(describe_origin(origin, run.num_steps))
+    first_step = origin.first_step if origin else 0
+    last_step = max(saved_steps(folder), default=first_step or -1)
+    if run.milestones:
+        announce_milestones(run.milestones, folder, last_step, state_bytes(run.shapes))
 
 
 def _own_tokenizer(
@@ -262,24 +290,23 @@ def _mfu_per_rate(model: ModelConfig) -> float | None:
 
 def _description(
     config: PretrainConfig,
+    run: Run,
     model: ModelConfig,
     corpus: Corpus,
-    num_steps: int,
     own_steps: int,
-    parts: int,
-    folder: epath.Path,
 ) -> str:
-    """What is about to happen."""
-    tokens_per_step = config.train.batch_size * model.max_seq_len
+    """The model, the corpus and the run."""
+    parts = accumulation_steps(config.train, model, run.mesh)
+    tokens_per_step = run.units_per_step
     epochs = own_steps * tokens_per_step / corpus.train.tokens
-    own = f", {own_steps:,} of them in this run" if own_steps < num_steps else ""
+    own = f", {own_steps:,} of them in this run" if own_steps < run.num_steps else ""
     in_parts = f", each in {parts} parts" if parts > 1 else ""
     return (
         f"Model: {model.layers}, {model.embed_dim} wide, "
         f"{costs.num_params(model):,} parameters, {model.dtype}\n"
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
         f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"
-        f"Run: {num_steps:,} steps of {tokens_per_step:,} tokens{own} "
+        f"Run: {run.num_steps:,} steps of {tokens_per_step:,} tokens{own} "
         f"({epochs:.2f} epochs)"
-        f"{in_parts} on {devices.describe_devices()}, in {folder}"
+        f"{in_parts} on {devices.describe_devices()}, in {run.folder}"
     )

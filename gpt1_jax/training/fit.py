@@ -180,7 +180,7 @@ def fit(run: Run) -> None:
         )
         watchdog = _watchdog(run.config.distributed.stuck_minutes)
         with contextlib.closing(records), watchdog:
-            batches = _batches_on_devices(run, first_step)
+            batches = batches_on_devices(run, first_step)
             train(run, state, batches, checkpoints, records, watchdog)
 
 
@@ -220,7 +220,7 @@ def _watchdog(minutes: float) -> Watchdog:
     return Watchdog(60 * minutes, stuck, EXIT_AGAIN, traces=True)
 
 
-def _batches_on_devices(run: Run, first_step: int) -> Iterator[Any]:
+def batches_on_devices(run: Run, first_step: int) -> Iterator[Any]:
     """Batches on the devices, from `first_step` on."""
 
     def put(array: np.ndarray) -> jax.Array:

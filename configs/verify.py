@@ -1,0 +1,32 @@
+"""Checks that the states of runs and exports are those of their training.
+
+    python -m gpt1_jax.main --config=configs/verify.py --config.runs=runs/suite \
+        [--config.losses=2] [--config.retrain_step=64] [--config.output=verified.json]
+
+Reads run folders and exported ones (configs/convert.py), or folders above them. Each
+saved step must have the files and the parameters that were saved, no two may be the
+same, and all must have one tokenizer and configuration. Prints a table and "verified",
+or what is wrong; the program then ends with code 1.
+"""
+
+import ml_collections
+from ml_collections import config_dict
+
+
+def get_config() -> ml_collections.ConfigDict:
+    """The configuration of checking runs and exports."""
+    return config_dict.create(
+        job="verify",
+        preset="",
+        # Comma-separated folders of runs and exports, or folders above them.
+        runs="",
+        # Compute the validation loss of so many steps of each run again, spread from
+        # its last to its first, and compare it with metrics.jsonl. 0: of none.
+        losses=0,
+        # Train from this saved step to the next milestone again, which must give the
+        # same parameters, bit for bit or nearly; empty: do not.
+        retrain_step="",
+        # For losses and training: where the text is now; empty: where the run had it.
+        data=config_dict.create(train="", valid="", cache_dir=""),
+        output="",  # a .json file for all that was found; empty: none
+    ).lock()
