@@ -64,7 +64,7 @@ def describe_usage(argv: Sequence[str]) -> str:
             if Path(path).is_file():
                 return _describe_job(Path(path), preset)
     jobs = "\n".join(
-        f"  configs/{path.name:<14}{_first_line(_load(path))}" for path in _own_files()
+        f"  configs/{path.name:<18}{_first_line(_load(path))}" for path in _own_files()
     )
     return (
         "Usage: python -m gpt1_jax.main --config=configs/NAME.py[:PRESET] "
@@ -72,11 +72,11 @@ def describe_usage(argv: Sequence[str]) -> str:
         "           [--config.SECTION.KEY=VALUE ...]\n\n"
         f"Jobs:\n{jobs}\n\n"
         "Flags:\n"
-        "  --workdir=DIR           the folder to write to, local or gs://; default "
+        "  --workdir=DIR             the folder to write to, local or gs://; default "
         "runs/JOB/PRESET;\n"
-        "                          not of a job that writes only config.output\n"
-        "  --distributed=auto      or on, off: whether to join other processes\n"
-        "  --verbosity=1           show where an error arose\n\n"
+        "                            not of a job that writes only config.output\n"
+        "  --distributed=auto        or on, off: whether to join other processes\n"
+        "  --verbosity=1             show where an error arose\n\n"
         "Presets and keys of a job: --config=configs/NAME.py --help"
     )
 
