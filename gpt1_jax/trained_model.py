@@ -10,7 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import DEFAULT, ModelConfig
-from gpt1_jax.config.analyses import DEFAULT_WORDS, ReadingConfig, WordsConfig
+from gpt1_jax.config.analyses import (
+    DEFAULT_WORDS,
+    SAME_TEXT,
+    ReadingConfig,
+    WordsConfig,
+)
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
@@ -31,6 +36,7 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run
+from gpt1_jax.runs.training_text import TrainingText
 from gpt1_jax.tasks.zero_shot import encode_line
 
 Config = TypeVar("Config", SamplingConfig, WordsConfig)
@@ -214,6 +220,26 @@ class TrainedModel:
         model = dataclasses.replace(self.config, dtype="float32")
         model = scoring_model(model, BATCH_TOKENS)
         return list(score_words(model, self.params, self.tokenizer, words, config))
+
+    def batches(self, step: int) -> list[dict[str, Any]]:
+        """What an update of the run's training read; its text must be there, unchanged.
+
+        Args:
+          step: the update that makes the state of this step, from 1.
+
+        Returns:
+          A record for each sequence, as `TrainingText.batch` describes.
+
+        Raises:
+          UserError: if the run took no such update, was not pre-trained, or its text
+            has changed.
+          OSError: if its text cannot be read.
+        """
+        return self._training_text.batch(step)
+
+    @functools.cached_property
+    def _training_text(self) -> TrainingText:
+        return TrainingText(self.run.folder, SAME_TEXT)
 
     @functools.cached_property
     def _prepared(self) -> Params:

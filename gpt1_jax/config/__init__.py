@@ -12,6 +12,7 @@ from typing import Any
 
 from gpt1_jax.config.analyses import (
     BabyLMConfig,
+    BatchesConfig,
     FeaturesConfig,
     MinimalPairsConfig,
     ReportConfig,
@@ -46,6 +47,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "features": FeaturesConfig,
     "surprisal": SurprisalConfig,
     "report": ReportConfig,
+    "batches": BatchesConfig,
     "verify": VerifyConfig,
 }
 
@@ -74,6 +76,7 @@ __all__ = [
     "MILESTONES",
     "NEWEST",
     "BabyLMConfig",
+    "BatchesConfig",
     "ConvertConfig",
     "FeaturesConfig",
     "FinetuneConfig",

@@ -330,6 +330,33 @@ class TextConfig(Section):
         return dataclasses.replace(data, **{k: v for k, v in vars(self).items() if v})
 
 
+SAME_TEXT = TextConfig(train="", valid="", cache_dir="")
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchesConfig(JobConfig):
+    """The configuration of looking up what a run has read."""
+
+    writes_folder = False
+
+    init_from: Annotated[
+        File,
+        given("Name a pre-trained run with --config.init_from=runs/pretrain/NAME."),
+    ]
+    steps: tuple[int, ...]
+    passage: str
+    data: TextConfig
+    output: Annotated[LocalFile, ends_in(".jsonl", optional=True)]
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            bool(self.steps) != bool(self.passage.strip()),
+            f"config.steps={self.steps} and config.passage={self.passage!r:.60}: set "
+            "one of them, to updates or to a text.",
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class VerifyConfig(RunsConfig):
     """The configuration of checking runs and exports."""

@@ -295,11 +295,14 @@ def _write_corpus(
     """Writes the shards of both splits and their record."""
     dtype = token_dtype(tokenizer.vocab_size)
     counts = []
+    document_tokens: collections.Counter[str] = collections.Counter()
     for name, documents in (("train", train), ("valid", valid)):
         writer = ShardWriter(directory, name, dtype)
-        blocks = (block for document in documents for block in document.blocks())
-        for ids, words, num_bytes in encode(blocks, progress):
+        names: collections.deque[str] = collections.deque()  # of the blocks under way
+        encoded = encode(_named_blocks(documents, names), progress)
+        for ids, words, num_bytes in encoded:
             writer.add(ids, words, num_bytes)
+            document_tokens[names.popleft()] += len(ids)
         counts.append(writer.counts(len(documents)))
     in_train, in_valid = counts
     if not valid:
@@ -313,8 +316,19 @@ def _write_corpus(
         in_train,
         in_valid,
         {document.name: document.read_digest() for document in (*train, *valid)},
+        {document.name: document_tokens[document.name] for document in train},
         list(_warnings(data, train, valid, in_train.tokens, in_valid.tokens)),
     )
+
+
+def _named_blocks(
+    documents: Iterable[Document], names: collections.deque[str]
+) -> Iterator[str]:
+    """The blocks of documents; notes of each whose it is."""
+    for document in documents:
+        for block in document.blocks():
+            names.append(document.name)
+            yield block
 
 
 def _warnings(

@@ -69,6 +69,9 @@ class Corpus:
       digest: the content digest of its tokens.
       documents: the content digests of its documents by name; none if an earlier
         version prepared it.
+      document_tokens: how many tokens each training document became, by name, in the
+        order of the split, whose end may have been held out; none if an earlier version
+        prepared it.
       verification: compares its shards with their checksums.
     """
 
@@ -81,6 +84,7 @@ class Corpus:
     older_identity: str
     digest: str = dataclasses.field(compare=False)
     documents: Mapping[str, str] = dataclasses.field(compare=False, repr=False)
+    document_tokens: Mapping[str, int] = dataclasses.field(compare=False, repr=False)
     verification: "Verification" = dataclasses.field(compare=False, repr=False)
 
 
@@ -123,6 +127,7 @@ def open_corpus(directory: Path, older_identity: str = "") -> Corpus:
             older_identity=older_identity or directory.name,
             digest=json_digest(checksums or _checksums(directory)),
             documents=record.get("digests", {}),
+            document_tokens=record.get("document_tokens", {}),
             verification=Verification({directory / n: c for n, c in checksums.items()}),
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -139,6 +144,7 @@ def write_record(
     train: SplitCounts,
     valid: SplitCounts,
     digests: Mapping[str, str],
+    document_tokens: Mapping[str, int],
     warnings: Sequence[str],
 ) -> None:
     """Writes `corpus.json`, with the checksums of the shards and of itself.
@@ -150,6 +156,7 @@ def write_record(
       train: counts of the training split.
       valid: counts of the validation split.
       digests: the documents' content digests by name.
+      document_tokens: as in `Corpus`.
       warnings: shown whenever the corpus is opened.
     """
     record = {
@@ -158,6 +165,7 @@ def write_record(
         "train": dataclasses.asdict(train),
         "valid": dataclasses.asdict(valid),
         "digests": dict(digests),
+        "document_tokens": dict(document_tokens),
         "warnings": list(warnings),
         "checksums": _checksums(directory),
     }

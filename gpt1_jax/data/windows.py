@@ -57,11 +57,23 @@ class TrainWindows:
 
     def __getitem__(self, step: int) -> np.ndarray:
         """[rows, T] int32, this host's windows of one step."""
-        positions = range(self._batch_size)[self._rows]
-        first = step * self._batch_size
-        return np.stack([self._window(first + row) for row in positions])
+        return np.stack(
+            [
+                self._reader.read(start, self._seq_len).astype(np.int32)
+                for start in self.starts(step)
+            ]
+        )
 
-    def _window(self, position: int) -> np.ndarray:
+    def starts(self, step: int) -> list[int]:
+        """The first token of each of this host's windows of one step, in the split."""
+        first = step * self._batch_size
+        return [self._start(first + row) for row in range(self._batch_size)[self._rows]]
+
+    def epoch(self, step: int) -> int:
+        """The epoch, from 0, in which a step begins."""
+        return step * self._batch_size // self._per_epoch
+
+    def _start(self, position: int) -> int:
         epoch, index = divmod(position, self._per_epoch)
         random = np.random.default_rng((self._seed, epoch))
         offset = int(random.integers(self._seq_len))
@@ -69,8 +81,7 @@ class TrainWindows:
         shuffled = index_shuffle(
             index, max_index=self._per_epoch - 1, seed=order_seed, rounds=4
         )
-        start = offset + shuffled * self._seq_len
-        return self._reader.read(start, self._seq_len).astype(np.int32)
+        return offset + shuffled * self._seq_len
 
 
 def windows_per_epoch(num_tokens: int, seq_len: int) -> int:

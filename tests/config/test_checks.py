@@ -150,7 +150,14 @@ def test_every_key_that_names_a_file_or_folder_is_a_place():
 
 def test_a_folder_is_refused_where_none_is_written():
     without = {job for job, config in JOBS.items() if not config.writes_folder}
-    assert without == {"predict", "generate", "surprisal", "features", "verify"}
+    assert without == {
+        "predict",
+        "generate",
+        "surprisal",
+        "features",
+        "verify",
+        "batches",
+    }
     config = load(load_config("", file="predict", init_from="run", text="a").to_dict())
     assert config.default_workdir == ""
     config.check_workdir("")
@@ -174,6 +181,7 @@ FIRST = {
     "minimal_pairs": {"init_from": "run"},
     "babylm": {"init_from": "run", "data.dir": "evaluation_data"},
     "verify": {"runs": "runs/suite"},
+    "batches": {"init_from": "run", "steps": (1,)},
 }
 
 

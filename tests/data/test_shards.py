@@ -36,7 +36,9 @@ def write_corpus(folder):
         writer = ShardWriter(folder, name, dtype)
         writer.add(np.arange(number), words=number // 2, num_bytes=number * 4)
         counts.append(writer.counts(documents=1))
-    write_record(folder, "f" * 64, dtype, *counts, {"a.txt": "d" * 64}, ["Beware."])
+    write_record(
+        folder, "f" * 64, dtype, *counts, {"a.txt": "d" * 64}, {"a.txt": 4}, ["Beware."]
+    )
 
 
 def test_load_gives_what_was_written(corpus_folder):

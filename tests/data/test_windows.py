@@ -35,7 +35,9 @@ def make_reader(tmp_path_factory):
                 for part in np.array_split(np.arange(num_tokens), 3):
                     writer.add(part, 0, 0)
             none = ShardWriter(directory, "valid", dtype).counts(documents=0)
-            write_record(directory, "", dtype, writer.counts(documents=1), none, {}, [])
+            write_record(
+                directory, "", dtype, writer.counts(documents=1), none, {}, {}, []
+            )
             readers[key] = TokenReader(open_corpus(directory), "train")
         return readers[key]
 

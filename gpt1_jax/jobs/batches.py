@@ -1,0 +1,62 @@
+"""The batches job: what updates read, and which updates read a passage."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gpt1_jax.config import BatchesConfig
+from gpt1_jax.data.files import check_output, locate, write_whole
+from gpt1_jax.data.progress import show_line
+from gpt1_jax.report.markdown import counted
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.training_text import TrainingText
+
+
+def run(config: BatchesConfig, workdir: str) -> None:
+    """Prints or writes the sequences of updates, or the updates that read a passage.
+
+    Args:
+      config: the run, and the updates or the passage.
+      workdir: must be empty; the records go to standard output or to `config.output`.
+
+    Raises:
+      FileNotFoundError, UserError: if the run, its text, an update or the passage is
+        not there, or the text has changed since.
+    """
+    config.check_workdir(workdir)
+    if config.output:
+        check_output(locate(config.output), "--config.output=FILE")
+    text = TrainingText(run_folder.locate_run(config.init_from), config.data)
+    if config.passage:
+        records = text.find(config.passage)
+        say(_summary(text, records), beside_output=True)
+    else:
+        records = [record for step in config.steps for record in text.batch(step)]
+    if config.output:
+        lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+        write_whole(locate(config.output), "".join(lines))
+        say_wrote(config.output)
+        return
+    for record in records:
+        show_line(_describe(record))
+
+
+def _summary(text: TrainingText, records: Sequence[Mapping[str, Any]]) -> str:
+    """How often a passage was read."""
+    times = counted(len(records), "time") if records else "never"
+    return f"Read {times} in {text.num_steps:,} updates."
+
+
+def _describe(record: Mapping[str, Any]) -> str:
+    """A record for people: where its tokens are, and its text."""
+    places = "; ".join(
+        f"{place['document']}, tokens {place['first_token']:,} to "
+        f"{place['first_token'] + place['num_tokens'] - 1:,}"
+        for place in record["documents"]
+    )
+    head = f"update {record['step']:,}, row {record['row']}"
+    if "part" in record:
+        return f"{head}: {record['part']}, {places}"
+    body = record["text"].replace("\n", "\n    ")
+    return f"{head}, epoch {record['epoch']}: {places}\n    {body}\n"

@@ -1,0 +1,225 @@
+"""What a pre-training run reads: the text of each update, and the updates of a text.
+
+Batches are a pure function of (seed, step), so the run folder and the corpus tell what
+each update read, also after a resume and with any number of devices.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from gpt1_jax.config.analyses import TextConfig
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.data.shards import TokenReader
+from gpt1_jax.data.text import clean
+from gpt1_jax.data.windows import TrainWindows
+from gpt1_jax.errors import UserError
+from gpt1_jax.runs.checkpoint_files import newest_metadata, saved_steps
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.past_runs import read_pretrained
+from gpt1_jax.runs.resume import (
+    DOCUMENTS_FILE,
+    differing_documents,
+    saved_digests,
+)
+
+_LISTED_DOCUMENTS = 3  # in a message
+_CHUNK_TOKENS = 1 << 22  # searched at a time
+
+
+class TrainingText:
+    """The text that a run has read, by update.
+
+    Update N is the one that makes state N, from 1.
+
+    Args:
+      folder: the run folder.
+      text: where the text is now.
+
+    Attributes:
+      num_steps: the updates that the run has taken, up to its newest saved step.
+
+    Raises:
+      UserError: if the folder holds no pre-training run, or the text has changed.
+      OSError: if the text cannot be read.
+    """
+
+    def __init__(self, folder: epath.Path, text: TextConfig):
+        run = read_pretrained(folder)
+        if run is None:
+            raise UserError(
+                f"{folder} is no pre-training run: only these read a corpus, batch by "
+                "batch. Name the folder of one with --config.init_from=DIR."
+            )
+        self._folder, self._origin_steps = folder, run.taken_over
+        self.num_steps = max(saved_steps(folder), default=0)
+        self._corpus, self._tokenizer = prepare_corpus(
+            text.applied_to(run.config.data),
+            run.config.tokenizer,
+            own_tokenizer=folder / "tokenizer",
+        )
+        self._refuse_other_text()
+        self._reader = TokenReader(self._corpus, "train")
+        self._seq_len = run.config.model.max_seq_len
+        self._batch_size = run.config.train.batch_size
+        self._windows = TrainWindows(
+            self._reader,
+            self._seq_len,
+            self._batch_size,
+            slice(0, self._batch_size),
+            run.num_steps or self.num_steps,
+            run.config.seed,
+        )
+        sizes = self._corpus.document_tokens
+        self._names = list(sizes)
+        self._firsts = np.cumsum([0, *sizes.values()])  # first token of each document
+        if not sizes:
+            say(
+                f"{self._corpus.directory} was prepared by an earlier version, which "
+                "did not note where documents begin; delete it to have them named."
+            )
+
+    def _refuse_other_text(self) -> None:
+        """Refuses a corpus that is not the one that the run was trained on."""
+        metadata = newest_metadata(self._folder)
+        saved = saved_digests(metadata).get("text")
+        if saved == self._corpus.digest:
+            return
+        if saved is None and metadata.get("corpus") == self._corpus.older_identity:
+            return
+        differences: list[str] = []
+        if (self._folder / DOCUMENTS_FILE).exists():
+            documents = read_json(self._folder / DOCUMENTS_FILE)
+            differences = differing_documents(documents, self._corpus.documents)
+        listed = "; ".join(differences[:_LISTED_DOCUMENTS])
+        more = len(differences) - _LISTED_DOCUMENTS
+        others = f"; and {more} more" if more > 0 else ""
+        raise UserError(
+            f"The text is not what the run in {self._folder} was trained on"
+            f"{f' ({listed}{others})' if listed else ''}; "
+            "name that with --config.data.train=PATHS and --config.data.valid=PATHS."
+        )
+
+    def batch(self, step: int) -> list[dict[str, Any]]:
+        """What update `step` read, a record for each sequence.
+
+        Returns:
+          "step", "row", "epoch" (from 1), "documents": where its tokens come from, as
+          `places` says, and "text", decoded.
+
+        Raises:
+          UserError: if the run has taken no such update.
+        """
+        first = self._origin_steps + 1
+        if not first <= step <= self.num_steps:
+            origin = "; those before were its origin's" if self._origin_steps else ""
+            raise UserError(
+                f"The run in {self._folder} has no update {step}: its saved states "
+                f"hold those from {first} to {self.num_steps}{origin}."
+            )
+        return [
+            {
+                "step": step,
+                "row": row,
+                "epoch": self._windows.epoch(step - 1) + 1,
+                "documents": self.places(start, self._seq_len),
+                "text": self._tokenizer.decode(
+                    self._reader.read(start, self._seq_len).tolist()
+                ),
+            }
+            for row, start in enumerate(self._windows.starts(step - 1))
+        ]
+
+    def places(self, start: int, length: int) -> list[dict[str, Any]]:
+        """The documents that tokens of the split come from.
+
+        Args:
+          start: the first token.
+          length: how many there are.
+
+        Returns:
+          For each document its "document" name, the offset in it of the "first_token",
+          from 0, and "num_tokens". Empty if the corpus does not know.
+        """
+        found = []
+        stop = start + length
+        while self._names and start < stop:
+            index = int(np.searchsorted(self._firsts, start, side="right")) - 1
+            end = min(stop, int(self._firsts[index + 1]))
+            place = {
+                "document": self._names[index],
+                "first_token": start - int(self._firsts[index]),
+                "num_tokens": end - start,
+            }
+            found.append(place)
+            start = end
+        return found
+
+    def find(self, passage: str) -> list[dict[str, Any]]:
+        """When a passage was read.
+
+        It is cleaned and encoded as a line of the text, so it must begin and end with
+        whole words.
+
+        Args:
+          passage: a text of one or several lines.
+
+        Returns:
+          A record for each time that an update read a part of it: "step", "row",
+          "documents" (where the part is), and "part": "whole", or "beginning", "middle"
+          or "end", where windows cut it.
+
+        Raises:
+          UserError: if the passage holds no token, or the training text does not hold
+            the passage.
+        """
+        lines = [self._tokenizer.encode(clean(line)) for line in passage.split("\n")]
+        ids = list(lines[0])
+        for line in lines[1:]:
+            ids += [self._tokenizer.newline_id, *line]
+        if not ids:
+            raise UserError(f"config.passage={passage!r:.60} holds no token.")
+        found = list(self._occurrences(np.asarray(ids)))
+        if not found:
+            raise UserError(
+                f"The training text of {self._folder} does not hold {passage!r:.60}, "
+                f"as {len(ids)} tokens in a row; it was not read. A passage must "
+                "begin and end with whole words, and have the text's line ends."
+            )
+        return [
+            record
+            for step in range(self._origin_steps + 1, self.num_steps + 1)
+            for row, window in enumerate(self._windows.starts(step - 1))
+            for start in found
+            if (record := self._overlap(step, row, window, start, len(ids)))
+        ]
+
+    def _occurrences(self, ids: np.ndarray) -> Iterator[int]:
+        """The positions in the split at which tokens occur in a row."""
+        for first in range(0, len(self._reader), _CHUNK_TOKENS):
+            chunk = self._reader.read(first, _CHUNK_TOKENS + len(ids) - 1)
+            places = np.arange(max(0, len(chunk) - len(ids) + 1))
+            for offset, token in enumerate(ids):
+                places = places[chunk[places + offset] == token]
+            yield from (first + int(place) for place in places)
+
+    def _overlap(
+        self, step: int, row: int, window: int, start: int, length: int
+    ) -> dict[str, Any] | None:
+        """The part of a passage that a window holds; None if it holds none."""
+        first = max(window, start)
+        stop = min(window + self._seq_len, start + length)
+        if first >= stop:
+            return None
+        begins, ends = first == start, stop == start + length
+        parts = {(True, True): "whole", (True, False): "beginning"}
+        part = parts.get((begins, ends), "end" if ends else "middle")
+        return {
+            "step": step,
+            "row": row,
+            "documents": self.places(first, stop - first),
+            "part": part,
+        }
