@@ -16,6 +16,7 @@ from gpt1_jax.config.checks import (
     Seed,
     Step,
     Steps,
+    at_least,
     different,
     ends_in,
     given,
@@ -250,6 +251,50 @@ class MinimalPairsConfig(ScoringConfig):
     """The configuration for pairs of sentences that differ in what is grammatical."""
 
     data: PairsDataConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingTimesDataConfig(Section):
+    """A table of words with reading times, and what its columns mean."""
+
+    section = "data"
+
+    times: Annotated[
+        File, given("Name a table of words and times with --config.data.times=FILE.")
+    ]
+    word: Annotated[str, given("Name the column of words with --config.data.word.")]
+    time: Annotated[str, given("Name the column of times with --config.data.time.")]
+    story: Annotated[str, given("Name the column of stories with --config.data.story.")]
+    position: str
+    context: str
+    length: str
+    log_frequency: str
+    text: File
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            not (self.context and (self.text or self.position)),
+            f"config.data.context={self.context!r} gives each row a text of its own; "
+            "leave config.data.text and config.data.position empty.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingTimesConfig(AnalysisConfig):
+    """The configuration of comparing surprisal with reading times."""
+
+    baseline_init_from: File
+    data: ReadingTimesDataConfig
+    frequency_corpus: Files
+    exclude: Annotated[Names, different]
+    folds: Annotated[int, at_least(2, ", one to fit and one to compare on")]
+    batch_tokens: Positive[int]
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in self.exclude:
+            one_of("config.exclude", name, ("punctuation", "unknown"))
 
 
 @dataclasses.dataclass(frozen=True)

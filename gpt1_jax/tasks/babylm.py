@@ -355,7 +355,7 @@ def chosen_text(part: Part, answers: Answers, number: int, choice: int) -> str:
 # --- words ------------------------------------------------------------------------
 
 
-class _Windows:
+class ContextWindows:
     """Windows of words after their contexts, from which items are made."""
 
     def __init__(self, tokenizer: Tokenizer):
@@ -378,7 +378,7 @@ class _Windows:
 
 def _read_reading(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
     """Words of sentences that people read, and the word before each."""
-    windows = _Windows(tokenizer)
+    windows = ContextWindows(tokenizer)
     rows: list[dict[str, Any]] = []
     numbers: list[Sequence[int]] = []
     measured = (*EYE_TRACKING, SELF_PACED, *READING_PREDICTORS)
@@ -416,7 +416,7 @@ def _number(cell: str, name: str, where: str) -> float | None:
 
 def _read_aoa(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
     """Words that children learn, each in several contexts."""
-    windows = _Windows(tokenizer)
+    windows = ContextWindows(tokenizer)
     rows: list[dict[str, Any]] = []
     numbers: list[Sequence[int]] = []
     for word, number, context in _aoa_contexts(path):

@@ -137,7 +137,8 @@ def text_fields(cls, key=""):
 
 def test_every_key_that_names_a_file_or_folder_is_a_place():
     names = (
-        "(.*_)?(from|input|output|plot|dir|path|runs|files)|data.(train|valid|dev|test)"
+        "(.*_)?(from|input|output|plot|dir|path|runs|files|corpus)"
+        "|data.(train|valid|dev|test|times|text)"
     )
     for job, config in JOBS.items():
         for key, field in text_fields(config):
@@ -181,6 +182,7 @@ FIRST = {
     "minimal_pairs": {"init_from": "run"},
     "babylm": {"init_from": "run", "data.dir": "evaluation_data"},
     "verify": {"runs": "runs/suite"},
+    "reading_times": {"init_from": "run", "data.times": "times.csv"},
     "batches": {"init_from": "run", "steps": (1,)},
 }
 

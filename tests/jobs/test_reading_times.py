@@ -1,0 +1,263 @@
+"""The job of reading times: the table, the regression, the files that it writes."""
+
+import csv
+import json
+import math
+
+import numpy as np
+import pytest
+from tiny_run import load_config
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
+from gpt1_jax.evaluation import reading_times as evaluation
+from gpt1_jax.evaluation.reading_times import BEFORE, reading_gain
+from gpt1_jax.jobs import reading_times
+from gpt1_jax.tasks.reading_times import count_words, normal_word
+
+STORIES = 4
+
+
+@pytest.fixture
+def table(corpus_dir, tmp_path):
+    """Made-up reading times of four stories, from the texts that the runs read."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for story in range(STORIES):
+        text = (corpus_dir / "texts" / f"{story}.txt").read_text().split()[:60]
+        for position, word in enumerate(text, 1):
+            time = 200 + 10 * len(word) + rng.normal(0, 20)
+            rows.append([f"s{story}", position, word, f"{time:.1f}"])
+    rows[70][3] = "NA"
+    return write_table(tmp_path / "times.csv", rows)
+
+
+def write_table(path, rows, header=("story", "position", "word", "time")):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read_table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def job(folder, run, table, preset="custom", **overrides):
+    values = {
+        "init_from": str(run),
+        "data__times": str(table),
+        **({"data__position": "position"} if preset == "custom" else {}),
+        **overrides,
+    }
+    config = load_config(preset, "reading_times", **values)
+    reading_times.run(config_lib.load(config.to_dict()), str(folder))
+    return json.loads((folder / "results.json").read_text())
+
+
+def made_up_rows(surprisal, num=400):
+    """Rows of a regression; the times depend on length and frequency alone."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for number in range(num):
+        length, frequency = float(rng.integers(1, 12)), rng.normal()
+        row = {"story": f"s{number * 5 // num}", "position": number % (num // 5) + 1}
+        row |= {"length": length, "log_frequency": frequency, "left_out": ""}
+        row["time"] = 250 + 8 * length - 12 * frequency + rng.normal(0, 30)
+        row["surprisal"] = float(surprisal(row, rng))
+        rows.append(row)
+    for number, row in enumerate(rows):
+        for back in range(1, BEFORE + 1):
+            inside = row["position"] > back
+            for name in ("length", "log_frequency", "surprisal"):
+                row[f"{name}_{back}"] = rows[number - back][name] if inside else None
+    return rows
+
+
+def test_the_gain_is_that_of_regressions_written_by_hand():
+    rows = made_up_rows(lambda row, rng: 0.02 * row["time"] + rng.normal())
+    found = reading_gain(rows, folds=5)
+    used = [row for row in rows if row["position"] > BEFORE]
+    base = ["length", "log_frequency", "position"]
+    base += [f"{n}_{b}" for n in ("length", "log_frequency") for b in (1, 2)]
+    more = [*base, "surprisal", "surprisal_1", "surprisal_2"]
+    times = np.array([row["time"] for row in used])
+    stories = np.array([row["story"] for row in used])
+
+    def log_densities(names, story):
+        design = np.array([[1.0, *(row[name] for name in names)] for row in used])
+        fitted, judged = stories != story, stories == story
+        weights, *_ = np.linalg.lstsq(design[fitted], times[fitted])
+        variance = np.mean((times[fitted] - design[fitted] @ weights) ** 2)
+        errors = times[judged] - design[judged] @ weights
+        return -0.5 * np.log(2 * np.pi * variance) - errors**2 / (2 * variance)
+
+    gains = [
+        log_densities(more, story) - log_densities(base, story)
+        for story in dict.fromkeys(stories)
+    ]
+    assert found["n"] == len(used) == 390
+    assert found["gain"] == pytest.approx(np.concatenate(gains).mean(), rel=1e-9)
+    means = [each.mean() for each in gains]
+    assert list(found["by_story"].values()) == pytest.approx(means, rel=1e-9)
+    spread = np.std(means, ddof=1) / math.sqrt(5)
+    assert found["gain_error"] == pytest.approx(spread, rel=1e-9)
+    assert found["gain"] > 0.05
+
+
+def test_noise_gains_nothing_and_the_time_itself_says_all():
+    noise = reading_gain(made_up_rows(lambda row, rng: rng.normal()), folds=5)
+    assert noise["gain"] < 0.005
+    itself = reading_gain(made_up_rows(lambda row, rng: row["time"]), folds=5)
+    assert itself["r2_with"] > 0.99 > itself["r2_without"]
+    assert itself["gain"] > 1
+
+
+def test_rows_left_out_do_not_count():
+    rows = made_up_rows(lambda row, rng: rng.normal())
+    before = reading_gain(rows, folds=5)
+    rows[100] |= {"left_out": "punctuation", "time": 1e6}
+    after = reading_gain(rows, folds=5)
+    assert after["n"] == before["n"] - 1
+    assert after["r2_with"] == pytest.approx(before["r2_with"], abs=0.02)
+
+
+def test_too_few_words_or_stories_are_refused():
+    rows = made_up_rows(lambda row, rng: rng.normal())
+    with pytest.raises(UserError, match=r"of 1 stories are left .* need two stories"):
+        reading_gain([row for row in rows if row["story"] == "s0"], folds=5)
+    with pytest.raises(UserError, match=r"23 words at least"):
+        reading_gain(rows[:12] + rows[-12:], folds=5)
+
+
+def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, table, tmp_path):
+    found = job(tmp_path / "out", pretrained, table)
+    [checkpoint] = found["runs"][0]["checkpoints"]
+    folder = tmp_path / "out" / "predictions" / "run" / str(checkpoint["step"])
+    rows = read_table(folder / "reading_times.csv")
+    model = gpt1_jax.load(str(pretrained))
+    for story in range(STORIES):
+        own = [row for row in rows if row["story"] == f"s{story}"]
+        words = model.surprisal(" ".join(row["word"] for row in own))
+        nats = [float(row["surprisal"]) for row in own]
+        assert nats == pytest.approx([word.nats for word in words], abs=2e-5)
+        assert [row["surprisal_1"] for row in own[1:]] == [
+            row["surprisal"] for row in own[:-1]
+        ]
+        assert own[0]["surprisal_1"] == own[1]["surprisal_2"] == ""
+    scores = checkpoint["tasks"]["reading_times"]
+    assert scores["n"] == sum(not row["left_out"] for row in rows)
+    assert set(scores["by_story"]) == {f"s{story}" for story in range(STORIES)}
+    assert rows[70]["left_out"] == "no time"
+    assert (tmp_path / "out" / "plots" / "reading_times.png").stat().st_size > 5000
+
+
+def test_rows_in_another_order_are_put_in_that_of_the_story(
+    pretrained, table, tmp_path
+):
+    first = job(tmp_path / "one", pretrained, table)
+    rows = [list(row.values()) for row in read_table(table)]
+    np.random.default_rng(0).shuffle(rows)
+    shuffled = write_table(tmp_path / "shuffled.csv", rows)
+    second = job(tmp_path / "two", pretrained, shuffled)
+    one, two = (each["runs"][0]["checkpoints"][0]["tasks"] for each in (first, second))
+    assert one["reading_times"]["gain"] == pytest.approx(
+        two["reading_times"]["gain"], abs=1e-9
+    )
+
+
+def test_several_steps_and_a_baseline_resume(pretrained, table, tmp_path, capsys):
+    found = job(tmp_path / "out", pretrained, table, step="all")
+    steps = [each["step"] for each in found["runs"][0]["checkpoints"]]
+    assert steps == [8, 12]
+    capsys.readouterr()
+    assert job(tmp_path / "out", pretrained, table, step="all") == found
+    said = capsys.readouterr().out
+    assert "2 of 2 scores are at hand" in said and "left out: " in said
+
+
+def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
+    """Each row's word after its own text; sentences are the stories."""
+    header = ["item", "word", "length", "Subtlex_log10", "self_paced_reading_time"]
+    rng = np.random.default_rng(3)
+    rows = []
+    for number in range(8):
+        text = (corpus_dir / "texts" / f"{number}.txt").read_text().split()[:12]
+        for at, word in enumerate(text):
+            cells = [len(word), f"{rng.normal():.3f}", f"{rng.normal(300, 30):.1f}"]
+            rows.append([" ".join(text[:at]) or "the", word, *cells])
+    table = write_table(tmp_path / "reading_data.csv", rows, header)
+    found = job(tmp_path / "out", pretrained, table, "babylm", exclude=())
+    scores = found["runs"][0]["checkpoints"][0]["tasks"]["reading_times"]
+    assert scores["n"] >= 8 * 9 and len(scores["by_story"]) == 8
+
+
+def test_frequencies_are_counted_without_case_and_punctuation(tmp_path):
+    (tmp_path / "a.txt").write_text("The dog, the DOG's “dog” — dog\n\n1900 the.\n")
+    frequency = count_words(str(tmp_path / "a.txt"), "config.frequency_corpus")
+    total = 9
+    for word, count in {"dog": 3, "Dog!": 3, "the": 3, "dog's": 1, "cat": 0}.items():
+        value, known = frequency(word)
+        assert value == pytest.approx(math.log10((count + 1) / total * 1e6))
+        assert known == (count > 0)
+    assert normal_word("“Don’t,”") == "don't"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"data__time": "rt"}, r"no column 'rt'; the columns are story, position, w"),
+        ({"data__story": "word", "exclude": ()}, r"two words at position|fewer than"),
+        ({"data__times": "none.csv"}, r"none\.csv"),
+        ({"step": "milestones"}, r"holds no milestone"),
+        ({"frequency_corpus": "none.txt"}, r"'none.txt' names no file"),
+        ({"exclude": ("verbs",)}, r"config.exclude='verbs' is not known"),
+        ({"folds": 1}, r"folds=1 must be at least 2"),
+        ({"data__context": "story"}, r"leave config.data.text and config.data.pos"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(pretrained, table, tmp_path, overrides, message):
+    with pytest.raises((UserError, OSError), match=message):
+        job(tmp_path / "out", pretrained, table, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: [], r"holds no words, only the names"),
+        (lambda rows: [r for r in rows if r[0] == "s1"], r"fewer than two stories"),
+        (lambda rows: [[*rows[0][:3], "slow"], *rows[1:]], r":2: .*holds 'slow'"),
+        (lambda rows: [[*rows[0][:3], "-5"], *rows[1:]], r":2: .*'-5', neither NA nor"),
+        (lambda rows: [rows[0], *rows], r"has two words at position 1"),
+        (lambda rows: [["s0", 1, "", 3], *rows[1:]], r":2: .* holds no word"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(
+    pretrained, table, tmp_path, change, message
+):
+    rows = [list(row.values()) for row in read_table(table)]
+    write_table(table, change(rows))
+    with pytest.raises(UserError, match=message):
+        job(tmp_path / "out", pretrained, table)
+
+
+def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_path):
+    rows = [list(row.values())[:3] for row in read_table(table)]
+    text = write_table(tmp_path / "text.csv", rows, ("story", "position", "word"))
+    job(tmp_path / "out", pretrained, table, data__text=str(text))
+    rows[5][2] = "another"
+    write_table(text, rows, ("story", "position", "word"))
+    with pytest.raises(UserError, match=r"times\.csv:7: .* has 'another' there"):
+        job(tmp_path / "two", pretrained, table, data__text=str(text))
+    rows[5][2] = read_table(table)[5]["word"]
+    write_table(text, [*rows, ["s9", 1, "more"]], ("story", "position", "word"))
+    with pytest.raises(UserError, match=r"'more' is not in .*times\.csv"):
+        job(tmp_path / "two", pretrained, table, data__text=str(text))
+
+
+def test_without_statsmodels_the_way_out_is_named(monkeypatch, pretrained, tmp_path):
+    monkeypatch.setattr(evaluation.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[reading\]'"):
+        job(tmp_path / "out", pretrained, tmp_path / "times.csv")
