@@ -6,6 +6,7 @@ informs, such as how far the parameters have moved, is displayed and decides not
 """
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -128,11 +129,17 @@ def _member(
         f"{row['name']}: {problem}" for row in steps for problem in row["problems"]
     ]
     return {
-        "folder": str(folder),
+        "folder": _from_here(folder),
         **(about or {}),
         "steps": list(steps),
         "problems": [*problems, *in_steps],
     }
+
+
+def _from_here(folder: epath.Path) -> str:
+    """A folder as the user may have named it: relative if it lies below."""
+    here = os.path.join(os.getcwd(), "")
+    return os.fspath(folder).removeprefix(here)
 
 
 class _States:

@@ -54,6 +54,8 @@ def draw_gains(runs: Sequence[Mapping[str, Any]]) -> "Figure":
     Args:
       runs: as `StepScores.of_runs` returns them.
     """
+    from matplotlib.ticker import StrMethodFormatter
+
     figure = figures.new_figure(7, 4.2)
     axes = figure.subplots()
     several = any(len(list(_steps(run))) > 1 for run in runs)
@@ -76,7 +78,8 @@ def draw_gains(runs: Sequence[Mapping[str, Any]]) -> "Figure":
     axes.axhline(0, color=figures.GUIDE, linewidth=0.6)
     if several:
         axes.set_xscale("symlog", linthresh=1)
-        axes.set_xlim(left=0)
+        axes.set_xlim(left=0, right=1.4 * max(axes.get_xlim()[1], 1))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel("updates")
     else:
         axes.set_xlabel("story")
