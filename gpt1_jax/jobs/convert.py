@@ -38,10 +38,12 @@ from gpt1_jax.interop.names import Sizes
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
+from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
 from gpt1_jax.runs.open import TrainedRun, open_run, save_params, say_what_is_read
 from gpt1_jax.runs.past_runs import read_pretrained
+from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room
@@ -170,8 +172,11 @@ def _write_trajectory(
     saved = {step: read_metadata(folder, step) for step in saved_steps(folder)}
     table = describe_trajectory(run, saved)
     for step, name in places.items():
-        table["steps"][str(step)] |= {
-            "name": name or table["steps"][str(step)]["name"],
+        said = table["steps"][str(step)]
+        if said["params_digest"] is None:  # saved by an earlier version
+            said["params_digest"] = tree_digest(read_params(folder, step).params)
+        said |= {
+            "name": name or said["name"],
             "files": {
                 file.relative_to(target / name).as_posix(): sha256(file)
                 for file in sorted(files_below(target / name))

@@ -239,7 +239,9 @@ def _contradictions(
     if index != step:
         yield f"holds the state of step {index}"
     try:
-        refuse_changes(metadata["config"], run.config.to_dict(), "it", by_content=True)
+        refuse_changes(
+            metadata.get("config", {}), run.config.to_dict(), "it", by_content=True
+        )
     except UserError as error:
         yield str(error)
 
@@ -353,8 +355,11 @@ def _read_table(folder: epath.Path) -> dict[str, Any]:
     table = read_json(file)
     try:
         for step, said in table["steps"].items():
-            int(step), str(said["name"]), dict(said.get("files", {}))
+            int(step)
             said["params_digest"], said["learning_rate_sum"], said["valid_loss"]
+            for name in (said["name"], *dict(said.get("files", {}))):
+                if name.startswith("/") or ".." in name.split("/"):
+                    raise ValueError(f"{name!r} lies elsewhere")
         table["kind"], table["seed"], table["tokenizer"]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(

@@ -266,6 +266,35 @@ def test_a_branch_that_lies_alone_says_which_state_it_is(run, tmp_path, capsys):
     assert told == ["chck_8_steps: holds the state of step 4, chck_4_steps"]
 
 
+def test_a_run_of_an_earlier_version_is_exported_with_digests(run, tmp_path):
+    """Its metadata has none; then they are those of what is exported."""
+    for step in STEPS:
+        checkpoint = run / "checkpoints" / str(step)
+        file = checkpoint / "metadata" / "metadata"
+        metadata = json.loads(file.read_text())
+        del metadata["params_digest"]
+        file.write_text(json.dumps(metadata))
+        sums = json.loads((checkpoint / "manifest.json").read_text())
+        sums["metadata/metadata"] = sha256(file)
+        (checkpoint / "manifest.json").write_text(json.dumps(sums))
+    [before] = check(tmp_path)
+    folder = export(run)
+    shutil.copytree(folder / "chck_4_steps", tmp_path / "alone")
+    [after] = check(tmp_path, runs=str(tmp_path / "alone"))
+    assert after["steps"][0]["step"] == 4
+    assert after["steps"][0]["params_digest"] == before["steps"][3]["params_digest"]
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc", 7])
+def test_a_table_that_leads_elsewhere_is_refused(run, tmp_path, name):
+    folder = export(run)
+    table = json.loads((folder / "trajectory.json").read_text())
+    table["steps"]["4"]["name"] = name
+    (folder / "trajectory.json").write_text(json.dumps(table))
+    [problem] = problems(tmp_path)
+    assert "is no table of a trajectory" in problem
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(FileNotFoundError, match=r"neither a run with checkpoints nor"):
