@@ -182,20 +182,22 @@ class TrainingText:
             ids += [self._tokenizer.newline_id, *line]
         if not ids:
             raise UserError(f"config.passage={passage!r:.60} holds no token.")
-        found = list(self._occurrences(np.asarray(ids)))
-        if not found:
+        found = np.fromiter(self._occurrences(np.asarray(ids)), np.int64)
+        if not len(found):
             raise UserError(
                 f"The training text of {self._folder} does not hold {passage!r:.60}, "
                 f"as {len(ids)} tokens in a row; it was not read. A passage must "
                 "begin and end with whole words, and have the text's line ends."
             )
-        return [
-            record
-            for step in range(self._origin_steps + 1, self.num_steps + 1)
-            for row, window in enumerate(self._windows.starts(step - 1))
-            for start in found
-            if (record := self._overlap(step, row, window, start, len(ids)))
-        ]
+        records = []
+        for step in range(self._origin_steps + 1, self.num_steps + 1):
+            for row, window in enumerate(self._windows.starts(step - 1)):
+                reach = window - len(ids) + 1, window + self._seq_len
+                first, stop = np.searchsorted(found, reach)
+                for start in found[first:stop]:
+                    part = self._part(window, int(start), len(ids))
+                    records.append({"step": step, "row": row, **part})
+        return records
 
     def _occurrences(self, ids: np.ndarray) -> Iterator[int]:
         """The positions in the split at which tokens occur in a row."""
@@ -206,20 +208,11 @@ class TrainingText:
                 places = places[chunk[places + offset] == token]
             yield from (first + int(place) for place in places)
 
-    def _overlap(
-        self, step: int, row: int, window: int, start: int, length: int
-    ) -> dict[str, Any] | None:
-        """The part of a passage that a window holds; None if it holds none."""
+    def _part(self, window: int, start: int, length: int) -> dict[str, Any]:
+        """The part of a passage that a window holds, and where it is."""
         first = max(window, start)
         stop = min(window + self._seq_len, start + length)
-        if first >= stop:
-            return None
         begins, ends = first == start, stop == start + length
         parts = {(True, True): "whole", (True, False): "beginning"}
         part = parts.get((begins, ends), "end" if ends else "middle")
-        return {
-            "step": step,
-            "row": row,
-            "documents": self.places(first, stop - first),
-            "part": part,
-        }
+        return {"documents": self.places(first, stop - first), "part": part}
