@@ -161,8 +161,9 @@ class TrainingText:
     def find(self, passage: str) -> list[dict[str, Any]]:
         """When a passage was read.
 
-        It is cleaned and encoded as a line of the text, so it must begin and end with
-        whole words.
+        It is cleaned and encoded as a line of the text, and its tokens are looked for.
+        A word has other tokens before punctuation than before a space, so a passage
+        must begin and end with whole words and include the punctuation after the last.
 
         Args:
           passage: a text of one or several lines.
@@ -173,8 +174,8 @@ class TrainingText:
           or "end", where windows cut it.
 
         Raises:
-          UserError: if the passage holds no token, or the training text does not hold
-            the passage.
+          UserError: if the passage holds no token, or its tokens are nowhere in the
+            training text.
         """
         lines = [self._tokenizer.encode(clean(line)) for line in passage.split("\n")]
         ids = list(lines[0])
@@ -185,9 +186,10 @@ class TrainingText:
         found = np.fromiter(self._occurrences(np.asarray(ids)), np.int64)
         if not len(found):
             raise UserError(
-                f"The training text of {self._folder} does not hold {passage!r:.60}, "
-                f"as {len(ids)} tokens in a row; it was not read. A passage must "
-                "begin and end with whole words, and have the text's line ends."
+                f"No place in the training text of {self._folder} has the "
+                f"{len(ids)} tokens of {passage!r:.60}. It may still be there in other "
+                "tokens: give it the punctuation that follows its last word there, "
+                "whole words, and the text's line ends."
             )
         records = []
         for step in range(self._origin_steps + 1, self.num_steps + 1):
