@@ -200,7 +200,6 @@ class ScoringConfig(AnalysisConfig):
     """What the jobs have in common that score a run beside a baseline."""
 
     baseline_init_from: Annotated[File, Newer("")]
-    tasks: Annotated[Names, not_empty]
     batch_tokens: Positive[int]
 
     def __post_init__(self):
@@ -216,6 +215,7 @@ class ScoringConfig(AnalysisConfig):
 class ZeroShotConfig(ScoringConfig):
     """The configuration for tasks that the model was not trained on."""
 
+    tasks: Annotated[Names, not_empty]
     seed: Seed
     data: ZeroShotDataConfig
 
@@ -250,6 +250,7 @@ class PairsDataConfig(Section):
 class MinimalPairsConfig(ScoringConfig):
     """The configuration for pairs of sentences that differ in what is grammatical."""
 
+    tasks: Annotated[Names, not_empty]
     data: PairsDataConfig
 
 
@@ -281,15 +282,13 @@ class ReadingTimesDataConfig(Section):
 
 
 @dataclasses.dataclass(frozen=True)
-class ReadingTimesConfig(AnalysisConfig):
+class ReadingTimesConfig(ScoringConfig):
     """The configuration of comparing surprisal with reading times."""
 
-    baseline_init_from: File
     data: ReadingTimesDataConfig
     frequency_corpus: Files
     exclude: Annotated[Names, different]
     folds: Annotated[int, at_least(2, ", one to fit and one to compare on")]
-    batch_tokens: Positive[int]
 
     def __post_init__(self):
         super().__post_init__()

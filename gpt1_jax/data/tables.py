@@ -290,6 +290,23 @@ def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:
     return cells[column]
 
 
+def read_number(cells: Mapping[Any, Any], column: Any, where: str) -> float | None:
+    """The number in a cell; None if the cell is empty or says NA.
+
+    Raises:
+      UserError: if the row has no such column, or the cell holds something else.
+    """
+    cell = str(require_column(cells, column, where))
+    if cell.strip() in ("", "NA", "NaN", "nan"):
+        return None
+    try:
+        return float(cell)
+    except ValueError as error:
+        raise UserError(
+            f"{where}: column {column!r} holds {brief(cell)}, not a number."
+        ) from error
+
+
 # --- files of arrays: .npz, which NumPy reads, and .h5, HDF5's ----------------
 
 Rows = np.ndarray | list[str]

@@ -220,15 +220,11 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
 
 def _missing(run: Pretrained, steps: Sequence[int]) -> list[int]:
     """The milestones that the run must have passed and does not hold."""
-    passed = range(run.taken_over, max(steps, default=-1) + 1)
-    milestones = run.config.checkpoint.milestone_steps
     # What starts with another run's optimizer does not save the state that it takes.
-    first = run.taken_over
-    return [
-        each
-        for each in milestones
-        if each in passed and each not in steps and not (first and each == first)
-    ]
+    first = run.taken_over + 1 if run.taken_over else 0
+    passed = range(first, max(steps, default=-1) + 1)
+    milestones = run.config.checkpoint.milestone_steps
+    return [each for each in milestones if each in passed and each not in steps]
 
 
 def _contradictions(

@@ -143,24 +143,14 @@ class Identity:
             held, now = {**held, "text": saved["corpus"]}, {**now, "text": self.older}
         for name in sorted(held):
             if held[name] != now.get(name):
-                which = self._which_documents(folder) if name == "text" else ""
+                is_text = name == "text"
+                which = which_documents(folder, self.documents) if is_text else ""
                 raise UserError(
                     f"The {name} of this run {_verb(name)} not what the run in {folder}"
                     f" began with{which}: the content digest is "
                     f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}. Put it "
                     "back, or name another --workdir for a new run."
                 )
-
-    def _which_documents(self, folder: epath.Path) -> str:
-        """Which documents differ from the run's first ones; empty if unknown."""
-        try:
-            saved = read_json(folder / DOCUMENTS_FILE)
-        except UserError:
-            return ""
-        differences = differing_documents(saved, self.documents)
-        more = len(differences) - _LISTED_DOCUMENTS
-        listed = "; ".join(differences[:_LISTED_DOCUMENTS])
-        return f" ({listed}{f'; and {more} more' if more > 0 else ''})"
 
     def write_documents(self, folder: epath.Path) -> None:
         """Saves the digests of the documents, for a later run to compare."""
@@ -176,6 +166,23 @@ def saved_digests(saved: Mapping[str, Any]) -> dict[str, str]:
 def digests_record(digests: Mapping[str, str]) -> dict[str, Any]:
     """The part of a record in which `saved_digests` finds content digests."""
     return {_DIGESTS: dict(digests)}
+
+
+def which_documents(folder: epath.Path, current: Mapping[str, str]) -> str:
+    """Which documents differ from those that a run read, " (..)"; empty if unknown.
+
+    Args:
+      folder: the run folder.
+      current: content digests by file name.
+    """
+    try:
+        saved = read_json(folder / DOCUMENTS_FILE)
+    except UserError:
+        return ""
+    differences = differing_documents(saved, current)
+    more = len(differences) - _LISTED_DOCUMENTS
+    listed = "; ".join(differences[:_LISTED_DOCUMENTS])
+    return f" ({listed}{f'; and {more} more' if more > 0 else ''})"
 
 
 def differing_documents(

@@ -11,7 +11,6 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.analyses import TextConfig
-from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.text import clean
@@ -20,13 +19,8 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import newest_metadata, saved_steps
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.past_runs import read_pretrained
-from gpt1_jax.runs.resume import (
-    DOCUMENTS_FILE,
-    differing_documents,
-    saved_digests,
-)
+from gpt1_jax.runs.resume import saved_digests, which_documents
 
-_LISTED_DOCUMENTS = 3  # in a message
 _CHUNK_TOKENS = 1 << 22  # searched at a time
 
 
@@ -90,17 +84,11 @@ class TrainingText:
             return
         if saved is None and metadata.get("corpus") == self._corpus.older_identity:
             return
-        differences: list[str] = []
-        if (self._folder / DOCUMENTS_FILE).exists():
-            documents = read_json(self._folder / DOCUMENTS_FILE)
-            differences = differing_documents(documents, self._corpus.documents)
-        listed = "; ".join(differences[:_LISTED_DOCUMENTS])
-        more = len(differences) - _LISTED_DOCUMENTS
-        others = f"; and {more} more" if more > 0 else ""
+        which = which_documents(self._folder, self._corpus.documents)
         raise UserError(
             f"The text is not what the run in {self._folder} was trained on"
-            f"{f' ({listed}{others})' if listed else ''}; "
-            "name that with --config.data.train=PATHS and --config.data.valid=PATHS."
+            f"{which}; name that with --config.data.train=PATHS and "
+            "--config.data.valid=PATHS."
         )
 
     def batch(self, step: int) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from etils import epath
 
-from gpt1_jax.data.tables import open_input, read_rows, require_column
+from gpt1_jax.data.tables import open_input, read_number, read_rows, require_column
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
@@ -388,12 +388,7 @@ def _read_reading(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
             item, word, before, word_before = _cells(
                 record, "item", "word", "prev_item", "prev_word"
             )
-            rows.append(
-                {
-                    name: _number(require_column(cells, name, where), name, where)
-                    for name in measured
-                }
-            )
+            rows.append({name: read_number(cells, name, where) for name in measured})
             own = [windows.add(item, word, where)]
             if before.strip():
                 own.append(windows.add(before, word_before, where))
@@ -401,17 +396,6 @@ def _read_reading(path: epath.Path, tokenizer: Tokenizer) -> WordItems:
     if not rows:
         raise MissingData(f"{path} holds no words.")
     return WordItems(READING, rows, windows.windows, numbers)
-
-
-def _number(cell: str, name: str, where: str) -> float | None:
-    if cell.strip() in ("", "NA", "NaN", "nan"):
-        return None
-    try:
-        return float(cell)
-    except ValueError as error:
-        raise UserError(
-            f"{where}: column {name!r} holds {brief(cell)}, not a number."
-        ) from error
 
 
 def _read_aoa(path: epath.Path, tokenizer: Tokenizer) -> WordItems:

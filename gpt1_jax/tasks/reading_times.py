@@ -23,7 +23,13 @@ from gpt1_jax.config.analyses import (
     ReadingTimesDataConfig,
 )
 from gpt1_jax.data.documents import text_documents
-from gpt1_jax.data.tables import FORMATS, open_input, read_rows, require_column
+from gpt1_jax.data.tables import (
+    FORMATS,
+    open_input,
+    read_number,
+    read_rows,
+    require_column,
+)
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
@@ -33,7 +39,6 @@ from gpt1_jax.tasks.babylm import ContextWindows
 NO_CONTEXT, NO_TIME = "one of the first two of a story", "no time"
 PUNCTUATION, UNKNOWN = "punctuation", "unknown"
 _EDGES = re.compile(r"^\W+|\W+$")
-_MISSING = ("", "NA", "NaN", "nan")
 
 # From a word to the logarithm of its frequency, and whether it was counted at all.
 Frequency = Callable[[str], tuple[float, bool]]
@@ -160,17 +165,11 @@ def _read_row(
     """A row of the table, with its own names."""
 
     def number(column: str, least: float) -> float | None:
-        text = str(require_column(cells, column, where)).strip()
-        if text in _MISSING:
-            return None
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not (math.isfinite(value) and value >= least):
+        value = read_number(cells, column, where)
+        if value is not None and not (math.isfinite(value) and value >= least):
             raise UserError(
-                f"{where}: the column {column!r} holds {text!r:.40}, neither NA nor "
-                f"a number of at least {least:g}."
+                f"{where}: the column {column!r} holds {cells[column]!r:.40}, neither "
+                f"NA nor a number of at least {least:g}."
             )
         return value
 
