@@ -296,14 +296,13 @@ def test_what_happens_to_one_of_two_processes_ends_both(run_main, tmp_path):
     limits |= {"shutdown_seconds": 30, "stuck_minutes": 0.25}
     overrides = LONG | {f"distributed.{key}": each for key, each in limits.items()}
     run = functools.partial(run_main, f"--workdir={tmp_path}", *as_flags(overrides))
-    metrics = tmp_path / "metrics.jsonl"
+    metrics, checkpoints = tmp_path / "metrics.jsonl", tmp_path / "checkpoints"
 
-    def signal_after(step, number):
-        """For `beside`: sends a signal once a step is on record."""
-        recorded = f'"step": {step},'
+    def signal_once(happened, number):
+        """For `beside`: sends a signal once something is on disk."""
 
         def beside(process):
-            while not (metrics.exists() and recorded in metrics.read_text()):
+            while not happened():
                 time.sleep(0.02)
                 if process.poll() is not None:
                     return
@@ -311,24 +310,32 @@ def test_what_happens_to_one_of_two_processes_ends_both(run_main, tmp_path):
 
         return beside
 
+    def ten_steps():
+        return metrics.exists() and '"step": 10,' in metrics.read_text()
+
+    def newest():
+        names = (path.name for path in checkpoints.iterdir())
+        return max(int(name) for name in names if name.isdigit())
+
     outputs = in_two_processes(
-        run, (EXIT_AGAIN, EXIT_AGAIN), beside=signal_after(10, signal.SIGTERM)
+        run, (EXIT_AGAIN, EXIT_AGAIN), beside=signal_once(ten_steps, signal.SIGTERM)
     )
     assert "stopped by a signal; step " in outputs[0] and "Time: " in outputs[0]
     assert "gpt1_jax" not in outputs[1]
-    stopped = max(int(path.name) for path in (tmp_path / "checkpoints").iterdir())
+    stopped = newest()
     assert 10 <= stopped < 100
 
+    saved = (checkpoints / "100").exists
     outputs = in_two_processes(
-        run,
-        (EXIT_AGAIN, -signal.SIGKILL),
-        beside=signal_after(120, signal.SIGKILL),
+        run, (EXIT_AGAIN, -signal.SIGKILL), beside=signal_once(saved, signal.SIGKILL)
     )
     assert f"Resuming from the checkpoint of step {stopped}." in outputs[0]
     assert "gpt1_jax: another process of this run has ended" in outputs[0]
 
+    killed = newest()
+    assert 100 <= killed <= 150
     outputs = in_two_processes(run, (EXIT_AGAIN, EXIT_AGAIN), program=("-c", STUCK))
-    assert "Resuming from the checkpoint of step 100." in outputs[0]
+    assert f"Resuming from the checkpoint of step {killed}." in outputs[0]
     for output in outputs:
         assert "stuck: no step, evaluation batch or save" in output
     assert "in wait_for_the_disk" in outputs[1]
