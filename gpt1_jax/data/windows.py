@@ -5,6 +5,7 @@ is fixed by its step alone: nothing but the step needs saving, and any number of
 sees the same global order.
 """
 
+import functools
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -69,19 +70,24 @@ class TrainWindows:
         first = step * self._batch_size
         return [self._start(first + row) for row in range(self._batch_size)[self._rows]]
 
-    def epoch(self, step: int) -> int:
-        """The epoch, from 0, in which a step begins."""
-        return step * self._batch_size // self._per_epoch
+    def epoch(self, step: int, row: int) -> int:
+        """The epoch, from 0, of a row of the batch of a step."""
+        return (step * self._batch_size + row) // self._per_epoch
 
     def _start(self, position: int) -> int:
         epoch, index = divmod(position, self._per_epoch)
-        random = np.random.default_rng((self._seed, epoch))
-        offset = int(random.integers(self._seq_len))
-        order_seed = int(random.integers(2**32))
+        offset, order_seed = _draws(self._seed, epoch, self._seq_len)
         shuffled = index_shuffle(
             index, max_index=self._per_epoch - 1, seed=order_seed, rounds=4
         )
         return offset + shuffled * self._seq_len
+
+
+@functools.lru_cache(maxsize=8)
+def _draws(seed: int, epoch: int, seq_len: int) -> tuple[int, int]:
+    """An epoch's offset, and the seed of the order in which it visits its windows."""
+    random = np.random.default_rng((seed, epoch))
+    return int(random.integers(seq_len)), int(random.integers(2**32))
 
 
 def windows_per_epoch(num_tokens: int, seq_len: int) -> int:

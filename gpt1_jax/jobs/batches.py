@@ -29,8 +29,8 @@ def run(config: BatchesConfig, workdir: str) -> None:
         check_output(locate(config.output), "--config.output=FILE")
     text = TrainingText(run_folder.locate_run(config.init_from), config.data)
     if config.passage:
-        records = text.find(config.passage)
-        say(_summary(text, records), beside_output=True)
+        places, records = text.find(config.passage)
+        say(_summary(text, places, records), beside_output=True)
     else:
         records = [record for step in config.steps for record in text.batch(step)]
     if config.output:
@@ -42,10 +42,19 @@ def run(config: BatchesConfig, workdir: str) -> None:
         show_line(_describe(record))
 
 
-def _summary(text: TrainingText, records: Sequence[Mapping[str, Any]]) -> str:
+def _summary(
+    text: TrainingText, places: int, records: Sequence[Mapping[str, Any]]
+) -> str:
     """How often a passage was read."""
-    times = counted(len(records), "time") if records else "never"
-    return f"Read {times} in {text.num_steps:,} updates."
+    if not places:
+        return "The training text does not hold this passage, so no update read it."
+    whole = sum(record["part"] == "whole" for record in records)
+    cut = len(records) - whole
+    return (
+        f"{counted(places, 'place')} in the training text; in {text.num_steps:,} "
+        f"updates {counted(whole, 'window')} read it whole, "
+        f"{counted(cut, 'window')} cut it."
+    )
 
 
 def _describe(record: Mapping[str, Any]) -> str:
@@ -55,8 +64,8 @@ def _describe(record: Mapping[str, Any]) -> str:
         f"{place['first_token'] + place['num_tokens'] - 1:,}"
         for place in record["documents"]
     )
-    head = f"update {record['step']:,}, row {record['row']}"
+    head = f"update {record['step']:,}, row {record['row']}, epoch {record['epoch']}"
     if "part" in record:
-        return f"{head}: {record['part']}, {places}"
+        return f"{head}: place {record['place']:,}, {record['part']}, {places}"
     body = record["text"].replace("\n", "\n    ")
-    return f"{head}, epoch {record['epoch']}: {places}\n    {body}\n"
+    return f"{head}: {places}\n    {body}\n"

@@ -4,7 +4,6 @@ Batches are a pure function of (seed, step), so the run folder and the corpus te
 each update read, also after a resume and with any number of devices.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,16 +11,14 @@ from etils import epath
 
 from gpt1_jax.config.analyses import TextConfig
 from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.data.passages import find_passage
 from gpt1_jax.data.shards import TokenReader
-from gpt1_jax.data.text import clean
 from gpt1_jax.data.windows import TrainWindows
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import newest_metadata, saved_steps
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import saved_digests, which_documents
-
-_CHUNK_TOKENS = 1 << 22  # searched at a time
 
 
 class TrainingText:
@@ -95,8 +92,8 @@ class TrainingText:
         """What update `step` read, a record for each sequence.
 
         Returns:
-          "step", "row", "epoch" (from 1), "documents": where its tokens come from, as
-          `places` says, and "text", decoded.
+          "step", "row" and "epoch" (both from 1), "documents": where its tokens come
+          from, as `places` says, and "text", decoded.
 
         Raises:
           UserError: if the run has taken no such update.
@@ -112,13 +109,13 @@ class TrainingText:
             {
                 "step": step,
                 "row": row,
-                "epoch": self._windows.epoch(step - 1) + 1,
+                "epoch": self._windows.epoch(step - 1, row - 1) + 1,
                 "documents": self.places(start, self._seq_len),
                 "text": self._tokenizer.decode(
                     self._reader.read(start, self._seq_len).tolist()
                 ),
             }
-            for row, start in enumerate(self._windows.starts(step - 1))
+            for row, start in enumerate(self._windows.starts(step - 1), 1)
         ]
 
     def places(self, start: int, length: int) -> list[dict[str, Any]]:
@@ -146,63 +143,44 @@ class TrainingText:
             start = end
         return found
 
-    def find(self, passage: str) -> list[dict[str, Any]]:
+    def find(self, passage: str) -> tuple[int, list[dict[str, Any]]]:
         """When a passage was read.
 
-        It is cleaned and encoded as a line of the text, and its tokens are looked for.
-        A word has other tokens before punctuation than before a space, so a passage
-        must begin and end with whole words and include the punctuation after the last.
-
         Args:
-          passage: a text of one or several lines.
+          passage: the text, found in all places that `find_passage` says.
 
         Returns:
-          A record for each time that an update read a part of it: "step", "row",
-          "documents" (where the part is), and "part": "whole", or "beginning", "middle"
-          or "end", where windows cut it.
+          In how many places of the training text it is, and a record for each time
+          that an update read one of them: "step", "row", "epoch", "place" (from 1, in
+          the order of the text), "documents" (where the part is that was read), and
+          "part": "whole", or "beginning", "middle" or "end", where windows cut it.
 
         Raises:
-          UserError: if the passage holds no token, or its tokens are nowhere in the
-            training text.
+          UserError: if the passage holds no token.
         """
-        lines = [self._tokenizer.encode(clean(line)) for line in passage.split("\n")]
-        ids = list(lines[0])
-        for line in lines[1:]:
-            ids += [self._tokenizer.newline_id, *line]
-        if not ids:
-            raise UserError(f"config.passage={passage!r:.60} holds no token.")
-        found = np.fromiter(self._occurrences(np.asarray(ids)), np.int64)
-        if not len(found):
-            raise UserError(
-                f"No place in the training text of {self._folder} has the "
-                f"{len(ids)} tokens of {passage!r:.60}. It may still be there in other "
-                "tokens: give it the punctuation that follows its last word there, "
-                "whole words, and the text's line ends."
-            )
+        spans = list(find_passage(self._reader, self._tokenizer, passage))
+        starts, stops = np.asarray(spans, np.int64).reshape(-1, 2).T
         records = []
         for step in range(self._origin_steps + 1, self.num_steps + 1):
-            for row, window in enumerate(self._windows.starts(step - 1)):
-                reach = window - len(ids) + 1, window + self._seq_len
-                first, stop = np.searchsorted(found, reach)
-                for start in found[first:stop]:
-                    part = self._part(window, int(start), len(ids))
-                    records.append({"step": step, "row": row, **part})
-        return records
+            for row, window in enumerate(self._windows.starts(step - 1), 1):
+                first = np.searchsorted(stops, window, side="right")
+                last = np.searchsorted(starts, window + self._seq_len)
+                records += [
+                    {
+                        "step": step,
+                        "row": row,
+                        "epoch": self._windows.epoch(step - 1, row - 1) + 1,
+                        "place": place + 1,
+                        **self._part(window, *spans[place]),
+                    }
+                    for place in range(first, last)
+                ]
+        return len(spans), records
 
-    def _occurrences(self, ids: np.ndarray) -> Iterator[int]:
-        """The positions in the split at which tokens occur in a row."""
-        for first in range(0, len(self._reader), _CHUNK_TOKENS):
-            chunk = self._reader.read(first, _CHUNK_TOKENS + len(ids) - 1)
-            places = np.arange(max(0, len(chunk) - len(ids) + 1))
-            for offset, token in enumerate(ids):
-                places = places[chunk[places + offset] == token]
-            yield from (first + int(place) for place in places)
-
-    def _part(self, window: int, start: int, length: int) -> dict[str, Any]:
+    def _part(self, window: int, start: int, stop: int) -> dict[str, Any]:
         """The part of a passage that a window holds, and where it is."""
-        first = max(window, start)
-        stop = min(window + self._seq_len, start + length)
-        begins, ends = first == start, stop == start + length
+        first, last = max(window, start), min(window + self._seq_len, stop)
+        begins, ends = first == start, last == stop
         parts = {(True, True): "whole", (True, False): "beginning"}
         part = parts.get((begins, ends), "end" if ends else "middle")
-        return {"documents": self.places(first, stop - first), "part": part}
+        return {"documents": self.places(first, last - first), "part": part}
