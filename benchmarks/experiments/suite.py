@@ -190,7 +190,7 @@ def _panel(axes: "Axes", own: "pd.DataFrame") -> None:
             axes.plot(curves[member].dropna(), color=color, linewidth=0.7, alpha=0.6)
         mean = curves.dropna().mean(axis=1)
         axes.plot(mean, color=color, linewidth=1.8, label=name)
-    axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+    figures.scale_updates(axes, [0])
     axes.set_xticks([0, 1, 10, 100, 1000])
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.tick_params(labelsize=8)

@@ -18,6 +18,7 @@ from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GUIDE = "0.5"  # the grey of guide lines and numbers
@@ -59,6 +60,14 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
     axes.grid(alpha=0.3)
     axes.legend()
     return save_figure(figure, folder / "plots" / "loss.png")
+
+
+def scale_updates(axes: "Axes", steps: Sequence[int]) -> None:
+    """Makes an axis of updates logarithmic, with a place for step 0 if it is there."""
+    if 0 in steps:
+        axes.set_xscale("symlog", linthresh=1, linscale=0.5)
+    else:
+        axes.set_xscale("log")
 
 
 def save_figure(figure: "Figure", path: epath.Path) -> epath.Path:
@@ -265,7 +274,7 @@ def relative_scores(scores: "pd.DataFrame") -> "Figure":
 
     Each task has its own colour and marker. A baseline has dashed lines and hollow
     markers. Scores at several steps are lines over the logarithm of the steps; scores
-    at step 0, which converted runs have, are levels. If no run has several steps,
+    at step 0 alone, which converted runs have, are levels. If no run has several steps,
     scores are points.
 
     Args:
@@ -292,8 +301,9 @@ def _over_steps(curves: "Sequence[pd.DataFrame]") -> "Figure":
             axes.errorbar(places, curve["relative"], errors, **_BARS, **style)
         else:
             axes.axhline(curve["relative"].iloc[0], **{**style, "marker": ""})
-    axes.set(xscale="log", xlabel="updates", ylabel=_LABEL)
+    axes.set(xlabel="updates", ylabel=_LABEL)
     steps = _steps(curves)
+    scale_updates(axes, steps)
     if len(steps) <= _LABELLED_STEPS:
         axes.set_xticks(steps, [f"{step:,}" for step in steps])
         axes.set_xticks([], minor=True)
@@ -328,8 +338,9 @@ def _at_one_step(curves: "Sequence[pd.DataFrame]") -> "Figure":
 
 
 def _steps(curves: "Sequence[pd.DataFrame]") -> list[int]:
-    """All steps that fit on a logarithmic axis."""
-    return sorted({step for curve in curves for step in curve["step"]} - {0})
+    """All steps of curves over steps; one that is at step 0 alone is a level."""
+    over_steps = [curve["step"] for curve in curves if curve["step"].any()]
+    return sorted({step for steps in over_steps for step in steps})
 
 
 def _task(curve: "pd.DataFrame") -> str:
@@ -345,15 +356,16 @@ def _tasks(curves: "Sequence[pd.DataFrame]") -> list[str]:
 
 
 def _asides(curves: "Sequence[pd.DataFrame]") -> list[float]:
-    """The factor, near 1, by which each curve's steps are shifted."""
-    steps = _steps(curves)
+    """The factor, near 1, by which each curve's steps are shifted; 0 stays 0."""
+    steps = [step for step in _steps(curves) if step]
     gaps = [
         math.log(later / step)
         for curve in curves
         for step, later in itertools.pairwise(curve["step"])
+        if step
     ]
     most = _STEP_ASIDE * math.log(steps[-1] / steps[0])
-    between = min(most, _CROWD * min(gaps) / len(curves))
+    between = min(most, _CROWD * min(gaps, default=0.0) / len(curves))
     middle = (len(curves) - 1) / 2
     return [math.exp((number - middle) * between) for number in range(len(curves))]
 
@@ -453,7 +465,7 @@ def pairs_over_steps(
     """Draws the accuracy on minimal pairs over updates, a panel for each group.
 
     A baseline has dashed lines and hollow markers. Grey lines are published accuracies.
-    The step 0 of a converted run is drawn as a level.
+    A run that has step 0 alone, as a converted one, is drawn as a level.
 
     Args:
       means: columns "run", "is_baseline", "step", "group", "accuracy" and
@@ -480,21 +492,20 @@ def pairs_over_steps(
             style = {"color": f"C{number}", "marker": "o"}
             style |= {**_run_style(own["is_baseline"].iloc[0]), "markersize": 3}
             styles[str(run)] = style
-            points = own[own["step"] > 0]
-            if points.empty:
-                axes.axhline(100 * own["accuracy"].iloc[0], **{**style, "marker": ""})
-            else:
-                errors = 100 * points["standard_error"]
+            if own["step"].any():
+                errors = 100 * own["standard_error"]
                 axes.errorbar(
-                    points["step"], 100 * points["accuracy"], errors, **_BARS, **style
+                    own["step"], 100 * own["accuracy"], errors, **_BARS, **style
                 )
-                axes.set_xscale("log")
+            else:
+                axes.axhline(100 * own["accuracy"].iloc[0], **{**style, "marker": ""})
         axes.set_title(group.replace("_", " "), fontsize=8, parse_math=False)
         axes.grid(alpha=0.3)
     for axes in grid.flat[len(groups) :]:
         axes.axis("off")
-    if steps := sorted({step for step in means["step"] if step > 0}):
+    if steps := _steps([own for _, own in means.groupby("run")]):
         ticks = steps[:: -(-len(steps) // _GRID_TICKS)]
+        scale_updates(grid.flat[0], steps)  # the axis is shared
         for axes in grid.flat[max(0, len(groups) - columns) : len(groups)]:
             axes.tick_params(labelbottom=True)  # the lowest panel of each column
             axes.set_xticks(ticks, [f"{step:,}" for step in ticks], fontsize=8)

@@ -77,8 +77,8 @@ def draw_gains(runs: Sequence[Mapping[str, Any]]) -> "Figure":
             axes.axhline(1000 * scores[0]["gain"], color=f"C{number}", linewidth=1)
     axes.axhline(0, color=figures.GUIDE, linewidth=0.6)
     if several:
-        axes.set_xscale("symlog", linthresh=1)
-        axes.set_xlim(left=0, right=1.4 * max(axes.get_xlim()[1], 1))
+        steps = [step for run in runs for step, _ in _steps(run)]
+        figures.scale_updates(axes, steps)
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel("updates")
     else:

@@ -294,6 +294,35 @@ def test_step_0_of_a_converted_run_is_a_level():
     assert texts(axes.get_xticklabels()) == ["10", "100"]
 
 
+@pytest.mark.parametrize("steps", [[0, 1], [0, 1, 10, 100]])
+def test_step_0_of_a_run_of_milestones_has_its_place(steps):
+    figure = both(curves(steps), curves([0], "LSTM", is_baseline=True))
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    for line in lines(figure):
+        np.testing.assert_allclose(line.get_xdata().astype(float), steps, rtol=0.1)
+    assert len(lines(figure)) == 3  # the baseline is a level
+    assert axes.transData.transform((0, 0))[0] < axes.transData.transform((1, 0))[0]
+    assert texts(axes.get_xticklabels()) == [str(step) for step in steps]
+
+
+def test_pairs_over_steps_show_step_0_of_milestones():
+    rows = [
+        (run, run == "LSTM", step, group, 0.5 + 0.1 * number, 0.01)
+        for run, steps in (("Transformer", [0, 1, 10]), ("LSTM", [0]))
+        for group in ("binding", "ellipsis")
+        for number, step in enumerate(steps)
+    ]
+    columns = ["run", "is_baseline", "step", "group", "accuracy", "standard_error"]
+    figure = figures.pairs_over_steps(pd.DataFrame(rows, columns=columns), {})
+    assert png(figure).startswith(b"\x89PNG")
+    for axes in figure.axes[:2]:
+        [curve] = axes.containers  # the baseline is a level
+        assert list(curve.lines[0].get_xdata()) == [0, 1, 10]
+        np.testing.assert_allclose(list(curve.lines[0].get_ydata()), [50, 60, 70])
+        assert axes.get_xlim()[0] <= 0
+
+
 def test_steps_of_the_baseline_alone_are_a_line_beside_points():
     figure = both(curves([100]), curves([10, 100], "LSTM", is_baseline=True))
     assert png(figure).startswith(b"\x89PNG")
