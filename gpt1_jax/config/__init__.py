@@ -13,6 +13,7 @@ from typing import Any
 from gpt1_jax.config.analyses import (
     BabyLMConfig,
     BatchesConfig,
+    ExploreConfig,
     FeaturesConfig,
     MinimalPairsConfig,
     ReadingTimesConfig,
@@ -49,6 +50,7 @@ JOBS: Mapping[str, type[JobConfig]] = {
     "surprisal": SurprisalConfig,
     "reading_times": ReadingTimesConfig,
     "report": ReportConfig,
+    "explore": ExploreConfig,
     "batches": BatchesConfig,
     "verify": VerifyConfig,
 }
@@ -80,6 +82,7 @@ __all__ = [
     "BabyLMConfig",
     "BatchesConfig",
     "ConvertConfig",
+    "ExploreConfig",
     "FeaturesConfig",
     "FinetuneConfig",
     "GenerateConfig",

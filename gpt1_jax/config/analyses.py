@@ -360,6 +360,30 @@ class ReportConfig(RunsConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class ExploreConfig(RunsConfig):
+    """The configuration of a page to look inside models."""
+
+    writes_folder = False
+
+    step: Steps
+    text: str
+    input: Annotated[File, ends_in(".txt", optional=True)]
+    output: Annotated[LocalFile, ends_in(".html")]
+    compilation_cache_dir: File
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            bool(self.text.strip()) or bool(self.input),
+            "config.text is empty; give a text, or name a file with --config.input.",
+        )
+        require(
+            len(set(self.folders)) == len(self.folders),
+            f"config.runs={self.runs!r} names a run twice.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class TextConfig(Section):
     """Where the text of a run is now; what is empty is where the run had it."""
 

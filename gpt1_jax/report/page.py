@@ -150,7 +150,7 @@ def _plots(folder: epath.Path) -> list[epath.Path]:
 
 
 def _markdown(report: Report) -> str:
-    environment = _templates(autoescape=False)
+    environment = templates(autoescape=False)
     environment.filters["escaped"] = escape
     template = environment.get_template("report.md.jinja")
     return template.render(report=report, kind=_kind, plots=PLOTS)
@@ -162,15 +162,14 @@ def _html(report: Report) -> str:
     def as_html(text: str) -> markupsafe.Markup:
         return markupsafe.Markup(renderer.render(text))
 
-    environment = _templates(autoescape=True)
+    environment = templates(autoescape=True)
     environment.filters["html"] = as_html
     environment.filters["light_uri"] = lambda picture: _svg_uri(picture, LIGHT)
     environment.filters["dark_uri"] = lambda picture: _svg_uri(picture, DARK)
-    source, _, _ = environment.loader.get_source(environment, "style.css")
     return environment.get_template("report.html.jinja").render(
         report=report,
         kind=_kind,
-        style=markupsafe.Markup(source),
+        style=markupsafe.Markup(read_template("style.css")),
     )
 
 
@@ -180,7 +179,14 @@ def _svg_uri(picture: Picture, style: Mapping[str, Any]) -> str:
     return f"data:image/svg+xml;base64,{svg}"
 
 
-def _templates(autoescape: bool) -> Any:
+def read_template(name: str) -> str:
+    """A file of the templates, as it is."""
+    environment = templates(autoescape=False)
+    return environment.loader.get_source(environment, name)[0]
+
+
+def templates(autoescape: bool) -> Any:
+    """The environment of the pages' templates."""
     return jinja2.Environment(
         loader=jinja2.PackageLoader("gpt1_jax.report"),
         autoescape=autoescape,

@@ -573,7 +573,7 @@ def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
 
     Args:
       task: its name.
-      scores: what `gpt1_jax.evaluation.zero_shot.evaluate` returns.
+      scores: what `gpt1_jax.evaluation.zero_shot.score_answers` returns.
 
     Returns:
       Fractions: "chance" (that of these examples, if the scores have it),

@@ -158,6 +158,7 @@ def test_a_folder_is_refused_where_none_is_written():
         "features",
         "verify",
         "batches",
+        "explore",
     }
     config = load(load_config("", file="predict", init_from="run", text="a").to_dict())
     assert config.default_workdir == ""
@@ -184,6 +185,7 @@ FIRST = {
     "verify": {"runs": "runs/suite"},
     "reading_times": {"init_from": "run", "data.times": "times.csv"},
     "batches": {"init_from": "run", "steps": (1,)},
+    "explore": {"runs": "runs/pretrain/small"},
 }
 
 

@@ -21,6 +21,7 @@ TEXT = {"init_from": "no/run", "text": "a"}
         ("surprisal", {**TEXT, "output": "OUT.csv"}),
         ("surprisal", {**TEXT, "plot": "OUT.png"}),
         ("zero_shot", {"init_from": "no/run"}),
+        ("explore", {"runs": "no/run", "output": "OUT.html"}),
         ("convert", {"init_from": "no/run"}),
         ("report", {"runs": "no/run"}),
     ],

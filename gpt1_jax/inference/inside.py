@@ -1,0 +1,127 @@
+"""What a model does at each token of a text: predictions, attention, layers."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.inference.scoring import round_up_length
+from gpt1_jax.model import language_model
+from gpt1_jax.model.language_model import Params
+
+
+class Inside(NamedTuple):
+    """What a model does as it reads N tokens.
+
+    A text longer than the context is read in windows: what comes from a token is then
+    of the first window that holds it.
+    """
+
+    next_ids: np.ndarray  # [N, K] int32, the likeliest tokens to follow each
+    next_probs: np.ndarray  # [N, K] float32
+    sources: np.ndarray  # [L, H, N, S] int32, the tokens that each attends to most
+    weights: np.ndarray  # [L, H, N, S] float32; L is 0 for an LSTM
+    similarity: np.ndarray  # [L + 1, L + 1], mean cosine of a token's states in layers
+
+
+def joined(
+    windows: Sequence[ReadingWindow],
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """The tokens of a text, and the span of each word in them.
+
+    Args:
+      windows: of one text, in order; each begins with the last tokens of the one
+        before it.
+    """
+    ids: list[int] = []
+    spans = []
+    for window in windows:
+        known = window.num_context if ids else 0
+        start = len(ids) - known
+        spans += [(start + first, start + stop) for first, stop in window.spans]
+        ids += window.ids[known:]
+    return ids, spans
+
+
+def look_inside(
+    model: ModelConfig,
+    params: Params,
+    vocab_size: int,
+    windows: Sequence[ReadingWindow],
+    num_next: int = 10,
+    num_sources: int = 8,
+) -> Inside:
+    """Reads a text and keeps what the model expects and attends to.
+
+    Args:
+      model: configuration of the language model.
+      params: its parameters.
+      vocab_size: entries of the tokenizer, without special tokens behind them.
+      windows: of one text, as for `joined`.
+      num_next: K.
+      num_sources: S, or the length of a window if that is less.
+
+    Returns:
+      All in float32; positions are those of the text, from 0.
+    """
+    model = dataclasses.replace(model, dtype="float32", remat=False)
+    longest = max(len(window.ids) for window in windows)
+    length = round_up_length(longest, model.max_seq_len)
+    found: list[Inside] = []
+    total = 0  # tokens before those that are new in a window
+    for window in windows:
+        known = window.num_context if total else 0
+        tokens = np.zeros((1, length), np.int32)
+        tokens[0, : len(window.ids)] = window.ids
+        with jax.default_matmul_precision("highest"):
+            read = _read(model, vocab_size, num_next, num_sources, params, tokens)
+        read = Inside(*jax.device_get(read))
+        new = slice(known, len(window.ids))
+        found.append(
+            Inside(
+                read.next_ids[new],
+                read.next_probs[new],
+                read.sources[:, :, new] + (total - known),
+                read.weights[:, :, new],
+                read.similarity[:, :, new],
+            )
+        )
+        total += len(window.ids) - known
+    ids, probs, sources, weights, similarity = zip(*found, strict=True)
+    return Inside(
+        np.concatenate(ids),
+        np.concatenate(probs),
+        np.concatenate(sources, axis=2),
+        np.concatenate(weights, axis=2),
+        np.concatenate(similarity, axis=2).mean(axis=2),
+    )
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _read(
+    model: ModelConfig,
+    vocab_size: int,
+    num_next: int,
+    num_sources: int,
+    params: Params,
+    tokens: jax.Array,
+) -> list[jax.Array]:
+    """An `Inside` of a window [1, T]; its similarity is [L + 1, L + 1, T]."""
+    output = language_model.apply(model, params, tokens)
+    logits = language_model.logits(model, output)[0, :, :vocab_size]
+    next_probs, next_ids = jax.lax.top_k(jax.nn.softmax(logits), num_next)
+    weights = jnp.zeros((0, 1, tokens.shape[1], 1))
+    if model.kind == "transformer":
+        weights = jnp.concatenate(language_model.attention(model, params, tokens))
+    most = min(num_sources, weights.shape[-1])
+    weights, sources = jax.lax.top_k(weights, most)
+    states = jnp.stack(language_model.hidden_states(model, params, tokens))[:, 0]
+    units = states / jnp.linalg.norm(states, axis=-1, keepdims=True)
+    similarity = jnp.einsum("itd,jtd->ijt", units, units)
+    return [next_ids, next_probs, sources, weights, similarity]
