@@ -23,6 +23,7 @@ BENCHMARKS = ROOT / "benchmarks"
 LINKING_PAGES = [
     *PAGES,
     ROOT / "CHANGELOG.md",
+    ROOT / "CONTRIBUTING.md",
     BENCHMARKS / "README.md",
     BENCHMARKS / "LOG.md",
 ]
@@ -35,7 +36,8 @@ OTHER_COMMANDS = (
     r"\. \.venv/bin/activate",
     r"pip install -q uv",
     r"(uv )?pip install (-q )?(--compile-bytecode )?-e "
-    r"(\.|'\.\[(?P<extras>[a-z0-9,-]+)\]')",
+    r"pytest",
+    r"python docs/make_site\.py",  # run by its own tests
     r"pytest",
     r"python -m gpt1_jax\.eval_harness --model gpt1_jax "  # run by its own tests
     r"--model_args init_from=\S+ .*--tasks \S+.*",

@@ -141,7 +141,9 @@ def make_finetune_step(
     """Builds the pure function of one fine-tuning update.
 
     Args:
-      model, head, aux_lm_weight: see `finetune_loss`.
+      model: see `finetune_loss`.
+      head: the same.
+      aux_lm_weight: the same.
       optimizer: turns gradients into updates.
       accumulation_steps: parts a batch is computed in, one after another.
       mesh: the devices that share the batch, if there are several.

@@ -1,0 +1,99 @@
+"""The documentation as a site: nothing from other servers, no link to nowhere."""
+
+import html.parser
+import re
+import subprocess
+import sys
+from urllib.parse import unquote, urldefrag
+
+import pytest
+from tiny_run import ROOT
+
+pytest.importorskip("zensical", reason="needs pip install -e '.[docs]'")
+pytestmark = pytest.mark.slow
+
+
+class Page(html.parser.HTMLParser):
+    """The links, the targets of links and what is loaded of a page."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.links, self.targets, self.loaded = [], {""}, []
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.targets |= {values.get("id"), values.get("name")}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        elif tag != "a" and values.get("rel") != "canonical":
+            self.loaded += [values[key] for key in ("src", "href") if key in values]
+
+
+@pytest.fixture(scope="module")
+def site(made_once):
+    """The folder of the site."""
+
+    def make(folder):
+        command = [sys.executable, "docs/make_site.py", str(folder)]
+        subprocess.run(command, cwd=ROOT, check=True)
+
+    return made_once("documentation", make) / "site"
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {
+        path: Page(path) for path in site.rglob("*.html") if path.name != "404.html"
+    }
+
+
+def test_nothing_comes_from_another_server(site, pages):
+    loaded = {each for page in pages.values() for each in page.loaded}
+    assert len(loaded) > 5
+    assert not [each for each in loaded if re.match(r"(https?:)?//", each)]
+    styles = "".join(path.read_text() for path in site.rglob("*.css"))
+    assert not re.findall(r"url\(['\"]?https?:", styles)
+
+
+def test_every_link_leads_somewhere(pages):
+    followed = 0
+    for path, page in pages.items():
+        for link in page.links:
+            address, fragment = urldefrag(unquote(link))
+            if re.match(r"[a-z]+:", address):
+                continue
+            target = (path.parent / address).resolve() if address else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{path} leads to {link}"
+            if target in pages and fragment != "__skip":
+                assert fragment in pages[target].targets, f"{path} leads to {link}"
+            followed += 1
+    assert followed > 5000
+
+
+def test_every_page_is_two_clicks_away(site, pages):
+    reached = {site / "index.html"}
+    for _ in range(2):
+        for path in list(reached):
+            for link in pages[path].links:
+                target = (path.parent / urldefrag(link)[0] / "index.html").resolve()
+                if target in pages:
+                    reached.add(target)
+    docs = {path for path in pages if "source" not in path.relative_to(site).parts}
+    assert len(docs) > 25 and docs <= reached
+
+
+def test_public_functions_have_their_docstrings(site):
+    text = (site / "api" / "index.html").read_text()
+    for name in ("load", "surprisal", "released_adam", "make_pretrain_step"):
+        assert f'id="gpt1_jax.{name}' in text or re.search(
+            rf'id="[\w.]+\.{name}"', text
+        )
+    assert "See `gpt1_jax.load`" not in text
+
+
+def test_a_notebook_and_a_folder_are_pages(site):
+    assert "look_inside.ipynb" in (site / "source/notebooks/index.html").read_text()
+    notebook = (site / "source/notebooks/look_inside.ipynb/index.html").read_text()
+    assert "gpt1_jax.load" in re.sub("<[^>]*>", "", notebook)
