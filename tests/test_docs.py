@@ -36,9 +36,9 @@ OTHER_COMMANDS = (
     r"\. \.venv/bin/activate",
     r"pip install -q uv",
     r"(uv )?pip install (-q )?(--compile-bytecode )?-e "
+    r"(\.|'\.\[(?P<extras>[a-z0-9,-]+)\]')",
     r"pytest",
     r"python docs/make_site\.py",  # run by its own tests
-    r"pytest",
     r"python -m gpt1_jax\.eval_harness --model gpt1_jax "  # run by its own tests
     r"--model_args init_from=\S+ .*--tasks \S+.*",
     r"du -sh ~/\.cache/gpt1_jax/\*",
