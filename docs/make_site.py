@@ -2,9 +2,9 @@
 
 The pages go to FOLDER/docs, the site to FOLDER/site; FOLDER is build/documentation
 unless named. Beside the pages of docs/, the README, the changelog and the benchmarks'
-pages become pages. Each other file that a page links to, such as a module, becomes a
-page with its text: so no link leads out of the site, and each is checked. A broken link
-or an unknown function is an error.
+pages become pages, and so does the annotated script, which is run. Each other file that
+a page links to, such as a module, becomes a page with its text: so no link leads out of
+the site, and each is checked. A broken link or an unknown function is an error.
 """
 
 import json
@@ -17,7 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jupytext
 import latex2mathml.converter
+import nbclient
+import nbformat
+from nbconvert import MarkdownExporter
+from nbconvert.preprocessors import TagRemovePreprocessor
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -28,9 +33,9 @@ PAGES = {  # outside of docs/
     "benchmarks/README.md": "benchmarks.md",
     "benchmarks/LOG.md": "benchmarks-log.md",
 }
+ANNOTATED = DOCS / "annotated" / "gpt1.py"  # a script, which becomes a page, too
 _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
-_EQUATION = re.compile(r"\$`([^`]+)`\$")  # as GitHub writes them
-_DISPLAYED = re.compile(r"^```math\n(.*?)\n```$", re.DOTALL | re.MULTILINE)
+_EQUATION = re.compile(r"(?<!\\)(\$\$?)(.+?)(?<!\\)\1", re.DOTALL)
 _LANGUAGES = {".py": "python", ".sh": "bash", ".json": "json", ".yaml": "yaml"}
 
 
@@ -41,12 +46,15 @@ def main(output: Path) -> None:
     for page in pages:
         _write(output, place(page), site_page(page))
     for path in sorted({each for page in pages for each in linked(page)} - {*pages}):
+        if path == ANNOTATED:
+            continue
         if path.suffix == ".png":
             target = output / "docs" / place(path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(path, target)
         else:
             _write(output, place(path), source_page(path))
+    annotate(output)
     shutil.copy(DOCS / "mkdocs.yml", output)
     build = ["zensical", "build", "--strict", "--clean", "-f", "mkdocs.yml"]
     subprocess.run(build, cwd=output, check=True)
@@ -63,6 +71,8 @@ def place(path: Path) -> str:
     name = path.relative_to(ROOT).as_posix()
     if name in PAGES:
         return PAGES[name]
+    if path == ANNOTATED:
+        return path.relative_to(DOCS).with_suffix(".md").as_posix()
     if path.is_relative_to(DOCS) and path.suffix in (".md", ".png"):
         return path.relative_to(DOCS).as_posix()
     return f"source/{name}/index.md" if path.is_dir() else f"source/{name}.md"
@@ -77,20 +87,47 @@ def linked(page: Path) -> Iterator[Path]:
 
 
 def site_page(page: Path) -> str:
-    """A page whose links lead to pages of the site, with equations as MathML."""
+    """A page whose links lead to pages of the site."""
+    return _on_site(page.read_text(), page)
+
+
+def _on_site(text: str, page: Path) -> str:
     here = Path(place(page)).parent
 
-    def on_site(match: re.Match[str]) -> str:
+    def renamed(match: re.Match[str]) -> str:
         path = (page.parent / match[1]).resolve()
         return os.path.relpath(place(path), here) if path.exists() else match[1]
 
-    text = _LINK.sub(on_site, page.read_text())
-    text = _DISPLAYED.sub(lambda match: _mathml(match[1], "block"), text)
-    return _EQUATION.sub(lambda match: _mathml(match[1], "inline"), text)
+    return _LINK.sub(renamed, text)
 
 
-def _mathml(equation: str, display: str) -> str:
-    return latex2mathml.converter.convert(equation, display=display)
+def annotate(output: Path) -> None:
+    """Runs the annotated script, and writes it as a page and as a notebook."""
+    notebook = jupytext.read(ANNOTATED)
+    nbclient.NotebookClient(notebook, timeout=900, coalesce_streams=True).execute()
+    path = output / "docs" / place(ANNOTATED)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(notebook, path.with_suffix(".ipynb"))
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            cell.source = _EQUATION.sub(_mathml, _on_site(cell.source, ANNOTATED))
+    hidden = TagRemovePreprocessor(
+        remove_cell_tags={"hide"}, remove_input_tags={"hide-input"}, enabled=True
+    )
+    exporter = MarkdownExporter()
+    exporter.register_preprocessor(hidden, enabled=True)
+    text, resources = exporter.from_notebook_node(notebook)
+    for name, picture in resources["outputs"].items():
+        path.with_name(name).write_bytes(picture)
+    title, rest = text.split("\n", 1)
+    link = f"[As a notebook]({path.with_suffix('.ipynb').name}), with what it computed."
+    path.write_text(f"{title}\n\n{link}\n{rest}")
+
+
+def _mathml(match: re.Match[str]) -> str:
+    """An equation as MathML, which browsers draw by themselves."""
+    display = "block" if len(match[1]) == 2 else "inline"
+    return latex2mathml.converter.convert(match[2], display=display)
 
 
 def source_page(path: Path) -> str:

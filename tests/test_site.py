@@ -97,3 +97,18 @@ def test_a_notebook_and_a_folder_are_pages(site):
     assert "look_inside.ipynb" in (site / "source/notebooks/index.html").read_text()
     notebook = (site / "source/notebooks/look_inside.ipynb/index.html").read_text()
     assert "gpt1_jax.load" in re.sub("<[^>]*>", "", notebook)
+
+
+def test_the_annotated_script_computes_what_it_says(site):
+    page = (site / "annotated/gpt1/index.html").read_text()
+    text = re.sub("<[^>]*>", "", page)
+    assert "def attention_probs" in text and "def released_adam" in text
+    assert page.count("<math") > 20 and page.count("output_") >= 5
+    by_hand, by_function = re.search(
+        r"by hand (-[\d.]+), by the function (-[\d.]+)", text
+    ).groups()
+    assert by_hand == by_function
+    assert "[0 0 0 0 0 0 0 1]" in text  # the last token changes its own state alone
+    pronouns = dict(re.findall(r"(tom|mary) called the cat because ... (\w+)", text))
+    assert pronouns == {"tom": "he", "mary": "she"}
+    assert (site / "annotated/gpt1.ipynb").exists()
