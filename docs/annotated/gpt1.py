@@ -250,7 +250,7 @@ for axis in axes:
     axis.plot(steps, jax.vmap(usual)(steps), "--", label="optax")
     axis.set(xlabel="update")
     axis.grid(alpha=0.3)
-axes[0].set_ylabel("learning rate")
+axes[0].set(ylabel="learning rate", xticks=[0, 2_000, 10_000, 20_000])
 axes[0].legend()
 axes[1].set(xlim=(1_500, 3_500), ylim=(2.2e-4, 2.55e-4), title="where they meet")
 plt.show()
@@ -523,6 +523,9 @@ for name in EXAMPLES:
 table(("transformation", "a sequence", "target"), rows)
 
 # %% [markdown]
+# (Our tiny vocabulary has few of these words, so some fall into letters. **▁** ends a
+# word whose last letter does not.)
+#
 # Similarity has no order, so both orders are read and their states added before $W_y$.
 # Each choice is read by itself, gets one number, and a softmax goes over the choices.
 #
