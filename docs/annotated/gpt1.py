@@ -552,8 +552,8 @@ print(padded, "\n\npacked:", packing.pack(padded, how))
 # %% [markdown]
 # ## 4.2 The tasks
 #
-# The data sets of Tables 2 to 4; each is an entry in a table, and nothing else in the
-# code knows about it.
+# The data sets of Tables 2 to 4, and two that OpenAI reported elsewhere (COPA, WNLI).
+# Each is an entry in a table, and nothing else in the code knows about it.
 
 # %% tags=["hide-input"]
 from gpt1_jax.tasks.paper_tasks import select_tasks
