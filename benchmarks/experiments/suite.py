@@ -174,9 +174,9 @@ def draw(scores: "pd.DataFrame", path: Path) -> None:
         axes.set_title(measure.removeprefix(f"{ALL_PAIRS}: "), fontsize=9)
     for axes in list(panels)[: 0 if len(measures) % columns == 0 else None]:
         axes.set_axis_off()
-    figure.supxlabel("updates", fontsize=9)
     handles = figure.axes[0].get_legend_handles_labels()
-    figure.legend(*handles, loc="outside lower center", ncols=2, frameon=False)
+    figure.legend(*handles, loc="outside upper center", ncols=2, frameon=False)
+    figure.supxlabel("updates", fontsize=9)
     figure.savefig(path)
 
 
