@@ -23,6 +23,7 @@ from etils import epath
 
 from benchmarks import harness
 from gpt1_jax.config.saved import read_json
+from gpt1_jax.config.sections import KIND_NAMES
 from gpt1_jax.report import figures
 from gpt1_jax.report.minimal_pairs import group_means, pair_scores
 from gpt1_jax.report.scores import zero_shot_scores
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 LOSS = "validation loss, nats a token"
 GAIN = "reading times, gain x 1000"
 ALL_PAIRS = "BLiMP"
-KINDS = {"transformer": ("Transformer", "C0"), "lstm": ("LSTM", "C1")}
 LEVEL = 0.95
 
 
@@ -109,7 +109,7 @@ def compared(scores: "pd.DataFrame") -> str:
     rows = []
     for measure, own in scores.groupby("measure", sort=False):
         last = own[own["step"] == own["step"].max()]
-        by_kind = [last[last["kind"] == kind]["score"] for kind in KINDS]
+        by_kind = [last[last["kind"] == kind]["score"] for kind in KIND_NAMES]
         row = [str(measure), *map(_mean_and_range, by_kind)]
         if min(map(len, by_kind)) > 1:
             test = ttest_ind(*by_kind)
@@ -118,8 +118,8 @@ def compared(scores: "pd.DataFrame") -> str:
             beyond = "yes" if low > 0 or high < 0 else "no"
             row += [f"{mean:+.2f} ({low:+.2f} to {high:+.2f})", beyond]
         rows.append(row + ["-"] * (5 - len(row)))
-    names = [name for name, _ in KINDS.values()]
-    return harness.markdown(["measure", *names, "difference", "beyond seeds"], rows)
+    header = ["measure", *KIND_NAMES.values(), "difference", "beyond seeds"]
+    return harness.markdown(header, rows)
 
 
 def _mean_and_range(scores: "pd.Series") -> str:
@@ -140,7 +140,9 @@ def spreads(finetuned: "pd.DataFrame") -> str:
 
     rows = []
     for task, own in finetuned.groupby("task", sort=False):
-        means = [_mean_and_range(own[own["kind"] == kind]["score"]) for kind in KINDS]
+        means = [
+            _mean_and_range(own[own["kind"] == kind]["score"]) for kind in KIND_NAMES
+        ]
         by_kind, by_member = (
             smf.ols(f"score ~ C({name})", own).fit() for name in ("kind", "member")
         )
@@ -157,8 +159,8 @@ def spreads(finetuned: "pd.DataFrame") -> str:
                 f"{test['Pr(>F)']:.3f}",
             ]
         rows.append(row + ["-"] * (7 - len(row)))
-    names = [name for name, _ in KINDS.values()]
-    header = ["task", *names, "pre-training seed", "fine-tuning seed", "F", "p"]
+    seeds_and_test = ["pre-training seed", "fine-tuning seed", "F", "p"]
+    header = ["task", *KIND_NAMES.values(), *seeds_and_test]
     return harness.markdown(header, rows)
 
 
@@ -184,7 +186,8 @@ def _panel(axes: "Axes", own: "pd.DataFrame") -> None:
     """A thin line for each member, a thick one for the mean of a kind."""
     from matplotlib.ticker import StrMethodFormatter
 
-    for kind, (name, color) in KINDS.items():
+    for number, (kind, name) in enumerate(KIND_NAMES.items()):
+        color = f"C{number}"
         curves = own[own["kind"] == kind].pivot_table("score", "step", "member")
         for member in curves:
             axes.plot(curves[member].dropna(), color=color, linewidth=0.7, alpha=0.6)

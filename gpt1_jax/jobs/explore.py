@@ -1,5 +1,6 @@
 """The explore job: a page to look inside models."""
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import tqdm
 
 from gpt1_jax.config import ExploreConfig
-from gpt1_jax.config.analyses import WordsConfig
+from gpt1_jax.config.analyses import DEFAULT_WORDS
 from gpt1_jax.config.sections import KIND_NAMES, compilation_cache
 from gpt1_jax.data.files import check_output, locate, write_whole
 from gpt1_jax.data.progress import without_bars
@@ -27,13 +28,7 @@ from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 MOST_WORDS = 1000
-_READING = WordsConfig(
-    context="text",
-    context_words=0,
-    overlap=0,
-    first_word="scored",
-    punctuation="with_word",
-)
+_READING = dataclasses.replace(DEFAULT_WORDS, context="text")
 
 
 def run(config: ExploreConfig, workdir: str) -> None:
@@ -59,9 +54,9 @@ def run(config: ExploreConfig, workdir: str) -> None:
             _explore(name, origin, steps, lines, bar)
             for name, (origin, steps) in zip(_names(config), opened, strict=True)
         ]
-    page = make_page(lines, runs)
-    write_whole(output, page.html)
-    say(page.left_out)
+    page, attention = make_page(lines, runs)
+    write_whole(output, page)
+    say(attention)
     say_wrote(config.output)
 
 

@@ -36,14 +36,7 @@ class ExploredRun(NamedTuple):
     samples: Mapping[int, str]  # what it sampled in training, by step
 
 
-class Page(NamedTuple):
-    """A page, and what it had no room for."""
-
-    html: str
-    left_out: str  # a sentence
-
-
-def make_page(lines: Sequence[Word], runs: Sequence[ExploredRun]) -> Page:
+def make_page(lines: Sequence[Word], runs: Sequence[ExploredRun]) -> tuple[str, str]:
     """Makes the page.
 
     It has attention at every step if it is then no larger than `MOST_BYTES`, and
@@ -52,26 +45,28 @@ def make_page(lines: Sequence[Word], runs: Sequence[ExploredRun]) -> Page:
     Args:
       lines: the lines of the text.
       runs: at least one.
+
+    Returns:
+      The page, and a sentence on the attention that it holds.
     """
-    html = _html(lines, runs, attention_steps=None)
+    html = _html(lines, runs, last_attention_only=False)
     most = max(run.steps[-1].inside.sources.shape[-1] for run in runs)
     sources = f"Attention: the {most} tokens that each token attends to most, by head"
-    left_out = f"{sources}, at every step."
-    if len(html.encode()) > MOST_BYTES:
-        left_out = (
-            f"{sources}, at the last step; with that of all steps the page would have "
-            f"{len(html.encode()) / 1e6:.1f} MB."
-        )
-        html = _html(lines, runs, attention_steps=1)
-    return Page(html, left_out)
+    num_bytes = len(html.encode())
+    if num_bytes <= MOST_BYTES:
+        return html, f"{sources}, at every step."
+    return _html(lines, runs, last_attention_only=True), (
+        f"{sources}, at the last step; with that of all steps the page would have "
+        f"{num_bytes / 1e6:.1f} MB."
+    )
 
 
 def _html(
-    lines: Sequence[Word], runs: Sequence[ExploredRun], attention_steps: int | None
+    lines: Sequence[Word], runs: Sequence[ExploredRun], last_attention_only: bool
 ) -> str:
     data = {
         "lines": [line.word.split() for line in lines],
-        "runs": [_run(run, attention_steps) for run in runs],
+        "runs": [_run(run, last_attention_only) for run in runs],
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return (
@@ -90,10 +85,10 @@ def _html(
     )
 
 
-def _run(run: ExploredRun, attention_steps: int | None) -> dict[str, Any]:
+def _run(run: ExploredRun, last_attention_only: bool) -> dict[str, Any]:
     """The data of a run: arrays in base64, texts by number."""
     insides = [each.inside for each in run.steps]
-    with_attention = insides[-attention_steps:] if attention_steps else insides
+    with_attention = insides[-1:] if last_attention_only else insides
     used, next_tokens = np.unique([i.next_ids for i in insides], return_inverse=True)
     layers, heads, _, sources = insides[0].sources.shape
     return {

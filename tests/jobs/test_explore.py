@@ -157,12 +157,10 @@ def test_a_page_of_the_paper_s_size_is_no_larger_than_promised():
         steps=[ExploredStep(step, words, inside) for step in range(15)],
         samples={0: "a sample " * 20},
     )
-    page = make_page([Word(word="word " * 300)], [run, run])
-    assert 4_000_000 < len(page.html.encode()) < MOST_BYTES
-    assert "at the last step; with that of all steps the page would have" in (
-        page.left_out
-    )
-    data = page_data(page.html)["runs"][0]
+    page, attention = make_page([Word(word="word " * 300)], [run, run])
+    assert 4_000_000 < len(page.encode()) < MOST_BYTES
+    assert "at the last step; with that of all steps the page would have" in attention
+    data = page_data(page)["runs"][0]
     weights = unpacked(data["weights"], "u1", 12, 12, tokens, 8)
     np.testing.assert_allclose(weights / 255, inside.weights, atol=0.002)
 

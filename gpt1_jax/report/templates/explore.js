@@ -4,8 +4,8 @@ const steps = [...new Set(data.runs.flatMap((run) => run.steps))].sort((a, b) =>
 const words = data.lines.flat();
 const MOST_BITS = 16; // the strongest colour
 const LINES = [["var(--cold)", ""], ["var(--hot)", "6 3"], ["var(--ink)", "2 2"], ["var(--soft)", "8 3 2 3"]];
-const chosen = { step: steps.length - 1, word: 0, token: 0, layer: 0, head: 0, kept: false };
 // What is chosen: a word and one of its tokens, a head; whether the pointer leaves it so.
+const chosen = { step: steps.length - 1, word: 0, token: 0, layer: 0, head: 0, kept: false };
 
 // --- the data of a run at a step -------------------------------------------------
 
