@@ -6,7 +6,7 @@
 
 Presets:
   natural_stories  self-paced reading of ten stories (Futrell et al. 2021; the default).
-  babylm           the self-paced times of BabyLM's reading_data.csv.
+  babylm           the self-paced times of BabyLM's reading_data.csv, 205 sentences.
   custom           a table of your own; name its columns.
 
 Linear models of the times, without and with surprisal, are compared on stories that
@@ -42,8 +42,8 @@ def get_config(preset: str = "natural_stories") -> ml_collections.ConfigDict:
             # The number of the word in its story, if rows are in another order; empty:
             # they are in that of the story.
             position="",
-            # The text before the word, where each row has its own; empty: the rows of
-            # a story are its text.
+            # The text before the word, where each row has its own, in any order; empty:
+            # the rows of a story are its text.
             context="",
             length="",  # characters of the word; empty: they are counted
             log_frequency="",  # empty: counted in frequency_corpus
@@ -55,7 +55,7 @@ def get_config(preset: str = "natural_stories") -> ml_collections.ConfigDict:
         # that the run was trained on.
         frequency_corpus="",
         # Words left out: with "punctuation", or "unknown" in the corpus of frequencies.
-        # The first two of a story always are.
+        # Those without two words before them, with a frequency, always are.
         exclude=("punctuation", "unknown"),
         folds=10,  # of stories, at most one for each, for cross-validation
         batch_tokens=2048,  # tokens computed together

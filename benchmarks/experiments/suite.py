@@ -184,8 +184,6 @@ def draw(scores: "pd.DataFrame", path: Path) -> None:
 
 def _panel(axes: "Axes", own: "pd.DataFrame") -> None:
     """A thin line for each member, a thick one for the mean of a kind."""
-    from matplotlib.ticker import StrMethodFormatter
-
     for number, (kind, name) in enumerate(KIND_NAMES.items()):
         color = f"C{number}"
         curves = own[own["kind"] == kind].pivot_table("score", "step", "member")
@@ -193,9 +191,8 @@ def _panel(axes: "Axes", own: "pd.DataFrame") -> None:
             axes.plot(curves[member].dropna(), color=color, linewidth=0.7, alpha=0.6)
         mean = curves.dropna().mean(axis=1)
         axes.plot(mean, color=color, linewidth=1.8, label=name)
-    figures.scale_updates(axes, [0])
+    figures.scale_updates(axes, [0, *own["step"]])
     axes.set_xticks([0, 1, 10, 100, 1000])
-    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)
 

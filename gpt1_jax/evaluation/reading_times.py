@@ -15,9 +15,8 @@ import numpy as np
 from gpt1_jax.errors import MissingPackage, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.tasks.reading_times import TimedWords
+from gpt1_jax.tasks.reading_times import BEFORE, TimedWords
 
-BEFORE = 2  # words whose predictors are those of a word too
 _OWN = ("length", "log_frequency", "surprisal")
 
 
@@ -68,8 +67,7 @@ def reading_gain(rows: Sequence[Mapping[str, Any]], folds: int) -> dict[str, Any
     """Fits the times without and with surprisal, and compares the two.
 
     Args:
-      rows: as `predictors` returns them; those left out are ignored, and those whose
-        words before lack a predictor.
+      rows: as `predictors` returns them; those left out are ignored.
       folds: of stories; at most one for each.
 
     Returns:
@@ -86,11 +84,7 @@ def reading_gain(rows: Sequence[Mapping[str, Any]], folds: int) -> dict[str, Any
     names = ["length", "log_frequency", "position"]
     names += [f"{name}_{b}" for name in _OWN[:2] for b in range(1, BEFORE + 1)]
     surprisal = ["surprisal", *(f"surprisal_{b}" for b in range(1, BEFORE + 1))]
-    used = [
-        row
-        for row in rows
-        if not row["left_out"] and all(row[n] is not None for n in names + surprisal)
-    ]
+    used = [row for row in rows if not row["left_out"]]
     stories = np.asarray([row["story"] for row in used])
     num_stories, num_columns = len(set(stories)), len(names) + len(surprisal) + 1
     if num_stories < 2 or len(used) <= 2 * num_columns:

@@ -64,10 +64,14 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
 
 def scale_updates(axes: "Axes", steps: Sequence[int]) -> None:
     """Makes an axis of updates logarithmic, with a place for step 0 if it is there."""
+    from matplotlib.ticker import StrMethodFormatter
+
     if 0 in steps:
         axes.set_xscale("symlog", linthresh=1, linscale=0.5)
+        axes.set_xlim(-0.4, 1.3 * max(steps))
     else:
         axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def save_figure(figure: "Figure", path: epath.Path) -> epath.Path:

@@ -54,8 +54,6 @@ def draw_gains(runs: Sequence[Mapping[str, Any]]) -> "Figure":
     Args:
       runs: as `StepScores.of_runs` returns them.
     """
-    from matplotlib.ticker import StrMethodFormatter
-
     figure = figures.new_figure(7, 4.2)
     axes = figure.subplots()
     several = any(len(list(_steps(run))) > 1 for run in runs)
@@ -79,7 +77,6 @@ def draw_gains(runs: Sequence[Mapping[str, Any]]) -> "Figure":
     if several:
         steps = [step for run in runs for step, _ in _steps(run)]
         figures.scale_updates(axes, steps)
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
         axes.set_xlabel("updates")
     else:
         axes.set_xlabel("story")

@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,9 @@ from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.babylm import ContextWindows
 
-NO_CONTEXT, NO_TIME = "one of the first two of a story", "no time"
-PUNCTUATION, UNKNOWN = "punctuation", "unknown"
+BEFORE = 2  # words whose predictors are those of a word too
+NO_TIME, PUNCTUATION, UNKNOWN = "no time", "punctuation", "unknown"
+TOO_EARLY, AFTER_UNKNOWN = "without two words before", "after an unknown one"
 _EDGES = re.compile(r"^\W+|\W+$")
 
 # From a word to the logarithm of its frequency, and whether it was counted at all.
@@ -97,15 +98,19 @@ def load_timed_words(
       UserError: if a column is missing, a cell cannot be read, the words are not those
         of `config.data.text`, or fewer than two stories are left.
     """
-    rows = list(_read_table(config.data, config.data.times, with_times=True))
+    rows = _read_table(config.data, config.data.times, with_times=True)
+    at = _by_place(rows, config.data.position)
     if config.data.text:
         _compare_words(rows, config.data)
     for row in rows:
         row["length"] = row["length"] or float(len(row["word"]))
-        known = True
+        row["known"] = row["log_frequency"] is not None
         if frequency:
-            row["log_frequency"], known = frequency(row["word"])
-        row["left_out"] = _reason(row, known, config.exclude)
+            row["log_frequency"], row["known"] = frequency(row["word"])
+    for row in rows:
+        places = [(row["story"], row["position"] - n) for n in range(1, BEFORE + 1)]
+        before = [at[place] for place in places if place in at]
+        row["left_out"] = _reason(row, before, config.exclude)
     if len({row["story"] for row in rows if not row["left_out"]}) < 2:
         raise UserError(
             f"{config.data.times} holds fewer than two stories with words to compare, "
@@ -119,7 +124,7 @@ def load_timed_words(
 
 def _read_table(
     data: ReadingTimesDataConfig, source: str, with_times: bool
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """The rows of a table in the order of the stories."""
     suffix = epath.Path(source).suffix.lower()
     rows: list[dict[str, Any]] = []
@@ -137,23 +142,48 @@ def _read_table(
                 row["position"],
             )
         )
-    before: Mapping[str, Any] = {"story": None, "context": None, "position": 0}
+    elif data.context:
+        _follow_contexts(rows)
+    else:
+        for number, row in enumerate(rows):
+            begins = not number or row["story"] != rows[number - 1]["story"]
+            row["position"] = 1 if begins else rows[number - 1]["position"] + 1
+    return rows
+
+
+def _follow_contexts(rows: Sequence[dict[str, Any]]) -> None:
+    """Finds the sentences of rows that have texts of their own, in any order.
+
+    A row goes on with the sentence whose words so far are the most of its text, and
+    each sentence goes on once: several may begin with the same words.
+    """
+    so_far: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+    for row in sorted(rows, key=lambda row: len(row["context"].split())):
+        words = tuple(row["context"].split())
+        begun = next((n for n in range(len(words), 0, -1) if words[:n] in so_far), 0)
+        row["story"], row["position"] = row["where"], len(words) + 1
+        if begun:
+            row["story"] = so_far[words[:begun]].pop(0)
+            if not so_far[words[:begun]]:
+                del so_far[words[:begun]]
+        so_far[*words, *row["word"].split()].append(row["story"])
+
+
+def _by_place(
+    rows: Iterable[dict[str, Any]], position: str
+) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+    """From a story and a position to its row."""
+    at: dict[tuple[str, int], dict[str, Any]] = {}
     for row in rows:
-        if data.context:
-            # A sentence that goes on: its words so far begin the next row's context.
-            goes_on = before["context"] and row["context"].startswith(before["context"])
-            row["story"] = before["story"] if goes_on else row["where"]
-            row["position"] = len(row["context"].split()) + 1
-        elif not data.position:
-            same = row["story"] == before["story"]
-            row["position"] = before["position"] + 1 if same else 1
-        elif (row["story"], row["position"]) == (before["story"], before["position"]):
+        if at.setdefault((row["story"], row["position"]), row) is not row:
             raise UserError(
                 f"{row['where']}: story {row['story']!r} has two words at position "
-                f"{row['position']}; give each its own in the column {data.position!r}."
+                f"{row['position']}; give each its own in the column {position!r}."
+                if position
+                else f"{row['where']}: story {row['story']!r} begins again after "
+                "another; name the column of positions with --config.data.position."
             )
-        before = row
-    return iter(rows)
+    return at
 
 
 def _read_row(
@@ -225,15 +255,21 @@ def _compare_words(
         )
 
 
-def _reason(row: Mapping[str, Any], known: bool, exclude: Sequence[str]) -> str:
-    """Why a word is left out, besides its place; "" if it is not."""
+def _reason(
+    row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], exclude: Sequence[str]
+) -> str:
+    """Why a word is left out, with the words before that there are; "" if it is not."""
     if row["time"] is None:
         return NO_TIME
     if PUNCTUATION in exclude and _EDGES.search(row["word"]):
         return PUNCTUATION
-    if UNKNOWN in exclude and (not known or row["log_frequency"] is None):
+    if row["log_frequency"] is None or (UNKNOWN in exclude and not row["known"]):
         return UNKNOWN
-    return NO_CONTEXT if row["position"] < 3 else ""
+    if len(before) < BEFORE:
+        return TOO_EARLY
+    if any(other["log_frequency"] is None for other in before):
+        return AFTER_UNKNOWN
+    return ""
 
 
 def _read_as_stories(

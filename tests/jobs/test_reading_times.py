@@ -1,5 +1,6 @@
 """The job of reading times: the table, the regression, the files that it writes."""
 
+import collections
 import csv
 import json
 import math
@@ -12,9 +13,9 @@ import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import reading_times as evaluation
-from gpt1_jax.evaluation.reading_times import BEFORE, reading_gain
+from gpt1_jax.evaluation.reading_times import reading_gain
 from gpt1_jax.jobs import reading_times
-from gpt1_jax.tasks.reading_times import count_words, normal_word
+from gpt1_jax.tasks.reading_times import BEFORE, count_words, normal_word
 
 STORIES = 4
 
@@ -72,6 +73,7 @@ def made_up_rows(surprisal, num=400):
             inside = row["position"] > back
             for name in ("length", "log_frequency", "surprisal"):
                 row[f"{name}_{back}"] = rows[number - back][name] if inside else None
+            row["left_out"] = row["left_out"] if inside else "without two words before"
     return rows
 
 
@@ -178,19 +180,48 @@ def test_several_steps_and_a_baseline_resume(pretrained, table, tmp_path, capsys
 
 
 def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
-    """Each row's word after its own text; sentences are the stories."""
+    """Rows in any order, each word after its own text; sentences are the stories.
+
+    As in the data, first words have no row, sentences begin alike, and a frequency may
+    be missing.
+    """
     header = ["item", "word", "length", "Subtlex_log10", "self_paced_reading_time"]
     rng = np.random.default_rng(3)
-    rows = []
+    rows, sentences = [], []
     for number in range(8):
         text = (corpus_dir / "texts" / f"{number}.txt").read_text().split()[:12]
-        for at, word in enumerate(text):
-            cells = [len(word), f"{rng.normal():.3f}", f"{rng.normal(300, 30):.1f}"]
-            rows.append([" ".join(text[:at]) or "the", word, *cells])
+        if number % 2:
+            text[:4] = sentences[number - 1][:4]
+        sentences.append(text)
+        for at, word in enumerate(text[1:], 1):
+            frequency = "" if (number, at) == (0, 7) else str(sum(map(ord, word)) % 17)
+            cells = [len(word), frequency, f"{rng.normal(300, 30):.1f}"]
+            rows.append([" ".join(text[:at]), word, *cells])
+    rng.shuffle(rows)
     table = write_table(tmp_path / "reading_data.csv", rows, header)
     found = job(tmp_path / "out", pretrained, table, "babylm", exclude=())
-    scores = found["runs"][0]["checkpoints"][0]["tasks"]["reading_times"]
-    assert scores["n"] >= 8 * 9 and len(scores["by_story"]) == 8
+    [checkpoint] = found["runs"][0]["checkpoints"]
+    scores = checkpoint["tasks"]["reading_times"]
+    assert scores["n"] == 8 * 9 - 3 and len(scores["by_story"]) == 8
+    folder = tmp_path / "out" / "predictions" / "run" / str(checkpoint["step"])
+    written = read_table(folder / "reading_times.csv")
+    left_out = collections.Counter(row["left_out"] for row in written)
+    assert left_out == {
+        "": 8 * 9 - 3,
+        "without two words before": 8 * 2,
+        "unknown": 1,
+        "after an unknown one": 2,
+    }
+    at = {
+        (*row[0].split(), row[1]): new for row, new in zip(rows, written, strict=True)
+    }
+    for text in sentences:
+        for stop in range(3, len(text) + 1):
+            row, before = at[tuple(text[:stop])], at[tuple(text[: stop - 1])]
+            assert row["position"] == str(stop)
+            for name in ("length", "log_frequency", "surprisal"):
+                assert row[f"{name}_1"] == before[name]
+                assert row[f"{name}_2"] == before[f"{name}_1"]
 
 
 def test_frequencies_are_counted_without_case_and_punctuation(tmp_path):
@@ -231,6 +262,7 @@ def test_what_cannot_be_is_refused(pretrained, table, tmp_path, overrides, messa
         (lambda rows: [[*rows[0][:3], "slow"], *rows[1:]], r":2: .*holds 'slow'"),
         (lambda rows: [[*rows[0][:3], "-5"], *rows[1:]], r":2: .*'-5', neither NA nor"),
         (lambda rows: [rows[0], *rows], r"has two words at position 1"),
+        (lambda rows: [*rows, rows[0]], r"has two words at position 1"),
         (lambda rows: [["s0", 1, "", 3], *rows[1:]], r":2: .* holds no word"),
     ],
 )
@@ -241,6 +273,15 @@ def test_a_table_that_cannot_be_used_is_refused(
     write_table(table, change(rows))
     with pytest.raises(UserError, match=message):
         job(tmp_path / "out", pretrained, table)
+
+
+def test_without_positions_the_rows_of_a_story_must_be_together(
+    pretrained, table, tmp_path
+):
+    rows = [list(row.values()) for row in read_table(table)]
+    write_table(table, [*rows, rows[0]])
+    with pytest.raises(UserError, match=r":242: story 's0' begins again after another"):
+        job(tmp_path / "out", pretrained, table, data__position="")
 
 
 def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_path):
