@@ -296,11 +296,11 @@ def read_number(cells: Mapping[Any, Any], column: Any, where: str) -> float | No
     Raises:
       UserError: if the row has no such column, or the cell holds something else.
     """
-    cell = str(require_column(cells, column, where))
-    if cell.strip() in ("", "NA", "NaN", "nan"):
+    cell = require_column(cells, column, where)
+    if cell is None or str(cell).strip() in ("", "NA", "NaN", "nan"):
         return None
     try:
-        return float(cell)
+        return float(str(cell))
     except ValueError as error:
         raise UserError(
             f"{where}: column {column!r} holds {brief(cell)}, not a number."

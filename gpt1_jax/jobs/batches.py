@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.config import BatchesConfig
-from gpt1_jax.data.files import check_output, locate, write_whole
+from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.data.progress import show_line
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs import folder as run_folder
@@ -26,7 +26,7 @@ def run(config: BatchesConfig, workdir: str) -> None:
     """
     config.check_workdir(workdir)
     if config.output:
-        check_output(locate(config.output), "--config.output=FILE")
+        run_folder.check_output_file(locate(config.output), "--config.output=FILE")
     text = TrainingText(run_folder.locate_run(config.init_from), config.data)
     if config.passage:
         places, records = text.find(config.passage)

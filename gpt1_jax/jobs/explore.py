@@ -12,7 +12,7 @@ import tqdm
 from gpt1_jax.config import ExploreConfig
 from gpt1_jax.config.analyses import DEFAULT_WORDS
 from gpt1_jax.config.sections import KIND_NAMES, compilation_cache
-from gpt1_jax.data.files import check_output, locate, write_whole
+from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word, lines_of, read_lines, split_words
@@ -23,6 +23,7 @@ from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report.explore import ExploredRun, ExploredStep, make_page
 from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
@@ -44,7 +45,7 @@ def run(config: ExploreConfig, workdir: str) -> None:
     """
     config.check_workdir(workdir)
     output = locate(config.output)
-    check_output(output, "--config.output=FILE")
+    check_output_file(output, "--config.output=FILE")
     lines = _lines(config)
     opened = [open_steps(folder, config.step) for folder in config.folders]
     devices.configure("default", compilation_cache(config.compilation_cache_dir))

@@ -12,7 +12,7 @@ import tqdm
 from gpt1_jax import __version__
 from gpt1_jax.config import FeaturesConfig, FinetuneConfig
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import MadeOnce, check_output, locate
+from gpt1_jax.data.files import MadeOnce, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.tokenizers import special_tokens
@@ -33,6 +33,7 @@ from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 
@@ -51,7 +52,7 @@ def run(config: FeaturesConfig, workdir: str) -> None:
     config.check_workdir(workdir)
     output = Path(locate(config.output, local=True))
     check_library(output)
-    check_output(output, "--config.output=FILE")
+    check_output_file(output, "--config.output=FILE")
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)
     _check_extract(config, origin)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpt1_jax.config import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import check_output, locate, write_whole
+from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.data.tables import STANDARD_INPUT, read_input
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
@@ -14,6 +14,7 @@ from gpt1_jax.inference.decoding import Continuation
 from gpt1_jax.inference.generation import Generator
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.open import open_run, say_what_is_read
 
 
@@ -31,7 +32,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
     config.check_workdir(workdir)
     output = locate(config.output)
     if config.output:
-        check_output(output, "--config.output=FILE.jsonl")
+        check_output_file(output, "--config.output=FILE.jsonl")
     prompts = _prompts(config)
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from gpt1_jax.config import FinetuneConfig, PredictConfig
-from gpt1_jax.data.files import check_output, locate
+from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import plain_lines, read_input
 from gpt1_jax.data.text import split_lines
 from gpt1_jax.errors import UserError
@@ -14,7 +14,7 @@ from gpt1_jax.evaluation.scores import Predictor, make_head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.folder import RESULTS_FILE, check_output_file
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import padded_lengths
@@ -39,7 +39,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     output = locate(config.output)
     if config.output:
         submission.check_format(output)
-        check_output(output, "--config.output=FILE")
+        check_output_file(output, "--config.output=FILE")
     origin = open_run(config.init_from, config.step)
     say_what_is_read(origin)
     trained = origin.config

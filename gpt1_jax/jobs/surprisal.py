@@ -15,7 +15,7 @@ from etils import epath
 from gpt1_jax.config import SurprisalConfig
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import MadeOnce, check_output, locate
+from gpt1_jax.data.files import MadeOnce, locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -36,6 +36,7 @@ from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
 
@@ -58,7 +59,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
     config.check_workdir(workdir)
     for name in ("output", "plot"):
         if path := getattr(config, name):
-            check_output(locate(path), f"--config.{name}=FILE")
+            check_output_file(locate(path), f"--config.{name}=FILE")
     _check_text(config)
     origin, steps = open_steps(config.init_from, config.step)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))

@@ -16,7 +16,7 @@ from etils import epath
 
 from gpt1_jax.config import VerifyConfig
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import check_output, locate, sha256, write_json
+from gpt1_jax.data.files import locate, sha256, write_json
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, openai
@@ -62,7 +62,7 @@ def run(config: VerifyConfig, workdir: str) -> None:
     """
     config.check_workdir(workdir)
     if config.output:
-        check_output(locate(config.output), "--config.output=FILE")
+        run_folder.check_output_file(locate(config.output), "--config.output=FILE")
     folders = [each for name in config.folders for each in _find_members(name)]
     members = []
     for folder in folders:
@@ -95,7 +95,7 @@ def _find_members(name: str) -> Iterator[epath.Path]:
     An export of several steps is one member; so is a step that lies alone.
     """
     top = run_folder.locate_run(name)
-    if not top.exists():
+    if not top.is_dir():
         raise FileNotFoundError(f"config.runs={name!r}: there is no such folder.")
     found: list[epath.Path] = []
     for folder in find_folders(top):

@@ -5,14 +5,12 @@ import shutil
 
 from etils import epath
 
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data import files
-from gpt1_jax.data.files import (
-    check_output,
-    is_remote,
-    write_json,
-)
+from gpt1_jax.data.files import check_output, is_remote, write_json
 from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import is_main_process
 
 CONFIG_FILE = "config.json"
@@ -21,6 +19,7 @@ SCORES_FOLDER = "scores"  # of a zero-shot job, before it is finished
 
 _ROOM = 1 << 20  # bytes
 _MAX_FILES = 50  # a checkpoint has about 30
+_DEPTH = 5  # of the files of a run, such as checkpoints/120/state/d/FILE
 
 
 def locate_run(workdir: str) -> epath.Path:
@@ -53,6 +52,31 @@ def refuse_used(folder: epath.Path) -> None:
             "--workdir."
         )
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
+
+
+def check_output_file(path: epath.Path, option: str) -> None:
+    """Refuses an output that cannot be written, or is a file of a run or an export.
+
+    Args:
+      path: the file, as `locate` returns it. Its folder may be missing and is not made.
+      option: the option that names another file, for the message.
+
+    Raises:
+      OSError: naming the path.
+    """
+    check_output(path, option)
+    if not path.exists():
+        return
+    for folder in path.absolute().parents[:_DEPTH]:
+        try:
+            keys = read_json(folder / CONFIG_FILE).keys()
+        except UserError:  # there is none, or it is no run's
+            continue
+        if keys & {"job", "model_type"}:
+            raise FileExistsError(
+                f"{path} is in the run folder {folder}, and nothing in it is "
+                f"overwritten; name another file with {option}."
+            )
 
 
 def write_config_and_tokenizer(

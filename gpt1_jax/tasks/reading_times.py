@@ -203,7 +203,8 @@ def _read_row(
             )
         return value
 
-    word = str(require_column(cells, data.word, where)).strip()
+    cell = require_column(cells, data.word, where)
+    word = "" if cell is None else str(cell).strip()
     if not word:
         raise UserError(f"{where}: the column {data.word!r} holds no word.")
     row: dict[str, Any] = {

@@ -284,6 +284,24 @@ def test_without_positions_the_rows_of_a_story_must_be_together(
         job(tmp_path / "out", pretrained, table, data__position="")
 
 
+def test_null_is_no_time_in_json_lines_and_no_word(pretrained, table, tmp_path):
+    rows = read_table(table)
+    rows[5]["time"] = None
+    lines = tmp_path / "times.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = job(tmp_path / "out", pretrained, lines)
+    as_csv = job(tmp_path / "csv", pretrained, table)
+    numbers = [
+        each["runs"][0]["checkpoints"][0]["tasks"]["reading_times"]["n"]
+        for each in (found, as_csv)
+    ]
+    assert numbers[0] == numbers[1] - 1
+    rows[5]["word"] = None
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"times\.jsonl:6: .* holds no word"):
+        job(tmp_path / "other", pretrained, lines)
+
+
 def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_path):
     rows = [list(row.values())[:3] for row in read_table(table)]
     text = write_table(tmp_path / "text.csv", rows, ("story", "position", "word"))

@@ -295,6 +295,13 @@ def test_a_table_that_leads_elsewhere_is_refused(run, tmp_path, name):
     assert "is no table of a trajectory" in problem
 
 
+def test_what_was_found_does_not_replace_a_file_of_the_run(run, tmp_path):
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(FileExistsError, match=r"config\.json is in the run folder"):
+        check(tmp_path, output=str(run / "config.json"))
+    assert (run / "config.json").read_bytes() == before
+
+
 def test_a_folder_without_a_run_is_refused(tmp_path):
     (tmp_path / "run").mkdir()
     with pytest.raises(FileNotFoundError, match=r"neither a run with checkpoints nor"):

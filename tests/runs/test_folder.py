@@ -33,3 +33,32 @@ def test_a_folder_to_be_made_anew_must_be_empty(tmp_path):
     for used in (folder, folder / "file"):
         with pytest.raises(FileExistsError, match=r"nothing in it is overwritten"):
             run_folder.refuse_used(used)
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("run/config.json", True),
+        ("run/checkpoints/120/manifest.json", True),
+        ("run/new.json", False),
+        ("project/labels.csv", False),
+    ],
+)
+def test_an_output_is_no_file_of_a_run(tmp_path, name, own):
+    files = {
+        "run/config.json": '{"job": "pretrain"}',
+        "run/checkpoints/120/manifest.json": "{}",
+        "project/config.json": '["of another program"]',
+        "project/labels.csv": "",
+    }
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    check = functools.partial(
+        run_folder.check_output_file, epath.Path(tmp_path / name), "--output"
+    )
+    if own:
+        with pytest.raises(FileExistsError, match=r"run folder .*/run, .* --output"):
+            check()
+    else:
+        check()
