@@ -111,7 +111,7 @@ def compared(scores: "pd.DataFrame") -> str:
         last = own[own["step"] == own["step"].max()]
         by_kind = [last[last["kind"] == kind]["score"] for kind in KIND_NAMES]
         row = [str(measure), *map(_mean_and_range, by_kind)]
-        if min(map(len, by_kind)) > 1:
+        if min(map(len, by_kind)) > 1 and last["score"].nunique() > 1:
             test = ttest_ind(*by_kind)
             low, high = test.confidence_interval(LEVEL)
             mean = by_kind[0].mean() - by_kind[1].mean()

@@ -36,6 +36,8 @@ def test_kinds_are_compared_after_the_last_update():
     )
     one = scores[scores["member"] != "e"]
     assert suite.compared(one).endswith("| 8.00 (8.00 to 8.00) | - | - |")
+    all_alike = scores.assign(score=49.0)
+    assert suite.compared(all_alike).endswith("| 49.00 (49.00 to 49.00) | - | - |")
 
 
 def test_spreads_of_two_seeds_are_told_apart():
