@@ -5,6 +5,7 @@ exported folder, with the table that it carries (`training/trajectory.py`). What
 informs, such as how far the parameters have moved, is displayed and decides nothing.
 """
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,10 +28,14 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.report.markdown import counted, markdown_table
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import newest_metadata, saved_steps
+from gpt1_jax.runs.checkpoint_files import (
+    newest_metadata,
+    read_metadata,
+    saved_steps,
+)
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.milestones import saved_milestones
+from gpt1_jax.runs.milestones import Milestone, read_milestone, saved_milestones
 from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
 from gpt1_jax.runs.resume import refuse_changes, tree_digest
 from gpt1_jax.training.fit import Run
@@ -185,7 +190,7 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
         raise UserError("not a pre-training run; only these are verified")
     tokenizer = load_tokenizer(folder / "tokenizer").digest
     steps = saved_steps(folder)
-    problems = [f"step {step} is missing, a milestone" for step in _missing(run, steps)]
+    problems = list(_missing(run))
     if not steps:
         problems.append("it holds no saved step")
     rows: list[dict[str, Any]] = []
@@ -218,13 +223,27 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
     return _member(folder, rows, problems, about)
 
 
-def _missing(run: Pretrained, steps: Sequence[int]) -> list[int]:
-    """The milestones that the run must have passed and does not hold."""
+def _missing(run: Pretrained) -> Iterator[str]:
+    """What the run must have passed and does not hold."""
+    steps = saved_steps(run.folder)
+    read = {"steps": max(steps, default=0)}
+    kept = {Milestone(step, "steps") for step in steps}
+    for step in steps:
+        with contextlib.suppress(UserError):  # its state is looked at, too
+            metadata = read_metadata(run.folder, step)
+            read |= metadata.get("text_read", {})
+            if milestone := read_milestone(metadata):
+                kept.add(milestone)
     # What starts with another run's optimizer does not save the state that it takes.
-    first = run.taken_over + 1 if run.taken_over else 0
-    passed = range(first, max(steps, default=-1) + 1)
-    milestones = run.config.checkpoint.milestone_steps
-    return [each for each in milestones if each in passed and each not in steps]
+    taken_over = run.taken_over / max(1, read["steps"]) if run.taken_over else -1
+    for unit, last in read.items():
+        for amount in getattr(run.config.checkpoint, f"milestone_{unit}"):
+            if (
+                taken_over * last < amount <= last
+                and Milestone(amount, unit) not in kept
+            ):
+                name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
+                yield f"{name} is missing, a milestone"
 
 
 def _contradictions(

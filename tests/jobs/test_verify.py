@@ -170,6 +170,19 @@ def test_a_broken_run_is_found_out(run, tmp_path, harm, found):
         assert re.search(pattern, line), line
 
 
+def test_a_milestone_of_tokens_that_is_missing_is_named(
+    tiny_config, made_once, tmp_path
+):
+    amounts = (0, 384, 640, 10**9)
+    config = tiny_config(checkpoint__milestone_tokens=amounts, seed=3)
+    made = made_once("in_tokens", lambda folder: pretrain.run(config, str(folder)))
+    folder = shutil.copytree(made, tmp_path / "run")
+    [member] = check(tmp_path)
+    steps = [row["step"] for row in member["steps"]]
+    shutil.rmtree(folder / "checkpoints" / str(steps[1]))
+    assert problems(tmp_path) == ["384 tokens is missing, a milestone"]
+
+
 def test_one_broken_member_does_not_hide_the_others(run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "runs" / "a")
     shutil.copytree(run, tmp_path / "runs" / "b")
