@@ -16,6 +16,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config import VerifyConfig
+from gpt1_jax.config.pretrain import MILESTONE_UNITS
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import locate, sha256, write_json
 from gpt1_jax.data.tokenizers import load_tokenizer
@@ -226,22 +227,23 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
 def _missing(run: Pretrained) -> Iterator[str]:
     """What the run must have passed and does not hold."""
     steps = saved_steps(run.folder)
-    read = {"steps": max(steps, default=0)}
+    read: dict[str, Any] = {}
     kept = {Milestone(step, "steps") for step in steps}
     for step in steps:
-        with contextlib.suppress(UserError):  # its state is looked at, too
+        # What cannot be read is said of its state.
+        with contextlib.suppress(UserError, TypeError, ValueError):
             metadata = read_metadata(run.folder, step)
-            read |= metadata.get("text_read", {})
+            read.update(metadata.get("text_read", {}))
             if milestone := read_milestone(metadata):
                 kept.add(milestone)
+    read["steps"] = newest = max(steps, default=-1)
     # What starts with another run's optimizer does not save the state that it takes.
-    taken_over = run.taken_over / max(1, read["steps"]) if run.taken_over else -1
-    for unit, last in read.items():
+    taken_over = run.taken_over / max(1, newest) if run.taken_over else -1
+    for unit in MILESTONE_UNITS:
+        last = read.get(unit)
         for amount in getattr(run.config.checkpoint, f"milestone_{unit}"):
-            if (
-                taken_over * last < amount <= last
-                and Milestone(amount, unit) not in kept
-            ):
+            passed = isinstance(last, int) and taken_over * last < amount <= last
+            if passed and Milestone(amount, unit) not in kept:
                 name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
                 yield f"{name} is missing, a milestone"
 
