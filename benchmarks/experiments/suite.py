@@ -133,9 +133,11 @@ def spreads(finetuned: "pd.DataFrame") -> str:
     """Markdown: for each task, the standard deviation that either seed causes.
 
     The mean square between members of a kind is expected to be v + n u, within members
-    v, with n fine-tuning seeds each, u and v the variances of both seeds.
+    v, with n fine-tuning seeds each, u and v the variances of both seeds. The last
+    column is the upper limit of sqrt(u / v), one-sided, from the distribution of F.
     """
     import statsmodels.formula.api as smf
+    from scipy.stats import f
     from statsmodels.stats.anova import anova_lm
 
     rows = []
@@ -152,14 +154,23 @@ def spreads(finetuned: "pd.DataFrame") -> str:
             within = by_member.mse_resid
             seeds = own.groupby("member").size().mean()
             between = max(test["ss_diff"] / test["df_diff"] - within, 0) / seeds
+            least = f.ppf(1 - LEVEL, test["df_diff"], by_member.df_resid)
+            ratio = max(test["F"] / least - 1, 0) / seeds
             row += [
                 f"{between**0.5:.2f}",
                 f"{within**0.5:.2f}",
                 f"{test['F']:.1f} ({test['df_diff']:.0f}, {by_member.df_resid:.0f})",
                 f"{test['Pr(>F)']:.3f}",
+                f"{ratio**0.5:.2f}",
             ]
-        rows.append(row + ["-"] * (7 - len(row)))
-    seeds_and_test = ["pre-training seed", "fine-tuning seed", "F", "p"]
+        rows.append(row + ["-"] * (8 - len(row)))
+    seeds_and_test = [
+        "pre-training seed",
+        "fine-tuning seed",
+        "F",
+        "p",
+        "ratio, at most",
+    ]
     header = ["task", *KIND_NAMES.values(), *seeds_and_test]
     return harness.markdown(header, rows)
 
