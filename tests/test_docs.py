@@ -247,7 +247,9 @@ def test_wrong_flags_in_prose_are_noticed(argument):
 @pytest.mark.parametrize("marker", ["quickstart", "test"])
 def test_the_readme_marks_the_commands_that_ci_runs(marker):
     text = README.read_text()
-    found = re.findall(rf"^<!-- {marker} -->\n```bash\n(.+)\n```$", text, re.MULTILINE)
+    found = re.findall(
+        rf"^<!-- {marker} -->\n```bash\n(?:.+\n)+```$", text, re.MULTILINE
+    )
     assert len(found) == 1 and text.count(f"<!-- {marker} -->") == 1
 
 

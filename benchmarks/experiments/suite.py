@@ -160,15 +160,13 @@ def spreads(finetuned: "pd.DataFrame") -> str:
                 f"{between**0.5:.2f}",
                 f"{within**0.5:.2f}",
                 f"{test['F']:.1f} ({test['df_diff']:.0f}, {by_member.df_resid:.0f})",
-                f"{test['Pr(>F)']:.3f}",
                 f"{ratio**0.5:.2f}",
             ]
-        rows.append(row + ["-"] * (8 - len(row)))
+        rows.append(row + ["-"] * (7 - len(row)))
     seeds_and_test = [
         "pre-training seed",
         "fine-tuning seed",
         "F",
-        "p",
         "ratio, at most",
     ]
     header = ["task", *KIND_NAMES.values(), *seeds_and_test]
