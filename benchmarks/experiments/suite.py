@@ -163,13 +163,8 @@ def spreads(finetuned: "pd.DataFrame") -> str:
                 f"{ratio**0.5:.2f}",
             ]
         rows.append(row + ["-"] * (7 - len(row)))
-    seeds_and_test = [
-        "pre-training seed",
-        "fine-tuning seed",
-        "F",
-        "ratio, at most",
-    ]
-    header = ["task", *KIND_NAMES.values(), *seeds_and_test]
+    deviations = ["pre-training seed", "fine-tuning seed", "F", "ratio, at most"]
+    header = ["task", *KIND_NAMES.values(), *deviations]
     return harness.markdown(header, rows)
 
 

@@ -191,7 +191,7 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
         raise UserError("not a pre-training run; only these are verified")
     tokenizer = load_tokenizer(folder / "tokenizer").digest
     steps = saved_steps(folder)
-    problems = list(_missing(run))
+    problems = list(_missing(run, steps))
     if not steps:
         problems.append("it holds no saved step")
     rows: list[dict[str, Any]] = []
@@ -224,9 +224,8 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
     return _member(folder, rows, problems, about)
 
 
-def _missing(run: Pretrained) -> Iterator[str]:
-    """What the run must have passed and does not hold."""
-    steps = saved_steps(run.folder)
+def _missing(run: Pretrained, steps: Sequence[int]) -> Iterator[str]:
+    """The milestones that the run must have passed and does not hold."""
     read: dict[str, Any] = {}
     kept = {Milestone(step, "steps") for step in steps}
     for step in steps:

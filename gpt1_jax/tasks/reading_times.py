@@ -160,12 +160,10 @@ def _follow_contexts(rows: Sequence[dict[str, Any]]) -> None:
     so_far: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
     for row in sorted(rows, key=lambda row: len(row["context"].split())):
         words = tuple(row["context"].split())
-        begun = next((n for n in range(len(words), 0, -1) if words[:n] in so_far), 0)
-        row["story"], row["position"] = row["where"], len(words) + 1
-        if begun:
-            row["story"] = so_far[words[:begun]].pop(0)
-            if not so_far[words[:begun]]:
-                del so_far[words[:begun]]
+        starts = (words[:stop] for stop in range(len(words), 0, -1))
+        begun = next((start for start in starts if so_far.get(start)), None)
+        row["story"] = so_far[begun].pop(0) if begun else row["where"]
+        row["position"] = len(words) + 1
         so_far[*words, *row["word"].split()].append(row["story"])
 
 
