@@ -49,6 +49,9 @@ WRITING = {
     *("copytree", "copy_to", "mknod", "mkfifo"),
 }  # fmt: skip
 
+# Where a whole path is a pattern, as the user has written it; else `files.find_files`.
+PATTERNS = {"data/documents.py": {"glob"}, "data/files.py": {"glob"}}
+
 
 def room(parts):
     name = parts[0].removesuffix(".py") if parts else ""
@@ -117,3 +120,14 @@ def test_one_module_opens_files_to_write():
         if here != "data/files.py" and (names := set(writing_calls(path))):
             found[here] = names
     assert found == WRITERS
+
+
+def test_the_name_of_a_folder_is_no_pattern():
+    found = {}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = getattr(node, "func", node)
+            name = getattr(name, "attr", getattr(name, "id", ""))
+            if isinstance(node, ast.Call) and name in ("glob", "iglob", "rglob"):
+                found.setdefault(str(path.relative_to(PACKAGE)), set()).add(name)
+    assert found == PATTERNS

@@ -39,7 +39,7 @@ def find_configs(argv: Sequence[str]) -> list[str]:
 
 
 def _own_files() -> list[Path]:
-    return sorted(CONFIGS.glob("*.py"))
+    return sorted(path for path in CONFIGS.iterdir() if path.suffix == ".py")
 
 
 def defaults(job: str, preset: str) -> dict[str, Any]:

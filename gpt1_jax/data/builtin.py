@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from gpt1_jax.data.documents import Document
-from gpt1_jax.data.files import write_whole
+from gpt1_jax.data.files import files_below, write_whole
 
 PACKAGES = ("numpy", "scipy", "jax", "flax", "optax", "matplotlib")
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -97,7 +97,7 @@ def _collect_docstrings(packages: list[str]) -> dict[str, str]:
         roots += [Path(folder) for folder in folders or ()]
     seen: set[str] = set()
     for root in roots:
-        for file in sorted(root.rglob("*.py")):
+        for file in sorted(path for path in files_below(root) if path.suffix == ".py"):
             if _NOT_DOCUMENTATION & set(file.relative_to(root).parts):
                 continue
             docstrings = [text for text in _docstrings(file) if text not in seen]

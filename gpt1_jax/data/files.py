@@ -10,6 +10,7 @@ or a pipe, such as /dev/stdout.
 
 import contextlib
 import errno
+import glob
 import hashlib
 import importlib.util
 import itertools
@@ -361,6 +362,22 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def find_files(folder: epath.PathLike, pattern: str) -> list[epath.Path]:
+    """What a pattern finds below a folder, sorted.
+
+    epath's own `glob`, and `glob.glob` of a whole path, take brackets and stars in the
+    folder's name for a pattern too.
+
+    Args:
+      folder: the folder; its name is no pattern.
+      pattern: a glob such as "*.txt", relative to the folder.
+    """
+    folder = epath.Path(folder)
+    if is_remote(folder):  # objects have no folder that could be listed by itself
+        return sorted(folder.glob(pattern))
+    return sorted(folder / name for name in glob.glob(pattern, root_dir=folder))
 
 
 def files_below(folder: epath.PathLike) -> Iterator[epath.Path]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpt1_jax.data.files import append_to, json_digest, sha256, write_json
+from gpt1_jax.data.files import append_to, find_files, json_digest, sha256, write_json
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
 
@@ -174,7 +174,7 @@ def write_record(
 
 def _checksums(directory: Path) -> dict[str, str]:
     """The SHA-256 of each shard, by name."""
-    return {path.name: sha256(path) for path in sorted(directory.glob("*.bin"))}
+    return {path.name: sha256(path) for path in find_files(directory, "*.bin")}
 
 
 def _read_record(directory: Path) -> dict[str, Any]:

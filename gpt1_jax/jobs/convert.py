@@ -38,7 +38,7 @@ from gpt1_jax.interop.names import Sizes
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
-from gpt1_jax.runs.checkpoints import read_params
+from gpt1_jax.runs.checkpoints import read_params, refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
 from gpt1_jax.runs.open import TrainedRun, open_run, save_params, say_what_is_read
@@ -70,6 +70,8 @@ def run(config: ConvertConfig, workdir: str) -> None:
     """
     target = run_folder.locate_run(workdir)
     run_folder.refuse_used(target)
+    if config.target == RUN:
+        refuse_name(target, to_save=True)
     folder = run_folder.locate_run(config.init_from)
     found = find_format(folder)
     if found == RUN:

@@ -36,7 +36,7 @@ from gpt1_jax.runs.checkpoint_files import (
     newest_metadata,
     saved_steps,
 )
-from gpt1_jax.runs.checkpoints import read_params
+from gpt1_jax.runs.checkpoints import read_params, refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.forms import (
@@ -130,6 +130,8 @@ def run(config: FinetuneConfig, workdir: str) -> None:
         any long work.
       Stopped: after a signal; the same command resumes.
     """
+    folder = run_folder.locate_run(workdir)
+    refuse_name(folder, to_save=True)
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
     named = config.custom.labels
     tasks, config = select_tasks(config)
@@ -141,7 +143,6 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     variants, origins = open_origins(variants, origin)
     if note := describe_left_out(config):
         say(note)
-    folder = run_folder.locate_run(workdir)
     planned = suite.plan_runs(variants, tasks, config.seeds, folder)
     with lock.owned(folder):
         results, skipped = _run_all(planned, origins)

@@ -33,6 +33,7 @@ from gpt1_jax.runs.checkpoint_files import (
     saved_steps,
     state_bytes,
 )
+from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Place, choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, place_milestones
@@ -74,6 +75,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
       FloatingPointError: if training has broken down.
     """
     folder = run_folder.locate_run(workdir)
+    refuse_name(folder, to_save=True)
     with lock.owned(folder):
         clear_steps(folder)
         config, origin = resolve_origin(config, folder)

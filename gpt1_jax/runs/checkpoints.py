@@ -25,6 +25,7 @@ intact.
 import contextlib
 import functools
 import math
+import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -64,6 +65,32 @@ from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 
 # Not in the manifest, as orbax or `Checkpoints.add_score` writes them after it.
 _UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", SCORE_FILE}
+
+
+def refuse_name(folder: epath.PathLike, *, to_save: bool) -> None:
+    """Refuses a path that TensorStore or orbax does not take as it is.
+
+    TensorStore reads and writes `a/b` where the path says `a\\b`. Orbax looks for the
+    files that it has just saved with the whole path as a pattern: it misses them, or
+    finds those of another run.
+
+    Args:
+      folder: the run folder.
+      to_save: whether checkpoints are saved there, or only read.
+
+    Raises:
+      UserError: naming the character.
+    """
+    for character in "\\*?[" if to_save else "\\":
+        if character in os.fspath(folder):
+            taken = "TensorStore takes it for /"
+            if character != "\\":
+                taken = "orbax takes it for a pattern"
+            raise UserError(
+                f"{folder}: checkpoints cannot be {'saved' if to_save else 'read'} "
+                f"below a folder whose name holds {character}, as {taken}; "
+                + ("name another --workdir=DIR." if to_save else "rename the folder.")
+            )
 
 
 class Checkpoints:
@@ -239,8 +266,9 @@ class Checkpoints:
         """Called by orbax when all files are written, before the final rename."""
         if not is_main_process():
             return
-        for folder in self._directory.glob(f"{self._saving}*"):
-            write_manifest(folder, leave_out=_UNHASHED)
+        for folder in self._directory.iterdir():  # its name is still a temporary one
+            if folder.name.partition(".")[0] == str(self._saving):
+                write_manifest(folder, leave_out=_UNHASHED)
 
     def _delete_old(self) -> None:
         """Deletes all checkpoints but the latest, the best and the milestones."""
@@ -412,6 +440,7 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
 
 def _find_sound_checkpoint(folder: epath.Path, step: int | str) -> epath.Path:
     """The folder of a checkpoint whose files are as they were saved."""
+    refuse_name(folder, to_save=False)
     steps = saved_steps(folder)
     if not steps:
         raise FileNotFoundError(

@@ -25,7 +25,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import first_difference, read_scores
-from gpt1_jax.runs.checkpoints import Checkpoints, read_params
+from gpt1_jax.runs.checkpoints import Checkpoints, read_params, refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_steps
 from gpt1_jax.runs.resume import Identity
@@ -173,6 +173,7 @@ def save_params(
     """
     target = run_folder.locate_run(workdir)
     run_folder.refuse_used(target)
+    refuse_name(target, to_save=True)
     identity = Identity(config.to_dict(), tokenizer.digest)
     with whole_folder(target) as folder:
         run_folder.write_config_and_tokenizer(folder, config, tokenizer)

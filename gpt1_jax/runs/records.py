@@ -27,6 +27,7 @@ from gpt1_jax.data import progress
 from gpt1_jax.data.files import (
     append_to,
     create,
+    files_below,
     is_remote,
     temporary_folder,
     write_json,
@@ -205,10 +206,9 @@ class Records:
         self._session.write()
         if self._remote is None:
             return
-        for path in self._local.rglob("*"):
-            if path.is_file():
-                target = self._remote / path.relative_to(self._local).as_posix()
-                write_whole(target, path.read_bytes())
+        for path in files_below(self._local):
+            target = self._remote / path.relative_to(self._local).as_posix()
+            write_whole(target, path.read_bytes())
 
     def close(self) -> None:
         """Flushes and closes everything."""

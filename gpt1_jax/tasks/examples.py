@@ -25,7 +25,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.finetune import TaskDataConfig
-from gpt1_jax.data.files import locate
+from gpt1_jax.data.files import find_files, locate
 from gpt1_jax.data.tables import (
     FORMATS,
     parse_json_object,
@@ -290,7 +290,7 @@ def _find_official_files(
     for subset, layout in task.files[split].items():
         matches = [folder / layout.path]
         if "*" in layout.path:
-            matches = sorted(folder.glob(layout.path)) if folder.is_dir() else []
+            matches = find_files(folder, layout.path)
         matches = [path for path in matches if path.exists()]
         if not matches and subset in task.optional:
             continue
@@ -392,7 +392,7 @@ def _rename_columns(
 
 def _read_passages(folder: epath.Path, subset: str) -> Iterator[Record]:
     """The questions of RACE's passages, each passage a file of JSON."""
-    for path in sorted(folder.glob("*.txt")):
+    for path in find_files(folder, "*.txt"):
         where = f"{path}:1"
         with path.open("rb") as file:
             passage = parse_json_object("".join(text_lines(file, str(path))), where)

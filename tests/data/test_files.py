@@ -21,6 +21,7 @@ from gpt1_jax.data.files import (
     append_to,
     check_output,
     create,
+    find_files,
     locate,
     remove_partial,
     sha256,
@@ -193,6 +194,17 @@ def test_whole_file_keeps_the_old_one_when_it_fails(tmp_path, error):
         raise error
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "old"
+
+
+def test_find_files_takes_only_the_pattern_for_one(tmp_path):
+    for name in ("a[1]", "a1"):
+        for file in ("b.txt", "a.txt", "a.csv", "c/d.txt"):
+            (tmp_path / name / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name / file).touch()
+    folder = tmp_path / "a[1]"
+    assert find_files(folder, "*.txt") == [folder / "a.txt", folder / "b.txt"]
+    assert find_files(folder, "*/d.txt") == [folder / "c/d.txt"]
+    assert find_files(tmp_path / "none", "*") == []
 
 
 def test_sha256_is_of_all_bytes(tmp_path):

@@ -90,9 +90,10 @@ def plain(task, examples):
 def test_examples_are_the_same_from_every_source(task, tmp_path):
     task = dataclasses.replace(task, dev_split=None)
     made = {split: made_up(task, split, COUNT) for split in splits_of(task)}
+    tmp_path = tmp_path / "a [1]*"  # a name, not a pattern
     for split, examples in made.items():
         write_jsonl(task, split, examples, tmp_path / "jsonl")
-        (tmp_path / "official").mkdir(exist_ok=True)
+        (tmp_path / "official").mkdir(parents=True, exist_ok=True)
         if task.files:
             write_official(task, split, examples, tmp_path / "official")
     prepare_tfds(task, made, tmp_path / "tfds")

@@ -1,0 +1,63 @@
+"""Folders whose names other programs take for patterns, separators or options."""
+
+import shutil
+
+import pytest
+from tiny_run import load_config
+from tiny_tasks import finetune_config
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.errors import UserError
+from gpt1_jax.jobs import convert, finetune, pretrain
+
+
+def test_a_run_with_an_odd_name_is_saved_resumed_and_read(tiny_config, tmp_path):
+    folder = tmp_path / "a]b {c,d} #%20" / "-x:é\n\t'\"$~" / ".hidden "
+    pretrain.run(tiny_config(train__num_steps=4), str(folder))
+    assert (folder / "checkpoints/4/manifest.json").exists()
+    pretrain.run(tiny_config(train__num_steps=4), str(folder))
+    assert not (folder / "damaged_checkpoints").exists()
+    assert gpt1_jax.load(str(folder)).run.step == 4
+
+
+@pytest.mark.parametrize("name", ["a[1]", "st*r", "a?b", "a\\b"])
+def test_checkpoints_are_not_saved_where_a_name_is_taken_for_another(
+    name, tiny_config, pretrained, finetune_base, tmp_path
+):
+    """By each job that saves some, before any work; what lies beside is untouched."""
+    jobs = {
+        pretrain: tiny_config(),
+        finetune: finetune_config("sst2", finetune_base),
+        convert: config_lib.load(
+            load_config("run", file="convert", init_from=str(pretrained)).to_dict()
+        ),
+    }
+    for job, config in jobs.items():
+        with pytest.raises(UserError, match=r"cannot be saved.* another --workdir"):
+            job.run(config, str(tmp_path / name / "run"))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_that_was_moved_to_a_pattern_is_read(pretrained, tmp_path):
+    folder = tmp_path / "a[1]*?" / "run"
+    shutil.copytree(pretrained, folder)
+    assert gpt1_jax.load(str(folder)).run.step == 12
+    folder = shutil.copytree(pretrained, tmp_path / "a\\b")
+    with pytest.raises(UserError, match=r"a\\b: .* cannot be read .* for /; rename"):
+        gpt1_jax.load(str(folder))
+
+
+def test_a_corpus_is_prepared_and_found_again_where_the_cache_is_a_pattern(
+    tiny_config, corpus_dir, tmp_path
+):
+    cache = tmp_path / "a[1]*\\" / "cache"
+    digests = set()
+    for _ in range(2):
+        config = tiny_config(data__cache_dir=str(cache))
+        corpus, _ = prepare_corpus(config.data, config.tokenizer)
+        digests.add(corpus.digest)
+    config = tiny_config()
+    corpus, _ = prepare_corpus(config.data, config.tokenizer)
+    assert digests == {corpus.digest}
