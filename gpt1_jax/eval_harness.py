@@ -8,11 +8,12 @@ registry reads no entry points, and `--include_path` leads only to tasks. In Pyt
 importing this module registers the model. It needs no PyTorch.
 """
 
+import dataclasses
 import inspect
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +22,14 @@ import tqdm
 
 import gpt1_jax
 from gpt1_jax.config import NEWEST
-from gpt1_jax.config.checks import DType, check_encodable, one_of, require
+from gpt1_jax.config.checks import (
+    DType,
+    NotNegative,
+    Seed,
+    at_most,
+    check_value,
+    require,
+)
 from gpt1_jax.config.sections import (
     DEFAULT_SAMPLING,
     SamplingConfig,
@@ -59,6 +67,10 @@ except ImportError as error:
 _AUTO = "auto"
 _AUTO_BATCH = 8  # continuations
 _MAX_GEN_TOKS = 256  # where a task does not say; as lm_eval's class for transformers
+_MOST_GEN_TOKS = 32_768  # of any task that lm_eval brings
+# lm_eval's names of the length: the first that is given counts.
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_REQUEST = "lm_eval's request"  # for messages
 
 
 @register_model("gpt1_jax")
@@ -90,7 +102,9 @@ class RunLM(LM):
         seed: int = 0,
     ):
         super().__init__()
-        one_of("dtype", dtype, get_args(DType))
+        check_value("dtype", DType, dtype)
+        check_value("add_bos_token", bool, add_bos_token)
+        check_value("seed", Seed, seed)
         number = str(batch_size)
         require(
             number == _AUTO or (number.isdecimal() and int(number) > 0),
@@ -102,7 +116,7 @@ class RunLM(LM):
         self._start = run.tokenizer.newline_id
         self._begin = [self._start] if add_bos_token else []
         self._batch_size = _AUTO_BATCH if batch_size == _AUTO else int(batch_size)
-        self._seed = int(seed)
+        self._seed = seed
         tokens = BATCH_TOKENS
         if batch_size != _AUTO:
             tokens = max(tokens, self._batch_size * run.model.max_seq_len)
@@ -172,35 +186,49 @@ class RunLM(LM):
 
         Args:
           requests: their arguments are a context, which may be empty, and a
-            continuation.
+            continuation. One without tokens has a log-likelihood of 0.
           disable_tqdm: whether to show no progress.
 
         Raises:
-          UserError: if a continuation has no tokens, or more than the model reads.
+          UserError: if a continuation has more tokens than the model reads, or what is
+            given is no text.
         """
         longest = self._model.max_seq_len
-        windows, num_cut = [], 0
-        for context, continuation in (request.args for request in requests):
+        windows, numbers, empty, num_cut = [], [], [], 0
+        for number, (context, continuation) in enumerate(r.args for r in requests):
             window = encode_pair(self._tokenizer, context, continuation, self._begin)
             num_scored = len(window.ids) - window.num_context
+            if not num_scored:
+                empty.append(number)
+                continue
             require(
-                0 < num_scored <= longest,
+                num_scored <= longest,
                 f"The continuation {brief(continuation)} of {brief(context)} has "
-                f"{num_scored} tokens to score; this model scores 1 to {longest}.",
+                f"{num_scored} tokens to score; this model scores up to {longest}.",
             )
             excess = max(0, len(window.ids) - longest - 1)  # the last is not read
             num_cut += excess > 0
+            numbers.append(number)
             windows.append(
                 ReadingWindow(window.ids[excess:], window.num_context - excess)
             )
-        _say_cut(num_cut, len(windows), f"{longest} tokens before the last")
-        answers: dict[int, tuple[float, bool]] = {}
-        for number, scores in self._scored(windows, disable_tqdm):
+        _say_cut(num_cut, len(requests), f"{longest} tokens before the last")
+        if empty:
+            context, continuation = requests[empty[0]].args
+            say(
+                f"{len(empty):,} of {len(requests):,} continuations have no tokens to "
+                f"score, the first {brief(continuation)} of {brief(context)}; their "
+                "log-likelihood is 0.",
+                beside_output=True,
+            )
+        answers = dict.fromkeys(empty, (0.0, True))
+        for place, scores in self._scored(windows, disable_tqdm):
             total = float(scores.log_probs.sum(dtype=np.float64))
+            number = numbers[place]
             answers[number] = total, bool((scores.ranks == 1).all())
             arguments = requests[number].args
             self.cache_hook.add_partial("loglikelihood", arguments, answers[number])
-        return [answers[number] for number in range(len(windows))]
+        return [answers[number] for number in range(len(requests))]
 
     def loglikelihood_rolling(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
@@ -214,6 +242,9 @@ class RunLM(LM):
         Args:
           requests: their argument is a text.
           disable_tqdm: whether to show no progress.
+
+        Raises:
+          UserError: if what is given is no text.
         """
         windows, owners = [], []
         for number, (text,) in enumerate(request.args for request in requests):
@@ -257,15 +288,16 @@ class RunLM(LM):
           requests: their arguments are a text, of which an empty one is a newline, and
             lm_eval's `generation_kwargs`: `until`, whose stop strings match whatever
             their case, `max_gen_toks`, `do_sample`, `temperature`, `top_k`, `top_p`,
-            `min_p` and `repetition_penalty`. A text that leaves no room for
-            `max_gen_toks` loses its beginning.
+            `min_p` and `repetition_penalty`; see `_sampling`. A text that leaves no
+            room for `max_gen_toks` loses its beginning.
           disable_tqdm: whether to show no progress.
 
         Raises:
           UserError: if there is no such argument, or its value is impossible.
         """
         by_sampling: dict[SamplingConfig, list[int]] = {}
-        for number, (_, values) in enumerate(request.args for request in requests):
+        for number, (text, values) in enumerate(request.args for request in requests):
+            check_value(_REQUEST, str, text)
             by_sampling.setdefault(_sampling(values), []).append(number)
         params = decoding.prepare(self._model, self._params)
         texts: dict[int, str] = {}
@@ -334,6 +366,8 @@ def encode_pair(
       continuation: what is scored.
       begin: tokens before a context that is not empty.
     """
+    check_value(_REQUEST, str, context)
+    check_value(_REQUEST, str, continuation)
     read = context.rstrip()
     continuation = context[len(read) :] + continuation
     ids = _encode(tokenizer, read + continuation)
@@ -361,31 +395,79 @@ def _num_shared(ids: Sequence[int], others: Sequence[int]) -> int:
 
 
 def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
-    check_encodable(text, "lm_eval's task")
+    check_value(_REQUEST, str, text)
     return tokenizer.encode(text)
 
 
-def _sampling(values: Mapping[str, Any]) -> SamplingConfig:
-    """The sampling that a task's `generation_kwargs` ask for."""
-    given = dict(normalize_gen_kwargs(dict(values), _MAX_GEN_TOKS))
-    stops = tuple(text for text in given.pop("until") if text)
-    most = given.pop("max_gen_toks")
-    if not given["do_sample"]:
-        given.pop("temperature", None)
-    known = {
-        name: value
-        for name, value in vars(DEFAULT_SAMPLING).items()
-        if name not in ("max_new_tokens", "stop_strings")
+def _sampling(values: Any) -> SamplingConfig:
+    """The sampling that a task's `generation_kwargs` ask for.
+
+    None stands for the default, as in transformers.
+
+    Raises:
+      UserError: naming the first argument that is unknown or impossible.
+    """
+    require(
+        isinstance(values, Mapping),
+        f"generation_kwargs={brief(values)} must hold arguments by name, such as "
+        "{'until': ['\\n'], 'max_gen_toks': 16}.",
+    )
+    kinds: dict[str, Any] = {
+        field.name: field.type for field in dataclasses.fields(SamplingConfig)
     }
-    unknown = sorted(set(given) - set(known))
+    length = Annotated[
+        kinds.pop("max_new_tokens"),
+        at_most(
+            _MOST_GEN_TOKS,
+            ": the model has no end token, and stops no earlier without a stop string; "
+            "set it with --gen_kwargs max_gen_toks=256",
+        ),
+    ]
+    kinds = {
+        "until": kinds.pop("stop_strings"),
+        **dict.fromkeys(_LENGTHS, length),
+    } | kinds
+    if not values.get("do_sample"):
+        kinds["temperature"] = NotNegative[float]  # 0 is greedy, too
+    unknown = sorted(map(str, set(values) - set(kinds)))
     require(
         not unknown,
         f"generation_kwargs has {', '.join(unknown)}, which gpt1_jax does not know; it "
-        f"knows until, max_gen_toks, {', '.join(known)}.",
+        f"knows {', '.join(kinds)}.",
     )
-    for name, value in given.items():
-        known[name] = type(known[name])(value)  # an int for a float
-    return SamplingConfig(max_new_tokens=most, stop_strings=stops, **known)
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name == "until":
+            several = value if isinstance(value, list | tuple) else [value]
+            value = tuple(text for text in several if text != "")
+        elif name != "do_sample":
+            value = _number(value)
+        check_value(f"generation_kwargs.{name}", kinds[name], value)
+        given[name] = value
+    stops = given.pop("until", ())
+    given = {**normalize_gen_kwargs(given, _MAX_GEN_TOKS)}
+    del given["until"]
+    if not given["do_sample"]:
+        given.pop("temperature", None)
+    return dataclasses.replace(
+        DEFAULT_SAMPLING,
+        stop_strings=stops,
+        max_new_tokens=given.pop("max_gen_toks"),
+        **given,
+    )
+
+
+def _number(value: Any) -> Any:
+    """Text as the number it spells, since YAML reads 1e-1 as text; 5.0 as 5."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return value
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole else value
 
 
 def _say_cut(num_cut: int, total: int, fitting: str) -> None:

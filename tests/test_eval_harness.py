@@ -183,10 +183,31 @@ def test_long_texts_lose_their_beginning_and_it_is_said_once(model, face, capsys
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("text", ["", " ", " ".join(["abcd"] * 60)])
-def test_continuations_that_cannot_be_scored_are_refused(model, text):
-    with pytest.raises(UserError, match=r"tokens to score; this model scores 1 to 40"):
-        model.loglikelihood(requests((GOOD, text)))
+def test_continuations_without_tokens_are_certain_and_it_is_said_once(model, capsys):
+    asked = [(GOOD, " abcd"), (GOOD, ""), (GOOD, "\u2581"), ("", " "), ("", "\n")]
+    found = model.loglikelihood(requests(*asked))
+    assert found[:1] == model.loglikelihood(requests(asked[0]))
+    assert found[1:] == [(0.0, True)] * 4 and found[0][0] < 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == (
+        f"4 of 5 continuations have no tokens to score, the first '' of {GOOD!r}; "
+        "their log-likelihood is 0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("context", "text", "error"),
+    [
+        (GOOD, "abcd " * 60, r"24. tokens to score; this model scores up to 40"),
+        (GOOD, "\ud800", r"lm_eval's request: '\\ud800' in .* is half of a character"),
+        (GOOD, None, r"lm_eval's request=None must be text"),
+        (5, GOOD, r"lm_eval's request=5 must be text"),
+    ],
+    ids=ascii,
+)
+def test_continuations_that_cannot_be_scored_are_refused(model, context, text, error):
+    with pytest.raises(UserError, match=error):
+        model.loglikelihood(requests((GOOD, GOOD), (context, text)))
 
 
 def test_each_token_of_a_rolling_text_is_scored_once(model, face):
@@ -271,9 +292,73 @@ def test_a_model_of_a_short_context_still_draws_many(model, face):
     assert found == face.generate(GOOD, max_new_tokens=60)
 
 
-def test_unknown_arguments_of_a_generation_are_refused(model):
-    with pytest.raises(UserError, match=r"has num_beams, which .* top_k"):
-        model.generate_until(requests((GOOD, {"num_beams": 2})))
+@pytest.mark.parametrize(
+    ("arguments", "same"),
+    [
+        ({"max_gen_toks": "6", "until": None, "top_k": None}, {}),
+        ({"max_gen_toks": 6.0, "until": ("", "####")}, {}),
+        ({"max_new_tokens": 6, "temperature": 0, "do_sample": None}, {}),
+        ({"max_tokens": 6, "do_sample": False, "temperature": 0.7}, {}),
+        (
+            {"max_gen_toks": 6, "temperature": "7e-1", "top_p": "0.9", "top_k": 5.0},
+            {"do_sample": True, "temperature": 0.7, "top_p": 0.9, "top_k": 5},
+        ),
+    ],
+    ids=str,
+)
+def test_arguments_of_a_generation_mean_what_they_do_elsewhere(
+    model, face, arguments, same
+):
+    """Text that spells a number is one: YAML reads 7e-1 so. None is the default."""
+    (found,) = model.generate_until(requests((GOOD, arguments)))
+    assert found == face.generate(GOOD, max_new_tokens=6, **same)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"num_beams": 2, 3: 4}, r"has 3, num_beams, which .* top_k"),
+        (None, r"generation_kwargs=None must hold arguments by name, such as \{'until"),
+        ([], r"generation_kwargs=\[\] must hold arguments by name"),
+        ({"max_gen_toks": 1.5}, r"generation_kwargs.max_gen_toks=1.5 must be a whole"),
+        ({"max_gen_toks": True}, r"max_gen_toks=True must be a whole number"),
+        ({"max_tokens": "x"}, r"generation_kwargs.max_tokens='x' must be a whole"),
+        ({"max_gen_toks": float("nan")}, r"max_gen_toks=nan must be a whole number"),
+        ({"max_gen_toks": 0}, r"generation_kwargs.max_gen_toks=0 must be positive"),
+        ({"max_gen_toks": 10**9}, r"must be at most 32,768: .*--gen_kwargs max_gen_to"),
+        ({"max_new_tokens": [1]}, r"max_new_tokens=\[1\] must be a whole number"),
+        ({"do_sample": True, "top_k": 1.5}, r"generation_kwargs.top_k=1.5 must be a w"),
+        ({"top_k": -1}, r"generation_kwargs.top_k=-1 must not be negative"),
+        ({"top_p": {}}, r"generation_kwargs.top_p=\{\} must be a number"),
+        ({"top_p": "2"}, r"generation_kwargs.top_p=2 must lie in \(0, 1\]"),
+        ({"min_p": float("nan")}, r"generation_kwargs.min_p=nan must lie in"),
+        ({"temperature": -1}, r"generation_kwargs.temperature=-1 must not be negative"),
+        (
+            {"do_sample": True, "temperature": 0},
+            r"generation_kwargs.temperature=0 must be positive",
+        ),
+        ({"temperature": b"1"}, r"generation_kwargs.temperature=b'1' must be a number"),
+        ({"do_sample": 1}, r"generation_kwargs.do_sample=1 must be True or False"),
+        ({"do_sample": "yes"}, r"do_sample='yes' must be True or False"),
+        ({"until": 5}, r"generation_kwargs.until\[0\]=5 must be text"),
+        ({"until": ["a", None]}, r"generation_kwargs.until\[1\]=None must be text"),
+        ({"until": {}}, r"generation_kwargs.until\[0\]=\{\} must be text"),
+        ({"until": ["\ud800"]}, r"until\[0\]: '\\ud800' .* half of a character"),
+    ],
+    ids=str,
+)
+def test_impossible_arguments_of_a_generation_are_refused(model, arguments, error):
+    with pytest.raises(UserError, match=error) as caught:
+        model.generate_until(requests((GOOD, {"max_gen_toks": 2}), (GOOD, arguments)))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [None, 5, "\ud800"], ids=ascii)
+def test_what_is_no_text_is_neither_continued_nor_scored(model, text):
+    with pytest.raises(UserError, match=r"lm_eval's request"):
+        model.generate_until(requests((text, {"max_gen_toks": 2})))
+    with pytest.raises(UserError, match=r"lm_eval's request"):
+        model.loglikelihood_rolling(requests(text))
 
 
 # --- arguments ----------------------------------------------------------------
@@ -300,6 +385,11 @@ def test_the_model_is_made_of_our_words(harness, pretrained):
         ("init_from={run},step=milestones", r"step='milestones' must be default"),
         ("init_from={run},dtype=float16", r"^dtype='float16' is not known"),
         ("init_from={run},batch_size=0", r"batch_size=0 must be auto or a number"),
+        ("init_from={run},seed=1.5", r"^seed=1.5 must be a whole number"),
+        ("init_from={run},seed=x", r"^seed='x' must be a whole number"),
+        ("init_from={run},seed=None", r"^seed=None must be a whole number"),
+        ("init_from={run},seed=-1", r"^seed=-1 must be a whole number in \[0, 2\*\*32"),
+        ("init_from={run},add_bos_token=2", r"^add_bos_token=2 must be True or False"),
         ("init_from={run},pretrained=a,x=1", r"no argument pretrained, x; it has init"),
     ],
 )

@@ -37,7 +37,7 @@ class Section:
         for field in dataclasses.fields(self):
             if not section_type(field.type):
                 key = _key(self.section, field.name)
-                _check(key, field.type, getattr(self, field.name))
+                check_value(key, field.type, getattr(self, field.name))
 
 
 class Newer(NamedTuple):
@@ -166,11 +166,11 @@ _KINDS = {
 }
 
 
-def _check(key: str, kind: Any, value: Any) -> None:
+def check_value(key: str, kind: Any, value: Any) -> None:
     """Refuses a value that a field's type does not take."""
     if get_origin(kind) is Annotated:
         kind, *marks = get_args(kind)
-        _check(key, kind, value)
+        check_value(key, kind, value)
         for check in filter(callable, marks):
             check(key, value)
     elif get_origin(kind) is Literal:
@@ -184,7 +184,7 @@ def _check(key: str, kind: Any, value: Any) -> None:
             f"{key}={value!r:.80} must be a tuple of {len(parts)}.",
         )
         for index, (part, each) in enumerate(zip(parts, value, strict=True)):
-            _check(f"{key}[{index}]", part, each)
+            check_value(f"{key}[{index}]", part, each)
     else:
         accepted: Any = int | float if kind is float else kind
         fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
