@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from gpt1_jax.config.analyses import (
     ReadingConfig,
     WordsConfig,
 )
+from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
@@ -45,6 +47,9 @@ Config = TypeVar("Config", SamplingConfig, WordsConfig)
 class TrainedModel:
     """The language model of a run.
 
+    Its methods read its attributes each time: whoever assigns other parameters, or
+    another configuration, gets their answers from all of them.
+
     Args:
       run: the run, opened at a step.
 
@@ -61,6 +66,7 @@ class TrainedModel:
         self.config: ModelConfig = run.model
         self.tokenizer: Tokenizer = run.tokenizer
         self.params: Params = jax.tree.map(jnp.asarray, run.language_model)
+        self._prepared_from: list[Any] = []
 
     def __repr__(self) -> str:
         cfg = self.config
@@ -73,7 +79,7 @@ class TrainedModel:
         """The ids of a text, or of a newline if it is empty.
 
         Raises:
-          UserError: if it is longer than the context.
+          UserError: if it is longer than the context, or UTF-8 cannot encode it.
         """
         ids = prompt_ids(self.tokenizer, text)
         if len(ids) > self.config.max_seq_len:
@@ -112,7 +118,11 @@ class TrainedModel:
 
         If they are longer than the model's context, they are read in windows that
         overlap by half.
+
+        Raises:
+          UserError: if UTF-8 cannot encode them.
         """
+        check_encodable(context + text, "the text")
         line = encode_line(context, text, self.tokenizer.encode)
         ids = [self.tokenizer.newline_id, *line.ids]
         model = dataclasses.replace(self.config, dtype="float32")
@@ -186,12 +196,15 @@ class TrainedModel:
         Returns:
           The continuation of a text, without the text; or a list if there are several
           texts or continuations, with those of one text side by side.
+
+        Raises:
+          UserError: if there is no such option, or a value is impossible.
         """
         number = sampling.pop("num_return_sequences", 1)
         config = _replaced(DEFAULT_SAMPLING, sampling, "num_return_sequences")
         texts = [text] if isinstance(text, str) else list(text)
         generator = Generator(self.config, self.tokenizer, config, batch_size)
-        continuations = generator.several(self._prepared, texts, number, seed)
+        continuations = generator.several(self._for_generation, texts, number, seed)
         found = [each.text for each in continuations]
         return found[0] if isinstance(text, str) and number == 1 else found
 
@@ -241,9 +254,15 @@ class TrainedModel:
     def _training_text(self) -> TrainingText:
         return TrainingText(self.run.folder, SAME_TEXT)
 
-    @functools.cached_property
-    def _prepared(self) -> Params:
-        return decoding.prepare(self.config, self.params)
+    @property
+    def _for_generation(self) -> Params:
+        """The parameters as `decoding.prepare` returns them, kept while they hold."""
+        made_from = [self.config, *jax.tree.leaves(self.params)]
+        kept = self._prepared_from
+        if len(kept) != len(made_from) or any(map(operator.is_not, kept, made_from)):
+            self._prepared = decoding.prepare(self.config, self.params)
+            self._prepared_from = made_from
+        return self._prepared
 
 
 def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:

@@ -155,6 +155,61 @@ def test_texts_are_continued(model):
     assert model.generate(TEXT, seed=1, **how)[:2] == several[1:]
 
 
+@pytest.mark.parametrize("set_leaf", [False, True], ids=["all", "one in place"])
+def test_new_parameters_are_used_everywhere(pretrained, set_leaf):
+    model, before = (gpt1_jax.load(str(pretrained), step) for step in (12, 12))
+    names = ("generate", "next_tokens", "log_probs", "surprisal", "hidden_states")
+
+    def answers(model):
+        return [str(getattr(model, name)(TEXT)) for name in names]
+
+    old = answers(model)
+    if set_leaf:
+        model.params["wte"] = -model.params["wte"]
+    else:
+        model.params = jax.tree.map(lambda leaf: -leaf, model.params)
+    before.params = model.params  # without an answer from the old ones
+    new = answers(model)
+    assert new == answers(before)
+    assert all(a != b for a, b in zip(new, old, strict=True))
+
+
+def test_a_new_configuration_is_used_everywhere(pretrained):
+    model, fresh = (gpt1_jax.load(str(pretrained)) for _ in range(2))
+    how = dict(max_new_tokens=30, do_sample=True, num_return_sequences=4)
+    model.generate(TEXT, **how)
+    for each in (model, fresh):
+        each.config = dataclasses.replace(each.config, dtype="bfloat16")
+    made = model._for_generation["h_0"]["mlp"]["c_fc"]["kernel"]
+    assert jax.tree.leaves(made)[0].dtype == "bfloat16"
+    assert model.generate(TEXT, **how) == fresh.generate(TEXT, **how)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model, text: model.encode(text),
+        lambda model, text: model.tokens(text),
+        lambda model, text: model.logits(text),
+        lambda model, text: model.next_tokens(text),
+        lambda model, text: model.log_probs(text),
+        lambda model, text: model.log_probs("a", context=text),
+        lambda model, text: model.hidden_states(text),
+        lambda model, text: model.features(text, 1),
+        lambda model, text: model.attention(text),
+        lambda model, text: model.generate(["a", text]),
+        lambda model, text: model.generate("a", stop_strings=(text,)),
+        lambda model, text: model.surprisal(text),
+    ],
+)
+def test_half_a_character_is_refused_in_one_line(model, ask):
+    with pytest.raises(
+        UserError, match=r"'\\ud800' .* is half of a character"
+    ) as caught:
+        ask(model, "of \ud800")
+    assert "\n" not in str(caught.value)
+
+
 def test_a_text_longer_than_the_context_is_refused(model):
     with pytest.raises(ValueError, match=r"has 81 tokens; this model reads 40"):
         model.logits("\n" * 81)
