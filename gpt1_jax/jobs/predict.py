@@ -18,7 +18,7 @@ from gpt1_jax.runs.folder import RESULTS_FILE, check_output_file
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.tasks.batches import padded_lengths
-from gpt1_jax.tasks.examples import check_new_examples
+from gpt1_jax.tasks.examples import check_new_examples, describe_long_examples
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import encode_examples, read_outputs
@@ -87,6 +87,8 @@ def _predict(
     """The labels or scores of examples, and their probabilities."""
     seq_lens = padded_lengths(origin.config.data, origin.model.max_seq_len)
     encoded = encode_examples(task, examples, origin.tokenizer, seq_lens[-1])
+    if long := describe_long_examples(task, {"new": encoded}, seq_lens[-1]):
+        say(long, beside_output=True)
     mesh = make_mesh()
     unit = data_parallelism(mesh)
     batch_size = -(-config.batch_size // unit) * unit

@@ -43,7 +43,7 @@ from gpt1_jax.tasks.transforms import describe_room, encode_examples
 SPLITS = ("train", "dev", "test")
 SOURCES = ("tfds", "jsonl", "official", "babylm", "files")
 _BABYLM_SPLITS = {"train": "train", "dev": "valid"}  # by our names of the splits
-_NAMES = {"train": "training", "dev": "dev", "test": "test"}  # for messages
+_NAMES = {"train": "training", "dev": "dev", "test": "test", "new": "new"}
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
 

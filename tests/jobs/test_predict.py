@@ -24,7 +24,9 @@ def ask(capsys):
         config = config_lib.load(values.to_dict())
         capsys.readouterr()
         predict.run(config, "")
-        return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+        printed = capsys.readouterr()
+        run.said = printed.err
+        return [line.split("\t") for line in printed.out.splitlines()]
 
     return run
 
@@ -117,6 +119,21 @@ def test_a_text_with_other_line_breaks_stays_one(ask, finetuned, tmp_path):
     path.write_text("\ufeff" + "\n".join(lines), encoding="utf-8")
     rows = ask(finetuned, input=str(path))
     assert [row[3] for row in rows[1:]] == ["bcd efg", "hi dh", "bcd efg hi"]
+
+
+def test_texts_that_are_cut_are_counted(ask, finetuned, choosing):
+    """Once, beside the table, with the most that a text may have."""
+    long = "bcd aaaa " * 30
+    header, *rows = ask(finetuned, text=f"bcd\n{long}\n{long}x")
+    assert header[0] == "label" and len(rows) == 3 and rows[1][1:3] == rows[2][1:3]
+    for folder, text, said in (
+        (finetuned, f"bcd\n{long}\n{long}x", "2 of 3 new examples were cut to fit 40"),
+        (choosing, f"{long}\tcause\ta\tb", "1 of 1 new examples were cut to fit 40"),
+        (finetuned, "bcd", ""),
+    ):
+        ask(folder, text=text)
+        lines = [line for line in ask.said.splitlines() if "cut" in line]
+        assert lines == [f"{said} tokens."] * bool(said)
 
 
 def test_nothing_is_left_behind(ask, finetuned, tmp_path, monkeypatch):
