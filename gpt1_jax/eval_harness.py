@@ -415,7 +415,7 @@ def _sampling(values: Any) -> SamplingConfig:
     kinds: dict[str, Any] = {
         field.name: field.type for field in dataclasses.fields(SamplingConfig)
     }
-    length = Annotated[
+    length: Any = Annotated[
         kinds.pop("max_new_tokens"),
         at_most(
             _MOST_GEN_TOKS,

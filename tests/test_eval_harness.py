@@ -338,6 +338,7 @@ def test_arguments_of_a_generation_mean_what_they_do_elsewhere(
             r"generation_kwargs.temperature=0 must be positive",
         ),
         ({"temperature": b"1"}, r"generation_kwargs.temperature=b'1' must be a number"),
+        ({"temperature": 10**400}, r"generation_kwargs.temperature=10+ must be a num"),
         ({"do_sample": 1}, r"generation_kwargs.do_sample=1 must be True or False"),
         ({"do_sample": "yes"}, r"do_sample='yes' must be True or False"),
         ({"until": 5}, r"generation_kwargs.until\[0\]=5 must be text"),

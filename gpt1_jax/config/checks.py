@@ -8,6 +8,7 @@ about several keys are in the `__post_init__` of their section.
 import dataclasses
 import itertools
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
 from typing import (
@@ -188,6 +189,8 @@ def check_value(key: str, kind: Any, value: Any) -> None:
     else:
         accepted: Any = int | float if kind is float else kind
         fits = isinstance(value, accepted) and (kind is bool) == isinstance(value, bool)
+        if kind is float and isinstance(value, int):
+            fits = fits and abs(value) <= sys.float_info.max
         require(fits, f"{key}={value!r:.80} must be {_KINDS[kind]}.")
         if kind is str:
             check_encodable(value, key)

@@ -22,6 +22,7 @@ from etils import epath
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import MissingPackage, UserError
 from gpt1_jax.interop import names
 from gpt1_jax.interop.names import Sizes
@@ -41,7 +42,6 @@ CHOICES_MODEL = "OpenAIGPTDoubleHeadsModel"
 _PREFIX = "transformer."
 _TIED = "lm_head.weight"  # the token embedding again
 _LARGEST_ERROR = 1e-4  # of logits, by rounding
-_PAD = 0  # any id but the extract token's, which must be the last that is not padding
 _SIZES = {
     "vocab_size": "vocab_size",
     "num_layers": "n_layer",
@@ -127,7 +127,7 @@ def write_model(
     settings: dict[str, Any] = {}
     if head:
         last_norm = params[f"h_{model.num_layers - 1}"]["ln_2"]
-        architecture, head_arrays, settings = _place_of(head, last_norm)
+        architecture, head_arrays, settings = _place_of(head, last_norm, model)
     write_json(folder / CONFIG_FILE, {**_settings(model, architecture), **settings})
     flat = names.flatten_params(params)
     arrays = {
@@ -139,7 +139,7 @@ def write_model(
 
 
 def _place_of(
-    head: FinetunedHead, last_norm: Params
+    head: FinetunedHead, last_norm: Params, model: ModelConfig
 ) -> tuple[str, dict[str, np.ndarray], dict[str, Any]]:
     """The class that has a place for a head, its arrays and keys of config.json."""
     if head.transform == "multiple_choice":
@@ -152,11 +152,14 @@ def _place_of(
             f"{CLASSIFIER} reads one sequence. It has no place there."
         )
     labels = head.labels or tuple(f"LABEL_{i}" for i in range(head.kernel.shape[1]))
-    settings = {
+    settings: dict[str, Any] = {
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
-        "pad_token_id": _PAD,
+        # Start: the class reads the last token that is no padding, which is extract.
+        "pad_token_id": model.vocab_size - NUM_SPECIAL_TOKENS,
     }
+    if not head.labels:  # or a pipeline makes a probability of a score
+        settings["problem_type"] = "regression"
     kernel = _with_bias_inside(head, last_norm)
     return CLASSIFIER, {"score.weight": kernel.T}, settings
 

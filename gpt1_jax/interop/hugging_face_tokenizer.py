@@ -24,7 +24,7 @@ from tokenizers import (
 )
 
 from gpt1_jax.data.files import write_json, write_whole
-from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer
+from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, special_tokens
 from gpt1_jax.errors import UserError
 
 _SPACE = "\u2581"  # SentencePiece's mark of a space
@@ -33,6 +33,7 @@ _DELETED = "\x01"  # by SentencePiece's normaliser
 # Private-use characters, by which text tells the ends of tokens to BabyLM's evaluation.
 _PART = "\ue001"  # stands behind a token that does not end its word
 _WORD_END = "\ue002"  # stands for a token that only ends a word
+_SPECIAL_TOKENS = ("<|start|>", "<|delimiter|>", "<|extract|>")
 _LIMITS = {
     "sentencepiece": (
         "The ids of `tokenizer.json` equal SentencePiece's on 10,000 lines of novels "
@@ -77,6 +78,7 @@ def write_tokenizer(
     folder: str | os.PathLike[str],
     max_seq_len: int,
     for_babylm: bool = False,
+    for_head: bool = False,
 ) -> None:
     """Writes what `transformers.AutoTokenizer.from_pretrained(folder)` reads.
 
@@ -90,6 +92,8 @@ def write_tokenizer(
         is its start and padding token: texts begin with one, and pairs also have one
         between them and one at the end. `decode(..., skip_special_tokens=True)` loses
         newlines. A SentencePiece tokenizer also tells in text where a word is cut.
+      for_head: whether the model is fine-tuned. Then the special tokens stand before,
+        between and behind texts, and the first pads: no sequence ends with it.
 
     Raises:
       ValueError: if the tokenizer cannot be expressed as rules of that library.
@@ -97,7 +101,7 @@ def write_tokenizer(
     build = {"sentencepiece": _sentencepiece, "gpt1": _gpt1}
     kind = _known_kind(tokenizer)
     rules = build[kind](tokenizer)
-    roles: dict[str, str | None] = {}
+    roles: dict[str, Any] = {}
     if for_babylm:
         newline = rules.id_to_token(tokenizer.newline_id)
         roles = dict.fromkeys(("bos_token", "pad_token"), newline)
@@ -109,6 +113,17 @@ def write_tokenizer(
         )
         if kind == "sentencepiece":
             _tell_parts_of_words(rules)
+    elif for_head:
+        start, delimiter, extract = _SPECIAL_TOKENS
+        rules.add_special_tokens(list(_SPECIAL_TOKENS))
+        ids = special_tokens(tokenizer.vocab_size)
+        rules.post_processor = processors.TemplateProcessing(
+            single=[start, "$A", extract],
+            pair=[start, "$A", delimiter, "$B", extract],
+            special_tokens=list(zip(_SPECIAL_TOKENS, ids, strict=True)),
+        )
+        # In a text, their names are text.
+        roles = {"pad_token": start, "split_special_tokens": True}
     target = epath.Path(folder)
     write_whole(target / "tokenizer.json", rules.to_str(pretty=True))
     # No unk_token: transformers would make "<unk>" in a text the unknown token.

@@ -325,7 +325,7 @@ def _export(
         else:
             architecture = hugging_face.write_model(folder, model, params, head)
             hugging_face_tokenizer.write_tokenizer(
-                tokenizer, folder, model.max_seq_len, for_babylm
+                tokenizer, folder, model.max_seq_len, for_babylm, head is not None
             )
             tokenizer.save(folder / TOKENIZER_FOLDER)
             notes = _transformers_notes(model, tokenizer, for_babylm)
@@ -451,10 +451,10 @@ def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]
     wording = f"The two texts are {' and '.join(map(repr, task.formats))}."
     return [
         *([wording] if task.formats else []),
-        f"The tokenizer does not write the special tokens, ids {start} (start), "
-        f"{start + 1} (delimiter) and {start + 2} (extract): put start before the "
-        "input and extract after it, and delimiter between two texts. The head reads "
-        "the state at the extract token.",
+        f"The tokenizer puts the special tokens, ids {start} (start), {start + 1} "
+        f"(delimiter) and {start + 2} (extract), before an input, between two texts "
+        "and after it, unless `add_special_tokens=False`. The head reads the state at "
+        "the extract token. Padding is behind it, with start.",
         f"The tokenizer does not cut inputs as fine-tuning did, to {room} with "
         "special tokens: a text that is too long keeps its beginning, and of a context "
         "with a question only the context is cut. Uncut, other labels may be found.",

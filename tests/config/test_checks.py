@@ -25,6 +25,7 @@ from gpt1_jax.errors import UserError
         ("train.batch_size", True, "a whole number"),
         ("optimizer.learning_rate", "fast", "a number"),
         ("optimizer.learning_rate", True, "a number"),
+        ("optimizer.learning_rate", 10**400, "a number"),
         ("log.tensorboard", 1, "True or False"),
         ("data.train", 3, "text"),
         ("model.num_layers", None, "a whole number"),

@@ -171,12 +171,12 @@ def our_outputs(model, params, head, tokens):
 
 
 def tokens_and_lengths(model, shape):
-    """Random sequences that end with the extract token and zeros."""
+    """Random sequences that end with the extract token and padding."""
     rng = np.random.default_rng(2)
     tokens = rng.integers(1, model.vocab_size - 3, (*shape, 16)).astype(np.int32)
     lengths = rng.integers(8, 17, shape)
     places = np.arange(16)
-    tokens[places >= lengths[..., None]] = 0
+    tokens[places >= lengths[..., None]] = model.vocab_size - 3
     tokens[places == lengths[..., None] - 1] = model.vocab_size - 1
     return tokens, lengths
 
@@ -215,6 +215,7 @@ def test_classes_equal_transformers(
     hugging_face.write_model(epath.Path(tmp_path), model, params, head)
     theirs = their_model(transformers.OpenAIGPTForSequenceClassification, tmp_path)
     assert tuple(theirs.config.id2label.values()) == (labels or ("LABEL_0",))
+    assert theirs.config.problem_type == (None if labels else "regression")
     tokens, _ = tokens_and_lengths(model, (6, 1))
     with torch.no_grad():
         found = theirs(torch.tensor(tokens[:, 0]).long()).logits.numpy()

@@ -17,7 +17,7 @@ from tokenizers import pre_tokenizers
 
 from gpt1_jax.data.gpt1_tokenizer import standardize_text
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.tokenizers import load_tokenizer
+from gpt1_jax.data.tokenizers import load_tokenizer, special_tokens
 from gpt1_jax.interop import hugging_face_tokenizer
 
 few = settings(
@@ -407,6 +407,33 @@ def test_texts_of_gpt1_for_babylm_begin_with_a_newline(small_gpt1, babylm):
 
 def test_gpt1_limits_name_the_measured_share(small_gpt1):
     assert "% of the lines" in hugging_face_tokenizer.tokenizer_limits(small_gpt1)
+
+
+# --- for fine-tuned models ---
+
+
+@pytest.mark.parametrize("kind", ["ours", "older", "small_gpt1"])
+def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokenizer = request.getfixturevalue(kind)
+    hugging_face_tokenizer.write_tokenizer(tokenizer, tmp_path, 77, for_head=True)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "openai-gpt"}))
+    loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    start, delimiter, extract = special_tokens(tokenizer.vocab_size)
+    assert loaded.pad_token_id == start and len(loaded) == extract + 1
+    the = tokenizer.encode("the")
+    texts = GPT1_TEXTS if kind == "small_gpt1" else TEXTS
+    for text in (*texts, "a<|extract|>b <|start|>"):
+        ids = tokenizer.encode(text)
+        assert loaded(text)["input_ids"] == [start, *ids, extract]
+        assert loaded(text, add_special_tokens=False)["input_ids"] == ids
+        pair = [start, *ids, delimiter, *the, extract]
+        assert loaded(text, "the")["input_ids"] == pair
+        assert loaded.decode(pair, skip_special_tokens=True).split() == (
+            tokenizer.decode([*ids, *the]).split()
+        )
+    padded = loaded(["the", "the the"], padding=True)["input_ids"]
+    assert padded[0] == [start, *the, extract, *[start] * len(the)]
 
 
 @pytest.mark.skipif(

@@ -432,6 +432,30 @@ def test_an_export_labels_text_as_predict_does(past_its_best, tmp_path):
     assert labels != predicted("newest.jsonl", step="newest")
 
 
+def test_a_pipeline_labels_batches_as_predict_does(finetuned, tmp_path):
+    """Special tokens stand in their places; the names of such are text in a text."""
+    transformers = pytest.importorskip("transformers")
+    sentences = [row["sentence"] for row in rows("sst2", 9, seed=9)]
+    sentences += ["b", "bcd aaaa\nefg", "<|extract|> hi <|start|>", "<unk>"]
+    lines = [{"sentence": sentence} for sentence in sentences]
+    write_lines(tmp_path / "new.jsonl", lines)
+    output, given = tmp_path / "labels.jsonl", {"init_from": str(finetuned)}
+    given |= {"input": str(tmp_path / "new.jsonl"), "output": str(output)}
+    values = load_config("", file="predict", **given)
+    predict.run(config_lib.load(values.to_dict()), "")
+    expected = [line["probabilities"] for line in read_lines(output)]
+
+    run("huggingface", finetuned, tmp_path / "out")
+    label = transformers.pipeline("text-classification", str(tmp_path / "out"))
+    for batch_size in (1, 2, 5):
+        found = label(sentences, batch_size=batch_size, top_k=None)
+        for ours, theirs in zip(expected, found, strict=True):
+            theirs = {each["label"]: each["score"] for each in theirs}
+            assert theirs == pytest.approx(ours, abs=1e-5)
+    assert len(label.tokenizer) == label.model.config.vocab_size
+    assert label.tokenizer.pad_token_id == label.model.config.pad_token_id
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [
