@@ -36,6 +36,11 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?[kMB]?"
 _RANGE = re.compile(rf"({_NUMBER})(?::({_NUMBER}):([+*])({_NUMBER}))?")
 _MOST_MILESTONES = 1000
 
+# The key of an object that says which of its nulls stand for what JSON does not have:
+# {"loss": null, "not_finite": {"loss": "NaN"}}.
+NOT_FINITE = "not_finite"
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+
 # Removed keys, and the values that change nothing about the run in a folder.
 _REMOVED = {"model.dropout_impl": ("hash",), "suite.from_scratch": (False, True)}
 # Decided by whoever runs the program, whatever a folder says.
@@ -59,7 +64,7 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
     """
     path = epath.Path(path)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
         raise UserError(f"{path} cannot be read as JSON: {reason}.") from error
@@ -68,6 +73,32 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
         f"{path} holds {value!r:.40}, not a JSON object {{...}}; it is damaged or was "
         "not written by this program.",
     )
+    return value
+
+
+def parse_json(text: str) -> Any:
+    """The value of JSON, with the numbers that are not finite (`NOT_FINITE`).
+
+    Files of earlier versions hold `NaN` itself, which is read too.
+
+    Raises:
+      ValueError, RecursionError: as `json.loads` does.
+    """
+    value = json.loads(text)
+    if isinstance(value, dict) and NOT_FINITE in value:
+        marks = value.pop(NOT_FINITE)
+        return _marked(value, marks)
+    return value
+
+
+def _marked(value: Any, marks: Any) -> Any:
+    """A value with NaN and infinities in the places of the nulls that are marked."""
+    if value is None and marks in _NO_NUMBERS:
+        return float(marks)
+    if isinstance(value, dict) and isinstance(marks, dict):
+        return {key: _marked(each, marks.get(key)) for key, each in value.items()}
+    if isinstance(value, list) and isinstance(marks, dict):
+        return [_marked(each, marks.get(str(i))) for i, each in enumerate(value)]
     return value
 
 

@@ -15,6 +15,7 @@ import hashlib
 import importlib.util
 import itertools
 import json
+import math
 import os
 import pickle
 import re
@@ -31,6 +32,7 @@ from typing import IO, Any, BinaryIO, Generic, TypeVar, cast
 from etils import epath
 
 from gpt1_jax.config.checks import is_device
+from gpt1_jax.config.saved import NOT_FINITE
 from gpt1_jax.errors import MissingPackage, UserError
 
 _HELD_BYTES, _HELD_ITEMS = 1 << 26, 1000  # of `MadeOnce`: in memory; in one write
@@ -199,7 +201,41 @@ def write_whole(path: epath.PathLike, content: str | bytes) -> None:
 
 def write_json(path: epath.PathLike, value: Any) -> None:
     """Writes a JSON file whole or not at all."""
-    write_whole(path, json.dumps(value, indent=2) + "\n")
+    write_whole(path, format_json(value, indent=2) + "\n")
+
+
+def format_json(value: Any, **layout: Any) -> str:
+    """JSON with null in place of NaN and infinities, which JSON does not have.
+
+    An object says beside, under `NOT_FINITE`, which of its numbers these are, by keys
+    and by positions in lists. `gpt1_jax.config.saved.parse_json` reads them back.
+
+    Args:
+      value: what `json.dumps` takes.
+      layout: its keywords, such as `indent`.
+    """
+    try:
+        return json.dumps(value, allow_nan=False, **layout)
+    except ValueError:
+        value, marks = _finite(value)
+        if isinstance(value, dict):
+            value[NOT_FINITE] = marks
+        return json.dumps(value, allow_nan=False, **layout)
+
+
+def _finite(value: Any) -> tuple[Any, Any]:
+    """A value with null for what is not finite, and the marks of what that is."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None, json.dumps(value)
+    if isinstance(value, dict):
+        parts = {key: _finite(each) for key, each in value.items()}
+    elif isinstance(value, list | tuple):
+        parts = dict(enumerate(map(_finite, value)))
+    else:
+        return value, None
+    plain = {key: each for key, (each, _) in parts.items()}
+    marks = {str(key): mark for key, (_, mark) in parts.items() if mark}
+    return plain if isinstance(value, dict) else list(plain.values()), marks
 
 
 @contextlib.contextmanager

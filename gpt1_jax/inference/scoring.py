@@ -71,7 +71,7 @@ class Scorer:
         are equal to the last bit.
 
         Raises:
-          UserError: if a window has no context.
+          UserError: if a window has no context, or a score is not finite.
         """
         keys = [(window.num_context, *window.ids) for window in windows]
         different = dict(zip(keys, windows, strict=True))
@@ -101,7 +101,8 @@ class Scorer:
         more than the model reads.
 
         Raises:
-          UserError: if a window has no context, or more tokens.
+          UserError: if a window has no context, or more tokens, or a score is not
+            finite.
         """
         self._check(windows)
         for size, groups in self._by_size(windows).items():
@@ -213,6 +214,12 @@ class Scorer:
                 np.int32(-(-len(where) // _CHUNK)),
             )
         )
+        if not np.isfinite(arrays[0][: len(where)]).all():
+            raise UserError(
+                "The model gives log-probabilities that are not finite: its training "
+                "diverged, its parameters are damaged, or its dtype is too small for "
+                "them. Choose another saved step of the run."
+            )
         windows = itertools.chain(*(group.windows for group in groups))
         begin, scores, first_before = 0, TokenScores(*arrays), 0
         for index, (group, ids), start in zip(windows, rows, starts, strict=True):

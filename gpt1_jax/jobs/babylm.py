@@ -8,7 +8,7 @@ from typing import Any
 from etils import epath
 
 from gpt1_jax.config import MILESTONES, BabyLMConfig
-from gpt1_jax.data.files import locate, write_json, write_whole
+from gpt1_jax.data.files import format_json, locate, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.evaluation.babylm import (
     fast_scores,
@@ -134,7 +134,7 @@ def _score(items: Items, score: Scorer, params: Params) -> Scored:
     scores, predictions = score_part(items, score, params)
 
     def write(path: epath.Path) -> None:
-        lines = (json.dumps(each, ensure_ascii=False) for each in predictions)
+        lines = (format_json(each, ensure_ascii=False) for each in predictions)
         write_whole(path, "".join(f"{line}\n" for line in lines))
 
     return scores, write
@@ -174,7 +174,7 @@ def _write_results(
         say(f"A submission to the track {config.track} would lack:{lines}{more}")
         path.unlink(missing_ok=True)
     else:
-        write_json(path, submission)
+        _write_for_pipeline(path, submission)
         say(f"Submission: {path}")
 
 
@@ -218,7 +218,7 @@ def _collect(
                 place = top / revision / "zero_shot" / _BACKEND / part.pipeline_task
                 if name != READING:
                     place /= part.folders[run.name]
-                write_json(place / "predictions.json", found)
+                _write_for_pipeline(place / "predictions.json", found)
                 sizes[run.name, revision, name] = {
                     subset: len(each["predictions"]) for subset, each in found.items()
                 }
@@ -232,11 +232,12 @@ def _collect(
     if words:
         full[AOA] = {"metadata": {"model_name": top.name}, "results": words}
         place = top / _MAIN / "zero_shot" / _BACKEND / PARTS[AOA].pipeline_task
-        write_json(place / "surprisal.json", full[AOA])
+        _write_for_pipeline(place / "surprisal.json", full[AOA])
     for task, labels in finetuned.items():
         lines = [{"id": f"{task}_{i}", "pred": label} for i, label in enumerate(labels)]
         found = {task: {"predictions": lines}}
-        write_json(top / _MAIN / "finetune" / task / "predictions.json", found)
+        place = top / _MAIN / "finetune" / task
+        _write_for_pipeline(place / "predictions.json", found)
         full["glue"].update(found)
     needed = REVISIONS[config.track]
     full["fast_eval_results"] = {
@@ -244,6 +245,11 @@ def _collect(
         for name, found in fast.items()
     }
     return full, _missing(sizes, finetuned, needed)
+
+
+def _write_for_pipeline(path: epath.Path, value: _Json) -> None:
+    """Writes what the pipeline reads: Python's JSON, with NaN where it has NaN."""
+    write_whole(path, json.dumps(value, indent=2) + "\n")
 
 
 def _aoa_rows(predictions: Sequence[_Json], revision: str) -> list[_Json]:

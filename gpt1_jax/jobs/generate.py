@@ -1,12 +1,11 @@
 """The generation job: continues texts."""
 
-import json
 import sys
 from typing import Any
 
 from gpt1_jax.config import GenerateConfig
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import locate, write_whole
+from gpt1_jax.data.files import format_json, locate, write_whole
 from gpt1_jax.data.tables import STANDARD_INPUT, read_input
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
@@ -64,7 +63,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
     )
     if config.output:
         records = (_record(each, config.log_probs) for each in continuations)
-        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+        lines = [format_json(record, ensure_ascii=False) + "\n" for record in records]
         write_whole(output, "".join(lines))
         say_wrote(config.output)
     else:

@@ -8,7 +8,6 @@ recorded all but its last steps.
 import contextlib
 import datetime
 import importlib.metadata
-import json
 import os
 import platform
 import time
@@ -22,12 +21,13 @@ import tqdm
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config.saved import read_json
+from gpt1_jax.config.saved import parse_json, read_json
 from gpt1_jax.data import progress
 from gpt1_jax.data.files import (
     append_to,
     create,
     files_below,
+    format_json,
     is_remote,
     temporary_folder,
     write_json,
@@ -180,7 +180,7 @@ class Records:
         if not self._active:
             return
         check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
-        self._file.write((json.dumps(record) + "\n").encode())
+        self._file.write((format_json(record) + "\n").encode())
         self._add_events(record)
 
     def _add_events(self, record: Mapping[str, Any]) -> None:
@@ -189,7 +189,7 @@ class Records:
         for name, value in record.items():
             if isinstance(value, str):
                 self._writer.add_text(name, value, record["step"])
-            elif name != "step":
+            elif isinstance(value, int | float) and name != "step":
                 self._writer.add_scalar(name, value, record["step"])
 
     def recorded(self, name: str, step: int) -> bool:
@@ -234,7 +234,7 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     lines = path.read_bytes().decode("utf-8", errors="replace").split("\n")
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict) and isinstance(record.get("step"), int):
@@ -261,7 +261,7 @@ def _drop_after(path: Path, step: int) -> list[dict[str, Any]]:
     """Drops the records after `step` from a metrics file; returns the others."""
     kept = [record for record in read_metrics(path) if record["step"] <= step]
     if path.exists():
-        write_whole(path, "".join(json.dumps(record) + "\n" for record in kept))
+        write_whole(path, "".join(format_json(record) + "\n" for record in kept))
     return kept
 
 

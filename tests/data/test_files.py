@@ -5,6 +5,7 @@ import fcntl
 import hashlib
 import importlib.util
 import json
+import math
 import os
 import shutil
 import signal
@@ -16,12 +17,14 @@ from pathlib import Path
 
 import pytest
 
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     append_to,
     check_output,
     create,
     find_files,
+    format_json,
     locate,
     remove_partial,
     sha256,
@@ -78,6 +81,47 @@ def test_write_whole_keeps_the_old_file_when_it_fails(tmp_path):
     with pytest.raises(UnicodeEncodeError):
         write_whole(tmp_path / "a.txt", "new \ud800")
     assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def strict_json(text):
+    """Reads JSON as other languages do, which know no NaN."""
+
+    def refuse(name):
+        raise ValueError(f"{name} is no JSON")
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_what_is_not_finite_is_null_in_json_and_read_back(tmp_path):
+    path = tmp_path / "a.json"
+    value = {"a": math.nan, "b": [1.5, {"c": (-math.inf, 2)}], "d": None, "e": math.inf}
+    write_json(path, value)
+    found = strict_json(path.read_text())
+    marks = {"a": "NaN", "b": {"1": {"c": {"0": "-Infinity"}}}, "e": "Infinity"}
+    assert found == {
+        "a": None,
+        "b": [1.5, {"c": [None, 2]}],
+        "d": None,
+        "e": None,
+        "not_finite": marks,
+    }
+    again = read_json(path)
+    assert math.isnan(again.pop("a"))
+    assert again == {"b": [1.5, {"c": [-math.inf, 2]}], "d": None, "e": math.inf}
+    assert strict_json(format_json([math.nan, 1])) == [None, 1]
+    path.write_text('{"a": NaN}')  # as earlier versions wrote it
+    assert math.isnan(read_json(path)["a"])
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [3, "NaN", None, ["NaN"], {"a": "nan"}, {"a": {"b": "NaN"}}, {"b": {"7": "NaN"}}],
+    ids=str,
+)
+def test_marks_that_fit_no_null_change_nothing(tmp_path, marks):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"a": None, "b": [None], "not_finite": marks}))
+    assert read_json(path) == {"a": None, "b": [None]}
 
 
 def test_write_json_can_be_read_back(tmp_path):

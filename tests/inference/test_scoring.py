@@ -179,3 +179,10 @@ def test_a_window_longer_than_the_context_is_read_in_parts(model, params):
 def test_windows_that_cannot_be_read_at_once_are_refused(model, params, lengths):
     with pytest.raises(UserError, match=rf"{lengths[0]} tokens .*{lengths[1]}.* 96"):
         list(Scorer(model, VOCAB_SIZE).as_computed(params, windows(lengths)))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_scores_that_are_not_finite_are_refused(model, params, value):
+    broken = jax.tree.map(lambda leaf: np.full_like(leaf, value), params)
+    with pytest.raises(UserError, match="log-probabilities that are not finite"):
+        Scorer(model, VOCAB_SIZE)(broken, windows((3, 4)))

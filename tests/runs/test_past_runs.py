@@ -64,6 +64,7 @@ def test_folders_of_older_versions_have_no_sessions(tmp_path):
 
 def test_records_without_finite_numbers_are_left_out(tmp_path):
     odd = [*RECORDS, {"step": 9, "loss": "5"}, {"step": 10, "loss": float("nan")}]
+    odd.append({"step": 10, "loss": None})
     run = read(write_pretrained(tmp_path / "a", records=[*odd, {"step": 11}]))
     assert run.series("loss") == ([4, 8], [6.5, 5.5]) and run.step == 11
 

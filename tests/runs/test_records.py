@@ -43,6 +43,24 @@ def test_metrics_are_written_a_line_each(tmp_path):
     ]
 
 
+def test_a_metric_that_is_not_finite_is_null_and_survives_a_resume(tmp_path):
+    path = tmp_path / METRICS_FILE
+    earlier = '{"step": 1, "valid_loss": NaN}\n{"step": 2, "valid_loss": null}\n'
+    path.write_text(earlier)
+    records = open_records(tmp_path, first_step=2, tensorboard=True)
+    records.write({"step": 3, "valid_loss": math.inf})
+    records.close()
+    records = open_records(tmp_path, first_step=3, tensorboard=True)
+    records.close()
+    assert path.read_text() == (
+        '{"step": 1, "valid_loss": null, "not_finite": {"valid_loss": "NaN"}}\n'
+        '{"step": 2, "valid_loss": null}\n'
+        '{"step": 3, "valid_loss": null, "not_finite": {"valid_loss": "Infinity"}}\n'
+    )
+    values = [record["valid_loss"] for record in read_metrics(path)]
+    assert math.isnan(values[0]) and values[1:] == [None, math.inf]
+
+
 def test_speed_counts_steps_since_the_last_record_but_not_pauses(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
