@@ -128,7 +128,7 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
         hint = f"; did you mean {meant}?" if meant else "."
         return f"{flag}: there is no key {key!r}{hint}"
     if "Traceback" in text:  # in a configuration file; its last line says enough
-        text = re.split(r"[A-Za-z.]+(?:Error|Exception): ", text)[-1]
+        text = re.split(r"(?<![A-Za-z.])[A-Za-z.]+(?:Error|Exception): ", text)[-1]
     if text.startswith("get_config() takes 0 positional arguments"):
         return "this job has no presets; leave out the colon and what follows it."
     return text or type(error).__name__

@@ -96,7 +96,8 @@ def standardize_text(text: str) -> str:
     for old, new in _ASCII.items():
         text = text.replace(old, new)
     text = _PUNCTUATION.sub(r" \1 ", text)
-    text = re.sub(r"\s*\n\s*", " \n ", text)
+    # Only from the beginning of white space: else its runs take a quadratic time.
+    text = re.sub(r"(?<!\s)\s*\n\s*", " \n ", text)
     return re.sub(r"[^\S\n]+", " ", text).strip()
 
 

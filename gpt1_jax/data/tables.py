@@ -299,12 +299,31 @@ def read_number(cells: Mapping[Any, Any], column: Any, where: str) -> float | No
     cell = require_column(cells, column, where)
     if cell is None or str(cell).strip() in ("", "NA", "NaN", "nan"):
         return None
-    try:
-        return float(str(cell))
-    except ValueError as error:
+    number = parse_number(cell)
+    if math.isnan(number):
         raise UserError(
-            f"{where}: column {column!r} holds {brief(cell)}, not a number."
-        ) from error
+            f"{where}: column {column!r} holds {brief(cell)}, not a number such as 3 "
+            "or 2.5."
+        )
+    return number
+
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def parse_number(value: Any) -> float:
+    """The number that a cell holds, as text or as a number; NaN if it holds none.
+
+    Text is a decimal number in ASCII, with or without an exponent. Python's `float`
+    takes more: `1_000`, digits of other scripts, infinity.
+    """
+    if isinstance(value, str) and not _NUMBER.fullmatch(value.strip()):
+        return math.nan
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+    return number if math.isfinite(number) else math.nan
 
 
 # --- files of arrays: .npz, which NumPy reads, and .h5, HDF5's ----------------
@@ -519,11 +538,10 @@ def open_table(
             yield _TextTable(file, path.suffix)
 
 
-def format_table(rows: Sequence[Row], suffix: str) -> str:
+def format_table(rows: Iterable[Row], suffix: str) -> str:
     """The text of a `.csv` or `.tsv` file with these rows; "" if there are none."""
     file = io.StringIO()
-    if rows:
-        _TextTable(file, suffix).append(rows)
+    _TextTable(file, suffix).append(rows)
     return file.getvalue()
 
 
@@ -544,11 +562,11 @@ class _TextTable(TableWriter):
         csv_writer = csv.writer(file, lineterminator="\n")
         self._write = self._write_tsv if suffix == ".tsv" else csv_writer.writerow
 
-    def append(self, rows: Sequence[Row]) -> None:
-        if not self._begun:
-            self._begun = True
-            self._write(rows[0])
+    def append(self, rows: Iterable[Row]) -> None:
         for row in rows:
+            if not self._begun:
+                self._begun = True
+                self._write(row)
             self._write(map(cell, row.values()))
 
     def _write_tsv(self, cells: Iterable[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.zero_shot import score_pairs
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
@@ -39,8 +40,9 @@ def score_part(
 
     Returns:
       scores: "score", in points; "n", the items; "ties", items whose best answers are
-        equally likely; and what it is made of: "subsets" (accuracies as fractions, a
-        tie as half), or "spearman", or "eye_tracking" and "self_paced".
+        equally likely; and what it is made of: "subsets" (accuracies as fractions;
+        answers that tie share the point), or "spearman", or "eye_tracking" and
+        "self_paced".
       predictions: a JSON object for each item, in order: "subset", "id" and "pred" as
         the pipeline has them, and "log_probs" of the answers, nats.
     """
@@ -143,6 +145,9 @@ def reading_scores(
 
     Returns:
       Fractions: "eye_tracking", the mean over four measures, and "self_paced".
+
+    Raises:
+      UserError: if the times of a measure are all missing or all the same.
     """
     from sklearn.linear_model import LinearRegression  # takes a second to import
     from sklearn.preprocessing import PolynomialFeatures
@@ -159,6 +164,12 @@ def reading_scores(
         names = (measure, *predictors, "pred")
         known = np.all([np.isfinite(columns[name]) for name in names], axis=0)
         times, *others, surprisal = (columns[name][known] for name in names)
+        if not known.any() or not np.ptp(times) > 0:
+            raise UserError(
+                f"BabyLM's reading data: {measure} of the {known.sum()} words with all "
+                f"of {', '.join(names)} is missing or always the same, so there is "
+                "nothing to explain. Take the file as it is published."
+            )
         base = products.fit_transform(np.stack(others, axis=1))
         before, after = (
             LinearRegression().fit(design, times).score(design, times)

@@ -11,6 +11,7 @@ from gpt1_jax.data.tables import format_table
 from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation.reading_times import (
     check_statsmodels,
+    check_times,
     predictors,
     reading_gain,
     word_surprisals,
@@ -62,7 +63,7 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
         rows = predictors(words, word_surprisals(words, score, params))
 
         def write(path: epath.Path) -> None:
-            table = [{k: "" if v is None else v for k, v in r.items()} for r in rows]
+            table = ({k: "" if v is None else v for k, v in r.items()} for r in rows)
             write_whole(path.with_suffix(".csv"), format_table(table, ".csv"))
 
         return reading_gain(rows, config.folds), write
@@ -91,6 +92,7 @@ def _load(
             f"{counted(len(words.rows), 'word')} in {stories} stories; left out: "
             f"{reasons or 'none'}."
         )
+    check_times(words, config.folds)
     return {TASK: words}
 
 

@@ -8,13 +8,20 @@ checkpoint and the smaller `fast_eval` for every milestone.
 import functools
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 
-from gpt1_jax.data.tables import open_input, read_number, read_rows, require_column
+from gpt1_jax.data.tables import (
+    open_input,
+    parse_number,
+    read_number,
+    read_rows,
+    require_column,
+)
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
@@ -325,15 +332,14 @@ def _entity_tracking(record: Record) -> Record:
 def _wug(name: str, record: Record) -> Record:
     """Two forms of a made-up word; `ratio` is people's share of the first."""
     sentences, ratio = _cells(record, "sentences", "ratio")
-    try:
-        share, forms = float(ratio), sentences.split("\t")
-    except (TypeError, ValueError, AttributeError) as error:
+    share = parse_number(ratio)
+    if math.isnan(share) or not isinstance(sentences, str):
         raise UserError(
             f"{record.where}: columns 'sentences' and 'ratio' hold {brief(sentences)} "
             f"and {brief(ratio)}, not two sentences with a tab between them and a "
             "number."
-        ) from error
-    return _item(record, forms, name, ratio=repr(share))
+        )
+    return _item(record, sentences.split("\t"), name, ratio=repr(share))
 
 
 def _comps(record: Record) -> Record:

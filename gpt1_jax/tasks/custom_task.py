@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig
+from gpt1_jax.data.tables import parse_number
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
@@ -141,8 +142,5 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
 
 def _is_fraction(label: str) -> bool:
     """Whether a label is a number such as 3.8, which is hardly a name."""
-    try:
-        number = float(label)
-    except ValueError:
-        return False
-    return math.isfinite(number) and not number.is_integer()
+    number = parse_number(label)
+    return not math.isnan(number) and not number.is_integer()

@@ -39,7 +39,10 @@ from gpt1_jax.tasks.babylm import ContextWindows
 BEFORE = 2  # words whose predictors are those of a word too
 NO_TIME, PUNCTUATION, UNKNOWN = "no time", "punctuation", "unknown"
 TOO_EARLY, AFTER_UNKNOWN = "without two words before", "after an unknown one"
-_EDGES = re.compile(r"^\W+|\W+$")
+_MOST = 1e15  # of a number in the table: sums of squares stay finite, positions exact
+# From the first letter or digit to the last. A pattern for what stands around them
+# would take a time that is quadratic in a run of other characters.
+_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
 
 # From a word to the logarithm of its frequency, and whether it was counted at all.
 Frequency = Callable[[str], tuple[float, bool]]
@@ -68,7 +71,10 @@ class TimedWords:
 
     def content_digest(self) -> str:
         """The SHA-256, in hexadecimal, of the rows and of the tokens."""
-        digest = hashlib.sha256(json.dumps(list(self.rows)).encode())
+        digest = hashlib.sha256(b"[")
+        for number, row in enumerate(self.rows):
+            digest.update((", " * bool(number) + json.dumps(row)).encode())
+        digest.update(b"]")
         for window in self.windows:
             ids = [window.num_context, *window.ids]
             digest.update(np.asarray(ids, np.int32).tobytes())
@@ -108,8 +114,9 @@ def load_timed_words(
         if frequency:
             row["log_frequency"], row["known"] = frequency(row["word"])
     for row in rows:
-        places = [(row["story"], row["position"] - n) for n in range(1, BEFORE + 1)]
-        before = [at[place] for place in places if place in at]
+        story = at[row["story"]]
+        places = (row["position"] - n for n in range(1, BEFORE + 1))
+        before = [story[place] for place in places if place in story]
         row["left_out"] = _reason(row, before, config.exclude)
     if len({row["story"] for row in rows if not row["left_out"]}) < 2:
         raise UserError(
@@ -157,23 +164,34 @@ def _follow_contexts(rows: Sequence[dict[str, Any]]) -> None:
     A row goes on with the sentence whose words so far are the most of its text, and
     each sentence goes on once: several may begin with the same words.
     """
-    so_far: dict[tuple[str, ...], list[str]] = collections.defaultdict(list)
+    so_far: dict[bytes, collections.deque[str]] = {}  # by the digest of its words
     for row in sorted(rows, key=lambda row: len(row["context"].split())):
-        words = tuple(row["context"].split())
-        starts = (words[:stop] for stop in range(len(words), 0, -1))
+        before = row["context"].split()
+        digests = _digests([*before, *row["word"].split()])
+        starts = digests[: len(before)][::-1]
         begun = next((start for start in starts if so_far.get(start)), None)
-        row["story"] = so_far[begun].pop(0) if begun else row["where"]
-        row["position"] = len(words) + 1
-        so_far[*words, *row["word"].split()].append(row["story"])
+        row["story"] = so_far[begun].popleft() if begun else row["where"]
+        row["position"] = len(before) + 1
+        so_far.setdefault(digests[-1], collections.deque()).append(row["story"])
+
+
+def _digests(words: Iterable[str]) -> list[bytes]:
+    """Digests of the first word, of the first two, and so on: in linear time."""
+    digest, found = hashlib.blake2b(digest_size=16), []
+    for word in words:
+        digest.update(f"{word} ".encode())
+        found.append(digest.digest())
+    return found
 
 
 def _by_place(
     rows: Iterable[dict[str, Any]], position: str
-) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+) -> Mapping[str, Mapping[int, Mapping[str, Any]]]:
     """From a story and a position to its row."""
-    at: dict[tuple[str, int], dict[str, Any]] = {}
+    at: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
-        if at.setdefault((row["story"], row["position"]), row) is not row:
+        story = at.setdefault(row["story"], {})
+        if story.setdefault(row["position"], row) is not row:
             raise UserError(
                 f"{row['where']}: story {row['story']!r} has two words at position "
                 f"{row['position']}; give each its own in the column {position!r}."
@@ -194,10 +212,10 @@ def _read_row(
 
     def number(column: str, least: float) -> float | None:
         value = read_number(cells, column, where)
-        if value is not None and not (math.isfinite(value) and value >= least):
+        if value is not None and not least <= value <= _MOST:
             raise UserError(
                 f"{where}: the column {column!r} holds {cells[column]!r:.40}, neither "
-                f"NA nor a number of at least {least:g}."
+                f"NA nor a number from {least:g} to {_MOST:g}."
             )
         return value
 
@@ -215,6 +233,11 @@ def _read_row(
         position = number(data.position, 0)
         if position is None:
             raise UserError(f"{where}: the column {data.position!r} is empty.")
+        if not position.is_integer():
+            raise UserError(
+                f"{where}: the column {data.position!r} holds "
+                f"{cells[data.position]!r:.40}, not the whole number of a word."
+            )
         row["position"] = int(position)
     if not with_times:
         return row
@@ -224,7 +247,7 @@ def _read_row(
         "time": number(data.time, 0),
         "length": number(data.length, 0) if data.length else None,
         "log_frequency": (
-            number(data.log_frequency, -math.inf) if data.log_frequency else None
+            number(data.log_frequency, -_MOST) if data.log_frequency else None
         ),
     }
 
@@ -260,7 +283,7 @@ def _reason(
     """Why a word is left out, with the words before that there are; "" if it is not."""
     if row["time"] is None:
         return NO_TIME
-    if PUNCTUATION in exclude and _EDGES.search(row["word"]):
+    if PUNCTUATION in exclude and not _CORE.fullmatch(row["word"]):
         return PUNCTUATION
     if row["log_frequency"] is None or (UNKNOWN in exclude and not row["known"]):
         return UNKNOWN
@@ -276,27 +299,31 @@ def _read_as_stories(
 ) -> TimedWords:
     """The rows of each story are its text."""
     numbers: dict[str, int] = {}
-    words = [
+
+    @functools.cache
+    def encode(word: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(clean(word)))
+
+    words = (
         Word(
             line=numbers.setdefault(row["story"], len(numbers) + 1),
             position=number,
             end=len(row["word"]),  # white space follows
             word=row["word"],
             where=row["where"],
-            ids=tuple(tokenizer.encode(clean(row["word"]))),
+            ids=encode(row["word"]),
         )
         for number, row in enumerate(rows)
-    ]
-    windows = list(
-        reading_windows(
-            words, DEFAULT_WORDS, max_seq_len, tokenizer.newline_id, after_newline=True
-        )
     )
+    windows: list[ReadingWindow] = []
     tokens = [(0, 0, 0)] * len(rows)
-    for number, window in enumerate(windows):
+    for window in reading_windows(
+        words, DEFAULT_WORDS, max_seq_len, tokenizer.newline_id, after_newline=True
+    ):
         for word, (first, stop) in zip(window.words, window.spans, strict=True):
             span = first - window.num_context, stop - window.num_context
-            tokens[word.position] = number, *span
+            tokens[word.position] = len(windows), *span
+        windows.append(ReadingWindow(window.ids, window.num_context))
     return TimedWords(_plain(rows), windows, tokens)
 
 
@@ -356,4 +383,6 @@ def count_words(paths: str, key: str, jsonl_field: str = "") -> Frequency:
 
 def normal_word(word: str) -> str:
     """A word as it is counted: in lower case, without punctuation at its ends."""
-    return _EDGES.sub("", word.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'"))
+    word = word.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    core = _CORE.search(word)
+    return core[0] if core else ""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from gpt1_jax.data.tables import require_column
+from gpt1_jax.data.tables import parse_number, require_column
 from gpt1_jax.data.text import brief
 from gpt1_jax.errors import UserError
 
@@ -38,6 +38,7 @@ class Example(NamedTuple):
     id: str  # the source's own, "" if it has none
     subset: str
     where: str
+    number: int = 0  # of its row among those that were read with it, from 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,10 +260,7 @@ class Task:
 
     def _score(self, record: Record, value: Any) -> float:
         low, high = self.score_range or (-math.inf, math.inf)
-        try:
-            score = float(value)
-        except (TypeError, ValueError, OverflowError):
-            score = math.nan
+        score = parse_number(value)
         if not low <= score <= high:
             raise UserError(
                 f"{record.where}: score {brief(value)} is not a number from {low} to "

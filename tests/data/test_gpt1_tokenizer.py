@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,12 @@ def merged_by_hand(word: str) -> list[str]:
             merged.append("".join(parts[i : i + width]))
             i += width
         parts = merged
+
+
+def test_runs_of_white_space_take_linear_time():
+    began = time.process_time()
+    assert standardize_text("a" + " " * 100_000 + "b \n\t" * 2 + "c") == "a b \n b \n c"
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(

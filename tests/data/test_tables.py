@@ -16,6 +16,7 @@ from gpt1_jax.data.tables import (
     open_arrays,
     open_table,
     read_json_lines,
+    read_number,
     read_rows,
 )
 from gpt1_jax.errors import UserError
@@ -104,6 +105,32 @@ def test_rows_have_their_line_and_cells_by_column(format_name, data, mark):
     assert (one["x"], one["y"].split()) == ("1", ["a", "b"])
     assert two == {"x": "2", "y": "c"}
     assert (where, last) == ("a:3", "a:5")
+
+
+@pytest.mark.parametrize(
+    ("cell", "number"),
+    [
+        *(("312", 312), (" -2.5 ", -2.5), ("+.5", 0.5), ("7.", 7), ("3e-05", 3e-5)),
+        *((4, 4), (2.5, 2.5), (np.float32(0.5), 0.5)),
+        *(("NA", None), ("", None), (None, None), (math.nan, None)),
+    ],
+)
+def test_a_number_is_read_from_its_cell(cell, number):
+    assert read_number({"x": cell}, "x", "a:1") == number
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        *("1_000", "٣٤", "２", "1,5", "1e", "0x1F", "inf", "1e999", "1 0", "1\n2"),
+        *(math.inf, 10**400, True, [1], {}),
+        "1" * 100_000 + "x",
+    ],
+    ids=lambda cell: f"{cell!r:.20}",
+)
+def test_what_is_no_plain_number_is_named(cell):
+    with pytest.raises(UserError, match=r"a:1: column 'x' holds .*, not a number such"):
+        read_number({"x": cell}, "x", "a:1")
 
 
 def test_rows_of_a_table_without_a_header_are_numbered():

@@ -217,6 +217,14 @@ def test_reading_scores_are_those_of_least_squares():
     assert evaluation.reading_scores(rows, predictions)["self_paced"] > 0.99
 
 
+@pytest.mark.parametrize("time", [250.0, None])
+def test_reading_times_that_say_nothing_are_refused(time):
+    rows, predictions = reading_rows(count=40)
+    rows = [row | {tasks.SELF_PACED: time} for row in rows]
+    with pytest.raises(UserError, match=rf"{tasks.SELF_PACED} of the .* always the s"):
+        evaluation.reading_scores(rows, predictions)
+
+
 # --- what is written -----------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import collections
 import csv
 import json
 import math
+import time
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.evaluation import reading_times as evaluation
 from gpt1_jax.evaluation.reading_times import reading_gain
 from gpt1_jax.jobs import reading_times
+from gpt1_jax.runs import step_scores
 from gpt1_jax.tasks.reading_times import BEFORE, count_words, normal_word
 
 STORIES = 4
@@ -43,6 +45,11 @@ def write_table(path, rows, header=("story", "position", "word", "time")):
 def read_table(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def set_times(time, stories=("s0", "s1", "s2", "s3")):
+    """From rows to those of some stories, with other times."""
+    return lambda rows: [[*row[:3], time(row)] for row in rows if row[0] in stories]
 
 
 def job(folder, run, table, preset="custom", **overrides):
@@ -224,6 +231,25 @@ def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
                 assert row[f"{name}_2"] == before[f"{name}_1"]
 
 
+def test_texts_of_thousands_of_words_are_followed_in_linear_time(pretrained, tmp_path):
+    header = ["item", "word", "length", "Subtlex_log10", "self_paced_reading_time"]
+    text = [f"a{number}" for number in range(20_000)]
+    rows = [[" ".join(text[: 19_000 + n]), f"b{n}", 3, "2", "300"] for n in range(20)]
+    table = write_table(tmp_path / "long.csv", rows, header)
+    began = time.process_time()
+    with pytest.raises(UserError, match=r"fewer than two stories with words"):
+        job(tmp_path / "out", pretrained, table, "babylm")
+    assert time.process_time() - began < 10  # minutes if it is quadratic
+
+
+@pytest.mark.parametrize(("before", "after"), [("b", "a"), ("", "a"), ("", "")])
+def test_words_of_punctuation_take_linear_time(before, after):
+    word = before + "[" * 100_000 + after
+    began = time.process_time()
+    assert normal_word(word) == (word if before else after)
+    assert time.process_time() - began < 1
+
+
 def test_frequencies_are_counted_without_case_and_punctuation(tmp_path):
     (tmp_path / "a.txt").write_text("The dog, the DOG's “dog” — dog\n\n1900 the.\n")
     frequency = count_words(str(tmp_path / "a.txt"), "config.frequency_corpus")
@@ -264,15 +290,40 @@ def test_what_cannot_be_is_refused(pretrained, table, tmp_path, overrides, messa
         (lambda rows: [rows[0], *rows], r"has two words at position 1"),
         (lambda rows: [*rows, rows[0]], r"has two words at position 1"),
         (lambda rows: [["s0", 1, "", 3], *rows[1:]], r":2: .* holds no word"),
+        (lambda rows: [[*rows[0][:3], "1_0"], *rows[1:]], r":2: .*'1_0', not a num"),
+        (lambda rows: [[*rows[0][:3], "1e300"], *rows[1:]], r"NA nor a number from 0"),
+        (lambda rows: [["s0", "1.5", "a", 3], *rows[1:]], r":2: .*'1\.5', not the who"),
+        (lambda rows: [["s0", "1e300", "a", 3], *rows[1:]], r":2: .*from 0 to 1e\+15"),
+        (lambda rows: rows[:8] + rows[60:68], r"12 words of 2 stories .* 23 words at"),
+        (lambda rows: rows[:70], r"other than 's0' have 8 words, and a model of 11"),
+        (set_times(lambda row: "250"), r"all times are the same or follow exactly"),
+        (set_times(lambda row: "1e-300"), r"all times are the same or follow exactly"),
+        (
+            set_times(lambda row: str(200 + 10 * len(row[2]))),
+            r"follow exactly from length, log_frequency, position, length_1",
+        ),
+        (
+            set_times(lambda row: "250" if row[0] == "s1" else row[3], ("s0", "s1")),
+            r"In the stories other than 's0', all times are the same",
+        ),
+        (
+            lambda rows: [
+                [*row[:2], "ab" if row[0] == "s1" else row[2], row[3]]
+                for row in rows[:120]
+            ],
+            r"In the stories other than 's0', length is 2 for all words",
+        ),
     ],
 )
-def test_a_table_that_cannot_be_used_is_refused(
-    pretrained, table, tmp_path, change, message
+def test_a_table_that_cannot_be_used_is_refused_before_any_work(
+    pretrained, table, tmp_path, monkeypatch, change, message
 ):
+    monkeypatch.setattr(step_scores.devices, "configure", pytest.fail)
     rows = [list(row.values()) for row in read_table(table)]
     write_table(table, change(rows))
     with pytest.raises(UserError, match=message):
-        job(tmp_path / "out", pretrained, table)
+        job(tmp_path / "out", pretrained, table, exclude=())
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_positions_the_rows_of_a_story_must_be_together(

@@ -82,7 +82,9 @@ def test_score_is_a_number(value, score):
     assert isinstance(label, float)
 
 
-@pytest.mark.parametrize("value", [5.1, -0.5, "high", "nan", float("nan"), [1]])
+@pytest.mark.parametrize(
+    "value", [5.1, -0.5, "high", "nan", float("nan"), [1], "1_0.5", "٣", True]
+)
 def test_score_out_of_range_is_refused(value):
     columns = {"sentence1": "One.", "sentence2": "Two.", "label": value}
     with pytest.raises(ValueError, match=r"file\.tsv:3: score .* from 0\.0 to 5\.0"):
