@@ -4,7 +4,6 @@ Only the main process calls these functions.
 """
 
 import io
-import json
 import logging
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.checks import is_device
-from gpt1_jax.data.files import write_whole
+from gpt1_jax.data.files import format_json, write_whole
 from gpt1_jax.data.tables import FORMATS, format_table
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -132,9 +131,9 @@ def write_predictions(
 ) -> None:
     """Writes predictions of any task, in the format of the file's suffix.
 
-    For each example, a `.jsonl` file holds "id" (the source's, or else its number from
-    0), "subset", "text" if `with_text`, "prediction" (a label's name, or a score),
-    "label" if it is known and, if they are given, "probabilities" by label and
+    For each example, a `.jsonl` file holds "id" (the source's, or else the number of
+    its row from 0), "subset", "text" if `with_text`, "prediction" (a label's name, or a
+    score), "label" if it is known and, if they are given, "probabilities" by label and
     "log_probs" of the answers in the order of the labels. A `.tsv` or `.csv` file has a
     header and the same in columns, one for each text and probability. A `.tsv` file has
     no quotes, and a space for each tab or line end in a text.
@@ -162,7 +161,7 @@ def write_predictions(
     lines = []
     for number, (example, value) in enumerate(zip(examples, values, strict=True)):
         line: dict[str, Any] = {
-            "id": example.id or str(number),
+            "id": example.id or str(example.number),
             "subset": example.subset,
         }
         if with_text:
@@ -179,7 +178,7 @@ def write_predictions(
             line["log_probs"] = row[np.isfinite(row)].tolist()
         lines.append(line)
     if (suffix := _suffix(path)) == ".jsonl":
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        text = "".join(format_json(line, ensure_ascii=False) + "\n" for line in lines)
     else:
         text = format_table(_table(lines), suffix)
     write_whole(path, text)
@@ -226,7 +225,7 @@ def _text_names(task: Task) -> list[str]:
 def _texts(task: Task, example: Example) -> dict[str, str]:
     """An example's texts and choices by column."""
     texts = [*example.text, *example.choices]
-    return dict(zip(_text_names(task), texts, strict=True))
+    return dict(zip(_text_names(task), texts, strict=not task.fewer_choices))
 
 
 def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:

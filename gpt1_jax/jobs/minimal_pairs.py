@@ -96,7 +96,9 @@ def _score(answers: Answers, score: Scorer, params: Params) -> Scored:
 
     def write(path: epath.Path) -> None:
         task, examples = answers.task.task, answers.examples
-        write_predictions(path, task, examples, predictions, log_probs=log_probs)
+        write_predictions(
+            path, task, examples, predictions, with_text=True, log_probs=log_probs
+        )
 
     return {**scores, "equal": equal_pairs(answers)}, write
 

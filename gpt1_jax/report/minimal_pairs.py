@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 WHOLE = "all paradigms"
 _NOTE = (
     "Accuracy x 100, with its standard error over pairs: the share of pairs whose "
-    "better sentence gets the higher log-probability; a tie counts as half. Chance is "
-    "50 for two sentences. A term, a field and the whole are means over paradigms."
+    "better sentence gets the highest log-probability; sentences that tie share the "
+    "point. Chance is 50 for two sentences. A term, a field and the whole are means "
+    "over paradigms."
 )
 _NOTE_ON_BLIMP = (
     "5-gram, LSTM, Transformer-XL, GPT-2 and people are Warstadt et al. 2020's; the "
@@ -84,7 +85,7 @@ def group_means(scores: "pd.DataFrame", group: str) -> "pd.DataFrame":
 
     Args:
       scores: as `pair_scores` returns them.
-      group: "paradigm", "term" or "field"; "" for all paradigms together.
+      group: a column, such as "term" or "field"; "" for all paradigms together.
 
     Returns:
       Columns: "run", "is_baseline", "step", "group" (the name of it), "paradigms"
@@ -132,11 +133,18 @@ def pairs_tables(scores: "pd.DataFrame") -> str:
         parts.append(_table(scores, ["field"], "field"))
     last = scores[scores["step"] == scores.groupby("run")["step"].transform("max")]
     if set(scores["paradigm"]) != set(scores["term"]):
-        parts.append(_table(last, ["paradigm"], "paradigm"))
+        parts.append(_table(_told_apart(last), ["line"], "paradigm"))
     parts.append(_NOTE)
     if scores["field"].any():
         parts.append(_NOTE_ON_BLIMP)
     return "\n\n".join(parts) + "\n"
+
+
+def _told_apart(scores: "pd.DataFrame") -> "pd.DataFrame":
+    """With a column "line": the paradigm, and its term if it is in several."""
+    several = scores.groupby("paradigm")["term"].transform("nunique") > 1
+    longer = scores["paradigm"] + " (" + scores["term"] + ")"
+    return scores.assign(line=longer.where(several, scores["paradigm"]))
 
 
 def _table(scores: "pd.DataFrame", groups: Sequence[str], title: str) -> str:

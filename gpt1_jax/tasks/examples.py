@@ -18,6 +18,7 @@ lacks 499 training examples; and it stores scores as float32.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -211,16 +212,29 @@ def load_split(
             for subset, path, layout in find(task, published, locate(directory))
             for record in read_records(path, layout, subset=subset, optional=optional)
         )
-    checked = (
-        task.check_record(record, needs_label=split != "test") for record in records
-    )
-    examples = [example for example in checked if example is not None]
+    examples = check_records(task, records, needs_label=split != "test")
     if not examples:
         raise UserError(
             f"{task.title}: the {split} split of source {source!r} holds no examples; "
             "is its file complete?"
         )
     return _divide(task, examples, split) if divided else examples
+
+
+def check_records(
+    task: Task, records: Iterable[Record], *, needs_label: bool
+) -> list[Example]:
+    """The checked examples of records, with the numbers of these.
+
+    Raises:
+      UserError: as `Task.check_record` does.
+    """
+    checked = (task.check_record(each, needs_label=needs_label) for each in records)
+    return [
+        example._replace(number=number)
+        for number, example in enumerate(checked)
+        if example is not None
+    ]
 
 
 def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
@@ -494,14 +508,13 @@ def check_new_examples(
         it has too few texts.
     """
     task = dataclasses.replace(task, drop_unlabelled=False)
-    examples = []
-    for where, row in rows:
+
+    def unlabelled(where: str, row: str | Mapping[str, Any]) -> Record:
         cells = _split_line(task, row, where) if isinstance(row, str) else row
-        columns = {name: value for name, value in cells.items() if name != task.label}
-        example = task.check_record(Record(columns, where), needs_label=False)
-        if example is not None:
-            examples.append(example)
-    return examples
+        return Record({k: v for k, v in cells.items() if k != task.label}, where)
+
+    records = itertools.starmap(unlabelled, rows)
+    return check_records(task, records, needs_label=False)
 
 
 def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.blimp import FIELDS, PARADIGMS, TERMS
-from gpt1_jax.tasks.examples import load_split, read_records
+from gpt1_jax.tasks.examples import check_records, load_split, read_records
 from gpt1_jax.tasks.task import Example, FileLayout, Record, Task
 from gpt1_jax.tasks.zero_shot import (
     CANDIDATES,
@@ -212,11 +212,8 @@ def load_pairs(
 
 def _read_own(task: Task) -> list[Example]:
     layout = task.files[_SPLIT][""]
-    examples = [
-        example
-        for record in read_records(locate(layout.path), layout)
-        if (example := task.check_record(record, needs_label=True))
-    ]
+    records = read_records(locate(layout.path), layout)
+    examples = check_records(task, records, needs_label=True)
     if not examples:
         raise MissingData(f"{layout.path} holds no pairs.")
     return examples

@@ -25,7 +25,8 @@ from gpt1_jax.tasks.task import Example
 
 def example(number=0, *, label=None, subset="", id=None):
     name = str(number) if id is None else id
-    return Example(("a text",), (), label, name, subset, f"test.tsv:{number + 2}")
+    where = f"test.tsv:{number + 2}"
+    return Example(("a text",), (), label, name, subset, where, number)
 
 
 @pytest.fixture
@@ -315,7 +316,7 @@ def test_predictions_may_be_a_table(folder, suffix):
     path = folder / f"a{suffix}"
     made = [
         example(7, label=1)._replace(text=('a "text",\n\tand more',)),
-        example(id="", subset="x"),
+        example(1, id="", subset="x"),
     ]
     probabilities = np.array([[0.25, 0.75], [1.0, 0.0]])
     write_predictions(path, TASKS["cola"], made, [1, 0], probabilities, with_text=True)

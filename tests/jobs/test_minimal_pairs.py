@@ -145,6 +145,47 @@ def test_own_pairs_have_no_published_scores(score, tmp_path):
     assert "1 of 1 scores are at hand" in score("custom", **own, **columns)
 
 
+def test_predictions_can_be_joined_with_the_items(score, tmp_path):
+    """By the number of the row, though they are sorted by paradigm and drawn."""
+    rng = random.Random(2)
+    rows = [
+        {"options": [sentence(rng) for _ in range(2 + n % 2)], "kind": "ba"[n % 2]}
+        for n in range(12)
+    ]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n\n" for row in rows))
+    own = {"data.files": str(path), "data.source": "files", "data.dir": ""}
+    columns = {"data.sentences": ("options",), "data.paradigm": "kind"}
+    score("custom", **own, **columns, **{"data.max_pairs": 4})
+    (step,) = (tmp_path / "out/predictions/run").iterdir()
+    found = read_lines(step / "mine.jsonl")
+    assert [each["subset"] for each in found] == ["a"] * 4 + ["b"] * 4
+    for each in found:
+        row = rows[int(each["id"])]
+        names = ("first", "second", "third")
+        texts = dict(zip(names, row["options"], strict=False))
+        assert each["text"] == {"context": "", **texts}
+        assert row["kind"] == each["subset"] and each["prediction"] in texts
+        assert len(each["log_probs"]) == len(texts)
+
+
+def test_paradigms_of_one_name_in_two_files_are_told_apart(score, tmp_path):
+    rng = random.Random(3)
+    for name in ("one", "two"):
+        rows = [
+            {"sentence_good": sentence(rng), "sentence_bad": sentence(rng), "kind": k}
+            for k in ("same", name)
+        ]
+        write_lines(tmp_path / f"{name}.jsonl", rows)
+    files = f"{tmp_path}/one.jsonl,{tmp_path}/two.jsonl"
+    own = {"data.files": files, "data.source": "files", "data.dir": ""}
+    score("custom", **own, **{"data.paradigm": "kind"})
+    table = (tmp_path / "out/results.md").read_text()
+    for name in ("same (one)", "same (two)", "one", "two"):
+        assert f"\n| {name} | 1 |" in table
+    assert "sentences that tie share the point" in table
+
+
 def test_long_items_are_counted(score, tmp_path):
     long = " ".join(["abcdefg"] * 60)
     row = {"sentence_good": long, "sentence_bad": f"{long} h"}
