@@ -35,7 +35,7 @@ from gpt1_jax.config.sections import (
     SamplingConfig,
     compilation_cache,
 )
-from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.progress import open_streams, without_bars
 from gpt1_jax.data.text import brief, printable
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
@@ -480,6 +480,7 @@ def _say_cut(num_cut: int, total: int, fitting: str) -> None:
 
 def run() -> None:
     """The command `lm_eval` with our model: `python -m gpt1_jax.eval_harness`."""
+    open_streams()
     devices.configure("default", compilation_cache(""))
     try:
         cli_evaluate()

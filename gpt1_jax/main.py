@@ -12,8 +12,10 @@ import types
 def _quit(number: int, frame: types.FrameType | None) -> None:
     """Ends the program at once; a KeyboardInterrupt could be lost in an import."""
     del number, frame
-    os.write(2, b"gpt1_jax: interrupted.\n")
-    os._exit(1)
+    try:
+        os.write(2, b"gpt1_jax: interrupted.\n")
+    finally:
+        os._exit(1)
 
 
 def run() -> None:

@@ -21,7 +21,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
 from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.data import files
+from gpt1_jax.data import files, progress
 from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import wall_time
@@ -67,6 +67,8 @@ def main(argv: Sequence[str]) -> None:
         _warn_plainly()
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
+        if config.writes_folder or getattr(config, "output", ""):
+            progress.output_may_fail()
         for key, path, local in places(config):
             files.locate(path, key, local=local)
         workdir = _WORKDIR.value or config.default_workdir
@@ -149,8 +151,10 @@ def _quit_at_once() -> None:
     from gpt1_jax.parallel import processes
 
     if not processes.is_joined():
-        os.write(2, _QUIT)  # print is not safe in a signal's handler
-        os._exit(1)
+        try:
+            os.write(2, _QUIT)  # print is not safe in a signal's handler
+        finally:
+            os._exit(1)
 
 
 def _skip_finalization() -> None:
@@ -201,13 +205,13 @@ def _parse(argv: Sequence[str]) -> list[str]:
     """Reads the flags; a bad one prints one line, not the parser's traceback."""
     try:
         if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
-            print(printable(usage.describe_usage(argv)))
+            print(printable(usage.describe_usage(argv)), flush=True)
             sys.exit()
         if not any(argument.startswith("--config") for argument in argv):
             jobs = usage.describe_usage(argv)
             _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
         return flags.FLAGS(usage.find_configs(argv))
-    except FileNotFoundError as error:
+    except OSError as error:  # no such configuration; no way to show the help
         _refuse(str(error))
     except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
         problem = usage.explain(error, argv)
@@ -216,5 +220,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 def run() -> None:
     """Runs the program."""
+    progress.open_streams()
+    logging.get_absl_handler().python_handler.setStream(sys.stderr)
     atexit.register(_skip_finalization)  # first to be registered, last to be called
     app.run(main, flags_parser=_parse)

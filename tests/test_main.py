@@ -1,6 +1,7 @@
 """The program as its user runs it: a process of its own, signals and all."""
 
 import functools
+import json
 import os
 import shutil
 import signal
@@ -250,6 +251,71 @@ def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path, number)
     )
     assert code == 1, output
     assert "gpt1_jax: interrupted" in output
+
+
+@pytest.mark.parametrize(
+    ("redirected", "failed"),
+    [
+        ("| head -n 1", {"standard output": "Broken pipe"}),
+        pytest.param(
+            "> /dev/full 2>&1",
+            dict.fromkeys(
+                ("standard output", "standard error"), "No space left on device"
+            ),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ">&- 2>&-",
+            dict.fromkeys(
+                ("standard output", "standard error"), "Bad file descriptor"
+            ),
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_run_that_nobody_listens_to_goes_on_and_says_so_in_its_folder(
+    run_main, tmp_path, redirected, failed
+):
+    code, output = run_main(f"--workdir={tmp_path}", redirected=redirected)
+    assert code == 0, output
+    assert saved_steps(epath.Path(tmp_path))[-1] == 12
+    (session,) = json.loads((tmp_path / "sessions.json").read_text())["sessions"]
+    assert session["not_printed"] == failed
+
+
+def test_samples_that_cannot_be_shown_are_escaped(run_main, tmp_path):
+    code, output = run_main(
+        f"--workdir={tmp_path}",
+        "--config.eval.sample_prompt=漢é",
+        env={"PYTHONIOENCODING": "ascii"},
+    )
+    assert code == 0, output
+    assert "\n  | \\u6f22\\xe9" in output
+    (session,) = json.loads((tmp_path / "sessions.json").read_text())["sessions"]
+    assert "not_printed" not in session
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--help"],
+        ["--config=configs/generate.py", "--config.prompt=abc"],
+        ["--config=configs/verify.py"],
+    ],
+    ids=["help", "text", "table"],
+)
+def test_a_job_that_only_prints_says_that_it_could_not(pretrained, flags):
+    if "verify" in flags[0]:
+        flags = [*flags, f"--config.runs={pretrained}"]
+    elif len(flags) > 1:
+        flags = [*flags, f"--config.init_from={pretrained}"]
+    code, output = run_program(*flags, redirected="> /dev/full")
+    assert code == 1
+    (line,) = (line for line in output.splitlines() if "error" in line)
+    assert line == (
+        "gpt1_jax: error: standard output cannot be written (No space left on device); "
+        "name a file with --config.output=FILE."
+    )
 
 
 @pytest.mark.slow

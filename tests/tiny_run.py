@@ -80,6 +80,7 @@ def run_program(
     meanwhile=None,
     beside=None,
     program=PROGRAM,
+    redirected="",
 ):
     """Runs `python -m gpt1_jax.main` in a process of its own.
 
@@ -92,12 +93,14 @@ def run_program(
       meanwhile: called with the process and each line that it prints.
       beside: called with the process in a thread of its own.
       program: what to run instead.
+      redirected: where its standard streams go, as the shell has it.
 
     Returns:
       The exit status, and standard output and error together.
     """
+    shell = ["bash", "-o", "pipefail", "-c", f'"$0" "$@" {redirected}']
     process = subprocess.Popen(
-        [sys.executable, *program, *flags],
+        [*shell * bool(redirected), sys.executable, *program, *flags],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": str(ROOT), **(env or {})},
         stdin=subprocess.PIPE,

@@ -315,6 +315,8 @@ class Session:
             "forms": self._forms,
             "seconds": dict(self._seconds),
         }
+        if failed := progress.failed_streams():
+            session["not_printed"] = failed
         # A full disk is reported by the save that fails; this file is written again.
         with contextlib.suppress(OSError):
             write_json(self._path, {"sessions": [*self._before, session]})

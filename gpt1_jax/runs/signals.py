@@ -64,7 +64,8 @@ class StopSignal:
             self._quit_at_once()
         if again or not self._deferring:
             raise KeyboardInterrupt
-        os.write(2, _NOTICE)  # print is not safe in a handler
+        with contextlib.suppress(OSError):
+            os.write(2, _NOTICE)  # print is not safe in a handler
         if self._joint:
             os.kill(os.getpid(), signal.SIGTERM)
 
