@@ -16,6 +16,7 @@ from typing import NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
+from ml_collections.config_flags import tuple_parser
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
@@ -26,6 +27,18 @@ from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import wall_time
 
+
+class _TupleParser(flags.ArgumentParser):
+    """The last of several values wins, as for all keys; ml_collections joins them."""
+
+    def parse(self, argument: object) -> tuple[object, ...]:
+        return tuple_parser.TupleParser().parse(argument)
+
+    def flag_type(self) -> str:
+        return "tuple"
+
+
+config_flags.register_flag_parser_for_type(tuple, _TupleParser())
 _CONFIG = config_flags.DEFINE_config_file(
     "config", help_string="The job: a file of configs/, with :preset if it takes one."
 )

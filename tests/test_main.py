@@ -266,9 +266,7 @@ def test_a_signal_while_the_program_compiles_ends_it(run_main, tmp_path, number)
         ),
         pytest.param(
             ">&- 2>&-",
-            dict.fromkeys(
-                ("standard output", "standard error"), "Bad file descriptor"
-            ),
+            dict.fromkeys(("standard output", "standard error"), "Bad file descriptor"),
             marks=pytest.mark.slow,
         ),
     ],

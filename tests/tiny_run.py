@@ -174,8 +174,8 @@ def stop_after(monkeypatch, last_step):
     monkeypatch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
 
 
-def poison(monkeypatch, bad_steps):
-    """Makes the loss of the given steps NaN."""
+def poison(monkeypatch, bad_steps, loss=True):
+    """Makes the gradients of the given steps NaN, and their loss unless it is False."""
     update = steps.update
 
     def poisoned(state, batch, noise, gradients, optimizer):
@@ -183,7 +183,9 @@ def poison(monkeypatch, bad_steps):
         factor = jnp.where(bad, jnp.nan, 1.0)
 
         def bad_gradients(*arguments):
-            return jax.tree.map(lambda x: x * factor, gradients(*arguments))
+            (value, losses), grads = gradients(*arguments)
+            grads = jax.tree.map(lambda x: x * factor, grads)
+            return (value * factor if loss else value, losses), grads
 
         return update(state, batch, noise, bad_gradients, optimizer)
 

@@ -9,6 +9,7 @@ batch of step n + 1 on the device.
 import contextlib
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, Protocol
 
@@ -308,10 +309,13 @@ def _read_metrics(
             f"{values['grad_norm']}; its update was skipped."
         )
     if in_row >= run.config.train.max_nonfinite_steps:
+        found = f"loss {values['loss']:.6g}"
+        if math.isfinite(values["loss"]):
+            found = f"gradient norm {values['grad_norm']:.6g}, at a {found}"
         raise FloatingPointError(
-            f"{in_row} updates in a row up to step {step} were not finite (loss "
-            f"{values['loss']}). The checkpoints are intact; start a new run with a "
-            "lower --config.optimizer.learning_rate or another --config.seed."
+            f"{in_row} updates in a row up to step {step} were not finite ({found}). "
+            "The checkpoints are intact; start a new run with a lower "
+            "--config.optimizer.learning_rate or another --config.seed."
         )
     if step % run.config.log.every_steps == 0:
         records.train(step, values)

@@ -10,6 +10,7 @@ from absl import flags as flags_lib
 from ml_collections import config_flags
 from tiny_run import load_config
 
+from gpt1_jax import program  # noqa: F401  # how it reads tuples
 from gpt1_jax.config import load
 from gpt1_jax.config.finetune import (
     check_kind,
@@ -32,6 +33,24 @@ def resolve(preset, *flags, **overrides):
         {key.replace("__", "."): value for key, value in overrides.items()}
     )
     return load(values.config.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("flags", "key", "value"),
+    [
+        (["custom.text=a", "custom.text=a,b"], "text", ("a", "b")),
+        (["custom.text=a,b", "custom.text=c"], "text", ("c",)),
+        (["custom.text=a,b", "custom.text=()"], "text", ()),
+        (
+            ["custom.score_range=0,5", "custom.score_range=1,2"],
+            "score_range",
+            (1.0, 2.0),
+        ),
+    ],
+)
+def test_of_several_values_for_a_key_the_last_one_wins(flags, key, value):
+    config = resolve("custom", *flags, init_from="run")
+    assert getattr(config.custom, key) == value
 
 
 @pytest.mark.parametrize("preset", ["sst2", "all", "custom", "sst2+rte", ""])

@@ -401,12 +401,17 @@ def test_a_nonfinite_loss_is_skipped_and_counted(tiny_config, tmp_path, monkeypa
     assert records[8]["learning_rate"] == records[6]["learning_rate"]
 
 
-def test_too_many_nonfinite_losses_stop_the_run_before_harm(
-    tiny_config, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [(True, r"loss nan\)"), (False, r"gradient norm nan, at a loss [67]\.\d+\)")],
+)
+def test_too_many_nonfinite_updates_stop_the_run_before_harm(
+    tiny_config, tmp_path, monkeypatch, loss, found
 ):
-    poison(monkeypatch, list(range(5, 100)))
+    poison(monkeypatch, list(range(5, 100)), loss)
     config = tiny_config(train__max_nonfinite_steps=3, train__num_steps=40)
-    with pytest.raises(FloatingPointError, match=r"3 updates in a row up to step 8"):
+    message = rf"3 updates in a row up to step 8 were not finite \({found}"
+    with pytest.raises(FloatingPointError, match=message):
         pretrain.run(config, str(tmp_path))
     kept = sorted(int(p.name) for p in (tmp_path / "checkpoints").iterdir())
     assert kept == [4]
