@@ -21,6 +21,7 @@ import jupytext
 import latex2mathml.converter
 import nbclient
 import nbformat
+import zensical
 from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import TagRemovePreprocessor
 
@@ -56,7 +57,8 @@ def main(output: Path) -> None:
             _write(output, place(path), source_page(path))
     annotate(output)
     shutil.copy(DOCS / "mkdocs.yml", output)
-    build = ["zensical", "build", "--strict", "--clean", "-f", "mkdocs.yml"]
+    program = [sys.executable, "-m", zensical.__name__]  # it need not be on the path
+    build = [*program, "build", "--strict", "--clean", "-f", "mkdocs.yml"]
     subprocess.run(build, cwd=output, check=True)
 
 

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 import traceback
+import warnings
 from collections.abc import Sequence
 from logging import CRITICAL, Formatter, LogRecord, getLogger
 from typing import NoReturn
@@ -99,7 +100,10 @@ def main(argv: Sequence[str]) -> None:
 
 def _run(config: JobConfig, workdir: str) -> None:
     """Does the job, with the other processes if there are any."""
-    from gpt1_jax.parallel import processes
+    try:
+        from gpt1_jax.parallel import processes
+    except ValueError as error:  # JAX cannot read one of its environment variables
+        raise UserError(f"JAX does not start: {error}.") from error
     from gpt1_jax.runs import signals
 
     try:
@@ -126,7 +130,7 @@ def _run(config: JobConfig, workdir: str) -> None:
 
 def _join(config: JobConfig, workdir: str) -> None:
     """Joins the other processes, if there are any; together they check the run."""
-    from gpt1_jax.parallel import processes
+    from gpt1_jax.parallel import devices, processes
     from gpt1_jax.runs import resume
 
     waits = getattr(config, "distributed", None)  # of the jobs for several processes
@@ -139,12 +143,14 @@ def _join(config: JobConfig, workdir: str) -> None:
                 waits.shutdown_seconds,
             ),
         )
-        resume.check_processes(config, workdir)
     elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
         raise UserError(
             f"The job {config.job} is the work of one process, but a launcher has "
             f"started {count}; start one, or use --distributed=off."
         )
+    devices.check_platform()
+    if waits is not None:
+        resume.check_processes(config, workdir)
 
 
 def _say(text: str) -> None:
@@ -176,6 +182,14 @@ def _skip_finalization() -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(1)
+
+
+def _let_warnings_be() -> None:
+    """Has no warning end the job, as with PYTHONWARNINGS=error; others give most."""
+    if any(action == "error" for action, *_ in warnings.filters):
+        warnings.resetwarnings()
+        for kind in (DeprecationWarning, PendingDeprecationWarning, ResourceWarning):
+            warnings.simplefilter("ignore", kind)
 
 
 def _warn_plainly() -> None:
@@ -233,6 +247,8 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 def run() -> None:
     """Runs the program."""
+    os.environ["MPLBACKEND"] = "agg"  # figures are files
+    _let_warnings_be()
     progress.open_streams()
     logging.get_absl_handler().python_handler.setStream(sys.stderr)
     atexit.register(_skip_finalization)  # first to be registered, last to be called

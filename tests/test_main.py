@@ -316,6 +316,34 @@ def test_a_job_that_only_prints_says_that_it_could_not(pretrained, flags):
     )
 
 
+def test_variables_of_other_packages_change_nothing(run_main, tmp_path):
+    env = {"JAX_ENABLE_X64": "1", "MPLBACKEND": "none", "PYTHONWARNINGS": "error"}
+    code, output = run_main(f"--workdir={tmp_path}", env=env)
+    assert code == 0, output
+    assert "arning" not in output
+    state = saved_state(tmp_path, 12).values()
+    assert {leaf.dtype.name for leaf in state} == {"float32", "int32"}
+    assert (tmp_path / "plots/loss.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("variable", "parts"),
+    [
+        ("JAX_PLATFORMS=abc", ["Unable to initialize backend 'abc'", "Unset the va"]),
+        ("JAX_PLATFORMS=cuda", ["JAX finds no device with JAX_PLATFORMS=cuda"]),
+        ("JAX_NUM_CPU_DEVICES=many", ["JAX does not start: ", "jax_num_cpu_devices"]),
+    ],
+)
+def test_a_variable_that_jax_cannot_follow_takes_one_line(variable, parts):
+    name, _, value = variable.partition("=")
+    code, output = run_program("--config=configs/report.py", env={name: value})
+    assert code == 1
+    first, _ = output.splitlines()
+    assert first.startswith("gpt1_jax: error: ")
+    for part in parts:
+        assert part in first
+
+
 @pytest.mark.slow
 def test_two_processes_train_as_one_does(run_main, tiny_config, tmp_path):
     """One device in each; the one has several."""

@@ -102,6 +102,22 @@ def require_memory(
         )
 
 
+def check_platform() -> None:
+    """Refuses to go on without a device; several processes must have joined before.
+
+    Raises:
+      UserError: naming the platform asked for, and why JAX cannot use it.
+    """
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # the latter says nothing
+        raise UserError(
+            f"JAX finds no device with JAX_PLATFORMS={jax.config.jax_platforms or ''}"
+            f"{f' ({error})' if str(error) else ''}. Unset the variable, or name what "
+            "is there, such as cpu."
+        ) from error
+
+
 def describe_devices() -> str:
     """All devices of the run: "8 x NVIDIA H100 80GB HBM3"."""
     return f"{jax.device_count()} x {jax.devices()[0].device_kind}"
@@ -117,12 +133,14 @@ def peak_flops() -> float | None:
 
 
 def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
-    """Sets the precision of matrix products and where compiled programs are kept.
+    """Sets the precision of numbers and where compiled programs are kept.
 
     Args:
-      matmul_precision: "default", "high" or "highest".
+      matmul_precision: of matrix products, "default", "high" or "highest".
       compilation_cache_dir: the folder.
     """
+    # With JAX_ENABLE_X64 numbers and arrays without a type would be of 64 bits.
+    jax.config.update("jax_enable_x64", False)
     jax.config.update("jax_default_matmul_precision", matmul_precision)
     jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
     # `ops.products.row_major` puts a memory address, new in every process, into the
