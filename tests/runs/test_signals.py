@@ -38,6 +38,19 @@ def test_while_deferred_a_signal_is_a_request_and_says_so(number, capfd):
 
 
 @BOTH
+def test_a_request_is_heard_though_standard_error_is_full(number):
+    before = os.dup(2)
+    with open("/dev/full", "w") as full, catch() as stop, stop.deferred():
+        os.dup2(full.fileno(), 2)
+        try:
+            send(number)
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+        assert stop.requested(1)
+
+
+@BOTH
 def test_a_second_signal_quits_as_the_program_wishes(number):
     """Not by an exception, which a library in the middle of a save would report."""
     ended = []
