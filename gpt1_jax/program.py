@@ -185,7 +185,10 @@ def _skip_finalization() -> None:
 
 
 def _let_warnings_be() -> None:
-    """Has no warning end the job, as with PYTHONWARNINGS=error; others give most."""
+    """Has no warning end the job, as PYTHONWARNINGS=error would.
+
+    Most are of other packages.
+    """
     if any(action == "error" for action, *_ in warnings.filters):
         warnings.resetwarnings()
         for kind in (DeprecationWarning, PendingDeprecationWarning, ResourceWarning):
@@ -247,9 +250,9 @@ def _parse(argv: Sequence[str]) -> list[str]:
 
 def run() -> None:
     """Runs the program."""
+    atexit.register(_skip_finalization)  # first to be registered, last to be called
     os.environ["MPLBACKEND"] = "agg"  # figures are files
     _let_warnings_be()
     progress.open_streams()
     logging.get_absl_handler().python_handler.setStream(sys.stderr)
-    atexit.register(_skip_finalization)  # first to be registered, last to be called
     app.run(main, flags_parser=_parse)

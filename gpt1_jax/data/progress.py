@@ -89,7 +89,7 @@ class _StandardStream(io.RawIOBase):
         _failures[self.name] = problem
         problem = f"{self.name} cannot be written ({problem})"
         if self.name in _required:
-            raise OSError(f"{problem}; name a file with --config.output=FILE.")
+            raise OSError(f"{problem}; write to a file, as with --config.output=FILE.")
         if self.name != _ERROR:
             print(f"gpt1_jax: {problem}; the job goes on.", file=sys.stderr)
 

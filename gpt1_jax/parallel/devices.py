@@ -111,10 +111,11 @@ def check_platform() -> None:
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # the latter says nothing
+        reason = f": {error}" if str(error) else ""
         raise UserError(
-            f"JAX finds no device with JAX_PLATFORMS={jax.config.jax_platforms or ''}"
-            f"{f' ({error})' if str(error) else ''}. Unset the variable, or name what "
-            "is there, such as cpu."
+            "JAX finds no device to compute on, with JAX_PLATFORMS="
+            f"{os.environ.get('JAX_PLATFORMS', '')!r}{reason}. Name a platform that is "
+            "there, such as JAX_PLATFORMS=cpu, or unset the variable."
         ) from error
 
 

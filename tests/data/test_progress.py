@@ -102,7 +102,7 @@ def test_output_that_fails_ends_only_a_job_that_has_no_other(
         found = {"standard output": output, "standard error": error}
         assert file.read_text() == f"on: { {k: v for k, v in found.items() if v} }"
     said = f"standard output cannot be written ({output}); "
-    said += "the job goes on." if may_fail else "name a file with --config.output="
+    said += "the job goes on." if may_fail else "write to a file, as with --config.o"
     assert (said in shown) == bool(output and not error)
     assert ("Traceback" in shown) == (not goes_on and not error)
 
