@@ -21,7 +21,13 @@ from etils import epath
 
 from gpt1_jax.data.files import file_stamp, files_below, is_remote, locate
 from gpt1_jax.data.tables import read_json_lines
-from gpt1_jax.data.text import CONVERT, brief, refuse_utf16
+from gpt1_jax.data.text import (
+    brief,
+    encoding_hint,
+    refuse_binary,
+    refuse_json,
+    refuse_other_name,
+)
 from gpt1_jax.errors import UserError
 
 BLOCK_CHARS = 1 << 18
@@ -109,24 +115,16 @@ def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
 
 _PLAIN = (".txt", ".text", ".md")
 _JSON_LINES = (".jsonl", ".ndjson")
-_COMPRESSED = (".zip", ".bz2", ".xz", ".zst", ".7z", ".rar", ".tar", ".tgz", ".tar.gz")
-_MAGIC = {  # first bytes of files that are not text
-    b"PK\x03\x04": "a zip archive",
-    b"BZh": "compressed by bzip2",
-    b"\xfd7zXZ": "compressed by xz",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
-    b"\x1f\x8b": "compressed by gzip, but its name does not end in .gz",
-}
-_UNPACK = "Of compressed files only .gz is read; unpack it first."
 
 
 def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
     """One document for each file that `paths` names.
 
     Args:
-      paths: files, folders and globs, separated by commas; local or gs://. Folders
-        are searched for .txt, .text, .md, .jsonl and .ndjson, each also as .gz, in
-        lower or upper case; hidden files and folders are skipped.
+      paths: files, folders and globs, separated by commas (or one that has commas in
+        its name); local or gs://. Folders are searched for .txt, .text, .md, .jsonl and
+        .ndjson, each also as .gz, in lower or upper case; hidden files and folders are
+        skipped.
       key: the configuration key, for messages.
       jsonl_field: the field to read from each object in a JSON lines file; if empty,
         such files count as plain text and are not looked for in folders.
@@ -136,18 +134,18 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
 
     Raises:
       FileNotFoundError: if an entry names nothing, or a link leads nowhere.
-      ValueError: if a file is empty, or compressed other than by gzip, or there is
+      ValueError: if a file is empty or its name says that it is not text, or there is
         no entry between the commas.
     """
     suffixes = (*_PLAIN, *_JSON_LINES) if jsonl_field else _PLAIN
     files: dict[str, epath.Path] = {}
-    for entry in filter(None, (part.strip() for part in paths.split(","))):
+    for entry in split_paths(paths):
         found = expand_paths(entry, suffixes)
         if not found:
             raise FileNotFoundError(
                 f"{key}: {entry!r} names no file. A folder is searched for "
                 f"{', '.join(suffixes)}, and for .txt.gz and so on; a glob such as "
-                "'books/**/*.txt' takes any name."
+                f"'books/**/*.txt' takes any name.{name_hint(paths)}"
             )
         files.update({str(path): path for path in found})
     if paths and not files:
@@ -155,8 +153,25 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
     return [_document(files[name], key, jsonl_field) for name in sorted(files)]
 
 
+def split_paths(paths: str) -> list[str]:
+    """The entries between commas; the name of a file or folder is one entry."""
+    if "," in paths and locate(paths).exists():
+        return [paths]
+    return list(filter(None, map(str.strip, paths.split(","))))
+
+
+def name_hint(paths: str) -> str:
+    """How to write names with commas or brackets, for a message; "" without them."""
+    if "," not in paths and "[" not in paths:
+        return ""
+    return " Among several names or in a glob, write ? for a comma and [[] for [."
+
+
 def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
-    """The files that a path or glob names; of a folder, those with the suffixes."""
+    """The files that a path or glob names; of a folder, those with the suffixes.
+
+    In a glob, a folder that is there as it is written is no pattern.
+    """
     path = locate(entry)
     if path.is_dir():
         return [
@@ -168,7 +183,9 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
         return [path]
     if is_remote(path):
         return [p for p in path.parent.glob(path.name) if p.is_file()]
-    found = glob.glob(os.fspath(path), recursive=True)
+    there = next(parent for parent in path.parents if parent.exists())
+    pattern = os.path.join(glob.escape(str(there)), path.relative_to(there))
+    found = glob.glob(pattern, recursive=True)
     return [epath.Path(name) for name in found if not os.path.isdir(name)]
 
 
@@ -190,15 +207,20 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
         ) from None
     if not stat.length:
         raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
-    if path.name.lower().endswith(_COMPRESSED):
-        raise UserError(f"{key} finds {path}. {_UNPACK}")
     stamp = file_stamp(path)
-    if jsonl_field and _has_suffix(path.name, _JSON_LINES):
+    if not _has_suffix(path.name, _JSON_LINES):
+        refuse_other_name(f"{key}: {path}")
+        chunks = functools.partial(_plain_texts, path)
+    elif jsonl_field:
         stamp += f"-{jsonl_field}"
-        chunks = functools.partial(_json_texts, path, jsonl_field)
-    else:
+        chunks = functools.partial(_json_texts, path, key, jsonl_field)
+    else:  # asked for as they are
         chunks = functools.partial(_decoded, path)
     return Document(str(path), stamp, stat.length, chunks)
+
+
+def _plain_texts(path: epath.Path) -> Iterator[str]:
+    return refuse_json(_decoded(path), str(path))
 
 
 def _decoded(path: epath.Path) -> Iterator[str]:
@@ -209,36 +231,29 @@ def _decoded(path: epath.Path) -> Iterator[str]:
     """
     utf8 = codecs.getincrementaldecoder("utf-8-sig")()
     decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
-    position = 0
+    position, is_ascii = 0, True
     try:
         with path.open("rb") as raw:
             zipped = path.name.lower().endswith(".gz")
             stream: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
             while data := stream.read(BLOCK_CHARS):
                 if not position:
-                    refuse_utf16(data, str(path))
+                    refuse_binary(data, str(path))
                 yield decoder.decode(data)
                 position += len(data)
+                is_ascii = is_ascii and data.isascii()
             yield decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise _not_text(path, error, position) from error
+        raise UserError(
+            f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} near "
+            f"position {position + error.start}. "
+            f"{encoding_hint(error, after_utf8=not is_ascii)}"
+        ) from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UserError(f"{path} is damaged or not a gzip file: {error}.") from error
 
 
-def _not_text(path: epath.Path, error: UnicodeDecodeError, position: int) -> UserError:
-    with path.open("rb") as file:
-        head = file.read(8)
-    for magic, what in _MAGIC.items():
-        if head.startswith(magic) and not path.name.lower().endswith(".gz"):
-            return UserError(f"{path} is {what}. {_UNPACK}")
-    return UserError(
-        f"{path} is not UTF-8 text: byte {error.object[error.start]:#04x} near "
-        f"position {position + error.start}. {CONVERT.format('latin1')}"
-    )
-
-
-def _json_texts(path: epath.Path, field: str) -> Iterator[str]:
+def _json_texts(path: epath.Path, key: str, field: str) -> Iterator[str]:
     """The text field of each object in a JSON lines file, a newline after each.
 
     Raises:
@@ -247,10 +262,11 @@ def _json_texts(path: epath.Path, field: str) -> Iterator[str]:
     lines = _lines(_decoded(path))
     for where, value in read_json_lines(lines, str(path), only_column=field):
         if field not in value:
+            name = "Name the text's field with --config.data.jsonl_field=NAME, or leave"
             raise UserError(
                 f"{where}: the object has no field {field!r}; it has "
-                f"{', '.join(map(repr, value)) or 'none':.200}. Name the text's field "
-                "with --config.data.jsonl_field=NAME, or leave the file out."
+                f"{', '.join(map(repr, value)) or 'none':.200}. "
+                f"{name if key.startswith('config.data.') else 'Leave'} the file out."
             )
         text = value[field]
         if not isinstance(text, str):

@@ -26,13 +26,19 @@ from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.files import append_to, locate, whole_file
-from gpt1_jax.data.text import brief, text_lines
+from gpt1_jax.data.text import (
+    brief,
+    refuse_json,
+    refuse_other_name,
+    text_lines,
+)
 from gpt1_jax.errors import MissingPackage, UserError
 
 # --- rows of files: JSON lines and tables -------------------------------------
 
 FORMATS = {".jsonl": "jsonl", ".tsv": "tsv", ".csv": "csv"}  # by a file's suffix
 STANDARD_INPUT = "-"
+_MOST_CHARACTERS = 1 << 24  # in a cell of CSV: a whole book; not a file behind a quote
 RowsRead = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells
 
 
@@ -75,7 +81,8 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
 
     Raises:
       FileNotFoundError: if the file cannot be read.
-      UserError: naming a line that cannot be read; or if there is none.
+      UserError: naming a line that cannot be read; if there is none; or if the file is
+        neither rows nor plain text.
     """
     name = "standard input" if source == STANDARD_INPUT else source
     suffix = epath.Path(source).suffix.lower()
@@ -89,7 +96,8 @@ def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str,
         if format_name:
             rows = read_rows(file, name, format_name)
         else:
-            rows = plain_lines(text_lines(file, name), name)
+            refuse_other_name(name)
+            rows = plain_lines(refuse_json(text_lines(file, name), name), name)
         for row in rows:
             is_empty = False
             yield row
@@ -180,7 +188,7 @@ def read_rows(
         if len(row) < len(names) or (len(row) > len(names) and not as_published):
             raise UserError(
                 f"{where}: the row has {len(row)} columns, and the first line has "
-                f"{len(names)}."
+                f"{len(names)}.{_separator_hint(names)}"
             )
         yield where, dict(zip(names, row, strict=False))
     if num_short:
@@ -198,15 +206,39 @@ def _check_names(names: Sequence[Any], where: str) -> None:
 
 
 def _csv_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(lines, strict=True)
+    first = next(lines, "")
+    reader = csv.reader(itertools.chain([first], lines), strict=True)
     line = 1  # where the row starts: quoted cells may hold line ends
     try:
-        for row in reader:
+        while (row := _next_row(reader)) is not None:
             if row:
                 yield line, row
             line = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{name}:{line}: this is not CSV: {error}.") from error
+        hint = _separator_hint([first]) if line == 1 and "," not in first else ""
+        raise UserError(f"{name}:{line}: this is not CSV: {error}.{hint}") from error
+
+
+def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
+    """The next row; by default a cell may have no more than 131,072 characters."""
+    before = csv.field_size_limit(_MOST_CHARACTERS)  # of all readers, of any thread
+    try:
+        return next(reader, None)
+    finally:
+        csv.field_size_limit(before)
+
+
+def _separator_hint(columns: Iterable[Any]) -> str:
+    """A hint if the only column of a table seems to be several; "" otherwise."""
+    name, *others = map(str, columns)
+    for separator, what, way_out in (
+        ("\t", "tabs", "end its name in .tsv"),
+        (";", "semicolons", "save it with commas, and its numbers with points"),
+        (",", "commas", "end its name in .csv"),
+    ):
+        if separator in name and not others:
+            return f" The table's columns seem to be separated by {what}: {way_out}."
+    return ""
 
 
 def _tsv_rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
@@ -285,7 +317,7 @@ def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:
     if column not in cells:
         raise UserError(
             f"{where}: there is no column {column!r}; the columns are "
-            f"{', '.join(map(str, cells))}."
+            f"{', '.join(map(str, cells))}.{_separator_hint(cells)}"
         )
     return cells[column]
 
@@ -301,9 +333,11 @@ def read_number(cells: Mapping[Any, Any], column: Any, where: str) -> float | No
         return None
     number = parse_number(cell)
     if math.isnan(number):
+        is_decimal = not math.isnan(parse_number(str(cell).replace(",", ".")))
+        hint = " Write decimals with a point, not a comma." if is_decimal else ""
         raise UserError(
             f"{where}: column {column!r} holds {brief(cell)}, not a number such as 3 "
-            "or 2.5."
+            f"or 2.5.{hint}"
         )
     return number
 

@@ -1,9 +1,11 @@
-"""Text: decoded into lines, cleaned before it is tokenised, shown in messages."""
+"""Text: told from other files, decoded into lines, cleaned, shown in messages."""
 
 import codecs
 import io
+import json
 import re
 import reprlib
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -25,26 +27,185 @@ _UNMARKED: dict[tuple[bool, ...], str] = {
     (False, True, False, True): "UTF-16LE",
     (True, False, True, False): "UTF-16BE",
 }
-CONVERT = "Convert it, for example with iconv -f {} -t utf-8."
+_CONVERT = "Convert it, for example with iconv -f {} -t utf-8."
+
+_UNPACK = "Unpack it first; of compressed files, only .gz is read, as training text."
+_WRITE_LINES = (
+    "If each line holds an object, end its name in .jsonl; otherwise write its texts "
+    "to a .txt file."
+)
+_WRITE_ROWS = (
+    "Write its texts to a .txt file, or to a .jsonl file with an object such as "
+    '{"text": ".."} on each line.'
+)
+_SAVE_TEXT = "Save its text as a .txt file."
+_NAME_TEXT = "Name the text that they were made from."
+# Files that are not plain text: what each is, how its name ends, how it begins in lower
+# case, and the way out.
+_OTHER_FILES: tuple[tuple[str, tuple[str, ...], tuple[bytes, ...], str], ...] = (
+    ("compressed by gzip", (), (b"\x1f\x8b",), _UNPACK),
+    ("compressed by bzip2", (".bz2",), (b"bzh91ay&sy",), _UNPACK),
+    ("compressed by xz", (".xz",), (b"\xfd7zxz",), _UNPACK),
+    ("compressed by zstd", (".zst",), (b"\x28\xb5\x2f\xfd",), _UNPACK),
+    ("a zip archive", (".zip",), (b"pk\x03\x04",), _UNPACK),
+    ("an archive", (".tar", ".tgz", ".7z", ".rar"), (b"7z\xbc\xaf",), _UNPACK),
+    ("JSON", (".json", ".jsonl", ".ndjson", ".ipynb"), (), _WRITE_LINES),
+    ("a table", (".csv", ".tsv", ".xls", ".xlsx", ".ods"), (), _WRITE_ROWS),
+    ("a Parquet file", (".parquet",), (b"par1\x15",), _WRITE_ROWS),
+    ("an Arrow file", (".arrow", ".feather"), (b"arrow1\0", b"fea1"), _WRITE_ROWS),
+    ("a database", (".sqlite", ".db"), (b"sqlite format 3\0",), _WRITE_ROWS),
+    (
+        "HTML or XML",
+        (".html", ".htm", ".xhtml", ".xml"),
+        (b"<!doctype html", b"<html", b"<?xml"),
+        _SAVE_TEXT,
+    ),
+    ("a PDF document", (".pdf",), (b"%pdf-",), _SAVE_TEXT),
+    (
+        "a formatted document",
+        (".doc", ".docx", ".odt", ".rtf", ".epub"),
+        (b"{\\rtf", b"\xd0\xcf\x11\xe0"),
+        _SAVE_TEXT,
+    ),
+    (
+        "a file of numbers",
+        (".bin", ".npy", ".npz", ".h5", ".hdf5", ".pt", ".pkl", ".safetensors"),
+        (b"\x93numpy", b"\x89hdf\r\n"),
+        _NAME_TEXT,
+    ),
+)
+_HEAD = 1 << 16  # characters that tell whether a text is JSON
+_HEAD_BYTES = 1 << 12  # bytes that tell whether a file is text
+_CONTROL_BYTES = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})
+_MOST_CONTROL = 0.3  # of the bytes of text; of numbers more
+_NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # control characters, and what is no character
+_NUMBERS = "holds binary data, such as the numbers of tokens, not text. " + _NAME_TEXT
 
 
-def refuse_utf16(data: bytes, name: str) -> None:
-    """Refuses text in UTF-16 or UTF-32, as some editors and shells write it.
+def refuse_other_name(name: str) -> None:
+    """Refuses a file whose name says that it is not plain text, packed by gzip or not.
 
-    Without a byte order mark it would pass for UTF-8 with zeros between letters.
+    Raises:
+      UserError: saying what it is, and the way out.
+    """
+    lower = name.lower()
+    for what, endings, _, way_out in _OTHER_FILES:
+        if lower.removesuffix(".gz").endswith(endings):
+            raise UserError(f"{name} is {what}, not plain text. {way_out}")
+
+
+def refuse_binary(data: bytes, name: str) -> None:
+    """Refuses what begins like another kind of file, or like UTF-16 or UTF-32.
+
+    Some editors and shells write UTF-16. Without a byte order mark it would pass for
+    UTF-8 with zeros between letters.
 
     Args:
       data: the first bytes of the text, four or more.
       name: the text's name, for the message.
     """
+    begin = data[:100].removeprefix(codecs.BOM_UTF8).lstrip().lower()
+    for what, _, beginnings, way_out in _OTHER_FILES:
+        if begin.startswith(beginnings):
+            raise UserError(f"{name} is {what}, not plain text. {way_out}")
     marked = (
         known for mark, known in _BYTE_ORDER_MARKS.items() if data[: len(mark)] == mark
     )
     unmarked = _UNMARKED.get(tuple(byte == 0 for byte in data[:4]))
+    if unmarked and not _is_text(data, unmarked):
+        unmarked = None
     if encoding := next(marked, unmarked):
         raise UserError(
-            f"{name} is {encoding} text, not UTF-8. {CONVERT.format(encoding.lower())}"
+            f"{name} is {encoding} text, not UTF-8. {_CONVERT.format(encoding.lower())}"
         )
+    if _share_of_control(data) > _MOST_CONTROL:
+        raise UserError(f"{name} {_NUMBERS}")
+
+
+def _is_text(data: bytes, encoding: str) -> bool:
+    """Whether the first bytes are text in an encoding, and not numbers of 16 bits."""
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(data[:_HEAD_BYTES])
+    except UnicodeDecodeError:
+        return False
+    return all(
+        character in "\t\n\f\r" or unicodedata.category(character) not in _NO_TEXT
+        for character in text
+    )
+
+
+def _share_of_control(data: bytes) -> float:
+    """The share of bytes that stand for control characters, at the beginning."""
+    head = data[:_HEAD_BYTES]
+    found = len(head) - len(head.translate(None, _CONTROL_BYTES))
+    return found / max(len(head), 1)
+
+
+def refuse_json(parts: Iterable[str], name: str) -> Iterator[str]:
+    """The parts of a plain text, as they are.
+
+    Raises:
+      UserError: if the text begins with JSON objects or lists and nothing else. Prose
+        may begin with a bracket.
+    """
+    parts = iter(parts)
+    held: list[str] = []
+    begin, size, is_whole = "", 0, True
+    for part in parts:
+        held.append(part)
+        begin, size = begin or part.lstrip()[:1], size + len(part)
+        if begin not in ("", "{", "[") or size >= _HEAD:
+            is_whole = False
+            break
+    if begin in ("{", "[") and _is_json("".join(held), is_whole):
+        raise UserError(f"{name} is JSON, not plain text. {_WRITE_LINES}")
+    yield from held
+    yield from parts
+
+
+def _is_json(text: str, is_whole: bool) -> bool:
+    """Whether a text, or its beginning, is nothing but JSON objects and lists."""
+    decoder, text, is_sure = json.JSONDecoder(), text.strip(), False
+    while text:
+        try:
+            value, end = decoder.raw_decode(text)
+        except json.JSONDecodeError as error:
+            is_cut = error.msg.startswith("Unterminated") or error.pos > len(text) - 8
+            return is_cut and not is_whole
+        except (ValueError, RecursionError):  # a number too long; nested too deeply
+            return False
+        if not isinstance(value, dict | list):
+            return False
+        # Not numbers alone: a footnote's [1] is a list, too.
+        is_sure = is_sure or any(not isinstance(each, int | float) for each in value)
+        text = text[end:].lstrip()
+    return is_sure
+
+
+def encoding_hint(error: UnicodeDecodeError, *, after_utf8: bool) -> str:
+    """The way out for a file with bytes that are not UTF-8.
+
+    Args:
+      error: with the bytes.
+      after_utf8: whether UTF-8 beyond ASCII came before them.
+    """
+    data = error.object
+    if b"\0" in data or _share_of_control(data) > _MOST_CONTROL / 10:
+        return f"The file {_NUMBERS}"
+    if after_utf8 or not data[: error.start].isascii():
+        return (
+            "What stands before it is UTF-8, so the file is damaged there, or mixes "
+            "encodings; mend that place."
+        )
+    try:
+        data.decode("windows-1252")
+        others = len(data.translate(None, bytes(range(128))))
+        is_western = others * 2 < max(len(data), 20)  # letters of other scripts abound
+    except UnicodeDecodeError:
+        is_western = False
+    if is_western:
+        return _CONVERT.format("windows-1252")
+    return "Convert it with iconv -f ENCODING -t utf-8, naming the file's encoding."
 
 
 def split_lines(text: str) -> Iterator[str]:
@@ -65,18 +226,19 @@ def text_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     Raises:
       UserError: naming the file and the first line that is not UTF-8.
     """
-    number = 0
+    number, is_ascii = 0, True
     for part in file:
         if not number:
-            refuse_utf16(part, name)
+            refuse_binary(part, name)
         try:
             text = part.decode("utf-8" if number else "utf-8-sig")
         except UnicodeDecodeError as error:
             number += 1 + error.object.count(b"\r", 0, error.start)
             raise UserError(
                 f"{name}:{number}: byte {error.object[error.start]:#04x} is not UTF-8 "
-                f"text. {CONVERT.format('latin1')}"
+                f"text. {encoding_hint(error, after_utf8=not is_ascii)}"
             ) from error
+        is_ascii = is_ascii and part.isascii()
         for line in split_lines(text):
             number += 1
             yield line

@@ -24,7 +24,7 @@ from etils import epath
 from gpt1_jax.config.analyses import ReadingConfig
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.tables import FORMATS, open_input, read_rows, require_column
-from gpt1_jax.data.text import brief, clean, split_lines, text_lines
+from gpt1_jax.data.text import brief, clean, refuse_json, split_lines, text_lines
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
@@ -102,10 +102,12 @@ def read_lines(source: str) -> Iterator[Word]:
 
     Raises:
       FileNotFoundError: if the file cannot be read.
-      UserError: naming a line that is not UTF-8; or if all lines are blank.
+      UserError: naming a line that is not UTF-8; if the file is not plain text, or all
+        lines are blank.
     """
     with open_input(source) as file:
-        yield from _filled_lines(text_lines(file, source), source)
+        lines = refuse_json(text_lines(file, source), source)
+        yield from _filled_lines(lines, source)
 
 
 def lines_of(text: str, name: str) -> Iterator[Word]:
@@ -350,7 +352,8 @@ def _check_fits(parts: Sequence[Word], num_tokens: int, max_seq_len: int) -> Non
     if 1 + num_tokens >= max_seq_len:
         raise UserError(
             f"{where}: the word {text[:_SHOWN]!r} has {num_tokens} tokens; this model "
-            f"reads {max_seq_len} at a time, some before the word. Leave it out."
+            f"reads {max_seq_len} at a time, some before the word. Leave it out or, if "
+            "the language is written without spaces, put them between its words."
         )
 
 

@@ -117,7 +117,7 @@ def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
 
 
 @functools.cache
-def _counted(paths: str, key: str, jsonl_field: str = "") -> Frequency:
+def _counted(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
     return count_words(paths, key, jsonl_field)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.finetune import CUSTOM_TASK, CustomTaskConfig
-from gpt1_jax.data.tables import parse_number
+from gpt1_jax.data.tables import parse_number, require_column
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
@@ -78,7 +78,8 @@ def _check_columns(custom: CustomTaskConfig) -> None:
         allowed = " or ".join(map(str, columns[custom.head]))
         raise UserError(
             f"config.custom.text={custom.text} names {len(custom.text)} columns; the "
-            f"head {custom.head!r} takes {allowed}."
+            f"head {custom.head!r} takes {allowed}. Of more, join some to one column "
+            "of the files."
         )
     if bool(custom.choices) != (custom.head == "multiple_choice"):
         raise UserError(
@@ -126,8 +127,10 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
         if record.columns.get(column) not in BLANK_LABELS
     }
     if not labels:
+        for record in read_own_file("train", paths):
+            require_column(record.columns, column, record.where)
         raise UserError(
-            f"{paths['train']} has no column {column!r} to take labels from; name it "
+            f"{paths['train']} has no labels in its column {column!r}; name another "
             "with --config.custom.label."
         )
     if fractions := sorted(filter(_is_fraction, labels)):

@@ -302,10 +302,9 @@ def _find_official_files(
     """The files of a split as distributed; those of optional subsets may be missing."""
     found = []
     for subset, layout in task.files[split].items():
-        matches = [folder / layout.path]
-        if "*" in layout.path:
-            matches = find_files(folder, layout.path)
-        matches = [path for path in matches if path.exists()]
+        matches = _matching(folder, layout.path)
+        if not matches and layout.newer_path:
+            matches = _matching(folder, layout.newer_path)
         if not matches and subset in task.optional:
             continue
         if not matches:
@@ -321,6 +320,12 @@ def _find_official_files(
             )
         found.append((subset, matches[0], layout))
     return found
+
+
+def _matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
+    """The files of a name, or of a pattern with `*`, that there are."""
+    paths = find_files(folder, pattern) if "*" in pattern else [folder / pattern]
+    return [path for path in paths if path.exists()]
 
 
 def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:

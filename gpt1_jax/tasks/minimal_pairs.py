@@ -11,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from gpt1_jax.config.analyses import PairsDataConfig
-from gpt1_jax.data.documents import expand_paths
+from gpt1_jax.data.documents import expand_paths, name_hint, split_paths
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import FORMATS, require_column
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -107,12 +107,12 @@ def _prepare_blimp(record: Record) -> Record:
 def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
     """A task for each file."""
     tasks: dict[str, ZeroShotTask] = {}
-    for entry in filter(None, map(str.strip, data.files.split(","))):
+    for entry in split_paths(data.files):
         paths = sorted(expand_paths(entry, tuple(FORMATS)))
         if not paths:
             raise FileNotFoundError(
                 f"config.data.files: {entry!r} names no file of pairs; a folder is "
-                f"searched for {', '.join(FORMATS)}."
+                f"searched for {', '.join(FORMATS)}.{name_hint(data.files)}"
             )
         for path in paths:
             if path.suffix.lower() not in FORMATS:

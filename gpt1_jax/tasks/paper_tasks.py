@@ -215,6 +215,7 @@ _PAPER_TASKS = (
                         "idx": "InputStoryid",
                     },
                     "csv",
+                    newer_path=f"cloze_test_{name}__winter2018*.csv",
                 )
             }
             for split, name in (("dev", "val"), ("test", "test"))

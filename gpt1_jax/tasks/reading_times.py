@@ -346,7 +346,7 @@ def _plain(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 # --- frequencies ----------------------------------------------------------------------
 
 
-def count_words(paths: str, key: str, jsonl_field: str = "") -> Frequency:
+def count_words(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
     """Counts the words of a text.
 
     A word is what stands between white space, in lower case, without what is not a

@@ -47,6 +47,7 @@ class FileLayout:
 
     Attributes:
       path: its path below the data folder; may hold `*`.
+      newer_path: that of a later edition, which is read if there is no other.
       columns: our column names mapped to theirs: names in the header, or positions
         from 0 if the file has no header. A tuple of columns is joined by spaces, a list
         of columns becomes a list of texts. Empty: the file uses our names.
@@ -55,6 +56,7 @@ class FileLayout:
     """
 
     path: str
+    newer_path: str = dataclasses.field(default="", kw_only=True)
     columns: Mapping[str, str | int | tuple[str, ...] | list[str]] = dataclasses.field(
         default_factory=dict
     )

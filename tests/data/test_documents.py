@@ -25,6 +25,7 @@ from gpt1_jax.data.documents import (
     shared_texts,
 )
 from gpt1_jax.data.text import clean
+from gpt1_jax.errors import UserError
 
 few = settings(deadline=None, max_examples=200)
 
@@ -179,11 +180,36 @@ def test_text_documents_of_a_home_folder(books, monkeypatch):
     ]
 
 
-def test_text_documents_take_a_name_with_brackets_as_it_stands(tmp_path):
-    (tmp_path / "book [1999].txt").write_text("text")
-    assert names(text_documents(str(tmp_path / "book [1999].txt"), KEY)) == [
-        "book [1999].txt"
-    ]
+@pytest.mark.parametrize("written", ["{0}", "{0}/{1}", "{0}/*.txt", "{0}/**/?ook*"])
+@pytest.mark.parametrize("folder", ["part [1]", "Austen, Jane", "a*", "?"])
+def test_text_documents_take_a_name_that_is_there_as_it_stands(
+    tmp_path, monkeypatch, folder, written
+):
+    name = "book [1999] of A.txt"
+    for made in (folder, "part 1", "an"):
+        (tmp_path / made).mkdir()
+        (tmp_path / made / name).write_text("text")
+    written = written.format(folder, name)
+    if "," in written and "*" in written:
+        written = written.replace(",", "?")
+    monkeypatch.chdir(tmp_path)
+    for paths in (written, f"{tmp_path}/{written}"):
+        (document,) = text_documents(paths)
+        assert Path(document.name).resolve() == tmp_path / folder / name
+        assert not document.name.startswith("./")
+
+
+def test_text_documents_among_several_need_a_pattern_for_a_comma(tmp_path):
+    for name in ("Austen, Jane.txt", "b [1].txt", "c.txt"):
+        (tmp_path / name).write_text("text")
+    one = f"{tmp_path}/Austen, Jane.txt"
+    assert names(text_documents(one)) == ["Austen, Jane.txt"]
+    with pytest.raises(FileNotFoundError, match=r"write \? for a comma and \[\[\] for"):
+        text_documents(f"{one},{tmp_path}/c.txt")
+    with pytest.raises(FileNotFoundError, match=r"write \? for a comma and \[\[\] for"):
+        text_documents(f"{tmp_path}/b [1]*.txt")
+    written = f"{one.replace(',', '?')},{tmp_path}/b [[]1]*.txt"
+    assert names(text_documents(written)) == ["Austen, Jane.txt", "b [1].txt"]
 
 
 @pytest.mark.parametrize("missing", ["nowhere.txt", "nowhere/*.txt", "*.none"])
@@ -353,10 +379,68 @@ def test_text_documents_take_a_link_to_a_file(books):
 )
 def test_text_documents_compressed_otherwise_are_refused_by_name(tmp_path, name):
     (tmp_path / name).write_bytes(b"\x00\x01")
-    with pytest.raises(ValueError, match=r"only \.gz is read; unpack") as raised:
+    with pytest.raises(ValueError, match=r"Unpack it first; .* only \.gz is") as raised:
         text_documents(str(tmp_path / name))
     assert name in str(raised.value)
     assert KEY in str(raised.value)
+
+
+@pytest.mark.parametrize("how", ["{}/x/{}", "{}/x/*", "{}/x/{},{}/b.txt"])
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("list.json", "JSON"),
+        ("c4.00000-of-01024.json.gz", "JSON"),
+        ("a.csv", "a table"),
+        ("a.tsv.gz", "a table"),
+        ("a.parquet", "a Parquet file"),
+        ("train.bin", "a file of numbers"),
+        ("a.html", "HTML or XML"),
+        ("a.pdf", "a PDF document"),
+    ],
+)
+def test_text_documents_that_are_not_plain_text_are_refused_by_name(
+    books, name, what, how
+):
+    """Before any work: an hour of other text may come before."""
+    (books / "x").mkdir()
+    (books / "x" / name).write_bytes(b'[{"text": "one"}]')
+    with pytest.raises(
+        UserError, match=f"^{KEY}: .*{name} is {what}, not pl"
+    ) as raised:
+        text_documents(how.format(books, name, books))
+    assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b'{"text": "one"}\n{"text": "two"}\n', "is JSON, not plain text"),
+        (b'[\n  {"text": "one"},\n  {"text": "two"}\n]', "is JSON, not plain text"),
+        (b"PAR1\x15\x04\x15 one\n", "is a Parquet file, not plain text"),
+        (bytes(range(0, 200, 2)) * 9, "holds binary data"),
+        (np.arange(300, dtype="<u2").tobytes(), "holds binary data"),
+        (np.arange(300, dtype="<i4").tobytes(), "holds binary data"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.TXT.gz", "LICENSE"])
+def test_text_document_that_is_not_plain_text_is_refused(tmp_path, name, content, what):
+    data = gzip.compress(content) if name.endswith("gz") else content
+    (tmp_path / name).write_bytes(data)
+    (document,) = text_documents(str(tmp_path / name))
+    with pytest.raises(UserError, match=rf"{name} (.*\. The file )?{what}") as raised:
+        document.read_digest()
+    assert "iconv" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[Illustration]\n\nEMMA\n", "[1]\n", '{"a": 1} is JSON.\n', '"Oh," she said'],
+)
+def test_text_document_may_begin_with_a_bracket(tmp_path, text):
+    (tmp_path / "a.txt").write_text(text)
+    (document,) = text_documents(str(tmp_path))
+    assert text_of(document) == text
 
 
 @pytest.mark.parametrize(
@@ -368,7 +452,7 @@ def test_text_document_compressed_without_saying_so_is_refused(
 ):
     (tmp_path / "a.txt").write_bytes(compress(os.urandom(999)))
     (document,) = text_documents(str(tmp_path / "a.txt"))
-    with pytest.raises(ValueError, match=f"{what}.*only .gz is read") as raised:
+    with pytest.raises(ValueError, match=f"{what}.* only .gz is read") as raised:
         text_of(document)
     assert "iconv" not in str(raised.value)
 

@@ -94,7 +94,10 @@ def test_custom_task_with_a_score_range_has_scores(head):
     [
         (dict(head=""), "--config.custom.head: classification, similarity"),
         (dict(text=()), r"text=\(\) names 0 columns; .*'classification' takes 1 or 2"),
-        (dict(text=("a", "b", "c")), "names 3 columns"),
+        (
+            dict(text=("a", "b", "c")),
+            r"names 3 columns; .* takes 1 or 2\. Of more, join some to one column",
+        ),
         (dict(head="similarity", text=("a",)), "'similarity' takes 2"),
         (dict(choices=("c", "d")), r"choices=\('c', 'd'\) does not go with the head"),
         (dict(head="multiple_choice"), r"choices=\(\) does not go with the head"),
@@ -242,7 +245,7 @@ def test_one_label_alone_is_refused(training_file):
 
 def test_training_file_without_the_label_column_is_refused(training_file):
     config = custom_config(training_file(["yes"], column="gold"), labels=())
-    with pytest.raises(ValueError, match="has no column 'label' to take labels from"):
+    with pytest.raises(ValueError, match="there is no column 'label'"):
         select_tasks(config)
 
 

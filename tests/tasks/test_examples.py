@@ -369,6 +369,21 @@ def test_official_file_that_is_there_twice_is_refused(tmp_path):
         load(STORY, "dev", "official", tmp_path)
 
 
+def test_a_later_edition_of_story_cloze_is_read_if_there_is_no_other(tmp_path):
+    """The paper's is of spring 2016."""
+    made = {split: made_up(STORY, split) for split in ("dev", "test")}
+    for split, name in (("dev", "val"), ("test", "test")):
+        write_official(STORY, split, made[split][::-1], tmp_path)
+        (path,) = tmp_path.glob("*spring2016*.csv")
+        later = f"cloze_test_{name}__winter2018-cloze_test_ALL_{name} - 1 - 1.csv"
+        path.rename(tmp_path / later)
+    found = load(STORY, "test", "official", tmp_path)
+    assert plain(STORY, found) == made["test"][::-1]
+    assert len(load(STORY, "dev", "official", tmp_path)) == 3
+    write_official(STORY, "test", made["test"], tmp_path)
+    assert plain(STORY, load(STORY, "test", "official", tmp_path)) == made["test"]
+
+
 def test_official_test_file_may_lack_the_label(tmp_path):
     """Which is withheld in later editions of Story Cloze."""
     write_official(STORY, "test", made_up(STORY, "test"), tmp_path)
