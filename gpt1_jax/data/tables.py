@@ -230,7 +230,7 @@ def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
 
 def _separator_hint(columns: Iterable[Any]) -> str:
     """A hint if the only column of a table seems to be several; "" otherwise."""
-    name, *others = map(str, columns)
+    name, *others = [*map(str, columns)] or [""]
     for separator, what, way_out in (
         ("\t", "tabs", "end its name in .tsv"),
         (";", "semicolons", "save it with commas, and its numbers with points"),

@@ -74,6 +74,12 @@ class Tokenizer(abc.ABC):
 
 
 _DESCRIPTION_FILE = "tokenizer.json"
+_SAVE_FIRST = (
+    ' A SentencePiece model made elsewhere becomes such a folder by python -c "from '
+    "pathlib import Path; from gpt1_jax.data.sentencepiece_tokenizer import "
+    "SentencePieceTokenizer as Tokenizer; Tokenizer(Path('FILE.model').read_bytes())"
+    ".save('FOLDER')\"."
+)
 _DESCRIPTION_KEYS = {"kind", "vocab_size", "content_digest", "fingerprint", "files"}
 _KINDS = {  # modules that are imported when they are needed
     "sentencepiece": ("sentencepiece_tokenizer", "SentencePieceTokenizer"),
@@ -92,6 +98,8 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
       ValueError: if it is damaged or of no known kind.
     """
     folder = epath.Path(directory)
+    if folder.suffix == ".model" and folder.is_file():
+        raise UserError(f"{folder} is a file, no tokenizer folder.{_SAVE_FIRST}")
     if not folder.is_dir():
         raise FileNotFoundError(f"There is no tokenizer folder {folder}.")
     description = _description(folder)
@@ -120,8 +128,11 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
 def _description(directory: epath.Path) -> Mapping[str, Any]:
     path = directory / _DESCRIPTION_FILE
     if not path.exists():
-        if (directory / "sentencepiece.model").exists():
-            raise _damaged(directory, f"lacks {_DESCRIPTION_FILE}")
+        if any(path.suffix == ".model" for path in directory.iterdir()):
+            raise UserError(
+                f"The tokenizer folder {directory} lacks {_DESCRIPTION_FILE}, which "
+                f"gpt1_jax writes: put it back, if it was there.{_SAVE_FIRST}"
+            )
         return {"kind": "gpt1"}  # a folder of OpenAI's
     try:
         description = json.loads(path.read_text(encoding="utf-8"))

@@ -33,6 +33,7 @@ CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 BIN_FILE = "pytorch_model.bin"
+BIN_INDEX_FILE = "pytorch_model.bin.index.json"
 
 MODEL_TYPE = "openai-gpt"
 LANGUAGE_MODEL = "OpenAIGPTLMHeadModel"
@@ -40,7 +41,13 @@ CLASSIFIER = "OpenAIGPTForSequenceClassification"
 CHOICES_MODEL = "OpenAIGPTDoubleHeadsModel"
 
 _PREFIX = "transformer."
+_TOKENS = "tokens_embed.weight"
 _TIED = "lm_head.weight"  # the token embedding again
+_HEADS = ("score.", "multiple_choice_head.")  # how the names of fine-tuned heads begin
+_SAVE_ANEW = (
+    "with transformers, OpenAIGPTLMHeadModel.from_pretrained(FOLDER)"
+    ".save_pretrained(NEW), then copy the tokenizer's files to NEW"
+)
 _LARGEST_ERROR = 1e-4  # of logits, by rounding
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -252,19 +259,27 @@ def _without_prefix(
 def _without_tied(
     folder: epath.Path, held: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The arrays without the output matrix, which must be the token embedding."""
-    tokens, output = held.get("tokens_embed.weight"), held.get(_TIED)
-    if output is None or tokens is None:
+    """The arrays without the output matrix, which must be the token embedding.
+
+    Of a matrix with two names, some files hold only the second.
+    """
+    if _TIED not in held:
         return held
-    if not np.array_equal(tokens, output):
+    held = {_TOKENS: held[_TIED], **held}
+    if not np.array_equal(held[_TOKENS], held.pop(_TIED)):
         raise UserError(
             f"{folder}: {_TIED} differs from the token embedding; GPT-1 has one matrix "
             "for both."
         )
-    return {name: array for name, array in held.items() if name != _TIED}
+    return held
 
 
 def _check_names(folder: epath.Path, expected: set[str], found: set[str]) -> None:
+    if heads := sorted(name for name in found if name.startswith(_HEADS)):
+        raise UserError(
+            f"The model in {folder} has a fine-tuned head, {', '.join(heads)}, which "
+            f"cannot be read. To save its language model alone: {_SAVE_ANEW}."
+        )
     for problem, keys in (
         ("lack", sorted(expected - found)),
         ("have the unknown", sorted(found - expected)),
@@ -273,8 +288,7 @@ def _check_names(folder: epath.Path, expected: set[str], found: set[str]) -> Non
             more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
             raise UserError(
                 f"The weights in {folder} {problem} {', '.join(keys[:5])}{more}; only "
-                "a whole language model without a fine-tuned head, of the sizes in "
-                f"{CONFIG_FILE}, can be read."
+                f"a whole language model of the sizes in {CONFIG_FILE} can be read."
             )
 
 
@@ -287,7 +301,8 @@ def read_arrays(folder: epath.Path) -> dict[str, np.ndarray]:
     Raises:
       FileNotFoundError: if there are no weights, or a part is missing.
       ImportError: if there is only a .bin file, and torch is not installed.
-      ValueError: if a file is damaged, or holds other things than float arrays.
+      ValueError: if a file is damaged, holds other things than float arrays, or is one
+        of several .bin files.
     """
     if (folder / WEIGHTS_FILE).exists():
         return _read_safetensors(folder / WEIGHTS_FILE)
@@ -298,6 +313,11 @@ def read_arrays(folder: epath.Path) -> dict[str, np.ndarray]:
         return arrays
     if (folder / BIN_FILE).exists():
         return _read_bin(folder / BIN_FILE)
+    if (folder / BIN_INDEX_FILE).exists():
+        raise UserError(
+            f"{folder} holds its weights in the .bin files that {BIN_INDEX_FILE} "
+            f"names; only a single one is read. To save them anew: {_SAVE_ANEW}."
+        )
     raise FileNotFoundError(
         f"{folder} holds no weights: it has none of {WEIGHTS_FILE}, {INDEX_FILE} and "
         f"{BIN_FILE}."

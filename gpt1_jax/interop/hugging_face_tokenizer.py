@@ -27,6 +27,7 @@ from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, special_tokens
 from gpt1_jax.errors import UserError
 
+TOKENIZER_FILE = "tokenizer.json"
 _SPACE = "\u2581"  # SentencePiece's mark of a space
 _UNKNOWN = "\u2047 "  # SentencePiece prints this, after a space, for an unknown piece
 _DELETED = "\x01"  # by SentencePiece's normaliser
@@ -125,7 +126,7 @@ def write_tokenizer(
         # In a text, their names are text.
         roles = {"pad_token": start, "split_special_tokens": True}
     target = epath.Path(folder)
-    write_whole(target / "tokenizer.json", rules.to_str(pretty=True))
+    write_whole(target / TOKENIZER_FILE, rules.to_str(pretty=True))
     # No unk_token: transformers would make "<unk>" in a text the unknown token.
     write_json(
         target / "tokenizer_config.json",

@@ -256,9 +256,17 @@ def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
     """
     tokenizer = _load_tokenizer(folder)
     if tokenizer.vocab_size != vocab_size:
+        more = vocab_size - tokenizer.vocab_size
+        explained = (
+            f"The {more} further rows, of tokens that were added, have no place here: "
+            "with transformers, take them away by "
+            f"model.resize_token_embeddings({tokenizer.vocab_size}) and save the model."
+            if more > 0
+            else "They do not belong together."
+        )
         raise UserError(
             f"The tokenizer in {folder} has {tokenizer.vocab_size} entries; the token "
-            f"embedding has {vocab_size} rows. They do not belong together."
+            f"embedding has {vocab_size} rows. {explained}"
         )
     return tokenizer
 
@@ -272,7 +280,24 @@ def _load_tokenizer(folder: epath.Path) -> Tokenizer:
     raise FileNotFoundError(
         f"{folder} holds no tokenizer that can be read: neither {TOKENIZER_FOLDER}/ "
         f"nor {' and '.join(OPENAI_BPE_FILES)} nor "
-        f"{' and '.join(HUGGING_FACE_BPE_FILES)}. Copy GPT-1's two files there."
+        f"{' and '.join(HUGGING_FACE_BPE_FILES)}. {_way_to_tokenizer(folder)}"
+    )
+
+
+def _way_to_tokenizer(folder: epath.Path) -> str:
+    """How the files of a tokenizer come to a folder that has none that can be read."""
+    path = folder / hugging_face_tokenizer.TOKENIZER_FILE
+    if not path.exists():
+        return "Copy GPT-1's two files there."
+    model = read_json(path).get("model")
+    if isinstance(model, dict) and model.get("end_of_word_suffix") == "</w>":
+        return (
+            f"Its {path.name} is not read; write the last two there with transformers: "
+            "AutoTokenizer.from_pretrained(FOLDER).backend_tokenizer.model.save(FOLDER)."
+        )
+    return (
+        f"Its {path.name} is not read, and not of GPT-1's kind. If gpt1_jax exported "
+        f"the model, copy {TOKENIZER_FOLDER}/ there from the export."
     )
 
 

@@ -15,9 +15,11 @@ from gpt1_jax.data.tables import (
     check_library,
     open_arrays,
     open_table,
+    read_input,
     read_json_lines,
     read_number,
     read_rows,
+    require_column,
 )
 from gpt1_jax.errors import UserError
 
@@ -143,6 +145,22 @@ def test_rows_of_a_table_without_a_header_are_numbered():
         ("csv", b'x\n"a', "a:2: this is not CSV: unexpected end of data"),
         ("csv", b'x\n"a" b\n', "a:2: this is not CSV: "),
         ("csv", b"x\ncaf\xe9\n", "a:2: byte 0xe9 is not UTF-8"),
+        (
+            "csv",
+            b"item;word;rt\n1;the;310,5\n",
+            "a:2: the row has 2 .* has 1. .* by semicolons: save it with commas",
+        ),
+        (
+            "csv",
+            b'"x";"y"\n1;2\n',
+            "a:1: this is not CSV.* separated by semicolons: sa",
+        ),
+        (
+            "csv",
+            b'"x"\t"y"\n',
+            "a:1: this is not CSV.* separated by tabs: end its name",
+        ),
+        ("csv", b'x,"y" z\n', "a:1: this is not CSV: [^.]*\\.$"),
         ("tsv", b"x\ty\n1\n", "a:2: the row has 1 columns, and the first line has 2"),
         ("tsv", b"x\n1\t2\n", "a:2: the row has 2 columns, and the first line has 1"),
         ("tsv", b"x\tx\n", "a:1: two columns are named 'x'"),
@@ -155,6 +173,73 @@ def test_rows_of_a_table_without_a_header_are_numbered():
 def test_rows_that_cannot_be_read_are_named(format_name, data, message):
     with pytest.raises(UserError, match=f"^{message}"):
         rows(data, format_name)
+
+
+def test_a_cell_of_csv_may_be_long(monkeypatch):
+    """The library's own limit is 131,072 characters, and it holds for other code."""
+    limit, text = csv.field_size_limit(), "a, " * 100_000
+    assert rows(f'x,y\n"{text}",1\n'.encode(), "csv") == [
+        ("a:2", {"x": text, "y": "1"})
+    ]
+    assert csv.field_size_limit() == limit
+    monkeypatch.setattr(tables, "_MOST_CHARACTERS", 1000)  # as of a quote not closed
+    with pytest.raises(
+        UserError, match=r"^a:2: this is not CSV: field larger than .*1000"
+    ):
+        rows(b'x\n"' + b"a" * 2000, "csv")
+    assert csv.field_size_limit() == limit
+
+
+@pytest.mark.parametrize(
+    ("columns", "hint"),
+    [
+        (
+            ["item;word;rt"],
+            "semicolons: save it with commas, and its numbers with points",
+        ),
+        (["item\tword"], r"tabs: end its name in \.tsv"),
+        (["item,word"], r"commas: end its name in \.csv"),
+        (["item"], r"the columns are item\.$"),
+        (["item;x", "b"], r"the columns are item;x, b\.$"),
+        ([], r"the columns are \.$"),
+    ],
+)
+def test_a_missing_column_may_be_among_those_of_another_separator(columns, hint):
+    with pytest.raises(UserError, match=f"^a:2: there is no column 'word'.*{hint}"):
+        require_column(dict.fromkeys(columns, "1"), "word", "a:2")
+
+
+@pytest.mark.parametrize(
+    ("cell", "hint"),
+    [
+        ("310,5", r" Write decimals with a point: 310\.5\."),
+        ("-,5", r" Write .* point: -\.5\."),
+        ("1,000,000", ""),
+        ("a,5", ""),
+    ],
+)
+def test_a_decimal_comma_is_named(cell, hint):
+    with pytest.raises(UserError, match=f"^a:2: .* '{cell}', not a number\\.{hint}$"):
+        read_number({"rt": cell}, "rt", "a:2")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json.gz", b"\x1f\x8b", "is JSON, not plain text"),
+        ("a.parquet", b"PAR1\x15", "is a Parquet file"),
+        ("a.html", b"<p>One</p>", "is HTML or XML"),
+        ("a.txt", b'{"text": "one"}\n{"text": "two"}\n', "is JSON, not plain text"),
+        ("a.txt", b"PK\x03\x04\n", "is a zip archive, not plain text. Unpack it"),
+        ("a", b"\x03\0\x07\0\x01\0", "holds binary data"),
+        ("a.csv", b"PAR1\x15\n", "is a Parquet file"),
+    ],
+)
+def test_what_is_given_to_a_model_is_text_or_rows(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=f"{name} {message}") as raised:
+        list(read_input(str(tmp_path / name), "prompt"))
+    assert "\n" not in str(raised.value) and "iconv" not in str(raised.value)
 
 
 def test_a_published_table_may_have_more_cells_or_fewer(caplog):

@@ -9,6 +9,7 @@ import pytest
 
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.tokenizers import load_tokenizer
+from gpt1_jax.errors import UserError
 
 
 def test_load_missing_folder_is_named(tmp_path):
@@ -26,6 +27,28 @@ def test_load_lacking_sentencepiece_model_is_named(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"kind": "sentencepiece"}')
     with pytest.raises(FileNotFoundError, match=r"sentencepiece\.model"):
         load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["sentencepiece.model", "m.model"])
+def test_a_sentencepiece_model_made_elsewhere_can_be_saved_first(
+    tmp_path, sentencepiece_tokenizer, name
+):
+    """As its path, or in a folder; what the message says to do is done."""
+    folder = tmp_path / "elsewhere"
+    sentencepiece_tokenizer.save(folder)
+    (folder / "tokenizer.json").unlink()
+    (folder / "sentencepiece.model").rename(folder / name)
+    for path, found in (
+        (folder / name, "is a file, no tokenizer folder"),
+        (folder, "lacks tokenizer.json, which gpt1_jax writes"),
+    ):
+        with pytest.raises(UserError, match=found) as raised:
+            load_tokenizer(path)
+        assert "\n" not in str(raised.value)
+        code = str(raised.value).split('python -c "')[1].removesuffix('".')
+    code = code.replace("FILE.model", str(folder / name))
+    exec(code.replace("FOLDER", str(tmp_path / "saved")))
+    assert load_tokenizer(tmp_path / "saved").digest == sentencepiece_tokenizer.digest
 
 
 # --- checksums ----------------------------------------------------------------

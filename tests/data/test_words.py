@@ -141,7 +141,9 @@ def test_each_word_may_have_a_few_before_it():
 
 
 def test_a_word_longer_than_the_context_is_refused_by_name():
-    with pytest.raises(ValueError, match=r"a\.txt:2: .* '1\.2\.3\.4\.5' has 5 .* 6 at"):
+    with pytest.raises(
+        ValueError, match=r"a\.txt:2: .* '1\.2\.3\.4\.5' has 5 .* 6 at .* put them betw"
+    ):
         read("1\n1.2.3.4.5")
 
 
@@ -364,6 +366,21 @@ def test_utf16_is_named_by_every_reader(write, encoding):
             read()
 
 
+def test_json_is_named_by_every_reader_of_plain_text(write):
+    source = write("a.txt", '{"text": "one"}\n{"text": "two"}\n')
+    (document,) = text_documents(source, "config.data.train", "text")
+    for read in (
+        lambda: list(document.blocks()),
+        lambda: list(read_lines(source)),
+        lambda: read_prompts(source),
+        lambda: check_new_examples(TASKS["sst2"], read_input(source, "example")),
+    ):
+        with pytest.raises(
+            ValueError, match=r"a\.txt is JSON, not plain text\. .*jsonl"
+        ):
+            read()
+
+
 @pytest.mark.parametrize("content", ["", "\n \n\t\n", "\ufeff"])
 def test_a_text_without_a_word_is_refused(write, content):
     with pytest.raises(ValueError, match=r"a\.txt holds no word"):
@@ -373,6 +390,10 @@ def test_a_text_without_a_word_is_refused(write, content):
 def test_text_that_is_not_utf8_is_refused_by_its_line(write):
     with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xe9 is not UTF-8"):
         list(read_lines(write("a.txt", b"one\ncaf\xe9\n")))
+    with pytest.raises(ValueError, match=r"a\.txt:1: byte 0x92 .* -f windows-1252 "):
+        list(read_lines(write("a.txt", b"He didn\x92t.\n")))
+    with pytest.raises(ValueError, match=r"a\.txt:2: byte 0xff .* is damaged there"):
+        list(read_lines(write("a.txt", "café\n".encode() + b"caf\xff\n")))
     with pytest.raises(ValueError, match=r"b\.txt:3: byte 0xe9 is not UTF-8"):
         list(read_lines(write("b.txt", b"\xef\xbb\xbfone\rtwo\rcaf\xe9\rfour")))
 

@@ -13,6 +13,7 @@ from etils import epath
 from other_formats import Harm, assert_same_params, made_up_params
 from tiny_models import all_logits, random_tokens
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face
 from gpt1_jax.interop.hugging_face import FinetunedHead, read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
@@ -63,12 +64,24 @@ def change(folder, arrays=lambda arrays: arrays, **config):
     path.write_bytes(safetensors.numpy.save(arrays(held)))
 
 
+def only_the_output_matrix(held):
+    """The arrays as safetensors.torch.save_model writes them."""
+    tokens = held.pop("transformer.tokens_embed.weight")
+    return {**held, "lm_head.weight": tokens}
+
+
 # --- there and back -----------------------------------------------------------------
 
 
 def test_there_and_back_is_bit_identical(folder, model, params):
     sizes, back = hugging_face.read_model(folder)
     assert sizes == Sizes.of(model)
+    assert_same_params(back, params)
+
+
+def test_the_output_matrix_alone_is_the_embedding_too(folder, params):
+    change(folder, only_the_output_matrix)
+    _, back = hugging_face.read_model(folder)
     assert_same_params(back, params)
 
 
@@ -277,11 +290,23 @@ def test_another_configuration_is_refused(folder, config, message):
     assert "\n" not in str(caught.value)
 
 
-def test_a_fine_tuned_head_is_refused_by_name(model, params, tmp_path):
-    head = made_up_head(model, 2, "single", ("no", "yes"), bias=0.0)
+@pytest.mark.parametrize(
+    ("num_outputs", "transform", "names"),
+    [
+        (2, "single", "score.weight"),
+        (1, "multiple_choice", "multiple_choice_head.summary.bias, mul.*weight"),
+    ],
+)
+@pytest.mark.parametrize("embedding", ["", "transformer.tokens_embed.weight"])
+def test_a_fine_tuned_head_is_refused_by_name(
+    model, params, tmp_path, num_outputs, transform, names, embedding
+):
+    head = made_up_head(model, num_outputs, transform, ("no", "yes"), bias=0.0)
     hugging_face.write_model(epath.Path(tmp_path), model, params, head)
+    if embedding:  # as transformers 5.24 saves a model for choices
+        change(epath.Path(tmp_path), only_the_output_matrix)
     with pytest.raises(
-        ValueError, match=r"unknown score.weight; only a whole language"
+        UserError, match=rf"a fine-tuned head, {names}, .* OpenAIGPTLMHeadModel\.from"
     ):
         hugging_face.read_model(epath.Path(tmp_path))
 
@@ -384,6 +409,15 @@ def test_an_index_may_not_lead_elsewhere(empty):
     (empty / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match=r"lies in another folder"):
         read_arrays(empty)
+
+
+def test_several_bin_files_are_refused_by_name(empty):
+    (empty / "pytorch_model.bin.index.json").write_text('{"weight_map": {}}')
+    with pytest.raises(
+        UserError, match=r"\.bin files that pytorch_model\.bin\.index\.json names; only"
+    ) as raised:
+        read_arrays(empty)
+    assert "OpenAIGPTLMHeadModel.from_pretrained" in str(raised.value)
 
 
 def test_no_weights_at_all_are_refused(empty):

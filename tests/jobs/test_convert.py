@@ -566,7 +566,20 @@ def test_a_vocabulary_that_does_not_fit_is_refused(exported, tmp_path):
     smaller = {**arrays, name: arrays[name][:-1]}
     write_arrays(epath.Path(exported), smaller)
     (exported / "config.json").write_text(json.dumps({**config, "vocab_size": 511}))
-    with pytest.raises(ValueError, match=r"has 512 entries; .* 511 rows"):
+    with pytest.raises(ValueError, match=r"has 512 entries; .* 511 rows\. They do not"):
+        run("run", exported, tmp_path / "out")
+
+
+def test_tokens_that_were_added_are_named(exported, tmp_path):
+    config = json.loads((exported / "config.json").read_text())
+    arrays = read_arrays(epath.Path(exported))
+    name = "transformer.tokens_embed.weight"
+    larger = {**arrays, name: np.pad(arrays[name], ((0, 5), (0, 0)))}
+    write_arrays(epath.Path(exported), larger)
+    (exported / "config.json").write_text(json.dumps({**config, "vocab_size": 517}))
+    with pytest.raises(
+        ValueError, match=r"517 rows\. The 5 further .*resize_token_embeddings\(512\)"
+    ):
         run("run", exported, tmp_path / "out")
 
 
@@ -665,6 +678,29 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
         FileNotFoundError, match=r"neither gpt1_jax_tokenizer/ nor enco"
     ):
         convert.read_tokenizer(epath.Path(tmp_path), 20)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (
+            {"type": "BPE", "end_of_word_suffix": "</w>"},
+            r"merges\.txt\. .* write the last two there .* AutoTokenizer\.from_pre",
+        ),
+        (
+            {"type": "BPE", "end_of_word_suffix": None},
+            r"If gpt1_jax exported the model, copy gpt1_jax_tokenizer/ there",
+        ),
+        (None, r"not of GPT-1's kind"),
+    ],
+)
+def test_a_tokenizer_as_transformers_saves_it_is_refused(tmp_path, model, message):
+    """Version 5 writes no other file; an export that it saves again loses our copy."""
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
+    with pytest.raises(FileNotFoundError, match=message) as raised:
+        convert.read_tokenizer(epath.Path(tmp_path), 20)
+    assert "Copy GPT-1's two files" not in str(raised.value)
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"a": 1}', b'{"a": "b"}', b"\xff"])

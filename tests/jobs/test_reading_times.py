@@ -261,6 +261,13 @@ def test_frequencies_are_counted_without_case_and_punctuation(tmp_path):
     assert normal_word("“Don’t,”") == "don't"
 
 
+def test_frequencies_are_counted_in_the_texts_of_json_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a dog"}\n{"text": "dog"}\n')
+    frequency = count_words(str(tmp_path / "a.jsonl"), "config.frequency_corpus")
+    assert frequency("dog") == (pytest.approx(6.0), True)
+    assert frequency("text") == (pytest.approx(math.log10(1e6 / 3)), False)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
