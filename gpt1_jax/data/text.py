@@ -31,8 +31,8 @@ _CONVERT = "Convert it, for example with iconv -f {} -t utf-8."
 
 _UNPACK = "Unpack it first; of compressed files, only .gz is read, as training text."
 _WRITE_LINES = (
-    "If each line holds an object, end its name in .jsonl (training text: or .jsonl.gz); "
-    "otherwise write its texts to a .txt file."
+    "If each line holds an object, end its name in .jsonl (training text: or in "
+    ".jsonl.gz); otherwise write its texts to a .txt file."
 )
 _WRITE_ROWS = (
     "Write its texts to a .txt file, or to a .jsonl file with an object such as "
