@@ -184,9 +184,9 @@ def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
     if is_remote(path):
         return [p for p in path.parent.glob(path.name) if p.is_file()]
     there = next(parent for parent in path.parents if parent.exists())
-    pattern = os.path.join(glob.escape(str(there)), path.relative_to(there))
-    found = glob.glob(pattern, recursive=True)
-    return [epath.Path(name) for name in found if not os.path.isdir(name)]
+    pattern = str(path.relative_to(there))
+    found = glob.glob(pattern, root_dir=there, recursive=True)
+    return [there / name for name in found if not os.path.isdir(there / name)]
 
 
 def _is_hidden(path: epath.Path, top: epath.Path) -> bool:
