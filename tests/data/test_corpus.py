@@ -255,7 +255,7 @@ def test_prepare_document_of_a_shard_and_a_token_splits(tmp_path, run, monkeypat
 
 
 def test_prepare_too_short_document_is_refused(tmp_path, run):
-    write_books(tmp_path / "books", {"only.txt": "\x00\x01"})
+    write_books(tmp_path / "books", {"only.txt": "\u00ad\u00ad"})
     with pytest.raises(ValueError, match="holds 0 tokens"):
         run()
 

@@ -80,7 +80,7 @@ def test_utf16_is_told_from_latin1(encoding, advice):
     [
         (
             "list.json",
-            r"is JSON, not plain text\. If each line .* in \.jsonl; .* \.txt",
+            r"is JSON, not plain text\. If each line .* in \.jsonl .*; .* \.txt",
         ),
         ("train.00000-of-00001.JSON.GZ", "is JSON"),
         ("a.csv", "is a table, .* to a .jsonl file with an object such as"),
