@@ -333,8 +333,8 @@ def read_number(cells: Mapping[Any, Any], column: Any, where: str) -> float | No
         return None
     number = parse_number(cell)
     if math.isnan(number):
-        is_decimal = not math.isnan(parse_number(str(cell).replace(",", ".")))
-        hint = " Write decimals with a point, not a comma." if is_decimal else ""
+        is_number = not math.isnan(parse_number(str(cell).replace(",", "")))
+        hint = " Write decimals with a point, and write no comma." if is_number else ""
         raise UserError(
             f"{where}: column {column!r} holds {brief(cell)}, not a number such as 3 "
             f"or 2.5.{hint}"

@@ -212,14 +212,15 @@ def test_a_missing_column_may_be_among_those_of_another_separator(columns, hint)
 @pytest.mark.parametrize(
     ("cell", "hint"),
     [
-        ("310,5", r" Write decimals with a point: 310\.5\."),
-        ("-,5", r" Write .* point: -\.5\."),
-        ("1,000,000", ""),
+        ("310,5", r" Write decimals with a point, and write no comma\."),
+        ("1,000", r" Write decimals with a point, and write no comma\."),
         ("a,5", ""),
     ],
 )
 def test_a_decimal_comma_is_named(cell, hint):
-    with pytest.raises(UserError, match=f"^a:2: .* '{cell}', not a number\\.{hint}$"):
+    with pytest.raises(
+        UserError, match=f"^a:2: .* '{cell}', not a number .*2\\.5\\.{hint}$"
+    ):
         read_number({"rt": cell}, "rt", "a:2")
 
 
