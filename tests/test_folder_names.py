@@ -8,6 +8,7 @@ from tiny_tasks import finetune_config
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
+from gpt1_jax.config.checks import split_paths
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import convert, finetune, pretrain
@@ -19,6 +20,7 @@ def test_a_run_with_an_odd_name_is_saved_resumed_and_read(tiny_config, tmp_path)
     assert (folder / "checkpoints/4/manifest.json").exists()
     pretrain.run(tiny_config(train__num_steps=4), str(folder))
     assert not (folder / "damaged_checkpoints").exists()
+    assert split_paths(str(folder)) == [str(folder)]
     assert gpt1_jax.load(str(folder)).run.step == 4
 
 

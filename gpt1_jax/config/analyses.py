@@ -23,6 +23,7 @@ from gpt1_jax.config.checks import (
     not_empty,
     one_of,
     require,
+    split_paths,
 )
 from gpt1_jax.config.sections import DataConfig, JobConfig, check_examples_source
 
@@ -345,7 +346,7 @@ class RunsConfig(JobConfig):
     @property
     def folders(self) -> tuple[str, ...]:
         """The folders that `runs` names."""
-        return tuple(name.strip() for name in self.runs.split(","))
+        return tuple(split_paths(self.runs))
 
 
 @dataclasses.dataclass(frozen=True)

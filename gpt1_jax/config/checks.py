@@ -7,6 +7,7 @@ about several keys are in the `__post_init__` of their section.
 
 import dataclasses
 import itertools
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -121,6 +122,13 @@ def find_mark(kind: Any, mark: type[T]) -> T | None:
     return next((each for each in marks if isinstance(each, mark)), None)
 
 
+def split_paths(paths: str) -> list[str]:
+    """The names between commas; a file or folder that has commas in its name is one."""
+    if os.path.exists(os.path.expanduser(paths)):
+        return [paths]
+    return [path.strip() for path in paths.split(",")]
+
+
 def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]:
     """The files and folders that a configuration names.
 
@@ -136,8 +144,8 @@ def places(section: Any, key: str = "config") -> Iterator[tuple[str, str, bool]]
         if dataclasses.is_dataclass(value):
             yield from places(value, name)
         elif place := find_mark(field.type, Place):
-            for path in value.split(",") if place.several else (value,):
-                yield name, path.strip(), place.local
+            for path in split_paths(value) if place.several else (value.strip(),):
+                yield name, path, place.local
 
 
 def _key(*names: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 
 from etils import epath
 
+from gpt1_jax.config.checks import split_paths
 from gpt1_jax.data.files import file_stamp, files_below, is_remote, locate
 from gpt1_jax.data.tables import read_json_lines
 from gpt1_jax.data.text import (
@@ -139,7 +140,7 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
     """
     suffixes = (*_PLAIN, *_JSON_LINES) if jsonl_field else _PLAIN
     files: dict[str, epath.Path] = {}
-    for entry in split_paths(paths):
+    for entry in filter(None, split_paths(paths)):
         found = expand_paths(entry, suffixes)
         if not found:
             raise FileNotFoundError(
@@ -151,13 +152,6 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
     if paths and not files:
         raise UserError(f"{key}={paths!r} names no file.")
     return [_document(files[name], key, jsonl_field) for name in sorted(files)]
-
-
-def split_paths(paths: str) -> list[str]:
-    """The entries between commas; the name of a file or folder is one entry."""
-    if "," in paths and locate(paths).exists():
-        return [paths]
-    return list(filter(None, map(str.strip, paths.split(","))))
 
 
 def name_hint(paths: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from etils import epath
 
 from gpt1_jax.config import MILESTONES, BabyLMConfig
+from gpt1_jax.config.checks import split_paths
 from gpt1_jax.data.files import format_json, locate, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.evaluation.babylm import (
@@ -70,7 +71,7 @@ def run(config: BabyLMConfig, workdir: str) -> None:
     """
     parts = _select_parts(config)
     finetuned = read_babylm_predictions(
-        *map(locate, filter(None, map(str.strip, config.finetuned_dir.split(","))))
+        *map(locate, filter(None, split_paths(config.finetuned_dir)))
     )
     score_steps(
         config,

@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Sequence
 
 from gpt1_jax.config.analyses import PairsDataConfig
-from gpt1_jax.data.documents import expand_paths, name_hint, split_paths
+from gpt1_jax.config.checks import split_paths
+from gpt1_jax.data.documents import expand_paths, name_hint
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import FORMATS, require_column
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -107,7 +108,7 @@ def _prepare_blimp(record: Record) -> Record:
 def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
     """A task for each file."""
     tasks: dict[str, ZeroShotTask] = {}
-    for entry in split_paths(data.files):
+    for entry in filter(None, split_paths(data.files)):
         paths = sorted(expand_paths(entry, tuple(FORMATS)))
         if not paths:
             raise FileNotFoundError(
