@@ -9,7 +9,7 @@ import jax
 from etils import epath
 
 from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig
-from gpt1_jax.config.finetune import describe_left_out, suite_variants
+from gpt1_jax.config.finetune import TaskDataConfig, describe_left_out, suite_variants
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
@@ -93,16 +93,29 @@ ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up wi
 
 
 @dataclasses.dataclass(frozen=True)
+class TaskData:
+    """The examples of a task as runs read them that start from one origin."""
+
+    task: Task
+    config: TaskDataConfig
+    origin: TrainedRun
+    origin_digest: str  # of its parameters
+    seq_lens: Sequence[int]  # that batches are padded to
+    splits: Mapping[str, EncodedExamples]
+
+    def serve(self, run: SuiteRun, origin: TrainedRun) -> bool:
+        """Whether a run that starts from an origin reads these examples."""
+        same = self.task.name == run.task.name and self.config == run.config.data
+        return same and self.origin is origin
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskSetup:
     """What the runs of a task share if they differ only in seed and layers."""
 
     config: FinetuneConfig  # as `_shared` gives it
-    task: Task
-    origin: TrainedRun
-    origin_digest: str  # of its parameters
-    splits: Mapping[str, EncodedExamples]
+    data: TaskData
     train_sample: EncodedExamples | None  # training examples to score at the end
-    seq_lens: Sequence[int]  # that batches are padded to
     model: ModelConfig
     head: Head
     mesh: jax.sharding.Mesh
@@ -145,7 +158,8 @@ def run(config: FinetuneConfig, workdir: str) -> None:
         say(note)
     planned = suite.plan_runs(variants, tasks, config.seeds, folder)
     with lock.owned(folder):
-        results, skipped = _run_all(planned, origins)
+        finished = {run.folder: suite.read_result(run) for run in planned}
+        results, skipped = _run_all(planned, finished, origins)
         text = _summary(config.suite.compare, results, skipped)
         if is_main_process():
             write_whole(folder / TABLE_FILE, text)
@@ -155,35 +169,50 @@ def run(config: FinetuneConfig, workdir: str) -> None:
                 _draw(config.suite.compare, suite.finished(results), folder)
     say(text)
     say(f"Results: {folder / TABLE_FILE}")
+    if results and all(finished[run.folder] for run, _ in results):
+        say(_nothing_to_do(folder, results))
 
 
 def _run_all(
-    planned: Sequence[SuiteRun], origins: Mapping[str, TrainedRun]
+    planned: Sequence[SuiteRun],
+    finished: Mapping[epath.Path, Mapping[str, Any] | None],
+    origins: Mapping[str, TrainedRun],
 ) -> tuple[list[Result], dict[str, str]]:
     """Carries out all runs; returns their results and why tasks were skipped."""
-    finished = {run.folder: suite.read_result(run) for run in planned}
     results: list[Result] = []
+    missing: dict[str, str] = {}  # why the data of tasks cannot be read
     skipped: dict[str, str] = {}
+    data: TaskData | None = None
     setup: TaskSetup | None = None
     with suite.progress_bar(finished.values()) as bar:
         for run in planned:
-            result = finished[run.folder]
-            moved = result is not None and suite.has_moved(run, result)
-            if moved or (result is None and _has_work(run, results, skipped)):
-                if setup is None or not _serves(setup, run):
-                    setup = None  # makes room
+            result, task = finished[run.folder], run.task
+            origin = origins[run.config.init_from]
+            has_work = result is None and not _repeats(run, results)
+            if has_work:
+                _check_devices(run, origin)
+            if has_work or (result and saved_digests(result)):
+                known = task.name in missing or (data and data.serve(run, origin))
+                if not known:
+                    data = setup = None  # makes room
                     try:
-                        setup = _set_up(run, origins[run.config.init_from])
+                        data = _read_data(run, origin)
                     except MissingData as error:
-                        if len({each.task.name for each in planned}) == 1:
+                        if has_work and len({each.task.name for each in planned}) == 1:
                             raise
-                        skipped[run.task.name] = str(error)
-                        say(f"Skipping {run.task.title}: {error}")
+                        missing[task.name] = str(error)
+                        left = "Skipping" if has_work else "Not compared, the data of"
+                        say(f"{left} {task.title}: {error}")
                     else:
-                        _check_finished(planned, finished, setup)
-                if setup is not None and result is None:
-                    result = _run_one(run, setup)
-                    bar.update()
+                        _check_finished(planned, finished, data, origins)
+            if has_work and task.name in missing:
+                skipped[task.name] = missing[task.name]
+            elif has_work and data is not None:
+                if setup is None or not _serves(setup, run):
+                    setup = None
+                    setup = _set_up(run, data)
+                result = _run_one(run, setup)
+                bar.update()
             if result is not None:
                 results.append((run, result))
                 if len(planned) > 1 and is_main_process():
@@ -194,12 +223,8 @@ def _run_all(
     return results, skipped
 
 
-def _has_work(
-    run: SuiteRun, results: Sequence[Result], skipped: Mapping[str, str]
-) -> bool:
-    """Whether a run can be done, and is not the same as a finished one."""
-    if run.task.name in skipped:
-        return False
+def _repeats(run: SuiteRun, results: Sequence[Result]) -> bool:
+    """Whether a run would be the same as a finished one."""
     repeated = suite.find_repeated(run, results)
     if repeated is not None:
         say(
@@ -207,7 +232,7 @@ def _has_work(
             f"{run.config.data.max_train_examples:,} training examples, so that "
             f"{run.folder.name} would repeat {repeated.folder.name}: left out."
         )
-    return repeated is None
+    return repeated is not None
 
 
 def _serves(setup: TaskSetup, run: SuiteRun) -> bool:
@@ -220,19 +245,21 @@ def _serves(setup: TaskSetup, run: SuiteRun) -> bool:
 def _check_finished(
     planned: Sequence[SuiteRun],
     finished: Mapping[epath.Path, Mapping[str, Any] | None],
-    setup: TaskSetup,
+    data: TaskData,
+    origins: Mapping[str, TrainedRun],
 ) -> None:
-    """Refuses finished runs of a setup that were made from something else.
+    """Refuses finished runs that read other examples, or started from something else.
 
     Raises:
       UserError: naming what differs.
     """
     for run in planned:
-        result = finished[run.folder]
-        if result is None or _shared(run.config) != setup.config:
-            continue
-        if saved_digests(result):
-            _identity(run.config, setup).check(result, run.folder)
+        result, serves = (
+            finished[run.folder],
+            data.serve(run, origins[run.config.init_from]),
+        )
+        if serves and result and saved_digests(result):
+            _identity(run.config, data).check(result, run.folder)
 
 
 def _shared(config: FinetuneConfig) -> FinetuneConfig:
@@ -240,21 +267,39 @@ def _shared(config: FinetuneConfig) -> FinetuneConfig:
     return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
 
 
-def _set_up(run: SuiteRun, origin: TrainedRun) -> TaskSetup:
-    """Reads a task's examples and prepares what its runs share.
+def _check_devices(run: SuiteRun, origin: TrainedRun) -> None:
+    """Refuses batches and a model that the devices cannot share, before any reading."""
+    config = run.config
+    check_sharing(
+        config.train,
+        config.eval.batch_size,
+        finetuned_model(origin, config.model),
+        make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism),
+    )
+
+
+def _read_data(run: SuiteRun, origin: TrainedRun) -> TaskData:
+    """Reads a task's examples.
 
     Raises:
       MissingData: if the examples are not there.
     """
     task, config = run.task, run.config
-    mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     model = finetuned_model(origin, config.model)
-    check_sharing(config.train, config.eval.batch_size, model, mesh)
     seq_lens = padded_lengths(config.data, model.max_seq_len)
     splits = load_task(task, config.data, origin.tokenizer, seq_lens[-1])
     if long := describe_long_examples(task, splits, seq_lens[-1]):
         say(f"{task.title}: {long}")
+    digest = tree_digest(origin.params)
+    return TaskData(task, config.data, origin, digest, seq_lens, splits)
 
+
+def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
+    """Prepares what the runs of a task share."""
+    task, config, origin = run.task, run.config, data.origin
+    splits, seq_lens = data.splits, data.seq_lens
+    mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
+    model = finetuned_model(origin, config.model)
     examples = splits["train"]
     steps_per_epoch, num_steps = count_steps(config, len(examples))
     shortest = dataclasses.replace(model, max_seq_len=int(examples.lengths.min()))
@@ -286,12 +331,8 @@ def _set_up(run: SuiteRun, origin: TrainedRun) -> TaskSetup:
     shapes = finetune_state_shapes(model, head, optimizer)
     return TaskSetup(
         config=_shared(config),
-        task=task,
-        origin=origin,
-        origin_digest=tree_digest(origin.params),
-        splits=splits,
+        data=data,
         train_sample=train_sample,
-        seq_lens=seq_lens,
         model=model,
         head=head,
         mesh=mesh,
@@ -336,7 +377,7 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     folder = run.folder
     clear_steps(folder)
     config = begin_run(folder, run.config)
-    run_folder.write_config_and_tokenizer(folder, config, setup.origin.tokenizer)
+    run_folder.write_config_and_tokenizer(folder, config, setup.data.origin.tokenizer)
     say(_description(config, setup))
     say(f"Run folder: {folder}")
     fit(_prepare(config, folder, setup))
@@ -350,13 +391,13 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
 
 def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
     """What is about to happen."""
-    origin, splits = setup.origin, setup.splits
+    origin, splits = setup.data.origin, setup.data.splits
     start = f"step {origin.step:,} of {origin.folder}"
     if config.transfer_layers == "none":
         start = f"scratch, with the tokenizer of {origin.folder}"
     test = f", {len(splits['test']):,} test" if "test" in splits else ""
     return (
-        f"{setup.task.title}, seed {config.seeds[0]}, from {start}\n"
+        f"{setup.data.task.title}, seed {config.seeds[0]}, from {start}\n"
         f"{len(splits['train']):,} training and {len(splits['dev']):,} dev"
         f"{test} examples; {setup.num_steps:,} steps of {config.train.batch_size} "
         "examples"
@@ -365,7 +406,7 @@ def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
 
 def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Run:
     """Decides everything about one run."""
-    task, model, mesh = setup.task, setup.model, setup.mesh
+    task, model, mesh = setup.data.task, setup.model, setup.mesh
     seed, batch_size = config.seeds[0], config.train.batch_size
     early = (
         step
@@ -375,7 +416,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     return Run(
         config=config,
         folder=folder,
-        identity=_identity(config, setup),
+        identity=_identity(config, setup.data),
         mesh=mesh,
         seed=seed,
         num_steps=setup.num_steps,
@@ -385,16 +426,16 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
             model,
             setup.head,
             setup.optimizer,
-            setup.origin.params,
+            setup.data.origin.params,
             num_transferred(config.transfer_layers, model.depth),
             seed,
         ),
         step=setup.step,
         batches=TrainBatches(
-            setup.splits["train"],
+            setup.data.splits["train"],
             batch_size=batch_size,
             rows=host_rows(batch_size),
-            seq_lens=setup.seq_lens,
+            seq_lens=setup.data.seq_lens,
             devices=data_parallelism(mesh),
             parts=setup.accumulation_steps,
             packed_sizes=config.data.packed_sizes,
@@ -402,7 +443,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
             seed=seed,
         ),
         evaluate=functools.partial(
-            evaluate_dev, task, setup.splits["dev"], setup.predict, say
+            evaluate_dev, task, setup.data.splits["dev"], setup.predict, say
         ),
         eval_every=setup.steps_per_epoch,
         eval_also=tuple(early),
@@ -414,9 +455,9 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     )
 
 
-def _identity(config: FinetuneConfig, setup: TaskSetup) -> Identity:
+def _identity(config: FinetuneConfig, data: TaskData) -> Identity:
     """What a run's checkpoints and results belong to."""
-    splits = setup.splits
+    splits = data.splits
     digests = {
         f"{long} examples": splits[name].digest
         for name, long in (("train", "training"), ("dev", "dev"), ("test", "test"))
@@ -424,15 +465,15 @@ def _identity(config: FinetuneConfig, setup: TaskSetup) -> Identity:
     }
     return Identity(
         config.to_dict(),
-        setup.origin.tokenizer.digest,
-        {"origin": setup.origin_digest, **digests},
+        data.origin.tokenizer.digest,
+        {"origin": data.origin_digest, **digests},
         older=splits["train"].digest,
     )
 
 
 def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     """Scores the best checkpoint of a run and writes its predictions."""
-    config, task, splits = run.config, run.task, setup.splits
+    config, task, splits = run.config, run.task, setup.data.splits
     best = read_params(run.folder, BEST)
     train, dev = splits["train"].examples, splits["dev"].examples
     result: dict[str, Any] = {
@@ -440,11 +481,11 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         "start": run.variant,
         "seed": config.seeds[0],
         "init_from": config.init_from,
-        "init_step": setup.origin.step,
+        "init_step": setup.data.origin.step,
         "best_step": best.step,
         "train_examples": len(train),
         "majority": majority_baseline(task, train, dev),
-        **digests_record(_identity(config, setup).digests),
+        **digests_record(_identity(config, setup.data).digests),
     }
     for name in ("dev", "test"):
         if name in splits:
@@ -515,6 +556,16 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     if not scores.empty:
         plot = figures.save_figure(draw(scores), folder / "plots" / f"{compare}.png")
         say(f"Plot: {plot}")
+
+
+def _nothing_to_do(folder: epath.Path, results: list[Result]) -> str:
+    """Says that all runs had finished, and only what sums them up is written again."""
+    if len(results) > 1:
+        return f"Nothing to do: all {len(results)} runs in {folder} had finished."
+    best = results[0][1]["best_step"]
+    return (
+        f"Nothing to do: the run in {folder} had finished; its best step is {best:,}."
+    )
 
 
 def _pack_glue(folder: epath.Path, results: list[Result]) -> None:

@@ -10,6 +10,7 @@ import datetime
 import importlib.metadata
 import os
 import platform
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -45,6 +46,7 @@ from gpt1_jax.runs.wall_time import PROGRAM
 METRICS_FILE = "metrics.jsonl"
 _TENSORBOARD = "tensorboard"
 _ROOM = 1 << 20  # bytes that must be free on the disk to write a record
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps of a whole surrogate pair
 
 
 class Records:
@@ -235,6 +237,8 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, 1):
         try:
             record = parse_json(line)
+            if _HALF.search(line):
+                record = _without_halves(record)
         except (ValueError, RecursionError):
             record = None
         if isinstance(record, dict) and isinstance(record.get("step"), int):
@@ -245,6 +249,12 @@ def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
                 'with an integer "step". Move the file away to start a new one.'
             )
     return records
+
+
+def _without_halves(record: Any) -> Any:
+    """JSON with U+FFFD for each half of a surrogate pair, which no file takes."""
+    text = json.dumps(record, ensure_ascii=False).encode("utf-16", "surrogatepass")
+    return json.loads(text.decode("utf-16", errors="replace"))
 
 
 @contextlib.contextmanager

@@ -141,16 +141,19 @@ class Identity:
         now = {**self.digests, "tokenizer": self.tokenizer}
         if not saved_digests(saved):
             held, now = {**held, "text": saved["corpus"]}, {**now, "text": self.older}
-        for name in sorted(held):
-            if held[name] != now.get(name):
-                is_text = name == "text"
-                which = which_documents(folder, self.documents) if is_text else ""
-                raise UserError(
-                    f"The {name} of this run {_verb(name)} not what the run in {folder}"
-                    f" began with{which}: the content digest is "
-                    f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}. Put it "
-                    "back, or name another --workdir for a new run."
-                )
+        if changed := [name for name in sorted(held) if held[name] != now.get(name)]:
+            names, which = " and the ".join(changed), ""
+            if "text" in changed:
+                which = which_documents(folder, self.documents)
+            digests = ", ".join(
+                f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}"
+                for name in changed
+            )
+            raise UserError(
+                f"The {names} of this run {_verb(names)} not what the run in {folder} "
+                f"began with{which}: the content digest is {digests}. Put back what "
+                "was there, or name another --workdir for a new run."
+            )
 
     def write_documents(self, folder: epath.Path) -> None:
         """Saves the digests of the documents, for a later run to compare."""
@@ -212,7 +215,7 @@ def _file_name(name: str) -> str:
 
 
 def _verb(name: str) -> str:
-    return "are" if name.endswith("s") else "is"
+    return "are" if name.endswith("s") or " and " in name else "is"
 
 
 def tree_digest(tree: Any) -> str:

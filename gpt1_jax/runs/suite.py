@@ -15,7 +15,7 @@ from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.past_runs import Finished, read_results
-from gpt1_jax.runs.resume import begin_run, changed_keys, refuse_changes, saved_digests
+from gpt1_jax.runs.resume import begin_run, refuse_changes, saved_digests
 from gpt1_jax.tasks.task import Task
 
 
@@ -69,25 +69,11 @@ def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
     if not (run.folder / RESULTS_FILE).exists():
         return None
     begin_run(run.folder, run.config)
-    return read_results(run.folder / RESULTS_FILE)
-
-
-def has_moved(run: SuiteRun, result: Mapping[str, Any]) -> bool:
-    """Whether data or origin of a finished run are now named by other paths.
-
-    If so, their content digests must be compared.
-
-    Raises:
-      UserError: if the results hold no content digests to compare.
-    """
-    path = run.folder / run_folder.CONFIG_FILE
-    if not path.exists():
-        return False
-    saved = read_json(path)
-    current = run.config.to_dict()
-    if not saved_digests(result):
-        refuse_changes(saved, current, str(run.folder))
-    return bool(changed_keys(saved, current))
+    result = read_results(run.folder / RESULTS_FILE)
+    config = run.folder / run_folder.CONFIG_FILE
+    if config.exists() and not saved_digests(result):  # paths stand for the content
+        refuse_changes(read_json(config), run.config.to_dict(), str(run.folder))
+    return result
 
 
 def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:

@@ -226,11 +226,14 @@ def test_a_signal_in_the_middle_of_an_evaluation_loses_nothing(
     assert_same_results(finetuned, folder)
 
 
-def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path):
+def test_a_finished_run_is_left_as_it_is(finetuned, finetune_base, tmp_path, capsys):
     folder = copied(finetuned, tmp_path / "run")
     before = listing(folder)
     finetune.run(finetune_config("sst2", finetune_base), str(folder))
     after = listing(folder)
+    best = json.loads((folder / "results.json").read_text())["best_step"]
+    said = f"Nothing to do: the run in {folder} had finished; its best step is {best}."
+    assert capsys.readouterr().out.endswith(f"{said}\n")
     assert {name for name in after if after[name] != before.get(name)} == {
         str(folder / "results.md")
     }
@@ -265,6 +268,37 @@ def test_files_that_have_changed_in_place_are_refused(start, tmp_path, monkeypat
     write_lines(data / "train.jsonl", rows("sst2", 16, seed=7))
     with pytest.raises(UserError, match="The training examples of this run are not"):
         start(data__dir=str(data.parent))
+
+
+@pytest.mark.parametrize(
+    ("edited", "message"),
+    [
+        (("train",), "The training examples of this run are not what the run in "),
+        (("dev",), "The dev examples of this run are not what the run in "),
+        (
+            ("train", "dev"),
+            "The dev examples and the training examples of this run are not what ",
+        ),
+    ],
+)
+def test_examples_that_have_changed_since_a_run_finished_are_refused(
+    finetuned, finetune_base, tmp_path, capsys, edited, message
+):
+    folder = copied(finetuned, tmp_path / "run")
+    data = shutil.copytree(finetune_base["data.dir"], tmp_path / "data")
+    again = finetune_config("sst2", finetune_base, data__dir=str(data))
+    finetune.run(again, str(folder))
+    before = listing(folder)
+    for split in edited:
+        write_lines(data / "sst2" / f"{split}.jsonl", rows("sst2", 16, seed=7))
+    with pytest.raises(UserError, match=f"{message}.*name another --workdir"):
+        finetune.run(again, str(folder))
+    assert listing(folder) == before
+    capsys.readouterr()
+    shutil.rmtree(data)  # what is gone is not compared, and said so
+    finetune.run(again, str(folder))
+    out = capsys.readouterr().out
+    assert "Not compared, the data of SST-2: " in out and "Nothing to do" in out
 
 
 def test_the_same_examples_and_origin_elsewhere_resume(

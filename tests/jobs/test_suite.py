@@ -80,7 +80,7 @@ def test_seeds_make_different_runs(several):
 
 
 def test_only_runs_without_results_are_run(
-    several, finetune_base, tmp_path, count_runs, monkeypatch
+    several, finetune_base, tmp_path, count_runs, monkeypatch, capsys
 ):
     folder = tmp_path / "runs"
     shutil.copytree(several, folder)
@@ -91,10 +91,11 @@ def test_only_runs_without_results_are_run(
         patch.setattr(
             finetune,
             "load_task",
-            lambda task, *a: (loaded.append(task.name), load(task, *a)),
+            lambda task, *a: (loaded.append(task.name), load(task, *a))[1],
         )
         finetune.run(config, str(folder))
-    assert count_runs == [] and loaded == ["wnli"] * len(loaded)
+    assert count_runs == [] and loaded == ["sst2", "wnli", "rte"]  # read once each
+    assert f"Nothing to do: all 4 runs in {folder} had" in capsys.readouterr().out
     again = folder / "rte" / "pretrained-seed1"
     (again / "results.json").unlink()
     finetune.run(config, str(folder))
