@@ -30,13 +30,14 @@ from gpt1_jax.report.paper import (
     PaperScore,
 )
 from gpt1_jax.runs.past_runs import Finished
-from gpt1_jax.runs.resume import fixed_values
+from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 if TYPE_CHECKING:
     import pandas as pd
 
+IN_COLUMNS = ("init_from", "step", "transfer_layers")  # of the runs of one row
 VARIANTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
 _PAPER_COLUMNS = {
     "gpt1": "GPT-1 paper (test)",
@@ -91,20 +92,23 @@ def score_table(
       variants: the name of each run's variant; by default "pretrained" or "scratch".
 
     Returns:
-      Columns: "run" (its number), "task", "variant", "seed", "layers" (transferred),
-      "aux_lm_weight", "train_examples", "split" ("dev", "train", "test", or "majority"
-      for the baseline on the dev split), "subset" ("" for the whole split), "n"
-      (examples), "metric" and "score", in points.
+      Columns: "run" (its number), "task", "row" (as `row_numbers` gives it), "variant",
+      "seed", "layers" (transferred), "aux_lm_weight", "train_examples", "split"
+      ("dev", "train", "test", or "majority" for the baseline on the dev split),
+      "subset" ("" for the whole split), "n" (examples), "metric" and "score", in
+      points.
     """
     import pandas as pd
 
     if variants is None:
         variants = ["scratch" if run.is_from_scratch else "pretrained" for run in runs]
     rows = []
+    numbers = row_numbers(runs)
     for number, (run, variant) in enumerate(zip(runs, variants, strict=True)):
         of_run = {
             "run": number,
             "task": run.config.tasks[0],
+            "row": numbers[number],
             "variant": variant,
             "seed": run.config.seeds[0],
             "layers": run.layers_transferred,
@@ -120,9 +124,30 @@ def score_table(
                     for name, value in part.items()
                     if name in METRICS
                 ]
-    columns = ["run", "task", "variant", "seed", "layers", "aux_lm_weight"]
+    columns = ["run", "task", "row", "variant", "seed", "layers", "aux_lm_weight"]
     columns += ["train_examples", "split", "subset", "n", "metric", "score"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def row_numbers(runs: Sequence[Finished]) -> list[int]:
+    """For each run, the number of its row among the rows of its task.
+
+    The runs of a row have the same data and settings, but for what columns of a table
+    show: where they start from, how many layers were transferred, and the seed.
+    """
+    rows: dict[str, dict[str, int]] = {}
+    numbers = []
+    for run in runs:
+        of_task = rows.setdefault(run.config.tasks[0], {})
+        key = _key(run.settings(), IN_COLUMNS)
+        numbers.append(of_task.setdefault(key, len(of_task)))
+    return numbers
+
+
+def _key(settings: Mapping[str, Any], leave_out: tuple[str, ...]) -> str:
+    """Settings without keys of some prefixes, in a form that can be compared."""
+    left = {k: v for k, v in settings.items() if not k.startswith(leave_out)}
+    return json.dumps(left, sort_keys=True)
 
 
 def paper_lines(scores: "pd.DataFrame") -> list[PaperScore]:
@@ -192,7 +217,7 @@ def _one_for_each_run(
     scores = scores[scores["subset"].isin([*(line.subset for line in lines), ""])]
     whole = scores["subset"] == ""
     has_subsets = (~whole).groupby([scores["run"], scores["split"]]).transform("any")
-    scores = scores[~(whole & has_subsets)].drop(columns=["subset", "n"])
+    scores = scores[~(whole & has_subsets)].drop(columns=["row", "subset", "n"])
     others = [column for column in scores if column != "score"]
     scores = scores.groupby(others, sort=False, as_index=False)["score"].mean()
     return scores.drop_duplicates([name for name in others if name != "run"])
@@ -231,28 +256,46 @@ def paper_table(scores: "pd.DataFrame") -> str:
     Args:
       scores: as `score_table` returns them, only of the variants in `VARIANTS`.
     """
-    lines = paper_lines(scores)
-    points = [_points(scores, line) for line in lines]
+    lines = _rows(scores)
+    points = [_points(own, line) for line, own in lines]
     in_paper = _is_in_paper(scores)
     always = {*_OURS_ON_DEV, _MAJORITY, *(_PAPER_COLUMNS.values() if in_paper else ())}
     order = [*_OURS_ON_DEV, *_OURS_ON_TEST, _MAJORITY, *_PAPER_COLUMNS.values()]
     titles = [t for t in order if t in always or any(each[t] for each in points)]
     body = []
     for table, heading in TABLES.items():
-        in_table = [n for n, line in enumerate(lines) if line.table == table]
+        in_table = [n for n, (line, _) in enumerate(lines) if line.table == table]
         if in_table and in_paper:
             body.append([f"**{heading}**", *[""] * (len(titles) + 2)])
         for n in in_table:
-            count = _count_examples(scores, lines[n])
+            line, own = lines[n]
             texts = [spread(points[n][title]) for title in titles]
-            body.append([lines[n].title, lines[n].metric, count, *texts])
+            body.append([line.title, line.metric, _count_examples(own, line), *texts])
     with_ours = [each for each in points if any(each[t] for t in _OURS_ON_DEV)]
     averages = [
         _mean([statistics.median(each[title]) for each in with_ours if each[title]])
         for title in titles
     ]
-    body.append(["**Average**", "", "", *averages])
+    if not has_several_rows(scores):
+        body.append(["**Average**", "", "", *averages])
     return markdown_table(["task", "metric", "n (dev)", *titles], body, text_columns=2)
+
+
+def has_several_rows(scores: "pd.DataFrame") -> bool:
+    """Whether a task has runs that differ in more than seed, origin and layers."""
+    return bool(scores["row"].any())
+
+
+def _rows(scores: "pd.DataFrame") -> list[tuple[PaperScore, "pd.DataFrame"]]:
+    """The lines of `paper_table` in order, each with the scores that belong to it."""
+    rows = []
+    for (task, row), own in scores.groupby(["task", "row"], sort=False):
+        several = _where(scores, task=task)["row"].any()
+        for line in paper_lines(own):
+            place = PAPER.index(line) if line in PAPER else len(PAPER)
+            title = f"{line.title} ({row + 1})" if several else line.title
+            rows.append((place, line._replace(title=title), own))
+    return [(line, own) for _, line, own in sorted(rows, key=lambda each: each[0])]
 
 
 def _points(scores: "pd.DataFrame", line: PaperScore) -> dict[str, list[float]]:
@@ -312,10 +355,11 @@ def glue_score(scores: "pd.DataFrame", variant: str) -> float | None:
 
     Returns:
       The mean over the nine tasks, in points, where a task with two metrics, or two
-      subsets, counts as the mean of both. None unless all nine are there.
+      subsets, counts as the mean of both. None unless all nine are there, each with
+      runs of one row.
     """
     scores = _where(scores, variant=variant, split="dev")
-    if not GLUE_SCORES.keys() <= set(scores["task"]):
+    if has_several_rows(scores) or not GLUE_SCORES.keys() <= set(scores["task"]):
         return None
     by_run = scores.pivot(
         index=["task", "run"], columns=["metric", "subset"], values="score"
@@ -495,11 +539,16 @@ def _comparable(
       by: gives a value of a run, or None. The set with the most values is chosen; among
         equals, the one with the most training examples, then with the most runs.
     """
+    sizes, origins = "data.max_train_examples" in varied, "init_from" in varied
     sets: dict[str, list[Finished]] = {}
     for run in runs:
-        values = fixed_values(run.config.to_dict()).items()
-        alike = {k: v for k, v in values if not k.startswith(("seeds", *varied))}
-        sets.setdefault(json.dumps(alike, sort_keys=True), []).append(run)
+        # Training examples differ with their number, all examples with the tokenizer.
+        settings = run.settings(by_content=not (sizes or origins))
+        if origins:
+            settings["majority"] = run.result.get("majority")
+        elif sizes:
+            settings["dev"] = saved_digests(run.result).get("dev examples")
+        sets.setdefault(_key(settings, varied), []).append(run)
 
     def rank(alike: list[Finished]) -> tuple[int, float, int]:
         values = {by(run) for run in alike} - {None}

@@ -1,6 +1,7 @@
 """The sections of a report: model cards, curves, the paper's tables and figures."""
 
 import functools
+import json
 import shlex
 import statistics
 from collections import Counter
@@ -33,6 +34,7 @@ from gpt1_jax.report.page import (
 from gpt1_jax.report.paper import AUX_LM_WEIGHT, PAPER, TABLE_5_TASKS
 from gpt1_jax.report.runs import ReportedRuns
 from gpt1_jax.report.scores import (
+    IN_COLUMNS,
     ablations_table,
     aux_weight_scores,
     aux_weights_table,
@@ -40,11 +42,13 @@ from gpt1_jax.report.scores import (
     layers_table,
     paper_table,
     paper_table_notes,
+    row_numbers,
     score_table,
     zero_shot_table,
 )
 from gpt1_jax.runs.past_runs import Finished, Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
+from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 if TYPE_CHECKING:
@@ -249,6 +253,7 @@ class Origin(NamedTuple):
     init_from: str
     step: str | None  # "step 1,200"; None: from scratch, with its tokenizer and sizes
     kind: str  # "transformer" or "lstm"
+    digest: str = ""  # of its parameters, if another has the same name and step
 
     @property
     def heading(self) -> str:
@@ -259,11 +264,12 @@ class Origin(NamedTuple):
                 f"From scratch, {kind} with the tokenizer and sizes of "
                 f"{escape(self.init_from)}"
             )
-        return f"From {escape(self.init_from)}, {kind} at {self.step}"
+        content = f", content {self.digest:.12}" if self.digest else ""
+        return f"From {escape(self.init_from)}, {kind} at {self.step}{content}"
 
 
 def by_origin(runs: Sequence[Finished]) -> dict[Origin, list[Finished]]:
-    """The runs of each origin, in order.
+    """The runs of each origin, in order; origins are told apart by content, too.
 
     Runs from scratch belong to every origin with their tokenizer and sizes, whichever
     they name. If there is none, they form a group of their own.
@@ -280,7 +286,12 @@ def by_origin(runs: Sequence[Finished]) -> dict[Origin, list[Finished]]:
             origins = alike or origins
         for origin in origins:
             groups.setdefault(origin, []).append(run)
-    return groups
+    names = Counter(origin._replace(digest="") for origin in groups)
+    return {
+        origin if names[alone] > 1 else alone: of_origin
+        for origin, of_origin in groups.items()
+        if (alone := origin._replace(digest=""))
+    }
 
 
 def _origin(run: Finished) -> Origin:
@@ -288,7 +299,8 @@ def _origin(run: Finished) -> Origin:
         return Origin(run.config.init_from, None, run.kind)
     step = run.result.get("init_step")
     known = step if isinstance(step, int) else run.config.step
-    return Origin(run.config.init_from, describe_step(known), run.kind)
+    digest = saved_digests(run.result).get("origin", "")
+    return Origin(run.config.init_from, describe_step(known), run.kind, digest)
 
 
 def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
@@ -302,6 +314,7 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
         if chosen := as_in_paper(of_origin):
             scores = score_table(chosen)
             blocks.append(Text(f"### {origin.heading}\n\n{paper_table(scores)}"))
+            blocks += map(Text, row_differences(chosen))
             notes |= dict.fromkeys(paper_table_notes(scores))
             done |= set(scores["task"])
     left_out = []
@@ -319,8 +332,9 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
     blocks.append(
         Text(
             "Runs with the paper's weight of the auxiliary objective and all layers "
-            "or none transferred; where a task was trained on several numbers of "
-            "examples, those with the most."
+            "or none transferred; of runs that differ in `data.max_train_examples`, "
+            "those with the most. A line holds runs with the same data and settings, "
+            "but for their seeds; a task with several lines has no average."
         )
     )
     blocks += left_out
@@ -339,13 +353,16 @@ def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:
     """The runs for Tables 2 to 4.
 
     They have the paper's weight of the auxiliary objective, and all layers or none
-    transferred. For each task, only those on the most training examples are kept.
+    transferred. Of runs that differ only in seed and in the number of training examples
+    that was asked for, those on the most are kept.
     """
-    chosen: dict[tuple[str, bool], list[Finished]] = {}
+    chosen: dict[str, list[Finished]] = {}
     for run in runs:
         usual = run.config.head.aux_lm_weight == AUX_LM_WEIGHT
         if usual and (run.is_from_scratch or run.is_whole):
-            alike = (run.config.tasks[0], run.is_from_scratch)
+            settings = run.settings(by_content=False)
+            del settings["data.max_train_examples"]
+            alike = json.dumps(settings, sort_keys=True)
             chosen.setdefault(alike, []).append(run)
     return [run for alike in chosen.values() for run in _on_most_examples(alike)]
 
@@ -356,6 +373,59 @@ def _on_most_examples(runs: Sequence[Finished]) -> list[Finished]:
 
     most = max(map(size, runs))
     return [run for run in runs if size(run) == most]
+
+
+def row_differences(runs: Sequence[Finished]) -> list[str]:
+    """Markdown tables of what tells the lines of `paper_table` apart.
+
+    Args:
+      runs: all that are in the table.
+
+    Returns:
+      A table for each task that has several lines.
+    """
+    tasks: dict[str, dict[int, Finished]] = {}
+    for run, number in zip(runs, row_numbers(runs), strict=True):
+        tasks.setdefault(run.config.tasks[0], {}).setdefault(number, run)
+    tables = []
+    for task, rows in tasks.items():
+        if len(rows) > 1:
+            facts = _apart([_facts(run) for run in rows.values()])
+            if len({tuple(each.values()) for each in facts}) < len(rows):
+                contents = _apart([_contents(run) for run in rows.values()])
+                facts = [f | c for f, c in zip(facts, contents, strict=True)]
+            title = TASKS[task].title if task in TASKS else escape(task)
+            body = [
+                [f"{title} ({number + 1})", *map(_value, each.values())]
+                for number, each in zip(rows, facts, strict=True)
+            ]
+            header = ["what differs", *facts[0]]
+            tables.append(markdown_table(header, body, text_columns=len(header)))
+    return tables
+
+
+def _facts(run: Finished) -> dict[str, Any]:
+    """What a run was made with and from, in numbers and names."""
+    counts = {"training": run.result.get("train_examples")}
+    counts |= {split: run.result.get(split, {}).get("n") for split in ("dev", "test")}
+    settings = run.settings(by_content=False).items()
+    return {
+        **{f"{split} examples": number for split, number in counts.items()},
+        **{k: v for k, v in settings if not k.startswith(IN_COLUMNS)},
+    }
+
+
+def _contents(run: Finished) -> dict[str, str]:
+    digests = saved_digests(run.result).items()
+    return {f"content of {k}": f"{v:.12}" for k, v in digests if k != "origin"}
+
+
+def _apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The values that are not the same in all rows."""
+    keys = dict.fromkeys(key for row in rows for key in row)
+    values = [{key: row.get(key, "-") for key in keys} for row in rows]
+    apart = [k for k in keys if any(row[k] != values[0][k] for row in values)]
+    return [{key: row[key] for key in apart} for row in values]
 
 
 def _table_5(runs: ReportedRuns) -> list[Block]:

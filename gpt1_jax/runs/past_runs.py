@@ -27,6 +27,7 @@ from gpt1_jax.runs.records import (
     read_metrics,
     read_sessions,
 )
+from gpt1_jax.runs.resume import PLACES, fixed_values, saved_digests
 from gpt1_jax.runs.wall_time import TRAINING
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES, find_task
@@ -193,6 +194,21 @@ class Finished(NamedTuple):
     def is_from_scratch(self) -> bool:
         """Whether it took over only the tokenizer and the sizes of its origin."""
         return self.config.transfer_layers == "none"
+
+    def settings(self, by_content: bool = True) -> dict[str, Any]:
+        """What it was trained with, but for its seed; by flat key.
+
+        Args:
+          by_content: whether the content digests of its examples stand for their paths,
+            if its results have any.
+        """
+        values = fixed_values(self.config.to_dict())
+        digests = {**saved_digests(self.result), "origin": None}
+        del values["seeds"], digests["origin"]  # the values name the origin
+        if by_content and digests:
+            paths = PLACES - {"init_from"}
+            values = {k: v for k, v in values.items() if k not in paths} | digests
+        return {**values, "transfer_layers": self.layers_transferred}
 
     @property
     def architecture(self) -> tuple[Any, ...]:

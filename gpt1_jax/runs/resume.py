@@ -72,7 +72,7 @@ _FREE_KEYS = {
 }
 _FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
 # Paths, which may change if the content digest of what they name was saved.
-_PLACES = {
+PLACES = {
     "init_from",
     "baseline_init_from",
     "tokenizer.path",
@@ -290,7 +290,7 @@ def refuse_changes(
         )
     changes = changed_keys(saved, current)
     if by_content:
-        places = _PLACES | ({"step"} if current["job"] in _TRAINING else set())
+        places = PLACES | ({"step"} if current["job"] in _TRAINING else set())
         changes = {
             key: (before, now)
             for key, (before, now) in changes.items()

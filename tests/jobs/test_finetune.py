@@ -289,8 +289,8 @@ def test_examples_that_have_changed_since_a_run_finished_are_refused(
     again = finetune_config("sst2", finetune_base, data__dir=str(data))
     finetune.run(again, str(folder))
     before = listing(folder)
-    for split in edited:
-        write_lines(data / "sst2" / f"{split}.jsonl", rows("sst2", 16, seed=7))
+    for seed, split in enumerate(edited, 7):
+        write_lines(data / "sst2" / f"{split}.jsonl", rows("sst2", 16, seed))
     with pytest.raises(UserError, match=f"{message}.*name another --workdir"):
         finetune.run(again, str(folder))
     assert listing(folder) == before

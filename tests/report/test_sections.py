@@ -9,6 +9,7 @@ import pytest
 from etils import epath
 from made_up_runs import (
     SESSION,
+    finished_result,
     write_finished,
     write_json,
     write_pretrained,
@@ -234,6 +235,62 @@ def test_tables_show_the_spread_over_seeds_beside_the_paper(add):
     assert "**Missing:** MNLI, SNLI," in text and "SST-2," not in text
 
 
+def of_data(*contents, number=64, n=40):
+    """A results.json on examples of some content, each a training and a dev split's."""
+    digests = dict(zip(("training examples", "dev examples"), contents, strict=True))
+    result = finished_result("custom", 0.75, train_examples=number)
+    return {
+        **result,
+        "dev": {**result["dev"], "n": n},
+        "content_digests": {"origin": "o", **digests},
+    }
+
+
+def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
+    shared = {"custom__text": ("a",), "custom__labels": ("x", "y"), "data__dev": "d"}
+    first = {"result": of_data("a", "b"), "data__train": "one.jsonl", **shared}
+    for seed in range(2):  # the second read the same from another place
+        place = f"{seed}/one.jsonl"
+        add("custom", seed=seed, **{**first, "data__train": place})
+    longer = {**first, "train__num_epochs": 1.5, "data__train": "0/one.jsonl"}
+    add("custom", **longer)
+    add("custom", **{**first, "result": of_data("c", "b", number=160)})
+    edited = {**first, "data__train": "0/one.jsonl", "result": of_data("a", "e")}
+    text = text_of(add("custom", **edited).sections[FINE_TUNING])
+    rows = [line for line in text.splitlines() if line.startswith("| custom")]
+    assert [row.split(" | ")[:5] for row in rows[:4]] == [
+        ["| custom (1)", "accuracy", "40", "75.0 (75.0 to 75.0)", "-"],
+        ["| custom (2)", "accuracy", "40", "75.0", "-"],
+        ["| custom (3)", "accuracy", "40", "75.0", "-"],
+        ["| custom (4)", "accuracy", "40", "75.0", "-"],
+    ]
+    header = (
+        "| what differs | training examples | data.train | train.num_epochs | content of "
+        "training examples | content of dev examples |"
+    )
+    assert header in text
+    assert rows[4:] == [
+        "| custom (1) | 64 | 0/one.jsonl | 3.0 | a | b |",
+        "| custom (2) | 64 | 0/one.jsonl | 3.0 | a | e |",
+        "| custom (3) | 64 | 0/one.jsonl | 1.5 | a | b |",
+        "| custom (4) | 160 | one.jsonl | 3.0 | c | b |",
+    ]
+    assert "**Average**" not in text
+
+
+def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
+    def of_origin(digest):
+        digests = {"origin": digest, "training examples": "a", "dev examples": "b"}
+        return finished_result("sst2", 0.75, content_digests=digests)
+
+    add(result=of_origin("a" * 64))
+    text = text_of(add(result=of_origin("a" * 64), seed=1).sections[FINE_TUNING])
+    assert "a Transformer at step 8\n" in text
+    text = text_of(add(result=of_origin("b" * 64)).sections[FINE_TUNING])
+    for letter in "ab":
+        assert f"a Transformer at step 8, content {12 * letter}\n" in text
+
+
 def test_each_origin_has_tables_of_its_own(add):
     add("cola", 0.1)
     report = add("cola", 0.2, init_from="runs/pretrain/large")
@@ -403,6 +460,8 @@ def test_only_runs_on_the_most_training_examples_are_kept(run):
     all_of_it = run(score=0.3, data__max_train_examples=0)
     assert sections.as_in_paper([some, more]) == [more]
     assert sections.as_in_paper([some, all_of_it, more]) == [all_of_it]
+    other = run(data__max_train_examples=5, data__dir="other")
+    assert sections.as_in_paper([some, more, other]) == [more, other]
 
 
 def test_a_table_5_holds_one_transformer_and_one_lstm(run):
