@@ -44,8 +44,10 @@ def write_json(path, value):
     path.write_text(json.dumps(value))
 
 
-def write_pretrained(folder, records=RECORDS, sessions=(SESSION,), **overrides):
-    """A pre-trained run of 8 steps of 1,024 tokens."""
+def write_pretrained(
+    folder, records=RECORDS, sessions=(SESSION,), saved=(8,), **overrides
+):
+    """A pre-trained run of 8 steps of 1,024 tokens; what is saved holds no arrays."""
     short = {"train.num_steps": 8, "optimizer.warmup_steps": 2}
     config = load_config("quickstart", **short)
     named = {key.replace("__", "."): value for key, value in overrides.items()}
@@ -54,6 +56,8 @@ def write_pretrained(folder, records=RECORDS, sessions=(SESSION,), **overrides):
     write_json(folder / "tokenizer" / "tokenizer.json", {"vocab_size": 500})
     lines = "".join(json.dumps(record) + "\n" for record in records)
     (folder / "metrics.jsonl").write_text(lines)
+    for step in saved:
+        write_json(folder / "checkpoints" / str(step) / "manifest.json", {})
     if sessions:
         write_json(folder / "sessions.json", {"sessions": list(sessions)})
     return folder

@@ -11,6 +11,14 @@ from gpt1_jax.runs.forms import TITLES, describe_form
 from gpt1_jax.runs.past_runs import Pretrained
 
 UNKNOWN = "not recorded"
+_OPTIMIZERS = {
+    "released_adam": "Adam as OpenAI released it",
+    "adamw": "AdamW of optax",
+}
+_NOTHING_SAVED = (
+    "**No checkpoint:** this folder holds no saved state, so there is no model to use; "
+    "what was read is that of the last record."
+)
 _CORPORA = {
     "builtin": "documentation found on the machine",
     "text": "text files: ",
@@ -31,7 +39,7 @@ def model_card(run: Pretrained, before: int = 0) -> str:
         "tokenizer": _tokenizer(run),
         "corpus": _corpus(run),
         "training": _training(run),
-        "read": _read(run, before),
+        "read" if run.saved else "read by its records": _read(run, before),
         "optimizer": _optimizer(run),
         "hardware": hardware(run),
         "forms": _forms(run),
@@ -49,7 +57,8 @@ def model_card(run: Pretrained, before: int = 0) -> str:
             f"A sample at the last evaluation{after}:",
             code_block(sample),
         ]
-    return "\n\n".join([*parts, _use(run, before)])
+    parts.append(_use(run, before) if run.saved else _NOTHING_SAVED)
+    return "\n\n".join(parts)
 
 
 def _place(folder: epath.Path) -> str:
@@ -130,13 +139,16 @@ def _read(run: Pretrained, before: int) -> str:
 
 def _optimizer(run: Pretrained) -> str:
     chosen = run.config.optimizer
-    name = {"released_adam": "Adam as OpenAI released it", "adamw": "AdamW of optax"}
+    if chosen.name not in _OPTIMIZERS:
+        arguments = {k: v for k, v in vars(chosen).items() if k != "name"}
+        listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
+        return escape(f"{chosen.name}: {listed}")
     warmup = f"{chosen.warmup_steps:,} updates"
     if chosen.warmup_fraction:
         warmup = f"{chosen.warmup_fraction:.1%} of the updates"
     end = f" down to {chosen.final_fraction:.1%}" if chosen.final_fraction else ""
     return (
-        f"{name[chosen.name]}, learning rate {chosen.learning_rate:g}, schedule "
+        f"{_OPTIMIZERS[chosen.name]}, learning rate {chosen.learning_rate:g}, schedule "
         f"{chosen.schedule.replace('_', ' ')}{end} after a warmup of {warmup}, "
         f"weight decay {chosen.weight_decay:g}, gradients clipped to norm "
         f"{chosen.clip_norm:g}"

@@ -120,13 +120,23 @@ def score_table(
             for subset, part in {"": whole, **whole.get("subsets", {})}.items():
                 part_of_run = {"split": split, "subset": subset, "n": part.get("n", 0)}
                 rows += [
-                    {**of_run, **part_of_run, "metric": name, "score": 100 * value}
+                    {
+                        **of_run,
+                        **part_of_run,
+                        "metric": name,
+                        "score": _points_of(value),
+                    }
                     for name, value in part.items()
                     if name in METRICS
                 ]
     columns = ["run", "task", "row", "variant", "seed", "layers", "aux_lm_weight"]
     columns += ["train_examples", "split", "subset", "n", "metric", "score"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def _points_of(value: float | None) -> float:
+    """A score in points; NaN if it is not known."""
+    return math.nan if value is None else 100 * value
 
 
 def row_numbers(runs: Sequence[Finished]) -> list[int]:
@@ -176,7 +186,7 @@ def headline(lines: Iterable[PaperScore], task: str) -> PaperScore:
 
 def spread(values: Iterable[float]) -> str:
     """The median of points, and their range if there are several; "-" if none."""
-    points = sorted(values)
+    points = sorted(value for value in values if not math.isnan(value))
     if not points:
         return "-"
     text = f"{statistics.median(points):.1f}"
@@ -190,6 +200,11 @@ def _where(scores: "pd.DataFrame", **values: Any) -> "pd.DataFrame":
     for column, value in values.items():
         scores = scores[scores[column] == value]
     return scores
+
+
+def _known(scores: "pd.DataFrame") -> list[float]:
+    """The scores that are known."""
+    return [*scores["score"].dropna()]
 
 
 def _where_line(scores: "pd.DataFrame", line: PaperScore) -> "pd.DataFrame":
@@ -303,7 +318,7 @@ def _points(scores: "pd.DataFrame", line: PaperScore) -> dict[str, list[float]]:
     own = _where_line(scores, line)
     return {
         **{
-            f"ours, {name} ({split})": [*_where(own, split=split, variant=key)["score"]]
+            f"ours, {name} ({split})": _known(_where(own, split=split, variant=key))
             for split in ("dev", "test")
             for key, name in VARIANTS.items()
         },
@@ -317,8 +332,8 @@ def _points(scores: "pd.DataFrame", line: PaperScore) -> dict[str, list[float]]:
 
 def _majority(scores: "pd.DataFrame") -> list[float]:
     """The score of the majority baseline, the median over runs, if there is one."""
-    scores = _where(scores, split="majority")
-    return [] if scores.empty else [scores["score"].median()]
+    known = _known(_where(scores, split="majority"))
+    return [statistics.median(known)] if known else []
 
 
 def _count_examples(scores: "pd.DataFrame", line: PaperScore) -> str:
@@ -412,7 +427,7 @@ def ablations_table(runs: Sequence[Finished]) -> str:
         [*(line.metric for line, *_ in lines), ""],
     ]
     for variant, paper in TABLE_5.items():
-        points = [[*_where(of_task, variant=variant)["score"]] for of_task in ours]
+        points = [_known(_where(of_task, variant=variant)) for of_task in ours]
         both = [n for n, of_task in enumerate(points) if of_task]
         average = _mean([statistics.median(points[n]) for n in both])
         paper_average = _mean([paper.scores[n] for n in both])

@@ -29,7 +29,7 @@ from gpt1_jax.runs.records import (
 )
 from gpt1_jax.runs.resume import PLACES, fixed_values, saved_digests
 from gpt1_jax.runs.wall_time import TRAINING
-from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.metrics import METRICS, RANGES
 from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES, find_task
 
 
@@ -41,11 +41,13 @@ class Pretrained(NamedTuple):
     model: ModelConfig
     records: Sequence[Mapping[str, Any]]
     sessions: Sequence[Mapping[str, Any]]  # none in folders of 0.1.0
+    saved: Sequence[int]  # its saved steps, in order
 
     @property
     def step(self) -> int:
-        """The last step with a record."""
-        return max((record["step"] for record in self.records), default=0)
+        """The newest saved step; if none is saved, the last step with a record."""
+        recorded = max((record["step"] for record in self.records), default=0)
+        return self.saved[-1] if self.saved else recorded
 
     @property
     def tokens_per_step(self) -> int:
@@ -54,7 +56,7 @@ class Pretrained(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Tokens read up to the last step with a record."""
+        """Tokens read up to `step`."""
         return self.step * self.tokens_per_step
 
     @property
@@ -123,6 +125,7 @@ def read_pretrained(folder: epath.Path) -> Pretrained | None:
         model=config.model.with_vocab_size(_vocab_size(folder, config)),
         records=read_metrics(folder / METRICS_FILE),
         sessions=read_sessions(folder / SESSIONS_FILE),
+        saved=saved_steps(folder),
     )
 
 
@@ -161,7 +164,7 @@ def tokens_before(run: Pretrained, known: Iterable[Pretrained]) -> int:
 
 def _step_named(run: Pretrained, step: str) -> int:
     """The best step that a run has saved, or else its newest."""
-    if step == BEST and saved_steps(run.folder):
+    if step == BEST and run.saved:
         return best_step(run.folder)
     return run.step
 
@@ -369,7 +372,7 @@ def _is_scores(value: Any, labelled: bool) -> bool:
         isinstance(part, dict)
         and _is_count(part.get("n"))
         and (not labelled or not METRICS.keys().isdisjoint(part))
-        and all(_is_score(part[name]) for name in METRICS.keys() & part.keys())
+        and all(_is_score(name, part[name]) for name in METRICS.keys() & part.keys())
         for part in (value, *subsets.values())
     )
 
@@ -378,10 +381,13 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _is_score(value: Any) -> bool:
-    """Whether a value is a number that a metric gives; a correlation may be NaN."""
+def _is_score(metric: str, value: Any) -> bool:
+    """Whether a value is one that a metric gives; None and NaN are not known."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and not abs(value) > 1
+    if value is None or (number and math.isnan(value)):
+        return True
+    low, high = RANGES.get(metric, (-math.inf, math.inf))
+    return number and low <= value <= high and math.isfinite(value)
 
 
 def _damaged_results(file: epath.Path, what: str) -> UserError:

@@ -8,6 +8,7 @@ recorded all but its last steps.
 import contextlib
 import datetime
 import importlib.metadata
+import json
 import os
 import platform
 import re

@@ -62,6 +62,12 @@ _METRICS_OF_SCORES: Mapping[str, Metric] = {
 }
 METRICS: Mapping[str, Metric] = {**_METRICS_OF_LABELS, **_METRICS_OF_SCORES}
 
+# The lowest and highest values of metrics that have such; a metric needs no entry.
+RANGES: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("accuracy", "f1"), (0.0, 1.0)),
+    **dict.fromkeys(("matthews", "pearson", "spearman"), (-1.0, 1.0)),
+}
+
 
 def fitting_metrics(task: Task) -> list[str]:
     """The names of the metrics that suit a task's labels or scores."""

@@ -96,6 +96,20 @@ def test_a_card_has_prompt_and_warmup_fraction(make_card):
     assert "schedule cosine down to 10.0% after a warmup" in text
 
 
+def test_a_run_without_a_checkpoint_says_so(make_card):
+    card = make_card(saved=())
+    assert "**No checkpoint:**" in card and "Intended use" not in card
+    assert "| **read by its records** | 8 updates, 8,192 tokens" in card
+    assert "No checkpoint" not in make_card()
+
+
+def test_an_optimizer_that_the_card_does_not_know_is_named(tmp_path):
+    run = read_pretrained(epath.Path(write_pretrained(tmp_path / "a")))
+    object.__setattr__(run.config.optimizer, "name", "lion_8bit")  # is frozen
+    card = model_card(run)
+    assert "| **optimizer** | lion_8bit: learning_rate=" in card and "b1=0.9" in card
+
+
 def test_hardware_is_named_once_for_several_sessions(make_card):
     other = {**SESSION, "devices": "1 x <b>"}
     text = make_card(sessions=(SESSION, other, SESSION))

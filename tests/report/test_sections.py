@@ -265,8 +265,8 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
         ["| custom (4)", "accuracy", "40", "75.0", "-"],
     ]
     header = (
-        "| what differs | training examples | data.train | train.num_epochs | content of "
-        "training examples | content of dev examples |"
+        "| what differs | training examples | data.train | train.num_epochs "
+        "| content of training examples | content of dev examples |"
     )
     assert header in text
     assert rows[4:] == [

@@ -22,6 +22,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.runs import past_runs
 from gpt1_jax.runs.past_runs import find_folders, read_babylm_predictions
 from gpt1_jax.runs.wall_time import TRAINING
+from gpt1_jax.tasks.metrics import METRICS
 
 
 def read(folder):
@@ -65,8 +66,17 @@ def test_folders_of_older_versions_have_no_sessions(tmp_path):
 def test_records_without_finite_numbers_are_left_out(tmp_path):
     odd = [*RECORDS, {"step": 9, "loss": "5"}, {"step": 10, "loss": float("nan")}]
     odd.append({"step": 10, "loss": None})
-    run = read(write_pretrained(tmp_path / "a", records=[*odd, {"step": 11}]))
-    assert run.series("loss") == ([4, 8], [6.5, 5.5]) and run.step == 11
+    run = read(write_pretrained(tmp_path / "a", records=odd))
+    assert run.series("loss") == ([4, 8], [6.5, 5.5])
+
+
+@pytest.mark.parametrize(
+    ("saved", "records", "step"),
+    [((2,), (), 2), ((8, 74), RECORDS, 74), ((4,), RECORDS, 4), ((), RECORDS, 8)],
+)
+def test_a_run_is_counted_up_to_its_newest_save(tmp_path, saved, records, step):
+    run = read(write_pretrained(tmp_path / "a", records=records, saved=saved))
+    assert (run.step, run.tokens) == (step, step * 1024)
 
 
 def test_tokens_of_the_runs_before_are_counted(tmp_path):
@@ -211,9 +221,10 @@ def test_a_damaged_file_is_named(tmp_path):
         ("dev", None),
         ("dev", {"n": 40}),
         ("dev/n", "40"),
-        ("dev/accuracy", None),
         ("dev/accuracy", {"": {}}),
-        ("dev/accuracy", 1e308),
+        ("dev/accuracy", -0.5),
+        ("dev/spearman", -1.5),
+        ("dev/mse", float("inf")),
         ("majority/accuracy", "0.5"),
         ("majority/accuracy", True),
         ("dev/subsets", []),
@@ -223,7 +234,8 @@ def test_a_damaged_file_is_named(tmp_path):
         ("init_step", -1),
     ],
 )
-def test_scores_of_another_kind_are_named(tmp_path, place, value):
+def test_scores_of_another_kind_are_named(tmp_path, monkeypatch, place, value):
+    monkeypatch.setitem(METRICS, "mse", lambda p, y: 1.0)  # without a range
     folder = write_run(tmp_path / "run")
     results = finished_result("sst2", 0.5)
     *section, key = place.split("/")
@@ -231,6 +243,18 @@ def test_scores_of_another_kind_are_named(tmp_path, place, value):
     (folder / "results.json").write_text(json.dumps(results))
     with pytest.raises(UserError, match=r"run/results\.json holds .*damaged"):
         find_finished(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"), [("mse", 42.0), ("mse", -1e9), ("spearman", None)]
+)
+def test_scores_of_a_metrics_own_range_are_read(tmp_path, monkeypatch, metric, value):
+    monkeypatch.setitem(METRICS, "mse", lambda p, y: 1.0)
+    folder = write_run(tmp_path / "run")
+    results = finished_result("sst2", 0.5)
+    results["dev"][metric] = value
+    (folder / "results.json").write_text(json.dumps(results))
+    assert find_finished(tmp_path)[0].result == results
 
 
 def test_a_test_split_without_labels_has_no_scores(tmp_path):

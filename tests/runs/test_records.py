@@ -61,6 +61,22 @@ def test_a_metric_that_is_not_finite_is_null_and_survives_a_resume(tmp_path):
     assert math.isnan(values[0]) and values[1:] == [None, math.inf]
 
 
+def test_halves_of_characters_in_a_strangers_records_are_replaced(tmp_path):
+    lines = [
+        {"step": 1, "sample": "a\ud800b\U0001f600"},
+        {"step": 2, "\udc00": "\\ud8"},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / METRICS_FILE).write_text(text)
+    whole = [
+        {"step": 1, "sample": "a\ufffdb\U0001f600"},
+        {"step": 2, "\ufffd": "\\ud8"},
+    ]
+    assert read_metrics(tmp_path / METRICS_FILE) == whole
+    open_records(tmp_path, first_step=2, tensorboard=True).close()
+    assert read_metrics(tmp_path / METRICS_FILE) == whole
+
+
 def test_speed_counts_steps_since_the_last_record_but_not_pauses(tmp_path, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.perf_counter", lambda: now[0])
