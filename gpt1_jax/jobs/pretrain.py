@@ -84,13 +84,16 @@ def run(config: PretrainConfig, workdir: str) -> None:
         prepared, corpus, tokenizer = prepare_run(config, folder, origin)
         run_folder.write_config_and_tokenizer(folder, config, tokenizer)
         _announce(config, prepared, corpus, tokenizer, origin)
-        fit(prepared)
+        first_step, last_step = fit(prepared), prepared.num_steps
         if is_main_process():
             picture = figures.plot_loss(folder, "loss", "nats per token")
-            say(
-                f"Done: {prepared.num_steps:,} steps, in {folder}.\n"
-                f"Loss curve: {picture}"
-            )
+            done = f"Done: {last_step:,} steps, in {folder}."
+            if first_step == last_step:
+                done = (
+                    f"Nothing to do: the run in {folder} had finished at step "
+                    f"{last_step:,}."
+                )
+            say(f"{done}\nLoss curve: {picture}")
 
 
 def prepare_run(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import escape, markdown_table
+from gpt1_jax.report.scores import run_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,21 +58,19 @@ def draw_gains(runs: Sequence[Mapping[str, Any]]) -> "Figure":
     figure = figures.new_figure(7, 4.2)
     axes = figure.subplots()
     several = any(len(list(_steps(run))) > 1 for run in runs)
-    for number, run in enumerate(runs):
+    for number, (run, name) in enumerate(zip(runs, run_names(runs), strict=True)):
         style: dict[str, Any] = {"color": f"C{number}", "marker": "o", "markersize": 4}
         style["linestyle"] = "--" if number else "-"
         steps, scores = zip(*_steps(run), strict=True)
         if several:
             gains = [1000 * each["gain"] for each in scores]
             errors = [1000 * each["gain_error"] for each in scores]
-            axes.errorbar(
-                steps, gains, errors, capsize=2, label=run["init_from"], **style
-            )
+            axes.errorbar(steps, gains, errors, capsize=2, label=name, **style)
         else:
             by_story = scores[0]["by_story"]
             gains = [1000 * gain for gain in by_story.values()]
             style["linestyle"] = ""
-            axes.plot(list(by_story), gains, label=run["init_from"], **style)
+            axes.plot(list(by_story), gains, label=name, **style)
             axes.axhline(1000 * scores[0]["gain"], color=f"C{number}", linewidth=1)
     axes.axhline(0, color=figures.GUIDE, linewidth=0.6)
     if several:

@@ -12,7 +12,6 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from gpt1_jax.config.sections import KIND_NAMES
@@ -749,14 +748,24 @@ def _zero_shot_table(scores: "pd.DataFrame") -> str:
 
 
 def run_names(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names that tell runs apart: their kinds or, of one kind, their folders."""
+    """The names of runs in legends and tables.
+
+    They are the ends of the folders' paths, long enough to tell them apart, with the
+    kinds of the models in brackets if these differ.
+
+    Args:
+      runs: each with "init_from", its folder, and "kind".
+    """
+    paths = [str(run["init_from"]).strip("/").split("/") for run in runs]
+    different = {*map(tuple, paths)}
+    length = 1
+    while len({path[-length:] for path in different}) < len(different):
+        length += 1
+    names = ["/".join(path[-length:]) for path in paths]
     kinds = [KIND_NAMES.get(run["kind"], str(run["kind"])) for run in runs]
-    paths = [str(run["init_from"]) for run in runs]
-    folders = [PurePosixPath(path).name for path in paths]
-    for names in (kinds, folders):
-        if len(set(names)) == len(runs):
-            return names
-    return paths
+    if len(set(kinds)) > 1:
+        names = [f"{name} ({kind})" for name, kind in zip(names, kinds, strict=True)]
+    return names
 
 
 def with_error(value: float, error: float) -> str:

@@ -43,6 +43,7 @@ from gpt1_jax.report.scores import (
     paper_table,
     paper_table_notes,
     row_numbers,
+    run_names,
     score_table,
     zero_shot_table,
 )
@@ -203,13 +204,9 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
 
 
 def short_names(runs: Sequence[Pretrained]) -> dict[str, Pretrained]:
-    """Runs by names: the ends of their paths, long enough to tell them apart."""
-    parts = [str(run.folder).strip("/").split("/") for run in runs]
-    length = 1
-    while len({tuple(path[-length:]) for path in parts}) < len(runs):
-        length += 1
-    names = ["/".join(path[-length:]) for path in parts]
-    return dict(zip(names, runs, strict=True))
+    """Runs by names that tell them apart."""
+    folders = [{"init_from": run.folder, "kind": run.model.kind} for run in runs]
+    return dict(zip(run_names(folders), runs, strict=True))
 
 
 def _over_tokens(
@@ -546,14 +543,17 @@ def _picture_name(name: str, blocks: Sequence[Block]) -> str:
 def _zero_shot(runs: ReportedRuns) -> list[Block]:
     """Figure 2 (right), for each evaluation."""
     blocks: list[Block] = []
+    headings = Counter(tuple(evaluation.origins) for evaluation in runs.zero_shot)
     for evaluation in runs.zero_shot:
+        several = headings[tuple(evaluation.origins)] > 1
+        where = f", in {escape(str(evaluation.folder))}" if several else ""
         picture = Picture(
             _picture_name("zero_shot", blocks),
             "Relative zero-shot scores over updates, 0 at chance and 1 at the best "
             "published before; the numbers are in the table.",
             functools.partial(figures.relative_scores, evaluation.scores),
         )
-        heading = Text(f"### Of {' and '.join(evaluation.origins)}")
+        heading = Text(f"### Of {' and '.join(evaluation.origins)}{where}")
         blocks += [heading, picture, Text(zero_shot_table(evaluation.scores))]
     if not blocks:
         blocks = [missing("zero-shot evaluations", _zero_shot_command(runs))]

@@ -258,7 +258,8 @@ class StepScores(Generic[Examples]):
         """
         if self.num_kept:
             at_hand = f"{self.num_kept} of {self.total} scores are at hand"
-            say(f"{at_hand}, in {self._folder}.")
+            done = "" if self._missing else "Nothing to do: "
+            say(f"{done}{at_hand}, in {self._folder}.")
         with tqdm.tqdm(
             total=self.total,
             initial=self.num_kept,

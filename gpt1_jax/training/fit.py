@@ -146,8 +146,11 @@ class Run:
         }
 
 
-def fit(run: Run) -> None:
+def fit(run: Run) -> int:
     """Trains a run to its end, from the newest checkpoint if there is one.
+
+    Returns:
+      The step that it went on from: `run.num_steps` if there was nothing to do.
 
     Raises:
       Stopped: after a signal, once the state is saved.
@@ -183,6 +186,7 @@ def fit(run: Run) -> None:
         with contextlib.closing(records), watchdog:
             batches = batches_on_devices(run, first_step)
             train(run, state, batches, checkpoints, records, watchdog)
+    return first_step
 
 
 @contextlib.contextmanager

@@ -142,7 +142,9 @@ def test_own_pairs_have_no_published_scores(score, tmp_path):
     assert "GPT-2" not in table and "| mine | 1 | 2 |" in table
     (moved := tmp_path / "moved").mkdir()
     own["data.files"] = str(path.rename(moved / "mine.jsonl"))
-    assert "1 of 1 scores are at hand" in score("custom", **own, **columns)
+    assert "Nothing to do: 1 of 1 scores are at hand" in score(
+        "custom", **own, **columns
+    )
 
 
 def test_predictions_can_be_joined_with_the_items(score, tmp_path):

@@ -305,12 +305,17 @@ def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
     assert [target.amount for target in kept.values()] == list(range(100, 1001, 100))
 
 
-def test_running_a_finished_run_again_changes_nothing(tiny_config, whole_run, tmp_path):
+def test_running_a_finished_run_again_changes_nothing(
+    tiny_config, whole_run, tmp_path, capsys
+):
     folder = shutil.copytree(whole_run, tmp_path / "run")
     before = saved_state(folder, 12), metrics_without_times(folder)
     pretrain.run(tiny_config(), str(folder))
     after = saved_state(folder, 12), metrics_without_times(folder)
     np.testing.assert_equal(after, before)
+    out = capsys.readouterr().out
+    assert f"Nothing to do: the run in {folder} had finished at step 12." in out
+    assert "Done" not in out
 
 
 def test_seeds_differ(tiny_config, whole_run, tmp_path, monkeypatch):

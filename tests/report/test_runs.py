@@ -125,7 +125,7 @@ def test_zero_shot_folders_of_one_run_open(tmp_path):
     write_json(folder / "results.json", result)
     (evaluation,) = read_runs([str(folder)]).zero_shot
     assert evaluation.origins == ["runs/pretrain/small"]
-    assert set(evaluation.scores["run"]) == {"Transformer"}
+    assert set(evaluation.scores["run"]) == {"small"}
     assert list(evaluation.scores["step"]) == [1000, 2000]
 
 

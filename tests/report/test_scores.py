@@ -663,7 +663,7 @@ def test_a_score_without_an_error_is_not_measured_in_errors():
 
 def test_curves_are_the_relative_scores():
     table = zero_shot_scores(zero_shot_runs()).dropna()  # without the AUC
-    assert set(table["run"]) == {"Transformer"} and not table["is_baseline"].any()
+    assert set(table["run"]) == {"a"} and not table["is_baseline"].any()
     (_, first), (_, second) = table.groupby("task")
     assert (list(first["task"]), list(first["step"])) == (["CoLA"] * 2, [1000, 7000])
     assert list(first["relative"]) == pytest.approx([0.01 / 0.35, 0.07 / 0.35])
@@ -685,20 +685,24 @@ def test_of_two_runs_the_second_is_the_baseline():
     table = zero_shot_scores(two)
     of_runs = table.groupby(["run", "is_baseline"], sort=False)
     steps = {key: list(own["step"].unique()) for key, own in of_runs}
-    assert steps == {("Transformer", False): [1000, 7000], ("LSTM", True): [3]}
+    assert steps == {("a (Transformer)", False): [1000, 7000], ("b (LSTM)", True): [3]}
     assert {tuple(own["task"].unique()) for _, own in of_runs} == {("CoLA", "SST-2")}
 
 
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ((("transformer", "runs/a"), ("lstm", "runs/a/b")), ["Transformer", "LSTM"]),
-        ((("lstm", "runs/a"), ("rnn", "runs/b")), ["LSTM", "rnn"]),
+        (
+            (("transformer", "runs/a"), ("lstm", "runs/a/b")),
+            ["a (Transformer)", "b (LSTM)"],
+        ),
+        ((("lstm", "x/a"), ("rnn", "y/a")), ["x/a (LSTM)", "y/a (rnn)"]),
+        ((("lstm", "x/a"), ("lstm", "x/a")), ["a"]),
         ((("lstm", "runs/a"), ("lstm", "gs://x/b/")), ["a", "b"]),
         ((("lstm", "x/a"), ("lstm", "y/a")), ["x/a", "y/a"]),
     ],
 )
-def test_runs_are_told_apart_by_kind_or_else_by_folder(given, names):
+def test_runs_are_named_by_folder_and_by_kinds_that_differ(given, names):
     assert list(zero_shot_scores(zero_shot_runs(*given))["run"].unique()) == names
 
 
@@ -707,5 +711,5 @@ def test_two_runs_have_a_table_each_and_one_note():
     one = zero_shot_text(zero_shot_runs())
     table, note = one.strip().split("\n\n")
     assert two.strip().split("\n\n") == [
-        "**Transformer** (solid)", table, "**LSTM** (dashed)", table, note,
+        "**a (Transformer)** (solid)", table, "**b (LSTM)** (dashed)", table, note,
     ]  # fmt: skip

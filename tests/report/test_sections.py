@@ -180,6 +180,13 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
     assert "| 1 fine-tuned run | gpt1_jax 0.2.0, jax 0.10.2 |" in text
 
 
+def test_kinds_are_named_where_they_differ(tmp_path):
+    write_pretrained(tmp_path / "a")
+    write_pretrained(tmp_path / "b", model__kind="lstm")
+    runs = [read_pretrained(epath.Path(tmp_path / name)) for name in "ab"]
+    assert list(sections.short_names(runs)) == ["a (Transformer)", "b (LSTM)"]
+
+
 @pytest.mark.parametrize(
     ("paths", "names"),
     [
@@ -364,7 +371,8 @@ def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
     assert pictures(section) == ["zero_shot", "zero_shot_2"]
     text = text_of(section)
     assert "50.0 ± 1.0 | 75.0 ± 1.0 |" in text and "60.0 ± 1.0 |" in text
-    assert "### Of runs/pretrain/small" in text
+    for name in "ab":  # two of one run are told apart by their folders
+        assert f"### Of runs/pretrain/small, in {tmp_path / name}\n" in f"{text}\n"
 
 
 def test_runs_of_one_evaluation_are_both_named(tmp_path):
