@@ -16,8 +16,8 @@ _OPTIMIZERS = {
     "adamw": "AdamW of optax",
 }
 _NOTHING_SAVED = (
-    "**No checkpoint:** this folder holds no saved state, so there is no model to use; "
-    "what was read is that of the last record."
+    "**No checkpoint:** nothing is saved in this folder, so it has no model to use; "
+    "what was read is counted up to the last record."
 )
 _CORPORA = {
     "builtin": "documentation found on the machine",
@@ -57,8 +57,9 @@ def model_card(run: Pretrained, before: int = 0) -> str:
             f"A sample at the last evaluation{after}:",
             code_block(sample),
         ]
-    parts.append(_use(run, before) if run.saved else _NOTHING_SAVED)
-    return "\n\n".join(parts)
+    if not run.saved:
+        parts.insert(0, _NOTHING_SAVED)
+    return "\n\n".join([*parts, _use(run, before)])
 
 
 def _place(folder: epath.Path) -> str:

@@ -114,10 +114,10 @@ def test_tables_and_figures_are_written(score, pretrained_lstm, tmp_path):
     assert header[:7] == [
         *("| term", "paradigms", "pairs"),
         *(
-            "Transformer, step 8",
-            "Transformer, step 12",
-            "LSTM, step 8",
-            "LSTM, step 12",
+            "pretrained/folder (Transformer), step 8",
+            "pretrained/folder (Transformer), step 12",
+            "lstm/folder (LSTM), step 8",
+            "lstm/folder (LSTM), step 12",
         ),
     ]
     assert [line[0] for line in lines] == [
