@@ -201,7 +201,7 @@ def _run_all(
                         if has_work and len({each.task.name for each in planned}) == 1:
                             raise
                         missing[task.name] = str(error)
-                        left = "Skipping" if has_work else "Not compared, the data of"
+                        left = "Skipping" if has_work else "Cannot compare the data of"
                         say(f"{left} {task.title}: {error}")
                     else:
                         _check_finished(planned, finished, data, origins)
@@ -254,11 +254,8 @@ def _check_finished(
       UserError: naming what differs.
     """
     for run in planned:
-        result, serves = (
-            finished[run.folder],
-            data.serve(run, origins[run.config.init_from]),
-        )
-        if serves and result and saved_digests(result):
+        result, origin = finished[run.folder], origins[run.config.init_from]
+        if result and saved_digests(result) and data.serve(run, origin):
             _identity(run.config, data).check(result, run.folder)
 
 

@@ -198,17 +198,16 @@ class Finished(NamedTuple):
         """Whether it took over only the tokenizer and the sizes of its origin."""
         return self.config.transfer_layers == "none"
 
-    def settings(self, by_content: bool = True) -> dict[str, Any]:
+    def settings(self, by_content: bool) -> dict[str, Any]:
         """What it was trained with, but for its seed; by flat key.
 
         Args:
-          by_content: whether the content digests of its examples stand for their paths,
-            if its results have any.
+          by_content: whether content digests of its examples stand for their paths.
         """
         values = fixed_values(self.config.to_dict())
         digests = {**saved_digests(self.result), "origin": None}
         del values["seeds"], digests["origin"]  # the values name the origin
-        if by_content and digests:
+        if by_content:
             paths = PLACES - {"init_from"}
             values = {k: v for k, v in values.items() if k not in paths} | digests
         return {**values, "transfer_layers": self.layers_transferred}

@@ -145,7 +145,7 @@ class Identity:
             names, which = " and the ".join(changed), ""
             if "text" in changed:
                 which = which_documents(folder, self.documents)
-            digests = ", ".join(
+            digests = "; ".join(
                 f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}"
                 for name in changed
             )

@@ -298,7 +298,7 @@ def test_examples_that_have_changed_since_a_run_finished_are_refused(
     shutil.rmtree(data)  # what is gone is not compared, and said so
     finetune.run(again, str(folder))
     out = capsys.readouterr().out
-    assert "Not compared, the data of SST-2: " in out and "Nothing to do" in out
+    assert "Cannot compare the data of SST-2: " in out and "Nothing to do" in out
 
 
 def test_the_same_examples_and_origin_elsewhere_resume(

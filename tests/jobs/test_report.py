@@ -71,7 +71,9 @@ def test_no_device_is_asked(runs, tmp_path):
 
 
 def test_the_folder_of_a_run_is_not_written_to(runs):
-    with pytest.raises(FileExistsError, match=r"small holds config\.json, metrics"):
+    with pytest.raises(
+        FileExistsError, match=r"small holds checkpoints, config\.json, metrics"
+    ):
         make(runs / "pretrain" / "small", runs)
 
 
