@@ -261,7 +261,7 @@ class Origin(NamedTuple):
                 f"From scratch, {kind} with the tokenizer and sizes of "
                 f"{escape(self.init_from)}"
             )
-        content = f", content {self.digest:.12}" if self.digest else ""
+        content = f", content {escape(self.digest[:12])}" if self.digest else ""
         return f"From {escape(self.init_from)}, {kind} at {self.step}{content}"
 
 
@@ -414,7 +414,7 @@ def _facts(run: Finished) -> dict[str, Any]:
 
 def _contents(run: Finished) -> dict[str, str]:
     digests = saved_digests(run.result).items()
-    return {f"content of {k}": f"{v:.12}" for k, v in digests if k != "origin"}
+    return {f"content of {escape(k)}": v[:12] for k, v in digests if k != "origin"}
 
 
 def _apart(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

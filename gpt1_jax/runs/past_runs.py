@@ -27,7 +27,7 @@ from gpt1_jax.runs.records import (
     read_metrics,
     read_sessions,
 )
-from gpt1_jax.runs.resume import PLACES, fixed_values, saved_digests
+from gpt1_jax.runs.resume import DIGESTS, PLACES, fixed_values, saved_digests
 from gpt1_jax.runs.wall_time import TRAINING
 from gpt1_jax.tasks.metrics import METRICS, RANGES
 from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES, find_task
@@ -262,6 +262,9 @@ def read_results(file: epath.Path) -> dict[str, Any]:
     for name in ("train_examples", "init_step"):
         if not _is_count(results.get(name, 0)):
             raise _damaged_results(file, f"a {name!r} that is no number")
+    digests = results.get(DIGESTS, {})
+    if not (isinstance(digests, dict) and all(map(_is_text, digests.values()))):
+        raise _damaged_results(file, f"{DIGESTS!r} of another kind")
     return results
 
 
@@ -374,6 +377,10 @@ def _is_scores(value: Any, labelled: bool) -> bool:
         and all(_is_score(name, part[name]) for name in METRICS.keys() & part.keys())
         for part in (value, *subsets.values())
     )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _is_count(value: Any) -> bool:

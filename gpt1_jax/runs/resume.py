@@ -87,7 +87,7 @@ PLACES = {
 _TRAINING = {"pretrain", "finetune"}  # jobs whose `step` is a step of their origin
 _RUNS = {"init_from", "baseline_init_from"}  # paths that must not appear or vanish
 DOCUMENTS_FILE = "documents.json"
-_DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
+DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
 _LISTED_DOCUMENTS = 3  # in a message
 _LISTED_FACTS = 5
 
@@ -118,7 +118,7 @@ class Identity:
             "config": self.config,
             "tokenizer": self.tokenizer,
             "corpus": self.older,
-            _DIGESTS: dict(self.digests),
+            DIGESTS: dict(self.digests),
             "data": {"next_index": step},
             "versions": {"gpt1_jax": gpt1_jax.__version__, "jax": jax.__version__},
         }
@@ -163,12 +163,12 @@ class Identity:
 
 def saved_digests(saved: Mapping[str, Any]) -> dict[str, str]:
     """The content digests in a record; none if an earlier version wrote it."""
-    return dict(saved.get(_DIGESTS, {}))
+    return dict(saved.get(DIGESTS, {}))
 
 
 def digests_record(digests: Mapping[str, str]) -> dict[str, Any]:
     """The part of a record in which `saved_digests` finds content digests."""
-    return {_DIGESTS: dict(digests)}
+    return {DIGESTS: dict(digests)}
 
 
 def which_documents(folder: epath.Path, current: Mapping[str, str]) -> str:
