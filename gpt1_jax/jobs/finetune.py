@@ -559,10 +559,8 @@ def _nothing_to_do(folder: epath.Path, results: list[Result]) -> str:
     """Says that all runs had finished, and only what sums them up is written again."""
     if len(results) > 1:
         return f"Nothing to do: all {len(results)} runs in {folder} had finished."
-    best = results[0][1]["best_step"]
-    return (
-        f"Nothing to do: the run in {folder} had finished; its best step is {best:,}."
-    )
+    best = results[0][1].get("best_step", "not recorded")
+    return f"Nothing to do: the run in {folder} had finished; its best step is {best}."
 
 
 def _pack_glue(folder: epath.Path, results: list[Result]) -> None:

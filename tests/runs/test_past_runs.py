@@ -232,6 +232,8 @@ def test_a_damaged_file_is_named(tmp_path):
         ("test", [1]),
         ("train_examples", "64"),
         ("init_step", -1),
+        ("content_digests", ["a"]),
+        ("content_digests", {"dev examples": 1}),
     ],
 )
 def test_scores_of_another_kind_are_named(tmp_path, monkeypatch, place, value):
