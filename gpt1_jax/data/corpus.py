@@ -10,7 +10,6 @@ the tokenizer is trained too, and once to tokenise it. Later runs read none.
 import collections
 import concurrent.futures
 import contextlib
-import errno
 import functools
 import hashlib
 import json
@@ -34,7 +33,7 @@ from gpt1_jax.data.documents import (
     shared_texts,
     text_documents,
 )
-from gpt1_jax.data.files import check_writable, exclusive, locate, whole_folder
+from gpt1_jax.data.files import FULL, check_writable, exclusive, locate, whole_folder
 from gpt1_jax.data.progress import Progress, show_line
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import (
@@ -483,10 +482,11 @@ def _full_disk_explained(cache: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        if error.errno is None or error.errno not in FULL:
             raise
         raise OSError(
-            f"The disk of the cache folder {cache} is full ({error.strerror}); text "
+            f"The disk of the cache folder {cache} is full "
+            f"({os.strerror(error.errno)}); text "
             "takes about as much room there as in its files. Make room, or name "
             "another folder with --config.data.cache_dir=DIR."
         ) from error

@@ -10,6 +10,7 @@ or a pipe, such as /dev/stdout.
 
 import contextlib
 import errno
+import functools
 import glob
 import hashlib
 import importlib.util
@@ -36,6 +37,8 @@ from gpt1_jax.config.saved import NOT_FINITE
 from gpt1_jax.errors import MissingPackage, UserError
 
 _HELD_BYTES, _HELD_ITEMS = 1 << 26, 1000  # of `MadeOnce`: in memory; in one write
+_TRIES = 3  # of `write_whole`
+_LEFT_SECONDS = 86_400.0  # after which a file is left over where no lock can tell
 Item = TypeVar("Item")
 
 # The buckets that epath opens, and the package it needs for each (or TensorFlow). Only
@@ -139,22 +142,29 @@ def check_output(path: epath.PathLike, option: str) -> None:
         elif path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         elif not is_stream(path):
-            _probe(
-                next(folder for folder in path.absolute().parents if folder.exists())
-            )
+            above = path.absolute().parents
+            folder = next(folder for folder in above if folder.exists())
+            refuse_being_written(folder / path.name)
+            _probe(folder)
         elif path.exists() and not os.access(path, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
+        if isinstance(error, BeingWritten):
+            raise
         raise OSError(
             f"{path} cannot be written ({error.strerror}); name another with {option}."
         ) from error
 
 
 def _probe(folder: epath.PathLike) -> None:
-    """Writes a file in a folder and removes it."""
-    probe = epath.Path(folder) / f".writable-{secrets.token_hex(8)}"
-    create(probe, "")
-    probe.unlink()
+    """Makes a file in a folder, which has no name if the file system can do that."""
+    if is_remote(folder):
+        probe = epath.Path(folder) / f"{_PROBE}{secrets.token_hex(8)}"
+        create(probe, "")
+        probe.unlink()
+    else:
+        with tempfile.TemporaryFile(dir=folder, prefix=_PROBE):
+            pass
 
 
 def create(path: epath.PathLike, content: str | bytes) -> None:
@@ -182,21 +192,35 @@ def append_to(path: Path, buffering: int = -1) -> BinaryIO:
 
 
 def write_whole(path: epath.PathLike, content: str | bytes) -> None:
-    """Writes a file, or replaces the one there, and its parents; text is UTF-8."""
+    """Writes a file, or replaces the one there, and its parents; text is UTF-8.
+
+    Raises:
+      CannotWrite: if the disk is full, or refuses it.
+    """
     path = epath.Path(path)
-    make_folder(path.parent)
-    if is_remote(path):
-        create(path, content)
-    elif is_stream(path):
-        with whole_file(Path(path)) as partial:
-            create(partial, content)
-    else:
-        partial = _partial(Path(path))
-        try:
-            create(partial, content)
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+    with explained_writing(path):
+        make_folder(path.parent)
+        if is_remote(path):
+            create(path, content)
+        elif is_stream(path):
+            with whole_file(Path(path)) as partial:
+                create(partial, content)
+        else:
+            for tries_left in reversed(range(_TRIES)):
+                try:
+                    return _replace(Path(path), content)
+                except FileNotFoundError:  # `remove_partial` took it for left over
+                    if not tries_left:
+                        raise
+
+
+def _replace(path: Path, content: str | bytes) -> None:
+    partial = _partial(path)
+    try:
+        create(partial, content)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def write_json(path: epath.PathLike, value: Any) -> None:
@@ -243,14 +267,19 @@ def whole_folder(folder: epath.PathLike) -> Iterator[epath.Path]:
     """A folder that takes its name once it is whole, or vanishes.
 
     A remote one, which cannot be renamed, has its name from the beginning.
+
+    Raises:
+      BeingWritten: if another process is making it.
+      FileExistsError: if something else took the name meanwhile.
+      CannotWrite: if the disk is full.
     """
     if is_remote(folder):
         make_folder(folder)
         yield epath.Path(folder)
         return
-    with _scratch(Path(folder)) as partial:
+    with _becoming(Path(folder)) as partial:
+        partial.mkdir()
         yield epath.Path(partial)
-        partial.rename(folder)
 
 
 @contextlib.contextmanager
@@ -259,6 +288,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
     Other files written beside it vanish too. A device or a pipe gets the whole file at
     the end.
+
+    Raises:
+      BeingWritten: if another process is writing it.
+      CannotWrite: if the disk is full.
     """
     if is_stream(path):
         with temporary_folder() as folder:
@@ -267,9 +300,8 @@ def whole_file(path: Path) -> Iterator[Path]:
             with partial.open("rb") as file, open(path, "ab", buffering=0) as stream:
                 shutil.copyfileobj(file, stream)
         return
-    with _scratch(path) as folder:
-        yield folder / path.name
-        (folder / path.name).replace(path)
+    with _becoming(path) as partial:
+        yield partial
 
 
 @contextlib.contextmanager
@@ -347,57 +379,216 @@ def is_stream(path: epath.PathLike) -> bool:
     return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
+class BeingWritten(FileExistsError):
+    """Another process is making this file or folder."""
+
+
+class CannotWrite(OSError):
+    """A file cannot be written: says which, and the way out; with the same `errno`."""
+
+
+# What the system raises where a file cannot grow or be made, and the way out.
+FULL = {
+    errno.ENOSPC: "make room on its disk",
+    errno.EDQUOT: "make room within your quota",
+    errno.EFBIG: "allow larger files (ulimit -f)",
+}
+_ANOTHER = "allow that, or name another folder"
+_DENIED = {code: _ANOTHER for code in (errno.EROFS, errno.EACCES, errno.EPERM)}
+
+
 @contextlib.contextmanager
-def _scratch(path: Path) -> Iterator[Path]:
-    """A new folder beside `path`, removed in the end if it is still there."""
-    make_folder(path.parent)
-    remove_partial(path.parent, path.name)  # left by a process that was killed
-    partial = _partial(path)
-    partial.mkdir()
+def explained_writing(path: epath.PathLike) -> Iterator[None]:
+    """Names the file, and a way out, if the block cannot write it.
+
+    Raises:
+      CannotWrite: in place of the system's error.
+    """
     try:
-        yield partial
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        yield
+    except OSError as error:
+        way_out = {**FULL, **_DENIED}.get(error.errno or 0)
+        if way_out is None or isinstance(error, CannotWrite):
+            raise
+        if error.errno in _DENIED and not _is_for(error.filename, path):
+            raise  # about a file that is only read
+        problem = CannotWrite(
+            f"{whole_path(path)} cannot be written ({os.strerror(error.errno or 0)}). "
+            f"What was saved before is intact; {way_out}, and run the same command "
+            "again."
+        )
+        problem.errno = error.errno
+        raise problem from error
+
+
+def _is_for(name: object, path: epath.PathLike) -> bool:
+    """Whether the file or folder that an error names is made to write to a path."""
+    if not isinstance(name, str):
+        return False
+    return name != whole_path(name) or Path(path).is_relative_to(name)
+
+
+@contextlib.contextmanager
+def _becoming(path: Path) -> Iterator[Path]:
+    """A path to make something at, which becomes `path` once it is whole, or vanishes.
+
+    It is in a folder beside `path` that this process locks, so that others know that
+    it is at work.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(explained_writing(path))
+        make_folder(path.parent)
+        refuse_being_written(path)
+        scratch = _locked_folder(path, stack)
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        yield scratch / path.name
+        if not (scratch / LOCK_FILE).exists():
+            raise FileNotFoundError(
+                f"{path} was not written: another program removed {scratch}, in which "
+                "it was being made. Run the same command again."
+            )
+        try:
+            (scratch / path.name).replace(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+                raise
+            raise FileExistsError(
+                f"{path} was made by another process meanwhile, and nothing in it is "
+                "overwritten; name another."
+            ) from error
+
+
+def _locked_folder(path: Path, stack: contextlib.ExitStack) -> Path:
+    """A new folder beside `path`; the stack holds its lock."""
+    while True:
+        folder = _partial(path)
+        folder.mkdir()
+        try:
+            if not stack.enter_context(system_lock(folder / LOCK_FILE)):
+                (folder / LOCK_FILE).touch()
+        except (Held, FileNotFoundError):
+            continue  # `remove_partial` came before the lock
+        if (folder / LOCK_FILE).exists():
+            return folder
 
 
 def _partial(path: Path) -> Path:
-    """A name beside `path` that nobody can foresee."""
-    return path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    """A name beside `path` that nobody can foresee, and that tells the machine."""
+    return path.with_name(
+        f".{path.name}.{_machine_tag()}{secrets.token_hex(4)}.partial"
+    )
 
 
-_PARTIAL = re.compile(r"\.(.+)\.[0-9a-f]{16}\.partial")
+def _machine_tag() -> str:
+    return hashlib.sha256(machine_id().encode()).hexdigest()[:8]
 
 
-def whole_name(name: str) -> str:
+@functools.cache
+def machine_id() -> str:
+    """An id of this machine since it was started, if Linux gives one."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
+_PARTIAL = re.compile(r"\.(.+)\.([0-9a-f]{8})[0-9a-f]{8}\.partial")
+_PROBE = ".writable-"
+
+
+def _whole_name(name: str) -> str:
     """The name that a file takes once it is whole."""
     found = _PARTIAL.fullmatch(name)
     return found[1] if found else name
 
 
-def remove_partial(folder: epath.PathLike, name: str | None = None) -> None:
+def whole_path(path: epath.PathLike) -> str:
+    """The path that something will have once all around it is whole, for messages."""
+    parts = os.fspath(path).split("/")
+    return "/".join(part for part in parts if _whole_name(part) == part)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file of this name is one that a killed process may have left."""
+    return name.startswith(_PROBE) or bool(_PARTIAL.fullmatch(name))
+
+
+def remove_partial(folder: epath.PathLike, name: str | None = None) -> list[Path]:
     """Removes what killed processes left unfinished in a folder.
 
     Args:
-      folder: a folder that no other process is writing to.
+      folder: the folder; a remote one is left alone.
       name: removes only what was to become this file or folder, directly in `folder`.
         By default everything unfinished is removed, however deep.
+
+    Returns:
+      What living processes are making there, which is left alone.
     """
-    if is_remote(folder):
-        return
-    for parent, folders, files in os.walk(folder):
-        for each in (*folders, *files):
-            whole = whole_name(each)
-            if whole != each and name in (None, whole):
-                _remove(Path(parent, each))
+    owned = []
+    for parent, folders, names in () if is_remote(folder) else os.walk(folder):
+        for each in (*folders, *names):
+            if not is_unfinished(each):
+                continue
+            if name is not None and _whole_name(each) not in (name, each):
+                continue  # of another output
+            if _is_held(path := Path(parent, each)):
+                owned.append(path)
+            if each in folders:
+                folders.remove(each)
         if name is not None:
-            return
+            break
+    return owned
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
+def refuse_being_written(path: epath.PathLike) -> None:
+    """Refuses a file or folder that another process is making.
+
+    What a killed process has left of it is removed.
+
+    Raises:
+      BeingWritten: if that process is at work.
+    """
+    path = Path(path)
+    if owned := remove_partial(path.parent, path.name):
+        raise BeingWritten(
+            f"{path} is being written by another process. Wait for it, name another, "
+            f"or, if that process is no longer running, delete {owned[0]}."
+        )
+
+
+def _is_held(path: Path) -> bool:
+    """Whether a process is making this; if none is, it is removed.
+
+    Where locks cannot tell, it is left there for a day after its last change.
+    """
+    lock, found = path / LOCK_FILE, _PARTIAL.fullmatch(path.name)
+    if path.is_symlink() or not path.is_dir():
+        with contextlib.suppress(OSError):  # another user's
+            path.unlink()
+        return False
+    if lock.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+        return False
+    # Machines that share a disk may each see their own locks only.
+    telling = not lock.exists() or (found and found[2] == _machine_tag())
+    try:
+        with system_lock(lock) as locked:
+            if (locked and telling) or time.time() - _changed(path) > _LEFT_SECONDS:
+                shutil.rmtree(path, ignore_errors=True)
+    except Held:
+        return True
+    except OSError:  # another user's, or removed meanwhile
+        pass
+    return False
+
+
+def _changed(folder: Path) -> float:
+    """When something in a folder was changed last."""
+    times = [folder.stat().st_mtime]
+    for path in files_below(folder):
+        with contextlib.suppress(OSError):  # removed meanwhile
+            times.append(os.stat(path).st_mtime)
+    return max(times)
 
 
 def find_files(folder: epath.PathLike, pattern: str) -> list[epath.Path]:

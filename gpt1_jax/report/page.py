@@ -12,14 +12,10 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from gpt1_jax.data.files import (
-    check_output,
-    remove_partial,
-    whole_name,
-    write_whole,
-)
+from gpt1_jax.data.files import check_output, remove_partial, write_whole
 from gpt1_jax.report.figures import DARK, LIGHT, render_figure
 from gpt1_jax.report.markdown import code_block, escape
+from gpt1_jax.runs.folder import is_left
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -127,8 +123,8 @@ def write_report(report: Report, folder: epath.Path) -> None:
     }
     remove_partial(folder)
     for path in _plots(folder):
-        if path.stem not in pngs:
-            path.unlink()
+        if path.stem not in pngs and not is_left(path.name):
+            path.unlink(missing_ok=True)
     for name, png in pngs.items():
         write_whole(folder / PLOTS / f"{name}.png", png)
     write_whole(folder / MARKDOWN_FILE, text)
@@ -136,10 +132,8 @@ def write_report(report: Report, folder: epath.Path) -> None:
 
 
 def _is_own(name: str) -> bool:
-    """Whether a report, or a killed program that wrote one, leaves a file of a name."""
-    folder, slash, file = name.rpartition("/")
-    name = folder + slash + whole_name(file)
-    if name in (HTML_FILE, MARKDOWN_FILE, PLOTS):
+    """Whether a report, or a killed program, leaves a file of a name."""
+    if name in (HTML_FILE, MARKDOWN_FILE, PLOTS) or is_left(name.rpartition("/")[2]):
         return True
     return bool(_PICTURE_FILE.fullmatch(name.removeprefix(f"{PLOTS}/")))
 

@@ -12,6 +12,7 @@ from gpt1_jax.data.files import check_output, is_remote, write_json
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs import lock
 
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # written last, when all is finished
@@ -42,16 +43,30 @@ def has_begun(folder: epath.Path) -> bool:
 def refuse_used(folder: epath.Path) -> None:
     """Refuses a folder for a new run if it is not empty or cannot be written.
 
+    Clears what jobs have left that were killed before they wrote their first file.
+
     Raises:
-      FileExistsError: if it is not empty.
+      FileExistsError: if it is not empty, or another process is making it.
+      FolderInUse: if another process owns it.
       OSError: if it cannot be written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_remote(folder):
+        files.refuse_being_written(folder)
+    held = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    if not all(map(is_left, held)) or (folder.exists() and not folder.is_dir()):
         raise FileExistsError(
             f"{folder} is not empty, and nothing in it is overwritten; name another "
             "--workdir."
         )
     check_output(folder / CONFIG_FILE, "--workdir=DIR")
+    if held:
+        with lock.owned(folder):
+            (folder / files.LOCK_FILE).unlink(missing_ok=True)
+
+
+def is_left(name: str) -> bool:
+    """Whether a killed job may leave a file of this name that it does not need."""
+    return name in lock.FILES or files.is_unfinished(name)
 
 
 def check_output_file(path: epath.Path, option: str) -> None:
@@ -114,8 +129,8 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
         return
     if shutil.disk_usage(folder).free < num_bytes:
         raise OSError(no_room(folder, what, megabytes(num_bytes)))
-    files = os.statvfs(folder)
-    if files.f_files and files.f_favail < _MAX_FILES:  # f_files of 0: no limit
+    disk = os.statvfs(folder)
+    if disk.f_files and disk.f_favail < _MAX_FILES:  # f_files of 0: no limit
         raise OSError(no_room(folder, what, f"up to {_MAX_FILES} files"))
 
 
@@ -126,7 +141,8 @@ def megabytes(num_bytes: int) -> str:
 
 def no_room(folder: epath.PathLike, what: str, needs: str) -> str:
     """The message for a full disk."""
+    where = files.whole_path(folder)
     return (
-        f"The disk of {folder} is full: {what} needs {needs}. What is saved there is "
+        f"The disk of {where} is full: {what} needs {needs}. What is saved there is "
         "intact; make room and run the same command again to resume."
     )

@@ -21,9 +21,11 @@ from typing import Any
 
 from etils import epath
 
+from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     Held,
     is_remote,
+    machine_id,
     make_folder,
     refuse_links,
     remove_partial,
@@ -36,7 +38,7 @@ from gpt1_jax.runs.console import say
 LOCK_FILE = "run.lock"
 BEAT_SECONDS = 20.0  # between increments of the owner's counter
 PATIENCE_SECONDS = 60.0  # how long another machine's counter may stand still
-_SYSTEM_LOCK_FILE = ".lock"
+FILES = {LOCK_FILE, files.LOCK_FILE}
 
 
 class FolderInUse(OSError):
@@ -113,7 +115,7 @@ def _acquire(folder: epath.Path, stack: contextlib.ExitStack) -> None:
         make_folder(folder)
         locked = False
         if not is_remote(folder):
-            lock = system_lock(Path(folder) / _SYSTEM_LOCK_FILE)
+            lock = system_lock(Path(folder) / files.LOCK_FILE)
             locked = stack.enter_context(lock)
         if path.exists() and (held := _owner_at_work(path, locked)):
             raise _in_use(path, held)
@@ -145,7 +147,7 @@ def _owner_at_work(path: epath.Path, locked: bool) -> dict[str, Any]:
         held = _read(path)
     if held.get("owner") == _owner():
         return held
-    if locked and held.get("machine") == _machine():
+    if locked and held.get("machine") == machine_id():
         return {}
     if held:
         say(
@@ -201,7 +203,7 @@ def _beat(path: epath.Path, stop: threading.Event) -> None:
 def _record(count: int) -> dict[str, Any]:
     return {
         "owner": _owner(),
-        "machine": _machine(),
+        "machine": machine_id(),
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": _SINCE,
@@ -210,14 +212,6 @@ def _record(count: int) -> dict[str, Any]:
 
 
 _SINCE = time.strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _machine() -> str:
-    """An id of this machine since it was started, if Linux gives one."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return socket.gethostname()
 
 
 def _read(path: epath.Path) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from gpt1_jax.data import progress
 from gpt1_jax.data.files import (
     append_to,
     create,
+    explained_writing,
     files_below,
     format_json,
     is_remote,
@@ -183,7 +184,8 @@ class Records:
         if not self._active:
             return
         check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
-        self._file.write((format_json(record) + "\n").encode())
+        with explained_writing(self._path):
+            self._file.write((format_json(record) + "\n").encode())
         self._add_events(record)
 
     def _add_events(self, record: Mapping[str, Any]) -> None:

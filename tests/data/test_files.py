@@ -166,6 +166,112 @@ def test_whole_folder_clears_what_a_killed_process_left(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["folder"]
 
 
+MAKE = """
+import sys, time
+from pathlib import Path
+from gpt1_jax.data import files
+with getattr(files, sys.argv[1])(Path(sys.argv[2])) as partial:
+    print(partial, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(params=["whole_folder", "whole_file"])
+def maker(tmp_path, request):
+    """Another process that is making `output`: it, and where."""
+    line = [sys.executable, "-c", MAKE, request.param, str(tmp_path / "output")]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        yield process, Path(process.stdout.readline().strip())
+        process.kill()
+
+
+def test_what_another_process_makes_is_left_alone_until_it_is_killed(tmp_path, maker):
+    process, partial = maker
+    make = whole_folder if partial.exists() else whole_file
+    for refused in (
+        lambda: make(tmp_path / "output").__enter__(),
+        lambda: check_output(tmp_path / "output", "--output"),
+    ):
+        with pytest.raises(FileExistsError, match=r"output is being written by anot"):
+            refused()
+    remove_partial(tmp_path)
+    assert partial.parent.exists()
+    process.kill()
+    process.wait()
+    with make(tmp_path / "output") as ours:
+        if make is whole_file:
+            ours.touch()
+    assert [p.name for p in tmp_path.iterdir()] == ["output"]
+
+
+@pytest.mark.parametrize("locks", ["none", "of each machine"])
+def test_where_no_lock_tells_what_is_new_may_be_at_work(tmp_path, monkeypatch, locks):
+    def refuse(*_):
+        raise OSError(errno.ENOTSUP, "no locks here")
+
+    if locks == "none":
+        monkeypatch.setattr(fcntl, "flock", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "machine_id", lambda: "another")
+        kill_while_writing(tmp_path / "folder")
+    (left,) = tmp_path.iterdir()
+    check_output(tmp_path / "folder", "--output")
+    remove_partial(tmp_path)
+    assert (left / "folder" / "half").exists()
+    for path in (*left.rglob("*"), left):
+        os.utime(path, (0, 0))
+    with whole_folder(tmp_path / "folder"):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_folder_that_another_program_took_or_removed_was_not_written(tmp_path):
+    with (
+        pytest.raises(FileExistsError, match="made by another process meanwhile"),
+        whole_folder(tmp_path / "a") as partial,
+    ):
+        write_whole(tmp_path / "a" / "theirs", "")
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["theirs"]
+    with (
+        pytest.raises(FileNotFoundError, match="b was not written: another program"),
+        whole_folder(tmp_path / "b") as partial,
+    ):
+        shutil.rmtree(partial.parent)
+        write_whole(partial / "half", "")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_lock_that_comes_too_late_is_taken_again(tmp_path, monkeypatch):
+    """The new folder is not locked yet when another process clears what is left."""
+    lock, calls = files.system_lock, []
+
+    def late(path, *args):
+        calls.append(path)
+        if len(calls) == 1:
+            remove_partial(tmp_path)
+        return lock(path, *args)
+
+    monkeypatch.setattr(files, "system_lock", late)
+    with whole_folder(tmp_path / "a") as partial:
+        (partial / "ours").touch()
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["ours"]
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_is_written_again_if_it_is_taken_for_left_over(tmp_path, monkeypatch):
+    replace, calls = type(tmp_path).replace, []
+
+    def late(path, target):
+        calls.append(path)
+        if len(calls) == 1:
+            remove_partial(tmp_path)
+        return replace(path, target)
+
+    monkeypatch.setattr(type(tmp_path), "replace", late)
+    write_whole(tmp_path / "a", "ours")
+    assert [p.name for p in tmp_path.iterdir()] == ["a"]
+
+
 def test_remove_partial_removes_links_and_not_what_they_lead_to(tmp_path):
     victim = tmp_path / "victim"
     victim.mkdir()
@@ -251,6 +357,38 @@ def test_find_files_takes_only_the_pattern_for_one(tmp_path):
     assert find_files(tmp_path / "none", "*") == []
 
 
+@pytest.mark.parametrize(
+    ("code", "way_out"),
+    [
+        (errno.ENOSPC, "make room on its disk, and run"),
+        (errno.EDQUOT, "make room within your quota"),
+        (errno.EFBIG, "ulimit -f"),
+        (errno.EROFS, "allow that, or name another folder"),
+    ],
+)
+@pytest.mark.parametrize("outer", [whole_folder, whole_file, None])
+def test_a_file_that_cannot_be_written_is_named_with_the_way_out(
+    tmp_path, monkeypatch, code, way_out, outer
+):
+    def full(path, content):
+        raise OSError(code, os.strerror(code), str(path))
+
+    monkeypatch.setattr(files, "create", full)
+    with pytest.raises(files.CannotWrite, match=rf"cannot be w.*{way_out}") as error:
+        if outer is None:
+            write_whole(tmp_path / "out", "")
+        with outer(tmp_path / "out") as partial:
+            write_whole(partial, "") if outer is whole_file else full(partial, "")
+    assert str(error.value).startswith(f"{tmp_path / 'out'} cannot be written (")
+    assert error.value.errno == code
+
+
+def test_a_file_that_cannot_be_read_meanwhile_keeps_its_error(tmp_path):
+    error = PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/of/another")
+    with pytest.raises(PermissionError, match="another"), whole_file(tmp_path / "a"):
+        raise error
+
+
 def test_sha256_is_of_all_bytes(tmp_path):
     data = bytes(range(256)) * 40_000  # more than is read at a time
     (tmp_path / "a").write_bytes(data)
@@ -269,6 +407,8 @@ def test_an_output_that_cannot_be_written_is_refused(tmp_path, name, problem):
 
 
 def test_looking_at_an_output_leaves_nothing(tmp_path):
+    (tmp_path / f".writable-{16 * '0'}").touch()  # by processes that were killed
+    (tmp_path / f".a.{16 * '0'}.partial").touch()
     for name in ("new/folder/a", "a"):
         check_output(tmp_path / name, "--output")
     check_output("/dev/stdout", "--output")

@@ -6,6 +6,7 @@ import pytest
 from etils import epath
 
 from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs import lock
 
 
 @pytest.mark.parametrize(
@@ -17,9 +18,12 @@ def test_a_disk_without_files_left_is_full(tmp_path, monkeypatch, usage, needs):
     blocks = {"f_bavail": 99, "f_blocks": 99, "f_bfree": 99, "f_frsize": 512}
     usage = types.SimpleNamespace(**{"f_favail": 0, **blocks, **usage})
     monkeypatch.setattr(os, "statvfs", lambda folder: usage)
-    room = functools.partial(run_folder.check_room, epath.Path(tmp_path), 10, "It")
+    place = epath.Path(tmp_path / f".run.{16 * '0'}.partial" / "run")
+    room = functools.partial(run_folder.check_room, place, 10, "It")
     if needs:
-        with pytest.raises(OSError, match=f"is full: It needs {needs}. .* to resume"):
+        with pytest.raises(
+            OSError, match=f"{tmp_path}/run is full: It needs {needs}. .* to resume"
+        ):
             room()
     else:
         room()
@@ -33,6 +37,19 @@ def test_a_folder_to_be_made_anew_must_be_empty(tmp_path):
     for used in (folder, folder / "file"):
         with pytest.raises(FileExistsError, match=r"nothing in it is overwritten"):
             run_folder.refuse_used(used)
+
+
+@pytest.mark.parametrize(
+    "left", [".lock", "run.lock", f".writable-{16 * '0'}", ".a.HEX.partial"]
+)
+def test_a_folder_of_a_job_killed_before_its_first_file_is_empty(tmp_path, left):
+    (tmp_path / left.replace("HEX", 16 * "0")).touch()
+    run_folder.refuse_used(epath.Path(tmp_path))
+    assert not list(tmp_path.iterdir())
+    with lock.owned(epath.Path(tmp_path)):
+        with pytest.raises(lock.FolderInUse, match="is in use by process"):
+            run_folder.refuse_used(epath.Path(tmp_path))
+        assert (tmp_path / "run.lock").exists()
 
 
 @pytest.mark.parametrize(

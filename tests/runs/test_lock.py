@@ -50,7 +50,7 @@ HOLD = """
 import sys
 from etils import epath
 from gpt1_jax.runs import lock
-lock._machine = lambda: sys.argv[2]
+lock.machine_id = lambda: sys.argv[2]
 with lock.owned(epath.Path(sys.argv[1])):
     print("owner", flush=True)
     input()
@@ -63,7 +63,7 @@ def another(folder):
     started = []
 
     def start(machine=None):
-        arguments = [sys.executable, "-c", HOLD, folder, machine or lock._machine()]
+        arguments = [sys.executable, "-c", HOLD, folder, machine or lock.machine_id()]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         process = subprocess.Popen(arguments, **pipes, text=True)
         started.append(process)
