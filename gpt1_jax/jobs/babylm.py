@@ -183,7 +183,7 @@ def _revisions(scores: StepScores[Items]) -> dict[tuple[str, int], str]:
     """The name of each step, by set: main, or the milestone's."""
     names = {}
     for run in scores.runs:
-        for step in run.steps:
+        for step in scores.steps(run):
             names[run.name, step] = _MAIN
             if run.name == FAST:
                 milestones = find_milestones(run.opened.folder)

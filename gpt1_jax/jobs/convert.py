@@ -8,6 +8,7 @@ form, so that any tokenizer comes back bit for bit, and a README.
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 from etils import epath
@@ -37,11 +38,11 @@ from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
-from gpt1_jax.runs.checkpoints import read_params, refuse_name
+from gpt1_jax.runs.checkpoint_files import saved_metadata
+from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import find_milestones
-from gpt1_jax.runs.open import TrainedRun, open_run, save_params, say_what_is_read
+from gpt1_jax.runs.milestones import read_milestone
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps, save_params
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.tasks.paper_tasks import find_task
@@ -122,41 +123,35 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             "OpenAI's shards nor transformers' OpenAI-GPT classes have a place; "
             "gpt1_jax.load(FOLDER).params has its parameters."
         )
-    if config.step not in (ALL, MILESTONES):
-        trained = open_run(config.init_from, config.step)
-        say_what_is_read(trained)
-        with whole_folder(target) as partial:
-            _export_run(config, trained, partial)
-            _write_trajectory(folder, partial, {trained.step: ""})
-        return
-    every = config.step == ALL
-    folders = _step_folders(folder) if every else _milestone_folders(folder)
+    first, steps = open_steps(config.init_from, config.step)
+    places, saved = {}, {}
     with whole_folder(target) as partial:
-        for step, name in folders.items():
-            trained = open_run(config.init_from, step)
-            if step == min(folders):
-                say_what_is_read(trained, config.step, list(folders))
-            _export_run(config, trained, partial / name, for_babylm=not every)
-        _write_trajectory(folder, partial, folders)
+        for trained in each_step(first, steps):
+            place = places[trained.step] = _step_folder(config.step, trained)
+            for_babylm = config.step == MILESTONES
+            _export_run(config, trained, partial / place, for_babylm=for_babylm)
+            saved[trained.step] = metadata = dict(trained.metadata)
+            if metadata.get("params_digest") is None:  # saved by an earlier version
+                metadata["params_digest"] = tree_digest(trained.params)
+        _write_trajectory(folder, partial, places, saved)
 
 
-def _step_folders(folder: epath.Path) -> dict[int, str]:
-    """All saved steps, and the folder to make for each."""
-    steps = saved_steps(folder)
-    if not steps:
-        raise FileNotFoundError(f"{folder} holds no checkpoint.")
-    return {step: f"step-{step}" for step in steps}
+def _step_folder(asked: str, trained: TrainedRun) -> str:
+    """The folder to make for a step, "" if it is the only one.
 
-
-def _milestone_folders(folder: epath.Path) -> dict[int, str]:
-    """The milestones, and the folder to make for each; BabyLM's names after words."""
-    return {
-        step: milestone.revision for step, milestone in find_milestones(folder).items()
-    }
+    Milestones after words have BabyLM's names.
+    """
+    milestone = read_milestone(trained.metadata)
+    if asked == MILESTONES and milestone:
+        return milestone.revision
+    return f"step-{trained.step}" if asked == ALL else ""
 
 
 def _write_trajectory(
-    folder: epath.Path, target: epath.Path, places: Mapping[int, str]
+    folder: epath.Path,
+    target: epath.Path,
+    places: Mapping[int, str],
+    exported: Mapping[int, Mapping[str, Any]],
 ) -> None:
     """Writes the table that binds exported states to the steps of their training.
 
@@ -167,16 +162,15 @@ def _write_trajectory(
       folder: the run folder; of another job's run, nothing is written.
       target: the exported folder.
       places: by step, the folder of each exported step below it.
+      exported: by step, the metadata of each, which may have been deleted since.
     """
     run = read_pretrained(folder)
     if run is None:
         return
-    saved = {step: read_metadata(folder, step) for step in saved_steps(folder)}
-    table = describe_trajectory(run, saved)
+    saved = {**saved_metadata(folder), **exported}
+    table = describe_trajectory(run, dict(sorted(saved.items())))
     for step, name in places.items():
         said = table["steps"][str(step)]
-        if said["params_digest"] is None:  # saved by an earlier version
-            said["params_digest"] = tree_digest(read_params(folder, step).params)
         said |= {
             "name": name or said["name"],
             "files": {

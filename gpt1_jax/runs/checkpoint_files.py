@@ -13,7 +13,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -50,6 +50,10 @@ class Damaged(Exception):
     """The files of a checkpoint are not as they were saved; says what is wrong."""
 
 
+class NoCheckpoint(FileNotFoundError):
+    """A run folder does not hold a step, or no longer."""
+
+
 # --- saved steps ----------------------------------------------------------------------
 
 
@@ -58,11 +62,31 @@ def saved_steps(folder: epath.Path) -> list[int]:
 
     A checkpoint whose deletion was interrupted does not count.
     """
-    return sorted(
-        int(path.name)
-        for path in _named_by_step(folder)
-        if path.is_dir() and not _is_deleted(path)
-    )
+    return sorted(int(path.name) for path in _named_by_step(folder) if is_saved(path))
+
+
+def is_saved(checkpoint: epath.Path) -> bool:
+    """Whether a checkpoint is there, and nobody is deleting it."""
+    return checkpoint.is_dir() and not _is_deleted(checkpoint)
+
+
+@contextlib.contextmanager
+def still_saved(checkpoint: epath.Path) -> Iterator[None]:
+    """Says so if the block fails because the checkpoint has been deleted meanwhile.
+
+    Raises:
+      NoCheckpoint: in place of any exception, if it is no longer there.
+    """
+    try:
+        yield
+    except Exception as error:
+        if is_saved(checkpoint):
+            raise
+        raise NoCheckpoint(
+            f"The checkpoint {checkpoint} was deleted while it was read: a training is "
+            "at work there, which keeps the newest, the best and its milestones. Name "
+            "one of these."
+        ) from error
 
 
 def _named_by_step(folder: epath.Path) -> list[epath.Path]:
@@ -77,7 +101,10 @@ def _is_deleted(checkpoint: epath.Path) -> bool:
         return False
     if is_remote(checkpoint) and not (checkpoint / _COMMITTED_FILE).exists():
         return True
-    return (checkpoint / _DELETED_FILE).exists() or not any(checkpoint.iterdir())
+    try:
+        return (checkpoint / _DELETED_FILE).exists() or not any(checkpoint.iterdir())
+    except FileNotFoundError:
+        return True
 
 
 def clear_steps(folder: epath.Path) -> list[int]:
@@ -174,6 +201,22 @@ def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
     return read_json(folder / "checkpoints" / str(step) / _METADATA_FILE)
 
 
+def saved_metadata(folder: epath.Path) -> dict[int, dict[str, Any]]:
+    """The metadata of all saved steps, in order.
+
+    Raises:
+      ValueError: if one cannot be read.
+    """
+    found = {}
+    for step in saved_steps(folder):
+        with (
+            contextlib.suppress(NoCheckpoint),  # another process deletes it
+            still_saved(folder / "checkpoints" / str(step)),
+        ):
+            found[step] = read_metadata(folder, step)
+    return found
+
+
 def newest_digests(folder: epath.Path) -> dict[str, str]:
     """The content digests in the newest readable metadata; none if there is none."""
     return saved_digests(newest_metadata(folder))
@@ -248,8 +291,10 @@ def check_files(
 
 def manifest_digest(checkpoint: epath.Path) -> str:
     """Tells a checkpoint from any other; empty if it has no manifest."""
-    path = checkpoint / MANIFEST_FILE
-    return sha256(path) if path.exists() else ""
+    try:
+        return sha256(checkpoint / MANIFEST_FILE)
+    except FileNotFoundError:
+        return ""
 
 
 def files_bytes(path: epath.Path) -> int:
@@ -327,8 +372,12 @@ def best_step(folder: epath.Path) -> int:
     steps = saved_steps(folder)
     scores: dict[Best, dict[int, float]] = {}
     for step in steps:
-        for best, value in read_scores(folder, step).items():
-            scores.setdefault(best, {})[step] = value
+        with (
+            contextlib.suppress(NoCheckpoint),  # another process deletes it
+            still_saved(folder / "checkpoints" / str(step)),
+        ):
+            for best, value in read_scores(folder, step).items():
+                scores.setdefault(best, {})[step] = value
     if not scores:
         return steps[-1]
     best, by_step = next(iter(scores.items()))

@@ -28,7 +28,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -37,31 +37,38 @@ from etils import epath
 
 from gpt1_jax.config import BEST, NEWEST
 from gpt1_jax.config.sections import CheckpointConfig
+from gpt1_jax.data.files import FULL
 from gpt1_jax.errors import TryAgain, UserError
+from gpt1_jax.parallel.devices import check_platform
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs.checkpoint_files import (
     LOWEST_LOSS,
     SCORE_FILE,
     Best,
     Damaged,
+    NoCheckpoint,
     best_first,
     best_step,
     check_files,
     clear_steps,
     delete_checkpoint,
     first_difference,
+    manifest_digest,
     read_metadata,
     read_scores,
     refuse_lost,
     saved_steps,
     set_aside,
     state_bytes,
+    still_saved,
     write_manifest,
     write_score,
 )
 from gpt1_jax.runs.folder import check_room, megabytes, no_room
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+
+Read = TypeVar("Read")
 
 # Not in the manifest, as orbax or `Checkpoints.add_score` writes them after it.
 _UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", SCORE_FILE}
@@ -256,7 +263,8 @@ class Checkpoints:
             yield
         except Exception as error:
             self._saving = None
-            if "No space left" not in f"{error} {error.__cause__}":
+            said = f"{error} {error.__cause__}"
+            if not any(os.strerror(code) in said for code in FULL):
                 raise
             what = f"the checkpoint of step {saving}"
             message = no_room(self._directory, what, megabytes(self._state_bytes))
@@ -343,19 +351,20 @@ def _describe_damage(
 @contextlib.contextmanager
 def _explained_reading(folder: epath.Path) -> Iterator[None]:
     """Turns what orbax raises for files that it does not understand into one line."""
+    check_platform()  # orbax asks for them
     hook = sys.unraisablehook
     sys.unraisablehook = functools.partial(_leave_out_late_reads, hook)
     try:
         yield
         sys.unraisablehook = hook
-    except (OSError, UserError, jax.errors.JaxRuntimeError):
+    except (OSError, UserError, MemoryError, jax.errors.JaxRuntimeError):
         raise
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UserError(
-            f"The files of the checkpoint {folder} are as they were saved, but cannot "
-            f"be read ({reason:.200}). Another program or another version of orbax has "
-            "written them; name another step, or another run."
+            f"orbax {ocp.__version__} cannot read the checkpoint {folder} "
+            f"({reason:.200}), though its files are as they were saved. Read it with "
+            "the version of orbax that wrote it, or name another step or run."
         ) from error
 
 
@@ -390,28 +399,33 @@ class SavedParams(NamedTuple):
     step: int
     params: Any  # nested dict of float32 numpy arrays
     metadata: Mapping[str, Any]
+    digest: str  # as `manifest_digest`
 
 
 def read_params(folder: epath.Path, step: int | str = NEWEST) -> SavedParams:
     """Reads only the parameters, and changes nothing in the run folder.
+
+    The run may be at work, and delete checkpoints.
 
     Args:
       folder: the run folder, local or gs://.
       step: the number of a saved step, `NEWEST`, or `BEST` by the run's own metric.
 
     Raises:
-      FileNotFoundError: if there is no such step.
+      NoCheckpoint: if there is no such step, or no longer.
       ValueError: if the step's files are not as they were saved.
     """
-    checkpoint = _find_sound_checkpoint(folder, step)
-    with _explained_reading(checkpoint):
+
+    def read(checkpoint: epath.Path) -> SavedParams:
+        number, digest = int(checkpoint.name), manifest_digest(checkpoint)
         shapes = jax.tree.map(
             lambda m: jax.ShapeDtypeStruct(m.shape, m.dtype),
             dict(_saved_shapes(checkpoint)["params"]),
         )
         params = _restore(checkpoint, {"params": shapes})["params"]
-    number = int(checkpoint.name)
-    return SavedParams(number, params, read_metadata(folder, number))
+        return SavedParams(number, params, read_metadata(folder, number), digest)
+
+    return _read_sound(folder, step, read)
 
 
 def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
@@ -428,8 +442,8 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
     Raises:
       As `read_params`, and a ValueError if the step holds another state.
     """
-    checkpoint = _find_sound_checkpoint(folder, step)
-    with _explained_reading(checkpoint):
+
+    def read(checkpoint: epath.Path) -> Any:
         if wrong := first_difference(_saved_shapes(checkpoint), target):
             raise UserError(
                 f"The checkpoint {checkpoint} does not hold the state asked for: "
@@ -437,34 +451,58 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
             )
         return _restore(checkpoint, target)
 
+    return _read_sound(folder, step, read)
 
-def _find_sound_checkpoint(folder: epath.Path, step: int | str) -> epath.Path:
-    """The folder of a checkpoint whose files are as they were saved."""
+
+def _read_sound(
+    folder: epath.Path, step: int | str, read: Callable[[epath.Path], Read]
+) -> Read:
+    """Reads a checkpoint whose files are as they were saved.
+
+    If the newest or best is deleted meanwhile, there is another, which is read instead.
+    """
     refuse_name(folder, to_save=False)
+    while True:
+        checkpoint = folder / "checkpoints" / str(_find_step(folder, step))
+        try:
+            with still_saved(checkpoint):
+                _refuse_damaged(folder, checkpoint)
+                with _explained_reading(checkpoint):
+                    return read(checkpoint)
+        except NoCheckpoint:
+            if step not in (NEWEST, BEST):
+                raise
+
+
+def _find_step(folder: epath.Path, step: int | str) -> int:
+    """The number of a saved step."""
     steps = saved_steps(folder)
     if not steps:
-        raise FileNotFoundError(
+        raise NoCheckpoint(
             f"{folder} holds no checkpoint; name the folder of a run that has saved "
             "one. A suite keeps those of its runs with "
             "--config.suite.keep_checkpoints=True."
         )
     if step == BEST:
-        step = best_step(folder)
-    chosen = steps[-1] if step == NEWEST else int(step)
-    if chosen not in steps:
-        raise FileNotFoundError(
-            f"{folder} has no checkpoint of step {chosen}; it has {steps}."
+        return best_step(folder)
+    if step == NEWEST:
+        return steps[-1]
+    if int(step) not in steps:
+        raise NoCheckpoint(
+            f"{folder} has no checkpoint of step {step}; it has {steps}."
         )
-    checkpoint = folder / "checkpoints" / str(chosen)
+    return int(step)
+
+
+def _refuse_damaged(folder: epath.Path, checkpoint: epath.Path) -> None:
     try:
         check_files(checkpoint)
     except Damaged as damage:
-        others = [number for number in steps if number != chosen]
+        others = [step for step in saved_steps(folder) if str(step) != checkpoint.name]
         raise UserError(
             f"The checkpoint {checkpoint} is damaged: {damage}. Other steps there: "
             f"{others or 'none'}."
         ) from damage
-    return checkpoint
 
 
 def _restore(folder: epath.Path, target: Any) -> Any:

@@ -16,7 +16,7 @@ from gpt1_jax.config import ALL, MILESTONES, NEWEST
 from gpt1_jax.config.pretrain import MILESTONE_UNITS
 from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.errors import UserError
-from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
+from gpt1_jax.runs.checkpoint_files import saved_metadata, saved_steps
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
 
@@ -212,8 +212,8 @@ def saved_milestones(folder: epath.Path) -> dict[int, Milestone]:
       ValueError: if what was saved beside a step cannot be read.
     """
     found = {
-        step: read_milestone(read_metadata(folder, step))
-        for step in saved_steps(folder)
+        step: read_milestone(metadata)
+        for step, metadata in saved_metadata(folder).items()
     }
     return {step: milestone for step, milestone in found.items() if milestone}
 

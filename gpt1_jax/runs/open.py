@@ -1,7 +1,8 @@
 """Opens a run folder, ours or a converted one: model, tokenizer and parameters."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -24,7 +25,12 @@ from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer, load_tokeniz
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import first_difference, read_scores
+from gpt1_jax.runs.checkpoint_files import (
+    NoCheckpoint,
+    first_difference,
+    is_saved,
+    read_scores,
+)
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params, refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_steps
@@ -41,6 +47,8 @@ class TrainedRun(NamedTuple):
     step: int
     why: str  # the reason for this step, as in "step 8, the newest"
     params: Params  # numpy
+    metadata: Mapping[str, Any] = {}  # saved beside the parameters
+    digest: str = ""  # of the checkpoint
 
     @property
     def language_model(self) -> Params:
@@ -61,7 +69,8 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
         `DEFAULT`: see `default_step`.
 
     Raises:
-      FileNotFoundError: if there is no run, or no checkpoint of that step.
+      FileNotFoundError: if there is no run, or no checkpoint of that step
+        (`NoCheckpoint`).
       ValueError: if a file is damaged, or configuration, tokenizer and parameters do
         not belong together.
     """
@@ -88,7 +97,17 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
         )
     model = _model(config, tokenizer.vocab_size)
     why = _why(folder, step, saved.step)
-    run = TrainedRun(folder, config, tokenizer, model, saved.step, why, saved.params)
+    run = TrainedRun(
+        folder,
+        config,
+        tokenizer,
+        model,
+        saved.step,
+        why,
+        saved.params,
+        saved.metadata,
+        saved.digest,
+    )
     _check_sizes(run)
     return run
 
@@ -106,16 +125,35 @@ def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
     Raises:
       FileNotFoundError, UserError: as `find_steps` and `open_run`.
     """
-    steps = find_steps(run_folder.locate_run(init_from), step)
-    first = open_run(init_from, steps[0])
+    folder = run_folder.locate_run(init_from)
+    steps = find_steps(folder, step)
+    first = next(_open_each(folder, steps[:-1]), None) or open_run(init_from, steps[-1])
+    if len(steps) > 1:
+        steps = steps[steps.index(first.step) :]
     say_what_is_read(first, step, steps)
     return first, [first.step, *map(int, steps[1:])]
 
 
 def each_step(first: TrainedRun, steps: Sequence[int]) -> Iterator[TrainedRun]:
-    """The run at each step in turn; only the first is open from the beginning."""
+    """The run at each step in turn; only the first is open from the beginning.
+
+    A step that the training deletes meanwhile is left out, with a line that says so.
+    """
     for step in steps:
-        yield first if step == first.step else open_run(str(first.folder), step)
+        yield from [first] if step == first.step else _open_each(first.folder, [step])
+
+
+def _open_each(folder: epath.Path, steps: Sequence[int | str]) -> Iterator[TrainedRun]:
+    for step in steps:
+        try:
+            opened = open_run(os.fspath(folder), step)
+        except NoCheckpoint:
+            say(
+                f"Step {step} of {folder} was deleted meanwhile, and is left out.",
+                beside_output=True,
+            )
+        else:
+            yield opened
 
 
 def default_step(config: JobConfig) -> str:
@@ -133,6 +171,8 @@ def _why(folder: epath.Path, asked: int | str, step: int) -> str:
         return "as asked for"
     for best in read_scores(folder, step):
         return f"the best by {best.metric.replace('valid_', 'validation ')}"
+    if not is_saved(folder / "checkpoints" / str(step)):  # deleted after it was read
+        return "the best"
     return "the newest, as none was scored"
 
 

@@ -9,6 +9,7 @@ has changed since is refused.
 import dataclasses
 import functools
 import importlib.metadata
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -21,7 +22,7 @@ import gpt1_jax
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import write_json, write_whole
+from gpt1_jax.data.files import json_digest, write_json, write_whole
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.words import ReadingWindow
@@ -48,6 +49,7 @@ class Scorable(Protocol):
 
 
 Examples = TypeVar("Examples", bound=Scorable)
+_CHECKSUM = "sha256"  # the key in a kept score, of all else in it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -224,7 +226,12 @@ class StepScores(Generic[Examples]):
     ):
         self.runs = runs
         self._folder, self._title = folder, title
-        self.total = sum(len(run.steps) * len(run.tasks) for run in runs)
+        # As they were when the steps were found: the training may delete checkpoints.
+        self._checkpoints = {
+            (run.name, step): _checkpoint_digest(run.opened, step)
+            for run in runs
+            for step in run.steps
+        }
         self._missing = {
             (run.name, step, task)
             for run in runs
@@ -234,9 +241,18 @@ class StepScores(Generic[Examples]):
         }
 
     @property
+    def total(self) -> int:
+        """How many scores there are to be."""
+        return sum(len(self.steps(run)) * len(run.tasks) for run in self.runs)
+
+    @property
     def num_kept(self) -> int:
         """How many of the scores are at hand."""
         return self.total - len(self._missing)
+
+    def steps(self, run: ScoredRun) -> list[int]:
+        """The steps of a run that are scored: not those deleted meanwhile."""
+        return [step for step in run.steps if (run.name, step) in self._checkpoints]
 
     def score_missing(
         self,
@@ -270,7 +286,9 @@ class StepScores(Generic[Examples]):
             for run in self.runs:
                 scorer = make_scorer(run.opened)
                 steps = [step for step in run.steps if self._missing_tasks(run, step)]
+                deleted = set(steps)
                 for trained in each_step(run.opened, steps):
+                    deleted.remove(trained.step)
                     params = jax.tree.map(jnp.asarray, trained.language_model)
                     for task in self._missing_tasks(run, trained.step):
                         if stopped():
@@ -286,7 +304,14 @@ class StepScores(Generic[Examples]):
                         of = f"{run.name:<8}  " if len(self.runs) > 1 else ""
                         say(f"{of}step {trained.step:>7,}  {describe(task, scores)}")
                         bar.update()
+                for step in deleted:
+                    self._leave_out(run, step)
         return True
+
+    def _leave_out(self, run: ScoredRun, step: int) -> None:
+        """Forgets a step that was deleted before all of its tasks were scored."""
+        del self._checkpoints[run.name, step]
+        self._missing -= {(run.name, step, task) for task in run.tasks}
 
     def of_runs(self) -> list[dict[str, Any]]:
         """All scores: for each run "init_from", "kind" and "checkpoints" (`of_run`)."""
@@ -305,11 +330,11 @@ class StepScores(Generic[Examples]):
             {
                 "step": step,
                 "tasks": {
-                    task: read_json(self._scores_file(run, step, task))["scores"]
+                    task: self._read_kept(run, step, task)["scores"]
                     for task in run.tasks
                 },
             }
-            for step in run.steps
+            for step in self.steps(run)
         ]
 
     def predictions(self, run: ScoredRun, step: int, task: str) -> list[dict[str, Any]]:
@@ -331,17 +356,20 @@ class StepScores(Generic[Examples]):
 
     def _digests(self, run: ScoredRun, step: int, task: str) -> dict[str, str]:
         """The content digests of the parameters and examples behind a score."""
-        checkpoint = run.opened.folder / "checkpoints" / str(step)
         return {
-            "checkpoint": manifest_digest(checkpoint),
+            "checkpoint": self._checkpoints[run.name, step],
             "examples": run.digests[task],
         }
 
     def _is_kept(self, run: ScoredRun, step: int, task: str) -> bool:
         path = self._scores_file(run, step, task)
-        if not path.exists():
+        if not (path.exists() and self._checkpoints[run.name, step]):
             return False
-        saved = read_json(path)
+        try:
+            saved = self._read_kept(run, step, task)
+        except UserError as damage:
+            say(f"WARNING: {damage}")
+            return False
         for key, digest in self._digests(run, step, task).items():
             if saved.get(key) != digest:
                 what = {"checkpoint": "checkpoint", "examples": "set of examples"}[key]
@@ -351,10 +379,34 @@ class StepScores(Generic[Examples]):
                 )
         return True
 
+    def _read_kept(self, run: ScoredRun, step: int, task: str) -> dict[str, Any]:
+        """The record of a score that was kept.
+
+        Raises:
+          UserError: if it is not as it was written.
+        """
+        path = self._scores_file(run, step, task)
+        saved = read_json(path)
+        digest = saved.pop(_CHECKSUM, None)  # earlier versions wrote none
+        if digest not in (None, json_digest(saved)) or "scores" not in saved:
+            raise UserError(
+                f"{path} is not as it was written; the same command scores that again."
+            )
+        return saved
+
     def _keep(
         self, run: ScoredRun, step: int, task: str, scores: Mapping[str, Any]
     ) -> None:
         """Writes scores last: where they are, nothing else of the task is missing."""
-        digests = self._digests(run, step, task)
-        write_json(self._scores_file(run, step, task), {**digests, "scores": scores})
+        record = {**self._digests(run, step, task), "scores": scores}
+        record = json.loads(json.dumps(record))  # as it will be read: keys are texts
+        digest = {_CHECKSUM: json_digest(record)}
+        write_json(self._scores_file(run, step, task), {**record, **digest})
         self._missing.remove((run.name, step, task))
+
+
+def _checkpoint_digest(opened: TrainedRun, step: int) -> str:
+    """The content digest of a checkpoint, which may be deleted once it is open."""
+    if step == opened.step and opened.digest:
+        return opened.digest
+    return manifest_digest(opened.folder / "checkpoints" / str(step))

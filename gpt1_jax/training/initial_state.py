@@ -27,7 +27,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.model.language_model import Params, init_params
-from gpt1_jax.runs.checkpoint_files import newest_digests, saved_steps
+from gpt1_jax.runs.checkpoint_files import NoCheckpoint, newest_digests, saved_steps
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import CONFIG_FILE
@@ -131,7 +131,12 @@ def _open_origin(config: PretrainConfig) -> PretrainOrigin:
     if not config.init_optimizer:
         return PretrainOrigin(run, None)
     _check_optimizer(config, opened)
-    state = _read_state(config, run)
+    try:
+        state = _read_state(config, run)
+    except NoCheckpoint:
+        if config.step.isdecimal():
+            raise
+        return _open_origin(config)  # deleted meanwhile: another is newest or best
     origin = PretrainOrigin(run._replace(params=state.params), state)
     if config.train.num_steps:
         check_end(origin, config.train.num_steps)

@@ -1,7 +1,11 @@
 import contextlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from random import Random
+from unittest import mock
 
 import jax
 import numpy as np
@@ -13,8 +17,22 @@ from gpt1_jax.config import ALL, BEST, NEWEST, FinetuneConfig, PretrainConfig
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names
-from gpt1_jax.runs.checkpoint_files import check_files, saved_steps
-from gpt1_jax.runs.open import open_run, save_params, say_what_is_read
+from gpt1_jax.runs import checkpoints
+from gpt1_jax.runs.checkpoint_files import (
+    LOWEST_LOSS,
+    NoCheckpoint,
+    check_files,
+    delete_checkpoint,
+    saved_steps,
+    write_score,
+)
+from gpt1_jax.runs.open import (
+    each_step,
+    open_run,
+    open_steps,
+    save_params,
+    say_what_is_read,
+)
 
 
 @pytest.fixture
@@ -199,3 +217,82 @@ def test_what_is_read_is_said_beside_the_output(past_its_best, pretrained, capsy
         path.unlink()
     several = f"Reading all saved steps (8, 12) of {pretrained}.\n"
     assert said(pretrained, 8, ALL, [8, 12]) == several
+
+
+@pytest.fixture
+def deleting(copied, monkeypatch):
+    """`deleting(8, 4)`: the training deletes these once their files were checked.
+
+    The run has steps 4, 8 and 12, of which 8 is the best.
+    """
+    shutil.copytree(copied / "checkpoints/8", copied / "checkpoints/4")
+    for step, loss in ((4, 3.0), (8, 1.0), (12, 2.0)):
+        write_score(epath.Path(copied / f"checkpoints/{step}"), LOWEST_LOSS, loss)
+
+    def start(*steps):
+        check = checkpoints.check_files
+
+        def check_and_delete(checkpoint, *args):
+            check(checkpoint, *args)
+            if int(checkpoint.name) in steps:
+                delete_checkpoint(checkpoint)
+
+        monkeypatch.setattr(checkpoints, "check_files", check_and_delete)
+        return str(copied)
+
+    return start
+
+
+@pytest.mark.parametrize(
+    ("asked", "gone", "next_one"), [(NEWEST, 12, 8), (BEST, 8, 12)]
+)
+def test_the_next_is_read_if_the_training_deletes_a_step(
+    deleting, asked, gone, next_one
+):
+    run = open_run(deleting(gone), asked)
+    assert (run.step, run.metadata["data"]) == (next_one, {"next_index": next_one})
+    assert run.why == {NEWEST: "the newest", BEST: "the best by validation loss"}[asked]
+
+
+def test_a_numbered_step_that_the_training_deletes_is_said_to_be_deleted(deleting):
+    with pytest.raises(NoCheckpoint, match=r"checkpoints/8 was deleted while it was"):
+        open_run(deleting(8), 8)
+
+
+@pytest.mark.parametrize("gone", [[], [4], [8], [12], [4, 12]])
+def test_steps_that_the_training_deletes_are_left_out(deleting, capsys, gone):
+    first, steps = open_steps(deleting(*gone), ALL)
+    assert [run.step for run in each_step(first, steps)] == [
+        step for step in (4, 8, 12) if step not in gone
+    ]
+    said = "".join(capsys.readouterr())
+    assert said.count("was deleted meanwhile, and is left out") == len(gone)
+
+
+@pytest.mark.parametrize(
+    ("error", "match"),
+    [
+        (KeyError("state"), r"orbax .* cannot read .*8 \(KeyError: 'state'\), though "),
+        (MemoryError(), "^$"),
+        (OSError(5, "Input/output error"), "Input/output"),
+    ],
+)
+def test_what_keeps_a_checkpoint_from_being_read_is_said(
+    copied, monkeypatch, error, match
+):
+    monkeypatch.setattr(checkpoints, "_restore", mock.Mock(side_effect=error))
+    with pytest.raises((UserError, MemoryError, OSError), match=match):
+        open_run(str(copied), 8)
+
+
+def test_a_device_that_is_not_there_is_not_laid_to_the_checkpoint(copied):
+    code = "import sys, gpt1_jax; gpt1_jax.load(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(copied)],
+        env={**os.environ, "JAX_PLATFORMS": "none"},
+        capture_output=True,
+        text=True,
+    )
+    (line,) = done.stderr.splitlines()[-1:]
+    assert "no device to compute on, with JAX_PLATFORMS='none'" in line
+    assert "orbax" not in line

@@ -1,6 +1,7 @@
 """Scores of steps are kept one by one: any score, of any examples, of any run."""
 
 import json
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,8 @@ from etils import epath
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs import lock
+from gpt1_jax.runs import open as open_module
+from gpt1_jax.runs.checkpoint_files import NoCheckpoint
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.step_scores import ScoredRun, StepScores
 
@@ -53,14 +56,14 @@ def score(examples, scorer, params):
     return {"sum": sum(examples.values) + int(params["step"])}, write
 
 
-def score_all(folder, runs, most=99):
+def score_all(folder, runs, most=99, by=score):
     """Scores what is missing, but at most so many; whether all is scored."""
     left = iter(range(most))
     scores = StepScores(epath.Path(folder), runs, "sums")
     with lock.owned(epath.Path(folder)):
         done = scores.score_missing(
             lambda run: run.folder.name,
-            score,
+            by,
             lambda task, found: f"{task} {found['sum']}",
             lambda: next(left, None) is None,
         )
@@ -100,3 +103,58 @@ def test_scores_of_something_else_are_refused(runs, tmp_path):
     (runs[0].opened.folder / "checkpoints/4/manifest.json").write_text("another")
     with pytest.raises(UserError, match=r"run/4/few\.json holds .* another checkpoint"):
         StepScores(epath.Path(tmp_path / "out"), runs, "sums")
+
+
+def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys):
+    _, scores = score_all(tmp_path / "out", runs)
+    file = tmp_path / "out/scores/run/2/few.json"
+    record = json.loads(file.read_text())
+    file.write_text(json.dumps({**record, "scores": {"sum": 6}}))
+    said = r"few\.json is not as it was written; the same command scores that again"
+    with pytest.raises(UserError, match=said):
+        scores.of_run(runs[0])
+    done, scores = score_all(tmp_path / "out", runs)
+    assert re.search(said, capsys.readouterr().out)
+    assert done and scores.of_run(runs[0])[0]["tasks"]["few"] == {"sum": 5}
+
+
+def test_a_kept_score_of_an_earlier_version_has_no_checksum(runs, tmp_path):
+    score_all(tmp_path / "out", runs)
+    file = tmp_path / "out/scores/run/2/few.json"
+    record = json.loads(file.read_text())
+    record.pop("sha256")
+    file.write_text(json.dumps(record))
+    assert StepScores(epath.Path(tmp_path / "out"), runs, "sums").num_kept == 6
+
+
+@pytest.mark.parametrize("at", ["listed", "opened", "scored"])
+def test_a_step_that_the_training_deletes_is_left_out(
+    runs, tmp_path, capsys, monkeypatch, at
+):
+    """Unless it was open: what was scored before it was deleted is kept."""
+    checkpoint = runs[0].opened.folder / "checkpoints/4"
+    opened = open_module.open_run
+
+    def open_deleted(folder, step):
+        if step == 4 and at != "scored":
+            raise NoCheckpoint("no step 4")
+        return opened(folder, step)
+
+    def score_and_delete(examples, scorer, params):
+        if params["step"] == 4 and checkpoint.exists():
+            checkpoint.rmtree()
+        return score(examples, scorer, params)
+
+    if at == "listed":
+        score_all(tmp_path / "out", runs)
+        checkpoint.rmtree()
+    monkeypatch.setattr(open_module, "open_run", open_deleted)
+    done, scores = score_all(tmp_path / "out", runs, by=score_and_delete)
+    steps = [each["step"] for each in scores.of_run(runs[0])]
+    assert done and steps == ([2, 4] if at == "scored" else [2])
+    assert scores.num_kept == scores.total == (6 if at == "scored" else 4)
+    said = "Step 4 of" in "".join(capsys.readouterr())
+    assert said == (at != "scored")
+    if at == "scored":
+        kept = json.loads((tmp_path / "out/scores/run/4/many.json").read_text())
+        assert kept["checkpoint"]

@@ -1,6 +1,7 @@
 """What training starts from: from scratch, from a run, for a task."""
 
 import dataclasses
+import functools
 import json
 import re
 import shutil
@@ -19,7 +20,11 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.model import heads, language_model
 from gpt1_jax.model.heads import Head
-from gpt1_jax.runs.checkpoint_files import saved_steps
+from gpt1_jax.runs.checkpoint_files import (
+    NoCheckpoint,
+    delete_checkpoint,
+    saved_steps,
+)
 from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
@@ -286,6 +291,31 @@ def weights_alone(pretrained, tmp_path):
     checkpoints.save(0, {"params": run.params}, record)
     checkpoints.close()
     return folder
+
+
+@pytest.mark.parametrize("step", ["newest", "12"])
+def test_the_next_state_is_taken_if_the_origin_deletes_one_meanwhile(
+    from_run, pretrained, tmp_path, monkeypatch, step
+):
+    """Between its parameters and its optimizer."""
+    origin = shutil.copytree(pretrained, tmp_path / "origin")
+    read = initial_state.read_state
+
+    def read_late(folder, *args):
+        if (newest := folder / "checkpoints/12").exists():
+            delete_checkpoint(newest)
+        return read(folder, *args)
+
+    monkeypatch.setattr(initial_state, "read_state", read_late)
+    config = from_run(init_from=str(origin), init_optimizer=True, step=step)
+    resolve = functools.partial(
+        initial_state.resolve_origin, config, epath.Path(tmp_path / "run")
+    )
+    if step == "newest":
+        assert resolve()[1].run.step == 8
+    else:
+        with pytest.raises(NoCheckpoint, match="has no checkpoint of step 12"):
+            resolve()
 
 
 def test_weights_alone_are_enough_but_hold_no_moments(
