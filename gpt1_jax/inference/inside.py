@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,12 +20,15 @@ from gpt1_jax.model.language_model import Params
 class Inside(NamedTuple):
     """What a model does as it reads N tokens.
 
-    A text longer than the context is read in windows: what comes from a token is then
-    of the first window that holds it.
+    A text longer than the context is read in windows: all that belongs to a token is
+    of the first window that holds it. Nothing stands before the first token, so its
+    numbers of the first four arrays are 0.
     """
 
-    next_ids: np.ndarray  # [N, K] int32, the likeliest tokens to follow each
-    next_probs: np.ndarray  # [N, K] float32
+    bits: np.ndarray  # [N] float32, -log2 P(token | those before it)
+    ranks: np.ndarray  # [N] int32, of it among all tokens; 1 is the likeliest
+    expected_ids: np.ndarray  # [N, K] int32, the likeliest tokens in its place
+    expected_probs: np.ndarray  # [N, K] float32
     sources: np.ndarray  # [L, H, N, S] int32, the tokens that each attends to most
     weights: np.ndarray  # [L, H, N, S] float32; L is 0 for an LSTM
     similarity: np.ndarray  # [L + 1, L + 1], mean cosine of a token's states in layers
@@ -54,7 +58,7 @@ def look_inside(
     params: Params,
     vocab_size: int,
     windows: Sequence[ReadingWindow],
-    num_next: int = 10,
+    num_expected: int = 10,
     num_sources: int = 8,
 ) -> Inside:
     """Reads a text and keeps what the model expects and attends to.
@@ -64,7 +68,7 @@ def look_inside(
       params: its parameters.
       vocab_size: entries of the tokenizer, without special tokens behind them.
       windows: of one text, as for `joined`.
-      num_next: K.
+      num_expected: K.
       num_sources: S, or the length of a window if that is less.
 
     Returns:
@@ -80,23 +84,27 @@ def look_inside(
         tokens = np.zeros((1, length), np.int32)
         tokens[0, : len(window.ids)] = window.ids
         with jax.default_matmul_precision("highest"):
-            read = _read(model, vocab_size, num_next, num_sources, params, tokens)
+            read = _read(model, vocab_size, num_expected, num_sources, params, tokens)
         read = Inside(*jax.device_get(read))
         new = slice(known, len(window.ids))
         found.append(
             Inside(
-                read.next_ids[new],
-                read.next_probs[new],
+                read.bits[new],
+                read.ranks[new],
+                read.expected_ids[new],
+                read.expected_probs[new],
                 read.sources[:, :, new] + (total - known),
                 read.weights[:, :, new],
                 read.similarity[:, :, new],
             )
         )
         total += len(window.ids) - known
-    ids, probs, sources, weights, similarity = zip(*found, strict=True)
+    *by_token, sources, weights, similarity = zip(*found, strict=True)
+    by_token = list(map(np.concatenate, by_token))
+    for values in by_token:
+        values[0] = 0
     return Inside(
-        np.concatenate(ids),
-        np.concatenate(probs),
+        *by_token,
         np.concatenate(sources, axis=2),
         np.concatenate(weights, axis=2),
         np.concatenate(similarity, axis=2).mean(axis=2),
@@ -107,7 +115,7 @@ def look_inside(
 def _read(
     model: ModelConfig,
     vocab_size: int,
-    num_next: int,
+    num_expected: int,
     num_sources: int,
     params: Params,
     tokens: jax.Array,
@@ -115,7 +123,10 @@ def _read(
     """An `Inside` of a window [1, T]; its similarity is [L + 1, L + 1, T]."""
     output = language_model.apply(model, params, tokens)
     logits = language_model.logits(model, output)[0, :, :vocab_size]
-    next_probs, next_ids = jax.lax.top_k(jax.nn.softmax(logits), num_next)
+    log_probs = jnp.roll(jax.nn.log_softmax(logits), 1, axis=0)  # of each place's token
+    log_prob = jnp.take_along_axis(log_probs, tokens[0, :, None], axis=1)
+    ranks = 1 + jnp.sum(log_probs > log_prob, axis=1)
+    expected, expected_ids = jax.lax.top_k(log_probs, num_expected)
     weights = jnp.zeros((0, 1, tokens.shape[1], 1))
     if model.kind == "transformer":
         weights = jnp.concatenate(language_model.attention(model, params, tokens))
@@ -124,4 +135,13 @@ def _read(
     states = jnp.stack(language_model.hidden_states(model, params, tokens))[:, 0]
     units = states / jnp.linalg.norm(states, axis=-1, keepdims=True)
     similarity = jnp.einsum("itd,jtd->ijt", units, units)
-    return [next_ids, next_probs, sources, weights, similarity]
+    bits = -log_prob[:, 0] / math.log(2)
+    return [
+        bits,
+        ranks,
+        expected_ids,
+        jnp.exp(expected),
+        sources,
+        weights,
+        similarity,
+    ]

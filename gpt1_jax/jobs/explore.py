@@ -19,7 +19,7 @@ from gpt1_jax.data.words import Word, lines_of, read_lines, split_words
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.inside import joined, look_inside
 from gpt1_jax.inference.scoring import BATCH_TOKENS
-from gpt1_jax.inference.surprisal import score_words, word_windows
+from gpt1_jax.inference.surprisal import word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report.explore import ExploredRun, ExploredStep, make_page
 from gpt1_jax.runs.console import say, say_wrote
@@ -99,9 +99,8 @@ def _explore(
     found = []
     for opened in each_step(origin, steps):
         params = jax.tree.map(jnp.asarray, opened.language_model)
-        scored = list(score_words(model, params, tokenizer, words, _READING))
         inside = look_inside(model, params, tokenizer.vocab_size, windows)
-        found.append(ExploredStep(opened.step, scored, inside))
+        found.append(ExploredStep(opened.step, inside))
         bar.update()
     return ExploredRun(
         name=name,

@@ -13,14 +13,13 @@ from gpt1_jax.inference.inside import Inside
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.report.page import read_template, templates
 
-MOST_BYTES = 5_000_000  # of a page with attention at every step
+MOST_BYTES = 6_000_000  # of a page with attention at every step
 
 
 class ExploredStep(NamedTuple):
     """A run at one of its saved steps."""
 
     step: int
-    words: Sequence[Word]  # of the text, scored
     inside: Inside
 
 
@@ -89,7 +88,7 @@ def _run(run: ExploredRun, last_attention_only: bool) -> dict[str, Any]:
     """The data of a run: arrays in base64, texts by number."""
     insides = [each.inside for each in run.steps]
     with_attention = insides[-1:] if last_attention_only else insides
-    used, next_tokens = np.unique([i.next_ids for i in insides], return_inverse=True)
+    used, expected = np.unique([i.expected_ids for i in insides], return_inverse=True)
     layers, heads, _, sources = insides[0].sources.shape
     return {
         "name": run.name,
@@ -98,17 +97,17 @@ def _run(run: ExploredRun, last_attention_only: bool) -> dict[str, Any]:
         "spans": run.spans,
         "steps": [each.step for each in run.steps],
         "samples": [_sample(run, each.step) for each in run.steps],
-        "bits": _array([[w.bits for w in each.words] for each in run.steps], "<f4"),
-        "ranks": _array([[w.rank for w in each.words] for each in run.steps], "<u4"),
+        "bits": _array([i.bits for i in insides], "<f4"),
+        "ranks": _array([i.ranks for i in insides], "<u4"),
         "vocabulary": [run.spelled(int(token)) for token in used],
-        "nextTokens": _array(next_tokens, "<u2"),
-        "nextProbs": _array([_fractions(i.next_probs, "<u2") for i in insides], "<u2"),
-        "numNext": insides[0].next_ids.shape[-1],
+        "expectedTokens": _array(expected, "<u2"),
+        "expectedProbs": _fractions([i.expected_probs for i in insides]),
+        "numExpected": insides[0].expected_ids.shape[-1],
         "layers": layers,
         "heads": heads,
         "numSources": sources,
         "sources": _array([i.sources for i in with_attention], "<u2"),
-        "weights": _array([_fractions(i.weights, "u1") for i in with_attention], "u1"),
+        "weights": _fractions([i.weights for i in with_attention]),
         "similarity": _array([i.similarity for i in insides], "<f4"),
         "numStates": len(insides[0].similarity),
     }
@@ -120,9 +119,9 @@ def _sample(run: ExploredRun, step: int) -> str:
     return run.samples[max(before)] if before else ""
 
 
-def _fractions(values: np.ndarray, dtype: str) -> np.ndarray:
-    """Numbers from 0 to 1 as whole numbers up to the largest of a dtype."""
-    return np.rint(values * float(np.iinfo(dtype).max))
+def _fractions(values: Any) -> str:
+    """Numbers from 0 to 1 as whole numbers up to 65,535: finer than 0.01%."""
+    return _array(np.rint(np.asarray(values) * 65535.0), "<u2")
 
 
 def _array(values: Any, dtype: str) -> str:

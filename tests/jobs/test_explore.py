@@ -69,11 +69,15 @@ def test_what_is_inside_is_what_the_model_does(windows_and_model):
     logits = model.logits(model.tokenizer.decode(first[1:]).join(["\n", ""]))
     probs = np.asarray(jax.nn.softmax(logits))
     assert len(probs) == len(first)
-    for place in range(len(first)):
-        ids = inside.next_ids[place]
-        assert (probs[place, ids[:-1]] >= probs[place, ids[1:]] - 1e-6).all()
-        assert probs[place, ids].min() >= np.sort(probs[place])[-10] - 1e-6
-        np.testing.assert_allclose(inside.next_probs[place], probs[place, ids], 1e-4)
+    assert inside.bits[0] == inside.ranks[0] == 0 == inside.expected_probs[0].max()
+    for place in range(1, len(first)):
+        before, token = probs[place - 1], first[place]
+        ids = inside.expected_ids[place]
+        assert (before[ids[:-1]] >= before[ids[1:]] - 1e-6).all()
+        assert before[ids].min() >= np.sort(before)[-10] - 1e-6
+        np.testing.assert_allclose(inside.expected_probs[place], before[ids], 1e-4)
+        assert inside.bits[place] == pytest.approx(-np.log2(before[token]), rel=1e-4)
+        assert inside.ranks[place] == 1 + (before > before[token]).sum()
     attention = model.attention(model.tokenizer.decode(first[1:]).join(["\n", ""]))
     there = np.take_along_axis(attention, inside.sources[:, :, : len(first)], -1)
     np.testing.assert_allclose(inside.weights[:, :, : len(first)], there, atol=1e-6)
@@ -84,7 +88,7 @@ def test_positions_go_on_from_window_to_window(windows_and_model):
     windows, model = windows_and_model
     ids, _ = joined(windows)
     inside = look_inside(model.config, model.params, 300, windows)
-    assert inside.next_ids.shape == (len(ids), 10)
+    assert inside.expected_ids.shape == (len(ids), 10)
     assert inside.sources.shape == (*model.attention("a").shape[:2], len(ids), 8)
     places = np.arange(len(ids))[:, None]
     used = inside.weights > 0
@@ -102,15 +106,21 @@ def test_the_page_has_the_numbers_of_the_model(pretrained, pretrained_lstm, tmp_
     for run, folder in zip(data["runs"], (pretrained, pretrained_lstm), strict=True):
         assert run["name"] == str(folder) and run["steps"] == [8, 12]
         assert run["samples"][-1] and len(run["tokens"]) == run["spans"][-1][1]
-        bits = unpacked(run["bits"], "<f4", 2, len(words))
-        for step, found in zip(run["steps"], bits, strict=True):
+        bits = unpacked(run["bits"], "<f4", 2, -1)
+        ranks = unpacked(run["ranks"], "<u4", 2, -1)
+        for number, step in enumerate(run["steps"]):
             model = gpt1_jax.load(str(folder), step)
             expected = model.surprisal(TEXT, context="text")
+            assert len(expected) == len(words)
+            found = [bits[number, slice(*span)].sum() for span in run["spans"]]
             np.testing.assert_allclose(found, [w.bits for w in expected], 1e-5)
-        tokens = unpacked(run["nextTokens"], "<u2", 2, -1, run["numNext"])
-        probs = unpacked(run["nextProbs"], "<u2", 2, -1, run["numNext"]) / 65535
+            firsts = [ranks[number, first] for first, _ in run["spans"]]
+            assert firsts == [w.rank for w in expected]
+        shape = 2, -1, run["numExpected"]
+        tokens = unpacked(run["expectedTokens"], "<u2", *shape)
+        probs = unpacked(run["expectedProbs"], "<u2", *shape) / 65535
         for (text, share), token, prob in zip(
-            model.next_tokens("\n"), tokens[1, 0], probs[1, 0], strict=True
+            model.next_tokens("\n"), tokens[1, 1], probs[1, 1], strict=True
         ):
             spelled = run["vocabulary"][token]
             assert spelled.removesuffix("·") in (text, "▁", "↵")
@@ -140,8 +150,10 @@ def test_text_of_a_stranger_is_text(pretrained, tmp_path):
 def test_a_page_of_the_paper_s_size_is_no_larger_than_promised():
     """300 words and 15 steps of two models of 12 layers and heads."""
     random = np.random.default_rng(0)
-    tokens, words = 391, [Word(word="word", bits=1.0, rank=1.0)] * 300
+    tokens = 391
     inside = Inside(
+        random.random(tokens),
+        random.integers(40478, size=tokens),
         random.integers(40478, size=(tokens, 10)),
         random.random((tokens, 10)),
         random.integers(tokens, size=(12, 12, tokens, 8)),
@@ -154,15 +166,15 @@ def test_a_page_of_the_paper_s_size_is_no_larger_than_promised():
         tokens=["token·"] * tokens,
         spans=[(i, i + 1) for i in range(300)],
         spelled=lambda token: f"token{token}",
-        steps=[ExploredStep(step, words, inside) for step in range(15)],
+        steps=[ExploredStep(step, inside) for step in range(15)],
         samples={0: "a sample " * 20},
     )
     page, attention = make_page([Word(word="word " * 300)], [run, run])
-    assert 4_000_000 < len(page.encode()) < MOST_BYTES
+    assert 5_000_000 < len(page.encode()) < MOST_BYTES
     assert "at the last step; with that of all steps the page would have" in attention
     data = page_data(page)["runs"][0]
-    weights = unpacked(data["weights"], "u1", 12, 12, tokens, 8)
-    np.testing.assert_allclose(weights / 255, inside.weights, atol=0.002)
+    weights = unpacked(data["weights"], "<u2", 12, 12, tokens, 8)
+    np.testing.assert_allclose(weights / 65535, inside.weights, atol=1e-5)
 
 
 @pytest.mark.parametrize(
