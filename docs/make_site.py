@@ -36,7 +36,11 @@ PAGES = {  # outside of docs/
 }
 ANNOTATED = DOCS / "annotated" / "gpt1.py"  # a script, which becomes a page, too
 _LINK = re.compile(r"(?<=\]\()([^)\s#:]+)(?=[)#])")
-_EQUATION = re.compile(r"(?<!\\)(\$\$?)(.+?)(?<!\\)\1", re.DOTALL)
+_EQUATION = re.compile(  # or code, or a dollar sign
+    r"(?P<code>(`+)(?!`).+?(?<!`)\2(?!`))|\\\$"
+    r"|(?P<signs>\$\$?)(?P<equation>.+?)(?<!\\)(?P=signs)",
+    re.DOTALL,
+)
 _LANGUAGES = {".py": "python", ".sh": "bash", ".json": "json", ".yaml": "yaml"}
 
 
@@ -112,7 +116,7 @@ def annotate(output: Path) -> None:
     nbformat.write(notebook, path.with_suffix(".ipynb"))
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            cell.source = _EQUATION.sub(_mathml, _on_site(cell.source, ANNOTATED))
+            cell.source = with_mathml(_on_site(cell.source, ANNOTATED))
     hidden = TagRemovePreprocessor(
         remove_cell_tags={"hide"}, remove_input_tags={"hide-input"}, enabled=True
     )
@@ -126,10 +130,20 @@ def annotate(output: Path) -> None:
     path.write_text(f"{title}\n\n{link}\n{rest}")
 
 
+def with_mathml(text: str) -> str:
+    """Markdown with its equations as MathML, which browsers draw by themselves."""
+    return _EQUATION.sub(_mathml, text)
+
+
 def _mathml(match: re.Match[str]) -> str:
-    """An equation as MathML, which browsers draw by themselves."""
-    display = "block" if len(match[1]) == 2 else "inline"
-    return latex2mathml.converter.convert(match[2], display=display)
+    if match["code"]:
+        return match[0]
+    if not match["signs"]:
+        return "$"
+    if match["signs"] == "$$":
+        return latex2mathml.converter.convert(match["equation"], display="block")
+    # Markdown takes a line that begins with <math> for a block of its own.
+    return f"<span>{latex2mathml.converter.convert(match['equation'])}</span>"
 
 
 def source_page(path: Path) -> str:

@@ -1,6 +1,7 @@
 """The documentation as a site: nothing from other servers, no link to nowhere."""
 
 import html.parser
+import importlib.util
 import os
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 from tiny_run import ROOT
 
 pytest.importorskip("zensical", reason="needs pip install -e '.[docs]'")
+markdown = pytest.importorskip("markdown")
 pytestmark = pytest.mark.slow
 
 
@@ -114,3 +116,39 @@ def test_the_annotated_script_computes_what_it_says(site):
     pronouns = dict(re.findall(r"(tom|mary) called the cat because ... (\w+)", text))
     assert pronouns == {"tom": "he", "mary": "she"}
     assert (site / "annotated/gpt1.ipynb").exists()
+    assert re.search(r"a row of\s+<span><math.*?</math></span>, is added", page, re.S)
+    assert r"\$" not in text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a row of\n$W_p$, is added",
+        "$W_p$ begins a paragraph",
+        "> a quotation,\n> $W_p$ in it",
+        "- $W_p$ in a list,\n  $x^1$ too",
+    ],
+)
+def test_an_equation_in_a_line_stays_in_its_paragraph(text, make_site):
+    page = markdown.markdown(make_site.with_mathml(text), extensions=["md_in_html"])
+    blocks = re.sub(r"<(math|span).*?>|</(math|span)>", "", page)
+    assert len(re.findall(r"<(?:p|li)>", blocks)) == 1
+    assert "<math" in page and "$" not in page
+
+
+def test_dollar_signs_and_code_are_no_equations(make_site):
+    text = r"[\$] costs \$5; `[$]` and ``a`$b``; $x$" + "\n\n```\n$PATH $HOME\n```"
+    found = make_site.with_mathml(text)
+    assert found.startswith("[$] costs $5; `[$]` and ``a`$b``; <span><math")
+    assert found.endswith("\n\n```\n$PATH $HOME\n```")
+    assert make_site.with_mathml("$$a$$").startswith("<math")
+
+
+@pytest.fixture(scope="module")
+def make_site():
+    """The module docs/make_site.py."""
+    path = ROOT / "docs" / "make_site.py"
+    spec = importlib.util.spec_from_file_location("make_site", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -20,6 +20,7 @@
 
 # %% tags=["hide"]
 import inspect
+import json
 import random
 
 import jax
@@ -202,6 +203,128 @@ table(
 #
 # (Section 4.1 comes after fine-tuning in the paper. Training comes first here.)
 #
+# ### The text: BooksCorpus
+#
+# The model reads BooksCorpus (Zhu et al. 2015): over 7,000 books that were never
+# published, of adventure, fantasy, romance and other kinds. The paper wants it for its
+# long stretches of connected text, from which a model can learn to use what stands far
+# back. The 1B Word Benchmark, on which ELMo was trained, is about as large, but its
+# sentences are shuffled. GPT-1 reached a perplexity of 18.4 per token on BooksCorpus
+# (on which part of it is not said), which is a loss of
+
+# %%
+print(
+    f"{np.log(18.4):.2f} nats, against {np.log(40_478):.2f} of one that knows nothing"
+)
+
+# %% [markdown]
+# The corpus is not public; here [any text](../pretraining.md#text) can stand
+# for it.
+#
+# ### Cleaning
+#
+# The paper uses ftfy "to clean the raw text in BooksCorpus, standardize some
+# punctuation and whitespace", and spaCy to split it into words. Its rules are in the
+# released code:
+
+# %% tags=["hide-input"]
+from gpt1_jax.data import gpt1_tokenizer
+
+show(gpt1_tokenizer.standardize_text)
+
+# %%
+import ftfy
+
+raw = "He said:  “It’s a state–of–the–art\n\n  ﬁlm — really?!”"
+print(repr(gpt1_tokenizer.standardize_text(ftfy.fix_text(raw))))
+
+# %% [markdown]
+# ftfy has straightened the quotation marks and the ligature, and the function did the
+# rest. A line break stays, as a token of its own. Words are lower-cased after spaCy has
+# split them: *I don't* becomes *i do n't*.
+#
+# ### Byte-pair encoding with 40,000 merges
+#
+# A word is spelled in characters, the last of which is marked as its end, `</w>`. Then
+# neighbours are merged into one symbol, again and again, first the pair that was the
+# most frequent in the corpus. So frequent words become one token, and rare ones a few
+# pieces. The first ten merges that eight words lead to:
+
+# %%
+import tokenizers
+
+counts = {"low": 5, "lower": 2, "lowest": 3, "new": 4, "newer": 6, "newest": 5}
+counts |= {"wide": 3, "widest": 2}
+bpe = tokenizers.Tokenizer(tokenizers.models.BPE(end_of_word_suffix="</w>"))
+trainer = tokenizers.trainers.BpeTrainer(
+    vocab_size=10_000, end_of_word_suffix="</w>", show_progress=False
+)
+bpe.train_from_iterator([word for word, n in counts.items() for _ in range(n)], trainer)
+merges = [" + ".join(pair) for pair in json.loads(bpe.to_str())["model"]["merges"]]
+print("; ".join(merges[:10]))
+
+characters, ends = 238, 238  # of OpenAI's vocabulary
+print(f"OpenAI's: {1 + characters + ends + 40_000 + 1:,} tokens")
+
+# %% [markdown]
+# The vocabulary is thus larger than the 40,000 of the paper: it has the merges, 238
+# characters, the same at the end of a word, one token for what is unknown, and the line
+# break. This is the tokenizer that reads OpenAI's files:
+
+# %% tags=["hide-input"]
+show(gpt1_tokenizer.GPT1Tokenizer.encode)
+
+# %% [markdown]
+# Those who pre-train anew get an encoding of the same size, learnt from their own text
+# by SentencePiece, as below.
+#
+# ### The model, and its first weights
+#
+# "Since layernorm is used extensively throughout the model, a simple weight
+# initialization of N(0, 0.02) was sufficient": each matrix and each embedding is drawn
+# with a standard deviation of 0.02. In the released code it is the same at any depth
+# (GPT-2 makes the last matrix of each branch smaller), biases are 0 and the gains of
+# LayerNorm are 1.
+
+# %% tags=["hide-input"]
+from gpt1_jax.model import layers
+
+show(layers.Dense)
+
+# %%
+block = params["h_11"]
+drawn = {
+    "token embedding": params["wte"],
+    "position embedding": params["wpe"],
+    "layer 12: queries, keys, values": block["attn"]["c_attn"]["kernel"],
+    "layer 12: last matrix of the MLP": block["mlp"]["c_proj"]["kernel"],
+    "layer 12: its bias": block["mlp"]["c_proj"]["bias"],
+    "layer 12: gain": block["ln_2"]["scale"],
+}
+table(
+    ("parameters", "shape", "mean", "standard deviation"),
+    [
+        (
+            name,
+            " x ".join(map(str, each.shape)),
+            f"{each.mean():.4f}",
+            f"{each.std():.4f}",
+        )
+        for name, each in drawn.items()
+    ],
+)
+
+# %% [markdown]
+# Positions are learnt like all else: `wpe` has a row for each of 512. So the loss
+# before training can be told in advance. The last LayerNorm makes states of 768 numbers
+# with variance 1; their product with a row of $W_e$ has the variance
+# $768 \times 0.02^2 = 0.31$, and half of that is added to $\log V$:
+
+# %%
+expected = np.log(40_478) + 768 * 0.02**2 / 2
+print(f"expected {expected:.2f}; above, it was {float(nll.sum() / 63):.2f}")
+
+# %% [markdown]
 # ### Dropout, 37 times
 #
 # With probability 0.1 a number is set to 0, and the others are scaled up, so that their
@@ -284,6 +407,55 @@ print(f"by hand {by_hand.item():.6f}, by the function {updates['w'].item():.6f}"
 # %% [markdown]
 # The first update of a run has rate 0, so it changes nothing. This too is as released.
 #
+# ### Batches: 64 sequences of 512 tokens, for 100 epochs
+#
+# "We train for 100 epochs on minibatches of 64 randomly sampled, contiguous sequences
+# of 512 tokens." Here the windows of an epoch lie side by side, from a random token on,
+# and are visited in random order, so that an epoch reads each token once, but for a few
+# at the ends. They pay no heed to where a book ends: the model has no token for that.
+
+# %% tags=["hide-input"]
+from gpt1_jax.data.windows import TrainWindows
+
+show(TrainWindows)
+
+
+# %%
+class Reader:
+    """Reads from tokens, as `TrainWindows` wants it."""
+
+    def __init__(self, ids):
+        self.ids = ids
+
+    def __len__(self):
+        return len(self.ids)
+
+    def read(self, start, length):
+        return self.ids[start : start + length]
+
+
+reader = Reader(np.arange(1_000))
+small = TrainWindows(reader, 100, 3, slice(0, 3), num_steps=6, seed=0)
+for number in range(6):
+    epochs = [small.epoch(number, row) for row in range(3)]
+    print(f"update {number}: windows from {small.starts(number)}, of epochs {epochs}")
+
+# %% [markdown]
+# At the paper's size, from the configuration that this program has for it:
+
+# %%
+batch, length = paper.train.batch_size, paper.model.max_seq_len
+print(f"{batch} x {length} = {batch * length:,} tokens an update")
+epochs, corpus = paper.train.num_epochs, 1.1e9
+updates = epochs * corpus / (batch * length)
+print(f"{epochs:.0f} epochs of {corpus / 1e9} billion tokens: {updates:,.0f} updates")
+
+# %% [markdown]
+# The paper does not say how many tokens BooksCorpus has. 1.1 billion is our estimate,
+# from the 985 million words that its makers count. Figure 2 ends at a million updates,
+# which would be about 30 epochs of that; which it was cannot be told from what is
+# published, so both are presets here.
+#
 # ### One update
 #
 # All of it together is a pure function: state and batch in, state and metrics out.
@@ -331,28 +503,16 @@ print("\n".join(lines[:3]))
 
 # %% [markdown]
 # Text becomes tokens: pieces of words, of which the last ends its word. Then windows
-# are cut from the text, side by side from a random place, and visited in random order.
+# are cut from them, as above.
 
 # %%
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.windows import TrainWindows
 
 tokenizer = SentencePieceTokenizer.train(lines, vocab_size=480)
 ids = np.asarray(tokenizer.encode("\n".join(lines)))
 print(len(ids), "tokens:", [tokenizer.decode([i]) for i in ids[:12].tolist()])
 
-
-class Text:
-    """What `TrainWindows` reads from."""
-
-    def __len__(self):
-        return len(ids)
-
-    def read(self, start, length):
-        return ids[start : start + length]
-
-
-windows = TrainWindows(Text(), 48, 16, slice(0, 16), num_steps=1000, seed=0)
+windows = TrainWindows(Reader(ids), 48, 16, slice(0, 16), num_steps=1000, seed=0)
 print("a batch:", windows[0].shape)
 
 # %%
@@ -457,6 +617,44 @@ show(heads.apply, losses.classification_loss)
 show(train_steps.finetune_loss)
 
 # %% [markdown]
+# The settings of section 4.1 are those of pre-training, unless it says otherwise. It
+# says so for these:
+
+# %% tags=["hide-input"]
+tuning = config_lib.load({**defaults("finetune", "rte"), "init_from": "a run"})
+table(
+    ("what", "fine-tuning", "pre-training"),
+    [
+        ("learning rate, at most", tuning.optimizer.learning_rate, 2.5e-4),
+        ("batch", f"{tuning.train.batch_size} examples", f"{batch} x {length} tokens"),
+        ("epochs", f"{tuning.train.num_epochs:.0f}, for most tasks", f"{epochs:.0f}"),
+        ("schedule", tuning.optimizer.schedule, paper.optimizer.schedule),
+        (
+            "warmup",
+            f"{tuning.optimizer.warmup_fraction:.1%} of the updates",
+            "2,000 updates",
+        ),
+        ("dropout before $W_y$", tuning.head.dropout, "-"),
+        (r"$\lambda$", tuning.head.aux_lm_weight, "-"),
+    ],
+)
+
+# %% [markdown]
+# Which tasks are the exceptions is not published. RTE has 2,490 training examples; a
+# last batch that is not full is left out, as in the released code:
+
+# %%
+per_epoch = 2_490 // tuning.train.batch_size
+total = int(tuning.train.num_epochs) * per_epoch
+rate = optimizers.make_schedule(tuning.optimizer, total)
+print(f"{per_epoch} updates an epoch, {total} in all")
+for number in (0, 1, 2, total // 2, total - 1):
+    print(f"update {number}: rate {float(rate(number)):.3e}")
+
+# %% [markdown]
+# A warmup of half an update is none, but for the first rate of 0. So few updates
+# follow a pre-training that took OpenAI a month on 8 GPUs, by its announcement.
+#
 # What is new in a fine-tuned model is this matrix and three rows of $W_e$ for special
 # tokens. For two classes that is 768 x 2 + 2 + 3 x 768 = 3,842 of 116 million numbers.
 # All else is copied, or only some layers of it, which is Figure 2, left:
@@ -471,8 +669,8 @@ show(initial_state.transfer_params)
 #
 # A language model reads one sequence; tasks have pairs, or choices. Earlier work built
 # new parts on top for each task. GPT-1 writes the task as one or several sequences
-# (Figure 1). Here are the four, on examples of our own; **[s]**, **[\$]** and **[e]**
-# are the new tokens.
+# (Figure 1). Here are the four, on examples of our own; `[s]`, `[$]` and `[e]` are
+# the new tokens.
 
 # %% tags=["hide-input"]
 from gpt1_jax.tasks import transforms
@@ -497,8 +695,8 @@ EXAMPLES = {
     },
 }
 specials = special_tokens(tokenizer.vocab_size)
-marks = {specials.start: "**[s]**", specials.delimiter: "**[$]**"}
-marks[specials.extract] = "**[e]**"
+marks = {specials.start: "`[s]`", specials.delimiter: "`[$]`"}
+marks[specials.extract] = "`[e]`"
 
 
 def encoded(name):

@@ -1,12 +1,5 @@
 """Figure 1: an example as sequences of tokens with start, delimiter and extract.
 
-| transform       | sequences of an example                    |
-| --------------- | ------------------------------------------ |
-| single          | [s] text [e]                               |
-| pair            | [s] a [$] b [e]                            |
-| similarity      | [s] a [$] b [e] and [s] b [$] a [e]        |
-| multiple_choice | [s] context question [$] choice [e], each  |
-
 A field that is too long keeps its beginning. Two fields get half the room each, as in
 the released code (254 tokens of 512), or the longer one is cut first
 (`Task.cut_longer`); if a question follows the context, question and choice stay whole
@@ -112,7 +105,14 @@ def transform(
     specials: SpecialTokens,
     max_seq_len: int,
 ) -> list[np.ndarray]:
-    """The sequences of one example, as in the table above.
+    """The sequences of one example (Figure 1).
+
+    | transform       | sequences of an example                    |
+    | --------------- | ------------------------------------------ |
+    | single          | [s] text [e]                               |
+    | pair            | [s] a [$] b [e]                            |
+    | similarity      | [s] a [$] b [e] and [s] b [$] a [e]        |
+    | multiple_choice | [s] context question [$] choice [e], each  |
 
     Args:
       task: the task, with its `transform`.

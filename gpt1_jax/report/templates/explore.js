@@ -249,10 +249,13 @@ function showExpected(run, section) {
 function showTokens(run, group) {
   const found = positions(run, chosen.word);
   if (group.dataset.word !== String(chosen.word)) {
-    const made = element("div", { class: "tokens", "aria-label": `Tokens in ${run.name}`, "data-word": chosen.word },
-      ...(found.length > 1 ? found : []).map((position) =>
+    const made = element("div", { class: "tokens", "data-word": chosen.word });
+    if (found.length > 1) {
+      made.append(...found.map((position) =>
         element("button", { type: "button" }, run.tokens[position], " ", element("small"))));
-    radios(made, [...made.children], 1, (token) => change({ token, kept: true }));
+      made.setAttribute("aria-label", `Tokens in ${run.name}`);
+      radios(made, [...made.children], 1, (token) => change({ token, kept: true }));
+    }
     group.replaceWith(made);
     group = made;
   }
