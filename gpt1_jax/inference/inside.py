@@ -99,16 +99,19 @@ def look_inside(
             )
         )
         total += len(window.ids) - known
-    *by_token, sources, weights, similarity = zip(*found, strict=True)
-    by_token = list(map(np.concatenate, by_token))
-    for values in by_token:
-        values[0] = 0
-    return Inside(
-        *by_token,
+    bits, ranks, ids, probs, sources, weights, similarity = zip(*found, strict=True)
+    whole = Inside(
+        np.concatenate(bits),
+        np.concatenate(ranks),
+        np.concatenate(ids),
+        np.concatenate(probs),
         np.concatenate(sources, axis=2),
         np.concatenate(weights, axis=2),
         np.concatenate(similarity, axis=2).mean(axis=2),
     )
+    for values in (whole.bits, whole.ranks, whole.expected_ids, whole.expected_probs):
+        values[0] = 0
+    return whole
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
