@@ -117,6 +117,10 @@ def annotate(output: Path) -> None:
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = with_mathml(_on_site(cell.source, ANNOTATED))
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "text/markdown" in data:
+                data["text/markdown"] = with_mathml(data["text/markdown"])
     hidden = TagRemovePreprocessor(
         remove_cell_tags={"hide"}, remove_input_tags={"hide-input"}, enabled=True
     )

@@ -118,6 +118,7 @@ def test_the_annotated_script_computes_what_it_says(site):
     assert (site / "annotated/gpt1.ipynb").exists()
     assert re.search(r"a row of\s+<span><math.*?</math></span>, is added", page, re.S)
     assert r"\$" not in text
+    assert not re.search(r"\$\\?\w+\$", text)  # an equation as it was written
 
 
 @pytest.mark.parametrize(

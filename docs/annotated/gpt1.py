@@ -652,8 +652,8 @@ for number in (0, 1, 2, total // 2, total - 1):
     print(f"update {number}: rate {float(rate(number)):.3e}")
 
 # %% [markdown]
-# A warmup of half an update is none, but for the first rate of 0. So few updates
-# follow a pre-training that took OpenAI a month on 8 GPUs, by its announcement.
+# A warmup of half an update is none, but for the first rate of 0. These updates follow
+# a pre-training that took OpenAI a month on 8 GPUs, by its announcement.
 #
 # What is new in a fine-tuned model is this matrix and three rows of $W_e$ for special
 # tokens. For two classes that is 768 x 2 + 2 + 3 x 768 = 3,842 of 116 million numbers.

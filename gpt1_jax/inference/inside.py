@@ -138,13 +138,6 @@ def _read(
     states = jnp.stack(language_model.hidden_states(model, params, tokens))[:, 0]
     units = states / jnp.linalg.norm(states, axis=-1, keepdims=True)
     similarity = jnp.einsum("itd,jtd->ijt", units, units)
-    bits = -log_prob[:, 0] / math.log(2)
-    return [
-        bits,
-        ranks,
-        expected_ids,
-        jnp.exp(expected),
-        sources,
-        weights,
-        similarity,
-    ]
+    bits = jnp.abs(log_prob[:, 0]) / math.log(2)
+    probs = jnp.exp(expected)
+    return [bits, ranks, expected_ids, probs, sources, weights, similarity]

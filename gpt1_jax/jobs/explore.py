@@ -92,7 +92,7 @@ def _explore(
 ) -> ExploredRun:
     """What a run does with the text at each step."""
     tokenizer = origin.tokenizer
-    words = list(split_words(tokenizer, lines))
+    words = split_words(tokenizer, lines)
     windows = list(word_windows(words, _READING, origin.model, tokenizer.newline_id))
     ids, spans = joined(windows)
     model = scoring_model(origin.model_in("float32"), BATCH_TOKENS)
