@@ -21,6 +21,7 @@ from gpt1_jax.config.checks import (
     MILESTONES,
     NEWEST,
     Newer,
+    check_encodable,
     find_mark,
     require,
     section_type,
@@ -64,7 +65,10 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
     """
     path = epath.Path(path)
     try:
-        value = parse_json(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = parse_json(text)
+        if re.search(r"\\ud[89a-f]", text, re.IGNORECASE):
+            check_encodable(json.dumps(value, ensure_ascii=False), "it holds a text")
     except (OSError, ValueError, RecursionError) as error:
         reason = str(error) or type(error).__name__
         raise UserError(f"{path} cannot be read as JSON: {reason}.") from error

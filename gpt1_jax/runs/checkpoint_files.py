@@ -34,7 +34,7 @@ from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel.processes import eventually, gather, is_main_process
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import megabytes
-from gpt1_jax.runs.resume import saved_digests
+from gpt1_jax.runs.resume import digests_record, saved_digests
 
 DAMAGED_FOLDER = "damaged_checkpoints"
 MANIFEST_FILE = "manifest.json"
@@ -196,9 +196,34 @@ def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
     """The record saved beside the state of a step: what it belongs to, how far it is.
 
     Raises:
-      ValueError: if it cannot be read.
+      ValueError: if it cannot be read, or is no such record.
     """
-    return read_json(folder / "checkpoints" / str(step) / _METADATA_FILE)
+    file = folder / "checkpoints" / str(step) / _METADATA_FILE
+    metadata = read_json(file)
+    if not _is_metadata(metadata):
+        raise UserError(
+            f"{file} is not what this program saves beside a state; it is damaged or "
+            "was not written by this program. Name another step, or another run."
+        )
+    return metadata
+
+
+def _is_metadata(value: Mapping[str, Any]) -> bool:
+    """Whether each part of a record is of its kind; earlier versions lack some."""
+    texts = {"tokenizer": "", "corpus": "", "params_digest": ""}
+    tables: dict[str, Any] = {"config": {}, "data": {}, "text_read": {}}
+    match {**texts, **tables, **digests_record({}), **value}:
+        case {
+            "tokenizer": str(),
+            "corpus": str(),
+            "params_digest": str(),
+            "config": dict(),
+            "data": dict(),
+            "text_read": dict(),
+            "content_digests": dict(digests),
+        }:
+            return all(isinstance(digest, str) for digest in digests.values())
+    return False
 
 
 def saved_metadata(folder: epath.Path) -> dict[int, dict[str, Any]]:
