@@ -1,12 +1,15 @@
 """Checks that the states of runs and exports are those of their training.
 
     python -m gpt1_jax.main --config=configs/verify.py --config.runs=runs/suite \
-        [--config.losses=2] [--config.retrain_step=64] [--config.output=verified.json]
+        [--config.losses=2] [--config.retrain_step=64] [--config.output=verified.json] \
+        [--config.table=published/trajectory.json]
 
 Reads run folders and exported ones (configs/convert.py), or folders above them. Each
 saved step must have the files and the parameters that were saved, no two may be the
-same, and all must have one tokenizer and configuration. Prints a table and "verified",
-or what is wrong; the program then ends with code 1.
+same, and all must have one tokenizer and configuration. Prints a table and at the end
+"Verified", with what was computed again and what was only compared, or what is wrong;
+the program then ends with code 1. Only training again, or a table kept elsewhere, can
+show whose training the states are.
 """
 
 import ml_collections
@@ -26,6 +29,9 @@ def get_config() -> ml_collections.ConfigDict:
         # Train from this saved step to the next milestone again, which must give the
         # same parameters, bit for bit or nearly; empty: do not.
         retrain_step="",
+        # A trajectory.json, or an output of this job, that was published or kept
+        # elsewhere: every folder must agree with it. Empty: compare with no table.
+        table="",
         # For losses and training: where the text is now; empty: where the run had it.
         data=config_dict.create(train="", valid="", cache_dir=""),
         output="",  # a .json file for all that was found; empty: none

@@ -434,5 +434,6 @@ class VerifyConfig(RunsConfig):
 
     losses: NotNegative[int]
     retrain_step: Annotated[str, _saved_step]
+    table: Annotated[File, ends_in(".json", optional=True, device=True)]
     data: TextConfig
     output: Annotated[LocalFile, ends_in(".json", optional=True)]

@@ -1,28 +1,31 @@
 """The verification job: are saved states those of the training they are said to be of?
 
 For a run folder, everything is compared with what was saved beside the states; for an
-exported folder, with the table that it carries (`training/trajectory.py`). What only
-informs, such as how far the parameters have moved, is displayed and decides nothing.
+exported folder, with the table that it carries (`training/trajectory.py`). Whoever
+changes states can change either, so that only shows that a folder is whole. Losses and
+training that are computed again, or a table that is kept elsewhere, show more; the last
+sentence says which of them a verdict rests on. What only informs, such as how far the
+parameters have moved, is displayed and decides nothing.
 """
 
-import contextlib
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import VerifyConfig
-from gpt1_jax.config.pretrain import MILESTONE_UNITS
-from gpt1_jax.config.saved import read_json
-from gpt1_jax.data.files import locate, sha256, write_json
-from gpt1_jax.data.tokenizers import load_tokenizer
+from gpt1_jax.config import PretrainConfig, VerifyConfig, load
+from gpt1_jax.config.saved import read_json, upgrade, without_local
+from gpt1_jax.data.files import files_below, is_remote, locate, sha256, write_json
+from gpt1_jax.data.shards import SplitCounts
+from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, openai
-from gpt1_jax.jobs.convert import HUGGING_FACE, TOKENIZER_FOLDER, find_format
+from gpt1_jax.jobs.convert import TOKENIZER_FOLDER
 from gpt1_jax.jobs.pretrain import prepare_run
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
@@ -30,20 +33,37 @@ from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.report.markdown import counted, markdown_table
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import (
+    LOWEST_LOSS,
+    MANIFEST_FILE,
     newest_metadata,
     read_metadata,
+    read_scores,
     saved_steps,
 )
-from gpt1_jax.runs.checkpoints import read_params
+from gpt1_jax.runs.checkpoints import UNHASHED, SavedParams, read_params
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.milestones import Milestone, read_milestone, saved_milestones
+from gpt1_jax.runs.milestones import (
+    Milestone,
+    Milestones,
+    place_milestones,
+    read_milestone,
+)
+from gpt1_jax.runs.open import TrainedRun, check_sizes
 from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
-from gpt1_jax.runs.resume import refuse_changes, tree_digest
+from gpt1_jax.runs.resume import (
+    DOCUMENTS_FILE,
+    differing_documents,
+    refuse_changes,
+    tree_digest,
+)
 from gpt1_jax.training.fit import Run
 from gpt1_jax.training.trajectory import (
     TRAJECTORY_FILE,
     describe_trajectory,
+    differing_facts,
     distance,
+    read_trajectories,
+    read_trajectory,
     train_again,
 )
 
@@ -52,7 +72,15 @@ _LOSS_TOLERANCE = 1e-3  # nats per token
 _PARAMS_TOLERANCE = 0.05  # of the distance that the parameters moved
 _SHORT = 12  # digits of a digest in the table
 # Where one of these is, the model of one exported step is.
-_MODEL_FILES = (run_folder.CONFIG_FILE, openai.SHAPES_FILE)
+_MODEL_FILES = (hugging_face.CONFIG_FILE, openai.SHAPES_FILE)
+_LARGEST_JSON = 1 << 28  # bytes
+_KINDS_OF_FILES = {
+    stat.S_IFLNK: "a link",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def run(config: VerifyConfig, workdir: str) -> None:
@@ -69,14 +97,18 @@ def run(config: VerifyConfig, workdir: str) -> None:
     config.check_workdir(workdir)
     if config.output:
         run_folder.check_output_file(locate(config.output), "--config.output=FILE")
+    tables = read_trajectories(locate(config.table)) if config.table else []
     folders = [each for name in config.folders for each in _find_members(name)]
     members = []
     for folder in folders:
         try:
+            _refuse_irregular(folder)
             is_export = (folder / TRAJECTORY_FILE).exists()
             member = _check_export(folder) if is_export else _check_run(config, folder)
         except (UserError, OSError) as error:
             member = _member(folder, [], [str(error)])
+        if tables and member["steps"]:
+            _compare(member, tables, config.table)
         members.append(member)
         say(_describe(member))
     if config.output:
@@ -88,11 +120,7 @@ def run(config: VerifyConfig, workdir: str) -> None:
             f"NOT verified: {len(wrong)} of {counted(len(members), 'folder')}: "
             f"{', '.join(wrong)}. What is wrong is above."
         )
-    num_states = sum(len(member["steps"]) for member in members)
-    say(
-        f"Verified: {counted(len(members), 'folder')} with "
-        f"{counted(num_states, 'saved state')}."
-    )
+    say(_conclusion(members, config.table))
 
 
 def _find_members(name: str) -> Iterator[epath.Path]:
@@ -115,6 +143,59 @@ def _find_members(name: str) -> Iterator[epath.Path]:
             f"{TRAJECTORY_FILE}; name the folder of one with --config.runs=DIR."
         )
     yield from found
+
+
+def _refuse_irregular(folder: epath.Path) -> None:
+    """Refuses what could lead elsewhere or never end, before anything is read.
+
+    Hidden files, such as those of git, are not read and not looked at.
+
+    Raises:
+      UserError: naming a link, a pipe or a device, or a file that is too large.
+    """
+    if is_remote(folder):
+        return
+    for parent, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in (*folders, *(name for name in names if not name.startswith("."))):
+            _refuse_file(os.path.join(parent, name))
+
+
+def _refuse_file(path: str) -> None:
+    try:
+        status = os.lstat(path)
+    except FileNotFoundError:  # deleted meanwhile
+        return
+    if kind := _KINDS_OF_FILES.get(stat.S_IFMT(status.st_mode)):
+        raise UserError(
+            f"{path} is {kind}, and only files that lie in the folder itself are read; "
+            "make a copy without links (cp -rL) and name that."
+        )
+    most = devices.host_memory_bytes()
+    if path.endswith(".json"):
+        most = min(most, _LARGEST_JSON)
+    if stat.S_ISREG(status.st_mode) and status.st_size > most:
+        raise UserError(
+            f"{path} has {status.st_size:,} bytes, more than the {most:,} that are "
+            "read of such a file here."
+        )
+
+
+def _added(
+    folder: epath.Path, listed: Collection[str], unlisted: Collection[str]
+) -> Iterator[str]:
+    """Says which files were not saved with the others of a folder.
+
+    Args:
+      folder: the folder.
+      listed: what was saved, by name relative to the folder.
+      unlisted: names of files that may be there too, in any folder below it.
+    """
+    for file in sorted(files_below(folder)):
+        name = file.relative_to(folder).as_posix()
+        hidden = any(part.startswith(".") for part in name.split("/"))
+        if not (hidden or name in listed or file.name in unlisted):
+            yield f"{name} was added"
 
 
 def _member(
@@ -166,6 +247,7 @@ class _States:
           said: what was saved about the step: see `describe_trajectory`.
         """
         row["params_digest"] = digest = tree_digest(params)
+        row["digest_saved"] = said["params_digest"] is not None
         if said["params_digest"] not in (None, digest):
             row["problems"].append(
                 f"holds parameters with digest {digest[:_SHORT]}, not "
@@ -189,32 +271,44 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
     run = read_pretrained(folder)
     if run is None:
         raise UserError("not a pre-training run; only these are verified")
-    tokenizer = load_tokenizer(folder / "tokenizer").digest
+    tokenizer = load_tokenizer(folder / "tokenizer")
     steps = saved_steps(folder)
     problems = list(_missing(run, steps))
     if not steps:
         problems.append("it holds no saved step")
     rows: list[dict[str, Any]] = []
     states = _States()
-    about: dict[str, Any] = {"kind": run.config.model.kind, "seed": run.config.seed}
-    text = None
+    about: dict[str, Any] = {
+        "kind": run.config.model.kind,
+        "seed": run.config.seed,
+        "tokenizer": tokenizer.digest,
+        "text": None,
+    }
     for step in steps:
         row: dict[str, Any] = {"step": step, "name": f"step {step}", "problems": []}
         rows.append(row)
+        saved = None
         try:
             saved = read_params(folder, step)
-        except (UserError, OSError) as error:
+            trajectory = describe_trajectory(run, {step: saved.metadata})
+            said = trajectory["steps"][str(step)]
+            row["milestone"] = read_milestone(saved.metadata) is not None
+            row["problems"] += _contradictions(run, tokenizer, saved, said)
+        except Exception as error:
+            known = isinstance(error, UserError | OSError)
+            if not known and step in saved_steps(folder):
+                raise
             row["problems"].append(str(error))
+            saved = None
+        if row["problems"] and step not in saved_steps(folder):
+            row |= {"deleted": True, "problems": []}
             continue
-        trajectory = describe_trajectory(run, {step: saved.metadata})
-        text = text or trajectory["text"]
-        row["problems"] += _contradictions(run, step, saved.metadata)
-        if trajectory["tokenizer"] != tokenizer:
-            row["problems"].append("was saved with another tokenizer than the run's")
-        if trajectory["text"] != text:
+        if saved is None:
+            continue
+        about["text"] = about["text"] or trajectory["text"]
+        if trajectory["text"] != about["text"]:
             row["problems"].append("was saved with another text than the first step")
-        said = trajectory["steps"][str(step)]
-        row["valid_loss"] = said["valid_loss"]
+        row |= {"valid_loss": said["valid_loss"], "text_read": said["text_read"]}
         states.compare(row, saved.params, said)
     if config.losses or config.retrain_step:
         try:
@@ -224,42 +318,101 @@ def _check_run(config: VerifyConfig, folder: epath.Path) -> dict[str, Any]:
     return _member(folder, rows, problems, about)
 
 
+def _text_size(run: Pretrained) -> SplitCounts | None:
+    """Tokens and words of the training text; None if they are not recorded."""
+    match [session["text"] for session in run.sessions[-1:]]:
+        case [{"tokens": int(tokens), "words": int(words)}] if tokens > 0 <= words:
+            return SplitCounts(0, tokens, words, 0, ())
+    return None
+
+
+def _milestones(run: Pretrained, config: PretrainConfig | None) -> Milestones | None:
+    """The milestones of a run with a configuration; None if they are not known."""
+    unit, amounts = config.checkpoint.milestones if config else ("", ())
+    size = _text_size(run) or (SplitCounts(0, 1, 1, 0, ()) if unit != "words" else None)
+    if not (config and size and run.num_steps):
+        return None
+    return place_milestones(unit, amounts, run.tokens_per_step, size, run.num_steps)
+
+
+def _saved_config(metadata: Mapping[str, Any]) -> PretrainConfig | None:
+    """The configuration that a step was saved with; None if it cannot be read."""
+    try:
+        config = load(without_local(upgrade(metadata.get("config", {}))))
+    except (ValueError, RecursionError):
+        return None
+    return config if isinstance(config, PretrainConfig) else None
+
+
 def _missing(run: Pretrained, steps: Sequence[int]) -> Iterator[str]:
-    """The milestones that the run must have passed and does not hold."""
-    read: dict[str, Any] = {}
-    kept = {Milestone(step, "steps") for step in steps}
+    """The milestones that the run must have passed and does not hold.
+
+    A run may get other milestones when it resumes. One that is named before and after
+    its step, by the states that are there, was kept when the run came past.
+    """
+    named: dict[int, Mapping[int, Milestone]] = {}  # by step, the milestones of its run
     for step in steps:
-        # What cannot be read is said of its state.
-        with contextlib.suppress(UserError, TypeError, ValueError):
-            metadata = read_metadata(run.folder, step)
-            read.update(metadata.get("text_read", {}))
-            if milestone := read_milestone(metadata):
-                kept.add(milestone)
-    read["steps"] = newest = max(steps, default=-1)
+        try:
+            config = _saved_config(read_metadata(run.folder, step))
+        except UserError:  # what cannot be read is said of its state
+            continue
+        if milestones := _milestones(run, config):
+            named[step] = milestones.by_step
+    if now := _milestones(run, run.config):
+        named.setdefault(run.step + 1, now.by_step)
+    # A state is evaluated once it is saved, and so are those before it.
+    last = max([*steps, *run.series(LOWEST_LOSS.metric)[0]], default=-1)
     # What starts with another run's optimizer does not save the state that it takes.
-    taken_over = run.taken_over / max(1, newest) if run.taken_over else -1
-    for unit in MILESTONE_UNITS:
-        last = read.get(unit)
-        for amount in getattr(run.config.checkpoint, f"milestone_{unit}"):
-            passed = isinstance(last, int) and taken_over * last < amount <= last
-            if passed and Milestone(amount, unit) not in kept:
-                name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
-                yield f"{name} is missing, a milestone"
+    first = run.taken_over + 1 if run.taken_over else 0
+    for step in sorted({each for by_step in named.values() for each in by_step}):
+        before = [named[each] for each in sorted(named) if each < step][-1:]
+        after = [named[each] for each in sorted(named) if each >= step][:1]
+        always = all(step in by_step for by_step in (*before, *after))
+        if always and first <= step <= last and step not in steps:
+            amount, unit = (*before, *after)[0][step]
+            name = f"step {amount}" if unit == "steps" else f"{amount:,} {unit}"
+            yield f"{name} is missing, a milestone"
 
 
 def _contradictions(
-    run: Pretrained, step: int, metadata: Mapping[str, Any]
+    run: Pretrained,
+    tokenizer: Tokenizer,
+    saved: SavedParams,
+    said: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Where the metadata of a step does not go with the run."""
+    """Where a saved step does not go with the run, or with itself."""
+    step, metadata, model = saved.step, saved.metadata, run.model
     index = metadata.get("data", {}).get("next_index")
     if index != step:
-        yield f"holds the state of step {index}"
+        yield f"holds the state of step {index!r:.40}"
     try:
         refuse_changes(
             metadata.get("config", {}), run.config.to_dict(), "it", by_content=True
         )
+        check_sizes(
+            TrainedRun(run.folder, run.config, tokenizer, model, step, "", saved.params)
+        )
     except UserError as error:
         yield str(error)
+    if metadata.get("tokenizer") != tokenizer.digest:
+        yield "was saved with another tokenizer than the run's"
+    checkpoint = run.folder / "checkpoints" / str(step)
+    manifest = read_json(checkpoint / MANIFEST_FILE)
+    yield from _added(checkpoint, manifest, {MANIFEST_FILE, *UNHASHED})
+    if index != step:
+        return  # nor is the rest that of the step
+    milestones = _milestones(run, _saved_config(metadata))
+    expected = milestones.metadata(step) if milestones else metadata
+    keys = ("text_read", "kept_at") if _text_size(run) else ("kept_at",)
+    for key in keys:
+        if key in metadata and metadata[key] != expected.get(key):
+            yield (
+                f"says {key}={metadata[key]!r:.60}, not {expected.get(key)!r:.60} as "
+                f"this run's step {step} has it"
+            )
+    loss, score = said["valid_loss"], read_scores(run.folder, step).get(LOWEST_LOSS)
+    if None not in (loss, score) and loss != score:
+        yield f"has validation loss {score} beside its state, {loss} in metrics.jsonl"
 
 
 def _compute_again(
@@ -268,11 +421,19 @@ def _compute_again(
     """Computes validation losses, and trains, again; adds what differs to the rows.
 
     Returns:
-      Empty, or "trained_again": "from" and "to", a step each, "bit_for_bit", and
-      "difference" of the parameters as a share of the distance that they moved.
+      "text_again": True, and if it has trained "trained_again": "from" and "to", a step
+      each, "bit_for_bit", and "difference" of the parameters as a share of the distance
+      that they moved.
     """
-    sound = {row["step"]: row for row in rows if not row["problems"]}
-    ends = _training_steps(config, run, sound) if config.retrain_step else None
+    there = set(saved_steps(run.folder))  # the run may be training, and deletes some
+    sound = {
+        row["step"]: row
+        for row in rows
+        if row["step"] in there and "params_digest" in row and not row["problems"]
+    }
+    if not sound:
+        raise UserError("no saved step is sound")
+    ends = _training_steps(config, sound) if config.retrain_step else None
     settings = dataclasses.replace(
         run.config,
         data=config.data.applied_to(run.config.data),
@@ -281,19 +442,35 @@ def _compute_again(
     devices.configure(settings.train.matmul_precision, settings.train.compilation_cache)
     prepared, *_ = prepare_run(settings, run.folder, None)
     prepared.identity.check(newest_metadata(run.folder), run.folder)
+    _check_documents(prepared)
     scored = [step for step, row in sound.items() if row["valid_loss"] is not None]
     for step in _spread(scored, config.losses):
-        _validate(prepared, sound[step])
-    return _train_again(prepared, sound, *ends) if ends else {}
+        try:
+            _validate(prepared, sound[step])
+        except (UserError, OSError):
+            if step in saved_steps(run.folder):
+                raise
+            sound[step]["deleted"] = True
+    trained = _train_again(prepared, sound, *ends) if ends else {}
+    return {"text_again": True, **trained}
 
 
-def _training_steps(
-    config: VerifyConfig, run: Pretrained, sound: Mapping[int, Any]
-) -> tuple[int, int]:
+def _check_documents(run: Run) -> None:
+    """Refuses a list of documents that is not that of the text, which is."""
+    file, now = run.folder / DOCUMENTS_FILE, run.identity.documents
+    saved = read_json(file) if now and file.exists() else {}
+    if saved and list(saved.values()) != list(now.values()):
+        raise UserError(
+            f"{file} is not of the text that the run has read: "
+            f"{differing_documents(saved, now)[0]}"
+        )
+
+
+def _training_steps(config: VerifyConfig, sound: Mapping[int, Any]) -> tuple[int, int]:
     """The saved step to train from, and the milestone after it."""
     first = int(config.retrain_step)
-    later = [step for step in saved_milestones(run.folder) if step > first]
-    last = min(later, default=-1)
+    milestones = [step for step, row in sound.items() if row["milestone"]]
+    last = min((step for step in milestones if step > first), default=-1)
     if first in sound and last in sound:
         return first, last
     raise UserError(
@@ -346,47 +523,42 @@ def _train_again(
 
 def _check_export(folder: epath.Path) -> dict[str, Any]:
     """Checks an exported step, or all that were exported together."""
-    table = _read_table(folder)
-    about = {"kind": table["kind"], "seed": table["seed"]}
+    table = read_trajectory(folder / TRAJECTORY_FILE)
+    keys = ("kind", "seed", "tokenizer", "text")
+    about = {key: table.get(key) for key in keys}
     states = _States()
     if any((folder / name).exists() for name in _MODEL_FILES):
-        return _member(folder, [_check_step(folder, table, states, None)], [], about)
+        step = _find_step(folder, table)
+        row = _check_step(folder, table, states, step)
+        return _member(folder, [row], [], {**about, "exported": "one"})
     exported = [step for step, said in table["steps"].items() if "files" in said]
     rows = []
     for step in exported:
         place = folder / table["steps"][step]["name"]
         row = _check_step(place, table, states, step)
-        if place.is_dir() and _read_table(place) != table:
+        if place.is_dir() and not _carries(place, table):
             row["problems"].append(f"carries another {TRAJECTORY_FILE}")
         rows.append(row)
     problems = [] if exported else ["its table lists no exported step"]
-    return _member(folder, rows, problems, about)
+    listed = {row["name"] for row in rows}
+    problems += [
+        f"{place.name}: {TRAJECTORY_FILE} lists no files of it"
+        for place in sorted(folder.iterdir())
+        if place.is_dir() and place.name not in listed and place.name[0] != "."
+    ]
+    return _member(folder, rows, problems, {**about, "exported": "all"})
 
 
-def _read_table(folder: epath.Path) -> dict[str, Any]:
-    """The trajectory that an export carries."""
-    file = folder / TRAJECTORY_FILE
-    if not file.exists():
-        return {}
-    table = read_json(file)
+def _carries(folder: epath.Path, table: Mapping[str, Any]) -> bool:
+    """Whether the folder of a step has a copy of the table."""
     try:
-        for step, said in table["steps"].items():
-            int(step)
-            said["params_digest"], said["learning_rate_sum"], said["valid_loss"]
-            for name in (said["name"], *dict(said.get("files", {}))):
-                if name.startswith("/") or ".." in name.split("/"):
-                    raise ValueError(f"{name!r} lies elsewhere")
-        table["kind"], table["seed"], table["tokenizer"]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{file} is no table of a trajectory ({type(error).__name__}: {error}); "
-            "export the run again with configs/convert.py."
-        ) from error
-    return table
+        return read_json(folder / TRAJECTORY_FILE) == table
+    except UserError:
+        return False
 
 
 def _check_step(
-    folder: epath.Path, table: Mapping[str, Any], states: _States, step: str | None
+    folder: epath.Path, table: Mapping[str, Any], states: _States, step: str
 ) -> dict[str, Any]:
     """Checks the folder of an exported step.
 
@@ -394,46 +566,125 @@ def _check_step(
       folder: the folder.
       table: the trajectory.
       states: the states read before.
-      step: the step that it must hold; None: any of the table, told by its parameters.
+      step: the step that it must hold.
     """
-    row: dict[str, Any] = {"step": None, "name": folder.name, "problems": []}
+    said = table["steps"][step]
+    problems = [*_changed_files(folder, said.get("files", {}))]
+    row = {"step": int(step), "name": folder.name, "problems": problems}
+    known = ("valid_loss", "learning_rate_sum", "text_read", "files")
+    row |= {key: said[key] for key in known if key in said}
     try:
-        found = find_format(folder)
-        read = hugging_face.read_model if found == HUGGING_FACE else openai.read_shards
-        _, params = read(folder)
         tokenizer = load_tokenizer(folder / TOKENIZER_FOLDER).digest
+        params = _read_exported(folder)
     except (UserError, OSError) as error:
-        row["step"] = step and int(step)
-        row["problems"].append(str(error))
+        problems += [] if problems else [str(error)]
         return row
     if tokenizer != table["tokenizer"]:
         row["problems"].append("has another tokenizer than the run")
-    step = step or _find_step(folder, tree_digest(params), table)
-    if step is None:
-        row["problems"].append(
-            f"holds parameters with digest {tree_digest(params)[:_SHORT]}, which are "
-            f"none of the states in {TRAJECTORY_FILE}"
-        )
-        return row
-    said = table["steps"][step]
-    row |= {"step": int(step), "valid_loss": said["valid_loss"]}
     names = {each["name"]: number for number, each in table["steps"].items()}
     if names.get(folder.name, step) != step:
         row["problems"].append(f"holds the state of step {step}, {said['name']}")
     states.compare(row, params, said)
-    for name, digest in said.get("files", {}).items():
-        if not (folder / name).exists():
-            row["problems"].append(f"{name} is missing")
-        elif sha256(folder / name) != digest:
-            row["problems"].append(f"{name} differs from what was exported")
     return row
 
 
-def _find_step(folder: epath.Path, digest: str, table: Mapping[str, Any]) -> str | None:
-    """The step of a table whose parameters have a digest; the folder's own at best."""
-    alike = [s for s, said in table["steps"].items() if said["params_digest"] == digest]
-    own = [step for step in alike if table["steps"][step]["name"] == folder.name]
-    return next(iter([*own, *alike]), None)
+def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str]:
+    """How the files in an exported folder differ from those that a table lists."""
+    if not folder.is_dir():
+        yield f"is missing, and {TRAJECTORY_FILE} lists its files"
+        return
+    if not files:
+        yield f"{TRAJECTORY_FILE} lists no files of it"
+        return
+    for name, digest in files.items():
+        if not (folder / name).is_file():
+            yield f"{name} is missing"
+        elif sha256(folder / name) != digest:
+            yield f"{name} differs from what was exported"
+    yield from _added(folder, files, {TRAJECTORY_FILE})
+
+
+def _read_exported(folder: epath.Path) -> Params:
+    """The parameters in an exported folder."""
+    for file, read in zip(
+        _MODEL_FILES, (hugging_face.read_model, openai.read_shards), strict=True
+    ):
+        if (folder / file).exists():
+            return read(folder)[1]
+    raise UserError(f"holds no model: it has neither {' nor '.join(_MODEL_FILES)}")
+
+
+def _find_step(folder: epath.Path, table: Mapping[str, Any]) -> str:
+    """The step of a table that a folder holds, told by its parameters.
+
+    If several have the same, as before and after an update with learning rate 0, it is
+    that of the folder's name, or else the one whose files are in the folder.
+
+    Raises:
+      UserError: if it is none of them.
+    """
+    digest = tree_digest(_read_exported(folder))
+    alike = {s: v for s, v in table["steps"].items() if v["params_digest"] == digest}
+    if not alike:
+        raise UserError(
+            f"holds parameters with digest {digest[:_SHORT]}, which are none of the "
+            f"states in {TRAJECTORY_FILE}"
+        )
+
+    def likelihood(step: str) -> tuple[bool, int]:
+        said = alike[step]
+        files = said.get("files", {})
+        return said["name"] == folder.name, -len([*_changed_files(folder, files)])
+
+    return max(alike, key=likelihood) if len(alike) > 1 else next(iter(alike))
+
+
+# --- a table kept elsewhere -----------------------------------------------------------
+
+
+def _compare(
+    member: dict[str, Any], tables: Sequence[Mapping[str, Any]], name: str
+) -> None:
+    """Adds to a member where it differs from the table of its training.
+
+    Args:
+      member: from `_member`.
+      tables: the tables in the file; the one with the most of the member's states is
+        that of its training.
+      name: of the file.
+    """
+    rows = {str(row["step"]): row for row in member["steps"] if not row.get("deleted")}
+
+    def agreeing(table: Mapping[str, Any]) -> int:
+        pairs = [(table["steps"].get(step, {}), row) for step, row in rows.items()]
+        key = "params_digest"
+        return sum(key in row and row[key] == there.get(key) for there, row in pairs)
+
+    table = max(tables, key=agreeing)
+    if not agreeing(table):
+        member["problems"].append(
+            f"none of its states is in {name}, so it is of another training"
+        )
+        return
+    named = {key: member[key] for key in ("kind", "seed", "tokenizer", "text")}
+    member["problems"] += [
+        f"has {key} {named[key]!r:.16}, not {table[key]!r:.16} as in {name}"
+        for key in differing_facts(named, table)
+    ]
+    for step, row in rows.items():
+        there = dict(table["steps"].get(step, {}))
+        if member.get("exported") != "all":
+            there.pop("name", None)  # that of the export
+        found = [f"has another {key} in {name}" for key in differing_facts(row, there)]
+        found += [] if there else [f"is not in {name}"]
+        row["problems"] += found
+        member["problems"] += [f"{row['name']}: {problem}" for problem in found]
+    if member.get("exported") == "all":
+        member["problems"] += [
+            f"step {step} is missing, and {name} lists its files"
+            for step, there in table["steps"].items()
+            if "files" in there and step not in rows
+        ]
 
 
 # --- what is displayed ----------------------------------------------------------------
@@ -448,7 +699,7 @@ def _describe(member: Mapping[str, Any]) -> str:
     rows = [
         [
             _name(row),
-            "WRONG" if row["problems"] else "as saved",
+            _verdict(row),
             row.get("params_digest", "")[:_SHORT],
             *(_number(row.get(key), 3) for key in ("from_first", "from_before")),
             *(_number(row.get(key), 4) for key in ("valid_loss", "valid_loss_again")),
@@ -457,13 +708,57 @@ def _describe(member: Mapping[str, Any]) -> str:
     ]
     lines = [title, markdown_table(header, rows, text_columns=3)] if rows else [title]
     if again := member.get("trained_again"):
-        how = "bit for bit" if again["bit_for_bit"] else "nearly"
+        near = again["difference"] <= _PARAMS_TOLERANCE
+        how = "nearly the same" if near else "not the same"
+        how = "the same bit for bit" if again["bit_for_bit"] else how
         lines.append(
-            f"Trained from step {again['from']} to step {again['to']} again: {how} the "
-            f"same (the difference is {again['difference']:.2g} of the distance moved)."
+            f"Trained from step {again['from']} to step {again['to']} again: {how} "
+            f"(the difference is {again['difference']:.2g} of the distance moved)."
         )
     lines += [f"WRONG: {problem}" for problem in member["problems"]]
     return "\n".join(lines) + "\n"
+
+
+def _verdict(row: Mapping[str, Any]) -> str:
+    if row.get("deleted"):
+        return "deleted while it was read"
+    if row["problems"]:
+        return "WRONG"
+    return "as saved" if row["digest_saved"] else "files as saved, no digest"
+
+
+def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:
+    """What is verified, what was computed again for it, and what was only compared."""
+    rows = [row for each in members for row in each["steps"] if not row.get("deleted")]
+    known = sum(row["digest_saved"] for row in rows)
+    again = sum("valid_loss_again" in row for row in rows)
+    left = sum(row["valid_loss"] is not None for row in rows) - again
+    trained = [each["trained_again"] for each in members if "trained_again" in each]
+    read_text = all(each.get("text_again") for each in members)
+
+    digests = "files, tokenizers, texts" if read_text else "files, tokenizers"
+    whose = "" if known == len(rows) else f" of {known} of {len(rows)} states"
+    training = f"{len(trained)} stretches of training" if trained else "no training"
+    if len(trained) == 1:
+        training = f"the training from step {trained[0]['from']} to {trained[0]['to']}"
+    compared = [
+        *([_losses(left)] if left else []),
+        *(["configurations"] if any("exported" not in m for m in members) else []),
+        *([] if read_text else ["texts"]),
+        "seeds and amounts of text",
+    ]
+    elsewhere = f", and against {table}" if table else ""
+    return (
+        f"Verified: {counted(len(members), 'folder')} with "
+        f"{counted(len(rows), 'saved state')}, against the folders' own records, which "
+        f"can be changed together with the states{elsewhere}. The digests of {digests} "
+        f"and parameters{whose}, {_losses(again)} and {training} were computed again; "
+        f"{', '.join(compared)} were only compared."
+    )
+
+
+def _losses(number: int) -> str:
+    return f"{number or 'no'} validation {'loss' if number == 1 else 'losses'}"
 
 
 def _name(row: Mapping[str, Any]) -> str:

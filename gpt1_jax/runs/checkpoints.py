@@ -71,7 +71,7 @@ from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 Read = TypeVar("Read")
 
 # Not in the manifest, as orbax or `Checkpoints.add_score` writes them after it.
-_UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", SCORE_FILE}
+UNHASHED = {"_CHECKPOINT_METADATA", "commit_success.txt", SCORE_FILE}
 
 
 def refuse_name(folder: epath.PathLike, *, to_save: bool) -> None:
@@ -276,7 +276,7 @@ class Checkpoints:
             return
         for folder in self._directory.iterdir():  # its name is still a temporary one
             if folder.name.partition(".")[0] == str(self._saving):
-                write_manifest(folder, leave_out=_UNHASHED)
+                write_manifest(folder, leave_out=UNHASHED)
 
     def _delete_old(self) -> None:
         """Deletes all checkpoints but the latest, the best and the milestones."""

@@ -108,7 +108,7 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
         saved.metadata,
         saved.digest,
     )
-    _check_sizes(run)
+    check_sizes(run)
     return run
 
 
@@ -231,8 +231,12 @@ def _model(config: Any, vocab_size: int) -> ModelConfig:
     return config.model.with_vocab_size(vocab_size)
 
 
-def _check_sizes(run: TrainedRun) -> None:
-    """Refuses parameters whose names or shapes are not those of the model."""
+def check_sizes(run: TrainedRun) -> None:
+    """Refuses parameters whose names or shapes are not those of the model.
+
+    Raises:
+      UserError: naming the first that is not.
+    """
     # Tracing a layer takes time. If the model has more layers than were saved, one that
     # is missing is enough to tell.
     most = len(run.language_model) + 1

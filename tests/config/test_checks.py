@@ -138,7 +138,7 @@ def text_fields(cls, key=""):
 
 def test_every_key_that_names_a_file_or_folder_is_a_place():
     names = (
-        "(.*_)?(from|input|output|plot|dir|path|runs|files|corpus)"
+        "(.*_)?(from|input|output|plot|dir|path|runs|files|corpus|table)"
         "|data.(train|valid|dev|test|times|text)"
     )
     for job, config in JOBS.items():

@@ -25,7 +25,7 @@ from gpt1_jax.runs.checkpoint_files import (
     saved_steps,
     write_manifest,
 )
-from gpt1_jax.runs.checkpoints import _UNHASHED, Checkpoints, read_params, read_state
+from gpt1_jax.runs.checkpoints import UNHASHED, Checkpoints, read_params, read_state
 from gpt1_jax.training.state import TrainState
 
 CONFIG = CheckpointConfig(every_steps=1, keep_latest=2, keep_best=1)
@@ -261,7 +261,7 @@ def test_files_that_orbax_cannot_read_take_one_line(opened, tmp_path):
         {**values, "tree_metadata": []},
     ):
         file.write_text(json.dumps(wrong))
-        write_manifest(folder, leave_out=_UNHASHED)
+        write_manifest(folder, leave_out=UNHASHED)
         with pytest.raises((UserError, OSError), match="checkpoints/1"):
             read_params(epath.Path(tmp_path))
 
