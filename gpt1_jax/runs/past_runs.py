@@ -15,7 +15,7 @@ from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig, PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.files import is_remote
-from gpt1_jax.data.tables import read_rows
+from gpt1_jax.data.tables import parse_number, read_rows
 from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.data.windows import windows_per_epoch
 from gpt1_jax.errors import UserError
@@ -84,10 +84,10 @@ class Pretrained(NamedTuple):
     def series(self, metric: str) -> tuple[list[int], list[float]]:
         """The steps at which a metric was recorded, and its finite values."""
         points = [
-            (record["step"], float(value))
+            (record["step"], number)
             for record in self.records
             if isinstance(value := record.get(metric), int | float)
-            and math.isfinite(value)
+            and math.isfinite(number := parse_number(value))
         ]
         return [step for step, _ in points], [value for _, value in points]
 
@@ -389,11 +389,10 @@ def _is_count(value: Any) -> bool:
 
 def _is_score(metric: str, value: Any) -> bool:
     """Whether a value is one that a metric gives; None and NaN are not known."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if value is None or (number and math.isnan(value)):
+    if value is None or value != value:
         return True
     low, high = RANGES.get(metric, (-math.inf, math.inf))
-    return number and low <= value <= high and math.isfinite(value)
+    return not isinstance(value, str) and low <= parse_number(value) <= high
 
 
 def _damaged_results(file: epath.Path, what: str) -> UserError:

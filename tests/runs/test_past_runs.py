@@ -65,7 +65,7 @@ def test_folders_of_older_versions_have_no_sessions(tmp_path):
 
 def test_records_without_finite_numbers_are_left_out(tmp_path):
     odd = [*RECORDS, {"step": 9, "loss": "5"}, {"step": 10, "loss": float("nan")}]
-    odd.append({"step": 10, "loss": None})
+    odd += [{"step": 10, "loss": None}, {"step": 10, "loss": 10**400}]
     run = read(write_pretrained(tmp_path / "a", records=odd))
     assert run.series("loss") == ([4, 8], [6.5, 5.5])
 
@@ -225,6 +225,7 @@ def test_a_damaged_file_is_named(tmp_path):
         ("dev/accuracy", -0.5),
         ("dev/spearman", -1.5),
         ("dev/mse", float("inf")),
+        ("dev/mse", 10**400),
         ("majority/accuracy", "0.5"),
         ("majority/accuracy", True),
         ("dev/subsets", []),
