@@ -143,14 +143,13 @@ def _join(config: JobConfig, workdir: str) -> None:
                 waits.shutdown_seconds,
             ),
         )
+        devices.check_platform()
+        resume.check_processes(config, workdir)
     elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
         raise UserError(
             f"The job {config.job} is the work of one process, but a launcher has "
             f"started {count}; start one, or use --distributed=off."
         )
-    devices.check_platform()
-    if waits is not None:
-        resume.check_processes(config, workdir)
 
 
 def _say(text: str) -> None:

@@ -141,7 +141,7 @@ def test_a_run_shows_what_it_does(run_long, whole_run, tmp_path):
     code, output = run_long(cwd=tmp_path)
     assert code == 0, output
     assert "Resuming from the checkpoint of step 300" in output
-    assert f"Done: 300 steps, in {folder}" in output
+    assert f"Nothing to do: the run in {folder} had finished at step 300." in output
     assert output.splitlines()[-1].startswith("Time: ")
 
 

@@ -230,6 +230,8 @@ class LSTM(nn.Module):
 
 def build_lstm(flags: argparse.Namespace, dtype: str, *, compiled: bool) -> Trainer:
     """Trains the `LSTM` above."""
+    if dtype == "bfloat16" and "AVX512" not in torch.backends.cpu.get_cpu_capability():
+        torch.backends.mkldnn.set_flags(False)  # oneDNN has no such LSTM for this CPU
     torch.manual_seed(0)
     config = pretrain_config(flags, dtype, "lstm")
     sizes = config.model.with_vocab_size(flags.vocab_size)

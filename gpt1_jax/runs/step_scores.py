@@ -22,7 +22,7 @@ import gpt1_jax
 from gpt1_jax.config import FinetuneConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import json_digest, write_json, write_whole
+from gpt1_jax.data.files import json_digest, sha256, write_json, write_whole
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.words import ReadingWindow
@@ -49,7 +49,8 @@ class Scorable(Protocol):
 
 
 Examples = TypeVar("Examples", bound=Scorable)
-_CHECKSUM = "sha256"  # the key in a kept score, of all else in it
+# Keys of a kept score: the checksum of all else in it, and those of its predictions.
+_CHECKSUM, _PREDICTIONS = "sha256", "predictions"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -388,7 +389,13 @@ class StepScores(Generic[Examples]):
         path = self._scores_file(run, step, task)
         saved = read_json(path)
         digest = saved.pop(_CHECKSUM, None)  # earlier versions wrote none
-        if digest not in (None, json_digest(saved)) or "scores" not in saved:
+        if digest in (None, json_digest(saved)) and "scores" in saved:
+            beside = self._file("predictions", run, step, task, "jsonl").parent
+            digests = {
+                beside / name: d for name, d in saved.get(_PREDICTIONS, {}).items()
+            }
+            path = next((p for p, d in digests.items() if not _is_intact(p, d)), None)
+        if path is not None:
             raise UserError(
                 f"{path} is not as it was written; the same command scores that again."
             )
@@ -398,11 +405,21 @@ class StepScores(Generic[Examples]):
         self, run: ScoredRun, step: int, task: str, scores: Mapping[str, Any]
     ) -> None:
         """Writes scores last: where they are, nothing else of the task is missing."""
-        record = {**self._digests(run, step, task), "scores": scores}
+        file = self._file("predictions", run, step, task, "jsonl")
+        written = [each for each in file.parent.iterdir() if each.stem == file.stem]
+        record = {
+            **self._digests(run, step, task),
+            "scores": scores,
+            _PREDICTIONS: {each.name: sha256(each) for each in written},
+        }
         record = json.loads(json.dumps(record))  # as it will be read: keys are texts
         digest = {_CHECKSUM: json_digest(record)}
         write_json(self._scores_file(run, step, task), {**record, **digest})
         self._missing.remove((run.name, step, task))
+
+
+def _is_intact(path: epath.Path, digest: str) -> bool:
+    return path.exists() and sha256(path) == digest
 
 
 def _checkpoint_digest(opened: TrainedRun, step: int) -> str:

@@ -100,8 +100,11 @@ def read_trajectory(file: epath.Path) -> dict[str, Any]:
     """
     table = read_json(file)
     _check_table(file, table)
-    if not all("name" in said for said in table["steps"].values()):
-        raise UserError(f"{file} is no table of a trajectory: a step has no name.")
+    names = [said.get("name") for said in table["steps"].values()]
+    if None in names or len(set(names)) < len(names):
+        raise UserError(
+            f"{file} is no table of a trajectory: each step must have its own name."
+        )
     return table
 
 

@@ -155,7 +155,7 @@ def carried_out(monkeypatch):
 
     def run_one(run, setup):
         begin_run(run.folder, run.config)
-        write_config_and_tokenizer(run.folder, run.config, setup.origin.tokenizer)
+        write_config_and_tokenizer(run.folder, run.config, setup.data.origin.tokenizer)
         seen.append("/".join(run.folder.parts[-2:]))
         scores = {"n": 12, "accuracy": 0.5}
         count = len(setup.splits["train"])

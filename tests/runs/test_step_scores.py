@@ -105,24 +105,31 @@ def test_scores_of_something_else_are_refused(runs, tmp_path):
         StepScores(epath.Path(tmp_path / "out"), runs, "sums")
 
 
-def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys):
+@pytest.mark.parametrize("what", ["a score", "predictions", "lost predictions"])
+def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys, what):
     _, scores = score_all(tmp_path / "out", runs)
     file = tmp_path / "out/scores/run/2/few.json"
-    record = json.loads(file.read_text())
-    file.write_text(json.dumps({**record, "scores": {"sum": 6}}))
-    said = r"few\.json is not as it was written; the same command scores that again"
+    if what == "a score":
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({**record, "scores": {"sum": 6}}))
+    else:
+        file = tmp_path / "out/predictions/run/2/few.jsonl"
+        written = file.read_text()
+        file.unlink() if what == "lost predictions" else file.write_text("{}")
+    said = rf"{re.escape(file.name)} is not as it was written; the same command scores"
     with pytest.raises(UserError, match=said):
         scores.of_run(runs[0])
     done, scores = score_all(tmp_path / "out", runs)
     assert re.search(said, capsys.readouterr().out)
     assert done and scores.of_run(runs[0])[0]["tasks"]["few"] == {"sum": 5}
+    assert what == "a score" or file.read_text() == written
 
 
 def test_a_kept_score_of_an_earlier_version_has_no_checksum(runs, tmp_path):
     score_all(tmp_path / "out", runs)
     file = tmp_path / "out/scores/run/2/few.json"
     record = json.loads(file.read_text())
-    record.pop("sha256")
+    del record["sha256"], record["predictions"]
     file.write_text(json.dumps(record))
     assert StepScores(epath.Path(tmp_path / "out"), runs, "sums").num_kept == 6
 
