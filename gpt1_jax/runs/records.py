@@ -7,6 +7,7 @@ recorded all but its last steps.
 
 import contextlib
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -58,7 +59,8 @@ class Records:
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
     "sample": ..}` for generated text. A resumed run drops the lines after the step
     it resumes from, so steps never go back, and rewrites TensorBoard's events from
-    the lines that are left. `sessions.json` is brought up to date by `publish`.
+    the lines that are left. `sessions.json` is brought up to date by `publish`, with
+    the digest of `metrics.jsonl`; if that no longer matches, a resumed run says so.
 
     Args:
       workdir: the run folder, local or gs://; a remote one gets copies whenever
@@ -104,9 +106,9 @@ class Records:
                 self._local = copies.enter_context(_copied(workdir))
             self._path = self._local / METRICS_FILE
             check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
-            kept = _drop_after(self._path, first_step)
             sessions = self._local / SESSIONS_FILE
             self._session = Session(sessions, first_step, text, forms)
+            kept = self._drop_after(first_step, workdir)
             self._file = append_to(self._path, buffering=0)
             if tensorboard:
                 self._open_tensorboard(workdir, kept)
@@ -120,6 +122,35 @@ class Records:
             dynamic_ncols=True,
             leave=None,  # stays on the screen unless another bar is above it
         )
+
+    def _drop_after(self, step: int, workdir: epath.Path) -> list[dict[str, Any]]:
+        """Drops the records after `step` from `metrics.jsonl`; returns the others.
+
+        Says if the file is not as the last session wrote it.
+        """
+        there = self._path.exists()
+        found = self._path.read_bytes() if there else b""
+        records = [each for each in read_metrics(self._path) if each["step"] <= step]
+        kept = "".join(format_json(each) + "\n" for each in records).encode()
+        written = self._session.metrics_before
+        if not _begins_as(found, written):
+            state = f"is not as {SESSIONS_FILE} says that it was written"
+            say(
+                f"WARNING: {workdir / METRICS_FILE} "
+                f"{state if there else 'is missing'}. The run goes on; its states and "
+                "its best step are not affected, but its records are."
+            )
+        if not _begins_as(kept, written):
+            # Before the file is cut, so that a kill never leaves one that seems
+            # damaged: what is written fits the file before and after.
+            common = kept if found.startswith(kept) else b""
+            self._session.write(_part(len(common), hashlib.sha256(common)))
+            if self._remote:
+                _copy(self._local / SESSIONS_FILE, self._remote / SESSIONS_FILE)
+        if there:
+            write_whole(self._path, kept)
+        self._bytes, self._digest = len(kept), hashlib.sha256(kept)
+        return records
 
     def _open_tensorboard(
         self, workdir: epath.Path, records: list[dict[str, Any]]
@@ -185,7 +216,10 @@ class Records:
             return
         check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
         with explained_writing(self._path):
-            self._file.write((format_json(record) + "\n").encode())
+            line = (format_json(record) + "\n").encode()
+            written = self._file.write(line)  # less on a disk that fills up
+        self._bytes += written
+        self._digest.update(line[:written])
         self._add_events(record)
 
     def _add_events(self, record: Mapping[str, Any]) -> None:
@@ -208,12 +242,13 @@ class Records:
         if not self._active:
             return
         check_owned()
-        self._session.write()
+        self._session.write(_part(self._bytes, self._digest))
         if self._remote is None:
             return
-        for path in files_below(self._local):
-            target = self._remote / path.relative_to(self._local).as_posix()
-            write_whole(target, path.read_bytes())
+        # The digest comes after the records, of which it may name fewer but not more.
+        files = files_below(self._local)
+        for path in sorted(files, key=lambda path: path.name == SESSIONS_FILE):
+            _copy(path, self._remote / path.relative_to(self._local).as_posix())
 
     def close(self) -> None:
         """Flushes and closes everything."""
@@ -270,12 +305,22 @@ def _copied(remote: epath.Path) -> Iterator[Path]:
         yield local
 
 
-def _drop_after(path: Path, step: int) -> list[dict[str, Any]]:
-    """Drops the records after `step` from a metrics file; returns the others."""
-    kept = [record for record in read_metrics(path) if record["step"] <= step]
-    if path.exists():
-        write_whole(path, "".join(format_json(record) + "\n" for record in kept))
-    return kept
+def _copy(path: epath.PathLike, target: epath.Path) -> None:
+    write_whole(target, epath.Path(path).read_bytes())
+
+
+def _part(size: int, digest: Any) -> dict[str, Any]:
+    """The first bytes of `metrics.jsonl`, as `sessions.json` names them."""
+    return {"bytes": size, "sha256": digest.hexdigest()}
+
+
+def _begins_as(content: bytes, part: Mapping[str, Any] | None) -> bool:
+    """Whether a file begins with a `_part`; yes if none is known."""
+    if part is None:
+        return True
+    begin = content[: part["bytes"]]
+    digest = hashlib.sha256(begin).hexdigest()
+    return len(begin) == part["bytes"] and digest == part["sha256"]
 
 
 SESSIONS_FILE = "sessions.json"
@@ -308,13 +353,21 @@ class Session:
     ):
         self._path = path
         self._before = read_sessions(path)
+        # What the last session wrote of `metrics.jsonl`; unknown in earlier versions.
+        self.metrics_before: Mapping[str, Any] | None = (
+            self._before[-1].get("metrics") if self._before else None
+        )
         self._seconds: Counter[str] = Counter()
         self._began = datetime.datetime.now(datetime.UTC)
         self._text, self._forms = dict(text), dict(forms)
         self._first_step = self.last_step = first_step
 
-    def write(self) -> None:
-        """Writes the file, with the work done so far."""
+    def write(self, metrics: Mapping[str, Any] | None = None) -> None:
+        """Writes the file, with the work done so far.
+
+        Args:
+          metrics: size and digest of `metrics.jsonl`, or of its beginning.
+        """
         self._seconds.update(PROGRAM.lap())
         session = {
             "began": self._began.isoformat(timespec="seconds"),
@@ -328,6 +381,8 @@ class Session:
             "forms": self._forms,
             "seconds": dict(self._seconds),
         }
+        if metrics is not None:
+            session["metrics"] = metrics
         if failed := progress.failed_streams():
             session["not_printed"] = failed
         # A full disk is reported by the save that fails; this file is written again.
@@ -374,8 +429,19 @@ def _is_session(value: Any) -> bool:
             "seconds": dict(seconds),
             **others,
         }:
-            return are_forms(others.get("forms", {})) and all(
-                isinstance(each, int | float) and 0 <= each < _ENDLESS
-                for each in seconds.values()
+            return (
+                are_forms(others.get("forms", {}))
+                and ("metrics" not in others or _is_part(others["metrics"]))
+                and all(
+                    isinstance(each, int | float) and 0 <= each < _ENDLESS
+                    for each in seconds.values()
+                )
             )
+    return False
+
+
+def _is_part(value: Any) -> bool:
+    match value:
+        case {"bytes": int(size), "sha256": str()}:
+            return size >= 0
     return False

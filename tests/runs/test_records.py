@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 
 import pytest
 from etils import epath
@@ -116,6 +117,94 @@ def test_a_resumed_run_drops_later_and_cut_lines(tmp_path):
     records.close()
     assert [r["step"] for r in read_metrics(path)] == [2, 4, 6]
     assert len(path.read_text().splitlines()) == 3
+
+
+def train_to(folder, first_step, last_step):
+    """Records a session of a run."""
+    records = open_records(folder, first_step)
+    for step in range(first_step + 1, last_step + 1):
+        records.train(step, METRICS)
+        records.publish()
+    records.close()
+
+
+def warnings_of(capsys):
+    lines = "".join(capsys.readouterr()).splitlines()
+    return [line for line in lines if "WARNING" in line]
+
+
+def removed(path):
+    path.unlink()
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flipped(path):
+    path.write_bytes(path.read_bytes().replace(b"2.5", b"2.4", 1))
+
+
+NOT_AS_WRITTEN = "is not as sessions.json says that it was written"
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [(removed, "is missing"), (cut, NOT_AS_WRITTEN), (flipped, NOT_AS_WRITTEN)],
+)
+def test_a_damaged_file_of_metrics_is_named_once(tmp_path, capsys, damage, says):
+    path = tmp_path / METRICS_FILE
+    train_to(tmp_path, 0, 4)
+    damage(path)
+    assert not warnings_of(capsys)
+    train_to(tmp_path, 4, 5)
+    (warning,) = warnings_of(capsys)
+    assert f"{path} {says}. The run goes on" in warning
+    train_to(tmp_path, 5, 6)
+    assert not warnings_of(capsys)
+
+
+@pytest.mark.parametrize("far", [False, True])
+@pytest.mark.parametrize("earlier", ["", '{"step": 1, "valid_loss": NaN}\n'])
+def test_a_kill_is_not_taken_for_damage(
+    tmp_path, request, capsys, monkeypatch, earlier, far
+):
+    """At any moment of sessions that drop records of those before."""
+    folder = tmp_path / "run"
+    if far:
+        folder, _ = request.getfixturevalue("remote")
+    folder.mkdir(exist_ok=True)
+    (folder / METRICS_FILE).write_text(earlier)
+    left = []  # copies of the folder, as a kill would leave it
+
+    def copying_before(function):
+        def write(*arguments, **keywords):
+            left.append(shutil.copytree(folder, tmp_path / f"killed-{len(left)}"))
+            return function(*arguments, **keywords)
+
+        return write
+
+    with monkeypatch.context() as patch:
+        for name in ("write_whole", "write_json", "format_json", "append_to"):
+            patch.setattr(records_lib, name, copying_before(getattr(records_lib, name)))
+        for first_step, last_step in ((1, 4), (2, 3), (1, 2)):
+            train_to(folder, first_step, last_step)
+    assert len(left) > 20
+    for each in left:
+        train_to(each, 1, 2)
+        train_to(each, 2, 3)
+    assert not warnings_of(capsys)
+
+
+def test_sessions_of_earlier_versions_have_no_digest_to_compare(tmp_path, capsys):
+    train_to(tmp_path, 0, 4)
+    content = json.loads((tmp_path / SESSIONS_FILE).read_text())
+    for session in content["sessions"]:
+        del session["metrics"]
+    (tmp_path / SESSIONS_FILE).write_text(json.dumps(content))
+    flipped(tmp_path / METRICS_FILE)
+    train_to(tmp_path, 4, 5)
+    assert not warnings_of(capsys)
 
 
 def test_tensorboard_holds_the_same_numbers(tmp_path):
@@ -269,6 +358,20 @@ def test_a_damaged_file_is_named(tmp_path, program, damage):
         content["sessions"][0]["seconds"] = {TRAINING: damage}
         damage = json.dumps(content)
     path.write_text(damage)
+    with pytest.raises(ValueError, match=r"sessions\.json"):
+        read_sessions(path)
+
+
+@pytest.mark.parametrize(
+    "part", [3, None, {}, {"bytes": "1", "sha256": ""}, {"bytes": -1, "sha256": ""}]
+)
+def test_a_damaged_digest_of_the_metrics_is_named(tmp_path, program, part):
+    program.append({TRAINING: 1.0})
+    path = tmp_path / SESSIONS_FILE
+    Session(path, 0, {}, {}).write()
+    content = json.loads(path.read_text())
+    content["sessions"][0]["metrics"] = part
+    path.write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"sessions\.json"):
         read_sessions(path)
 
