@@ -340,10 +340,11 @@ def test_variables_of_other_packages_change_nothing(run_main, tmp_path):
         ("JAX_NUM_CPU_DEVICES=many", ["JAX does not start: ", "jax_num_cpu_devices"]),
     ],
 )
-def test_a_variable_that_jax_cannot_follow_takes_one_line(variable, parts):
+def test_a_variable_that_jax_cannot_follow_takes_one_line(variable, parts, tmp_path):
     name, _, value = variable.partition("=")
-    code, output = run_program("--config=configs/report.py", env={name: value})
-    assert code == 1
+    flags = ("--config=configs/pretrain.py:quickstart", f"--workdir={tmp_path / 'run'}")
+    code, output = run_program(*flags, env={name: value})
+    assert code == 1 and not (tmp_path / "run").exists()
     first, _ = output.splitlines()
     assert first.startswith("gpt1_jax: error: ")
     for part in parts:

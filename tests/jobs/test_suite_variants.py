@@ -158,7 +158,7 @@ def carried_out(monkeypatch):
         write_config_and_tokenizer(run.folder, run.config, setup.data.origin.tokenizer)
         seen.append("/".join(run.folder.parts[-2:]))
         scores = {"n": 12, "accuracy": 0.5}
-        count = len(setup.splits["train"])
+        count = len(setup.data.splits["train"])
         result = {"dev": scores, "majority": scores, "train_examples": count}
         write_json(run.folder / "results.json", result)
         return result
