@@ -186,6 +186,14 @@ def edit_losses_a_little(run, other):
     edit_metrics(run, lambda record: lower(record, "valid_loss", 0.0009))
 
 
+def replace_metadata(run, step, record):
+    def change(values):
+        values.clear()
+        values.update(record)
+
+    edit_metadata(run, step, change)
+
+
 def take_other_seed(run, other):
     replace(saved(run, 4), saved(other, 4))
 
@@ -195,12 +203,7 @@ def take_other_seed_as_own(run, other):
     replace(saved(run, 4), saved(other, 4))
     (saved(run, 4) / "measured.json").unlink()
     own["params_digest"] = its["params_digest"]
-
-    def change(values):
-        values.clear()
-        values.update(own)
-
-    edit_metadata(run, 4, change)
+    replace_metadata(run, 4, own)
 
 
 def remove_from_configuration(run, other):
@@ -230,12 +233,7 @@ def insert_other_seed(run, other):
     kept = {"amount": 10, "unit": "steps"}
     forged = {**own, "kept_at": kept, "data": {"next_index": 10}}
     forged["params_digest"] = its["params_digest"]
-
-    def change(values):
-        values.clear()
-        values.update(forged)
-
-    edit_metadata(run, 10, change)
+    replace_metadata(run, 10, forged)
 
 
 def pass_for_other_seed(run, other):
