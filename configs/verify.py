@@ -1,6 +1,6 @@
 """Checks that the states of runs and exports are those of their training.
 
-    python -m gpt1_jax.main --config=configs/verify.py --config.runs=runs/suite \
+    python -m gpt1_jax.main --config=configs/verify.py --config.runs=finetuning/suite \
         [--config.losses=2] [--config.retrain_step=64] [--config.output=verified.json] \
         [--config.table=published/trajectory.json]
 

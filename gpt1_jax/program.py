@@ -5,7 +5,6 @@ are read.
 """
 
 import atexit
-import importlib
 import os
 import sys
 import threading
@@ -108,7 +107,7 @@ def _run(config: JobConfig, workdir: str) -> None:
 
     try:
         # Before signals raise an exception, which an import can lose.
-        job = importlib.import_module(f"gpt1_jax.jobs.{config.job}")
+        job = config_lib.find_job(config.job).import_module()
         with signals.catch(_quit_at_once):
             _join(config, workdir)
             job.run(config, workdir)

@@ -11,13 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gpt1_jax.config import DEFAULT, ModelConfig
-from gpt1_jax.config.analyses import (
-    DEFAULT_WORDS,
-    SAME_TEXT,
-    ReadingConfig,
-    WordsConfig,
-)
 from gpt1_jax.config.checks import check_encodable
+from gpt1_jax.config.reading import DEFAULT_WORDS, ReadingConfig, WordsConfig
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
@@ -38,8 +33,9 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run
-from gpt1_jax.runs.training_text import TrainingText
-from gpt1_jax.tasks.zero_shot import encode_line
+from gpt1_jax.studies.answers import encode_line
+from gpt1_jax.studies.batches.training_text import TrainingText
+from gpt1_jax.studies.config import SAME_TEXT
 
 Config = TypeVar("Config", SamplingConfig, WordsConfig)
 
@@ -213,7 +209,7 @@ class TrainedModel:
 
         Args:
           text: words, separated by white space; each line is read on its own.
-          **reading: the fields of `gpt1_jax.config.analyses.WordsConfig`:
+          **reading: the fields of `gpt1_jax.config.reading.WordsConfig`:
             `context="line"`, or "text" to read all lines as one; `context_words=0`
             before each word, 0 for all that fit; `overlap=0` tokens of windows, 0 for
             half of the context; `first_word="scored"` or "unscored";

@@ -18,10 +18,12 @@ from tiny_tasks import finetune_config, write_task
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
-from gpt1_jax.jobs import convert, features, finetune, predict, pretrain, zero_shot
+from gpt1_jax.jobs import convert, finetune, predict, pretrain
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.signals import Stopped
+from gpt1_jax.studies.features import job as features
+from gpt1_jax.studies.zero_shot import job as zero_shot
 
 TEXT = "the abcd of efgh and a"
 SIZES = {"model.max_seq_len": 40, "model.lstm_units": 24}

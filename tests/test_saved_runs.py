@@ -15,10 +15,11 @@ from tiny_tasks import read_lines
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.inference.scoring import Scorer
-from gpt1_jax.jobs import finetune, predict, pretrain, report, zero_shot
+from gpt1_jax.jobs import finetune, predict, pretrain, report
 from gpt1_jax.ops import dropout
 from gpt1_jax.runs.milestones import saved_milestones
 from gpt1_jax.runs.open import open_run
+from gpt1_jax.studies.zero_shot import job as zero_shot
 
 SAVED = Path(__file__).parent / "saved_runs"
 

@@ -36,7 +36,7 @@ WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.
 WRITERS = {
     "data/tables.py": {"File", "ZipFile", "open"},  # in a partial file
-    "evaluation/submission.py": {"ZipFile"},  # in memory
+    "finetuning/submission.py": {"ZipFile"},  # in memory
     "interop/openai.py": {"save"},  # in memory
     "report/figures.py": {"savefig"},  # in memory
     "runs/records.py": {"SummaryWriter"},  # in a run folder searched for links

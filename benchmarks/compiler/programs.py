@@ -12,7 +12,8 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, SingleDeviceSharding
 
 from benchmarks.paper_model import load_config, pretrain_config
-from gpt1_jax.config import ModelConfig, PretrainConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.sections import AUTO, DEFAULT_SAMPLING
 from gpt1_jax.inference import decoding
 from gpt1_jax.model import costs, heads, language_model

@@ -25,8 +25,8 @@ from benchmarks import harness
 from gpt1_jax.data import shards
 from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.data.windows import ValidWindows
-from gpt1_jax.evaluation.validation import Validation
 from gpt1_jax.parallel.mesh import make_mesh
+from gpt1_jax.training.validation import Validation
 
 _FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)  # where too few n-grams are rare, as in KenLM
 _BATCH_SIZE = 32  # sequences that a run's model reads at a time

@@ -1,6 +1,6 @@
 """What differs between models by more than between seeds, over training.
 
-    python -m benchmarks.experiments.suite runs/suite runs/scores runs/finetuned \
+    python -m benchmarks.experiments.suite finetuning/suite runs/scores runs/finetuned \
         --output=DIR
 
 Reads the members of a suite (`configs/pretrain.py:suite` with several seeds and kinds
@@ -25,10 +25,10 @@ from benchmarks import harness
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import KIND_NAMES
 from gpt1_jax.report import figures
-from gpt1_jax.report.minimal_pairs import group_means, pair_scores
 from gpt1_jax.report.scores import zero_shot_scores
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.past_runs import find_folders, read_finished, read_pretrained
+from gpt1_jax.studies.minimal_pairs.table import group_means, pair_scores
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 if TYPE_CHECKING:

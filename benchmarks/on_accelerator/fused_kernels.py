@@ -64,7 +64,7 @@ class Kernels(NamedTuple):
 
 def kernels_for(backend: str) -> Kernels:
     """Our kernels for a "gpu" or "tpu"."""
-    from gpt1_jax.ops import attention_gpu, attention_tpu, layer_norm_gpu
+    from gpt1_jax.kernels import attention_gpu, attention_tpu, layer_norm_gpu
 
     if backend == "tpu":
         return Kernels(attention_tpu, None)
@@ -80,8 +80,8 @@ def backend() -> str:
 
 def plans(toy: bool) -> Iterator[tuple[str, Any]]:
     """The package's plan, then plans that differ from it in one kernel."""
-    from gpt1_jax.ops.attention_gpu import PLAN
-    from gpt1_jax.ops.attention_gpu_kernels import Tiles
+    from gpt1_jax.kernels.attention_gpu import PLAN
+    from gpt1_jax.kernels.attention_gpu_kernels import Tiles
 
     yield "as it is", PLAN
     for kernel in PLAN._fields:
@@ -113,7 +113,7 @@ def attention_times(
 def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Times of LayerNorm with dropout and sum, forward and backward, ours and XLA's."""
     from benchmarks.peers import jax_pieces
-    from gpt1_jax.ops.layer_norm_fused import residual_layer_norm
+    from gpt1_jax.kernels.layer_norm import residual_layer_norm
 
     forms = {"XLA's": residual_layer_norm}
     if kernels.layer_norm:
@@ -153,7 +153,7 @@ def chosen(flags: argparse.Namespace) -> dict[str, Any]:
 
 def checked(kernels: Kernels, toy: bool) -> dict[str, dict[str, Any]]:
     """Checks each kind of kernels: wrong mask elements, errors, the verdict."""
-    from gpt1_jax.ops import trials
+    from gpt1_jax.kernels import trials
 
     few = slice(3 if toy else None)
     kinds: dict[str, list[tuple[Any, trials.Function]]] = {}

@@ -22,10 +22,10 @@ from benchmarks.peers.pieces import (
     dropout_arrays,
     loss_arrays,
 )
+from gpt1_jax.kernels.attention import fused_causal_attention
 from gpt1_jax.model import language_model
 from gpt1_jax.model.sites import ATTN_OUTPUT, ATTN_PROBS
 from gpt1_jax.ops.attention import causal_attention, plain_causal_attention
-from gpt1_jax.ops.attention_fused import fused_causal_attention
 from gpt1_jax.ops.dropout import Noise, dropout, step_noise
 from gpt1_jax.ops.layer_norm import Branch
 from gpt1_jax.ops.losses import next_token_loss, plain_next_token_nll

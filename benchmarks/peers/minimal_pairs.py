@@ -43,7 +43,7 @@ def load(flags: argparse.Namespace) -> tuple[Any, dict[str, Any]]:
     """The run, and the pairs of each of BLiMP's terms as its tokenizer spells them."""
     from gpt1_jax import config as config_lib
     from gpt1_jax.runs.open import open_run
-    from gpt1_jax.tasks.minimal_pairs import load_pairs, select_pairs
+    from gpt1_jax.studies.minimal_pairs.pairs import load_pairs, select_pairs
 
     values = load_config("minimal_pairs", flags.tasks)
     values.update(init_from=flags.run, step=flags.step, dtype="float32")
@@ -220,8 +220,8 @@ def compare_scores(
       log_probs: by who scored them, those of each sentence's tokens.
       results: to be added to, each with "median_seconds".
     """
-    from gpt1_jax.evaluation.zero_shot import score_pairs
     from gpt1_jax.inference.scoring import TokenScores
+    from gpt1_jax.studies.answer_scores import score_pairs
 
     values: dict[str, np.ndarray] = {}
     num_paradigms = 0

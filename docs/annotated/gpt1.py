@@ -735,7 +735,7 @@ table(("transformation", "a sequence", "target"), rows)
 # function, and the dropout masks are the same too.
 
 # %% tags=["hide-input"]
-from gpt1_jax.ops import packing
+from gpt1_jax.ops import unpad as packing
 from gpt1_jax.tasks.batches import real_places
 
 show(packing.pack, packing.unpack)
@@ -780,7 +780,7 @@ table(
 # sentence decides.
 
 # %% tags=["hide-input"]
-from gpt1_jax.tasks.zero_shot import ZERO_SHOT
+from gpt1_jax.studies.answers import ZERO_SHOT
 
 table(
     ("task", "read", "scored", "answers"),

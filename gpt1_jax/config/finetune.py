@@ -35,7 +35,6 @@ from gpt1_jax.config.sections import (
     ModelSection,
     OptimizerConfig,
     TrainConfig,
-    check_examples_source,
 )
 
 CUSTOM_TASK = "custom"
@@ -337,3 +336,12 @@ def _aux_lm_weights(
 def _with_aux_lm(config: FinetuneConfig, weight: float) -> FinetuneConfig:
     head = dataclasses.replace(config.head, aux_lm_weight=weight)
     return dataclasses.replace(config, head=head)
+
+
+def check_examples_source(source: str, folder: str) -> None:
+    """Refuses a source of examples that lie in a folder, without the folder."""
+    require(
+        source in ("tfds", "files") or bool(folder),
+        f"config.data.source={source!r} reads files below a folder; name it with "
+        "--config.data.dir=DIR.",
+    )

@@ -145,7 +145,8 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
             f"config.{key}={value!r} no longer exists; only {kept[0]!r} does. Use the "
             "version of gpt1_jax that wrote it.",
         )
-    return unflatten({**newer_keys(JOBS[str(job)]), **_in_todays_words(flat)})
+    newer = newer_keys(JOBS[str(job)].config_class())
+    return unflatten({**newer, **_in_todays_words(flat)})
 
 
 def _in_todays_words(flat: Mapping[str, Any]) -> dict[str, Any]:

@@ -438,12 +438,3 @@ def default_cache_dir() -> str:
     """The user's cache folder: $XDG_CACHE_HOME/gpt1_jax or ~/.cache/gpt1_jax."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(base, "gpt1_jax")
-
-
-def check_examples_source(source: str, folder: str) -> None:
-    """Refuses a source of examples that lie in a folder, without the folder."""
-    require(
-        source in ("tfds", "files") or bool(folder),
-        f"config.data.source={source!r} reads files below a folder; name it with "
-        "--config.data.dir=DIR.",
-    )

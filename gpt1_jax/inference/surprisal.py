@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 import jax
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.analyses import WordsConfig
+from gpt1_jax.config.reading import WordsConfig
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer

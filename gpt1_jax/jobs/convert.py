@@ -14,14 +14,9 @@ import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import (
-    ALL,
-    DEFAULT,
-    MILESTONES,
-    ConvertConfig,
-    FinetuneConfig,
-    ModelConfig,
-)
+from gpt1_jax.config import ALL, DEFAULT, MILESTONES, ModelConfig
+from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.data.files import (
     create,
@@ -36,6 +31,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, names, openai
 from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
+from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import saved_metadata
@@ -48,7 +44,6 @@ from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room
-from gpt1_jax.training.trajectory import TRAJECTORY_FILE, describe_trajectory
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 

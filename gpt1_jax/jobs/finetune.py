@@ -8,13 +8,19 @@ from typing import Any
 import jax
 from etils import epath
 
-from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig
-from gpt1_jax.config.finetune import TaskDataConfig, describe_left_out, suite_variants
+from gpt1_jax.config import BEST, ModelConfig
+from gpt1_jax.config.finetune import (
+    FinetuneConfig,
+    TaskDataConfig,
+    describe_left_out,
+    suite_variants,
+)
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.evaluation import submission
-from gpt1_jax.evaluation.scores import Predictor, evaluate_dev, make_head
+from gpt1_jax.finetuning import submission, suite
+from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
+from gpt1_jax.finetuning.suite import Result, SuiteRun
 from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
@@ -28,7 +34,7 @@ from gpt1_jax.report.scores import (
     score_table,
 )
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs import lock, suite
+from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
     Best,
     clear_steps,
@@ -56,7 +62,6 @@ from gpt1_jax.runs.resume import (
     saved_digests,
     tree_digest,
 )
-from gpt1_jax.runs.suite import Result, SuiteRun
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gpt1_jax.config import FinetuneConfig, PredictConfig
+from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.models import PredictConfig
 from gpt1_jax.data.files import locate
 from gpt1_jax.data.tables import plain_lines, read_input
 from gpt1_jax.data.text import split_lines
 from gpt1_jax.errors import UserError
-from gpt1_jax.evaluation import submission
-from gpt1_jax.evaluation.scores import Predictor, make_head
+from gpt1_jax.finetuning import submission
+from gpt1_jax.finetuning.scores import Predictor, make_head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say, say_wrote

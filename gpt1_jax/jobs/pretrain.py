@@ -7,17 +7,12 @@ from typing import Any
 import jax
 from etils import epath
 
-from gpt1_jax.config import ModelConfig, PretrainConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data import windows
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.data.shards import Corpus, TokenReader
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.evaluation.validation import (
-    TextSampler,
-    Validation,
-    describe_loss,
-    loss_metrics,
-)
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
@@ -52,6 +47,12 @@ from gpt1_jax.training.initial_state import (
 from gpt1_jax.training.memory import accumulation_steps, check_memory, check_sharing
 from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
+from gpt1_jax.training.validation import (
+    TextSampler,
+    Validation,
+    describe_loss,
+    loss_metrics,
+)
 
 _BUILTIN_WARNING = """\
 WARNING: this recipe is for a corpus of yours. The built-in one, the documentation found

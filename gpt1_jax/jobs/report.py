@@ -2,7 +2,7 @@
 
 import datetime
 
-from gpt1_jax.config import ReportConfig
+from gpt1_jax.config.report import ReportConfig
 from gpt1_jax.data.files import refuse_links
 from gpt1_jax.data.progress import show_line
 from gpt1_jax.report import page

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.ops.dropout import Noise
-from gpt1_jax.ops.packing import Packing
+from gpt1_jax.ops.unpad import Packing
 
 
 class Cache(NamedTuple):

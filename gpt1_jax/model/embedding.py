@@ -7,7 +7,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.sites import EMBED_POSITION_SITE, EMBED_SITE
 from gpt1_jax.ops.dropout import dropout
-from gpt1_jax.ops.packing import pack
+from gpt1_jax.ops.unpad import pack
 from gpt1_jax.parallel.exchange import Gathered, SplitTable, look_up
 from gpt1_jax.parallel.mesh import split_units
 

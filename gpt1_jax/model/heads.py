@@ -19,7 +19,7 @@ from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
 from gpt1_jax.model.sites import ATTN_PROBS, block_site
 from gpt1_jax.ops.dropout import Noise, dropout
-from gpt1_jax.ops.packing import Packing
+from gpt1_jax.ops.unpad import Packing
 
 
 class Head(NamedTuple):

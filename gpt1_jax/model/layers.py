@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from flax.typing import Initializer
 
+from gpt1_jax.kernels.layer_norm import fused_residual_layer_norm
 from gpt1_jax.ops.layer_norm import Branch, layer_norm
-from gpt1_jax.ops.layer_norm_fused import fused_residual_layer_norm
 from gpt1_jax.ops.products import Activation, Transposed, dense, matmul
 
 

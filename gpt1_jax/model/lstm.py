@@ -29,8 +29,8 @@ from gpt1_jax.model.layers import Dense
 from gpt1_jax.model.sites import LSTM_OUTPUT, block_site
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.lstm import State, lstm, plain_lstm, zero_state
-from gpt1_jax.ops.packing import pack, unpack
 from gpt1_jax.ops.products import Transposed
+from gpt1_jax.ops.unpad import pack, unpack
 from gpt1_jax.parallel.exchange import SplitTable, softmax_rows
 
 _KERNEL_INIT = nn.initializers.lecun_normal()

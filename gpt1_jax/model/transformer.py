@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
+from gpt1_jax.kernels.attention import fused_causal_attention
 from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.embedding import embed
 from gpt1_jax.model.layers import Dense, LayerNorm
@@ -32,11 +33,10 @@ from gpt1_jax.ops.attention import (
     empty_memory,
     plain_causal_attention,
 )
-from gpt1_jax.ops.attention_fused import fused_causal_attention
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch
-from gpt1_jax.ops.packing import pack, unpack
+from gpt1_jax.ops.unpad import pack, unpack
 from gpt1_jax.parallel.exchange import (
     Gathered,
     SplitTable,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import ZeroShotConfig, load
+from gpt1_jax.config import load
 from gpt1_jax.config.saved import read_json, upgrade, without_local
 from gpt1_jax.errors import UserError
 from gpt1_jax.report.markdown import escape_strings
@@ -18,6 +18,7 @@ from gpt1_jax.runs.past_runs import (
     read_finished,
     read_pretrained,
 )
+from gpt1_jax.studies.zero_shot.config import ZeroShotConfig
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -30,8 +30,8 @@ from gpt1_jax.report.paper import (
 )
 from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.resume import saved_digests
+from gpt1_jax.studies.answers import ZERO_SHOT
 from gpt1_jax.tasks.metrics import METRICS
-from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -643,7 +643,7 @@ def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
 
     Args:
       task: its name.
-      scores: what `gpt1_jax.evaluation.zero_shot.score_answers` returns.
+      scores: what `gpt1_jax.studies.answer_scores.score_answers` returns.
 
     Returns:
       Fractions: "chance" (that of these examples, if the scores have it),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from gpt1_jax.config import FinetuneConfig
+from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import flatten
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.config.usage import defaults

@@ -2,8 +2,8 @@
 
 With `config.model.attention_impl="auto"` and `layer_norm_impl="auto"`, a run tries the
 kernels for its accelerator, at its own sizes, before it compiles its step. Those that
-are right (`ops/trials.py`) and faster than what XLA makes are used. What was found is
-remembered beside the compiled programs, in a file for each function, device kind,
+are right (`kernels/trials.py`) and faster than what XLA makes are used. What was found
+is remembered beside the compiled programs, in a file for each function, device kind,
 version and size. The file also names the kernels under trial, so that those that hang
 or end the process are not tried again.
 """
@@ -36,8 +36,10 @@ from gpt1_jax.data.files import (
     write_json,
 )
 from gpt1_jax.errors import UserError
-from gpt1_jax.ops import attention_fused, kernels, layer_norm_fused
-from gpt1_jax.ops.trials import (
+from gpt1_jax.kernels import attention as attention_fused
+from gpt1_jax.kernels import find as kernels
+from gpt1_jax.kernels import layer_norm as layer_norm_fused
+from gpt1_jax.kernels.trials import (
     Function,
     Refused,
     Trial,

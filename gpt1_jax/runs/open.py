@@ -8,16 +8,9 @@ from typing import Any, Literal, NamedTuple
 import jax
 from etils import epath
 
-from gpt1_jax.config import (
-    ALL,
-    BEST,
-    DEFAULT,
-    MILESTONES,
-    NEWEST,
-    FinetuneConfig,
-    ModelConfig,
-)
+from gpt1_jax.config import ALL, BEST, DEFAULT, MILESTONES, NEWEST, ModelConfig
 from gpt1_jax.config.checks import DType, check_step
+from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import CheckpointConfig, JobConfig
 from gpt1_jax.data.files import whole_folder

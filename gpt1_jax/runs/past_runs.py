@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, cast
 
 from etils import epath
 
-from gpt1_jax.config import BEST, FinetuneConfig, ModelConfig, PretrainConfig
+from gpt1_jax.config import BEST, ModelConfig
+from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.files import is_remote

@@ -26,15 +26,15 @@ from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.tasks.examples import read_records
-from gpt1_jax.tasks.task import FileLayout, Record, Task
-from gpt1_jax.tasks.zero_shot import (
+from gpt1_jax.studies.answers import (
     CANDIDATES,
     Answers,
     ZeroShotTask,
     encode_answers,
     encode_line,
 )
+from gpt1_jax.tasks.examples import read_records
+from gpt1_jax.tasks.task import FileLayout, Record, Task
 
 FULL, FAST = "full", "fast"
 READING, AOA = "reading", "aoa"

@@ -11,8 +11,7 @@ A new task is one more `Task` in this file. For a task of their own, users need 
 import dataclasses
 from collections.abc import Mapping
 
-from gpt1_jax.config import FinetuneConfig
-from gpt1_jax.config.finetune import CUSTOM_TASK
+from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.custom_task import custom_task, fill_in_labels
 from gpt1_jax.tasks.task import FileLayout, GlueFile, Places, Record, Task

@@ -11,15 +11,9 @@ import jax
 import jax.numpy as jnp
 from etils import epath
 
-from gpt1_jax.config import (
-    BEST,
-    DEFAULT,
-    NEWEST,
-    FinetuneConfig,
-    ModelConfig,
-    PretrainConfig,
-)
-from gpt1_jax.config.finetune import Variants, check_kind
+from gpt1_jax.config import BEST, DEFAULT, NEWEST, ModelConfig
+from gpt1_jax.config.finetune import FinetuneConfig, Variants, check_kind
+from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import ModelOptions, ModelSection
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS

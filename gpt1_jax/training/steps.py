@@ -18,7 +18,7 @@ from gpt1_jax.model.context import Context
 from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
-from gpt1_jax.ops.packing import Packing, make_packing, pack
+from gpt1_jax.ops.unpad import Packing, make_packing, pack
 from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.tasks.batches import Batch

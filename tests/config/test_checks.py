@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 from tiny_run import ROOT, load_config
 
-from gpt1_jax.config import JOBS, load
+from gpt1_jax.config import JOBS, STUDIES, load
 from gpt1_jax.config.checks import Place, find_mark, places, section_type
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.errors import UserError
@@ -94,7 +94,7 @@ def test_text_that_utf_8_cannot_encode_is_refused_by_name(value):
 
 @pytest.mark.parametrize("job", JOBS)
 def test_sections_name_their_keys_in_messages(job):
-    for field in dataclasses.fields(JOBS[job]):
+    for field in dataclasses.fields(JOBS[job].config_class()):
         if section := section_type(field.type):
             assert section.section == field.name
 
@@ -141,8 +141,8 @@ def test_every_key_that_names_a_file_or_folder_is_a_place():
         "(.*_)?(from|input|output|plot|dir|path|runs|files|corpus|table)"
         "|data.(train|valid|dev|test|times|text)"
     )
-    for job, config in JOBS.items():
-        for key, field in text_fields(config):
+    for job in JOBS:
+        for key, field in text_fields(JOBS[job].config_class()):
             named = re.fullmatch(names, key) or re.fullmatch(names, field.name)
             assert bool(named) == bool(find_mark(field.type, Place)), (job, key)
 
@@ -151,7 +151,7 @@ def test_every_key_that_names_a_file_or_folder_is_a_place():
 
 
 def test_a_folder_is_refused_where_none_is_written():
-    without = {job for job, config in JOBS.items() if not config.writes_folder}
+    without = {job for job in JOBS if not JOBS[job].config_class().writes_folder}
     assert without == {
         "predict",
         "generate",
@@ -190,21 +190,27 @@ FIRST = {
 }
 
 
+STUDIES_FOLDER = ROOT / "gpt1_jax" / "studies"
+
+
 def stems(folder: Path) -> set[str]:
     return {path.stem for path in folder.glob("*.py")} - {"__init__"}
 
 
 def test_configs_jobs_and_the_registry_are_one_set():
-    assert stems(ROOT / "configs") == set(JOBS) == stems(ROOT / "gpt1_jax" / "jobs")
+    jobs = stems(ROOT / "gpt1_jax" / "jobs")
+    studies = {path.parent.name for path in STUDIES_FOLDER.glob("*/job.py")}
+    assert studies == set(STUDIES)
+    assert stems(ROOT / "configs") == set(JOBS) == jobs | studies
 
 
 @pytest.mark.parametrize("job", JOBS)
 def test_every_job_runs_a_configuration_in_a_folder(job):
-    run = importlib.import_module(f"gpt1_jax.jobs.{job}").run
+    run = JOBS[job].import_module().run
     assert list(inspect.signature(run).parameters) == ["config", "workdir"]
     values = load_config("", file=job, **FIRST.get(job, {}))
     config = load(values.to_dict())
-    assert type(config) is JOBS[job] and config.job == job
+    assert type(config) is JOBS[job].config_class() and config.job == job
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.preset = "other"
 

@@ -38,7 +38,7 @@ def test_what_is_saved_is_loaded(loaded, job):
 
 def test_newer_keys_are_filled_in_with_what_the_run_did(loaded):
     for job in ("pretrain", "finetune"):
-        newer = saved.newer_keys(config_lib.JOBS[job])
+        newer = saved.newer_keys(config_lib.JOBS[job].config_class())
         flat = saved.flatten(values(job))
         assert newer.keys() <= flat.keys() and newer
         older = {key: value for key, value in flat.items() if key not in newer}

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
-from gpt1_jax.config.analyses import ReadingConfig
+from gpt1_jax.config.reading import ReadingConfig
 from gpt1_jax.data.documents import text_documents
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tables import read_input

@@ -13,7 +13,7 @@ from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.analyses import DEFAULT_WORDS
+from gpt1_jax.config.reading import DEFAULT_WORDS
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.words import Word, lines_of, split_words
 from gpt1_jax.errors import UserError

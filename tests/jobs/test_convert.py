@@ -21,7 +21,6 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.config import BEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.tokenizers import load_tokenizer
-from gpt1_jax.evaluation.validation import sequence_losses
 from gpt1_jax.interop import hugging_face, openai
 from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
@@ -35,6 +34,7 @@ from gpt1_jax.model import heads
 from gpt1_jax.model.heads import Head
 from gpt1_jax.runs.checkpoint_files import read_metadata, write_manifest
 from gpt1_jax.runs.open import open_run
+from gpt1_jax.training.validation import sequence_losses
 
 TARGETS = ("huggingface", "openai")
 

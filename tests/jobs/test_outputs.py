@@ -34,7 +34,7 @@ def test_an_output_that_cannot_be_written_is_refused_before_any_work(
     output = str(tmp_path / "file" / "out")
     values = {key: value.replace("OUT", output) for key, value in values.items()}
     config = config_lib.load(load_config("", file=job, **values).to_dict())
-    run = importlib.import_module(f"gpt1_jax.jobs.{job}").run
+    run = config_lib.JOBS[job].import_module().run
     with pytest.raises(
         OSError, match=r"cannot be written .Not a directory.; name anot"
     ):
@@ -58,7 +58,7 @@ def test_a_device_takes_the_output(
         config = load_config("", file=job, **values)
         config["init_from"] = str(finetuned if job == "predict" else pretrained)
         config["output"] = f"/dev/fd/{file.fileno()}"
-        run = importlib.import_module(f"gpt1_jax.jobs.{job}").run
+        run = config_lib.JOBS[job].import_module().run
         run(config_lib.load(config.to_dict()), "")
     assert (tmp_path / "out").read_text().startswith(begin)
     assert "bits" not in capsys.readouterr().out

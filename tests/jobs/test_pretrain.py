@@ -23,8 +23,9 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
+from gpt1_jax.kernels import find as kernels
+from gpt1_jax.kernels import trials
 from gpt1_jax.model import language_model
-from gpt1_jax.ops import kernels, trials
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import forms, resume

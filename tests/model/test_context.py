@@ -5,7 +5,7 @@ import numpy as np
 
 from gpt1_jax.model.context import Context
 from gpt1_jax.ops.dropout import Noise, step_noise
-from gpt1_jax.ops.packing import make_packing
+from gpt1_jax.ops.unpad import make_packing
 
 
 def test_token_rows_are_those_of_the_tokens_in_the_padded_batch():

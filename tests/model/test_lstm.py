@@ -24,7 +24,7 @@ from gpt1_jax.model import embedding, language_model, lstm
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import apply, init_params
 from gpt1_jax.ops.dropout import step_noise
-from gpt1_jax.ops.packing import make_packing, unpack
+from gpt1_jax.ops.unpad import make_packing, unpack
 
 DROPOUT = dict(embed_dropout=0.2, resid_dropout=0.4)
 

@@ -30,8 +30,8 @@ from gpt1_jax.report.scores import (
     zero_shot_table,
 )
 from gpt1_jax.runs.past_runs import Finished
+from gpt1_jax.studies.answers import ZERO_SHOT
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 SIZES = dict(num_layers=2, num_heads=2, embed_dim=8, mlp_dim=32, lstm_units=24)
 

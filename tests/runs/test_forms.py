@@ -11,9 +11,10 @@ import pytest
 from joined import addresses, start_script
 from made_up_batches import needs_tensor_axis
 
-from gpt1_jax.ops import kernels, trials
+from gpt1_jax.kernels import find as kernels
+from gpt1_jax.kernels import trials
+from gpt1_jax.kernels.layer_norm import residual_layer_norm
 from gpt1_jax.ops.attention import causal_attention
-from gpt1_jax.ops.layer_norm_fused import residual_layer_norm
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import forms
@@ -290,7 +291,8 @@ import dataclasses, os, sys, time
 from types import SimpleNamespace
 import jax
 from gpt1_jax.config import load
-from gpt1_jax.ops import kernels, trials
+from gpt1_jax.kernels import find as kernels
+from gpt1_jax.kernels import trials
 from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.parallel import processes
 from gpt1_jax.runs import forms

@@ -13,7 +13,9 @@ import pytest
 from etils import epath
 from tiny_run import saved_state
 
-from gpt1_jax.config import ALL, BEST, NEWEST, FinetuneConfig, PretrainConfig
+from gpt1_jax.config import ALL, BEST, NEWEST
+from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import names

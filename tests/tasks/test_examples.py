@@ -31,6 +31,7 @@ from tiny_tasks import finetune_config, read_lines, write_lines
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.tables import plain_lines, read_input
 from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.studies.answers import ZERO_SHOT
 from gpt1_jax.tasks import examples as examples_module
 from gpt1_jax.tasks.examples import (
     SPLITS,
@@ -41,7 +42,6 @@ from gpt1_jax.tasks.examples import (
 )
 from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES, TASKS, select_tasks
 from gpt1_jax.tasks.task import FileLayout, Task
-from gpt1_jax.tasks.zero_shot import ZERO_SHOT
 
 OWN = Task(
     name="own",

@@ -1,0 +1,32 @@
+"""What is read before a word of a text, and what a word is."""
+
+import dataclasses
+from typing import Literal
+
+from gpt1_jax.config.checks import NotNegative, Section
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadingConfig(Section):
+    """What is read before a word of a text."""
+
+    context: Literal["line", "text"]
+    context_words: NotNegative[int]
+    overlap: NotNegative[int]
+
+
+@dataclasses.dataclass(frozen=True)
+class WordsConfig(ReadingConfig):
+    """Also which words are scored, and what a word is."""
+
+    first_word: Literal["scored", "unscored"]
+    punctuation: Literal["with_word", "apart"]
+
+
+DEFAULT_WORDS = WordsConfig(
+    context="line",
+    context_words=0,
+    overlap=0,
+    first_word="scored",
+    punctuation="with_word",
+)

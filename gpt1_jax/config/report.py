@@ -1,0 +1,36 @@
+"""The typed configuration of a report."""
+
+import dataclasses
+
+from gpt1_jax.config.checks import Files, require, split_paths
+from gpt1_jax.config.sections import JobConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class RunsConfig(JobConfig):
+    """What the jobs that read several runs have in common."""
+
+    runs: Files
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            all(self.folders),
+            f"config.runs={self.runs!r} must name a folder, or several with commas.",
+        )
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """The folders that `runs` names."""
+        return tuple(split_paths(self.runs))
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportConfig(RunsConfig):
+    """The configuration of a report on runs."""
+
+    title: str
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(bool(self.title.strip()), "config.title is empty; name the report.")

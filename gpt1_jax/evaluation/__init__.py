@@ -1,1 +1,0 @@
-"""How a trained model is scored, and how its predictions are written."""

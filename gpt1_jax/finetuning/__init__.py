@@ -1,0 +1,1 @@
+"""What fine-tuning needs besides its step, from initial states to predictions."""

@@ -1,0 +1,141 @@
+"""The runs of a fine-tuning suite: lists them, and reads the results so far."""
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tqdm
+from etils import epath
+
+from gpt1_jax.config.finetune import FinetuneConfig, Variants
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.data import progress
+from gpt1_jax.parallel.processes import is_main_process
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.past_runs import Finished, read_results
+from gpt1_jax.runs.resume import begin_run, refuse_changes, saved_digests
+from gpt1_jax.tasks.task import Task
+
+
+class SuiteRun(NamedTuple):
+    """One run of a suite."""
+
+    task: Task
+    variant: str
+    config: FinetuneConfig  # with one task and one seed
+    folder: epath.Path
+
+
+Result = tuple[SuiteRun, Mapping[str, Any]]  # a run and its results.json
+
+
+def plan_runs(
+    variants: Variants,
+    tasks: Sequence[Task],
+    seeds: Sequence[int],
+    folder: epath.Path,
+) -> list[SuiteRun]:
+    """Lists all runs of a suite in order: by task, variant and seed.
+
+    Args:
+      variants: configurations by name, of all tasks and seeds.
+      tasks: the tasks.
+      seeds: the seeds; one that is named twice is run once.
+      folder: the folder of a single run; several use TASK/VARIANT-seedN below it.
+    """
+    seeds = list(dict.fromkeys(seeds))
+    several = len(tasks) * len(variants) * len(seeds) > 1
+    return [
+        SuiteRun(
+            task,
+            variant,
+            dataclasses.replace(config, tasks=(task.name,), seeds=(seed,)),
+            folder / task.name / f"{variant}-seed{seed}" if several else folder,
+        )
+        for task in tasks
+        for variant, config in variants.items()
+        for seed in seeds
+    ]
+
+
+def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
+    """The results of a run; None if it has not finished.
+
+    Raises:
+      ValueError: if the results belong to another configuration or are damaged.
+    """
+    if not (run.folder / RESULTS_FILE).exists():
+        return None
+    begin_run(run.folder, run.config)
+    result = read_results(run.folder / RESULTS_FILE)
+    config = run.folder / run_folder.CONFIG_FILE
+    if config.exists() and not saved_digests(result):  # paths stand for the content
+        refuse_changes(read_json(config), run.config.to_dict(), str(run.folder))
+    return result
+
+
+def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:
+    """The finished run that `run` would repeat, or None.
+
+    If a task has no more examples than a run asks for, a run that asked for even more
+    has already trained on the same ones.
+    """
+    size = run.config.data.max_train_examples
+    if not size:
+        return None
+    for other, result in results:
+        asked = other.config.data.max_train_examples
+        more = asked == 0 or asked > size
+        all_seen = more and result["train_examples"] <= size
+        if all_seen and _with_size(other, size) == run.config:
+            return other
+    return None
+
+
+def _with_size(run: SuiteRun, size: int) -> FinetuneConfig:
+    data = dataclasses.replace(run.config.data, max_train_examples=size)
+    return dataclasses.replace(run.config, data=data)
+
+
+def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
+    """A progress bar over all runs.
+
+    Runs that had finished before do not count in the estimate of the time left.
+
+    Args:
+      results: the results of each run; None if it has not finished.
+    """
+    shown = len(results) > 1 and is_main_process() and not progress.without_bars()
+    return tqdm.tqdm(
+        total=len(results),
+        initial=sum(result is not None for result in results),
+        smoothing=0,
+        unit="run",
+        desc="suite",
+        disable=not shown,
+    )
+
+
+def by_task(results: Sequence[Result]) -> dict[str, dict[str, list[Any]]]:
+    """Results by task and variant, as `all_results.json` holds them."""
+    found: dict[str, dict[str, list[Any]]] = {}
+    for run, result in results:
+        variants = found.setdefault(run.task.name, {})
+        variants.setdefault(run.variant, []).append(result)
+    return found
+
+
+def finished(results: Sequence[Result]) -> list[Finished]:
+    """Results as they would be read back from the runs' folders."""
+    return [Finished(run.folder, run.config, r) for run, r in results]
+
+
+def best_runs(results: Sequence[Result]) -> list[SuiteRun]:
+    """The run of each task with the best dev score; of equal ones, the first."""
+    found: dict[str, tuple[float, SuiteRun]] = {}
+    for run, result in results:
+        name, score = run.task.name, result["dev"][run.task.metrics[0]]
+        if name not in found or score > found[name][0]:
+            found[name] = (score, run)
+    return [run for _, run in found.values()]

@@ -1,0 +1,1 @@
+"""The Pallas kernels for TPU and GPU, reached by name."""

@@ -1,0 +1,1 @@
+"""Ways to look at trained models, one folder each."""

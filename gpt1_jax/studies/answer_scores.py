@@ -1,0 +1,106 @@
+"""Scores of tasks that a model was not trained on: zero-shot tasks (sec. 5; Figure 2,
+right), and minimal pairs."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.studies.answers import Answers
+from gpt1_jax.tasks.metrics import (
+    auc,
+    best_threshold,
+    bootstrap_error,
+    score_predictions,
+    standard_error,
+)
+
+
+def score_answers(
+    answers: Answers, score: Scorer, params: Params, seed: int
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Answers the examples of a task and scores the answers.
+
+    Args:
+      answers: all answers to the examples.
+      score: the model.
+      params: its parameters.
+      seed: of the resamples from which standard errors are estimated.
+
+    Returns:
+      predictions: [N] label numbers.
+      log_probs: [N, A] of the answers, nats: means or sums as the task compares them.
+      scores: what `gpt1_jax.tasks.metrics.score_predictions` returns, with
+        "standard_error" of the task's first metric, "split", "num_cut" (the examples
+        that were cut) and, if examples may differ in the number of their choices,
+        "chance", the accuracy of a random choice. With a threshold there are also
+        "threshold", in nats, "auc" and "auc_standard_error".
+    """
+    train = answers.threshold_on
+    log_probs = [each.log_probs for each in score(params, answers.all_windows)]
+    count = len(log_probs) - len(answers.windows)
+    values, labels = answers.compare(log_probs[count:]), answers.labels
+    more: dict[str, Any] = {}
+    if train is None:
+        predictions = values.argmax(axis=1)
+    else:
+        threshold = best_threshold(train.compare(log_probs[:count])[:, 0], train.labels)
+        predictions = (values[:, 0] >= threshold).astype(np.int64)
+        more["threshold"] = threshold
+        more["auc"] = auc(values[:, 0], labels)
+        more["auc_standard_error"] = bootstrap_error(auc, values[:, 0], labels, seed)
+    task, num_answers = answers.task.task, answers.num_answers
+    if task.fewer_choices:
+        task = dataclasses.replace(task, labels=task.labels[: max(num_answers)])
+        more["chance"] = float(np.mean(1 / np.asarray(num_answers)))
+    scores = {
+        "split": answers.split,
+        **score_predictions(task, answers.examples, predictions),
+        "standard_error": standard_error(task.metrics[0], predictions, labels, seed),
+        **more,
+        "num_cut": answers.num_long,
+    }
+    return predictions, values, scores
+
+
+def score_pairs(
+    answers: Answers, score: Scorer, params: Params
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Scores the sentences of minimal pairs, and how often the better one wins.
+
+    Args:
+      answers: the sentences of N pairs; the label says which is better.
+      score: the model.
+      params: its parameters.
+
+    Returns:
+      predictions: [N] the number of the likeliest sentence, the first of equals.
+      log_probs: [N, A] of the sentences, nats.
+      scores: "n"; "num_long", the pairs read in several windows; and "paradigms", for
+        each "n", "accuracy", its "standard_error", and "ties". A tie counts as one
+        divided by the sentences that are tied: half a point for two.
+    """
+    log_probs = [each.log_probs for each in score(params, answers.windows)]
+    values, labels = answers.compare(log_probs), answers.labels
+    best = values == values.max(axis=1, keepdims=True)
+    points = best[np.arange(len(labels)), labels] / best.sum(axis=1)
+    subsets = np.asarray([example.subset for example in answers.examples])
+    paradigms = {}
+    for name in dict.fromkeys(subsets.tolist()):
+        own = subsets == name
+        count = int(own.sum())
+        paradigms[name] = {
+            "n": count,
+            "accuracy": float(points[own].mean()),
+            "standard_error": float(points[own].std() / math.sqrt(count)),
+            "ties": int((best[own].sum(axis=1) > 1).sum()),
+        }
+    scores = {
+        "n": len(labels),
+        "num_long": answers.num_long,
+        "paradigms": paradigms,
+    }
+    return values.argmax(axis=1), values, scores

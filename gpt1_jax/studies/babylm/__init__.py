@@ -1,0 +1,1 @@
+"""BabyLM's evaluation."""

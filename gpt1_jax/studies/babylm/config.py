@@ -1,0 +1,51 @@
+"""The typed configuration of BabyLM's evaluation."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from gpt1_jax.config.checks import (
+    File,
+    Files,
+    Names,
+    Positive,
+    Section,
+    Step,
+    different,
+    given,
+    not_empty,
+    one_of,
+)
+from gpt1_jax.studies.config import AnalysisConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class BabyLMDataConfig(Section):
+    """Where the data of BabyLM's evaluation is."""
+
+    section = "data"
+
+    dir: Annotated[
+        File,
+        given(
+            "Name the evaluation pipeline's folder evaluation_data with "
+            "--config.data.dir=DIR."
+        ),
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class BabyLMConfig(AnalysisConfig):
+    """The configuration of BabyLM's evaluation."""
+
+    step: Step
+    track: Literal["strict-small", "strict"]
+    sets: Annotated[Names, different, not_empty]
+    tasks: Annotated[Names, different, not_empty]
+    finetuned_dir: Files
+    data: BabyLMDataConfig
+    batch_tokens: Positive[int]
+
+    def __post_init__(self):
+        super().__post_init__()
+        for name in self.sets:
+            one_of("config.sets", name, ("full", "fast"))

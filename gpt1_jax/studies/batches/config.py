@@ -1,0 +1,32 @@
+"""The typed configuration of looking up what a run has read."""
+
+import dataclasses
+from typing import Annotated
+
+from gpt1_jax.config.checks import File, LocalFile, ends_in, given, require
+from gpt1_jax.config.sections import JobConfig
+from gpt1_jax.studies.config import TextConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class BatchesConfig(JobConfig):
+    """The configuration of looking up what a run has read."""
+
+    writes_folder = False
+
+    init_from: Annotated[
+        File,
+        given("Name a pre-trained run with --config.init_from=runs/pretrain/NAME."),
+    ]
+    steps: tuple[int, ...]
+    passage: str
+    data: TextConfig
+    output: Annotated[LocalFile, ends_in(".jsonl", optional=True)]
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            bool(self.steps) != bool(self.passage.strip()),
+            f"config.steps={self.steps} and config.passage={self.passage!r:.60}: set "
+            "one of them, to updates or to a text.",
+        )

@@ -1,0 +1,82 @@
+"""What the configurations of studies have in common."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from gpt1_jax.config.checks import (
+    DType,
+    File,
+    Files,
+    LocalFile,
+    Newer,
+    NotNegative,
+    Positive,
+    Section,
+    Steps,
+    given,
+    require,
+)
+from gpt1_jax.config.finetune import check_examples_source
+from gpt1_jax.config.sections import DataConfig, JobConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class AnalysisConfig(JobConfig):
+    """What these jobs have in common: the model they look into."""
+
+    init_from: Annotated[
+        File,
+        given("Name the run to look into with --config.init_from=runs/pretrain/NAME."),
+    ]
+    step: Steps
+    dtype: Literal["", DType]
+    compilation_cache_dir: File
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoringConfig(AnalysisConfig):
+    """What the jobs have in common that score a run beside a baseline."""
+
+    baseline_init_from: Annotated[File, Newer("")]
+    batch_tokens: Positive[int]
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            self.baseline_init_from != self.init_from,
+            f"config.baseline_init_from={self.baseline_init_from!r} is the run of "
+            "config.init_from too; name another one, or none.",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class ZeroShotDataConfig(Section):
+    """Where the examples of zero-shot tasks come from."""
+
+    section = "data"
+
+    source: Literal["tfds", "jsonl", "official"]
+    dir: File
+    max_examples: NotNegative[int]
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_examples_source(self.source, self.dir)
+
+
+@dataclasses.dataclass(frozen=True)
+class TextConfig(Section):
+    """Where the text of a run is now; what is empty is where the run had it."""
+
+    section = "data"
+
+    train: Files
+    valid: Files
+    cache_dir: LocalFile
+
+    def applied_to(self, data: DataConfig) -> DataConfig:
+        """The data section of a run's configuration, with the paths of today."""
+        return dataclasses.replace(data, **{k: v for k, v in vars(self).items() if v})
+
+
+SAME_TEXT = TextConfig(train="", valid="", cache_dir="")

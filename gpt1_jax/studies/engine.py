@@ -1,0 +1,429 @@
+"""Scores of saved steps, each kept in a file of its own, so that a job can resume.
+
+A job scores a run, and perhaps a baseline beside it, at one or several saved steps, on
+one or several tasks (`score_steps`). A score is kept with the content digests of the
+checkpoint and of the examples: the same command goes on where it was stopped, and what
+has changed since is refused.
+"""
+
+import dataclasses
+import functools
+import importlib.metadata
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+import jax
+import jax.numpy as jnp
+import tqdm
+from etils import epath
+
+import gpt1_jax
+from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.config.sections import compilation_cache
+from gpt1_jax.data.files import json_digest, sha256, write_json, write_whole
+from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.tables import read_rows
+from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.errors import UserError
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.parallel import devices
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs import lock, signals
+from gpt1_jax.runs.checkpoint_files import manifest_digest
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.forms import scoring_model
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.resume import begin_run
+
+
+class Scorable(Protocol):
+    """The examples of a task, as a model reads them."""
+
+    @property
+    def all_windows(self) -> Sequence[ReadingWindow]: ...
+
+    def content_digest(self) -> str: ...
+
+
+Examples = TypeVar("Examples", bound=Scorable)
+# Keys of a kept score: the checksum of all else in it, and those of its predictions.
+_CHECKSUM, _PREDICTIONS = "sha256", "predictions"
+
+
+@dataclasses.dataclass(frozen=True)
+class ScoredRun(Generic[Examples]):
+    """A run, the steps at which it is scored, and the tasks that it is scored on.
+
+    Attributes:
+      name: names its folders: "run" or "baseline".
+      init_from: the run folder, as the configuration has it.
+      opened: the run at the first of the steps.
+      steps: the steps.
+      tasks: by name, the examples of each task as the run reads them.
+    """
+
+    name: str
+    init_from: str
+    opened: TrainedRun
+    steps: Sequence[int]
+    tasks: Mapping[str, Examples]
+
+    @functools.cached_property
+    def digests(self) -> Mapping[str, str]:
+        """By name, the content digest of each task's examples."""
+        return {name: task.content_digest() for name, task in self.tasks.items()}
+
+
+# From a task's examples, a scorer and parameters to scores, ready for JSON, and to what
+# writes the predictions to a file.
+Scored = tuple[Mapping[str, Any], Callable[[epath.Path], None]]
+ScoreTask = Callable[[Examples, Scorer, Params], Scored]
+
+
+def score_steps(
+    config: Any,
+    workdir: str,
+    open_runs: Callable[[Any], Sequence[ScoredRun[Examples]]],
+    score: ScoreTask[Examples],
+    *,
+    describe: Callable[[str, Mapping[str, Any]], str],
+    write_results: Callable[[epath.Path, Any, "StepScores[Examples]"], None],
+    title: str,
+) -> None:
+    """Scores runs at their steps, and writes what all scores together say.
+
+    Each score is kept; the same command goes on from there.
+
+    Args:
+      config: the job's configuration.
+      workdir: the folder to make, or to go on in.
+      open_runs: opens the runs that the configuration names, and reads the tasks.
+      score: scores one task.
+      describe: a line on the scores of a task, by its name.
+      write_results: writes to the folder, with the configuration, once all is scored.
+      title: what is scored, for the progress bar.
+
+    Raises:
+      FileExistsError: if the folder holds something else.
+      UserError: if it holds scores of another configuration, of other checkpoints or of
+        other examples; if a batch does not fit into memory.
+      Stopped: after a signal, once the scores at hand are saved.
+    """
+    folder = run_folder.locate_run(workdir)
+    if (folder / run_folder.CONFIG_FILE).exists():
+        config = begin_run(folder, config)
+    else:
+        run_folder.refuse_used(folder)
+    runs = open_runs(config)
+    devices.configure("default", compilation_cache(config.compilation_cache_dir))
+
+    def make_scorer(run: TrainedRun) -> Scorer:
+        model = scoring_model(run.model_in(config.dtype), config.batch_tokens)
+        return Scorer(model, run.tokenizer.vocab_size, config.batch_tokens)
+
+    for run in runs:
+        scorer = make_scorer(run.opened)
+        for examples in run.tasks.values():
+            scorer.check_memory(examples.all_windows)
+    scores = StepScores(folder, runs, title)
+    with lock.owned(folder):
+        config = begin_run(folder, config)
+        write_json(folder / run_folder.CONFIG_FILE, config.to_dict())
+        with signals.catch() as stop, stop.deferred():
+            if not scores.score_missing(make_scorer, score, describe, stop.received):
+                raise signals.Stopped(
+                    f"stopped by a signal; {scores.num_kept} of {scores.total} scores "
+                    "are saved."
+                )
+        write_results(folder, config, scores)
+
+
+def write_results(
+    folder: epath.Path,
+    config: Any,
+    runs: Sequence[Mapping[str, Any]],
+    table: str,
+    packages: Sequence[str],
+) -> None:
+    """Writes the table, results.md, and then all that is known, results.json.
+
+    Args:
+      folder: the job's folder.
+      config: its configuration.
+      runs: the scores of each run, ready for JSON.
+      table: Markdown.
+      packages: whose versions are noted, beside ours.
+    """
+    write_whole(folder / "results.md", table)
+    versions = {name: importlib.metadata.version(name) for name in packages}
+    write_json(
+        folder / run_folder.RESULTS_FILE,
+        {
+            "config": config.to_dict(),
+            "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
+            "runs": runs,
+        },
+    )
+
+
+def open_run_and_baseline(
+    load: Callable[[Any, TrainedRun, Sequence[str]], Mapping[str, Examples]],
+    config: Any,
+) -> list[ScoredRun[Examples]]:
+    """The run and, if there is one, the baseline; opened before anything is read.
+
+    Args:
+      load: the tasks as a run reads them, by name; from the configuration, the run,
+        and the names of the tasks to load, none of which means all.
+      config: `init_from`, `baseline_init_from` and `step`.
+    """
+    named = {"run": config.init_from, "baseline": config.baseline_init_from}
+    opened = {}
+    for name, init_from in named.items():
+        if init_from:
+            opened[name] = first, _ = open_steps(init_from, config.step)
+            if isinstance(first.config, FinetuneConfig):
+                say(
+                    f"{first.folder} is fine-tuned; its language model answers, not "
+                    "its head."
+                )
+    runs: list[ScoredRun[Examples]] = []
+    for name, (first, steps) in opened.items():
+        if runs and read_alike(runs[0].opened, first):
+            tasks = runs[0].tasks
+        else:
+            # Whatever is missing is missing for the baseline too, and said once.
+            tasks = load(config, first, list(runs[0].tasks) if runs else [])
+        runs.append(ScoredRun(name, named[name], first, steps, tasks))
+    return runs
+
+
+def read_alike(one: TrainedRun, other: TrainedRun) -> bool:
+    """Whether texts become the same tokens for two runs."""
+    return (
+        one.tokenizer.digest == other.tokenizer.digest
+        and one.model.max_seq_len == other.model.max_seq_len
+    )
+
+
+class StepScores(Generic[Examples]):
+    """The scores of runs at some steps on some tasks.
+
+    Args:
+      folder: the job's folder: scores/RUN/STEP/TASK.json, predictions/.../TASK.jsonl.
+      runs: the runs.
+      title: what is scored, for the progress bar.
+
+    Raises:
+      UserError: if a score is of another checkpoint, or of other examples, than those
+        there now.
+    """
+
+    def __init__(
+        self, folder: epath.Path, runs: Sequence[ScoredRun[Examples]], title: str
+    ):
+        self.runs = runs
+        self._folder, self._title = folder, title
+        # As they were when the steps were found: the training may delete checkpoints.
+        self._checkpoints = {
+            (run.name, step): _checkpoint_digest(run.opened, step)
+            for run in runs
+            for step in run.steps
+        }
+        self._missing = {
+            (run.name, step, task)
+            for run in runs
+            for step in run.steps
+            for task in run.tasks
+            if not self._is_kept(run, step, task)
+        }
+
+    @property
+    def total(self) -> int:
+        """How many scores there are to be."""
+        return sum(len(self.steps(run)) * len(run.tasks) for run in self.runs)
+
+    @property
+    def num_kept(self) -> int:
+        """How many of the scores are at hand."""
+        return self.total - len(self._missing)
+
+    def steps(self, run: ScoredRun) -> list[int]:
+        """The steps of a run that are scored: not those deleted meanwhile."""
+        return [step for step in run.steps if (run.name, step) in self._checkpoints]
+
+    def score_missing(
+        self,
+        make_scorer: Callable[[TrainedRun], Scorer],
+        score: ScoreTask[Examples],
+        describe: Callable[[str, Mapping[str, Any]], str],
+        stopped: Callable[[], bool],
+    ) -> bool:
+        """Scores what is missing; each score is kept before the next begins.
+
+        Args:
+          make_scorer: makes the scorer of a run.
+          score: scores a task.
+          describe: a line on the scores of a task, by its name.
+          stopped: whether to stop before the next score.
+
+        Returns:
+          Whether all is scored: False if `stopped()` became true.
+        """
+        if self.num_kept:
+            at_hand = f"{self.num_kept} of {self.total} scores are at hand"
+            done = "" if self._missing else "Nothing to do: "
+            say(f"{done}{at_hand}, in {self._folder}.")
+        with tqdm.tqdm(
+            total=self.total,
+            initial=self.num_kept,
+            unit="score",
+            desc=self._title,
+            disable=without_bars(),
+        ) as bar:
+            for run in self.runs:
+                scorer = make_scorer(run.opened)
+                steps = [step for step in run.steps if self._missing_tasks(run, step)]
+                deleted = set(steps)
+                for trained in each_step(run.opened, steps):
+                    deleted.remove(trained.step)
+                    params = jax.tree.map(jnp.asarray, trained.language_model)
+                    for task in self._missing_tasks(run, trained.step):
+                        if stopped():
+                            return False
+                        scores, write_predictions = score(
+                            run.tasks[task], scorer, params
+                        )
+                        lock.check_owned()
+                        write_predictions(
+                            self._file("predictions", run, trained.step, task, "jsonl")
+                        )
+                        self._keep(run, trained.step, task, scores)
+                        of = f"{run.name:<8}  " if len(self.runs) > 1 else ""
+                        say(f"{of}step {trained.step:>7,}  {describe(task, scores)}")
+                        bar.update()
+                for step in deleted:
+                    self._leave_out(run, step)
+        return True
+
+    def _leave_out(self, run: ScoredRun, step: int) -> None:
+        """Forgets a step that was deleted before all of its tasks were scored."""
+        del self._checkpoints[run.name, step]
+        self._missing -= {(run.name, step, task) for task in run.tasks}
+
+    def of_runs(self) -> list[dict[str, Any]]:
+        """All scores: for each run "init_from", "kind" and "checkpoints" (`of_run`)."""
+        return [
+            {
+                "init_from": run.init_from,
+                "kind": run.opened.model.kind,
+                "checkpoints": self.of_run(run),
+            }
+            for run in self.runs
+        ]
+
+    def of_run(self, run: ScoredRun) -> list[dict[str, Any]]:
+        """All scores of a run: [{"step": .., "tasks": {task: scores}}, ..]."""
+        return [
+            {
+                "step": step,
+                "tasks": {
+                    task: self._read_kept(run, step, task)["scores"]
+                    for task in run.tasks
+                },
+            }
+            for step in self.steps(run)
+        ]
+
+    def predictions(self, run: ScoredRun, step: int, task: str) -> list[dict[str, Any]]:
+        """The predictions behind a score, if they are written as JSON lines."""
+        path = self._file("predictions", run, step, task, "jsonl")
+        with path.open("rb") as lines:
+            return [cells for _, cells in read_rows(lines, str(path), "jsonl")]
+
+    def _missing_tasks(self, run: ScoredRun, step: int) -> list[str]:
+        return [t for t in run.tasks if (run.name, step, t) in self._missing]
+
+    def _file(
+        self, kind: str, run: ScoredRun, step: int, task: str, suffix: str
+    ) -> epath.Path:
+        return self._folder / kind / run.name / str(step) / f"{task}.{suffix}"
+
+    def _scores_file(self, run: ScoredRun, step: int, task: str) -> epath.Path:
+        return self._file(run_folder.SCORES_FOLDER, run, step, task, "json")
+
+    def _digests(self, run: ScoredRun, step: int, task: str) -> dict[str, str]:
+        """The content digests of the parameters and examples behind a score."""
+        return {
+            "checkpoint": self._checkpoints[run.name, step],
+            "examples": run.digests[task],
+        }
+
+    def _is_kept(self, run: ScoredRun, step: int, task: str) -> bool:
+        path = self._scores_file(run, step, task)
+        if not (path.exists() and self._checkpoints[run.name, step]):
+            return False
+        try:
+            saved = self._read_kept(run, step, task)
+        except UserError as damage:
+            say(f"WARNING: {damage}")
+            return False
+        for key, digest in self._digests(run, step, task).items():
+            if saved.get(key) != digest:
+                what = {"checkpoint": "checkpoint", "examples": "set of examples"}[key]
+                raise UserError(
+                    f"{path} holds scores of another {what} than the one there now; "
+                    "delete it to have that scored, or name another --workdir."
+                )
+        return True
+
+    def _read_kept(self, run: ScoredRun, step: int, task: str) -> dict[str, Any]:
+        """The record of a score that was kept.
+
+        Raises:
+          UserError: if it is not as it was written.
+        """
+        path = self._scores_file(run, step, task)
+        saved = read_json(path)
+        digest = saved.pop(_CHECKSUM, None)  # earlier versions wrote none
+        if digest in (None, json_digest(saved)) and "scores" in saved:
+            beside = self._file("predictions", run, step, task, "jsonl").parent
+            digests = {
+                beside / name: d for name, d in saved.get(_PREDICTIONS, {}).items()
+            }
+            path = next((p for p, d in digests.items() if not _is_intact(p, d)), None)
+        if path is not None:
+            raise UserError(
+                f"{path} is not as it was written; the same command scores that again."
+            )
+        return saved
+
+    def _keep(
+        self, run: ScoredRun, step: int, task: str, scores: Mapping[str, Any]
+    ) -> None:
+        """Writes scores last: where they are, nothing else of the task is missing."""
+        file = self._file("predictions", run, step, task, "jsonl")
+        written = [each for each in file.parent.iterdir() if each.stem == file.stem]
+        record = {
+            **self._digests(run, step, task),
+            "scores": scores,
+            _PREDICTIONS: {each.name: sha256(each) for each in written},
+        }
+        record = json.loads(json.dumps(record))  # as it will be read: keys are texts
+        digest = {_CHECKSUM: json_digest(record)}
+        write_json(self._scores_file(run, step, task), {**record, **digest})
+        self._missing.remove((run.name, step, task))
+
+
+def _is_intact(path: epath.Path, digest: str) -> bool:
+    return path.exists() and sha256(path) == digest
+
+
+def _checkpoint_digest(opened: TrainedRun, step: int) -> str:
+    """The content digest of a checkpoint, which may be deleted once it is open."""
+    if step == opened.step and opened.digest:
+        return opened.digest
+    return manifest_digest(opened.folder / "checkpoints" / str(step))

@@ -1,0 +1,1 @@
+"""A page to look inside models."""

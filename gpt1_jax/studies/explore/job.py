@@ -1,0 +1,135 @@
+"""The explore job: a page to look inside models."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import tqdm
+
+from gpt1_jax.config.reading import DEFAULT_WORDS
+from gpt1_jax.config.sections import KIND_NAMES, compilation_cache
+from gpt1_jax.data.files import locate, write_whole
+from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.words import Word, lines_of, read_lines, split_words
+from gpt1_jax.errors import UserError
+from gpt1_jax.inference.scoring import BATCH_TOKENS
+from gpt1_jax.inference.surprisal import word_windows
+from gpt1_jax.parallel import devices
+from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.folder import check_output_file
+from gpt1_jax.runs.forms import scoring_model
+from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.studies.explore.config import ExploreConfig
+from gpt1_jax.studies.explore.inside import joined, look_inside
+from gpt1_jax.studies.explore.page import ExploredRun, ExploredStep, make_page
+
+MOST_WORDS = 1000
+_READING = dataclasses.replace(DEFAULT_WORDS, context="text")
+
+
+def run(config: ExploreConfig, workdir: str) -> None:
+    """Writes a page on one or several runs.
+
+    Args:
+      config: the runs, the steps and the text.
+      workdir: must be empty; the page goes to `config.output`.
+
+    Raises:
+      FileNotFoundError, UserError: if there is no such run or text, or the text is
+        blank or too long.
+    """
+    config.check_workdir(workdir)
+    output = locate(config.output)
+    check_output_file(output, "--config.output=FILE")
+    lines = _lines(config)
+    opened = [open_steps(folder, config.step) for folder in config.folders]
+    devices.configure("default", compilation_cache(config.compilation_cache_dir))
+    total = sum(len(steps) for _, steps in opened)
+    with tqdm.tqdm(total=total, unit=" steps", disable=without_bars()) as bar:
+        runs = [
+            _explore(name, origin, steps, lines, bar)
+            for name, (origin, steps) in zip(_names(config), opened, strict=True)
+        ]
+    page, attention = make_page(lines, runs)
+    write_whole(output, page)
+    say(attention)
+    say_wrote(config.output)
+
+
+def _lines(config: ExploreConfig) -> list[Word]:
+    """The lines of the text; refuses one that is too long for a page."""
+    if config.input:
+        lines = list(read_lines(config.input))
+    else:
+        lines = list(lines_of(config.text, "config.text"))
+    num_words = sum(len(line.word.split()) for line in lines)
+    if num_words > MOST_WORDS:
+        name = f"config.input={config.input!r}" if config.input else "config.text"
+        raise UserError(
+            f"{name} has {num_words:,} words; a page shows up to {MOST_WORDS:,}. Give "
+            "a part of it."
+        )
+    return lines
+
+
+def _names(config: ExploreConfig) -> tuple[str, ...]:
+    """The runs' folders, without those above them where that tells them apart."""
+    names = tuple(PurePosixPath(folder).name for folder in config.folders)
+    return names if len(set(names)) == len(names) else config.folders
+
+
+def _explore(
+    name: str,
+    origin: TrainedRun,
+    steps: Sequence[int],
+    lines: Sequence[Word],
+    bar: Any,
+) -> ExploredRun:
+    """What a run does with the text at each step."""
+    tokenizer = origin.tokenizer
+    words = split_words(tokenizer, lines)
+    windows = list(word_windows(words, _READING, origin.model, tokenizer.newline_id))
+    ids, spans = joined(windows)
+    model = scoring_model(origin.model_in("float32"), BATCH_TOKENS)
+    found = []
+    for opened in each_step(origin, steps):
+        params = jax.tree.map(jnp.asarray, opened.language_model)
+        inside = look_inside(model, params, tokenizer.vocab_size, windows)
+        found.append(ExploredStep(opened.step, inside))
+        bar.update()
+    return ExploredRun(
+        name=name,
+        about=(
+            f"{KIND_NAMES[origin.model.kind]}: {origin.model.layers}, "
+            f"{origin.model.embed_dim} wide, {tokenizer.vocab_size:,} tokens"
+        ),
+        spans=spans,
+        tokens=[token_text(tokenizer, token) for token in ids],
+        spelled=lambda token: token_text(tokenizer, token),
+        steps=found,
+        samples=_samples(origin),
+    )
+
+
+def token_text(tokenizer: Tokenizer, token: int) -> str:
+    """A token for people: with a dot behind it if it does not end a word."""
+    if token == tokenizer.newline_id:
+        return "↵"
+    text = tokenizer.decode([token])
+    ends_word = tokenizer.decode([token, token]) != text + text
+    return (text or "▁") if ends_word or not text else f"{text}·"
+
+
+def _samples(origin: TrainedRun) -> dict[int, str]:
+    """What a pre-training run sampled, by step."""
+    records = read_metrics(origin.folder / METRICS_FILE)
+    return {
+        record["step"]: record["sample"]
+        for record in records
+        if isinstance(record.get("sample"), str)
+    }

@@ -1,0 +1,1 @@
+"""Hidden states of words and lines."""

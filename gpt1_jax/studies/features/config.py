@@ -1,0 +1,74 @@
+"""The typed configuration of the features study."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from gpt1_jax.config.checks import File, LocalFile, Step, ends_in, given, require
+from gpt1_jax.config.reading import ReadingConfig
+from gpt1_jax.studies.config import AnalysisConfig
+
+
+def _different_layers(key: str, value: tuple[int, ...]) -> None:
+    require(len(set(value)) == len(value), f"{key}={value} names a layer twice.")
+
+
+@dataclasses.dataclass(frozen=True)
+class FeaturesConfig(ReadingConfig, AnalysisConfig):
+    """The configuration for hidden states of words and lines."""
+
+    writes_folder = False
+
+    step: Step
+    input: Annotated[
+        File,
+        given("Name a text or a table of words or lines with --config.input=FILE."),
+    ]
+    lines_column: str
+    words_column: str
+    text_column: str
+    layers: Annotated[tuple[int, ...], _different_layers]
+    rows: Literal["words", "last", "mean", "extract"]
+    attention: bool
+    output: Annotated[LocalFile, ends_in(".npz", ".h5")]
+    output_dtype: Literal["float32", "float16"]
+
+    def __post_init__(self):
+        super().__post_init__()
+        self._check_columns()
+        words = self.rows == "words"
+        require(
+            words or (self.context == "line" and not self.context_words),
+            f"config.rows={self.rows!r} reads a line by itself; leave config.context "
+            "at 'line' and config.context_words at 0.",
+        )
+        require(
+            not (words and self.attention),
+            "config.attention=True keeps maps of whole lines: set --config.rows=last, "
+            "mean or extract.",
+        )
+
+    def _check_columns(self) -> None:
+        """Refuses a table without the column to read, and a column of no table."""
+        table = self.input.lower().endswith((".csv", ".tsv", ".jsonl"))
+        require(
+            table or self.input.lower().endswith(".txt"),
+            f"config.input={self.input!r} must be a text, .txt, or a table: .csv, .tsv "
+            "or .jsonl.",
+        )
+        named = bool(self.lines_column) + bool(self.words_column)
+        require(
+            named == table,
+            f"config.input={self.input!r} does not go with config.lines_column="
+            f"{self.lines_column!r} and config.words_column={self.words_column!r}: of "
+            "a table name one of the two, of a .txt file none.",
+        )
+        require(
+            self.rows == "words" or not self.words_column,
+            f"config.rows={self.rows!r} needs lines, but config.words_column="
+            f"{self.words_column!r} has words.",
+        )
+        require(
+            bool(self.words_column) or not self.text_column,
+            f"config.text_column={self.text_column!r} tells the texts of a column of "
+            "words apart; name that with --config.words_column=NAME.",
+        )

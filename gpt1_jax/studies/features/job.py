@@ -1,0 +1,193 @@
+"""The features job: hidden states of words and lines, and attention maps."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+from gpt1_jax import __version__
+from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.sections import compilation_cache
+from gpt1_jax.data.files import MadeOnce, locate
+from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.tables import ArrayWriter, check_library, open_arrays
+from gpt1_jax.data.tokenizers import special_tokens
+from gpt1_jax.data.words import (
+    ReadingWindow,
+    Word,
+    encode_whole,
+    nothing_left,
+    read_column,
+    read_lines,
+    reading_windows,
+    split_words,
+    window_overlap,
+)
+from gpt1_jax.errors import UserError
+from gpt1_jax.inference.features import Reader, attention_of_text
+from gpt1_jax.inference.scoring import BATCH_TOKENS
+from gpt1_jax.model import language_model
+from gpt1_jax.parallel import devices
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import check_output_file
+from gpt1_jax.runs.forms import scoring_model
+from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.studies.features.config import FeaturesConfig
+
+
+def run(config: FeaturesConfig, workdir: str) -> None:
+    """Writes the hidden states of each word or line of a text.
+
+    Args:
+      config: the model, the text, and which states to write where.
+      workdir: must be empty; the features go to `config.output`.
+
+    Raises:
+      FileNotFoundError, UserError: if there is no such run, layer, file or column, or
+        the text does not fit the model.
+    """
+    config.check_workdir(workdir)
+    output = Path(locate(config.output, local=True))
+    check_library(output)
+    check_output_file(output, "--config.output=FILE")
+    origin = open_run(config.init_from, config.step)
+    say_what_is_read(origin)
+    _check_extract(config, origin)
+    if config.attention:
+        language_model.check_attention(origin.model)
+    devices.configure("highest", compilation_cache(config.compilation_cache_dir))
+    layers = config.layers or tuple(range(origin.model.depth + 1))
+    params = jax.tree.map(jnp.asarray, origin.language_model)
+    model = scoring_model(origin.model_in(config.dtype), BATCH_TOKENS)
+    read = Reader(model, params, layers, mean=config.rows == "mean")
+    with MadeOnce(lambda: _words(config, origin)) as words:
+        count = sum(len(window.words) for window in _windows(config, origin, words))
+        with (
+            open_arrays(output, _attributes(config, origin, layers)) as file,
+            tqdm.tqdm(total=count, unit=" rows", disable=without_bars()) as bar,
+        ):
+            done = 0
+            for window, states in read(_windows(config, origin, words)):
+                _append(config, file, window.words, layers, states)
+                if config.attention:
+                    maps = attention_of_text(model, params, window.ids)
+                    file.append(f"attention_{done}", maps)
+                    file.append(f"tokens_{done}", np.asarray(window.ids, np.int32))
+                done += len(window.words)
+                bar.update(len(window.words))
+    named = ", ".join(map(str, layers))
+    say(
+        f"{count:,} rows of {origin.model.embed_dim} numbers for each of the layers "
+        f"{named}, in {output}."
+    )
+
+
+def _append(
+    config: FeaturesConfig,
+    file: ArrayWriter,
+    words: Sequence[Word],
+    layers: Sequence[int],
+    states: np.ndarray,
+) -> None:
+    """Adds the rows of a window to all arrays."""
+    for layer, rows in zip(layers, states, strict=True):
+        file.append(f"layer_{layer}", _narrowed(rows, config.output_dtype, layer))
+    name = "word" if config.rows == "words" else "text"
+    file.append(name, [word.word for word in words])
+    file.append("line", np.asarray([word.line for word in words], np.int64))
+    if not config.words_column and not config.lines_column:
+        for name in ("start", "end"):
+            offsets = [getattr(word, name) for word in words]
+            file.append(name, np.asarray(offsets, np.int64))
+
+
+def _check_extract(config: FeaturesConfig, origin: TrainedRun) -> None:
+    if config.rows == "extract" and not isinstance(origin.config, FinetuneConfig):
+        raise UserError(
+            f"config.rows='extract' needs a fine-tuned run, but {origin.folder} is "
+            f"one of the job {origin.config.job!r}, which has no extract token; use "
+            "--config.rows=last."
+        )
+
+
+def _attributes(
+    config: FeaturesConfig, origin: TrainedRun, layers: tuple[int, ...]
+) -> dict[str, Any]:
+    """The attributes of the file, which say how its rows were made."""
+    return {
+        "model": str(origin.folder),
+        "step": origin.step,
+        "num_layers": origin.model.depth,
+        "layers": list(layers),
+        "input": config.input,
+        "rows": config.rows,
+        "context": config.context,
+        "context_words": config.context_words,
+        "overlap": window_overlap(config, origin.model.max_seq_len),
+        "max_seq_len": origin.model.max_seq_len,
+        "dtype": origin.model_in(config.dtype).dtype,
+        "tokenizer": origin.tokenizer.digest,
+        "gpt1_jax": __version__,
+    }
+
+
+def _words(config: FeaturesConfig, origin: TrainedRun) -> Iterator[Word]:
+    """The words or lines whose rows are asked for, in order, with their tokens."""
+    lines: Iterable[Word]
+    if config.words_column:
+        lines = read_column(config.input, config.words_column, config.text_column)
+    elif config.lines_column:
+        cells = enumerate(read_column(config.input, config.lines_column), 1)
+        lines = (cell._replace(line=number) for number, cell in cells)
+    else:
+        lines = read_lines(config.input)
+    if config.rows == "words" and not config.words_column:
+        return split_words(origin.tokenizer, lines)
+    return encode_whole(origin.tokenizer, lines)
+
+
+def _windows(
+    config: FeaturesConfig, origin: TrainedRun, words: Iterable[Word]
+) -> Iterator[ReadingWindow]:
+    """The windows that are read for the words or lines."""
+    if config.rows != "words":
+        return (_line_window(config, origin, line) for line in words)
+    return reading_windows(
+        words,
+        config,
+        origin.model.max_seq_len,
+        origin.tokenizer.newline_id,
+        after_newline=False,
+    )
+
+
+def _line_window(
+    config: FeaturesConfig, origin: TrainedRun, line: Word
+) -> ReadingWindow:
+    ids = line.ids
+    if not ids:
+        raise nothing_left(line.word, line.where)
+    if config.rows == "extract":
+        special = special_tokens(origin.tokenizer.vocab_size)
+        ids = (special.start, *ids, special.extract)
+    if len(ids) > origin.model.max_seq_len:
+        raise UserError(
+            f"{line.where}: the line has {len(ids)} tokens; this model reads "
+            f"{origin.model.max_seq_len}. Break it in two."
+        )
+    return ReadingWindow(ids, 0, [line], [(0, len(ids))])
+
+
+def _narrowed(rows: np.ndarray, dtype: str, layer: int) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        narrow = rows.astype(dtype)
+    if np.isinf(narrow).any() and np.isfinite(rows).all():
+        raise UserError(
+            f"A state of layer {layer} is too large for float16 "
+            f"({np.abs(rows).max():.3g}); use --config.output_dtype=float32."
+        )
+    return narrow

@@ -1,0 +1,1 @@
+"""A trained model as a model class of EleutherAI's lm-evaluation-harness."""

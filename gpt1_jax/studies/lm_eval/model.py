@@ -1,0 +1,487 @@
+"""Run folders in EleutherAI's lm-evaluation-harness, the package lm_eval.
+
+    python -m gpt1_jax.eval_harness --model gpt1_jax \
+        --model_args init_from=runs/pretrain/quickstart,step=newest --tasks ...
+
+is the command `lm_eval`, which finds no model class outside its own package: its
+registry reads no entry points, and `--include_path` leads only to tasks. In Python,
+importing this module registers the model. It needs no PyTorch.
+"""
+
+import dataclasses
+import inspect
+import itertools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import tqdm
+
+import gpt1_jax
+from gpt1_jax.config import NEWEST
+from gpt1_jax.config.checks import (
+    DType,
+    NotNegative,
+    Seed,
+    at_most,
+    check_value,
+    require,
+)
+from gpt1_jax.config.sections import (
+    DEFAULT_SAMPLING,
+    SamplingConfig,
+    compilation_cache,
+)
+from gpt1_jax.data.progress import open_streams, without_bars
+from gpt1_jax.data.text import brief, printable
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.inference import decoding
+from gpt1_jax.inference.generation import Generator, prompt_ids
+from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer, TokenScores
+from gpt1_jax.parallel import devices
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.forms import scoring_model
+from gpt1_jax.runs.open import open_run, say_what_is_read
+
+try:
+    import lm_eval.utils
+    from lm_eval.__main__ import cli_evaluate
+    from lm_eval.api.instance import Instance
+    from lm_eval.api.model import LM
+    from lm_eval.api.registry import register_model
+    from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
+except ImportError as error:
+    raise MissingPackage(
+        f"gpt1_jax.eval_harness needs EleutherAI's lm_eval ({error}); install it with "
+        "pip install 'gpt1_jax[lm-eval]'."
+    ) from error
+
+_AUTO = "auto"
+_AUTO_BATCH = 8  # continuations
+_MAX_GEN_TOKS = 256  # where a task does not say; as lm_eval's class for transformers
+_MOST_GEN_TOKS = 32_768  # of any task that lm_eval brings
+# lm_eval's names of the length: the first that is given counts.
+_LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+_REQUEST = "lm_eval's request"  # for messages
+
+
+@register_model("gpt1_jax")
+class RunLM(LM):
+    """The language model of a run as lm_eval's tasks call it.
+
+    Args:
+      init_from: the run folder, local or gs://.
+      step: "newest", "best", "default" or the number of a saved step.
+      dtype: "float32" or "bfloat16", to compute in.
+      batch_size: texts as long as the context that are computed together, or "auto".
+        Short texts share their place: at least 2,048 tokens are scored together.
+      add_bos_token: whether each text begins with a newline, as a paragraph does in
+        training, or only what has nothing else before it.
+      seed: of the first continuation, if a task samples; the next has seed + 1.
+
+    Raises:
+      FileNotFoundError: if there is no run, or no checkpoint of that step.
+      UserError: if an argument is impossible, or a file is damaged.
+    """
+
+    def __init__(
+        self,
+        init_from: str,
+        step: int | str = NEWEST,
+        dtype: DType = "float32",
+        batch_size: int | str = _AUTO,
+        add_bos_token: bool = False,
+        seed: int = 0,
+    ):
+        super().__init__()
+        check_value("dtype", DType, dtype)
+        check_value("add_bos_token", bool, add_bos_token)
+        check_value("seed", Seed, seed)
+        number = str(batch_size)
+        require(
+            number == _AUTO or (number.isdecimal() and int(number) > 0),
+            f"batch_size={batch_size!r} must be {_AUTO} or a number above 0.",
+        )
+        run = open_run(str(init_from), step)
+        say_what_is_read(run)
+        self._run, self._tokenizer = run, run.tokenizer
+        self._start = run.tokenizer.newline_id
+        self._begin = [self._start] if add_bos_token else []
+        self._batch_size = _AUTO_BATCH if batch_size == _AUTO else int(batch_size)
+        self._seed = seed
+        tokens = BATCH_TOKENS
+        if batch_size != _AUTO:
+            tokens = max(tokens, self._batch_size * run.model.max_seq_len)
+        self._model = scoring_model(run.model_in(dtype), tokens)
+        self._score = Scorer(
+            self._model, run.tokenizer.vocab_size, tokens, ranks_and_entropies=True
+        )
+        self._params = jax.tree.map(jnp.asarray, run.language_model)
+
+    @classmethod
+    def create_from_arg_string(
+        cls, arg_string: str, additional_config: dict[str, Any] | None = None
+    ) -> "RunLM":
+        """The model of `--model_args`: see `create_from_arg_obj`."""
+        arguments = lm_eval.utils.simple_parse_args_string(arg_string)
+        return cls.create_from_arg_obj(arguments, additional_config)
+
+    @classmethod
+    def create_from_arg_obj(
+        cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
+    ) -> "RunLM":
+        """The model of arguments by name.
+
+        Args:
+          arg_dict: of the model.
+          additional_config: of lm_eval: its `batch_size`, unless the model has one. Its
+            "cuda:0" and the like mean nothing to JAX, which chooses its devices itself.
+
+        Raises:
+          UserError: if there is no such argument, or as the class.
+        """
+        batch_size = (additional_config or {}).get("batch_size") or _AUTO
+        arguments = {"batch_size": batch_size, **arg_dict}
+        known = list(inspect.signature(cls).parameters)
+        require(
+            "init_from" in arguments,
+            "--model_args names no run; write init_from=runs/pretrain/quickstart, for "
+            "example.",
+        )
+        unknown = sorted(set(arguments) - set(known))
+        require(
+            not unknown,
+            f"The model gpt1_jax has no argument {', '.join(unknown)}; it has "
+            f"{', '.join(known)}.",
+        )
+        return cls(**arguments)
+
+    def get_model_info(self) -> dict[str, Any]:
+        """What lm_eval writes into its results beside the arguments."""
+        sizes = (leaf.size for leaf in jax.tree.leaves(self._params))
+        return {
+            "model_num_parameters": sum(sizes),
+            "model_dtype": self._model.dtype,
+            "init_from": str(self._run.folder),
+            "step": self._run.step,
+            "gpt1_jax_version": gpt1_jax.__version__,
+        }
+
+    # --- scores -----------------------------------------------------------------
+
+    def loglikelihood(
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
+    ) -> list[tuple[float, bool]]:
+        """Log P, in nats, of continuations of contexts; and if each token is the best.
+
+        See `encode_pair`. A text that is too long loses its beginning.
+
+        Args:
+          requests: their arguments are a context, which may be empty, and a
+            continuation. One without tokens has a log-likelihood of 0.
+          disable_tqdm: whether to show no progress.
+
+        Raises:
+          UserError: if a continuation has more tokens than the model reads, or what is
+            given is no text.
+        """
+        longest = self._model.max_seq_len
+        windows, numbers, empty, num_cut = [], [], [], 0
+        for number, (context, continuation) in enumerate(r.args for r in requests):
+            window = encode_pair(self._tokenizer, context, continuation, self._begin)
+            num_scored = len(window.ids) - window.num_context
+            if not num_scored:
+                empty.append(number)
+                continue
+            require(
+                num_scored <= longest,
+                f"The continuation {brief(continuation)} of {brief(context)} has "
+                f"{num_scored} tokens to score; this model scores up to {longest}.",
+            )
+            excess = max(0, len(window.ids) - longest - 1)  # the last is not read
+            num_cut += excess > 0
+            numbers.append(number)
+            windows.append(
+                ReadingWindow(window.ids[excess:], window.num_context - excess)
+            )
+        _say_cut(num_cut, len(requests), f"{longest} tokens before the last")
+        if empty:
+            context, continuation = requests[empty[0]].args
+            say(
+                f"{len(empty):,} of {len(requests):,} continuations have no tokens to "
+                f"score, the first {brief(continuation)} of {brief(context)}; their "
+                "log-likelihood is 0.",
+                beside_output=True,
+            )
+        answers = dict.fromkeys(empty, (0.0, True))
+        for place, scores in self._scored(windows, disable_tqdm):
+            total = float(scores.log_probs.sum(dtype=np.float64))
+            number = numbers[place]
+            answers[number] = total, bool((scores.ranks == 1).all())
+            arguments = requests[number].args
+            self.cache_hook.add_partial("loglikelihood", arguments, answers[number])
+        return [answers[number] for number in range(len(requests))]
+
+    def loglikelihood_rolling(
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
+    ) -> list[float]:
+        """Log P, in nats, of whole texts, a newline before each.
+
+        A text longer than the context is read in lm_eval's windows
+        (`lm_eval.utils.get_rolling_token_windows`): each token is scored once, and the
+        last window is as long as the others.
+
+        Args:
+          requests: their argument is a text.
+          disable_tqdm: whether to show no progress.
+
+        Raises:
+          UserError: if what is given is no text.
+        """
+        windows, owners = [], []
+        for number, (text,) in enumerate(request.args for request in requests):
+            pairs = lm_eval.utils.get_rolling_token_windows(
+                token_list=_encode(self._tokenizer, text),
+                prefix_token=self._start,
+                max_seq_len=self._model.max_seq_len,
+                context_len=1,
+            )
+            for pair in pairs:
+                context, scored = lm_eval.utils.make_disjoint_window(pair)
+                windows.append(ReadingWindow([*context, *scored], len(context)))
+                owners.append(number)
+        totals = [0.0] * len(requests)
+        for place, scores in self._scored(windows, disable_tqdm):
+            totals[owners[place]] += float(scores.log_probs.sum(dtype=np.float64))
+        for request, total in zip(requests, totals, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
+        return totals
+
+    def _scored(
+        self, windows: Sequence[ReadingWindow], quiet: bool
+    ) -> Iterator[tuple[int, TokenScores]]:
+        """The windows' numbers and scores, with a progress bar."""
+        self._score.check_memory(windows, f"batch_size={self._batch_size}")
+        yield from tqdm.tqdm(
+            self._score.as_computed(self._params, windows),
+            total=len(windows),
+            desc="score",
+            disable=quiet or without_bars(),
+        )
+
+    # --- continuations -----------------------------------------------------------
+
+    def generate_until(
+        self, requests: Sequence[Instance], disable_tqdm: bool = False
+    ) -> list[str]:
+        """Continues texts, each up to a stop string, which is left out.
+
+        Args:
+          requests: their arguments are a text, of which an empty one is a newline, and
+            lm_eval's `generation_kwargs`: `until`, whose stop strings match whatever
+            their case, `max_gen_toks`, `do_sample`, `temperature`, `top_k`, `top_p`,
+            `min_p` and `repetition_penalty`; see `_sampling`. A text that leaves no
+            room for `max_gen_toks` loses its beginning.
+          disable_tqdm: whether to show no progress.
+
+        Raises:
+          UserError: if there is no such argument, or its value is impossible.
+        """
+        by_sampling: dict[SamplingConfig, list[int]] = {}
+        for number, (text, values) in enumerate(request.args for request in requests):
+            check_value(_REQUEST, str, text)
+            by_sampling.setdefault(_sampling(values), []).append(number)
+        params = decoding.prepare(self._model, self._params)
+        texts: dict[int, str] = {}
+        with tqdm.tqdm(
+            total=len(requests),
+            desc="generate",
+            disable=disable_tqdm or without_bars(),
+        ) as bar:
+            for sampling, numbers in by_sampling.items():
+                prompts = [requests[number].args[0] for number in numbers]
+                generator = self._generator(sampling, prompts)
+                seeds = [(self._seed + number) % 2**32 for number in numbers]
+                for place, found in generator.as_finished(params, prompts, seeds):
+                    number = numbers[place]
+                    stops = [text.lower() for text in sampling.stop_strings]
+                    text = postprocess_generated_text(found.text, stops, None)
+                    texts[number] = text
+                    arguments = requests[number].args
+                    self.cache_hook.add_partial("generate_until", arguments, text)
+                    bar.update()
+        return [texts[number] for number in range(len(requests))]
+
+    def _generator(self, sampling: SamplingConfig, prompts: Sequence[str]) -> Generator:
+        """What continues some prompts, cut so that all that is drawn fits behind."""
+        # Without any room the context slides.
+        room = max(0, self._model.max_seq_len - sampling.max_new_tokens)
+        if room:
+            lengths = [len(prompt_ids(self._tokenizer, each)) for each in prompts]
+            _say_cut(
+                sum(length > room for length in lengths),
+                len(prompts),
+                f"{room} tokens, so that max_gen_toks={sampling.max_new_tokens} more "
+                "fit behind",
+            )
+        generator = Generator(
+            self._model,
+            self._tokenizer,
+            sampling,
+            self._batch_size,
+            longest_prompt=room,
+        )
+        generator.check_memory(prompts)
+        return generator
+
+
+def encode_pair(
+    tokenizer: Tokenizer, context: str, continuation: str, begin: Sequence[int] = ()
+) -> ReadingWindow:
+    """The tokens of a context and its continuation, divided as lm_eval divides them.
+
+    White space at the end of the context belongs to the continuation. If the context
+    then is empty, a newline stands before the continuation, unless it begins with one.
+
+    Both are encoded as one text, since a word is spelled with or without a mark of its
+    end, depending on what follows. Where the context ends with a word, its tokens are
+    the first of the text. Where it ends inside one, lm_eval's own cut, by the number of
+    tokens that the context has by itself, can be anywhere. Then the tokens that the
+    continuation has by itself are scored, as after the bracket in "(" and "a)"; but
+    between two letters, as in "un" and "ited", or if the text does not end with those
+    tokens, the word is scored whole. So nothing of a continuation is lost, and all
+    continuations of a context have the same scored along.
+
+    Args:
+      tokenizer: the model's tokenizer.
+      context: what is read.
+      continuation: what is scored.
+      begin: tokens before a context that is not empty.
+    """
+    check_value(_REQUEST, str, context)
+    check_value(_REQUEST, str, continuation)
+    read = context.rstrip()
+    continuation = context[len(read) :] + continuation
+    ids = _encode(tokenizer, read + continuation)
+    newline = tokenizer.newline_id
+    if not read:
+        return ReadingWindow(ids if ids[:1] == [newline] else [newline, *ids], 1)
+    known = _encode(tokenizer, read)
+    first = _num_shared(ids, known)
+    if first < len(known):
+        alone = _encode(tokenizer, continuation)
+        apart = not (read[-1].isalnum() and continuation[:1].isalnum())
+        if apart and alone and ids[-len(alone) :] == alone:
+            first = len(ids) - len(alone)
+        else:
+            before = read[: -len(read.split()[-1])]
+            first = _num_shared(ids, _encode(tokenizer, before))
+    begin = begin or [newline] * (first == 0)
+    return ReadingWindow([*begin, *ids], len(begin) + first)
+
+
+def _num_shared(ids: Sequence[int], others: Sequence[int]) -> int:
+    """The number of tokens with which both begin."""
+    pairs = zip(ids, others, strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
+    check_value(_REQUEST, str, text)
+    return tokenizer.encode(text)
+
+
+def _sampling(values: Any) -> SamplingConfig:
+    """The sampling that a task's `generation_kwargs` ask for.
+
+    None stands for the default, as in transformers.
+
+    Raises:
+      UserError: naming the first argument that is unknown or impossible.
+    """
+    require(
+        isinstance(values, Mapping),
+        f"generation_kwargs={brief(values)} must hold arguments by name, such as "
+        "{'until': ['\\n'], 'max_gen_toks': 16}.",
+    )
+    kinds: dict[str, Any] = {
+        field.name: field.type for field in dataclasses.fields(SamplingConfig)
+    }
+    length: Any = Annotated[
+        kinds.pop("max_new_tokens"),
+        at_most(
+            _MOST_GEN_TOKS,
+            ": the model has no end token, and stops no earlier without a stop string; "
+            "set it with --gen_kwargs max_gen_toks=256",
+        ),
+    ]
+    kinds = {
+        "until": kinds.pop("stop_strings"),
+        **dict.fromkeys(_LENGTHS, length),
+    } | kinds
+    if not values.get("do_sample"):
+        kinds["temperature"] = NotNegative[float]  # 0 is greedy, too
+    unknown = sorted(map(str, set(values) - set(kinds)))
+    require(
+        not unknown,
+        f"generation_kwargs has {', '.join(unknown)}, which gpt1_jax does not know; it "
+        f"knows {', '.join(kinds)}.",
+    )
+    given: dict[str, Any] = {}
+    for name, value in values.items():
+        if value is None:
+            continue
+        if name == "until":
+            several = value if isinstance(value, list | tuple) else [value]
+            value = tuple(text for text in several if text != "")
+        elif name != "do_sample":
+            value = _number(value)
+        check_value(f"generation_kwargs.{name}", kinds[name], value)
+        given[name] = value
+    stops = given.pop("until", ())
+    given = {**normalize_gen_kwargs(given, _MAX_GEN_TOKS)}
+    del given["until"]
+    if not given["do_sample"]:
+        given.pop("temperature", None)
+    return dataclasses.replace(
+        DEFAULT_SAMPLING,
+        stop_strings=stops,
+        max_new_tokens=given.pop("max_gen_toks"),
+        **given,
+    )
+
+
+def _number(value: Any) -> Any:
+    """Text as the number it spells, since YAML reads 1e-1 as text; 5.0 as 5."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return value
+    whole = isinstance(value, float) and value.is_integer()
+    return int(value) if whole else value
+
+
+def _say_cut(num_cut: int, total: int, fitting: str) -> None:
+    if num_cut:
+        say(
+            f"{num_cut:,} of {total:,} texts lost their beginning, to fit {fitting}.",
+            beside_output=True,
+        )
+
+
+def run() -> None:
+    """The command `lm_eval` with our model: `python -m gpt1_jax.eval_harness`."""
+    open_streams()
+    devices.configure("default", compilation_cache(""))
+    try:
+        cli_evaluate()
+    except KeyboardInterrupt:
+        sys.exit("gpt1_jax: interrupted.")
+    except (UserError, OSError) as error:
+        sys.exit(printable(f"gpt1_jax: error: {error}"))

@@ -1,0 +1,1 @@
+"""Pairs of sentences that differ in what is grammatical."""

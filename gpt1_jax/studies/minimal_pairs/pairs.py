@@ -1,0 +1,231 @@
+"""Minimal pairs as zero-shot tasks: which of several sentences is the likeliest?
+
+The answers to an example are its sentences. They are compared by the log-probability of
+the whole sentence, or of what follows a context. BLiMP's paradigms make a task for each
+term; a file of the user's own pairs makes one too. The subset of an example is its
+paradigm.
+"""
+
+import functools
+import itertools
+from collections.abc import Sequence
+
+from gpt1_jax.config.checks import split_paths
+from gpt1_jax.data.documents import expand_paths, name_hint
+from gpt1_jax.data.files import locate
+from gpt1_jax.data.tables import FORMATS, require_column
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.studies.answers import (
+    CANDIDATES,
+    Answers,
+    ZeroShotTask,
+    encode_answers,
+)
+from gpt1_jax.studies.minimal_pairs.blimp import FIELDS, PARADIGMS, TERMS
+from gpt1_jax.studies.minimal_pairs.config import PairsDataConfig
+from gpt1_jax.tasks.batches import draw_examples
+from gpt1_jax.tasks.examples import check_records, load_split, read_records
+from gpt1_jax.tasks.task import Example, FileLayout, Record, Task
+
+BLIMP, CUSTOM = "blimp", "custom"
+_SPLIT = "test"  # nothing is trained on any pair
+_GOOD = "(the better sentence)"  # a column that no file has
+
+
+def select_pairs(names: Sequence[str], data: PairsDataConfig) -> list[ZeroShotTask]:
+    """The tasks that a configuration names.
+
+    Args:
+      names: `BLIMP`, or any of its paradigms, terms and fields; or `CUSTOM` alone.
+      data: which, for `CUSTOM`, names the files.
+
+    Raises:
+      FileNotFoundError, UserError: if there is no such paradigm, term, field or file.
+    """
+    custom = tuple(names) == (CUSTOM,)
+    if custom != (data.source == "files"):
+        raise UserError(
+            f"config.tasks={tuple(names)} does not go with config.data.source="
+            f"{data.source!r}: pairs of your own (configs/minimal_pairs.py:custom) are "
+            "read from source='files', BLiMP's from the others."
+        )
+    if custom:
+        return _own_tasks(data)
+    chosen: dict[str, list[str]] = {}
+    for name in names:
+        found = [
+            paradigm
+            for paradigm in PARADIGMS.values()
+            if name in (BLIMP, paradigm.name, paradigm.term, paradigm.field)
+        ]
+        if not found:
+            raise UserError(
+                f"BLiMP has no paradigm, term or field {name!r}; its fields are "
+                f"{', '.join(FIELDS)}, its terms {', '.join(TERMS)}, and its paradigms "
+                "those of gpt1_jax/studies/minimal_pairs/blimp.py."
+            )
+        for paradigm in found:
+            of_term = chosen.setdefault(paradigm.term, [])
+            if paradigm.name not in of_term:
+                of_term.append(paradigm.name)
+    return [_blimp_task(term, chosen[term]) for term in TERMS if term in chosen]
+
+
+def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
+    task = Task(
+        name=term,
+        title=term.replace("_", " "),
+        transform="multiple_choice",
+        text=(),
+        choices=("sentence_good", "sentence_bad"),
+        label=_GOOD,
+        labels=("good", "bad"),
+        metrics=("accuracy",),
+        prepare=_prepare_blimp,
+        tfds={_SPLIT: {name: f"blimp/{name}:train" for name in paradigms}},
+        files={
+            _SPLIT: {
+                name: FileLayout(f"{name}.jsonl", format="jsonl") for name in paradigms
+            }
+        },
+    )
+    return ZeroShotTask(
+        task, scored="{answer}", mean=False, splits=(_SPLIT,), cut=False
+    )
+
+
+def _prepare_blimp(record: Record) -> Record:
+    """The first sentence is the better one; the files and TFDS name ids differently."""
+    columns = record.columns
+    identity = columns.get("pairID", columns.get("pair_id"))
+    return record._replace(columns={**columns, _GOOD: 0, "idx": identity})
+
+
+# --- pairs of one's own ---------------------------------------------------------
+
+
+def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:
+    """A task for each file."""
+    tasks: dict[str, ZeroShotTask] = {}
+    for entry in filter(None, split_paths(data.files)):
+        paths = sorted(expand_paths(entry, tuple(FORMATS)))
+        if not paths:
+            raise FileNotFoundError(
+                f"config.data.files: {entry!r} names no file of pairs; a folder is "
+                f"searched for {', '.join(FORMATS)}.{name_hint(data.files)}"
+            )
+        for path in paths:
+            if path.suffix.lower() not in FORMATS:
+                raise UserError(
+                    f"config.data.files: {path} ends in {path.suffix!r}; pairs are "
+                    f"read from {', '.join(FORMATS)}."
+                )
+            if path.stem in tasks:
+                raise UserError(
+                    f"config.data.files names two files {path.stem!r}, whose scores "
+                    "would have one name; rename one."
+                )
+            tasks[path.stem] = _own_task(data, str(path), path.stem)
+    if not tasks:
+        raise UserError(f"config.data.files={data.files!r} names no file.")
+    return list(tasks.values())
+
+
+def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
+    listed = len(data.sentences) == 1
+    suffix = locate(path).suffix.lower()
+    task = Task(
+        name=name,
+        title=name,
+        transform="multiple_choice",
+        text=("context",),
+        choices=data.sentences,
+        fewer_choices=listed,
+        label=_GOOD,
+        labels=CANDIDATES if listed else data.sentences,
+        metrics=("accuracy",),
+        may_be_empty=True,  # a context; an empty sentence is refused as an answer
+        prepare=functools.partial(_prepare_own, data, name),
+        files={_SPLIT: {"": FileLayout(path, format=FORMATS[suffix])}},
+    )
+    return ZeroShotTask(
+        task,
+        context="{context}",
+        scored="{answer}",
+        mean=False,
+        splits=(_SPLIT,),
+        cut=False,
+    )
+
+
+def _prepare_own(data: PairsDataConfig, file: str, record: Record) -> Record:
+    columns = record.columns
+
+    def cell(column: str, otherwise: object) -> object:
+        if not column:
+            return otherwise
+        return require_column(columns, column, record.where)
+
+    for sentence in data.sentences:  # before columns of ours are among those named
+        require_column(columns, sentence, record.where)
+    context = cell(data.context, "")
+    if isinstance(context, str) and context.strip():
+        context = f"{context.rstrip()} "
+    more = {"context": context, _GOOD: cell(data.good, 0)}
+    return record._replace(
+        columns={**columns, **more}, subset=str(cell(data.paradigm, file))
+    )
+
+
+# --- pairs as tokens ------------------------------------------------------------
+
+
+def load_pairs(
+    task: ZeroShotTask, data: PairsDataConfig, tokenizer: Tokenizer, max_seq_len: int
+) -> Answers:
+    """Reads the pairs of a task and encodes their sentences.
+
+    Args:
+      task: one of `select_pairs`.
+      data: where its pairs are, and how many of each paradigm to draw.
+      tokenizer: the model's tokenizer.
+      max_seq_len: the most tokens that the model reads.
+
+    Raises:
+      MissingData: if there is no data.
+      UserError: naming the file and line of a pair that cannot be used.
+    """
+    if data.source == "files":
+        examples = _read_own(task.task)
+    else:
+        examples = load_split(task.task, _SPLIT, source=data.source, directory=data.dir)
+    by_paradigm = itertools.groupby(
+        sorted(examples, key=lambda each: each.subset), lambda each: each.subset
+    )
+    drawn = [
+        example
+        for _, of_paradigm in by_paradigm
+        for example in draw_examples(list(of_paradigm), data.max_pairs)
+    ]
+    return encode_answers(task, _SPLIT, drawn, tokenizer, max_seq_len)
+
+
+def _read_own(task: Task) -> list[Example]:
+    layout = task.files[_SPLIT][""]
+    records = read_records(locate(layout.path), layout)
+    examples = check_records(task, records, needs_label=True)
+    if not examples:
+        raise MissingData(f"{layout.path} holds no pairs.")
+    return examples
+
+
+def equal_pairs(answers: Answers) -> list[str]:
+    """The pairs of which two sentences are the same tokens: "PARADIGM ID"."""
+    found, start = [], 0
+    for example, count in zip(answers.examples, answers.num_answers, strict=True):
+        windows = answers.windows[start : start + count]
+        start += count
+        if len({(tuple(w.ids), w.num_context) for w in windows}) < count:
+            found.append(f"{example.subset} {example.id or example.where}")
+    return found

@@ -1,0 +1,1 @@
+"""Does surprisal say how long people read a word?"""

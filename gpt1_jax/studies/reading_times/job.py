@@ -1,0 +1,139 @@
+"""The reading-times job: does surprisal say how long people read a word?"""
+
+import functools
+from collections.abc import Sequence
+
+from etils import epath
+
+from gpt1_jax.config.pretrain import PretrainConfig
+from gpt1_jax.data.files import write_whole
+from gpt1_jax.data.tables import format_table
+from gpt1_jax.errors import UserError
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.report import figures
+from gpt1_jax.report.markdown import counted
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.studies.engine import (
+    Scored,
+    StepScores,
+    open_run_and_baseline,
+    score_steps,
+    write_results,
+)
+from gpt1_jax.studies.reading_times.config import ReadingTimesConfig
+from gpt1_jax.studies.reading_times.gain import (
+    check_statsmodels,
+    check_times,
+    predictors,
+    reading_gain,
+    word_surprisals,
+)
+from gpt1_jax.studies.reading_times.table import (
+    TASK,
+    describe_gain,
+    draw_gains,
+    gains_table,
+)
+from gpt1_jax.studies.reading_times.words import (
+    Frequency,
+    TimedWords,
+    count_words,
+    load_timed_words,
+)
+
+_VERSIONS = ("jax", "numpy", "scikit-learn", "statsmodels")
+
+
+def run(config: ReadingTimesConfig, workdir: str) -> None:
+    """Scores steps of a run, and of a baseline, by the reading times of words.
+
+    Each score is kept; the same command goes on from there.
+
+    Args:
+      config: the runs, their steps, the table and what predicts the times.
+      workdir: the folder to make: results.json, results.md, scores, a plot, and for
+        each step predictions/RUN/STEP/reading_times.csv with all predictors.
+
+    Raises:
+      FileExistsError: if the folder holds something else.
+      FileNotFoundError, UserError: if there is no such run, step or file, the table or
+        the corpus of frequencies cannot be used, or the folder holds scores of another
+        configuration, of other checkpoints or of other words.
+      Stopped: after a signal, once the scores at hand are saved.
+    """
+    check_statsmodels()
+
+    def score(words: TimedWords, score: Scorer, params: Params) -> Scored:
+        rows = predictors(words, word_surprisals(words, score, params))
+
+        def write(path: epath.Path) -> None:
+            table = ({k: "" if v is None else v for k, v in r.items()} for r in rows)
+            write_whole(path.with_suffix(".csv"), format_table(table, ".csv"))
+
+        return reading_gain(rows, config.folds), write
+
+    score_steps(
+        config,
+        workdir,
+        functools.partial(open_run_and_baseline, _load),
+        score,
+        describe=lambda name, scores: describe_gain(scores),
+        write_results=_write_results,
+        title="reading times",
+    )
+
+
+def _load(
+    config: ReadingTimesConfig, run: TrainedRun, only: Sequence[str]
+) -> dict[str, TimedWords]:
+    """The words of the table, as a run reads them."""
+    frequency = None if config.data.log_frequency else _frequency(config, run)
+    words = load_timed_words(config, frequency, run.tokenizer, run.model.max_seq_len)
+    if not only:
+        reasons = ", ".join(f"{n:,} {why}" for why, n in words.left_out().items())
+        stories = len({row["story"] for row in words.rows})
+        say(
+            f"{counted(len(words.rows), 'word')} in {stories} stories; left out: "
+            f"{reasons or 'none'}."
+        )
+    check_times(words, config.folds)
+    return {TASK: words}
+
+
+def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
+    """The frequencies of words in a corpus, by default the run's own text."""
+    if config.frequency_corpus:
+        return _counted(config.frequency_corpus, "config.frequency_corpus")
+    data = run.config.data if isinstance(run.config, PretrainConfig) else None
+    if data is None or data.source != "text":
+        raise UserError(
+            f"{run.folder} was not trained on text files, in which to count words; "
+            "name some with --config.frequency_corpus=PATHS, or a column with "
+            "--config.data.log_frequency=NAME."
+        )
+    say(f"Counting words in the text that {run.folder} was trained on, {data.train}.")
+    try:
+        return _counted(data.train, "config.frequency_corpus", data.jsonl_field)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error} Name text to count words in with --config.frequency_corpus=PATHS."
+        ) from error
+
+
+@functools.cache
+def _counted(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
+    return count_words(paths, key, jsonl_field)
+
+
+def _write_results(
+    folder: epath.Path, config: ReadingTimesConfig, scores: StepScores[TimedWords]
+) -> None:
+    """Writes the plot, the table and, last, all that is known of the scores."""
+    runs = scores.of_runs()
+    table = gains_table(runs)
+    plot = figures.save_figure(draw_gains(runs), folder / "plots" / "reading_times.png")
+    write_results(folder, config, runs, table, _VERSIONS)
+    say(table)
+    say(f"Results: {folder / 'results.md'}\nPlot: {plot}")

@@ -1,0 +1,388 @@
+"""Words with reading times: read from a table, with what else predicts the times.
+
+The rows of a story, in order, are its text, and a model reads them in full windows; or
+each row has a text of its own before it, as in BabyLM's data.
+"""
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from etils import epath
+
+from gpt1_jax.config.reading import DEFAULT_WORDS
+from gpt1_jax.data.documents import text_documents
+from gpt1_jax.data.tables import (
+    FORMATS,
+    open_input,
+    read_number,
+    read_rows,
+    require_column,
+)
+from gpt1_jax.data.text import clean
+from gpt1_jax.data.tokenizers import Tokenizer
+from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
+from gpt1_jax.errors import UserError
+from gpt1_jax.studies.reading_times.config import (
+    ReadingTimesConfig,
+    ReadingTimesDataConfig,
+)
+from gpt1_jax.tasks.babylm import ContextWindows
+
+BEFORE = 2  # words whose predictors are those of a word too
+NO_TIME, PUNCTUATION, UNKNOWN = "no time", "punctuation", "unknown"
+TOO_EARLY, AFTER_UNKNOWN = "without two words before", "after an unknown one"
+_MOST = 1e15  # of a number in the table: sums of squares stay finite, positions exact
+# From the first letter or digit to the last. A pattern for what stands around them
+# would take a time that is quadratic in a run of other characters.
+_CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
+
+# From a word to the logarithm of its frequency, and whether it was counted at all.
+Frequency = Callable[[str], tuple[float, bool]]
+
+
+@dataclasses.dataclass(frozen=True)
+class TimedWords:
+    """Words with reading times, as a model reads them.
+
+    Attributes:
+      rows: for each word "story", "position" (from 1), "word", "time" (milliseconds;
+        None if it was not measured), "length" (characters), "log_frequency" and
+        "left_out", the reason why a regression leaves it out; "" if it does not.
+      windows: what a model reads.
+      tokens: of each word, its window and its scored tokens there, [first, stop).
+    """
+
+    rows: Sequence[Mapping[str, Any]]
+    windows: Sequence[ReadingWindow]
+    tokens: Sequence[tuple[int, int, int]]
+
+    @property
+    def all_windows(self) -> Sequence[ReadingWindow]:
+        """All windows to score."""
+        return self.windows
+
+    def content_digest(self) -> str:
+        """The SHA-256, in hexadecimal, of the rows and of the tokens."""
+        digest = hashlib.sha256(b"[")
+        for number, row in enumerate(self.rows):
+            digest.update((", " * bool(number) + json.dumps(row)).encode())
+        digest.update(b"]")
+        for window in self.windows:
+            ids = [window.num_context, *window.ids]
+            digest.update(np.asarray(ids, np.int32).tobytes())
+        return digest.hexdigest()
+
+    def left_out(self) -> Mapping[str, int]:
+        """How many words a regression leaves out, by reason."""
+        return collections.Counter(r["left_out"] for r in self.rows if r["left_out"])
+
+
+def load_timed_words(
+    config: ReadingTimesConfig,
+    frequency: Frequency | None,
+    tokenizer: Tokenizer,
+    max_seq_len: int,
+) -> TimedWords:
+    """Reads the table and cuts the stories into windows.
+
+    Args:
+      config: the table, its columns and what is left out.
+      frequency: of words; None if the table has a column of it.
+      tokenizer: of the model.
+      max_seq_len: the most tokens that it reads.
+
+    Raises:
+      FileNotFoundError: if there is no such file.
+      UserError: if a column is missing, a cell cannot be read, the words are not those
+        of `config.data.text`, or fewer than two stories are left.
+    """
+    rows = _read_table(config.data, config.data.times, with_times=True)
+    at = _by_place(rows, config.data.position)
+    if config.data.text:
+        _compare_words(rows, config.data)
+    for row in rows:
+        row["length"] = row["length"] or float(len(row["word"]))
+        row["known"] = row["log_frequency"] is not None
+        if frequency:
+            row["log_frequency"], row["known"] = frequency(row["word"])
+    for row in rows:
+        story = at[row["story"]]
+        places = (row["position"] - n for n in range(1, BEFORE + 1))
+        before = [story[place] for place in places if place in story]
+        row["left_out"] = _reason(row, before, config.exclude)
+    if len({row["story"] for row in rows if not row["left_out"]}) < 2:
+        raise UserError(
+            f"{config.data.times} holds fewer than two stories with words to compare, "
+            f"told apart by the column {config.data.story!r}; a model of the times is "
+            "fitted to some stories and judged by another."
+        )
+    if config.data.context:
+        return _read_alone(rows, tokenizer)
+    return _read_as_stories(rows, tokenizer, max_seq_len)
+
+
+def _read_table(
+    data: ReadingTimesDataConfig, source: str, with_times: bool
+) -> list[dict[str, Any]]:
+    """The rows of a table in the order of the stories."""
+    suffix = epath.Path(source).suffix.lower()
+    rows: list[dict[str, Any]] = []
+    with open_input(source) as file:
+        # A table of another ending has tabs, as Natural Stories' .tok has.
+        for where, cells in read_rows(file, source, FORMATS.get(suffix, "tsv")):
+            rows.append(_read_row(data, cells, where, with_times))
+    if not rows:
+        raise UserError(f"{source} holds no words, only the names of columns.")
+    if data.position:
+        order: dict[str, int] = {}
+        rows.sort(
+            key=lambda row: (
+                order.setdefault(row["story"], len(order)),
+                row["position"],
+            )
+        )
+    elif data.context:
+        _follow_contexts(rows)
+    else:
+        for number, row in enumerate(rows):
+            begins = not number or row["story"] != rows[number - 1]["story"]
+            row["position"] = 1 if begins else rows[number - 1]["position"] + 1
+    return rows
+
+
+def _follow_contexts(rows: Sequence[dict[str, Any]]) -> None:
+    """Finds the sentences of rows that have texts of their own, in any order.
+
+    A row goes on with the sentence whose words so far are the most of its text, and
+    each sentence goes on once: several may begin with the same words.
+    """
+    so_far: dict[bytes, collections.deque[str]] = {}  # by the digest of its words
+    for row in sorted(rows, key=lambda row: len(row["context"].split())):
+        before = row["context"].split()
+        digests = _digests([*before, *row["word"].split()])
+        starts = digests[: len(before)][::-1]
+        begun = next((start for start in starts if so_far.get(start)), None)
+        row["story"] = so_far[begun].popleft() if begun else row["where"]
+        row["position"] = len(before) + 1
+        so_far.setdefault(digests[-1], collections.deque()).append(row["story"])
+
+
+def _digests(words: Iterable[str]) -> list[bytes]:
+    """Digests of the first word, of the first two, and so on: in linear time."""
+    digest, found = hashlib.blake2b(digest_size=16), []
+    for word in words:
+        digest.update(f"{word} ".encode())
+        found.append(digest.digest())
+    return found
+
+
+def _by_place(
+    rows: Iterable[dict[str, Any]], position: str
+) -> Mapping[str, Mapping[int, Mapping[str, Any]]]:
+    """From a story and a position to its row."""
+    at: dict[str, dict[int, dict[str, Any]]] = {}
+    for row in rows:
+        story = at.setdefault(row["story"], {})
+        if story.setdefault(row["position"], row) is not row:
+            raise UserError(
+                f"{row['where']}: story {row['story']!r} has two words at position "
+                f"{row['position']}; give each its own in the column {position!r}."
+                if position
+                else f"{row['where']}: story {row['story']!r} begins again after "
+                "another; name the column of positions with --config.data.position."
+            )
+    return at
+
+
+def _read_row(
+    data: ReadingTimesDataConfig,
+    cells: Mapping[str, Any],
+    where: str,
+    with_times: bool,
+) -> dict[str, Any]:
+    """A row of the table, with its own names."""
+
+    def number(column: str, least: float) -> float | None:
+        value = read_number(cells, column, where)
+        if value is not None and not least <= value <= _MOST:
+            raise UserError(
+                f"{where}: the column {column!r} holds {cells[column]!r:.40}, neither "
+                f"NA nor a number from {least:g} to {_MOST:g}."
+            )
+        return value
+
+    cell = require_column(cells, data.word, where)
+    word = "" if cell is None else str(cell).strip()
+    if not word:
+        raise UserError(f"{where}: the column {data.word!r} holds no word.")
+    row: dict[str, Any] = {
+        "story": str(require_column(cells, data.story, where)),
+        "position": 0,
+        "word": word,
+        "where": where,
+    }
+    if data.position:
+        position = number(data.position, 0)
+        if position is None:
+            raise UserError(f"{where}: the column {data.position!r} is empty.")
+        if not position.is_integer():
+            raise UserError(
+                f"{where}: the column {data.position!r} holds "
+                f"{cells[data.position]!r:.40}, not the whole number of a word."
+            )
+        row["position"] = int(position)
+    if not with_times:
+        return row
+    return {
+        **row,
+        "context": str(cells.get(data.context, "")).strip() if data.context else "",
+        "time": number(data.time, 0),
+        "length": number(data.length, 0) if data.length else None,
+        "log_frequency": (
+            number(data.log_frequency, -_MOST) if data.log_frequency else None
+        ),
+    }
+
+
+def _compare_words(
+    rows: Sequence[Mapping[str, Any]], data: ReadingTimesDataConfig
+) -> None:
+    """Refuses times whose words are not those of the text."""
+    text = {
+        (row["story"], row["position"]): row
+        for row in _read_table(data, data.text, with_times=False)
+    }
+    for row in rows:
+        there = text.pop((row["story"], row["position"]), None)
+        if there is None or there["word"] != row["word"]:
+            found = repr(there["word"]) if there else "no word"
+            raise UserError(
+                f"{row['where']}: {row['word']!r}, word {row['position']} of story "
+                f"{row['story']!r}, but {data.text} has {found} there; the two files "
+                "do not belong together."
+            )
+    if text:
+        missing = next(iter(text.values()))
+        raise UserError(
+            f"{missing['where']}: {missing['word']!r} is not in {data.times}, whose "
+            "rows are read as the text; give it a row, with NA as its time."
+        )
+
+
+def _reason(
+    row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], exclude: Sequence[str]
+) -> str:
+    """Why a word is left out, with the words before that there are; "" if it is not."""
+    if row["time"] is None:
+        return NO_TIME
+    if PUNCTUATION in exclude and not _CORE.fullmatch(row["word"]):
+        return PUNCTUATION
+    if row["log_frequency"] is None or (UNKNOWN in exclude and not row["known"]):
+        return UNKNOWN
+    if len(before) < BEFORE:
+        return TOO_EARLY
+    if any(other["log_frequency"] is None for other in before):
+        return AFTER_UNKNOWN
+    return ""
+
+
+def _read_as_stories(
+    rows: Sequence[dict[str, Any]], tokenizer: Tokenizer, max_seq_len: int
+) -> TimedWords:
+    """The rows of each story are its text."""
+    numbers: dict[str, int] = {}
+
+    @functools.cache
+    def encode(word: str) -> tuple[int, ...]:
+        return tuple(tokenizer.encode(clean(word)))
+
+    words = (
+        Word(
+            line=numbers.setdefault(row["story"], len(numbers) + 1),
+            position=number,
+            end=len(row["word"]),  # white space follows
+            word=row["word"],
+            where=row["where"],
+            ids=encode(row["word"]),
+        )
+        for number, row in enumerate(rows)
+    )
+    windows: list[ReadingWindow] = []
+    tokens = [(0, 0, 0)] * len(rows)
+    for window in reading_windows(
+        words, DEFAULT_WORDS, max_seq_len, tokenizer.newline_id, after_newline=True
+    ):
+        for word, (first, stop) in zip(window.words, window.spans, strict=True):
+            span = first - window.num_context, stop - window.num_context
+            tokens[word.position] = len(windows), *span
+        windows.append(ReadingWindow(window.ids, window.num_context))
+    return TimedWords(_plain(rows), windows, tokens)
+
+
+def _read_alone(rows: Sequence[dict[str, Any]], tokenizer: Tokenizer) -> TimedWords:
+    """Each row's word is read after the row's own text."""
+    made = ContextWindows(tokenizer)
+    tokens = []
+    for row in rows:
+        number = made.add(row["context"], row["word"], row["where"])
+        window = made.windows[number]
+        tokens.append((number, 0, len(window.ids) - window.num_context))
+    return TimedWords(_plain(rows), made.windows, tokens)
+
+
+def _plain(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    names = ("story", "position", "word", "time", "length", "log_frequency", "left_out")
+    return [{name: row[name] for name in names} for row in rows]
+
+
+# --- frequencies ----------------------------------------------------------------------
+
+
+def count_words(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
+    """Counts the words of a text.
+
+    A word is what stands between white space, in lower case, without what is not a
+    letter or digit at its ends; so are the words that are looked up.
+
+    Args:
+      paths: files, folders and globs.
+      key: the configuration key that has them, for messages.
+      jsonl_field: the field to read of JSON lines.
+
+    Returns:
+      A function from a word to log10 of its count plus one, per million words, and
+      whether it was counted.
+
+    Raises:
+      FileNotFoundError, UserError: if there is no such text.
+    """
+    as_written: collections.Counter[str] = collections.Counter()
+    for document in text_documents(paths, key, jsonl_field):
+        for block in document.blocks():
+            as_written.update(block.split())
+    counts: collections.Counter[str] = collections.Counter()
+    for word, count in as_written.items():
+        counts[normal_word(word)] += count
+    total = sum(counts.values())
+
+    @functools.cache
+    def frequency(word: str) -> tuple[float, bool]:
+        count = counts[normal_word(word)]
+        return math.log10((count + 1) / total * 1e6), count > 0
+
+    return frequency
+
+
+def normal_word(word: str) -> str:
+    """A word as it is counted: in lower case, without punctuation at its ends."""
+    word = word.lower().replace("\N{RIGHT SINGLE QUOTATION MARK}", "'")
+    core = _CORE.search(word)
+    return core[0] if core else ""

@@ -1,0 +1,1 @@
+"""The surprisal of words."""

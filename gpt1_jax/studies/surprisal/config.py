@@ -1,0 +1,48 @@
+"""The typed configuration of the surprisal study."""
+
+import dataclasses
+from typing import Annotated
+
+from gpt1_jax.config.checks import File, LocalFile, ends_in, require
+from gpt1_jax.config.reading import WordsConfig
+from gpt1_jax.studies.config import AnalysisConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class SurprisalConfig(WordsConfig, AnalysisConfig):
+    """The configuration for the surprisal of words."""
+
+    writes_folder = False
+
+    text: str
+    input: File
+    words_column: str
+    text_column: str
+    output: Annotated[
+        LocalFile,
+        ends_in(".csv", ".tsv", ".npz", optional=True, device=True),
+    ]
+    plot: Annotated[File, ends_in(".png", optional=True)]
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            bool(self.text) != bool(self.input),
+            f"config.text={self.text!r:.80} and config.input={self.input!r}: set one "
+            "of them, to a text or to a file.",
+        )
+        for name, needs in (("words_column", "input"), ("text_column", "words_column")):
+            require(
+                bool(getattr(self, needs)) or not getattr(self, name),
+                f"config.{name}={getattr(self, name)!r} does nothing without "
+                f"config.{needs}; set that too.",
+            )
+        require(
+            not self.words_column or self.punctuation == "with_word",
+            "config.punctuation='apart' would make several rows of a word, and "
+            "words that are given stay one row each: leave it at with_word.",
+        )
+        require(
+            not self.output or self.output != self.input,
+            f"config.output={self.output!r} would replace config.input; name another.",
+        )

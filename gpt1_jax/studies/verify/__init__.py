@@ -1,0 +1,1 @@
+"""Whether checkpoints are whole, and agree with their training."""

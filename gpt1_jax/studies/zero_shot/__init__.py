@@ -1,0 +1,1 @@
+"""Tasks that a model was not trained on (sec. 5)."""

@@ -1,0 +1,131 @@
+"""The zero-shot job: what language models know of tasks they were not trained on."""
+
+import functools
+from collections.abc import Sequence
+
+from etils import epath
+
+from gpt1_jax.errors import MissingData
+from gpt1_jax.finetuning.submission import write_predictions
+from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.model.language_model import Params
+from gpt1_jax.report import figures
+from gpt1_jax.report.scores import (
+    describe_zero_shot,
+    relative_score,
+    zero_shot_scores,
+    zero_shot_table,
+)
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.studies.answer_scores import score_answers
+from gpt1_jax.studies.answers import (
+    Answers,
+    ZeroShotTask,
+    load_answers,
+    select_zero_shot_tasks,
+)
+from gpt1_jax.studies.engine import (
+    Scored,
+    StepScores,
+    open_run_and_baseline,
+    score_steps,
+    write_results,
+)
+from gpt1_jax.studies.zero_shot.config import ZeroShotConfig
+
+_VERSIONS = ("jax", "numpy", "scikit-learn", "scipy")
+
+
+def run(config: ZeroShotConfig, workdir: str) -> None:
+    """Scores steps of a run, and of a baseline, on tasks they were not trained on.
+
+    Each score is kept; the same command goes on from there.
+
+    Args:
+      config: the runs, their steps and the tasks.
+      workdir: the folder to make: results.json, a table, scores, predictions, a plot.
+
+    Raises:
+      FileExistsError: if the folder holds something else.
+      FileNotFoundError, UserError: if there is no such run, step, task or data, a
+        text does not fit into the model's context, or the folder holds scores of
+        another configuration, of other checkpoints or of other examples.
+      Stopped: after a signal, once the scores at hand are saved.
+    """
+    tasks = select_zero_shot_tasks(config.tasks)
+    score_steps(
+        config,
+        workdir,
+        functools.partial(open_run_and_baseline, functools.partial(_load_all, tasks)),
+        functools.partial(_score, config),
+        describe=describe_zero_shot,
+        write_results=_write_results,
+        title="zero-shot",
+    )
+
+
+def _load_all(
+    tasks: Sequence[ZeroShotTask],
+    config: ZeroShotConfig,
+    run: TrainedRun,
+    only: Sequence[str],
+) -> dict[str, Answers]:
+    """The answers of each task by name; of several, those without data are left out."""
+    loaded = {}
+    for task in tasks:
+        if only and task.task.name not in only:
+            continue
+        title, max_seq_len = task.task.title, run.model.max_seq_len
+        try:
+            answers = load_answers(task, config.data, run.tokenizer, max_seq_len)
+        except MissingData as error:
+            if len(tasks) == 1:
+                raise
+            say(f"Skipping {title}: {error}")
+            continue
+        if answers.num_long:
+            say(
+                f"{title}: {answers.num_long:,} of {len(answers.examples):,} examples "
+                f"were cut to fit {max_seq_len} tokens."
+            )
+        loaded[task.task.name] = answers
+    if not loaded:
+        raise MissingData(
+            "There is no data of any of the tasks; see the lines above, "
+            "--config.data.source and --config.data.dir."
+        )
+    return loaded
+
+
+def _score(
+    config: ZeroShotConfig, answers: Answers, score: Scorer, params: Params
+) -> Scored:
+    """The scores of a task, and what writes its predictions."""
+    predictions, log_probs, scores = score_answers(answers, score, params, config.seed)
+
+    def write(path: epath.Path) -> None:
+        examples = answers.examples
+        write_predictions(
+            path, answers.task.task, examples, predictions, log_probs=log_probs
+        )
+
+    return scores, write
+
+
+def _write_results(
+    folder: epath.Path, config: ZeroShotConfig, scores: StepScores[Answers]
+) -> None:
+    """Writes the plot, the table and, last, all that is known of the scores."""
+    results = scores.of_runs()
+    for run in results:
+        for checkpoint in run["checkpoints"]:
+            for name, values in checkpoint["tasks"].items():
+                values |= relative_score(name, values)
+    score_table = zero_shot_scores(results)
+    table = zero_shot_table(score_table)
+    figure = figures.relative_scores(score_table)
+    plot = figures.save_figure(figure, folder / "plots" / "zero_shot.png")
+    write_results(folder, config, results, table, _VERSIONS)
+    say(table)
+    say(f"Results: {folder / 'results.md'}\nPlot: {plot}")

@@ -1,0 +1,120 @@
+"""The plan of a suite, and what of it is done."""
+
+import dataclasses
+import io
+import json
+
+import pytest
+from etils import epath
+from tiny_tasks import finetune_config
+
+from gpt1_jax.config.finetune import suite_variants
+from gpt1_jax.config.saved import load_saved
+from gpt1_jax.finetuning import suite
+from gpt1_jax.finetuning.suite import SuiteRun
+from gpt1_jax.tasks.paper_tasks import TASKS
+
+FOLDER = epath.Path("/runs")
+
+
+def planned_for(tasks="sst2", seeds=(0,), num_layers=1, **overrides):
+    config = finetune_config(tasks, {"init_from": "run"}, **overrides)
+    found = [TASKS[name] for name in config.tasks]
+    return suite.plan_runs(suite_variants(config, num_layers), found, seeds, FOLDER)
+
+
+def names(plan):
+    return [str(planned.folder.relative_to(FOLDER)) for planned in plan]
+
+
+def result(score=0.5, train_examples=9, **more):
+    return {"dev": {"accuracy": score}, "train_examples": train_examples, **more}
+
+
+def test_runs_go_by_task_variant_and_seed_each_in_its_folder():
+    plan = planned_for("rte+sst2", (3, 1, 3), suite__compare="scratch")
+    starts = ("pretrained-seed3", "pretrained-seed1", "scratch-seed3", "scratch-seed1")
+    assert names(plan) == [f"{t}/{s}" for t in ("rte", "sst2") for s in starts]
+    for planned in plan:
+        assert planned.config.tasks == (planned.task.name,)
+        assert planned.folder.name == f"{planned.variant}-seed{planned.config.seeds[0]}"
+        layers = {"pretrained": "all", "scratch": "none"}[planned.variant]
+        assert planned.config.transfer_layers == layers
+
+
+def test_a_single_run_has_the_folder_itself():
+    assert [planned.folder for planned in planned_for()] == [FOLDER]
+
+
+def test_a_finished_run_has_its_result_unless_it_is_another(finetuned):
+    config = load_saved(finetuned / "config.json")
+    planned = SuiteRun(TASKS["sst2"], "pretrained", config, epath.Path(finetuned))
+    saved = json.loads((finetuned / "results.json").read_text())
+    assert suite.read_result(planned) == saved
+    assert suite.read_result(planned._replace(folder=FOLDER / "none")) is None
+    other = dataclasses.replace(config, seeds=(1,))
+    with pytest.raises(ValueError, match=r"config.seeds is \(1,\), saved \(0,\)"):
+        suite.read_result(planned._replace(config=other))
+
+
+def test_results_are_collected_by_task_and_variant():
+    first, second, third = planned_for("rte", (0, 1), suite__compare="scratch")[:3]
+    results = [(first, result(1)), (second, result(2)), (third, result(3))]
+    assert suite.by_task(results) == {
+        "rte": {"pretrained": [result(1), result(2)], "scratch": [result(3)]}
+    }
+    found = suite.finished(results)
+    assert [run.folder for run in found] == [p.folder for p, _ in results]
+    assert found[2].config == third.config and found[2].result == result(3)
+
+
+def test_the_best_run_of_each_task_is_the_first_with_the_highest_score():
+    plan = planned_for("rte+sst2", (0, 1, 2))
+    scores = (0.5, 0.7, 0.7, 0.9, 0.1, 0.2)
+    results = [(p, result(s)) for p, s in zip(plan, scores, strict=True)]
+    assert suite.best_runs(results) == [plan[1], plan[3]]
+
+
+@pytest.mark.parametrize(
+    ("size", "train_examples", "repeated"),
+    [
+        (100, 64, "lambda0.5-all"),
+        (64, 64, "lambda0.5-all"),
+        (63, 64, None),
+        (0, 64, None),
+    ],
+)
+def test_a_run_on_as_many_examples_as_there_are_repeats_the_run_on_all(
+    size, train_examples, repeated
+):
+    plan = planned_for(
+        suite__compare="aux_lm_weight",
+        suite__train_sizes=(0, size or 5),
+        suite__aux_lm_weights=(0, 0.5),
+    )
+    both, last = plan[:2], plan[3] if size else plan[1]
+    assert [p.variant for p in both] == ["lambda0-all", "lambda0.5-all"]
+    results = [(p, result(train_examples=train_examples)) for p in both]
+    found = suite.find_repeated(last, results)
+    assert (found and found.variant) == repeated
+    assert suite.find_repeated(last, results[:1]) is None  # another lambda
+
+
+def test_the_time_left_is_reckoned_without_runs_that_had_finished(monkeypatch):
+    clock = [1000.0]
+    shown = io.StringIO()
+    monkeypatch.setattr("gpt1_jax.data.progress.without_bars", lambda: False)
+    monkeypatch.setattr("sys.stderr", shown)
+    with suite.progress_bar([result(), None, result(), None, None]) as bar:
+        assert (bar.initial, bar.n, bar.total) == (2, 2, 5)
+        bar._time = lambda: clock[0]
+        bar.start_t = bar.last_print_t = clock[0]
+        clock[0] += 60  # a run that took a minute
+        bar.update()
+        assert "3/5" in str(bar) and "<02:00" in str(bar)
+
+
+def test_a_single_run_has_no_bar(monkeypatch):
+    monkeypatch.setattr("gpt1_jax.data.progress.without_bars", lambda: False)
+    with suite.progress_bar([None]) as bar:
+        assert bar.disable

@@ -1,0 +1,70 @@
+"""The kernels' masks, and their tiles; interpreted on a CPU."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gpt1_jax.kernels import attention_gpu
+from gpt1_jax.kernels.attention_gpu import attention
+from gpt1_jax.kernels.attention_gpu_kernels import Plan, Tiles
+from gpt1_jax.ops.attention import plain_causal_attention
+from gpt1_jax.ops.dropout import Noise, keep_mask, keep_scale, site_words
+
+SITE = 5
+
+
+def noise_of(*rows):
+    return Noise(jax.random.key(3), jnp.array(rows, jnp.uint32))
+
+
+def outputs_and_gradients(form, parts, rate, noise, weights):
+    """[N, T, H, K] each: the output, and the gradients of its weighted sum."""
+
+    def both(parts, noise, weights):
+        output, backward = jax.vjp(lambda *p: form(*p, rate, noise, SITE), *parts)
+        return output, *backward(weights)
+
+    return jax.jit(both)(parts, noise, weights)
+
+
+@pytest.mark.parametrize("num_heads", [3, 4])
+def test_mask_is_that_of_keep_mask_bit_for_bit(num_heads):
+    """In both passes, for any rows: equal weights and unit vectors show the mask."""
+    seq_len, rate = 65, 0.3
+    shape = 5, seq_len, num_heads, seq_len
+    rows_per_page = 2**32 // -(-num_heads * seq_len**2 // 2)
+    noise = noise_of(0, 7, rows_per_page - 1, rows_per_page, 3 * rows_per_page + 11)
+    units = jnp.broadcast_to(jnp.eye(seq_len)[:, None], shape)
+    parts = jnp.zeros(shape), jnp.zeros(shape), units
+    output, _, _, d_value = outputs_and_gradients(attention, parts, rate, noise, units)
+    words = site_words(noise, SITE)
+    probs_shape = num_heads, seq_len, seq_len
+    keep = np.asarray(keep_mask(words, noise.rows, probs_shape, rate, None, 3))
+    scale = keep_scale(rate) / np.arange(1, seq_len + 1)[:, None]
+    expected = np.where(keep, np.tril(np.ones((seq_len, seq_len))) * scale, 0)
+    # [N, H, T, S] both, as the forward and the backward pass see them
+    for dropped in output.transpose(0, 2, 1, 3), d_value.transpose(0, 2, 3, 1):
+        np.testing.assert_array_equal(dropped != 0, expected != 0)
+        np.testing.assert_allclose(dropped, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        Plan(Tiles(64, 32, 4, 2), Tiles(32, 16, 4, 1), Tiles(16, 64, 4, 2)),
+        Plan(Tiles(16, 16, 4, 1), Tiles(64, 64, 8, 2), Tiles(64, 64, 8, 3)),
+    ],
+)
+def test_any_plan_computes_the_same(tiles, monkeypatch):
+    """Several blocks on the diagonal, and several before it."""
+    monkeypatch.setattr(attention_gpu, "PLAN", tiles)
+    rng = np.random.default_rng(0)
+    arrays = (rng.normal(size=(1, 130, 2, 8)).astype(np.float32) for _ in range(4))
+    *parts, weights = map(jnp.asarray, arrays)
+    expected, actual = (
+        outputs_and_gradients(form, parts, 0.2, noise_of(9), weights)
+        for form in (plain_causal_attention, attention)
+    )
+    for theirs, ours in zip(expected, actual, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-5)

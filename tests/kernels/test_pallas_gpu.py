@@ -1,0 +1,74 @@
+"""Where kernels for GPUs run, and how."""
+
+import importlib.util
+import re
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas
+from jax.experimental import pallas as pl
+
+from gpt1_jax.kernels import pallas_gpu
+from gpt1_jax.kernels.pallas_gpu import Launch, run
+
+
+@pytest.mark.parametrize(
+    ("capability", "reason"),
+    [
+        ("7.5", r"8\.0 \(A100\) or newer, and device has 7\.5"),
+        ("gfx90a", "for NVIDIA GPUs, and this is a device"),
+        (None, "for NVIDIA GPUs, and this is a device"),
+        ("8.0", "^$"),
+        ("10.0", "^$"),
+    ],
+)
+def test_refusal_says_what_is_in_the_way(capability, reason, monkeypatch):
+    device = SimpleNamespace(compute_capability=capability, device_kind="device")
+    monkeypatch.setattr(jax, "local_devices", lambda: [device])
+    assert re.search(reason, pallas_gpu.refusal())
+
+
+def test_a_jax_without_triton_is_refused_not_an_error(monkeypatch):
+    """The module is imported anew where Pallas has no such backend."""
+    monkeypatch.delattr(pallas, "triton", raising=False)
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
+    spec = importlib.util.spec_from_file_location("anew", pallas_gpu.__file__)
+    anew = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(anew)
+    assert anew.refusal().endswith("no Triton backend of Pallas any more")
+
+
+def double_upper_half(interpret, x_ref, _, result_ref):
+    result_ref[...] = (2 if interpret else 3) * x_ref[...].astype(jnp.int32)
+
+
+def launched(x, onto):
+    """Doubles the lower half of x into the upper half of another array."""
+    half = pl.BlockSpec((4,), lambda i: (i,))
+    upper = pl.BlockSpec((4,), lambda i: (i + 1,))
+    launch = Launch("double", (1,), 1, 1, aliases={1: 0}, untouched=64)
+    specs = {"int32": upper, "float32": half}
+    [result] = run(
+        double_upper_half,
+        launch,
+        (x.astype(jnp.float32), onto),
+        (jax.ShapeDtypeStruct((8,), jnp.int32),),
+        lambda array: specs[str(array.dtype)],
+    )
+    return result
+
+
+def test_a_cpu_interprets_and_a_result_can_take_the_place_of_an_input():
+    result = launched(jnp.arange(8), jnp.full(8, 7))
+    np.testing.assert_array_equal(result, [7, 7, 7, 7, 0, 2, 4, 6])
+
+
+def test_a_kernel_says_what_it_moves():
+    """Three arrays of 8 elements of 4 bytes, less what it leaves alone."""
+    program = str(jax.make_jaxpr(launched)(jnp.arange(8), jnp.full(8, 7)))
+    assert program.count("bytes_accessed") == 2, "compiled and interpreted"
+    assert set(re.findall(r"bytes_accessed\W+(\d+)", program)) == {"32"}

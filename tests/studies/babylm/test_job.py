@@ -1,0 +1,403 @@
+"""BabyLM's evaluation, as a team runs it, on made-up data in its formats."""
+
+import csv
+import json
+import shutil
+
+import numpy as np
+import pytest
+from babylm_data import write_evaluation_data
+from etils import epath
+from tiny_run import load_config, tiny_overrides
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
+from gpt1_jax.jobs import pretrain
+from gpt1_jax.runs.open import open_run
+from gpt1_jax.studies.babylm import job as babylm
+from gpt1_jax.studies.babylm import scores as evaluation
+from gpt1_jax.studies.minimal_pairs.blimp import PARADIGMS
+from gpt1_jax.tasks import babylm as tasks
+from gpt1_jax.tasks.babylm import FULL, PARTS, load_part
+
+NO_READING = tuple(name for name in PARTS if name != "reading")
+
+
+@pytest.fixture(scope="module")
+def data(made_once):
+    return made_once("evaluation_data", write_evaluation_data)
+
+
+@pytest.fixture(scope="module")
+def trained(corpus_dir, made_once):
+    """A run with milestones at a million and two million words, as it counts them."""
+    overrides = {
+        **tiny_overrides(corpus_dir),
+        "model.max_seq_len": 40,
+        "checkpoint.milestone_words": (1000, 2000),
+    }
+    config = config_lib.load(load_config(**overrides).to_dict())
+    return made_once("babylm-run", lambda to: pretrain.run(config, str(to)))
+
+
+@pytest.fixture
+def evaluate(trained, data, corpus_dir, tmp_path, capsys):
+    """A function from values to what the job prints and writes."""
+
+    def run(to="out", **values):
+        overrides = {
+            "init_from": str(trained),
+            "data.dir": str(data),
+            "tasks": NO_READING,
+            "compilation_cache_dir": str(corpus_dir / "xla"),
+            **values,
+        }
+        config = load_config("strict-small", file="babylm", **overrides)
+        babylm.run(config_lib.load(config.to_dict()), str(tmp_path / to))
+        return capsys.readouterr().out
+
+    return run
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+# --- what is scored ---------------------------------------------------------------
+
+EXPECTED = {  # of the first item of a file: what is read before each answer, and it
+    "blimp_filtered/adjunct_island": lambda row: [
+        ("", row["sentence_good"]),
+        ("", row["sentence_bad"]),
+    ],
+    "supplement_filtered/hypernym": lambda row: [
+        ("", row["sentence_good"]),
+        ("", row["sentence_bad"]),
+    ],
+    "ewok_filtered/agent-properties": lambda row: [
+        (row["Context1"], f" {row[target]}") for target in ("Target1", "Target2")
+    ],
+    "entity_tracking/regular": lambda row: [
+        (row["input_prefix"], option) for option in row["options"]
+    ],
+    "wug_adj_nominalization/wug_adj_nominalization": lambda row: [
+        ("", sentence) for sentence in row["sentences"].split("\t")
+    ],
+    "comps/comps_wugs": lambda row: [
+        (row[prefix], f" {row['property_phrase']}")
+        for prefix in ("prefix_acceptable", "prefix_unacceptable")
+    ],
+}
+
+
+@pytest.mark.parametrize("place", EXPECTED)
+def test_sentences_are_scored_after_what_they_follow(place, trained, data):
+    """By the notebook's model, answer by answer."""
+    folder, _, _ = place.partition("/")
+    (part,) = (each for each in PARTS.values() if each.folders.get(FULL) == folder)
+    run, model = open_run(str(trained)), gpt1_jax.load(str(trained))
+    items = load_part(part, FULL, epath.Path(data), run.tokenizer, 40)
+    scorer = evaluation.Scorer(run.model_in("float32"), run.tokenizer.vocab_size)
+    _, predictions = evaluation.score_part(items, scorer, model.params)
+    names = [each["subset"] for each in predictions]
+    assert names == sorted(names)
+    row = rows(data / "full_eval" / f"{place}.jsonl")[0]
+    expected = [
+        float(model.log_probs(text, context=context).sum())
+        for context, text in EXPECTED[place](row)
+    ]
+    wanted = {
+        "blimp": "adjunct_island_0",
+        "blimp_supplement": "hypernym_0",
+        "ewok": "agent-properties_0",
+        "entity_tracking": "regular_0_ops_0",
+        "wug_adj": "wug_adj_0",
+        "comps": "wugs_0",
+    }[part.name]
+    (found,) = (each for each in predictions if each["id"] == wanted)
+    np.testing.assert_allclose(found["log_probs"], expected, atol=1e-4)
+    choice = int(np.argmax(found["log_probs"]))
+    context, text = EXPECTED[place](row)[choice]
+    pred = f"{context}{text}" if part.name == "comps" else text
+    assert found["pred"] == pred
+    if part.name == "wug_adj":
+        odds = np.exp(np.asarray(expected) - max(expected))
+        assert found["prob"] == pytest.approx(odds[0] / odds.sum(), abs=1e-5)
+
+
+def test_words_are_scored_after_their_contexts(trained, data):
+    """Reading and AoA: surprisal at word ends; without a context, after a newline."""
+    run, model = open_run(str(trained)), gpt1_jax.load(str(trained))
+    scorer = evaluation.Scorer(run.model_in("float32"), run.tokenizer.vocab_size)
+
+    def surprisal(context, word):
+        before = f"{context} " if context else ""
+        return -float(model.log_probs(word, context=before).sum())
+
+    items = load_part(PARTS["reading"], FULL, epath.Path(data), run.tokenizer, 40)
+    nats = [
+        -float(each.log_probs.sum()) for each in scorer(model.params, items.windows)
+    ]
+    with (data / "full_eval/reading/reading_data.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    for line, numbers in zip(lines[:7], items.numbers, strict=False):
+        expected = [surprisal(line["item"], line["word"])]
+        if line["prev_item"]:
+            expected.append(surprisal(line["prev_item"], line["prev_word"]))
+        assert [nats[n] for n in numbers] == pytest.approx(expected, abs=1e-4)
+    assert [len(each) for each in items.numbers[:5]] == [1, 2, 2, 2, 2]
+    items = load_part(PARTS["aoa"], "fast", epath.Path(data), run.tokenizer, 40)
+    (first, second) = items.rows  # "a" has one letter
+    assert (first["target_word"], second["context_id"]) == ("bed", 1)
+    _, predictions = evaluation.score_part(items, scorer, model.params)
+    expected = surprisal(first["context"], "bed")
+    assert predictions[0]["surprisal"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_mean_of_entity_tracking_is_over_kinds_then_moves():
+    found = {"regular_0_ops": 1.0, "regular_1_ops": 0.0, "move_contents_0_ops": 0.2}
+    assert evaluation._mean(found) == pytest.approx(0.35)
+    assert evaluation._mean({"a": 0.5, "b": 1.0}) == 0.75
+
+
+# --- reading times -------------------------------------------------------------------
+
+
+def reading_rows(seed=0, count=300):
+    rng = np.random.default_rng(seed)
+    rows, predictions = [], []
+    for _ in range(count):
+        row = {name: float(rng.normal()) for name in tasks.READING_PREDICTORS}
+        pred, prev = rng.normal(size=2).tolist()
+        for name in (*tasks.EYE_TRACKING, tasks.SELF_PACED):
+            row[name] = row["length"] + float(rng.normal())
+        rows.append(row)
+        predictions.append({"pred": pred, "prev_pred": prev})
+    return rows, predictions
+
+
+def residual_share(rows, predictions, measure, names):
+    """The same by NumPy's least squares."""
+    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns |= {
+        name: np.array([each[name] for each in predictions]) for name in predictions[0]
+    }
+    own = [columns[name] for name in names]
+    products = [a * b for i, a in enumerate(own) for b in own[i + 1 :]]
+    base = np.stack([np.ones(len(rows)), *own, *products], axis=1)
+    left = []
+    for design in (base, np.column_stack([base, columns["pred"]])):
+        target = columns[measure]
+        fitted = design @ np.linalg.lstsq(design, target, rcond=None)[0]
+        left.append(((target - fitted) ** 2).sum())
+    return 1 - left[1] / left[0]
+
+
+def test_reading_scores_are_those_of_least_squares():
+    rows, predictions = reading_rows()
+    for number, row in enumerate(rows):
+        row["RTgopast"] += 0.5 * predictions[number]["pred"]
+    found = evaluation.reading_scores(rows, predictions)
+    names = tasks.READING_PREDICTORS
+    alone = [
+        residual_share(rows, predictions, measure, names[:3])
+        for measure in tasks.EYE_TRACKING
+    ]
+    assert found["eye_tracking"] == pytest.approx(np.mean(alone))
+    expected = residual_share(
+        rows, predictions, tasks.SELF_PACED, (*names, "prev_pred")
+    )
+    assert found["self_paced"] == pytest.approx(expected)
+    assert found["self_paced"] < 0.05 < max(alone)
+    # Surprisal that is the reading time explains it; a missing value drops its word.
+    for row, each in zip(rows, predictions, strict=True):
+        each["pred"] = row[tasks.SELF_PACED]
+    rows[0] |= {tasks.SELF_PACED: None}
+    predictions[1]["prev_pred"] = None
+    assert evaluation.reading_scores(rows, predictions)["self_paced"] > 0.99
+
+
+@pytest.mark.parametrize("time", [250.0, None])
+def test_reading_times_that_say_nothing_are_refused(time):
+    rows, predictions = reading_rows(count=40)
+    rows = [row | {tasks.SELF_PACED: time} for row in rows]
+    with pytest.raises(UserError, match=rf"{tasks.SELF_PACED} of the .* always the s"):
+        evaluation.reading_scores(rows, predictions)
+
+
+# --- what is written -----------------------------------------------------------------
+
+
+def test_predictions_are_written_as_the_pipeline_does(evaluate, tmp_path):
+    out = evaluate()
+    assert "full      step      12  BLiMP" in out and "2 ties" in out
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    full, fast = results["runs"]
+    assert [each["revision"] for each in full["checkpoints"]] == ["main"]
+    revisions = [each["revision"] for each in fast["checkpoints"]]
+    assert revisions == ["chck_1k", "chck_2k"]
+    (top,) = (tmp_path / "out/results").iterdir()
+    found = {str(path.relative_to(top)) for path in top.rglob("*.json")}
+    causal = "zero_shot/causal"
+    common = {
+        "wug_adj/wug_adj_nominalization/predictions.json",
+        "wug_past/wug_past_tense/predictions.json",
+    }
+    of_main = common | {
+        "blimp/blimp_filtered/predictions.json",
+        "blimp/supplement_filtered/predictions.json",
+        "ewok/ewok_filtered/predictions.json",
+        "entity_tracking/entity_tracking/predictions.json",
+        "comps/comps/predictions.json",
+        "AoA_word/surprisal.json",
+    }
+    of_fast = common | {
+        "blimp/blimp_fast/predictions.json",
+        "blimp/supplement_fast/predictions.json",
+        "ewok/ewok_fast/predictions.json",
+        "entity_tracking/entity_tracking_fast/predictions.json",
+    }
+    assert found == {f"main/{causal}/{name}" for name in of_main} | {
+        f"{revision}/{causal}/{name}" for revision in revisions for name in of_fast
+    }
+    blimp = json.loads(
+        (top / f"main/{causal}/blimp/blimp_filtered/predictions.json").read_text()
+    )
+    assert list(blimp) == ["adjunct_island", "principle_A_case_1"]
+    lines = blimp["adjunct_island"]["predictions"]
+    assert [line["id"] for line in lines] == [f"adjunct_island_{k}" for k in range(6)]
+    assert set(lines[0]) == {"id", "pred"}
+    aoa = json.loads((top / f"main/{causal}/AoA_word/surprisal.json").read_text())
+    assert [(each["step"], each["context_id"]) for each in aoa["results"]] == [
+        *(("chck_1k", 0), ("chck_1k", 1), ("chck_2k", 0), ("chck_2k", 1)),
+    ]
+    assert "would lack" in out and "chck_1M: no milestone of this name" in out
+    assert not (tmp_path / "out/all_full_preds_and_fast_scores_causal.json").exists()
+
+
+def test_the_table_has_a_column_for_each_milestone(evaluate, tmp_path):
+    out = evaluate(tasks=("blimp", "reading"))
+    table = (tmp_path / "out/results.md").read_text()
+    assert table in out
+    assert "| task | full, main | fast, chck_1k | fast, chck_2k |" in table
+    assert "| reading, self-paced |" in table
+    (top,) = (tmp_path / "out/results").iterdir()
+    path = top / "main/zero_shot/causal/reading/predictions.json"
+    lines = json.loads(path.read_text())["reading"]["predictions"]
+    assert [line["id"] for line in lines] == list(range(60))
+    assert np.isnan(lines[0]["prev_pred"]) and lines[1]["prev_pred"] > 0
+
+
+def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
+    """With sizes and milestones as the made-up data has them."""
+    small = {
+        "blimp": {"adjunct_island": 6, "principle_a_case_1": 6},
+        "blimp_supplement": {"hypernym": 6},
+        "ewok": {"agent-properties": 6},
+        "entity_tracking": {
+            f"{kind}_{moves}_ops": 6
+            for kind in ("regular", "ambiref")
+            for moves in (0, 1)
+        },
+        "wug_adj": {"wug_adj": 6},
+        "wug_past": {"wug_past": 6},
+        "comps": dict.fromkeys(PARTS["comps"].sizes, 6),
+        "aoa": {},
+    }
+    parts = {
+        name: PARTS[name]._replace(sizes=sizes, fast_sizes=sizes or {"aoa": 2})
+        for name, sizes in small.items()
+    }
+    moves = {"regular_0_ops": 6, "regular_1_ops": 6}
+    parts["entity_tracking"] = parts["entity_tracking"]._replace(fast_sizes=moves)
+    for module in (babylm, tasks, evaluation):
+        if hasattr(module, "PARTS"):
+            monkeypatch.setattr(module, "PARTS", parts)
+    monkeypatch.setattr(babylm, "REVISIONS", {"strict-small": ["chck_1k", "chck_2k"]})
+    monkeypatch.setattr(babylm, "BABYLM_SIZES", {"rte": 2})
+    monkeypatch.setattr(
+        babylm,
+        "read_babylm_predictions",
+        lambda *folders: {"rte": [1, 0]} if folders else {},
+    )
+    assert "fine-tuned rte: 0 items instead of 2" in evaluate()
+    out = evaluate(finetuned_dir="runs/finetune/babylm")
+    path = tmp_path / "out/all_full_preds_and_fast_scores_causal.json"
+    assert f"Submission: {path}" in out
+    found = json.loads(path.read_text())
+    assert set(found) == {*small, "glue", "fast_eval_results"}
+    assert found["glue"]["rte"]["predictions"] == [
+        {"id": "rte_0", "pred": 1},
+        {"id": "rte_1", "pred": 0},
+    ]
+    fast = found["fast_eval_results"]
+    assert [len(fast[name]) for name in ("blimp", "wug_adj")] == [2, 2]
+    # A tie counts as right there, as in the pipeline, and as half in the table.
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    ours = results["runs"][1]["checkpoints"][0]["tasks"]["blimp"]["subsets"]
+    theirs = fast["blimp"][0]
+    for name, accuracy in ours.items():
+        assert theirs[name] == pytest.approx(accuracy + 0.5 / 6)
+    monkeypatch.setattr(babylm, "BABYLM_SIZES", {"rte": 2, "wsc": 52})
+    out = evaluate(finetuned_dir="runs/finetune/babylm")
+    assert "fine-tuned wsc: 0 items instead of 52" in out and not path.exists()
+
+
+def test_sizes_are_those_of_the_challenge():
+    assert set(PARTS["blimp"].sizes) == {name.lower() for name in PARADIGMS}
+    assert sum(PARTS["blimp"].sizes.values()) == 59875
+    assert sum(PARTS["entity_tracking"].sizes.values()) == 9483
+    assert len(tasks.REVISIONS["strict-small"]) == 19
+    assert len(tasks.REVISIONS["strict"]) == 28
+    part = PARTS["wug_past"]
+    assert evaluation.missing_items(part, False, {"wug_past": 50}) == ""
+    assert "wug_past with 49 instead of 50" in evaluation.missing_items(
+        part, True, {"wug_past": 49}
+    )
+    assert evaluation.missing_items(part, True, {}) == "there are no predictions"
+
+
+# --- bad input -----------------------------------------------------------------------
+
+
+def test_data_that_is_not_at_hand_is_left_out(evaluate, data, tmp_path):
+    partial = shutil.copytree(data, tmp_path / "partial")
+    shutil.rmtree(partial / "full_eval" / "ewok_filtered")
+    out = evaluate(**{"data.dir": str(partial)}, tasks=("ewok", "wug_past"))
+    assert "Skipping ewok (full): " in out and "fast      step" in out
+    with pytest.raises(FileNotFoundError, match="no data of any of the tasks"):
+        evaluate(to="none", **{"data.dir": str(tmp_path / "nothing")})
+
+
+def test_bad_items_and_tasks_are_named(evaluate, data, tmp_path, trained):
+    with pytest.raises(UserError, match=r"config\.tasks names 'glue'"):
+        evaluate(tasks=("glue",))
+    broken = shutil.copytree(data, tmp_path / "broken")
+    path = broken / "full_eval/wug_past_tense/wug_past_tense.jsonl"
+    path.write_text('{"sentences": "one form", "ratio": "much"}\n')
+    with pytest.raises(
+        UserError, match=r"wug_past_tense\.jsonl:1: columns 'sentences'"
+    ):
+        evaluate(**{"data.dir": str(broken)}, tasks=("wug_past",))
+    path.write_text('{"sentences": "one form", "ratio": 0.5}\n')
+    with pytest.raises(UserError, match=r":1: column 'answers' holds \['one form'\]"):
+        evaluate(**{"data.dir": str(broken)}, tasks=("wug_past",))
+    aoa = broken / "full_eval/aoa/cdi_childes.json"
+    aoa.write_text('{"word": 3}')
+    with pytest.raises(UserError, match="is not an object of words"):
+        evaluate(**{"data.dir": str(broken)}, tasks=("aoa",))
+
+
+def test_a_run_without_milestones_is_refused(evaluate, pretrained):
+    with pytest.raises(FileNotFoundError, match="holds no milestone"):
+        evaluate(init_from=str(pretrained), sets=("fast",))
+
+
+def test_the_track_and_sets_are_known():
+    with pytest.raises(UserError, match=r"config\.track='loose' is not known"):
+        config_lib.load(
+            load_config(
+                "loose", file="babylm", **{"init_from": "run", "data.dir": "x"}
+            ).to_dict()
+        )

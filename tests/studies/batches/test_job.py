@@ -1,0 +1,258 @@
+"""The job that tells what updates read, and TrainingText behind it."""
+
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+from etils import epath
+from gpt1_jax.config.analyses import SAME_TEXT as NOW
+from tiny_run import load_config, stop_after
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.windows import TrainWindows
+from gpt1_jax.errors import UserError
+from gpt1_jax.jobs import pretrain
+from gpt1_jax.runs.signals import Stopped
+from gpt1_jax.studies.batches import job as batches
+from gpt1_jax.studies.batches.training_text import TrainingText
+from gpt1_jax.studies.config import TextConfig
+from gpt1_jax.training import fit
+
+STEPS = 60  # 128 tokens each, more than an epoch
+
+
+@pytest.fixture
+def config(tiny_config):
+    return tiny_config(
+        train__num_steps=STEPS, train__batch_size=32, eval__every_steps=30
+    )
+
+
+@pytest.fixture
+def fed(config, made_once):
+    """A run that was stopped at step 25 and went on, and the tokens it was fed."""
+
+    def make(folder):
+        with pytest.MonkeyPatch.context() as patch:
+            seen = {}
+            original = fit.batches_on_devices
+
+            def noted(run, first_step):
+                for step, batch in enumerate(original(run, first_step), first_step):
+                    seen[step] = np.asarray(batch)
+                    yield batch
+
+            patch.setattr(fit, "batches_on_devices", noted)
+            with pytest.MonkeyPatch.context() as stop:
+                stop_after(stop, 25)
+                with pytest.raises(Stopped):
+                    pretrain.run(config, str(folder / "run"))
+            pretrain.run(config, str(folder / "run"))
+        np.savez(folder / "fed.npz", *(seen[step] for step in sorted(seen)))
+
+    folder = made_once("fed", make)
+    with np.load(folder / "fed.npz") as arrays:
+        return folder / "run", list(arrays.values())
+
+
+def job(capsys, folder, **overrides):
+    """What the job prints."""
+    capsys.readouterr()
+    config = load_config(None, "batches", init_from=str(folder), **overrides)
+    batches.run(config_lib.load(config.to_dict()), "")
+    return "".join(capsys.readouterr())
+
+
+def test_each_update_read_what_the_loop_was_fed(fed):
+    folder, tokens = fed
+    text = TrainingText(epath.Path(folder), NOW)
+    model = gpt1_jax.load(str(folder))
+    assert text.num_steps == len(tokens) == STEPS
+    epochs = set()
+    for step in (1, 24, 25, 26, STEPS):
+        records = text.batch(step)
+        assert [record["row"] for record in records] == list(range(1, 33))
+        for record, ids in zip(records, tokens[step - 1], strict=True):
+            assert record["text"] == model.tokenizer.decode(ids.tolist())
+            assert sum(place["num_tokens"] for place in record["documents"]) == 16
+            epochs.add(record["epoch"])
+    assert len(epochs) > 1 and min(epochs) == 1
+    assert model.batches(24) == text.batch(24)
+
+
+def test_the_tokens_are_where_the_documents_have_them(fed, config, corpus_dir):
+    """Each document, encoded by itself, has these tokens at these places."""
+    folder, tokens = fed
+    text = TrainingText(epath.Path(folder), NOW)
+    tokenizer = gpt1_jax.load(str(folder)).tokenizer
+    documents = {}
+    crossing = 0
+    for step in range(1, STEPS + 1):
+        for record, ids in zip(text.batch(step), tokens[step - 1], strict=True):
+            crossing += len(record["documents"]) > 1
+            found = []
+            for place in record["documents"]:
+                name = place["document"]
+                if name not in documents:
+                    lines = epath.Path(name).read_text().splitlines()
+                    documents[name] = [
+                        token
+                        for line in lines
+                        for token in (*tokenizer.encode(line), tokenizer.newline_id)
+                    ]
+                first = place["first_token"]
+                found += documents[name][first : first + place["num_tokens"]]
+            assert found == ids.tolist()
+    assert crossing > 0 and len(documents) > 5
+
+
+def test_the_updates_of_a_passage_are_those_that_read_it(fed):
+    """Found by looking at every window that the loop was fed."""
+    folder, tokens = fed
+    text = TrainingText(epath.Path(folder), NOW)
+    tokenizer = gpt1_jax.load(str(folder)).tokenizer
+    line = text.batch(3)[4]["text"].split("\n")[0]
+    passage = " ".join(line.split(" ")[1:3])
+    ids = tokenizer.encode(passage)
+
+    def holds(window):
+        return any(
+            window[at : at + len(ids)].tolist() == ids
+            for at in range(len(window) - len(ids) + 1)
+        )
+
+    expected = [
+        (step, row)
+        for step, batch in enumerate(tokens, 1)
+        for row, window in enumerate(batch, 1)
+        if holds(window)
+    ]
+    places, records = text.find(passage)
+    assert {record["place"] for record in records} <= set(range(1, places + 1))
+    whole = [(r["step"], r["row"]) for r in records if r["part"] == "whole"]
+    assert sorted(set(whole)) == expected and (3, 5) in whole
+    for record in records:
+        [place] = record["documents"]
+        assert (place["num_tokens"] == len(ids)) == (record["part"] == "whole")
+
+
+def test_line_ends_case_and_punctuation_at_the_ends_do_not_matter(fed):
+    """The last word of a line has other tokens before a full stop than alone."""
+    text = TrainingText(epath.Path(fed[0]), NOW)
+    name = text.batch(1)[0]["documents"][0]["document"]
+    one, two = epath.Path(name).read_text().splitlines()[2:4]
+    assert one.endswith(".")
+    places, records = text.find(one)
+    assert places and records
+    for other in (one.removesuffix("."), one.upper(), f"  {one.replace(' ', chr(10))}"):
+        assert text.find(other)[0] == places
+    assert text.find(f"{one} {two}") == text.find(f"{one}\n\n{two}")
+
+
+def test_a_long_passage_is_read_in_parts(fed):
+    folder, _ = fed
+    text = TrainingText(epath.Path(folder), NOW)
+    name = text.batch(1)[0]["documents"][0]["document"]
+    lines = epath.Path(name).read_text().splitlines()[2:5]
+    _, records = text.find("\n".join(lines))
+    assert {"beginning", "middle", "end"} <= {record["part"] for record in records}
+
+
+def test_the_command_prints_and_writes_the_same(fed, tmp_path, capsys):
+    folder, _ = fed
+    said = job(capsys, folder, steps=(2, 3))
+    assert "update 2, row 1, epoch 1: " in said
+    assert said.count("update 3, row ") == 32
+    output = tmp_path / "read.jsonl"
+    job(capsys, folder, steps=(2,), output=str(output))
+    records = [json.loads(line) for line in output.read_text().splitlines()]
+    assert records == TrainingText(epath.Path(folder), NOW).batch(2)
+    passage = records[0]["text"].split("\n")[0].split(" ")[1]
+    said = job(capsys, folder, passage=passage)
+    assert "in 60 updates " in said and ", whole, " in said
+    said = job(capsys, folder, passage="xyzzy plugh")
+    assert "does not hold this passage, so no update read it" in said
+
+
+def test_text_that_has_changed_is_refused_by_name(fed, corpus_dir, tmp_path, capsys):
+    folder, _ = fed
+    other = shutil.copytree(corpus_dir / "texts", tmp_path / "texts")
+    moved = TextConfig(train=str(other), valid="", cache_dir=str(tmp_path / "cache"))
+    there = TrainingText(epath.Path(folder), moved).batch(1)
+    here = TrainingText(epath.Path(folder), NOW).batch(1)
+    assert [r["text"] for r in there] == [r["text"] for r in here]
+    (other / "3.txt").write_text((other / "3.txt").read_text() + "one more line\n")
+    with pytest.raises(UserError, match=r"not what the run in .*3\.txt holds other"):
+        TrainingText(epath.Path(folder), moved)
+    (other / "3.txt").unlink()
+    with pytest.raises(UserError, match=r"3\.txt is missing\); name that with"):
+        TrainingText(epath.Path(folder), moved)
+
+
+def test_a_corpus_of_an_earlier_version_names_no_documents(fed, monkeypatch, capsys):
+    folder, _ = fed
+    monkeypatch.setattr(
+        "gpt1_jax.studies.batches.training_text.prepare_corpus",
+        lambda *args, **kwargs: (
+            dataclasses.replace(prepared[0], document_tokens={}),
+            prepared[1],
+        ),
+    )
+    from gpt1_jax.data.corpus import prepare_corpus
+
+    saved = config_lib.saved.load_saved(epath.Path(folder) / "config.json")
+    prepared = prepare_corpus(
+        saved.data, saved.tokenizer, own_tokenizer=folder / "tokenizer"
+    )
+    assert TrainingText(epath.Path(folder), NOW).batch(1)[0]["documents"] == []
+    assert "prepared by an earlier version" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({}, r"config.steps=\(\) and config.passage='': set one"),
+        ({"steps": (1,), "passage": "a"}, r"set one of them"),
+        ({"steps": (0,)}, r"has no update 0: .* from 1 to 60"),
+        ({"steps": (61,)}, r"has no update 61"),
+        ({"passage": "\x00"}, r"passage '.x00' has no tokens"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_found_is_refused(fed, capsys, overrides, message):
+    with pytest.raises(UserError, match=message):
+        job(capsys, fed[0], **overrides)
+
+
+def test_a_run_that_took_over_steps_knows_only_its_own(fed, config, tmp_path, capsys):
+    folder, _ = fed
+    longer = dataclasses.replace(
+        config,
+        init_from=str(folder),
+        init_optimizer=True,
+        train=dataclasses.replace(config.train, num_steps=64),
+    )
+    pretrain.run(longer, str(tmp_path / "longer"))
+    with pytest.raises(UserError, match=r"from 61 to 64; those before were its origin"):
+        job(capsys, tmp_path / "longer", steps=(60,))
+    assert job(capsys, tmp_path / "longer", steps=(64,)).count("update 64, row") == 32
+
+
+def test_a_run_of_another_job_is_refused(pretrained, tmp_path, capsys):
+    (tmp_path / "config.json").write_text('{"job": "finetune"}')
+    with pytest.raises(UserError, match=r"is no pre-training run"):
+        job(capsys, tmp_path, steps=(1,))
+
+
+def test_positions_follow_the_windows():
+    """The first tokens are those of the windows, for any number of hosts."""
+    reader = type("Reader", (), {"__len__": lambda self: 1000})()
+    reader.read = lambda start, length: np.arange(start, start + length)
+    whole = TrainWindows(reader, 16, 8, slice(0, 8), 20, seed=4)
+    half = TrainWindows(reader, 16, 8, slice(4, 8), 20, seed=4)
+    for step in range(20):
+        assert whole.starts(step) == whole[step][:, 0].tolist()
+        assert whole.starts(step)[4:] == half.starts(step)

@@ -1,0 +1,76 @@
+"""Passages found in the tokens of a corpus."""
+
+import numpy as np
+import pytest
+from made_up_tokenizer import small_gpt1_tokenizer
+
+from gpt1_jax.data.shards import ShardWriter, TokenReader, open_corpus, write_record
+from gpt1_jax.data.text import clean
+from gpt1_jax.errors import UserError
+from gpt1_jax.studies.batches import passages
+from gpt1_jax.studies.batches.passages import find_passage
+
+TEXT = """
+The quick brown fox said: "Walk home again,
+   for night is near." She walked home; she walked
+
+home again. Café wizards — seven of them — never looked back.
+"""
+
+
+@pytest.fixture(params=["sentencepiece", "gpt1"])
+def find(request, tmp_path, monkeypatch):
+    """A function from a passage to the texts found, reading few tokens at a time."""
+    if request.param == "gpt1":
+        tokenizer = small_gpt1_tokenizer()
+    else:
+        tokenizer = request.getfixturevalue("sentencepiece_tokenizer")
+    monkeypatch.setattr(passages, "_TOGETHER", 5)
+    ids = np.array([*tokenizer.encode(clean(TEXT)), tokenizer.newline_id])
+    writer = ShardWriter(tmp_path, "train", np.dtype("<u2"))
+    writer.add(ids, 0, 0)
+    none = ShardWriter(tmp_path, "valid", np.dtype("<u2")).counts(documents=0)
+    counts = writer.counts(documents=1)
+    write_record(tmp_path, "", np.dtype("<u2"), counts, none, {}, {}, [])
+    reader = TokenReader(open_corpus(tmp_path), "train")
+
+    def texts(passage):
+        spans = find_passage(reader, tokenizer, passage)
+        found = [tokenizer.decode(ids[start:end].tolist()) for start, end in spans]
+        return ["".join(text.split()) for text in found]
+
+    return texts
+
+
+@pytest.mark.parametrize(
+    ("passage", "found"),
+    [
+        ("brown fox said", ["brownfoxsaid"]),
+        ("walk home again", ["walkhomeagain"]),  # between a quotation mark and a comma
+        ("Walk HOME\n\n again, for night", ["walkhomeagain,fornight"]),
+        ("is near", ["isnear"]),  # before a full stop
+        ("she walked home", ["shewalkedhome"] * 2),  # once over a line end
+        ("walked home", ["walkedhome"] * 2),
+        ("caf\u00e9 wizards \u2014 seven", ["wizards\u2014seven"]),
+        ("fox said she walked", []),
+        ("walk near home", []),
+        ("fox", ["fox"]),
+    ],
+)
+def test_a_passage_is_found_wherever_lines_end(find, passage, found):
+    # GPT-1's tokenizer makes hyphens of dashes, and this one has no letter \u00e9.
+    wanted = [text.replace("\u2014", "-") for text in found]
+    got = [
+        text.replace("\u2014", "-").removeprefix("caf\u00e9") for text in find(passage)
+    ]
+    got = [text.removeprefix("caf<unk>") for text in got]
+    # A token of the first or last word may hold a character more.
+    assert len(got) == len(wanted)
+    for text, part in zip(got, wanted, strict=True):
+        assert part in text and len(text) <= len(part) + 2
+
+
+@pytest.mark.parametrize("passage", ["", " \n", "\x00"])
+def test_a_passage_without_tokens_is_refused(find, passage):
+    with pytest.raises(UserError, match="has no tokens"):
+        find(passage)

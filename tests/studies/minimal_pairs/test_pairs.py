@@ -1,0 +1,256 @@
+"""BLiMP's paradigms, pairs of one's own, and what is scored of them."""
+
+import csv
+import dataclasses
+import statistics
+
+import pytest
+from made_up_tasks import prepare_dataset
+from made_up_tokenizer import Characters
+from tiny_tasks import write_lines
+
+from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.studies.minimal_pairs.blimp import FIELDS, PARADIGMS, PUBLISHED, TERMS
+from gpt1_jax.studies.minimal_pairs.config import PairsDataConfig
+from gpt1_jax.studies.minimal_pairs.pairs import equal_pairs, load_pairs, select_pairs
+
+TOKENIZER = Characters()
+DATA = PairsDataConfig(
+    source="official",
+    dir="blimp",
+    files="",
+    sentences=("sentence_good", "sentence_bad"),
+    good="",
+    context="",
+    paradigm="",
+    max_pairs=0,
+)
+OWN = dataclasses.replace(DATA, source="files", dir="", files="pairs.jsonl")
+
+
+def pair(number, name="adjunct_island"):
+    """A row as BLiMP's files have it."""
+    return {
+        "sentence_good": f"It {number} is.",
+        "sentence_bad": f"It {number} are.",
+        "UID": name,
+        "pairID": str(number),
+    }
+
+
+def own(folder, rows, name="pairs.jsonl", **values):
+    """The answers of pairs in a file of one's own."""
+    path = folder / name
+    if path.suffix == ".jsonl":
+        write_lines(path, rows)
+    else:
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    data = dataclasses.replace(OWN, files=str(path), **values)
+    (task,) = select_pairs(("custom",), data)
+    return load_pairs(task, data, TOKENIZER, 96)
+
+
+def texts(answers):
+    return [
+        f"{TOKENIZER.decode(w.ids[: w.num_context])}|"
+        f"{TOKENIZER.decode(w.ids[w.num_context :])}"
+        for w in answers.windows
+    ]
+
+
+# --- BLiMP ------------------------------------------------------------------------
+
+
+def test_the_table_of_paradigms_is_whole():
+    """The means are those that BLiMP's authors publish: 61.2, 69.8, 69.6, 83.0."""
+    assert len(PARADIGMS) == 67 and len(TERMS) == 12
+    assert {each.field for each in PARADIGMS.values()} == set(FIELDS)
+    means = {
+        name: statistics.fmean(each.published[name] for each in PARADIGMS.values())
+        for name in PUBLISHED
+    }
+    expected = [61.24029851, 69.8119403, 69.62537313, 83.0238806, 88.55]
+    assert list(means.values()) == pytest.approx(expected, abs=0.01)
+
+
+def selected(*names):
+    tasks = select_pairs(names, DATA)
+    return {task.task.name: list(task.task.files["test"]) for task in tasks}
+
+
+def test_paradigms_terms_and_fields_are_selected_once():
+    assert list(selected("blimp")) == list(TERMS)
+    assert sum(map(len, selected("blimp").values())) == 67
+    assert selected("adjunct_island") == {"island_effects": ["adjunct_island"]}
+    assert len(selected("island_effects", "adjunct_island")["island_effects"]) == 8
+    by_field = [
+        name
+        for field in FIELDS
+        for paradigms in selected(field).values()
+        for name in paradigms
+    ]
+    assert sorted(by_field) == sorted(PARADIGMS)
+
+
+def test_what_blimp_does_not_have_is_refused():
+    with pytest.raises(UserError, match=r"no paradigm, term or field 'islands'.*synta"):
+        select_pairs(("islands",), DATA)
+    for names, data in (("custom",), DATA), (("blimp",), OWN), (("a", "custom"), OWN):
+        with pytest.raises(UserError, match=r"config\.tasks=.* does not go with"):
+            select_pairs(names, data)
+
+
+def test_official_files_are_read_paradigm_by_paradigm(tmp_path):
+    names = list(selected("ellipsis")["ellipsis"])
+    for name in names:
+        write_lines(tmp_path / f"{name}.jsonl", [pair(k, name) for k in range(5)])
+    data = dataclasses.replace(DATA, dir=str(tmp_path), max_pairs=3)
+    (task,) = select_pairs(("ellipsis",), data)
+    found = load_pairs(task, data, TOKENIZER, 96)
+    assert [each.subset for each in found.examples] == [*names[:1] * 3, *names[1:] * 3]
+    assert found.labels.tolist() == [0] * 6 and found.num_long == 0
+    number = found.examples[0].id
+    assert texts(found)[:2] == [f"\n|It {number} is. ", f"\n|It {number} are. "]
+    (tmp_path / f"{names[1]}.jsonl").unlink()
+    with pytest.raises(MissingData, match=rf"{names[1]}\.jsonl does not exist"):
+        load_pairs(task, data, TOKENIZER, 96)
+
+
+def test_the_dataset_of_tfds_is_read(tmp_path):
+    other = {"field": "syntax", "linguistics_term": "island_effects"}
+    flags = dict.fromkeys(
+        ("lexically_identical", "one_prefix_method", "simple_LM_method"), True
+    )
+    rows = [
+        {**pair(k), **other, **flags, "two_prefix_method": False, "pair_id": k}
+        for k in range(3)
+    ]
+    for row in rows:
+        del row["pairID"]
+    prepare_dataset("blimp/adjunct_island", {"train": rows}, tmp_path)
+    data = dataclasses.replace(DATA, source="tfds", dir=str(tmp_path))
+    (task,) = select_pairs(("adjunct_island",), data)
+    found = load_pairs(task, data, TOKENIZER, 96)
+    pairs = {each.id: each.choices for each in found.examples}
+    assert pairs == {str(k): (f"It {k} is.", f"It {k} are.") for k in range(3)}
+
+
+# --- pairs of one's own -------------------------------------------------------------
+
+
+def test_columns_are_named_and_the_better_one_too(tmp_path):
+    rows = [
+        {"a": "one", "b": "two", "best": "b", "kind": "x"},
+        {"a": "three", "b": "four", "best": "a", "kind": "y"},
+        {"a": "five", "b": "six", "best": "1", "kind": "x"},
+    ]
+    for name in ("pairs.csv", "pairs.jsonl"):
+        found = own(
+            tmp_path, rows, name, sentences=("a", "b"), good="best", paradigm="kind"
+        )
+        by_text = {each.choices[0]: each for each in found.examples}
+        labels = {text: each.label for text, each in by_text.items()}
+        assert labels == {"one": 1, "three": 0, "five": 1}
+        assert by_text["three"].subset == "y"
+
+
+def test_items_may_have_several_sentences(tmp_path):
+    rows = [
+        {"options": ["a", "bc", "d"], "good": 2},
+        {"options": ["e", "f"], "good": 0},
+    ]
+    found = own(tmp_path, rows, sentences=("options",), good="good")
+    assert found.num_answers == [3, 2] and found.labels.tolist() == [2, 0]
+    assert {each.subset for each in found.examples} == {"pairs"}
+
+
+def test_after_a_context_only_the_sentence_is_scored(tmp_path):
+    rows = [
+        {"sentence_good": "she ran.", "sentence_bad": "she run.", "before": "then "},
+        {"sentence_good": "so it is", "sentence_bad": "so is it", "before": ""},
+    ]
+    found = own(tmp_path, rows, context="before")
+    assert texts(found) == [
+        "\nthen |she ran. ",
+        "\nthen |she run. ",
+        "\n|so it is ",
+        "\n|so is it ",
+    ]
+
+
+def test_equal_sentences_are_named(tmp_path):
+    rows = [
+        {"sentence_good": "to be", "sentence_bad": "to  be", "id": "first"},
+        {"sentence_good": "to be", "sentence_bad": "to bee", "id": "second"},
+        {"sentence_good": "or not", "sentence_bad": "or not"},
+    ]
+    found = own(tmp_path, rows)
+    assert equal_pairs(found) == [
+        "pairs first",
+        f"pairs {tmp_path / 'pairs.jsonl'}:3",
+    ]
+
+
+def test_a_long_item_stays_whole_and_is_counted(tmp_path):
+    rows = [
+        {"sentence_good": "a" * 120, "sentence_bad": "b"},
+        {"sentence_good": "a", "sentence_bad": "b"},
+    ]
+    found = own(tmp_path, rows)
+    assert found.num_long == 1 and len(found.windows[0].ids) == 121
+
+
+@pytest.mark.parametrize(
+    ("row", "values", "problem"),
+    [
+        (
+            {"sentence_good": "a"},
+            {},
+            r":2: there is no column 'sentence_bad'; the columns are sentence_good\.$",
+        ),
+        ({}, {"context": "lead"}, r":1: there is no column 'lead'"),
+        ({}, {"good": "best"}, r":1: there is no column 'best'"),
+        ({}, {"paradigm": "kind"}, r":1: there is no column 'kind'"),
+        ({"sentence_bad": " "}, {}, r":2: an answer or sentence is empty, so"),
+        ({"sentence_bad": 3}, {}, r":2: column 'sentence_bad' holds 3, not text"),
+        (
+            {"best": "sentence_ugly"},
+            {"good": "best"},
+            r":2: label 'sentence_ugly' is neither",
+        ),
+    ],
+)
+def test_pairs_that_cannot_be_used_are_named(tmp_path, row, values, problem):
+    good = {"sentence_good": "a", "sentence_bad": "b"}
+    if "best" in row:
+        good["best"] = "sentence_good"
+    rows = [good, row if row == {"sentence_good": "a"} else {**good, **row}]
+    with pytest.raises(UserError, match=problem):
+        own(tmp_path, rows, **values)
+
+
+def test_files_that_cannot_be_used_are_named(tmp_path):
+    def select(files):
+        return select_pairs(("custom",), dataclasses.replace(OWN, files=str(files)))
+
+    with pytest.raises(FileNotFoundError, match="names no file of pairs; a folder is"):
+        select(tmp_path)
+    with pytest.raises(UserError, match="files=',' names no file"):
+        select(",")
+    with pytest.raises(FileNotFoundError, match=r"missing\.jsonl' names no file"):
+        select(tmp_path / "missing.jsonl")
+    (tmp_path / "a.txt").write_text("a\tb\n")
+    with pytest.raises(UserError, match=r"ends in '\.txt'; pairs are read from \.json"):
+        select(tmp_path / "a.txt")
+    for name in ("one/a.jsonl", "two/a.jsonl"):
+        write_lines(tmp_path / name, [pair(1)])
+    with pytest.raises(UserError, match="two files 'a', whose scores would have one"):
+        select(tmp_path)
+    (tmp_path / "two/a.jsonl").unlink()
+    (tmp_path / "one/a.jsonl").write_text("\n")
+    (task,) = select(tmp_path / "one")
+    with pytest.raises(MissingData, match=r"a\.jsonl holds no pairs"):
+        load_pairs(task, OWN, TOKENIZER, 96)

@@ -1,0 +1,380 @@
+"""The job of reading times: the table, the regression, the files that it writes."""
+
+import collections
+import csv
+import json
+import math
+import time
+
+import numpy as np
+import pytest
+from tiny_run import load_config
+
+import gpt1_jax
+from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
+from gpt1_jax.studies import engine as step_scores
+from gpt1_jax.studies.reading_times import gain as evaluation
+from gpt1_jax.studies.reading_times import job as reading_times
+from gpt1_jax.studies.reading_times.gain import reading_gain
+from gpt1_jax.studies.reading_times.words import BEFORE, count_words, normal_word
+
+STORIES = 4
+
+
+@pytest.fixture
+def table(corpus_dir, tmp_path):
+    """Made-up reading times of four stories, from the texts that the runs read."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for story in range(STORIES):
+        text = (corpus_dir / "texts" / f"{story}.txt").read_text().split()[:60]
+        for position, word in enumerate(text, 1):
+            time = 200 + 10 * len(word) + rng.normal(0, 20)
+            rows.append([f"s{story}", position, word, f"{time:.1f}"])
+    rows[70][3] = "NA"
+    return write_table(tmp_path / "times.csv", rows)
+
+
+def write_table(path, rows, header=("story", "position", "word", "time")):
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def read_table(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def set_times(time, stories=("s0", "s1", "s2", "s3")):
+    """From rows to those of some stories, with other times."""
+    return lambda rows: [[*row[:3], time(row)] for row in rows if row[0] in stories]
+
+
+def job(folder, run, table, preset="custom", **overrides):
+    values = {
+        "init_from": str(run),
+        "data__times": str(table),
+        **({"data__position": "position"} if preset == "custom" else {}),
+        **overrides,
+    }
+    config = load_config(preset, "reading_times", **values)
+    reading_times.run(config_lib.load(config.to_dict()), str(folder))
+    return json.loads((folder / "results.json").read_text())
+
+
+def made_up_rows(surprisal, num=400):
+    """Rows of a regression; the times depend on length and frequency alone."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for number in range(num):
+        length, frequency = float(rng.integers(1, 12)), rng.normal()
+        row = {"story": f"s{number * 5 // num}", "position": number % (num // 5) + 1}
+        row |= {"length": length, "log_frequency": frequency, "left_out": ""}
+        row["time"] = 250 + 8 * length - 12 * frequency + rng.normal(0, 30)
+        row["surprisal"] = float(surprisal(row, rng))
+        rows.append(row)
+    for number, row in enumerate(rows):
+        for back in range(1, BEFORE + 1):
+            inside = row["position"] > back
+            for name in ("length", "log_frequency", "surprisal"):
+                row[f"{name}_{back}"] = rows[number - back][name] if inside else None
+            row["left_out"] = row["left_out"] if inside else "without two words before"
+    return rows
+
+
+def test_the_gain_is_that_of_regressions_written_by_hand():
+    rows = made_up_rows(lambda row, rng: 0.02 * row["time"] + rng.normal())
+    found = reading_gain(rows, folds=5)
+    used = [row for row in rows if row["position"] > BEFORE]
+    base = ["length", "log_frequency", "position"]
+    base += [f"{n}_{b}" for n in ("length", "log_frequency") for b in (1, 2)]
+    more = [*base, "surprisal", "surprisal_1", "surprisal_2"]
+    times = np.array([row["time"] for row in used])
+    stories = np.array([row["story"] for row in used])
+
+    def log_densities(names, story):
+        design = np.array([[1.0, *(row[name] for name in names)] for row in used])
+        fitted, judged = stories != story, stories == story
+        weights, *_ = np.linalg.lstsq(design[fitted], times[fitted])
+        variance = np.mean((times[fitted] - design[fitted] @ weights) ** 2)
+        errors = times[judged] - design[judged] @ weights
+        return -0.5 * np.log(2 * np.pi * variance) - errors**2 / (2 * variance)
+
+    gains = [
+        log_densities(more, story) - log_densities(base, story)
+        for story in dict.fromkeys(stories)
+    ]
+    assert found["n"] == len(used) == 390
+    assert found["gain"] == pytest.approx(np.concatenate(gains).mean(), rel=1e-9)
+    means = [each.mean() for each in gains]
+    assert list(found["by_story"].values()) == pytest.approx(means, rel=1e-9)
+    spread = np.std(means, ddof=1) / math.sqrt(5)
+    assert found["gain_error"] == pytest.approx(spread, rel=1e-9)
+    assert found["gain"] > 0.05
+
+
+def test_noise_gains_nothing_and_the_time_itself_says_all():
+    noise = reading_gain(made_up_rows(lambda row, rng: rng.normal()), folds=5)
+    assert noise["gain"] < 0.005
+    itself = reading_gain(made_up_rows(lambda row, rng: row["time"]), folds=5)
+    assert itself["r2_with"] > 0.99 > itself["r2_without"]
+    assert itself["gain"] > 1
+
+
+def test_rows_left_out_do_not_count():
+    rows = made_up_rows(lambda row, rng: rng.normal())
+    before = reading_gain(rows, folds=5)
+    rows[100] |= {"left_out": "punctuation", "time": 1e6}
+    after = reading_gain(rows, folds=5)
+    assert after["n"] == before["n"] - 1
+    assert after["r2_with"] == pytest.approx(before["r2_with"], abs=0.02)
+
+
+def test_too_few_words_or_stories_are_refused():
+    rows = made_up_rows(lambda row, rng: rng.normal())
+    with pytest.raises(UserError, match=r"of 1 stories are left .* need two stories"):
+        reading_gain([row for row in rows if row["story"] == "s0"], folds=5)
+    with pytest.raises(UserError, match=r"23 words at least"):
+        reading_gain(rows[:12] + rows[-12:], folds=5)
+
+
+def test_surprisal_is_that_of_the_words_in_their_stories(pretrained, table, tmp_path):
+    found = job(tmp_path / "out", pretrained, table)
+    [checkpoint] = found["runs"][0]["checkpoints"]
+    folder = tmp_path / "out" / "predictions" / "run" / str(checkpoint["step"])
+    rows = read_table(folder / "reading_times.csv")
+    model = gpt1_jax.load(str(pretrained))
+    for story in range(STORIES):
+        own = [row for row in rows if row["story"] == f"s{story}"]
+        words = model.surprisal(" ".join(row["word"] for row in own))
+        nats = [float(row["surprisal"]) for row in own]
+        assert nats == pytest.approx([word.nats for word in words], abs=2e-5)
+        assert [row["surprisal_1"] for row in own[1:]] == [
+            row["surprisal"] for row in own[:-1]
+        ]
+        assert own[0]["surprisal_1"] == own[1]["surprisal_2"] == ""
+    scores = checkpoint["tasks"]["reading_times"]
+    assert scores["n"] == sum(not row["left_out"] for row in rows)
+    assert set(scores["by_story"]) == {f"s{story}" for story in range(STORIES)}
+    assert rows[70]["left_out"] == "no time"
+    assert (tmp_path / "out" / "plots" / "reading_times.png").stat().st_size > 5000
+
+
+def test_rows_in_another_order_are_put_in_that_of_the_story(
+    pretrained, table, tmp_path
+):
+    first = job(tmp_path / "one", pretrained, table)
+    rows = [list(row.values()) for row in read_table(table)]
+    np.random.default_rng(0).shuffle(rows)
+    shuffled = write_table(tmp_path / "shuffled.csv", rows)
+    second = job(tmp_path / "two", pretrained, shuffled)
+    one, two = (each["runs"][0]["checkpoints"][0]["tasks"] for each in (first, second))
+    assert one["reading_times"]["gain"] == pytest.approx(
+        two["reading_times"]["gain"], abs=1e-9
+    )
+
+
+def test_several_steps_and_a_baseline_resume(pretrained, table, tmp_path, capsys):
+    found = job(tmp_path / "out", pretrained, table, step="all")
+    steps = [each["step"] for each in found["runs"][0]["checkpoints"]]
+    assert steps == [8, 12]
+    capsys.readouterr()
+    assert job(tmp_path / "out", pretrained, table, step="all") == found
+    said = capsys.readouterr().out
+    assert "2 of 2 scores are at hand" in said and "left out: " in said
+
+
+def test_the_table_of_babylm_is_read(pretrained, corpus_dir, tmp_path):
+    """Rows in any order, each word after its own text; sentences are the stories.
+
+    As in the data, first words have no row, sentences begin alike, and a frequency may
+    be missing.
+    """
+    header = ["item", "word", "length", "Subtlex_log10", "self_paced_reading_time"]
+    rng = np.random.default_rng(3)
+    rows, sentences = [], []
+    for number in range(8):
+        text = (corpus_dir / "texts" / f"{number}.txt").read_text().split()[:12]
+        if number % 2:
+            text[:4] = sentences[number - 1][:4]
+        sentences.append(text)
+        for at, word in enumerate(text[1:], 1):
+            frequency = "" if (number, at) == (0, 7) else str(sum(map(ord, word)) % 17)
+            cells = [len(word), frequency, f"{rng.normal(300, 30):.1f}"]
+            rows.append([" ".join(text[:at]), word, *cells])
+    rng.shuffle(rows)
+    table = write_table(tmp_path / "reading_data.csv", rows, header)
+    found = job(tmp_path / "out", pretrained, table, "babylm", exclude=())
+    [checkpoint] = found["runs"][0]["checkpoints"]
+    scores = checkpoint["tasks"]["reading_times"]
+    assert scores["n"] == 8 * 9 - 3 and len(scores["by_story"]) == 8
+    folder = tmp_path / "out" / "predictions" / "run" / str(checkpoint["step"])
+    written = read_table(folder / "reading_times.csv")
+    left_out = collections.Counter(row["left_out"] for row in written)
+    assert left_out == {
+        "": 8 * 9 - 3,
+        "without two words before": 8 * 2,
+        "unknown": 1,
+        "after an unknown one": 2,
+    }
+    at = {
+        (*row[0].split(), row[1]): new for row, new in zip(rows, written, strict=True)
+    }
+    for text in sentences:
+        for stop in range(3, len(text) + 1):
+            row, before = at[tuple(text[:stop])], at[tuple(text[: stop - 1])]
+            assert row["position"] == str(stop)
+            for name in ("length", "log_frequency", "surprisal"):
+                assert row[f"{name}_1"] == before[name]
+                assert row[f"{name}_2"] == before[f"{name}_1"]
+
+
+def test_texts_of_thousands_of_words_are_followed_in_linear_time(pretrained, tmp_path):
+    header = ["item", "word", "length", "Subtlex_log10", "self_paced_reading_time"]
+    text = [f"a{number}" for number in range(20_000)]
+    rows = [[" ".join(text[: 19_000 + n]), f"b{n}", 3, "2", "300"] for n in range(20)]
+    table = write_table(tmp_path / "long.csv", rows, header)
+    began = time.process_time()
+    with pytest.raises(UserError, match=r"fewer than two stories with words"):
+        job(tmp_path / "out", pretrained, table, "babylm")
+    assert time.process_time() - began < 10  # minutes if it is quadratic
+
+
+@pytest.mark.parametrize(("before", "after"), [("b", "a"), ("", "a"), ("", "")])
+def test_words_of_punctuation_take_linear_time(before, after):
+    word = before + "[" * 100_000 + after
+    began = time.process_time()
+    assert normal_word(word) == (word if before else after)
+    assert time.process_time() - began < 1
+
+
+def test_frequencies_are_counted_without_case_and_punctuation(tmp_path):
+    (tmp_path / "a.txt").write_text("The dog, the DOG's “dog” — dog\n\n1900 the.\n")
+    frequency = count_words(str(tmp_path / "a.txt"), "config.frequency_corpus")
+    total = 9
+    for word, count in {"dog": 3, "Dog!": 3, "the": 3, "dog's": 1, "cat": 0}.items():
+        value, known = frequency(word)
+        assert value == pytest.approx(math.log10((count + 1) / total * 1e6))
+        assert known == (count > 0)
+    assert normal_word("“Don’t,”") == "don't"
+
+
+def test_frequencies_are_counted_in_the_texts_of_json_lines(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a dog"}\n{"text": "dog"}\n')
+    frequency = count_words(str(tmp_path / "a.jsonl"), "config.frequency_corpus")
+    assert frequency("dog") == (pytest.approx(6.0), True)
+    assert frequency("text") == (pytest.approx(math.log10(1e6 / 3)), False)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"data__time": "rt"}, r"no column 'rt'; the columns are story, position, w"),
+        ({"data__story": "word", "exclude": ()}, r"two words at position|fewer than"),
+        ({"data__times": "none.csv"}, r"none\.csv"),
+        ({"step": "milestones"}, r"holds no milestone"),
+        ({"frequency_corpus": "none.txt"}, r"'none.txt' names no file"),
+        ({"exclude": ("verbs",)}, r"config.exclude='verbs' is not known"),
+        ({"folds": 1}, r"folds=1 must be at least 2"),
+        ({"data__context": "story"}, r"leave config.data.text and config.data.pos"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_is_refused(pretrained, table, tmp_path, overrides, message):
+    with pytest.raises((UserError, OSError), match=message):
+        job(tmp_path / "out", pretrained, table, **overrides)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: [], r"holds no words, only the names"),
+        (lambda rows: [r for r in rows if r[0] == "s1"], r"fewer than two stories"),
+        (lambda rows: [[*rows[0][:3], "slow"], *rows[1:]], r":2: .*holds 'slow'"),
+        (lambda rows: [[*rows[0][:3], "-5"], *rows[1:]], r":2: .*'-5', neither NA nor"),
+        (lambda rows: [rows[0], *rows], r"has two words at position 1"),
+        (lambda rows: [*rows, rows[0]], r"has two words at position 1"),
+        (lambda rows: [["s0", 1, "", 3], *rows[1:]], r":2: .* holds no word"),
+        (lambda rows: [[*rows[0][:3], "1_0"], *rows[1:]], r":2: .*'1_0', not a num"),
+        (lambda rows: [[*rows[0][:3], "1e300"], *rows[1:]], r"NA nor a number from 0"),
+        (lambda rows: [["s0", "1.5", "a", 3], *rows[1:]], r":2: .*'1\.5', not the who"),
+        (lambda rows: [["s0", "1e300", "a", 3], *rows[1:]], r":2: .*from 0 to 1e\+15"),
+        (lambda rows: rows[:8] + rows[60:68], r"12 words of 2 stories .* 23 words at"),
+        (lambda rows: rows[:70], r"other than 's0' have 8 words, and a model of 11"),
+        (set_times(lambda row: "250"), r"all times are the same or follow exactly"),
+        (set_times(lambda row: "1e-300"), r"all times are the same or follow exactly"),
+        (
+            set_times(lambda row: str(200 + 10 * len(row[2]))),
+            r"follow exactly from length, log_frequency, position, length_1",
+        ),
+        (
+            set_times(lambda row: "250" if row[0] == "s1" else row[3], ("s0", "s1")),
+            r"In the stories other than 's0', all times are the same",
+        ),
+        (
+            lambda rows: [
+                [*row[:2], "ab" if row[0] == "s1" else row[2], row[3]]
+                for row in rows[:120]
+            ],
+            r"In the stories other than 's0', length is 2 for all words",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused_before_any_work(
+    pretrained, table, tmp_path, monkeypatch, change, message
+):
+    monkeypatch.setattr(step_scores.devices, "configure", pytest.fail)
+    rows = [list(row.values()) for row in read_table(table)]
+    write_table(table, change(rows))
+    with pytest.raises(UserError, match=message):
+        job(tmp_path / "out", pretrained, table, exclude=())
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_positions_the_rows_of_a_story_must_be_together(
+    pretrained, table, tmp_path
+):
+    rows = [list(row.values()) for row in read_table(table)]
+    write_table(table, [*rows, rows[0]])
+    with pytest.raises(UserError, match=r":242: story 's0' begins again after another"):
+        job(tmp_path / "out", pretrained, table, data__position="")
+
+
+def test_null_is_no_time_in_json_lines_and_no_word(pretrained, table, tmp_path):
+    rows = read_table(table)
+    rows[5]["time"] = None
+    lines = tmp_path / "times.jsonl"
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = job(tmp_path / "out", pretrained, lines)
+    as_csv = job(tmp_path / "csv", pretrained, table)
+    numbers = [
+        each["runs"][0]["checkpoints"][0]["tasks"]["reading_times"]["n"]
+        for each in (found, as_csv)
+    ]
+    assert numbers[0] == numbers[1] - 1
+    rows[5]["word"] = None
+    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match=r"times\.jsonl:6: .* holds no word"):
+        job(tmp_path / "other", pretrained, lines)
+
+
+def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_path):
+    rows = [list(row.values())[:3] for row in read_table(table)]
+    text = write_table(tmp_path / "text.csv", rows, ("story", "position", "word"))
+    job(tmp_path / "out", pretrained, table, data__text=str(text))
+    rows[5][2] = "another"
+    write_table(text, rows, ("story", "position", "word"))
+    with pytest.raises(UserError, match=r"times\.csv:7: .* has 'another' there"):
+        job(tmp_path / "two", pretrained, table, data__text=str(text))
+    rows[5][2] = read_table(table)[5]["word"]
+    write_table(text, [*rows, ["s9", 1, "more"]], ("story", "position", "word"))
+    with pytest.raises(UserError, match=r"'more' is not in .*times\.csv"):
+        job(tmp_path / "two", pretrained, table, data__text=str(text))
+
+
+def test_without_statsmodels_the_way_out_is_named(monkeypatch, pretrained, tmp_path):
+    monkeypatch.setattr(evaluation.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"pip install -e '\.\[reading\]'"):
+        job(tmp_path / "out", pretrained, tmp_path / "times.csv")

@@ -1,0 +1,227 @@
+"""Zero-shot scores: by hand from a model's logits, and of models made to be right."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+from made_up_tokenizer import Characters
+from tiny_models import all_logits, perturbed
+from tiny_tasks import write_lines, write_task
+
+from gpt1_jax.errors import MissingData
+from gpt1_jax.inference.scoring import Scorer, TokenScores
+from gpt1_jax.model import language_model
+from gpt1_jax.studies.answer_scores import score_answers
+from gpt1_jax.studies.answers import (
+    ZERO_SHOT,
+    ZeroShotTask,
+    load_answers,
+    select_zero_shot_tasks,
+)
+from gpt1_jax.studies.config import ZeroShotDataConfig
+from gpt1_jax.tasks.paper_tasks import TASKS
+
+TOKENIZER = Characters()
+COUNTS = {"cola": 8, "sst2": 6, "race": 3, "dpr": 4}
+COUNTS |= {"story_cloze": 3, "copa": 3, "wsc273": 3}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Made-up examples of all tasks."""
+    folder = tmp_path_factory.mktemp("tasks")
+    for task, count in COUNTS.items():
+        split = "dev" if ZERO_SHOT[task].splits[0] == "dev" else "test"
+        write_task(folder, task, **{"train": 10, "dev": 0, split: count},
+                   labelled_test=True)  # fmt: skip
+    return folder
+
+
+def load(folder, *names, max_examples=0):
+    data = ZeroShotDataConfig("jsonl", str(folder), max_examples)
+    tasks = select_zero_shot_tasks(names)
+    return [load_answers(task, data, TOKENIZER, 96) for task in tasks]
+
+
+def scorer_of(preference):
+    """A made-up model: the log-probability of each token of a text it is asked for."""
+
+    def score(params, windows):
+        found = []
+        for window in windows:
+            scored = window.ids[window.num_context :]
+            read = TOKENIZER.decode(window.ids[: window.num_context])
+            value = preference(read, TOKENIZER.decode(scored))
+            log_probs = np.full(len(scored), value, np.float32)
+            found.append(TokenScores(log_probs, log_probs, log_probs))
+        return found
+
+    return score
+
+
+def test_scores_are_those_of_the_plain_formula(folder, tiny_model_config):
+    """Each heuristic from the logits of whole sequences, one at a time."""
+    model = tiny_model_config(
+        vocab_size=TOKENIZER.vocab_size + 3, num_layers=1, max_seq_len=96
+    )
+    params = perturbed(language_model.init_params(model, jax.random.key(1)))
+    params = jax.tree.map(lambda leaf: 4 * leaf, params)  # far from uniform
+    tasks = load(folder, "cola", "sst2", "race", "dpr", "copa")
+
+    def plain(answer):
+        ids = answer.ids
+        padded = np.zeros((1, 96), np.int32)
+        padded[0, : len(ids)] = ids
+        logits = np.asarray(all_logits(model, params, padded), np.float64)[0, :, :256]
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        places = range(answer.num_context, len(ids))
+        return [log_probs[place - 1, ids[place]] for place in places]
+
+    scorer = Scorer(model, TOKENIZER.vocab_size)
+    for task in tasks:
+        predicted, _, found = score_answers(task, scorer, params, seed=0)
+        name = task.task.task.name
+        values = [plain(answer) for answer in task.windows]
+        labels = [example.label for example in task.examples]
+        assert found["n"] == len(labels) == COUNTS[name]
+        if name == "cola":
+            means = np.array([np.mean(each) for each in values])
+            predictions = (means >= found["threshold"] - 1e-5).astype(int)
+            train = [np.mean(plain(a)) for a in task.threshold_on.windows]
+            gaps = np.abs(np.array(train) - found["threshold"])
+            assert gaps.min() < 1e-5
+        else:
+            combine = np.sum if name == "sst2" else np.mean
+            rows = np.reshape([combine(each) for each in values], (len(labels), -1))
+            predictions = rows.argmax(axis=1)
+            assert found["accuracy"] == np.mean(predictions == labels)
+        np.testing.assert_array_equal(predicted, predictions)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_model_that_prefers_right_answers_is_right(folder, right):
+    """It likes "jjjj" where the label is 1, and dislikes "aaaa"."""
+    (task,) = load(folder, "cola")
+
+    def preference(read, scored):
+        return (-1.0 if "jjjj" in scored else -2.0) * (1 if right else -1)
+
+    _, _, scores = score_answers(task, scorer_of(preference), None, seed=0)
+    assert scores["auc"] == float(right)
+    if right:
+        assert scores["matthews"] == 1.0 and scores["threshold"] == -1.0
+        assert scores["standard_error"] == scores["auc_standard_error"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "preference"),
+    [
+        ("sst2", lambda read, text: ("jjjj" in read) == ("positive" in text)),
+        ("race", lambda read, text: "jjjj" in text),
+        ("copa", lambda read, text: "jjjj" in text),
+        ("story_cloze", lambda read, text: "jjjj" in text),
+    ],
+)
+def test_right_answers_win(folder, name, preference):
+    (task,) = load(folder, name)
+    _, _, scores = score_answers(task, scorer_of(preference), None, seed=0)
+    assert scores["accuracy"] == 1.0
+    assert scores["split"] == "dev" and scores["num_cut"] == 0
+
+
+def test_examples_may_have_different_numbers_of_candidates(tmp_path):
+    def row(label, *candidates):
+        text = {"sentence": "a and b saw it.", "pronoun": "it", "label": label}
+        return {**text, "candidates": candidates}
+
+    made = [row(0, "a", "b"), row(2, "a", "b", "c"), row(1, "a", "c")]
+    write_lines(tmp_path / "dpr" / "test.jsonl", made)
+    (task,) = load(tmp_path, "dpr")
+
+    def preference(read, scored):
+        return 1.0 if read.rstrip().endswith("c") else 0.0
+
+    predictions, log_probs, scores = score_answers(
+        task, scorer_of(preference), None, seed=0
+    )
+    assert np.isinf(log_probs).tolist() == [[0, 0, 1], [0, 0, 0], [0, 0, 1]]
+    assert predictions.tolist() == [0, 2, 1]
+    assert scores["accuracy"] == 1.0
+    assert scores["chance"] == pytest.approx((1 / 2 + 1 / 3 + 1 / 2) / 3)
+    assert np.shape(scores["confusion"]) == (3, 3)
+
+
+def test_of_answers_that_are_equally_likely_the_first_wins(folder):
+    for task in load(folder, "sst2", "copa"):
+        predictions, *_ = score_answers(task, scorer_of(lambda a, b: -1.0), None, 0)
+        assert not predictions.any()
+
+
+@pytest.mark.parametrize("mean", [True, False])
+def test_means_or_sums_of_log_probabilities_are_compared(folder, mean):
+    """Of two answers, the shorter has the higher sum, and the longer the mean."""
+    task = dataclasses.replace(
+        ZERO_SHOT["sst2"], answers=("wonderful", "bad"), mean=mean
+    )
+    data = ZeroShotDataConfig("jsonl", str(folder), 0)
+    answers = load_answers(task, data, TOKENIZER, 96)
+    score = scorer_of(lambda read, text: -1.0 if "won" in text else -1.1)
+    predictions, *_ = score_answers(answers, score, None, seed=0)
+    assert (predictions == (0 if mean else 1)).all()
+
+
+def test_a_subset_of_the_examples(folder):
+    (task,) = load(folder, "cola", max_examples=5)
+    assert len(task.examples) == len(task.threshold_on.examples) == 5
+    assert set(task.num_answers) == {1}
+
+
+def test_cola_needs_its_training_split(tmp_path):
+    write_task(tmp_path, "cola", train=0)
+    with pytest.raises(MissingData, match=r"no train data of CoLA"):
+        load(tmp_path, "cola")
+
+
+def test_subsets_are_scored_apart(tmp_path):
+    row = {"article": "a b", "question": "c?", "options": list("abcd"), "answer": "A"}
+    ids = ("middle/1.txt", "high/1.txt", "high/2.txt")
+    made = [{**row, "example_id": name} for name in ids]
+    made[1]["answer"] = "B"
+    write_lines(tmp_path / "race" / "dev.jsonl", made)
+    (task,) = load(tmp_path, "race")
+    _, _, scores = score_answers(task, scorer_of(lambda a, b: -1.0), None, seed=0)
+    subsets = scores["subsets"]
+    assert subsets["middle"] == {"n": 1, "accuracy": 1.0}
+    assert subsets["high"] == {"n": 2, "accuracy": 0.5}
+
+
+@pytest.mark.parametrize("changed", ["train", "dev"])
+def test_the_content_digest_tells_examples_from_any_others(folder, tmp_path, changed):
+    def read():
+        (task,) = load(tmp_path, "cola")
+        return task.content_digest()
+
+    for split in ("train", "dev"):
+        (tmp_path / "cola").mkdir(exist_ok=True)
+        text = (folder / "cola" / f"{split}.jsonl").read_text()
+        (tmp_path / "cola" / f"{split}.jsonl").write_text(text)
+    before = read()
+    assert read() == before
+    path = tmp_path / "cola" / f"{changed}.jsonl"
+    text = path.read_text()
+    path.write_text(text.replace('"label": 1', '"label": 0', 1))
+    other_label = read()
+    path.write_text(text.replace("jjjj", "jjjk", 1))
+    assert len({before, other_label, read()}) == 3
+
+
+def test_the_content_digest_tells_context_from_what_is_scored(tmp_path):
+    row = {"sentence": "a b", "label": 0}
+    found = set()
+    for context, scored in (("a b", " c d"), ("a b c", " d"), ("", "a b c d")):
+        task = ZeroShotTask(TASKS["sst2"], context=context, scored=scored)
+        write_lines(tmp_path / "sst2" / "dev.jsonl", [row])
+        data = ZeroShotDataConfig("jsonl", str(tmp_path), 0)
+        found.add(load_answers(task, data, TOKENIZER, 96).content_digest())
+    assert len(found) == 3

@@ -1,0 +1,167 @@
+"""Scores of steps are kept one by one: any score, of any examples, of any run."""
+
+import json
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from etils import epath
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.runs import lock
+from gpt1_jax.runs import open as open_module
+from gpt1_jax.runs.checkpoint_files import NoCheckpoint
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.studies.engine import ScoredRun, StepScores
+
+
+class Numbers(NamedTuple):
+    """Examples whose score is their sum and the step."""
+
+    values: tuple[int, ...]
+
+    def content_digest(self):
+        return str(self.values)
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A run saved at steps 2 and 4, and a baseline saved at step 3."""
+    made = []
+    for name, steps in (("run", [2, 4]), ("baseline", [3])):
+        folder = epath.Path(tmp_path / name)
+        for step in steps:
+            (folder / f"checkpoints/{step}").mkdir(parents=True)
+            (folder / f"checkpoints/{step}/manifest.json").write_text(f"{name} {step}")
+        params = {"step": np.asarray(steps[0])}
+        opened = TrainedRun(folder, None, None, None, steps[0], "as asked for", params)
+        tasks = {"few": Numbers((1, 2)), "many": Numbers((3, 4, 5))}
+        made.append(ScoredRun(name, str(folder), opened, steps, tasks))
+
+    def open_run(folder, step):
+        return made[0].opened._replace(step=step, params={"step": np.asarray(step)})
+
+    monkeypatch.setattr("gpt1_jax.runs.open.open_run", open_run)
+    return made
+
+
+def score(examples, scorer, params):
+    """By a scorer that is the run's folder."""
+
+    def write(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"values": examples.values, "by": scorer}))
+
+    return {"sum": sum(examples.values) + int(params["step"])}, write
+
+
+def score_all(folder, runs, most=99, by=score):
+    """Scores what is missing, but at most so many; whether all is scored."""
+    left = iter(range(most))
+    scores = StepScores(epath.Path(folder), runs, "sums")
+    with lock.owned(epath.Path(folder)):
+        done = scores.score_missing(
+            lambda run: run.folder.name,
+            by,
+            lambda task, found: f"{task} {found['sum']}",
+            lambda: next(left, None) is None,
+        )
+    return done, scores
+
+
+@pytest.mark.parametrize("stops", [[], [1], [3, 1, 1]])
+def test_every_task_is_scored_at_every_step_however_often_it_stops(
+    runs, tmp_path, capsys, stops
+):
+    kept = 0
+    for most in stops:
+        done, scores = score_all(tmp_path / "out", runs, most)
+        kept += most
+        assert not done and (scores.num_kept, scores.total) == (kept, 6)
+    done, scores = score_all(tmp_path / "out", runs)
+    assert done and scores.num_kept == 6
+    assert scores.of_run(runs[0]) == [
+        {"step": step, "tasks": {"few": {"sum": 3 + step}, "many": {"sum": 12 + step}}}
+        for step in (2, 4)
+    ]
+    (baseline,) = scores.of_run(runs[1])
+    assert baseline == {"step": 3, "tasks": {"few": {"sum": 6}, "many": {"sum": 15}}}
+    out = capsys.readouterr().out
+    assert "run       step       4  many 16" in out
+    assert out.count("baseline  step       3  few 6") == 1
+    written = [{"values": [3, 4, 5], "by": "run"}]
+    assert scores.predictions(runs[0], 4, "many") == written
+
+
+def test_scores_of_something_else_are_refused(runs, tmp_path):
+    score_all(tmp_path / "out", runs)
+    other = {**runs[0].tasks, "few": Numbers((7,))}
+    changed = ScoredRun("run", "", runs[0].opened, [2], other)
+    with pytest.raises(UserError, match=r"run/2/few\.json holds .* set of examples"):
+        StepScores(epath.Path(tmp_path / "out"), [changed], "sums")
+    (runs[0].opened.folder / "checkpoints/4/manifest.json").write_text("another")
+    with pytest.raises(UserError, match=r"run/4/few\.json holds .* another checkpoint"):
+        StepScores(epath.Path(tmp_path / "out"), runs, "sums")
+
+
+@pytest.mark.parametrize("what", ["a score", "predictions", "lost predictions"])
+def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys, what):
+    _, scores = score_all(tmp_path / "out", runs)
+    file = tmp_path / "out/scores/run/2/few.json"
+    if what == "a score":
+        record = json.loads(file.read_text())
+        file.write_text(json.dumps({**record, "scores": {"sum": 6}}))
+    else:
+        file = tmp_path / "out/predictions/run/2/few.jsonl"
+        written = file.read_text()
+        file.unlink() if what == "lost predictions" else file.write_text("{}")
+    said = rf"{re.escape(file.name)} is not as it was written; the same command scores"
+    with pytest.raises(UserError, match=said):
+        scores.of_run(runs[0])
+    done, scores = score_all(tmp_path / "out", runs)
+    assert re.search(said, capsys.readouterr().out)
+    assert done and scores.of_run(runs[0])[0]["tasks"]["few"] == {"sum": 5}
+    assert what == "a score" or file.read_text() == written
+
+
+def test_a_kept_score_of_an_earlier_version_has_no_checksum(runs, tmp_path):
+    score_all(tmp_path / "out", runs)
+    file = tmp_path / "out/scores/run/2/few.json"
+    record = json.loads(file.read_text())
+    del record["sha256"], record["predictions"]
+    file.write_text(json.dumps(record))
+    assert StepScores(epath.Path(tmp_path / "out"), runs, "sums").num_kept == 6
+
+
+@pytest.mark.parametrize("at", ["listed", "opened", "scored"])
+def test_a_step_that_the_training_deletes_is_left_out(
+    runs, tmp_path, capsys, monkeypatch, at
+):
+    """Unless it was open: what was scored before it was deleted is kept."""
+    checkpoint = runs[0].opened.folder / "checkpoints/4"
+    opened = open_module.open_run
+
+    def open_deleted(folder, step):
+        if step == 4 and at != "scored":
+            raise NoCheckpoint("no step 4")
+        return opened(folder, step)
+
+    def score_and_delete(examples, scorer, params):
+        if params["step"] == 4 and checkpoint.exists():
+            checkpoint.rmtree()
+        return score(examples, scorer, params)
+
+    if at == "listed":
+        score_all(tmp_path / "out", runs)
+        checkpoint.rmtree()
+    monkeypatch.setattr(open_module, "open_run", open_deleted)
+    done, scores = score_all(tmp_path / "out", runs, by=score_and_delete)
+    steps = [each["step"] for each in scores.of_run(runs[0])]
+    assert done and steps == ([2, 4] if at == "scored" else [2])
+    assert scores.num_kept == scores.total == (6 if at == "scored" else 4)
+    said = "Step 4 of" in "".join(capsys.readouterr())
+    assert said == (at != "scored")
+    if at == "scored":
+        kept = json.loads((tmp_path / "out/scores/run/4/many.json").read_text())
+        assert kept["checkpoint"]

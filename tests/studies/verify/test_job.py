@@ -1,0 +1,571 @@
+"""The job of verification: sound runs and exports, and broken ones."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+
+import jax
+import numpy as np
+import pytest
+from broken_copies import (
+    EXPORTS,
+    FILES,
+    LOSSES,
+    NOTHING,
+    RUNS,
+    TABLE,
+    TRAINING,
+    edit_json,
+    edit_metadata,
+    edit_table,
+)
+from etils import epath
+from tiny_run import ROOT, load_config
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.data.files import sha256
+from gpt1_jax.errors import UserError
+from gpt1_jax.interop import trajectory
+from gpt1_jax.jobs import convert, pretrain
+from gpt1_jax.studies.verify import job as verify
+
+STEPS = (0, 1, 2, 4, 8, 12)
+
+
+@pytest.fixture
+def made(tiny_config, made_once):
+    """`made(seed)`: a finished run of 12 steps with milestones, not to be changed."""
+
+    def make(seed):
+        config = tiny_config(
+            checkpoint__milestone_steps=STEPS, checkpoint__keep_best=0, seed=seed
+        )
+        name = f"verified_{seed}"
+        return made_once(name, lambda folder: pretrain.run(config, str(folder)))
+
+    return make
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    """A copy of a run."""
+    return shutil.copytree(made(3), tmp_path / "run")
+
+
+@pytest.fixture
+def exported(made, made_once):
+    """`exported(seed)`: all milestones of a run as exported, not to be changed."""
+
+    def make(seed):
+        return made_once(
+            f"verified_export_{seed}", lambda folder: convert_to(made(seed), folder)
+        )
+
+    return make
+
+
+@pytest.fixture
+def publish(exported, tmp_path):
+    """An export's copy in `run`, and its table, which was published elsewhere."""
+    shutil.copytree(exported(3), tmp_path / "run")
+    return shutil.copy(exported(3) / "trajectory.json", tmp_path / "published.json")
+
+
+def check(tmp_path, **overrides):
+    """Runs the job on a folder of runs; returns what it wrote."""
+    output = tmp_path / "verified.json"
+    values = {"runs": str(tmp_path / "run"), "output": str(output), **overrides}
+    config = load_config(None, "verify", **values)
+    try:
+        verify.run(config_lib.load(config.to_dict()), "")
+    finally:
+        found = json.loads(output.read_text())["folders"] if output.exists() else []
+    return found
+
+
+def problems(tmp_path, **overrides):
+    """What is wrong with the only folder, which is refused."""
+    with pytest.raises(UserError, match="NOT verified: 1 of 1 folder"):
+        check(tmp_path, **overrides)
+    return json.loads((tmp_path / "verified.json").read_text())["folders"][0][
+        "problems"
+    ]
+
+
+def convert_to(run, folder, target="huggingface", step="milestones"):
+    config = load_config(target, "convert", init_from=str(run), step=step)
+    convert.run(config_lib.load(config.to_dict()), str(folder))
+
+
+def export(run, target="huggingface", step="milestones"):
+    """Puts the export of a run in its place."""
+    folder = run.parent / "exported"
+    convert_to(run, folder, target, step)
+    shutil.rmtree(run)
+    return folder.rename(run)
+
+
+def test_a_run_is_verified_to_the_bit(run, tmp_path, capsys):
+    [member] = check(tmp_path, losses=3, retrain_step="4")
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "Verified: 1 folder with 6 saved states, against the folders' own records, "
+        "which can be changed together with the states. The digests of files, "
+        "tokenizers, texts and parameters, 3 validation losses and the training from "
+        "step 4 to 8 were computed again; 3 validation losses, configurations, seeds "
+        "and amounts of text were only compared."
+    )
+    assert (member["kind"], member["seed"], member["problems"]) == (
+        "transformer",
+        3,
+        [],
+    )
+    assert [row["step"] for row in member["steps"]] == list(STEPS)
+    again = [row["step"] for row in member["steps"] if "valid_loss_again" in row]
+    assert again == [0, 2, 12]
+    for row in member["steps"]:
+        assert row.get("valid_loss_again", row["valid_loss"]) == row["valid_loss"]
+    trained = member["trained_again"]
+    assert trained == {"from": 4, "to": 8, "bit_for_bit": True, "difference": 0.0}
+
+
+def test_distances_are_norms_of_differences(run, tmp_path):
+    [member] = check(tmp_path)
+    read = {s: verify.read_params(epath.Path(run), s).params for s in (0, 4, 8)}
+
+    def norm(one, other):
+        leaves = zip(*map(jax.tree.leaves, (one, other)), strict=True)
+        return np.sqrt(sum(np.sum((a.astype(float) - b) ** 2) for a, b in leaves))
+
+    row = next(row for row in member["steps"] if row["step"] == 8)
+    assert row["from_first"] == pytest.approx(norm(read[0], read[8]))
+    assert row["from_before"] == pytest.approx(norm(read[4], read[8]))
+
+
+@pytest.fixture
+def broken(made, exported, tmp_path):
+    """`broken(case)`: makes a copy in `run` and breaks it."""
+
+    def make(case):
+        source = made if case in RUNS else exported
+        shutil.copytree(source(3), tmp_path / "run")
+        case.break_it(tmp_path / "run", source(4))
+
+    return make
+
+
+def broken_copies(*caught_by):
+    cases = [case for case in (*RUNS, *EXPORTS) if case.caught_by in caught_by]
+    return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
+
+
+def assert_told(told, case):
+    assert any(re.search(case.told, line) for line in told), told
+
+
+@broken_copies(FILES)
+def test_a_broken_copy_is_found_out(case, broken, tmp_path):
+    broken(case)
+    assert_told(problems(tmp_path), case)
+
+
+@broken_copies(LOSSES)
+def test_a_consistent_copy_is_found_out_by_losses(case, broken, tmp_path):
+    broken(case)
+    assert check(tmp_path)[0]["problems"] == []
+    assert_told(problems(tmp_path, losses=99), case)
+
+
+@pytest.mark.slow
+@broken_copies(TRAINING)
+def test_a_consistent_copy_is_found_out_by_training(case, broken, tmp_path):
+    broken(case)
+    assert check(tmp_path, losses=99)[0]["problems"] == []
+    assert_told(problems(tmp_path, retrain_step=case.retrained_from), case)
+
+
+@broken_copies(TABLE)
+def test_a_consistent_copy_is_found_out_by_a_table(case, broken, exported, tmp_path):
+    broken(case)
+    assert check(tmp_path)[0]["problems"] == []
+    assert_told(problems(tmp_path, table=str(exported(3) / "trajectory.json")), case)
+
+
+@pytest.mark.slow
+@broken_copies(NOTHING)
+def test_some_copies_are_not_found_out(case, broken, tmp_path):
+    broken(case)
+    [member] = check(tmp_path, losses=99, retrain_step=case.retrained_from)
+    assert member["problems"] == []
+
+
+def test_there_are_48_broken_copies():
+    names = {case.name.split()[0] for case in (*RUNS, *EXPORTS)}
+    assert len(names) == len(RUNS) + len(EXPORTS) == 48
+
+
+def test_a_run_without_a_saved_step_is_refused(run, tmp_path):
+    shutil.rmtree(run / "checkpoints")
+    (run / "checkpoints").mkdir()
+    assert "it holds no saved step" in problems(tmp_path)
+
+
+def test_a_milestone_of_tokens_that_is_missing_is_named(
+    tiny_config, made_once, tmp_path
+):
+    amounts = (0, 384, 640, 10**9)
+    config = tiny_config(checkpoint__milestone_tokens=amounts, seed=3)
+    made = made_once("in_tokens", lambda folder: pretrain.run(config, str(folder)))
+    folder = shutil.copytree(made, tmp_path / "run")
+    [member] = check(tmp_path)
+    steps = [row["step"] for row in member["steps"]]
+    shutil.rmtree(folder / "checkpoints" / str(steps[1]))
+    assert problems(tmp_path) == ["384 tokens is missing, a milestone"]
+
+
+def test_a_milestone_that_was_added_when_the_run_was_past_it_is_not_missing(
+    run, tmp_path
+):
+    def add(values):
+        values["checkpoint"]["milestone_steps"] = [0, 1, 2, 3, 4, 8, 12]
+
+    edit_json(run / "config.json", add)
+    assert check(tmp_path)[0]["problems"] == []
+
+
+def test_a_missing_milestone_is_named_without_a_record_of_sessions(run, tmp_path):
+    (run / "sessions.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "4")
+    assert problems(tmp_path) == ["step 4 is missing, a milestone"]
+
+
+def test_one_broken_member_does_not_hide_the_others(run, tmp_path, capsys):
+    shutil.copytree(run, tmp_path / "runs" / "a")
+    shutil.copytree(run, tmp_path / "runs" / "b")
+    (tmp_path / "runs" / "a" / "config.json").write_text("{")
+    with pytest.raises(UserError, match=r"NOT verified: 1 of 2 folders: .*/a\."):
+        check(tmp_path, runs=str(tmp_path / "runs"))
+    said = capsys.readouterr().out
+    assert "WRONG: " in said and "runs/b (transformer, seed 3)" in said
+
+
+def test_another_training_is_found_out(run, tmp_path, monkeypatch, capsys):
+    """As if step 8 were of a run with other masks."""
+
+    def train_again(run, *steps):
+        return trajectory.train_again(dataclasses.replace(run, seed=99), *steps)
+
+    monkeypatch.setattr(verify, "train_again", train_again)
+    [problem] = problems(tmp_path, retrain_step="4")
+    assert "trained again from step 4, the parameters differ by" in problem
+    assert "from step 4 to step 8 again: not the same" in capsys.readouterr().out
+
+
+def test_a_text_that_has_changed_is_named(run, tmp_path, corpus_dir):
+    other = shutil.copytree(corpus_dir / "texts", tmp_path / "texts")
+    (other / "3.txt").write_text("some other words\n" * 40)
+    [problem] = problems(tmp_path, losses=1, data__train=str(other))
+    assert (
+        problem.startswith("nothing could be computed again: ") and "3.txt" in problem
+    )
+    assert check(tmp_path)[0]["problems"] == []  # without the text
+
+
+@pytest.mark.parametrize("step", ["3", "12"])
+def test_a_step_to_train_from_needs_a_milestone_after_it(run, tmp_path, step):
+    [problem] = problems(tmp_path, retrain_step=step)
+    assert f"config.retrain_step='{step}' must be a sound saved step" in problem
+
+
+@pytest.mark.parametrize("target", ["huggingface", "openai"])
+def test_an_export_carries_the_digests_of_the_training(run, tmp_path, target):
+    [before] = check(tmp_path)
+    export(run, target)
+    [after] = check(tmp_path)
+    assert [(row["step"], row["params_digest"]) for row in after["steps"]] == [
+        (row["step"], row["params_digest"]) for row in before["steps"]
+    ]
+
+
+def test_a_digest_can_be_computed_without_this_package(run, tmp_path):
+    """As docs/suite.md shows it."""
+    [before] = check(tmp_path)
+    folder = export(run)
+    file = folder / "chck_8_steps" / "model.safetensors"
+    page = (ROOT / "docs" / "suite.md").read_text()
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names = {}
+    exec(block, names)
+    assert names["params_digest"](file) == before["steps"][4]["params_digest"]
+
+
+def test_a_branch_that_lies_alone_says_which_state_it_is(run, tmp_path, capsys):
+    folder = export(run)
+    shutil.copytree(folder / "chck_4_steps", tmp_path / "alone" / "main")
+    shutil.copytree(folder / "chck_4_steps", tmp_path / "alone" / "chck_8_steps")
+    check(tmp_path, runs=str(tmp_path / "alone" / "main"))
+    assert "| main, step 4 | as saved |" in capsys.readouterr().out
+    told = problems(tmp_path, runs=str(tmp_path / "alone" / "chck_8_steps"))
+    assert told == ["chck_8_steps: holds the state of step 4, chck_4_steps"]
+
+
+def test_a_run_of_an_earlier_version_is_exported_with_digests(run, tmp_path):
+    """Its metadata has none; then they are those of what is exported."""
+    for step in STEPS:
+        checkpoint = run / "checkpoints" / str(step)
+        file = checkpoint / "metadata" / "metadata"
+        metadata = json.loads(file.read_text())
+        del metadata["params_digest"]
+        file.write_text(json.dumps(metadata))
+        sums = json.loads((checkpoint / "manifest.json").read_text())
+        sums["metadata/metadata"] = sha256(file)
+        (checkpoint / "manifest.json").write_text(json.dumps(sums))
+    [before] = check(tmp_path)
+    folder = export(run)
+    shutil.copytree(folder / "chck_4_steps", tmp_path / "alone")
+    [after] = check(tmp_path, runs=str(tmp_path / "alone"))
+    assert after["steps"][0]["step"] == 4
+    assert after["steps"][0]["params_digest"] == before["steps"][3]["params_digest"]
+
+
+@pytest.mark.parametrize("step", [0, 1, 8])
+def test_a_step_of_an_export_may_lie_alone_under_any_name(
+    exported, tmp_path, step, capsys
+):
+    """Steps 0 and 1 have the same parameters; git's own files do not matter."""
+    shutil.copytree(exported(3) / f"chck_{step}_steps", tmp_path / "run")
+    (tmp_path / "run" / ".git").mkdir()
+    (tmp_path / "run" / ".git" / "HEAD").symlink_to("nowhere")
+    [member] = check(tmp_path)
+    assert [row["step"] for row in member["steps"]] == [step]
+    assert (
+        "no validation losses and no training were computed again; 1 validation loss, "
+        "texts, seeds and amounts of text were only compared."
+    ) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda table: table["steps"]["8"].pop("files"),
+        lambda table: table["steps"].pop("8"),
+    ],
+)
+def test_a_folder_that_the_table_does_not_describe_is_found_out(
+    publish, tmp_path, harm
+):
+    edit_table(tmp_path / "run", harm)
+    assert problems(tmp_path) == ["chck_8_steps: trajectory.json lists no files of it"]
+
+
+ODD = [None, True, 7, 10**400, float("nan"), "x", "\ud800", [], {}, [[]], {"a": []}]
+
+
+@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
+def test_an_odd_value_in_a_table_is_refused(exported, tmp_path, odd):
+    table = json.loads((exported(3) / "trajectory.json").read_text())
+    said = table["steps"]["4"]
+    places = [(table, key) for key in table] + [(said, key) for key in said]
+    places += [(said["files"], "README.md"), (said["text_read"], "tokens")]
+    taken = set()
+    for place, key in places:
+        before, place[key] = place[key], odd
+        (tmp_path / "odd.json").write_text(json.dumps(table))
+        place[key] = before
+        try:
+            trajectory.read_trajectory(epath.Path(tmp_path / "odd.json"))
+            taken.add(key)
+        except UserError as error:
+            assert "odd.json " in str(error) and "\n" not in str(error)
+    optional = {"tokenizer", "text", "params_digest", "text_read"}
+    numbers = {"valid_loss", "learning_rate_sum"}
+    if odd is None:
+        assert taken == optional | numbers
+    elif odd in (True, 7, 10**400):
+        assert taken == {"seed"} | ({*numbers, "tokens"} if odd == 7 else set())
+    else:
+        assert taken <= {"kind", "name", "steps", "files", "text_read"}
+
+
+def test_a_table_without_steps_is_found_out(publish, tmp_path):
+    edit_table(tmp_path / "run", lambda table: table.update(steps={}))
+    assert problems(tmp_path)[0] == "its table lists no exported step"
+
+
+@pytest.mark.parametrize("name", ["../other", "/etc", 7, ".", "a/b", ""])
+def test_a_table_that_leads_elsewhere_is_refused(publish, tmp_path, name):
+    edit_table(tmp_path / "run", lambda table: table["steps"]["4"].update(name=name))
+    [problem] = problems(tmp_path)
+    assert "is no table of a trajectory" in problem
+
+
+@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
+def test_odd_metadata_is_wrong(run, tmp_path, odd):
+    """Each key by itself is refused, or all that are taken are of no import."""
+    metadata = json.loads((run / "checkpoints/4/metadata/metadata").read_text())
+    taken = {}
+    for key in metadata:
+        edit_metadata(run, 4, lambda values, key=key: values.update({key: odd}))
+        try:
+            verify.read_metadata(epath.Path(run), 4)
+            taken[key] = odd
+        except UserError as error:
+            assert "metadata/metadata" in str(error) and "\n" not in str(error)
+        edit_json(
+            run / "checkpoints/4/metadata/metadata",
+            lambda values: values.update(metadata),
+        )
+    assert odd == "x" or taken.keys().isdisjoint({"tokenizer", "params_digest"})
+    edit_metadata(run, 4, lambda values: values.update(taken))
+    assert not taken or all(line.startswith("step 4: ") for line in problems(tmp_path))
+
+
+def make_link(file):
+    file.unlink()
+    file.symlink_to("/dev/zero")
+
+
+def make_pipe(file):
+    file.unlink()
+    os.mkfifo(file)
+
+
+def make_endless(file):
+    with file.open("ab") as opened:
+        opened.truncate(1 << 42)
+
+
+@pytest.mark.parametrize("harm", [make_link, make_pipe, make_endless])
+@pytest.mark.parametrize(
+    "name",
+    ["trajectory.json", "chck_4_steps/model.safetensors", "chck_4_steps/config.json"],
+)
+def test_what_never_ends_is_not_read(publish, tmp_path, name, harm):
+    harm(tmp_path / "run" / name)
+    [problem] = problems(tmp_path)
+    assert re.search(f"{name} (is a (link|pipe)|has 4,398,046,511,104 bytes)", problem)
+
+
+@pytest.mark.parametrize(
+    "name", ["config.json", "metrics.jsonl", "checkpoints/4/metadata/metadata"]
+)
+def test_a_pipe_in_a_run_is_not_read(run, tmp_path, name):
+    make_pipe(run / name)
+    [problem] = problems(tmp_path)
+    assert f"{name} is a pipe, and only files that lie in the folder" in problem
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("model", "num_layers"), ("train", "num_steps")]
+)
+def test_an_endless_configuration_takes_no_time(run, tmp_path, section, key):
+    """Which all metadata agrees with."""
+
+    def change(values):
+        values[section][key] = 2**31 - 1
+
+    edit_json(run / "config.json", change)
+    for step in STEPS:
+        edit_metadata(run, step, lambda values: change(values["config"]))
+    if key == "num_steps":
+        assert check(tmp_path)[0]["problems"] == []
+    else:
+        told = problems(tmp_path)
+        assert re.match("step 0: The checkpoint in .* holds h_1/attn", told[0])
+
+
+def test_a_step_that_is_deleted_while_it_is_read_is_not_wrong(
+    run, tmp_path, monkeypatch, capsys
+):
+    read_params = verify.read_params
+
+    def delete_and_read(folder, step):
+        if step == 4:
+            shutil.rmtree(folder / "checkpoints" / "4" / "state")
+            (folder / "checkpoints" / "4" / "manifest.json").rename(
+                folder / "checkpoints" / "4" / "deleted.json"
+            )
+        return read_params(folder, step)
+
+    monkeypatch.setattr(verify, "read_params", delete_and_read)
+    [member] = check(tmp_path, losses=9)
+    assert [row.get("deleted", False) for row in member["steps"]] == [
+        step == 4 for step in STEPS
+    ]
+    said = capsys.readouterr().out
+    assert "| step 4 | deleted while it was read |" in said
+    assert "Verified: 1 folder with 5 saved states, against" in said
+
+
+def test_a_state_without_a_saved_digest_is_not_as_saved(run, tmp_path, capsys):
+    edit_metadata(run, 4, lambda values: values.pop("params_digest"))
+    check(tmp_path)
+    said = capsys.readouterr().out
+    assert "| step 4 | files as saved, no digest |" in said
+    assert "tokenizers and parameters of 5 of 6 states, no validation losses" in said
+
+
+# --- a table that is kept elsewhere ---------------------------------------------------
+
+
+def test_a_run_and_an_export_agree_with_their_table(publish, made, tmp_path, capsys):
+    [member] = check(tmp_path, table=str(publish))
+    written = tmp_path / "verified.json"
+    kept = shutil.copy(written, tmp_path / "kept.json")
+    for table in (publish, kept):
+        for folder in (tmp_path / "run", made(3)):
+            [again] = check(tmp_path, runs=str(folder), table=str(table))
+            assert again["problems"] == member["problems"] == []
+            last = capsys.readouterr().out.splitlines()[-1]
+            assert f"together with the states, and against {table}. The digests" in last
+
+
+def test_another_runs_table_is_refused(publish, made, exported, tmp_path):
+    other = str(exported(4) / "trajectory.json")
+    assert problems(tmp_path, table=other) == [
+        f"none of its states is in {other}, so it is of another training"
+    ]
+
+
+def unverified(values):
+    return {"folders": [{"folder": "a", "problems": ["b"], "steps": []}]}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda values: {}, "is no table of a trajectory: it lacks a kind"),
+        (lambda values: {"folders": []}, "lists no folder"),
+        (lambda values: {"folders": [7]}, "is no table of a trajectory"),
+        (unverified, "is no table of a trajectory"),
+        (lambda values: [], "not a JSON object"),
+        (lambda values: {**values, "steps": {"x": {}}}, "what it says of step 'x'"),
+    ],
+)
+def test_what_is_no_table_is_refused_before_any_work(publish, tmp_path, change, told):
+    values = json.loads(epath.Path(publish).read_text())
+    epath.Path(publish).write_text(json.dumps(change(values)))
+    with pytest.raises(UserError, match=told):
+        check(tmp_path, table=str(publish))
+    with pytest.raises(
+        UserError, match=r"none\.json cannot be read as JSON: .*No such"
+    ):
+        check(tmp_path, table=str(tmp_path / "none.json"))
+
+
+def test_what_was_found_does_not_replace_a_file_of_the_run(run, tmp_path):
+    before = (run / "config.json").read_bytes()
+    with pytest.raises(FileExistsError, match=r"config\.json is in the run folder"):
+        check(tmp_path, output=str(run / "config.json"))
+    assert (run / "config.json").read_bytes() == before
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    (tmp_path / "run").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"neither a run with checkpoints nor"):
+        check(tmp_path)
+    with pytest.raises(FileNotFoundError, match=r"there is no such folder"):
+        check(tmp_path, runs=str(tmp_path / "nothing"))
+    with pytest.raises(UserError, match=r"retrain_step='x' must be the number"):
+        check(tmp_path, retrain_step="x")

@@ -1,0 +1,86 @@
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.data.shards import SplitCounts, TokenReader
+from gpt1_jax.data.windows import ValidWindows
+from gpt1_jax.model import language_model
+from gpt1_jax.parallel.mesh import make_mesh
+from gpt1_jax.training.validation import Validation, describe_loss, loss_metrics
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def next_token_nll(model, params, tokens):
+    output = language_model.apply(model, params, tokens)
+    return language_model.next_token_nll(model, output, tokens)
+
+
+def never():
+    return False
+
+
+@pytest.fixture
+def prepared(tiny_config):
+    """A corpus, a model for it, and its parameters."""
+    config = tiny_config()
+    corpus, tokenizer = prepare_corpus(config.data, config.tokenizer, progress=False)
+    model = config.model.with_vocab_size(tokenizer.vocab_size)
+    params = language_model.init_params(model, jax.random.key(0))
+    return corpus, model, params
+
+
+def validation(corpus, model, max_batches=0):
+    windows = ValidWindows(
+        TokenReader(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
+    )
+    return Validation(model, windows, max_batches, make_mesh())
+
+
+def test_validation_counts_every_token_once(prepared):
+    corpus, model, params = prepared
+    loss = validation(corpus, model)(params, never)
+    tokens = TokenReader(corpus, "valid").read(0, corpus.valid.tokens).astype(np.int32)
+    total, seq_len = 0.0, model.max_seq_len
+    for start in range(0, len(tokens) - 1, seq_len - 1):
+        window = tokens[None, start : start + seq_len]
+        total += float(next_token_nll(model, params, window).sum())
+    assert loss == pytest.approx(total / (len(tokens) - 1), rel=1e-6)
+
+
+def test_the_first_batches_are_read_if_asked(prepared):
+    corpus, model, params = prepared
+    first = validation(corpus, model, max_batches=1)(params, never)
+    windows = ValidWindows(
+        TokenReader(corpus, "valid"), model.max_seq_len, 8, slice(0, 8)
+    )
+    tokens, lengths = windows[0]
+    assert len(windows) > 1 and (lengths == model.max_seq_len).all()
+    nll = np.asarray(next_token_nll(model, params, tokens))
+    assert first == pytest.approx(float(nll[:, :-1].mean()), rel=1e-6)
+
+
+def test_a_stop_ends_the_validation(prepared):
+    corpus, model, params = prepared
+    assert validation(corpus, model)(params, lambda: True) is None
+
+
+SPLIT = SplitCounts(documents=1, tokens=600, words=400, bytes=1, shards=(600,))
+
+
+def test_losses_are_spread_over_the_words_of_the_split_validated():
+    """600 tokens of 2 nats in 400 words: 3 nats a word."""
+    metrics = loss_metrics(2.0, SPLIT)
+    assert metrics["valid_perplexity"] == pytest.approx(math.exp(2.0))
+    assert metrics["valid_nats_per_word"] == pytest.approx(3.0)
+    assert metrics["valid_bits_per_word"] == pytest.approx(3.0 / math.log(2))
+
+
+@pytest.mark.parametrize("loss", [3.0, 20.0, 600.0, 5000.0])
+def test_a_loss_that_explodes_still_fits_a_line(loss):
+    line = describe_loss(7, loss_metrics(loss, SPLIT))
+    assert len(line) < 120
+    assert "step      7  validation loss" in line
