@@ -1,7 +1,6 @@
 """Plain values become a typed configuration, or are refused by name."""
 
 import dataclasses
-import importlib
 import inspect
 import math
 import re

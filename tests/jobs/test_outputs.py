@@ -1,6 +1,5 @@
 """What every job does with the outputs that its user names."""
 
-import importlib
 import os
 
 import pytest
