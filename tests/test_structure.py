@@ -8,29 +8,46 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "gpt1_jax"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-# A room may import itself and the rooms before it, not those of its own rank.
+# A package may import itself and those before it, not those of its own rank.
 ORDER = [
     {"errors"},
     {"config", "ops", "parallel"},
     {"data", "model"},
-    {"tasks", "inference", "interop"},
-    {"runs", "evaluation"},
-    {"training", "report"},
-    {"trained_model", "eval_harness"},
+    {"inference", "tasks"},
+    {"runs"},
+    {"training"},
+    {"kernels", "finetuning", "interop"},
+    {"report"},
+    {"trained_model"},
     {"", "jobs"},  # the first is the package itself
+    {"studies"},
+    {"eval_harness"},
     {"program"},
     {"main"},
     {"__main__"},
 ]
+# What pre-training imports, and nothing else of the package.
+CORE = {"errors", "config", "ops", "parallel", "data", "model", "runs", "training"}
+GUESTS = {
+    *("inference", "inference.decoding", "inference.generation", "inference.sampling"),
+    *("jobs", "jobs.pretrain", "report", "report.loss_plot"),
+}
+BY_NAME = {"kernels", "studies"}  # imported only by name, or by these
+# Modules beside the studies that several of them share.
+SHARED_BY_STUDIES = {
+    path.stem for path in (PACKAGE / "studies").glob("*.py") if path.stem != "__init__"
+}
+DOORS = {"studies": {"eval_harness"}}
 ONLY_IN = {
     "flax": {"model"},
     "orbax": {"runs/checkpoints.py"},
     "matplotlib": {"report"},
     "pandas": {"report"},
     "tensorflow_datasets": {"data/tfds.py"},
+    "jax.experimental.pallas": {"kernels"},
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
-    "lm_eval": {"eval_harness"},
+    "lm_eval": {"studies/lm_eval/model.py"},
 }
 WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.
@@ -85,6 +102,44 @@ def test_imports_run_one_way(path):
         if top in ONLY_IN:
             places = {room(here.parts), str(here)}
             assert places & ONLY_IN[top], f"{here} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_kernels_and_studies_are_reached_by_name(path):
+    here = path.relative_to(PACKAGE).parts
+    for name in imported(path):
+        top, *rest = name.split(".")
+        if top != "gpt1_jax" or not rest or rest[0] not in BY_NAME:
+            continue
+        assert room(here) in {rest[0], *DOORS.get(rest[0], ())}, f"imports {name}"
+        if room(here) == "studies" and len(here) > 2 and len(rest) > 2:
+            own = here[1], *SHARED_BY_STUDIES
+            assert rest[1] in own, f"{here[1]} imports the study {rest[1]}"
+
+
+def closure(start):
+    """The modules that one imports, and those that they import, without the package."""
+    modules = {}
+    for path in FILES:
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        modules[".".join(parts).removesuffix("__init__").rstrip(".")] = path
+    found, todo = set(), [start]
+    while todo:
+        if not (name := todo.pop()) or name in found or name not in modules:
+            continue
+        found.add(name)
+        todo.append(name.rpartition(".")[0])
+        for other in imported(modules[name]):
+            inside = other.removeprefix("gpt1_jax.")
+            if inside != other:
+                todo += [inside, inside.rpartition(".")[0]]
+    return found
+
+
+def test_pretraining_imports_the_core_and_its_guests():
+    found = closure("jobs.pretrain")
+    others = {name for name in found if name.partition(".")[0] not in CORE}
+    assert others == GUESTS
 
 
 def test_every_room_has_a_rank_and_every_rank_a_room():
