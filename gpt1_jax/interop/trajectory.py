@@ -236,13 +236,14 @@ def train_again(run: Run, first_step: int, last_step: int) -> Any:
     Raises:
       FileNotFoundError, UserError: as `read_state`.
     """
+    computation = run.computation
     state = jax.device_put(
-        read_state(run.folder, first_step, run.shapes),
-        state_sharding(run.mesh, run.shapes),
+        read_state(run.folder, first_step, computation.shapes),
+        state_sharding(computation.mesh, computation.shapes),
     )
     batches = batches_on_devices(run, first_step)
     for _ in range(first_step, last_step):
-        state, _ = run.step(state, next(batches), jnp.uint32(run.seed))
+        state, _ = computation.step(state, next(batches), jnp.uint32(computation.seed))
     return jax.device_get(state.params)
 
 

@@ -55,6 +55,7 @@ from gpt1_jax.runs.forms import (
 )
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
 from gpt1_jax.runs.past_runs import Finished
+from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.resume import (
     Identity,
     begin_run,
@@ -76,7 +77,7 @@ from gpt1_jax.tasks.metrics import majority_baseline, score_predictions
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
-from gpt1_jax.training.fit import Run, fit
+from gpt1_jax.training.fit import Computation, Evaluation, Run, fit
 from gpt1_jax.training.initial_state import (
     finetune_state_shapes,
     finetuned_model,
@@ -419,20 +420,23 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
         config=config,
         folder=folder,
         identity=_identity(config, setup.data),
-        mesh=mesh,
-        seed=seed,
         num_steps=setup.num_steps,
-        shapes=setup.shapes,
-        init=functools.partial(
-            init_finetune_state,
-            model,
-            setup.head,
-            setup.optimizer,
-            setup.data.origin.params,
-            num_transferred(config.transfer_layers, model.depth),
-            seed,
+        computation=Computation(
+            mesh=mesh,
+            shapes=setup.shapes,
+            init=functools.partial(
+                init_finetune_state,
+                model,
+                setup.head,
+                setup.optimizer,
+                setup.data.origin.params,
+                num_transferred(config.transfer_layers, model.depth),
+                seed,
+            ),
+            step=setup.step,
+            seed=seed,
+            forms=setup.forms,
         ),
-        step=setup.step,
         batches=TrainBatches(
             setup.data.splits["train"],
             batch_size=batch_size,
@@ -444,16 +448,16 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
             num_steps=setup.num_steps,
             seed=seed,
         ),
-        evaluate=functools.partial(
-            evaluate_dev, task, setup.data.splits["dev"], setup.predict, say
+        evaluation=Evaluation(
+            evaluate=functools.partial(
+                evaluate_dev, task, setup.data.splits["dev"], setup.predict, say
+            ),
+            best=Best(f"valid_{task.metrics[0]}", highest=True),
+            every=setup.steps_per_epoch,
+            also=tuple(early),
+            saves=True,
         ),
-        eval_every=setup.steps_per_epoch,
-        eval_also=tuple(early),
-        save_evaluated=True,
-        best=Best(f"valid_{task.metrics[0]}", highest=True),
-        unit="examples",
-        units_per_step=batch_size,
-        forms=setup.forms,
+        throughput=Throughput("examples", batch_size),
     )
 
 

@@ -33,9 +33,9 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Place, choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, place_milestones
 from gpt1_jax.runs.past_runs import steps_taken_over
-from gpt1_jax.runs.records import SESSIONS_FILE, read_sessions
+from gpt1_jax.runs.records import SESSIONS_FILE, Throughput, read_sessions
 from gpt1_jax.runs.resume import Identity, begin_run, check_same
-from gpt1_jax.training.fit import Evaluate, Run, fit
+from gpt1_jax.training.fit import Computation, Evaluate, Evaluation, Run, fit
 from gpt1_jax.training.initial_state import (
     PretrainOrigin,
     check_end,
@@ -144,18 +144,22 @@ def prepare_run(
     )
     step = make_pretrain_step(model, optimizer, parts, mesh)
     shapes = pretrain_state_shapes(model, optimizer)
-    evaluate = _evaluation(config, model, corpus, tokenizer, mesh)
 
     run = Run(
         config=config,
         folder=folder,
         identity=_identity(config, folder, origin, tokenizer, corpus),
-        mesh=mesh,
-        seed=config.seed,
         num_steps=num_steps,
-        shapes=shapes,
-        init=functools.partial(init_pretrain_state, config, model, optimizer, origin),
-        step=jit_step(step, mesh, shapes),
+        computation=Computation(
+            mesh=mesh,
+            shapes=shapes,
+            init=functools.partial(
+                init_pretrain_state, config, model, optimizer, origin
+            ),
+            step=jit_step(step, mesh, shapes),
+            seed=config.seed,
+            forms=forms,
+        ),
         batches=windows.TrainWindows(
             TokenReader(corpus, "train"),
             model.max_seq_len,
@@ -164,14 +168,13 @@ def prepare_run(
             num_steps,
             config.seed,
         ),
-        evaluate=evaluate,
-        eval_every=config.eval.every_steps,
-        best=LOWEST_LOSS,
-        unit="tokens",
-        units_per_step=tokens_per_step,
-        mfu_per_rate=_mfu_per_rate(model),
+        evaluation=Evaluation(
+            evaluate=_evaluation(config, model, corpus, tokenizer, mesh),
+            best=LOWEST_LOSS,
+            every=config.eval.every_steps,
+        ),
+        throughput=Throughput("tokens", tokens_per_step, _mfu_per_rate(model)),
         milestones=milestones,
-        forms=forms,
     )
     return run, corpus, tokenizer
 
@@ -192,13 +195,14 @@ def _announce(
     own_steps = run.num_steps - _steps_of_origin(config, folder, origin)
     model = config.model.with_vocab_size(tokenizer.vocab_size)
     say(_description(config, run, model, corpus, own_steps))
-    say_forms(run.forms)
+    say_forms(run.computation.forms)
     if origin:
         say(describe_origin(origin, run.num_steps))
     first_step = origin.first_step if origin else 0
     last_step = max(saved_steps(folder), default=first_step or -1)
     if run.milestones:
-        announce_milestones(run.milestones, folder, last_step, state_bytes(run.shapes))
+        shapes = run.computation.shapes
+        announce_milestones(run.milestones, folder, last_step, state_bytes(shapes))
 
 
 def _own_tokenizer(
@@ -302,8 +306,8 @@ def _description(
     own_steps: int,
 ) -> str:
     """The model, the corpus and the run."""
-    parts = accumulation_steps(config.train, model, run.mesh)
-    tokens_per_step = run.units_per_step
+    parts = accumulation_steps(config.train, model, run.computation.mesh)
+    tokens_per_step = run.throughput.units_per_step
     epochs = own_steps * tokens_per_step / corpus.train.tokens
     own = f", {own_steps:,} of them in this run" if own_steps < run.num_steps else ""
     in_parts = f", each in {parts} parts" if parts > 1 else ""

@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import tqdm
@@ -52,6 +52,14 @@ _ROOM = 1 << 20  # bytes that must be free on the disk to write a record
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps of a whole surrogate pair
 
 
+class Throughput(NamedTuple):
+    """What a training step processes."""
+
+    unit: str  # "tokens" or "examples"
+    units_per_step: int
+    mfu_per_rate: float | None = None  # FLOPs utilisation at one unit/s, if known
+
+
 class Records:
     """Writes the records of one run on the main process; does nothing on others.
 
@@ -67,9 +75,7 @@ class Records:
         `publish` is called.
       first_step: the step the run continues from.
       num_steps: the step it ends at.
-      unit: what a step processes, "tokens" or "examples".
-      units_per_step: how many of them.
-      mfu_per_rate: model FLOPs utilisation at one unit per second; None if unknown.
+      throughput: what a step processes.
       tensorboard: whether to write TensorBoard events.
       text: tokens and words of the training text, for `sessions.json`; empty where
         they are not counted.
@@ -85,16 +91,13 @@ class Records:
         workdir: epath.Path,
         first_step: int,
         num_steps: int,
-        unit: str,
-        units_per_step: int,
-        mfu_per_rate: float | None,
+        throughput: Throughput,
         tensorboard: bool,
         text: Mapping[str, int],
         forms: Forms,
     ):
         self._active = is_main_process()
-        self._unit, self._units_per_step = unit, units_per_step
-        self._mfu_per_rate = mfu_per_rate
+        self._throughput = throughput
         self._clock: tuple[int, float] | None = None
         self._writer = None
         if not self._active:
@@ -188,13 +191,14 @@ class Records:
         self.write(record)
         if not self._active:
             return
-        rate = record.get(f"{self._unit}_per_second")
+        unit = self._throughput.unit
+        rate = record.get(f"{unit}_per_second")
         shown = {"loss": f"{metrics['loss']:.3f}"}
         if rate is not None:
-            shown[f"{self._unit}/s"] = f"{rate:,.0f}"
+            shown[f"{unit}/s"] = f"{rate:,.0f}"
         self._bar.set_postfix(shown)
         if self._bar.disable:
-            speed = "" if rate is None else f"  {rate:,.0f} {self._unit}/s"
+            speed = "" if rate is None else f"  {rate:,.0f} {unit}/s"
             say(
                 f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}  "
                 f"lr {metrics['learning_rate']:.2e}{speed}"
@@ -204,10 +208,11 @@ class Records:
         if self._clock is None or step <= self._clock[0]:
             return {}
         seconds = (time.perf_counter() - self._clock[1]) / (step - self._clock[0])
-        rate = self._units_per_step / seconds
-        speed = {"step_seconds": seconds, f"{self._unit}_per_second": rate}
-        if self._mfu_per_rate is not None:
-            speed["mfu"] = rate * self._mfu_per_rate
+        unit, units_per_step, mfu_per_rate = self._throughput
+        rate = units_per_step / seconds
+        speed = {"step_seconds": seconds, f"{unit}_per_second": rate}
+        if mfu_per_rate is not None:
+            speed["mfu"] = rate * mfu_per_rate
         return speed
 
     def write(self, record: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +39,7 @@ from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
-from gpt1_jax.runs.records import Records
+from gpt1_jax.runs.records import Records, Throughput
 from gpt1_jax.runs.resume import Identity, check_same, tree_digest
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.runs.wall_time import PROGRAM
@@ -64,6 +64,47 @@ class TrainingConfig(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
+class Computation:
+    """How the states of a run are computed.
+
+    Attributes:
+      mesh: the device mesh.
+      shapes: the state's shapes and dtypes (`jax.ShapeDtypeStruct`).
+      init: makes the state before the first step, given its sharding; called only if
+        there is no checkpoint.
+      step: the training step, jitted by `jit_step`.
+      seed: of the dropout masks.
+      forms: the forms of attention and LayerNorm that the step uses.
+    """
+
+    mesh: jax.sharding.Mesh
+    shapes: TrainState
+    init: Callable[[TrainState], TrainState]
+    step: Step
+    seed: int
+    forms: Forms = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """How the states of a run are evaluated, when, and which is the best.
+
+    Attributes:
+      evaluate: computes the metrics of a state, the one in `best` among them.
+      best: the metric that ranks checkpoints.
+      every: updates between evaluations.
+      also: further steps to evaluate.
+      saves: whether every evaluated state is saved.
+    """
+
+    evaluate: Evaluate
+    best: Best
+    every: int
+    also: tuple[int, ...] = ()
+    saves: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Run:
     """A training run before its first step.
 
@@ -71,52 +112,29 @@ class Run:
       config: the job's configuration.
       folder: the run folder.
       identity: what the checkpoints belong to.
-      mesh: the device mesh.
-      seed: of the dropout masks.
       num_steps: updates in the whole run.
-      shapes: the state's shapes and dtypes (`jax.ShapeDtypeStruct`).
-      init: makes the state before the first step, given its sharding; called only if
-        there is no checkpoint.
-      step: the training step, jitted by `jit_step`.
+      computation: how its states are computed.
       batches: this host's rows of each batch, by step.
-      evaluate: computes the metrics of a state, the one in `best` among them.
-      eval_every: updates between evaluations.
-      best: the metric that ranks checkpoints.
-      unit: what a step processes, "tokens" or "examples".
-      units_per_step: how many of them.
-      mfu_per_rate: model FLOPs utilisation at one unit per second; None if unknown.
-      eval_also: further steps to evaluate.
-      save_evaluated: whether every evaluated state is saved.
+      evaluation: how its states are evaluated.
+      throughput: what a step processes.
       milestones: the checkpoints kept for good; None where text is not counted.
-      forms: the forms of attention and LayerNorm that the step uses.
     """
 
     config: TrainingConfig
     folder: epath.Path
     identity: Identity
-    mesh: jax.sharding.Mesh
-    seed: int
     num_steps: int
-    shapes: TrainState
-    init: Callable[[TrainState], TrainState]
-    step: Step
+    computation: Computation
     batches: BatchSource
-    evaluate: Evaluate
-    eval_every: int
-    best: Best
-    unit: str
-    units_per_step: int
-    mfu_per_rate: float | None = None
-    eval_also: tuple[int, ...] = ()
-    save_evaluated: bool = False
+    evaluation: Evaluation
+    throughput: Throughput
     milestones: Milestones | None = None
-    forms: Forms = dataclasses.field(default_factory=dict)
 
     def evaluates(self, step: int) -> bool:
         """Whether the state after this step is evaluated; each milestone is."""
         return (
-            self._due(step, self.eval_every)
-            or step in self.eval_also
+            self._due(step, self.evaluation.every)
+            or step in self.evaluation.also
             or self._is_milestone(step)
         )
 
@@ -124,7 +142,7 @@ class Run:
         """Whether the state after this step is saved."""
         return (
             self._due(step, self.config.checkpoint.every_steps)
-            or (self.save_evaluated and self.evaluates(step))
+            or (self.evaluation.saves and self.evaluates(step))
             or self._is_milestone(step)
         )
 
@@ -137,13 +155,22 @@ class Run:
     def metadata(self, step: int, params: Any) -> dict[str, Any]:
         """What is saved beside the state of a step; all processes must call this."""
         text_read = self.milestones.metadata(step) if self.milestones else {}
-        whole = gathered(self.mesh, params) if jax.process_count() > 1 else params
+        if jax.process_count() > 1:
+            params = gathered(self.computation.mesh, params)
         return {
             **self.identity.metadata(step),
             **text_read,
-            "forms": form_names(self.forms),
-            "params_digest": tree_digest(whole),
+            "forms": form_names(self.computation.forms),
+            "params_digest": tree_digest(params),
         }
+
+
+class Host(NamedTuple):
+    """What the loop hands states and metrics to."""
+
+    checkpoints: Checkpoints  # saves states and notes their scores
+    records: Records  # notes metrics
+    watchdog: Watchdog  # hears of every step, evaluation batch and save
 
 
 def fit(run: Run) -> int:
@@ -165,7 +192,7 @@ def fit(run: Run) -> int:
             **{f"the {name}": each for name, each in run.identity.digests.items()},
         }
     )
-    checkpoints = Checkpoints(run.folder, run.config.checkpoint, run.best)
+    checkpoints = Checkpoints(run.folder, run.config.checkpoint, run.evaluation.best)
     with _closed_after(checkpoints):
         state = _first_state(run, checkpoints)
         if is_main_process():
@@ -175,17 +202,15 @@ def fit(run: Run) -> int:
             run.folder,
             first_step,
             run.num_steps,
-            run.unit,
-            run.units_per_step,
-            run.mfu_per_rate,
+            run.throughput,
             run.config.log.tensorboard,
             run.milestones.train_size if run.milestones else {},
-            run.forms,
+            run.computation.forms,
         )
         watchdog = _watchdog(run.config.distributed.stuck_minutes)
         with contextlib.closing(records), watchdog:
-            batches = batches_on_devices(run, first_step)
-            train(run, state, batches, checkpoints, records, watchdog)
+            host = Host(checkpoints, records, watchdog)
+            train(run, state, batches_on_devices(run, first_step), host)
     return first_step
 
 
@@ -203,14 +228,15 @@ def _closed_after(checkpoints: Checkpoints) -> Iterator[None]:
 
 def _first_state(run: Run, checkpoints: Checkpoints) -> TrainState:
     """The state of the newest sound checkpoint, or a fresh one."""
-    sharding = state_sharding(run.mesh, run.shapes)
+    computation = run.computation
+    sharding = state_sharding(computation.mesh, computation.shapes)
 
     def check(metadata: Mapping[str, Any]) -> None:
         run.identity.check(metadata, run.folder)
 
-    restored = checkpoints.restore(abstract_state(run.shapes, sharding), check)
+    restored = checkpoints.restore(abstract_state(computation.shapes, sharding), check)
     if restored is None:
-        return run.init(sharding)
+        return computation.init(sharding)
     say(f"Resuming from the checkpoint of step {int(restored.step):,}.")
     return restored
 
@@ -229,7 +255,7 @@ def batches_on_devices(run: Run, first_step: int) -> Iterator[Any]:
     """Batches on the devices, from `first_step` on."""
 
     def put(array: np.ndarray) -> jax.Array:
-        return to_global_batch(array, run.mesh)
+        return to_global_batch(array, run.computation.mesh)
 
     for local in read_ahead(run.batches, first_step):
         yield jax.tree.map(put, local)
@@ -239,9 +265,7 @@ def train(
     run: Run,
     state: TrainState,
     batches: Iterator[Any],
-    checkpoints: Checkpoints,
-    records: Records,
-    watchdog: Watchdog,
+    host: Host,
 ) -> TrainState:
     """Trains from the state's step to the end of the run.
 
@@ -249,9 +273,7 @@ def train(
       run: the run.
       state: the state to start from; donated.
       batches: batches on the devices, that of the next step first.
-      checkpoints: saves states and notes their scores.
-      records: notes metrics.
-      watchdog: hears of every step, evaluation batch and save.
+      host: what states and metrics are handed to.
 
     Returns:
       The final state, which is also saved.
@@ -262,41 +284,42 @@ def train(
         checkpoint stays as it is.
       FolderInUse: if another process took over the run folder.
     """
-    step, seed = int(state.step), jnp.uint32(run.seed)
+    step, seed = int(state.step), jnp.uint32(run.computation.seed)
     pending: dict[str, jax.Array] | None = None  # metrics not yet read
     profiler = _Profiler(str(run.folder / "profile"), run.config.log)
     with signals.catch() as stop, stop.deferred(), profiler, PROGRAM.training():
         if not step and run.saves(step):
-            _save(run, step, state, checkpoints, watchdog)
+            _save(run, state, host)
         if run.evaluates(step):
-            _catch_up(run, state, checkpoints, records, watchdog, stop)
-        batches, train_step = _one_ahead(batches), _first_call_timed(run.step)
+            _catch_up(run, state, host, stop)
+        batches = _one_ahead(batches)
+        train_step = _first_call_timed(run.computation.step)
         while step < run.num_steps:
-            watchdog.hear()
+            host.watchdog.hear()
             lock.check_owned()
             profiler.before(step + 1)
             state, metrics = train_step(state, next(batches), seed)
             if pending is not None:
-                _read_metrics(run, step, pending, records)
+                _read_metrics(run, step, pending, host.records)
             pending, step = metrics, step + 1
             stopping = stop.requested(step)
             evaluating = run.evaluates(step) and not stopping
             saving = run.saves(step) or stopping
             if not (evaluating or saving):
                 continue
-            _read_metrics(run, step, pending, records)
+            _read_metrics(run, step, pending, host.records)
             pending = None
             if saving:  # first, so that a long evaluation cannot lose the state
-                _save(run, step, state, checkpoints, watchdog)
+                _save(run, state, host)
             if evaluating:
-                _evaluate(run, state, checkpoints, records, watchdog, stop)
+                _evaluate(run, state, host, stop)
             if stopping or stop.received():
-                _save(run, step, state, checkpoints, watchdog)
-                _stop(step, checkpoints, records)
-            records.publish()
-            records.pause_clock()
+                _save(run, state, host)
+                _stop(step, host)
+            host.records.publish()
+            host.records.pause_clock()
     with PROGRAM.on("checkpoints"):
-        checkpoints.wait()
+        host.checkpoints.wait()
     return state
 
 
@@ -325,64 +348,49 @@ def _read_metrics(
         records.train(step, values)
 
 
-def _save(
-    run: Run, step: int, state: TrainState, checkpoints: Checkpoints, watchdog: Watchdog
-) -> None:
-    watchdog.hear()
+def _save(run: Run, state: TrainState, host: Host) -> None:
+    step = int(state.step)
+    host.watchdog.hear()
     lock.check_owned()
     with PROGRAM.on("checkpoints"):
-        checkpoints.save(step, state, run.metadata(step, state.params))
+        host.checkpoints.save(step, state, run.metadata(step, state.params))
 
 
-def _evaluate(
-    run: Run,
-    state: TrainState,
-    checkpoints: Checkpoints,
-    records: Records,
-    watchdog: Watchdog,
-    stop: StopSignal,
-) -> bool:
+def _evaluate(run: Run, state: TrainState, host: Host, stop: StopSignal) -> bool:
     """Evaluates a state and records its metrics; returns whether it finished."""
     step = int(state.step)
 
     def stopped() -> bool:
-        watchdog.hear()
+        host.watchdog.hear()
         return stop.received()
 
     with PROGRAM.on("evaluation"):
-        metrics = run.evaluate(state.params, step, stopped)
+        metrics = run.evaluation.evaluate(state.params, step, stopped)
     if metrics is None:
         return False
     lock.check_owned()
     with PROGRAM.on("checkpoints"):
-        checkpoints.add_score(step, metrics[run.best.metric])
-    records.write({"step": step, **metrics})
+        host.checkpoints.add_score(step, metrics[run.evaluation.best.metric])
+    host.records.write({"step": step, **metrics})
     return True
 
 
-def _catch_up(
-    run: Run,
-    state: TrainState,
-    checkpoints: Checkpoints,
-    records: Records,
-    watchdog: Watchdog,
-    stop: StopSignal,
-) -> None:
+def _catch_up(run: Run, state: TrainState, host: Host, stop: StopSignal) -> None:
     """Runs the evaluation that a stop skipped, as if there had been no stop.
 
     Also the first one of a run that continues another's steps.
     """
     step = int(state.step)
-    if agree(records.recorded(run.best.metric, step)):
+    if agree(host.records.recorded(run.evaluation.best.metric, step)):
         return
-    if not _evaluate(run, state, checkpoints, records, watchdog, stop):
-        _save(run, step, state, checkpoints, watchdog)
-        _stop(step, checkpoints, records)
+    if not _evaluate(run, state, host, stop):
+        _save(run, state, host)
+        _stop(step, host)
 
 
-def _stop(step: int, checkpoints: Checkpoints, records: Records) -> NoReturn:
-    checkpoints.wait()
-    records.publish()
+def _stop(step: int, host: Host) -> NoReturn:
+    host.checkpoints.wait()
+    host.records.publish()
     raise Stopped(f"stopped by a signal; step {step} is saved.")
 
 

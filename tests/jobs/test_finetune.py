@@ -119,8 +119,9 @@ def test_the_first_metric_ranks_and_early_evaluations_end_with_the_epoch(
     monkeypatch.setattr(finetune, "select_tasks", lambda config: ([task], config))
     with pytest.raises(Stopped):
         start(eval__first_epoch_steps=(1, 2, 4, 5, 100))
-    assert runs[0].best == ("valid_matthews", True)
-    assert runs[0].eval_every == 4 and runs[0].eval_also == (1, 2)
+    evaluation = runs[0].evaluation
+    assert evaluation.best == ("valid_matthews", True)
+    assert evaluation.every == 4 and evaluation.also == (1, 2)
 
 
 def test_every_evaluated_state_is_saved(start):

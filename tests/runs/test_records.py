@@ -15,6 +15,7 @@ from gpt1_jax.runs.records import (
     SESSIONS_FILE,
     Records,
     Session,
+    Throughput,
     read_metrics,
     read_sessions,
 )
@@ -27,9 +28,8 @@ FORMS = {"attention": {"form": "fused", "ms": {"fused": 1.0}}}
 
 
 def open_records(tmp_path, first_step=0, mfu_per_rate=None, tensorboard=False):
-    return Records(
-        tmp_path, first_step, 10, "tokens", 100, mfu_per_rate, tensorboard, {}, {}
-    )
+    throughput = Throughput("tokens", 100, mfu_per_rate)
+    return Records(tmp_path, first_step, 10, throughput, tensorboard, {}, {})
 
 
 def test_metrics_are_written_a_line_each(tmp_path):
@@ -220,7 +220,7 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
 
 def test_the_session_is_written_as_the_run_goes(tmp_path):
     text = {"tokens": 9, "words": 7}
-    records = Records(tmp_path, 2, 10, "tokens", 100, None, False, text, FORMS)
+    records = Records(tmp_path, 2, 10, Throughput("tokens", 100), False, text, FORMS)
     for step in (3, 4):
         records.step_done(step)
     records.publish()

@@ -15,6 +15,7 @@ from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.parallel.processes import Watchdog
 from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS
 from gpt1_jax.runs.milestones import place_milestones
+from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.resume import Identity
 from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.runs.wall_time import WallTime
@@ -65,6 +66,9 @@ def make_run(
     asked=None,
     log_every=2,
     eval_every=3,
+    eval_also=(),
+    save_evaluated=False,
+    train_step=None,
     checkpoint_every=3,
     **overrides,
 ):
@@ -95,18 +99,13 @@ def make_run(
         config=config,
         folder=epath.Path("run"),
         identity=Identity({}, "tokenizer"),
-        mesh=None,
-        seed=0,
         num_steps=6,
-        shapes=None,
-        init=None,
-        step=step,
+        computation=fit.Computation(None, None, None, train_step or step, seed=0),
         batches=None,
-        evaluate=evaluate,
-        eval_every=eval_every,
-        best=LOWEST_LOSS,
-        unit="tokens",
-        units_per_step=1,
+        evaluation=fit.Evaluation(
+            evaluate, LOWEST_LOSS, eval_every, eval_also, save_evaluated
+        ),
+        throughput=Throughput("tokens", 1),
     )
     return fit.Run(**{**values, **overrides})
 
@@ -123,7 +122,7 @@ def train(diary, first_step=0, asked=None, watchdog=None, **overrides):
     run = make_run(diary, asked=asked, **overrides)
     watchdog = watchdog or Watchdog(0, "", 0)
     state = State(jnp.int32(first_step))
-    return fit.train(run, state, batches(), diary, diary, watchdog)
+    return fit.train(run, state, batches(), fit.Host(diary, diary, watchdog))
 
 
 def test_a_state_is_saved_before_it_is_evaluated():
@@ -164,7 +163,7 @@ def test_the_next_batch_is_put_on_the_device_before_its_step():
 
 def test_a_signal_between_evaluations_saves_at_once():
     diary = Diary()
-    step = make_run(diary).step
+    step = make_run(diary).computation.step
 
     def signalled(state, batch, seed):
         if int(state.step) == 1:
@@ -172,7 +171,7 @@ def test_a_signal_between_evaluations_saves_at_once():
         return step(state, batch, seed)
 
     with pytest.raises(Stopped, match="step 2 is saved"):
-        train(diary, step=signalled)
+        train(diary, train_step=signalled)
     assert diary.saved == [2] and "evaluate 2" not in diary.events
 
 

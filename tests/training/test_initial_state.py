@@ -57,7 +57,9 @@ def state_before_the_first_step(monkeypatch, config, folder):
     states = []
 
     def begin(run):
-        checkpoints = Checkpoints(run.folder, run.config.checkpoint, run.best)
+        checkpoints = Checkpoints(
+            run.folder, run.config.checkpoint, run.evaluation.best
+        )
         states.append(fit._first_state(run, checkpoints))
         checkpoints.close()
         raise Stopped("far enough")

@@ -490,8 +490,9 @@ def _spread(steps: Sequence[int], count: int) -> list[int]:
 def _validate(run: Run, row: dict[str, Any]) -> None:
     """Computes the validation loss of a saved step again."""
     params = read_params(run.folder, row["step"]).params
-    placed = jax.device_put(params, state_sharding(run.mesh, run.shapes).params)
-    metrics = run.evaluate(placed, row["step"], lambda: False) or {}
+    mesh, shapes = run.computation.mesh, run.computation.shapes
+    placed = jax.device_put(params, state_sharding(mesh, shapes).params)
+    metrics = run.evaluation.evaluate(placed, row["step"], lambda: False) or {}
     row["valid_loss_again"] = again = metrics["valid_loss"]
     if not abs(again - row["valid_loss"]) <= _LOSS_TOLERANCE:
         row["problems"].append(
