@@ -1,0 +1,269 @@
+"""Writes the core of the package to a folder: pre-training alone, with its tests.
+
+    python tests/core.py FOLDER
+
+The core is what `gpt1_jax.jobs.pretrain` imports, imports inside functions counted,
+with the command line and `configs/pretrain.py`. Of the tests, those go along that need
+nothing else.
+"""
+
+import ast
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gpt1_jax"
+DOOR = ("", "__main__", "main", "program")  # the command line
+_ALSO = ("LICENSE", "pyproject.toml", "setup.cfg", "configs/pretrain.py")
+_TESTED = (
+    *("config", "data", "inference", "jobs", "model", "ops", "parallel", "runs"),
+    "training",
+)
+_TESTS_OF_ALL = ("test_main.py", "test_resume.py")
+# In a test: what is of other jobs, or of the repository around the package.
+_ELSEWHERE = re.compile(
+    r"configs/(?!pretrain)|gpt1_jax\.load\b|\b(JOBS|STUDIES)\b|\bfile=|\bROOT\b"
+)
+
+
+# --- the package --------------------------------------------------------------------
+
+
+def module_paths() -> dict[str, Path]:
+    """The modules of the package by their dotted names, without "gpt1_jax."."""
+    paths = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE).with_suffix("").parts
+        paths[".".join(parts).removesuffix("__init__").rstrip(".")] = path
+    return paths
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Dotted names of all that is imported within a piece of code."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Import):
+            yield from (alias.name for alias in each.names)
+        elif isinstance(each, ast.ImportFrom):
+            yield from (f"{each.module}.{alias.name}" for alias in each.names)
+
+
+def closure(*names: str) -> set[str]:
+    """The modules with these names, and all modules of the package that they import.
+
+    The package itself is left out, as its `__init__` imports only when asked to.
+    """
+    paths, found, todo = module_paths(), set(), list(names)
+    while todo:
+        name = todo.pop()
+        if not name or name in found or name not in paths:
+            continue
+        found.add(name)
+        todo.append(name.rpartition(".")[0])
+        for other in imported(ast.parse(paths[name].read_text())):
+            inside = other.removeprefix("gpt1_jax.")
+            if inside != other:
+                todo += [inside, inside.rpartition(".")[0]]
+    return found
+
+
+def size(names: set[str]) -> tuple[int, int]:
+    """How many modules those are, without the `__init__` of packages, and lines."""
+    paths = [path for name, path in module_paths().items() if name in names]
+    lines = sum(len(path.read_text().splitlines()) for path in paths)
+    return sum(path.name != "__init__.py" for path in paths), lines
+
+
+# --- the tests ----------------------------------------------------------------------
+
+
+class TestFile:
+    """A file of tests or of their helpers, by its top-level definitions."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.lines = path.read_text().splitlines(keepends=True)
+        self.body = ast.parse("".join(self.lines)).body
+        self.imports = {}  # the name that is bound: what it stands for
+        self.defined = {}  # a name: the statement
+        for node in self.body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                for alias, name in zip(node.names, imported(node), strict=True):
+                    self.imports[alias.asname or alias.name] = name
+            for name in _names_made(node):
+                self.defined[name] = node
+
+    def source(self, node: ast.stmt) -> str:
+        """The text of a statement, with its decorators."""
+        first, last = self.span(node)
+        return "".join(self.lines[first:last])
+
+    @staticmethod
+    def span(node: ast.stmt) -> tuple[int, int]:
+        """The lines of a statement, with its decorators."""
+        decorators = getattr(node, "decorator_list", [])
+        return min(each.lineno for each in (*decorators, node)) - 1, node.end_lineno
+
+
+def _names_made(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.Assign):
+        return [x.id for each in node.targets for x in ast.walk(each) if _is_name(x)]
+    return []
+
+
+def _is_name(node: ast.AST) -> bool:
+    return isinstance(node, ast.Name)
+
+
+def _used(node: ast.AST) -> set[str]:
+    """Names that a statement uses; of a test or fixture, also those of fixtures."""
+    names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+    names |= {each.arg for each in ast.walk(node) if isinstance(each, ast.arg)}
+    for each in ast.walk(node):  # @pytest.mark.usefixtures("name")
+        if isinstance(each, ast.Constant) and isinstance(each.value, str):
+            names.add(each.value)
+    return names
+
+
+def core_tests(core: set[str]) -> dict[Path, str]:
+    """The tests that need nothing but these modules: their text by path below tests/.
+
+    Args:
+      core: the names of the modules.
+    """
+    files = {
+        path.relative_to(ROOT / "tests"): TestFile(path)
+        for path in sorted((ROOT / "tests").glob("*.py"))
+        + [each for name in _TESTED for each in (ROOT / "tests" / name).glob("*.py")]
+        if path.name != Path(__file__).name
+        and (path.parent.name != "tests" or _is_helper(path))
+    }
+    dropped: set[tuple[Path, str]] = set()
+    while more := _needing_more(files, core, dropped) - dropped:
+        dropped |= more
+    kept = {path: _without(file, path, dropped) for path, file in files.items()}
+    return _with_their_helpers(kept)
+
+
+def _is_helper(path: Path) -> bool:
+    """Whether a file beside the folders of tests holds helpers, or tests of the core."""
+    return not path.name.startswith("test_") or path.name in _TESTS_OF_ALL
+
+
+def _needing_more(files, core, dropped):
+    """Definitions that need a module outside the core, or one that was dropped."""
+    found = set()
+    modules = module_paths()
+    for path, file in files.items():
+        helpers = [p for p in (Path("conftest.py"), path.parent / "conftest.py")]
+        for name, node in file.defined.items():
+            used, text = _used(node), file.source(node)
+            names = {file.imports[each] for each in used if each in file.imports}
+            names |= set(imported(node)) | set(re.findall(r"gpt1_jax\.[\w.]+", text))
+            if (
+                _ELSEWHERE.search(text)
+                or any(_is_outside(each, core, modules) for each in names)
+                or any((path, each) in dropped for each in used - {name})
+                or any((p, each) in dropped for p in helpers for each in used)
+                or any(_helper(each) in dropped for each in names)
+            ):
+                found.add((path, name))
+    return found
+
+
+def _helper(name: str) -> tuple[Path, str]:
+    """What "tiny_run.load_config" stands for: a definition in a file of helpers."""
+    module, _, attribute = name.rpartition(".")
+    return Path(f"{module}.py"), attribute
+
+
+def _is_outside(name: str, core: set[str], modules: dict[str, Path]) -> bool:
+    """Whether a dotted name leads to a module of the package outside the core."""
+    if not name.startswith("gpt1_jax."):
+        return False
+    parts = name.split(".")[1:]
+    for length in range(len(parts), 0, -1):
+        module = ".".join(parts[:length])
+        if module in modules:
+            return module not in core and module not in DOOR
+    return False
+
+
+def _without(file: TestFile, path: Path, dropped: set) -> str:
+    """The text of a file without what was dropped, and what then is imported in vain."""
+    nodes = [
+        node
+        for node in file.body
+        if not any((path, name) in dropped for name in _names_made(node))
+    ]
+    others = [n for n in nodes if not isinstance(n, ast.Import | ast.ImportFrom)]
+    used = set().union(*map(_used, others)) if others else set()
+    lines = list(file.lines)
+    for node in file.body:
+        first, last = file.span(node)
+        if node not in nodes:
+            lines[first:last] = [""] * (last - first)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names = [
+                a for a in node.names if (a.asname or a.name.split(".")[0]) in used
+            ]
+            lines[first:last] = [""] * (last - first)
+            if names:
+                node.names = names
+                lines[first] = ast.unparse(node) + "\n"
+    return re.sub(r"\n{4,}", "\n\n\n", "".join(lines))
+
+
+def _with_their_helpers(texts: dict[Path, str]) -> dict[Path, str]:
+    """Files with tests, and the helpers that those import."""
+    tests = {p for p, text in texts.items() if re.search(r"^def test_", text, re.M)}
+    kept, todo = set(), [*tests, Path("conftest.py")]
+    while todo:
+        if (path := todo.pop()) in kept or path not in texts:
+            continue
+        kept.add(path)
+        todo += [path.parent / "conftest.py"]
+        for name in imported(ast.parse(texts[path])):
+            todo.append(Path(f"{name.partition('.')[0]}.py"))
+    return {path: texts[path] for path in sorted(kept)}
+
+
+# --- the folder ---------------------------------------------------------------------
+
+
+def write_core(folder: Path) -> set[str]:
+    """Writes the core to a new or empty folder; returns the names of its modules."""
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} is not empty; name another folder.")
+    core, paths = closure("jobs.pretrain"), module_paths()
+    carried = core | closure(*DOOR) | {""}
+    for path in [paths[name] for name in carried] + [ROOT / name for name in _ALSO]:
+        target = folder / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    (folder / "gpt1_jax" / "py.typed").touch()
+    (folder / "gpt1_jax" / "configs").symlink_to("../configs")
+    for path, text in core_tests(carried).items():
+        target = folder / "tests" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return core
+
+
+def main(argv: list[str]) -> None:
+    """Writes the core and says how large it is."""
+    if len(argv) != 2:
+        sys.exit(__doc__)
+    try:
+        modules, lines = size(write_core(Path(argv[1])))
+    except FileExistsError as error:
+        sys.exit(str(error))
+    print(f"{modules} modules of {lines:,} lines, and the command line, in {argv[1]}.")
+
+
+if __name__ == "__main__":
+    main(sys.argv)

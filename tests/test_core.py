@@ -1,0 +1,122 @@
+"""The core of the package can be carried off, and trains as the whole package does."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from core import closure, module_paths, size, write_core
+from tiny_run import as_flags, metrics_without_times, saved_state, tiny_overrides
+
+PROGRAM = ("-m", "gpt1_jax.main", "--config=configs/pretrain.py:quickstart")
+# Prints the modules that a pre-training has imported, as it ends.
+LIST_MODULES = """
+import atexit, json, sys
+atexit.register(lambda: print("modules", json.dumps(sorted(sys.modules))))
+sys.argv[0] = "gpt1_jax"
+from gpt1_jax.main import run
+run()
+"""
+
+
+@pytest.fixture(scope="module")
+def core(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("carried") / "core"
+    write_core(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pretrain(core, corpus_dir):
+    """A function that pre-trains in a folder below the core; returns what it printed."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def run(workdir, *flags, program=PROGRAM):
+        tiny = as_flags({**tiny_overrides(corpus_dir), "log.tensorboard": False})
+        done = subprocess.run(
+            [sys.executable, *program, *tiny, f"--workdir={workdir}", *flags],
+            cwd=core,
+            env=env,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+def steps(folder):
+    return sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
+
+
+@pytest.mark.slow
+def test_the_core_pretrains_samples_resumes_and_goes_on(
+    core, pretrain, tiny_config, tmp_path
+):
+    milestones = "--config.checkpoint.milestone_steps=0,2"
+    printed = pretrain("first", milestones)
+    assert "  | " in printed and "Loss curve" in printed
+    first = core / "first"
+    assert {0, 2, 12} <= set(steps(first))
+
+    interrupted = shutil.copytree(first, core / "interrupted")
+    shutil.rmtree(interrupted / "checkpoints" / "12")
+    assert "Resuming from the checkpoint of step 8" in pretrain(interrupted, milestones)
+    assert metrics_without_times(interrupted) == metrics_without_times(first)
+    assert saved_state(interrupted, 12) == saved_state(first, 12)
+
+    printed = pretrain("further", "--config.init_from=first")
+    assert "Start: step 12 of " in printed
+    printed = pretrain(
+        "lstm", "--config.model.kind=lstm", "--config.model.lstm_units=24"
+    )
+    assert "LSTM layer of 24 units" in printed and "Done" in printed
+
+    from gpt1_jax.jobs import pretrain as whole
+
+    config = tiny_config(log__tensorboard=False, checkpoint__milestone_steps=(0, 2))
+    whole.run(config, str(tmp_path / "whole"))
+    assert metrics_without_times(first) == metrics_without_times(tmp_path / "whole")
+
+
+@pytest.mark.slow
+def test_pretraining_from_text_loads_nothing_beside_the_core(pretrain, capsys):
+    program = ("-c", LIST_MODULES, PROGRAM[-1])
+    printed = pretrain("modules", program=program).splitlines()
+    line = next(line for line in printed if line.startswith("modules "))
+    loaded = json.loads(line.removeprefix("modules "))
+    ours = {name.removeprefix("gpt1_jax.") for name in loaded if "gpt1_jax." in name}
+    core = closure("jobs.pretrain")
+    assert ours - closure("main", "program") <= core
+    with capsys.disabled():
+        print("\nthe core: %d modules of %d lines" % size(core), end="; ")
+        print("loaded by a pre-training: %d of %d lines" % size(ours), end="; ")
+        print(f"with all packages {len(loaded)} modules")
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_core_pass(core):
+    some = ("tests/ops", "tests/training/test_fit.py", "tests/config/test_checks.py")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-n", "0", "-x", *some],
+        cwd=core,
+        env={k: v for k, v in os.environ.items() if not k.startswith("PYTEST")},
+        text=True,
+        capture_output=True,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path):
+    (tmp_path / "kept").touch()
+    with pytest.raises(FileExistsError, match="is not empty; name another"):
+        write_core(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_every_module_of_the_core_is_one_of_the_package():
+    assert closure("jobs.pretrain") <= set(module_paths())
