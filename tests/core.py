@@ -150,7 +150,7 @@ def core_tests(core: set[str]) -> dict[Path, str]:
 
 
 def _is_helper(path: Path) -> bool:
-    """Whether a file beside the folders of tests holds helpers, or tests of the core."""
+    """Whether a file beside the folders of tests is of use to the core."""
     return not path.name.startswith("test_") or path.name in _TESTS_OF_ALL
 
 
@@ -194,7 +194,7 @@ def _is_outside(name: str, core: set[str], modules: dict[str, Path]) -> bool:
 
 
 def _without(file: TestFile, path: Path, dropped: set) -> str:
-    """The text of a file without what was dropped, and what then is imported in vain."""
+    """The text of a file without what was dropped, and imports that only it used."""
     nodes = [
         node
         for node in file.body

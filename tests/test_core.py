@@ -8,7 +8,12 @@ import sys
 
 import pytest
 from core import closure, module_paths, size, write_core
-from tiny_run import as_flags, metrics_without_times, saved_state, tiny_overrides
+from tiny_run import (
+    as_flags,
+    assert_same_run,
+    metrics_without_times,
+    tiny_overrides,
+)
 
 PROGRAM = ("-m", "gpt1_jax.main", "--config=configs/pretrain.py:quickstart")
 # Prints the modules that a pre-training has imported, as it ends.
@@ -30,7 +35,7 @@ def core(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def pretrain(core, corpus_dir):
-    """A function that pre-trains in a folder below the core; returns what it printed."""
+    """Pre-trains in a folder below the core; returns what was printed."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
     def run(workdir, *flags, program=PROGRAM):
@@ -66,8 +71,7 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
     interrupted = shutil.copytree(first, core / "interrupted")
     shutil.rmtree(interrupted / "checkpoints" / "12")
     assert "Resuming from the checkpoint of step 8" in pretrain(interrupted, milestones)
-    assert metrics_without_times(interrupted) == metrics_without_times(first)
-    assert saved_state(interrupted, 12) == saved_state(first, 12)
+    assert_same_run(interrupted, first, 12)
 
     printed = pretrain("further", "--config.init_from=first")
     assert "Start: step 12 of " in printed
@@ -93,9 +97,10 @@ def test_pretraining_from_text_loads_nothing_beside_the_core(pretrain, capsys):
     core = closure("jobs.pretrain")
     assert ours - closure("main", "program") <= core
     with capsys.disabled():
-        print("\nthe core: %d modules of %d lines" % size(core), end="; ")
-        print("loaded by a pre-training: %d of %d lines" % size(ours), end="; ")
-        print(f"with all packages {len(loaded)} modules")
+        for name, names in (("the core", core), ("loaded by a pre-training", ours)):
+            modules, lines = size(names)
+            print(f"\n{name}: {modules} modules, {lines:,} lines", end="")
+        print(f"; with all packages {len(loaded):,} modules")
 
 
 @pytest.mark.slow

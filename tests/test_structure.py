@@ -1,11 +1,10 @@
 """The walls of the house: which room may import which."""
 
 import ast
-from pathlib import Path
 
 import pytest
+from core import PACKAGE, closure, imported
 
-PACKAGE = Path(__file__).parents[1] / "gpt1_jax"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
 # A package may import itself and those before it, not those of its own rank.
@@ -75,15 +74,6 @@ def room(parts):
     return "" if name == "__init__" else name
 
 
-def imported(path):
-    """Dotted names of all modules that a file imports."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def rank(name):
     return next(i for i, rooms in enumerate(ORDER) if name in rooms)
 
@@ -91,7 +81,7 @@ def rank(name):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_run_one_way(path):
     here = path.relative_to(PACKAGE)
-    for name in imported(path):
+    for name in imported(ast.parse(path.read_text())):
         top, _, rest = name.partition(".")
         if top == "gpt1_jax" and rest.split(".")[0] not in ("__version__", ""):
             other = rest.split(".")[0]
@@ -107,7 +97,7 @@ def test_imports_run_one_way(path):
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_kernels_and_studies_are_reached_by_name(path):
     here = path.relative_to(PACKAGE).parts
-    for name in imported(path):
+    for name in imported(ast.parse(path.read_text())):
         top, *rest = name.split(".")
         if top != "gpt1_jax" or not rest or rest[0] not in BY_NAME:
             continue
@@ -115,25 +105,6 @@ def test_kernels_and_studies_are_reached_by_name(path):
         if room(here) == "studies" and len(here) > 2 and len(rest) > 2:
             own = here[1], *SHARED_BY_STUDIES
             assert rest[1] in own, f"{here[1]} imports the study {rest[1]}"
-
-
-def closure(start):
-    """The modules that one imports, and those that they import, without the package."""
-    modules = {}
-    for path in FILES:
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
-        modules[".".join(parts).removesuffix("__init__").rstrip(".")] = path
-    found, todo = set(), [start]
-    while todo:
-        if not (name := todo.pop()) or name in found or name not in modules:
-            continue
-        found.add(name)
-        todo.append(name.rpartition(".")[0])
-        for other in imported(modules[name]):
-            inside = other.removeprefix("gpt1_jax.")
-            if inside != other:
-                todo += [inside, inside.rpartition(".")[0]]
-    return found
 
 
 def test_pretraining_imports_the_core_and_its_guests():
