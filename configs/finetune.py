@@ -98,8 +98,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             drop_long=False,
             # Batches are padded to the first of these lengths that fits.
             seq_len_buckets=(32, 64, 128, 256, 512),
-            # In training, only attention sees padding: real tokens are packed into k/16
-            # of the padded batch, with the smallest k that fits. 0: no packing.
+            # In training, only attention sees padding: elsewhere, real tokens take k/16
+            # of the padded batch, with the smallest k that fits. 0: padding is left in.
             packed_sizes=16,
         ),
         head=config_dict.create(

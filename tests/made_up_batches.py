@@ -7,7 +7,7 @@ import pytest
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.parallel.mesh import state_sharding
-from gpt1_jax.tasks.batches import Batch, real_places
+from gpt1_jax.tasks.batches import Batch, real_indices
 
 needs_tensor_axis = pytest.mark.skipif(
     jax.__version_info__ < (0, 8), reason="JAX before 0.8 cannot split the model"
@@ -35,11 +35,11 @@ def made_up_batch(
     return Batch(tokens, lengths, np.eye(num_outputs, dtype=np.float32)[classes])
 
 
-def packed(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
-    """The batch with the places of its real tokens."""
+def unpadded(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
+    """The batch with the indices of its real tokens."""
     seq_len = batch.tokens.shape[-1]
-    places = real_places(batch.lengths, seq_len, devices, parts, packed_sizes=8)
-    return batch._replace(places=places)
+    indices = real_indices(batch.lengths, seq_len, devices, parts, packed_sizes=8)
+    return batch._replace(real_indices=indices)
 
 
 def on_devices(state, mesh: jax.sharding.Mesh):

@@ -121,7 +121,7 @@ def finetuned_lstm(finetune_base, pretrained_lstm, made_once):
 
 
 def test_it_is_fine_tuned_and_predicts(finetuned_lstm, tmp_path):
-    """With packing, the auxiliary loss and its own checkpoints."""
+    """With padding removal, the auxiliary loss and its own checkpoints."""
     trained = open_run(str(finetuned_lstm))
     assert (trained.model.kind, trained.model.depth) == ("lstm", 1)
     result = json.loads((finetuned_lstm / "results.json").read_text())

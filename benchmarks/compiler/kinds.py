@@ -15,7 +15,7 @@ _AREAS = (  # file, part of the function's name, area
     ("ops/layer_norm", "", "LayerNorm"),
     ("ops/gelu.py", "", "GELU"),
     ("ops/lstm.py", "", "LSTM"),
-    ("ops/unpad.py", "", "packing"),
+    ("ops/unpad.py", "", "padding removal"),
     ("ops/products.py", "matmul", "dense"),
     ("model/layers.py", "Dense", "dense"),
     ("model/layers.py", "LayerNorm", "LayerNorm"),

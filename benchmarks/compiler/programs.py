@@ -107,7 +107,7 @@ def finetune(
         tokens=_int32(batch_size, choices, flags.seq_len),
         lengths=_int32(batch_size, choices),
         targets=jax.ShapeDtypeStruct((batch_size, head.num_outputs), jnp.float32),
-        places=_int32(groups, batch_size // groups * choices * flags.seq_len),
+        real_indices=_int32(groups, batch_size // groups * choices * flags.seq_len),
     )
     aux_lm_weight = task.head.aux_lm_weight
     step = make_finetune_step(model, head, optimizer, aux_lm_weight, parts, mesh)

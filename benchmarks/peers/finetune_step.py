@@ -30,7 +30,7 @@ from benchmarks.paper_model import (
     pretrain_config,
     token_probabilities,
 )
-from gpt1_jax.tasks.batches import Batch, padded_length, real_places
+from gpt1_jax.tasks.batches import Batch, padded_length, real_indices
 
 NUM_SPECIALS = 3
 
@@ -144,10 +144,10 @@ def build_jax(
         tokens = np.pad(batch.tokens, ((0, 0), (0, 0), (0, seq_len - longest)))
         batch = batch._replace(tokens=tokens)
         if not padded:
-            places = real_places(
+            indices = real_indices(
                 batch.lengths, seq_len, devices, parts=1, packed_sizes=data.packed_sizes
             )
-            batch = batch._replace(places=places)
+            batch = batch._replace(real_indices=indices)
         return to_global_batch(batch, mesh)
 
     def update(batch: Batch) -> jax.Array:

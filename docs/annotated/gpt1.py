@@ -727,25 +727,25 @@ table(("transformation", "a sequence", "target"), rows)
 # Similarity has no order, so both orders are read and their states added before $W_y$.
 # Each choice is read by itself, gets one number, and a softmax goes over the choices.
 #
-# ### Packing
+# ### Padding removal
 #
 # Texts of different lengths are padded to one. But outside of attention a token is
-# computed by itself, so the padding can be left out: tokens are packed end to end, and
+# computed by itself, so the padding can be left out: tokens are laid end to end, and
 # spread out again only where they attend to each other. The result is the same
 # function, and the dropout masks are the same too.
 
 # %% tags=["hide-input"]
-from gpt1_jax.ops import unpad as packing
-from gpt1_jax.tasks.batches import real_places
+from gpt1_jax.ops.unpad import make_unpadding, pad, unpad
+from gpt1_jax.tasks.batches import real_indices
 
-show(packing.pack, packing.unpack)
+show(unpad, pad)
 
 # %%
 lengths = np.asarray([5, 3, 6, 2])
-places = real_places(lengths[:, None], 8, 1, 1, 16)
-how = packing.make_packing(jnp.asarray(places), jnp.asarray(lengths), 8)
+indices = real_indices(lengths[:, None], 8, 1, 1, 16)
+how = make_unpadding(jnp.asarray(indices), jnp.asarray(lengths), 8)
 padded = jnp.where(np.arange(8) < lengths[:, None], np.arange(1, 5)[:, None], 0)
-print(padded, "\n\npacked:", packing.pack(padded, how))
+print(padded, "\n\nunpadded:", unpad(padded, how))
 
 # %% [markdown]
 # ## 4.2 The tasks

@@ -1,4 +1,4 @@
-"""The context of a forward pass: dropout noise, packing and cache."""
+"""The context of a forward pass: dropout noise, padding removal and cache."""
 
 from typing import Any, NamedTuple
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.ops.dropout import Noise
-from gpt1_jax.ops.unpad import Packing
+from gpt1_jax.ops.unpad import Unpadding
 
 
 class Cache(NamedTuple):
@@ -25,21 +25,21 @@ class Context(NamedTuple):
     """Options of a forward pass; by default no dropout, and whole sequences."""
 
     noise: Noise | None = None  # of this training step; None: no dropout
-    packing: Packing | None = None  # leaves out the padding behind sequences
+    unpadding: Unpadding | None = None  # leaves out the padding behind sequences
     cache: Cache | None = None  # of the tokens before these
 
     def positions(self, seq_len: int) -> jax.Array | None:
-        """Each token's position, [N, T] or packed [S, R]; None if they are 0 to T-1."""
+        """Each token's position, [N, T] or unpadded [S, R]; None if it is 0 to T-1."""
         if self.cache is not None:
             places = self.cache.taken + jnp.arange(seq_len)
             return jnp.maximum(places - self.cache.padding[:, None], 0)
-        return None if self.packing is None else self.packing.positions
+        return None if self.unpadding is None else self.unpadding.positions
 
     def token_rows(self) -> jax.Array | None:
-        """[S, R], each packed token's row for dropout; None without packing or noise.
+        """[S, R], each token's row for dropout; None without padding removal or noise.
 
         Rows are numbered as in the padded batch, so the masks are the same.
         """
-        if self.noise is None or self.packing is None:
+        if self.noise is None or self.unpadding is None:
             return None
-        return self.packing.rows(self.noise.rows)
+        return self.unpadding.rows(self.noise.rows)

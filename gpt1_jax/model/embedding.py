@@ -7,7 +7,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.sites import EMBED_POSITION_SITE, EMBED_SITE
 from gpt1_jax.ops.dropout import dropout
-from gpt1_jax.ops.unpad import pack
+from gpt1_jax.ops.unpad import unpad
 from gpt1_jax.parallel.exchange import Gathered, SplitTable, look_up
 from gpt1_jax.parallel.mesh import split_units
 
@@ -26,10 +26,10 @@ def embed(
       wte: [V, D].
       wpe: [max_seq_len, D]; None if the model has no position embedding (W_p = 0).
       tokens: [N, T].
-      context: dropout and packing, or a cache.
+      context: dropout and padding removal, or a cache.
 
     Returns:
-      h_0 [N, T, D], or [S, R, D] if packed; and the softmax rows [rows, D]: V tokens,
+      h_0 [N, T, D], or [S, R, D] if unpadded; and the softmax rows [rows, D]: V tokens,
       then `max_seq_len` positions if configured.
 
     Raises:
@@ -45,14 +45,14 @@ def embed(
     def drop(x: jax.Array, site: int, rows: jax.Array | None) -> jax.Array:
         return dropout(x, cfg.embed_dropout, context.noise, site, rows=rows)
 
-    packing, rows = context.packing, context.token_rows()
+    unpadding, rows = context.unpadding, context.token_rows()
     if cfg.embed_dropout_on == "matrix" and not isinstance(wte, SplitTable):
         # Released code: one mask on the matrix that lookup and softmax share.
         row_ids = jnp.arange(cfg.vocab_size + cfg.max_seq_len, dtype=jnp.uint32)
         wte = drop(wte, EMBED_SITE, row_ids[: cfg.vocab_size])
         if wpe is not None:
             wpe = drop(wpe, EMBED_SITE, row_ids[cfg.vocab_size :])
-    x = look_up(wte, pack(tokens, packing))  # [N, T, D] or [S, R, D]
+    x = look_up(wte, unpad(tokens, unpadding))  # [N, T, D] or [S, R, D]
     if cfg.embed_dropout_on == "lookups":
         x = drop(x, EMBED_SITE, rows)
     if wpe is not None:

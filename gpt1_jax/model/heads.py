@@ -19,7 +19,7 @@ from gpt1_jax.model.language_model import Output, Params
 from gpt1_jax.model.layers import Dense
 from gpt1_jax.model.sites import ATTN_PROBS, block_site
 from gpt1_jax.ops.dropout import Noise, dropout
-from gpt1_jax.ops.unpad import Packing
+from gpt1_jax.ops.unpad import Unpadding
 
 
 class Head(NamedTuple):
@@ -61,18 +61,18 @@ def apply(
       head: the task's head.
       params: as returned by `init_params`.
       tokens: [B, C, T]; each sequence holds the extract token.
-      context: dropout, with the B examples as `noise.rows`, and the packing of the
-        B C sequences.
+      context: dropout, with the B examples as `noise.rows`, and the padding
+        removal of the B C sequences.
 
     Returns:
       Logits [B, K] float32 before the softmax over classes or choices, and the
-      decoder's output for the B C sequences, packed if they are.
+      decoder's output for the B C sequences, unpadded if they are.
     """
     num_examples, num_seqs, seq_len = tokens.shape
     flat = tokens.reshape(-1, seq_len)
-    of_sequences = Context(_each_sequence(context.noise, num_seqs), context.packing)
+    of_sequences = Context(_each_sequence(context.noise, num_seqs), context.unpadding)
     output = language_model.apply(model, params["transformer"], flat, of_sequences)
-    pooled = _at_token(output.hidden, flat, head.extract_token, context.packing)
+    pooled = _at_token(output.hidden, flat, head.extract_token, context.unpadding)
     pooled = pooled.reshape(num_examples, num_seqs, -1).astype(jnp.float32)
     if context.noise is not None:
         # One mask per example, shared by its choices (released code).
@@ -98,11 +98,11 @@ def _each_sequence(noise: Noise | None, num_seqs: int) -> Noise | None:
 
 
 def _at_token(
-    hidden: jax.Array, tokens: jax.Array, token: int, packing: Packing | None
+    hidden: jax.Array, tokens: jax.Array, token: int, unpadding: Unpadding | None
 ) -> jax.Array:
     """[N, D], the state in each sequence where the token first occurs."""
     places = jnp.argmax(tokens == token, axis=1)[:, None]
-    if packing is not None:
-        places = jnp.take_along_axis(packing.slots, places, axis=1)
+    if unpadding is not None:
+        places = jnp.take_along_axis(unpadding.slots, places, axis=1)
     places = places.reshape(len(hidden), -1, 1)
     return jnp.take_along_axis(hidden, places, axis=1).reshape(-1, hidden.shape[-1])

@@ -29,7 +29,7 @@ _FUNCTIONS: dict[str, Any] = {"transformer": transformer, "lstm": lstm}
 class Output(NamedTuple):
     """The output of a language model; its logits are `hidden @ unembedding.T`."""
 
-    hidden: jax.Array  # [N, T, D], or [S, R, D] of packed tokens
+    hidden: jax.Array  # [N, T, D], or [S, R, D] if unpadded
     unembedding: jax.Array  # [rows, D]: V tokens, then positions if configured
 
 
@@ -52,7 +52,7 @@ def apply(
       model: sizes, dropout rates and implementations.
       params: as returned by `init_params`.
       tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
-      context: dropout and packing.
+      context: dropout and padding removal.
     """
     hidden, unembedding, _ = _run(model, params, tokens, context)
     return Output(hidden, unembedding)
@@ -164,7 +164,7 @@ def next_token_loss(
     Args:
       model: its dtype and `loss_chunk` are used.
       output: what `apply` returned for the tokens.
-      tokens: [N, T], or packed [S, R] if `output` is.
+      tokens: [N, T], or unpadded [S, R] if `output` is.
       weights: float32, shaped like `tokens`; column t weighs the loss of token t + 1.
     """
     dtype = jnp.dtype(model.dtype)

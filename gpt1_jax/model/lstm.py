@@ -30,7 +30,7 @@ from gpt1_jax.model.sites import LSTM_OUTPUT, block_site
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.lstm import State, lstm, plain_lstm, zero_state
 from gpt1_jax.ops.products import Transposed
-from gpt1_jax.ops.unpad import pack, unpack
+from gpt1_jax.ops.unpad import pad, unpad
 from gpt1_jax.parallel.exchange import SplitTable, softmax_rows
 
 _KERNEL_INIT = nn.initializers.lecun_normal()
@@ -52,10 +52,10 @@ class LSTM(nn.Module):
 
         Args:
           tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
-          context: dropout and packing, or a cache.
+          context: dropout and padding removal, or a cache.
 
         Returns:
-          [N, T, D], or [S, R, D] if packed; [V, D]; and the cache with these tokens,
+          [N, T, D], or [S, R, D] if unpadded; [V, D]; and the cache with these tokens,
           if there is one.
         """
         cfg = self.config
@@ -99,7 +99,7 @@ class Layer(nn.Module):
             4 * cfg.lstm_units, dtype, _KERNEL_INIT, forget_bias, name="c_input"
         )
         inputs = to_gates(x * math.sqrt(cfg.embed_dim))
-        inputs = unpack(inputs, context.packing)  # [N, T, 4 U]
+        inputs = pad(inputs, context.unpadding)  # [N, T, 4 U]
         recurrent = Recurrent(cfg.lstm_units, name="c_hidden")()
         if cache is None:
             outputs = lstm(inputs, recurrent, dtype)
@@ -107,7 +107,7 @@ class Layer(nn.Module):
             (state,), padding = cache.layers, cache.padding - cache.taken
             outputs, state = plain_lstm(inputs, recurrent, state, padding)
             cache = Cache((state,), cache.taken + inputs.shape[1], cache.padding)
-        outputs = pack(outputs, context.packing)
+        outputs = unpad(outputs, context.unpadding)
         site, rows = block_site(0, LSTM_OUTPUT), context.token_rows()
         outputs = dropout(outputs, cfg.resid_dropout, context.noise, site, rows=rows)
         project = Dense(cfg.embed_dim, dtype, _KERNEL_INIT, name="c_proj")

@@ -36,7 +36,7 @@ from gpt1_jax.ops.attention import (
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
 from gpt1_jax.ops.layer_norm import Branch
-from gpt1_jax.ops.unpad import pack, unpack
+from gpt1_jax.ops.unpad import pad, unpad
 from gpt1_jax.parallel.exchange import (
     Gathered,
     SplitTable,
@@ -65,11 +65,11 @@ class Transformer(nn.Module):
 
         Args:
           tokens: [N, T] integers in [0, V), T at most `max_seq_len`.
-          context: dropout and packing, or a cache.
+          context: dropout and padding removal, or a cache.
 
         Returns:
-          [N, T, D], or [S, R, D] if packed; [rows, D]; and the cache with these tokens,
-          if there is one.
+          [N, T, D], or [S, R, D] if unpadded; [rows, D]; and the cache with these
+          tokens, if there is one.
         """
         cfg = self.config
         normal = nn.initializers.normal(0.02)
@@ -140,7 +140,7 @@ class Attention(nn.Module):
         cfg = self.config
         dtype, embed_dim = jnp.dtype(cfg.dtype), x.shape[-1]
         qkv = Dense(3 * embed_dim, dtype, name="c_attn")(x)
-        qkv = unpack(qkv, context.packing)  # [N, T, 3 D]
+        qkv = pad(qkv, context.unpadding)  # [N, T, 3 D]
         query, key, value = split_heads(qkv, cfg.num_heads)
         if context.cache is not None and memory is not None:
             places = context.cache.taken, context.cache.padding
@@ -155,7 +155,7 @@ class Attention(nn.Module):
             attend, site = forms[cfg.attention_impl], block_site(layer, ATTN_PROBS)
             attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
         attended = attended.reshape(*qkv.shape[:2], embed_dim)
-        attended = pack(attended, context.packing)
+        attended = unpad(attended, context.unpadding)
         return _last_dense(cfg, embed_dim)(attended), memory
 
 

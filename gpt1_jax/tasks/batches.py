@@ -2,7 +2,7 @@
 
 C sequences make an example: one text, two orders, or one for each choice. A batch is
 padded to the shortest of a few lengths that holds all of it, so few shapes are
-compiled. A training batch also lists the places of its real tokens, which makes padding
+compiled. A training batch also lists where its real tokens are, which makes padding
 cheap. The batch at a step is a pure function of (seed, step), as in pre-training.
 """
 
@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     tokens: Any  # [B, C, T] int32, padded with 0
     lengths: Any  # [B, C] int32, real tokens of each sequence
     targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
-    places: Any = None  # [S, R] int32, see `real_places`
+    real_indices: Any = None  # [S, R] int32, see `real_indices`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,12 +146,12 @@ def padded_length(length: int, lengths: Sequence[int]) -> int:
     return next(size for size in lengths if length <= size)
 
 
-def real_places(
+def real_indices(
     lengths: np.ndarray, seq_len: int, devices: int, parts: int, packed_sizes: int
 ) -> np.ndarray:
-    """The places of the real tokens of a padded batch.
+    """The indices of the real tokens of a padded batch.
 
-    The batch is packed in groups, one for each device and part. A device's rows are
+    They are listed in groups, one for each device and part. A device's rows are
     contiguous; part p of them is rows p, p + parts, ...: see
     `gpt1_jax.training.steps.accumulated_gradients`.
 
@@ -165,7 +165,7 @@ def real_places(
 
     Returns:
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
-      sequences has the place n * T + t. Each row is filled up with N * T.
+      sequences has the index n * T + t. Each row is filled up with N * T.
     """
     by_part = lengths.reshape(devices, -1, parts, lengths.shape[1]).swapaxes(1, 2)
     grouped = by_part.reshape(devices * parts, -1)  # [S, N]
@@ -173,11 +173,11 @@ def real_places(
     real = real.reshape(len(grouped), -1)  # [S, N T]
     unit = -(-real.shape[1] // packed_sizes)
     size = -(-int(grouped.sum(axis=1).max()) // unit) * unit
-    places = np.full((len(grouped), size), real.shape[1], np.int32)
-    for row, group in zip(places, real, strict=True):
+    indices = np.full((len(grouped), size), real.shape[1], np.int32)
+    for row, group in zip(indices, real, strict=True):
         found = np.flatnonzero(group)
         row[: len(found)] = found
-    return places
+    return indices
 
 
 class TrainBatches:
@@ -191,9 +191,9 @@ class TrainBatches:
       batch_size: B, over all hosts.
       rows: the rows of every batch that this host loads.
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
-      devices: as for `real_places`.
+      devices: as for `real_indices`.
       parts: the same.
-      packed_sizes: the same; 0: batches are not packed.
+      packed_sizes: the same; 0: padding is left in.
       num_steps: the length of the run.
       seed: for the example orders.
     """
@@ -240,14 +240,14 @@ class TrainBatches:
             return batch
         # Every group has the size of the fullest, on whichever host that is.
         lengths = self._examples.lengths[chosen]
-        places = real_places(
+        indices = real_indices(
             lengths, seq_len, self._devices, self._parts, self._packed_sizes
         )
         first, last = (
-            row * len(places) // self._batch_size
+            row * len(indices) // self._batch_size
             for row in (self._rows.start, self._rows.stop)
         )
-        return batch._replace(places=places[first:last])
+        return batch._replace(real_indices=indices[first:last])
 
 
 def eval_batches(

@@ -18,7 +18,7 @@ from gpt1_jax.model.context import Context
 from gpt1_jax.model.heads import Head
 from gpt1_jax.ops.dropout import Noise, step_noise
 from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
-from gpt1_jax.ops.unpad import Packing, make_packing, pack
+from gpt1_jax.ops.unpad import Unpadding, make_unpadding, unpad
 from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
 from gpt1_jax.tasks.batches import Batch
@@ -76,26 +76,28 @@ def finetune_loss(
       L3, and the metrics `clf_loss` (L2, nats per example) and `lm_loss` (L1, nats per
       token; not if left out).
     """
-    packing = _packing(batch)
-    context = Context(noise, packing)
+    unpadding = _unpadding(batch)
+    context = Context(noise, unpadding)
     logits, output = heads.apply(model, head, params, batch.tokens, context)
     clf_loss = classification_loss(logits, batch.targets)
     if not aux_lm_weight:
         return clf_loss, {"clf_loss": clf_loss}
     tokens = batch.tokens.reshape(-1, batch.tokens.shape[-1])
     weights = sequence_mean_weights(batch.lengths.reshape(-1), tokens.shape[1])
-    # When packed, a sequence's last token precedes the next one's first: weight 0.
-    tokens, weights = pack(tokens, packing), pack(weights, packing)
+    # Without padding, a sequence's last token precedes the next one's first: weight 0.
+    tokens, weights = unpad(tokens, unpadding), unpad(weights, unpadding)
     lm_loss = language_model.next_token_loss(model, output, tokens, weights)
     loss = clf_loss + aux_lm_weight * lm_loss  # eq. 5
     return loss, {"clf_loss": clf_loss, "lm_loss": lm_loss}
 
 
-def _packing(batch: Batch) -> Packing | None:
+def _unpadding(batch: Batch) -> Unpadding | None:
     """How to leave out a batch's padding; None if it does not list its real tokens."""
-    if batch.places is None:
+    if batch.real_indices is None:
         return None
-    return make_packing(batch.places, batch.lengths.reshape(-1), batch.tokens.shape[-1])
+    return make_unpadding(
+        batch.real_indices, batch.lengths.reshape(-1), batch.tokens.shape[-1]
+    )
 
 
 def make_pretrain_step(

@@ -21,14 +21,14 @@ def test_fine_tuning_splits_its_examples_over_all_devices():
     assert (program.devices, program.batch, program.parts) == (8, 16, 1)
     (_, batch, _), _ = program.lowered.args_info
     assert batch.tokens.shape == (16, 1, 32)
-    assert batch.places.shape == (8, 2 * 32), "no padding: all places are taken"
+    assert batch.real_indices.shape == (8, 2 * 32), "no padding: all slots are taken"
 
 
 def test_fine_tuning_on_race_has_four_texts_an_example():
     program = programs.PROGRAMS["finetune-race"](parsed(), jax.devices())
     (_, batch, _), _ = program.lowered.args_info
     assert batch.tokens.shape == (8, 4, 32)
-    assert batch.places.shape == (8, 4 * 32)
+    assert batch.real_indices.shape == (8, 4 * 32)
     assert batch.targets.shape == (8, 4)
 
 

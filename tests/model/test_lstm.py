@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_up_batches import made_up_batch, packed
+from made_up_batches import made_up_batch, unpadded
 from tiny_models import (
     LSTM,
     PAPER,
@@ -24,7 +24,7 @@ from gpt1_jax.model import embedding, language_model, lstm
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import apply, init_params
 from gpt1_jax.ops.dropout import step_noise
-from gpt1_jax.ops.unpad import make_packing, unpack
+from gpt1_jax.ops.unpad import make_unpadding, pad
 
 DROPOUT = dict(embed_dropout=0.2, resid_dropout=0.4)
 
@@ -154,17 +154,19 @@ def test_zero_rates_equal_no_noise(config, params):
 
 
 @pytest.mark.parametrize("dropout", [False, True])
-def test_packing_changes_no_state(config, params, dropout):
-    """Padded behind or packed, the masks are those of the padded batch."""
+def test_padding_removal_changes_no_state(config, params, dropout):
+    """Padded behind or left out, the masks are those of the padded batch."""
     batch = made_up_batch(config, (6, 1, 12), 2)
     tokens, lengths = batch.tokens[:, 0], jnp.asarray(batch.lengths[:, 0])
     noise = step_noise(0, jnp.int32(3), 6) if dropout else None
-    packing = make_packing(jnp.asarray(packed(batch, 2).places), lengths, 12)
+    unpadding = make_unpadding(
+        jnp.asarray(unpadded(batch, 2).real_indices), lengths, 12
+    )
     padded = apply(config, params, jnp.asarray(tokens), Context(noise))
-    output = apply(config, params, jnp.asarray(tokens), Context(noise, packing))
-    assert output.hidden.shape[:2] == packing.places.shape
+    output = apply(config, params, jnp.asarray(tokens), Context(noise, unpadding))
+    assert output.hidden.shape[:2] == unpadding.indices.shape
     real = np.arange(12) < np.asarray(lengths)[:, None]
-    whole = unpack(output.hidden, packing)
+    whole = pad(output.hidden, unpadding)
     np.testing.assert_allclose(whole[real], padded.hidden[real], atol=1e-6)
 
 

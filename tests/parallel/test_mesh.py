@@ -76,7 +76,7 @@ def test_to_global_batch_splits_every_array_of_a_tree():
     mesh = make_mesh()
     local = Pair(np.arange(48).reshape(16, 3), None)
     batch = to_global_batch(local, mesh)
-    assert batch.places is None
+    assert batch.real_indices is None
     assert batch.tokens.sharding == batch_sharding(mesh)
     np.testing.assert_array_equal(batch.tokens, local.tokens)
     for number, shard in enumerate(batch.tokens.addressable_shards):

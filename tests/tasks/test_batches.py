@@ -17,7 +17,7 @@ from gpt1_jax.tasks.batches import (
     eval_batches,
     padded_length,
     padded_lengths,
-    real_places,
+    real_indices,
 )
 from gpt1_jax.tasks.task import Example
 
@@ -328,37 +328,39 @@ def test_train_batches_of_all_hosts_are_the_global_batch(hosts):
     sizes=st.integers(1, 20),
     seed=st.integers(0, 99),
 )
-def test_real_places_list_the_tokens_of_each_group(
+def test_real_indices_list_the_tokens_of_each_group(
     devices, parts, rows, num_seqs, sizes, seed
 ):
     """A device's rows are contiguous; a part takes every `parts`-th of them."""
     shape, seq_len = (devices, rows, parts, num_seqs), 6
     lengths = np.random.default_rng(seed).integers(1, seq_len + 1, shape)
-    places = real_places(lengths.reshape(-1, num_seqs), seq_len, devices, parts, sizes)
+    indices = real_indices(
+        lengths.reshape(-1, num_seqs), seq_len, devices, parts, sizes
+    )
     padded = rows * num_seqs * seq_len
-    assert places.dtype == np.int32
-    assert places.shape[0] == devices * parts
+    assert indices.dtype == np.int32
+    assert indices.shape[0] == devices * parts
     most = 0
     for device in range(devices):
         for part in range(parts):
-            listed = places[device * parts + part]
+            listed = indices[device * parts + part]
             own = lengths[device, :, part].ravel()
             expected = [n * seq_len + t for n, k in enumerate(own) for t in range(k)]
             assert listed[: len(expected)].tolist() == expected
             assert (listed[len(expected) :] == padded).all()
             most = max(most, len(expected))
     unit = -(-padded // sizes)
-    assert places.shape[1] % unit == 0
-    assert places.shape[1] - unit < most <= places.shape[1]
+    assert indices.shape[1] % unit == 0
+    assert indices.shape[1] - unit < most <= indices.shape[1]
 
 
 def test_train_batches_list_real_tokens_unless_told_not_to():
     encoded = examples(10)
     batch = train_batches(encoded)[3]
     flat = batch.tokens.reshape(-1)
-    found = batch.places[0][batch.places[0] < len(flat)]
+    found = batch.real_indices[0][batch.real_indices[0] < len(flat)]
     np.testing.assert_array_equal(flat[found], flat[flat > 0])
-    assert train_batches(encoded, packed_sizes=0)[3].places is None
+    assert train_batches(encoded, packed_sizes=0)[3].real_indices is None
 
 
 def test_train_batches_are_read_ahead_from_any_step():

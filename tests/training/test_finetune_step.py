@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from collectives import collectives
-from made_up_batches import made_up_batch, needs_tensor_axis, on_devices, packed
+from made_up_batches import made_up_batch, needs_tensor_axis, on_devices, unpadded
 from tiny_models import usual
 from tiny_tasks import finetune_config
 
@@ -141,13 +141,15 @@ MODELS = {
 
 @pytest.mark.parametrize("overrides", MODELS.values(), ids=MODELS)
 @HEADS
-def test_packing_does_not_change_the_update(tiny, head, overrides):
+def test_padding_removal_does_not_change_the_update(tiny, head, overrides):
     """With dropout, whose masks are the padded batch's: nothing but rounding."""
     model = tiny(**overrides)
     step, state = make_step(model, head)
     batch = batch_for(model, head)
-    assert packed(batch).places.shape[1] < batch.tokens.size
-    results = [run_steps(jax.jit(step), state, each) for each in (batch, packed(batch))]
+    assert unpadded(batch).real_indices.shape[1] < batch.tokens.size
+    results = [
+        run_steps(jax.jit(step), state, each) for each in (batch, unpadded(batch))
+    ]
     np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
     assert largest_difference(results[0][1].params, results[1][1].params) < 1e-6
 
@@ -217,7 +219,7 @@ def test_accumulated_parts_equal_the_whole_batch(tiny, head, parts):
     whole, state = make_step(model, head)
     in_parts, _ = make_step(model, head, accumulation_steps=parts)
     expected, expected_state = run_steps(jax.jit(whole), state, batch)
-    for each in (batch, packed(batch, parts=parts)):
+    for each in (batch, unpadded(batch, parts=parts)):
         actual, actual_state = run_steps(jax.jit(in_parts), state, each)
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
         assert largest_difference(actual_state.params, expected_state.params) < 1e-6
@@ -239,7 +241,7 @@ def test_eight_devices_train_as_one_does(tiny, head, parts, sharing):
     results = []
     for mesh in (make_mesh(*sharing), make_mesh(devices=jax.devices()[:1])):
         step, before = make_step(model, head, accumulation_steps=parts, mesh=mesh)
-        batch = to_global_batch(packed(local, data_parallelism(mesh), parts), mesh)
+        batch = to_global_batch(unpadded(local, data_parallelism(mesh), parts), mesh)
         assert len(batch.tokens.addressable_shards) == mesh.size
         state = on_devices(before, mesh)
         losses, state = run_steps(jit_step(step, mesh, state), state, batch)
@@ -252,11 +254,11 @@ def test_eight_devices_train_as_one_does(tiny, head, parts, sharing):
 @pytest.mark.parametrize("parts", [1, 2])
 @HEADS
 def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts):
-    """Padded and packed."""
+    """With padding and without."""
     model, mesh = tiny(), make_mesh()
     local = made_up_batch(model, (16, 2, 12), head.num_outputs)
     step, state = make_step(model, head, accumulation_steps=parts, mesh=mesh)
-    for batch in (local, packed(local, mesh.size, parts)):
+    for batch in (local, unpadded(local, mesh.size, parts)):
         compiled = jit_step(step, mesh, state).lower(state, batch, SEED).compile()
         assert [kind for kind, _ in collectives(compiled)] == ["all-reduce"]
 
@@ -268,7 +270,7 @@ def test_step_lowers_for_accelerators(tiny, platform):
     A GPU is asked for one layout of LayerNorm's arrays, two for each.
     """
     model = tiny(dtype="bfloat16")
-    batch = packed(batch_for(model, CHOICES), devices=4)
+    batch = unpadded(batch_for(model, CHOICES), devices=4)
     step, state = make_step(model, CHOICES)
     traced = jax.jit(step).trace(state, batch, SEED)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
