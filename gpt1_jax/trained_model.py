@@ -31,8 +31,8 @@ from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
 from gpt1_jax.inference.surprisal import score_words
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run
+from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.studies.answers import encode_line
 from gpt1_jax.studies.batches.training_text import TrainingText
 from gpt1_jax.studies.config import SAME_TEXT

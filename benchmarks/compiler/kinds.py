@@ -10,9 +10,11 @@ from benchmarks.compiler.targets import Chip
 
 # The areas of our lines. The first entry that fits applies, to the innermost call.
 _AREAS = (  # file, part of the function's name, area
-    ("ops/attention", "", "attention"),
+    ("ops/attention.py", "", "attention"),
+    ("kernels/attention", "", "attention"),
     ("ops/losses.py", "", "loss"),
-    ("ops/layer_norm", "", "LayerNorm"),
+    ("ops/layer_norm.py", "", "LayerNorm"),
+    ("kernels/layer_norm", "", "LayerNorm"),
     ("ops/gelu.py", "", "GELU"),
     ("ops/lstm.py", "", "LSTM"),
     ("ops/unpad.py", "", "padding removal"),

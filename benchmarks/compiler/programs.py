@@ -16,6 +16,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.sections import AUTO, DEFAULT_SAMPLING
 from gpt1_jax.inference import decoding
+from gpt1_jax.kernels.choice import find_function
 from gpt1_jax.model import costs, heads, language_model
 from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel.mesh import (
@@ -24,7 +25,7 @@ from gpt1_jax.parallel.mesh import (
     data_parallelism,
     make_mesh,
 )
-from gpt1_jax.runs.forms import KERNELS, USUAL, Place, find_function
+from gpt1_jax.runs.forms import KERNELS, USUAL, Workload
 from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.initial_state import pretrain_state_shapes
 from gpt1_jax.training.memory import accumulation_steps
@@ -170,9 +171,9 @@ def with_kernels(model: ModelConfig) -> ModelConfig:
 
     A run would choose them too if they are right and faster on the chip.
     """
-    place = Place(1, model.max_seq_len, training=True)
+    workload = Workload(1, model.max_seq_len, training=True)
     found = {
-        f"{name}_impl": KERNELS if find_function(name, model, place)[0] else usual
+        f"{name}_impl": KERNELS if find_function(name, model, workload)[0] else usual
         for name, usual in USUAL.items()
         if getattr(model, f"{name}_impl") == AUTO
     }

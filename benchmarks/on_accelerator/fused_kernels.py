@@ -113,7 +113,7 @@ def attention_times(
 def norm_times(kernels: Kernels, flags: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Times of LayerNorm with dropout and sum, forward and backward, ours and XLA's."""
     from benchmarks.peers import jax_pieces
-    from gpt1_jax.kernels.layer_norm import residual_layer_norm
+    from gpt1_jax.ops.layer_norm import residual_layer_norm
 
     forms = {"XLA's": residual_layer_norm}
     if kernels.layer_norm:
@@ -142,11 +142,11 @@ def timed(
 
 def chosen(flags: argparse.Namespace) -> dict[str, Any]:
     """The forms that a pre-training run of these sizes would choose here."""
-    from gpt1_jax.runs.forms import Place, choose_forms, say_forms
+    from gpt1_jax.runs.forms import Workload, choose_forms, say_forms
 
     model = pretrain_config(flags, flags.dtype).model.with_vocab_size(flags.vocab_size)
-    place = Place(flags.batch, flags.seq_len, training=True)
-    forms = choose_forms(model, place)[1]
+    workload = Workload(flags.batch, flags.seq_len, training=True)
+    forms = choose_forms(model, workload)[1]
     say_forms(forms)
     return dict(forms)
 

@@ -65,7 +65,7 @@ def make_ours(run: Any, tasks: Mapping[str, Any]) -> Score:
     import jax.numpy as jnp
 
     from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
-    from gpt1_jax.runs.forms import scoring_model
+    from gpt1_jax.runs.scoring_model import scoring_model
 
     model = scoring_model(run.model_in("float32"), BATCH_TOKENS)
     score = Scorer(model, run.tokenizer.vocab_size)

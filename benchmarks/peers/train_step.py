@@ -123,7 +123,7 @@ def build_jax(
         state_sharding,
         to_global_batch,
     )
-    from gpt1_jax.runs.forms import Place, choose_forms
+    from gpt1_jax.runs.forms import Workload, choose_forms
     from gpt1_jax.training.optimizer import make_optimizer
     from gpt1_jax.training.state import init_state
     from gpt1_jax.training.steps import jit_step, make_pretrain_step
@@ -134,7 +134,7 @@ def build_jax(
     model = dataclasses.replace(model, **choices)
     mesh, seed = make_mesh(), jnp.uint32(config.seed)
     num_seqs = flags.batch // data_parallelism(mesh)
-    model, _ = choose_forms(model, Place(num_seqs, flags.seq_len, training=True))
+    model, _ = choose_forms(model, Workload(num_seqs, flags.seq_len, training=True))
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
 
     def fresh() -> Any:

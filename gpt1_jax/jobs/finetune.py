@@ -47,7 +47,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.forms import (
     Forms,
-    Place,
+    Workload,
     choose_forms,
     form_names,
     saved_forms,
@@ -314,7 +314,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
     num_seqs //= data_parallelism(mesh) * parts
     model, forms = choose_forms(
         model,
-        Place(num_seqs, longest, training=True, mesh=mesh),
+        Workload(num_seqs, longest, training=True, mesh=mesh),
         saved_forms(newest_metadata(run.folder)),
     )
     say_forms(forms)

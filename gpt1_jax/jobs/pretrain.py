@@ -30,7 +30,7 @@ from gpt1_jax.runs.checkpoint_files import (
 )
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.forms import Place, choose_forms, saved_forms, say_forms
+from gpt1_jax.runs.forms import Workload, choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, place_milestones
 from gpt1_jax.runs.past_runs import steps_taken_over
 from gpt1_jax.runs.records import SESSIONS_FILE, Throughput, read_sessions
@@ -139,7 +139,7 @@ def prepare_run(
     num_seqs = batch_size // data_parallelism(mesh) // parts
     model, forms = choose_forms(
         model,
-        Place(num_seqs, model.max_seq_len, training=True, mesh=mesh),
+        Workload(num_seqs, model.max_seq_len, training=True, mesh=mesh),
         saved_forms(newest_metadata(folder)),
     )
     step = make_pretrain_step(model, optimizer, parts, mesh)

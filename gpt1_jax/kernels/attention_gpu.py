@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from gpt1_jax.kernels import pallas_gpu
+from gpt1_jax.kernels.attention import mask_counters
 from gpt1_jax.kernels.attention_gpu_kernels import (
     Plan,
     Problem,
@@ -22,7 +23,6 @@ from gpt1_jax.kernels.attention_gpu_kernels import (
     query_kernel,
 )
 from gpt1_jax.kernels.pallas_gpu import Launch
-from gpt1_jax.ops.attention import mask_counters
 from gpt1_jax.ops.dropout import Noise
 
 # Chosen by the compiler's output for an H100 with K = 64, not measured. 64 rows and 4

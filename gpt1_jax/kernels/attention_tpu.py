@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from gpt1_jax.kernels.attention import mask_counters
 from gpt1_jax.kernels.attention_tpu_kernels import (
     Sizes,
     backward_kernel,
     forward_kernel,
 )
-from gpt1_jax.ops.attention import mask_counters
 from gpt1_jax.ops.dropout import Noise
 
 MAX_SEQ_LEN = 1024  # the kernels hold all blocks of a sequence at once

@@ -73,7 +73,7 @@ def refusal(dim: int) -> str:
 def residual_layer_norm(
     x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
 ) -> jax.Array:
-    """`fused_residual_layer_norm` by kernels, where `refusal` has no objection."""
+    """`residual_layer_norm` by kernels, where `refusal` has no objection."""
     shape, dim = x.shape, x.shape[-1]
     problem = Problem(dim, 0.0 if branch.noise is None else branch.rate)
     arrays = [a.reshape(-1, dim) for a in (x, branch.output)]

@@ -16,17 +16,14 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from gpt1_jax.kernels.attention import fused_causal_attention
-from gpt1_jax.kernels.layer_norm import (
-    fused_residual_layer_norm,
-    residual_layer_norm,
-)
+from gpt1_jax.kernels.layer_norm import fused_residual_layer_norm
 from gpt1_jax.ops.attention import (
     MASK_NDIM,
     causal_attention,
     plain_causal_attention,
 )
 from gpt1_jax.ops.dropout import Noise, keep_mask, site_words, step_noise
-from gpt1_jax.ops.layer_norm import Branch
+from gpt1_jax.ops.layer_norm import Branch, residual_layer_norm
 
 # (noise or None, rate of dropout, arrays) -> output, shaped like the first array
 Form = Callable[[Noise | None, float, Sequence[jax.Array]], jax.Array]

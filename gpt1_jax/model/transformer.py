@@ -13,6 +13,7 @@ the attention probabilities, the attention output and the MLP output.
 
 import dataclasses
 from collections.abc import Callable
+from pkgutil import resolve_name
 from typing import Any
 
 import flax.linen as nn
@@ -20,18 +21,16 @@ import jax
 import jax.numpy as jnp
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.kernels.attention import fused_causal_attention
 from gpt1_jax.model.context import Cache, Context
 from gpt1_jax.model.embedding import embed
 from gpt1_jax.model.layers import Dense, LayerNorm
 from gpt1_jax.model.sites import ATTN_OUTPUT, ATTN_PROBS, MLP_OUTPUT, block_site
 from gpt1_jax.ops.attention import (
+    FORMS,
     Memory,
     attention_probs,
     cached_attention,
-    causal_attention,
     empty_memory,
-    plain_causal_attention,
 )
 from gpt1_jax.ops.dropout import dropout
 from gpt1_jax.ops.gelu import gelu
@@ -146,13 +145,8 @@ class Attention(nn.Module):
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
         else:
-            forms = {
-                "auto": causal_attention,  # where nobody has chosen
-                "blocked": causal_attention,
-                "fused": fused_causal_attention,
-                "plain": plain_causal_attention,
-            }
-            attend, site = forms[cfg.attention_impl], block_site(layer, ATTN_PROBS)
+            attend = resolve_name(FORMS[cfg.attention_impl])
+            site = block_site(layer, ATTN_PROBS)
             attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
         attended = attended.reshape(*qkv.shape[:2], embed_dim)
         attended = unpad(attended, context.unpadding)

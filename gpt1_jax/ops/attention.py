@@ -13,7 +13,6 @@ from gpt1_jax.ops.dropout import (
     dropout,
     keep_mask,
     keep_scale,
-    row_counters,
     site_words,
 )
 from gpt1_jax.ops.products import einsum, product, row_major, transposed_product
@@ -21,6 +20,14 @@ from gpt1_jax.ops.products import einsum, product, row_major, transposed_product
 MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released code)
 BLOCK_SIZE = 128  # positions computed together
 MASK_NDIM = 3  # heads h and h + H / 2 share the dropout hash of a query and a key
+
+# The values of `config.model.attention_impl`; each is imported when it is asked for.
+FORMS = {
+    "auto": "gpt1_jax.ops.attention:causal_attention",  # where nobody has chosen
+    "blocked": "gpt1_jax.ops.attention:causal_attention",
+    "fused": "gpt1_jax.kernels.attention:fused_causal_attention",
+    "plain": "gpt1_jax.ops.attention:plain_causal_attention",
+}
 
 
 def attention_probs(query: jax.Array, key: jax.Array) -> jax.Array:
@@ -81,31 +88,6 @@ def causal_attention(
     if noise is not None and dropout_rate > 0.0:
         mask = site_words(noise, site), noise.rows
     return _blocked(query, key, value, mask, dropout_rate)
-
-
-def mask_counters(
-    shape: tuple[int, ...], rate: float, noise: Noise | None, site: int | jax.Array
-) -> tuple[jax.Array, float]:
-    """The counters from which kernels compute the dropout masks of the probabilities.
-
-    Args:
-      shape: of the queries, [N, T, H, K].
-      rate: of dropout.
-      noise: this step's; None for no dropout.
-      site: dropout site of the probabilities.
-
-    Returns:
-      [3, N] uint32, for each sequence the counter of its first hash, its key and the
-      second word of the site's key, as `hash_bits` takes them; and the rate, 0.0 if
-      there is no dropout.
-    """
-    num_seqs, seq_len, num_heads, _ = shape
-    if noise is None or rate == 0.0:
-        return jnp.zeros((3, num_seqs), jnp.uint32), 0.0
-    words = site_words(noise, site)
-    probs_shape = num_heads, seq_len, seq_len
-    first, key = row_counters(words, noise.rows, probs_shape, MASK_NDIM)
-    return jnp.stack([first, key, jnp.broadcast_to(words[1], first.shape)]), rate
 
 
 class Memory(NamedTuple):

@@ -194,7 +194,7 @@ def row_counters(
     per_row = math.prod(row_shape[:axis]) * num_hashes(row_shape[axis:])
     rows_per_page = min(max(1, 2**32 // per_row), 2**32 - 1)
     page, row = rows // np.uint32(rows_per_page), rows % np.uint32(rows_per_page)
-    return row * np.uint32(per_row), words[0] ^ _mix(page)  # _mix(0) == 0
+    return row * np.uint32(per_row), words[0] ^ mix(page)  # mix(0) == 0
 
 
 def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
@@ -205,19 +205,7 @@ def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
       key: of their rows, from `row_counters`.
       word: the second word of the site's key.
     """
-    return _mix(_mix(counter ^ key) + word)
-
-
-def hash_halves(
-    counter: jax.Array, key: jax.Array, word: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """The lower and the upper 16 bits of `hash_bits`, as uint32, in fewer operations.
-
-    The last step of a hash leaves its upper half as it is.
-    """
-    mixed = _multiplied(_mix(counter ^ key) + word)
-    upper = mixed >> 16
-    return (mixed ^ upper) & np.uint32(0xFFFF), upper
+    return mix(mix(counter ^ key) + word)
 
 
 def _may_be_split() -> bool:
@@ -241,13 +229,13 @@ def _flat_index(
     return index
 
 
-def _mix(x: jax.Array) -> jax.Array:
+def mix(x: jax.Array) -> jax.Array:
     """A bijection of uint32 with full avalanche (C. Wellons' lowbias32)."""
-    x = _multiplied(x)
+    x = mix_upper(x)
     return x ^ (x >> 16)
 
 
-def _multiplied(x: jax.Array) -> jax.Array:
-    """All of `_mix` but its last step."""
+def mix_upper(x: jax.Array) -> jax.Array:
+    """All of `mix` but its last step, which leaves the upper 16 bits as they are."""
     x = (x ^ (x >> 16)) * np.uint32(0x7FEB352D)
     return (x ^ (x >> 15)) * np.uint32(0x846CA68B)

@@ -6,10 +6,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gpt1_jax.ops.dropout import Noise
+from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.products import in_order, wait_to_recompute
 
 EPSILON = 1e-5  # released code; Flax's own default is 1e-6
+# `residual_layer_norm` for `config.model.layer_norm_impl="fused"`; imported when it is
+# asked for.
+FUSED = "gpt1_jax.kernels.layer_norm:fused_residual_layer_norm"
 
 
 class Branch(NamedTuple):
@@ -74,3 +77,22 @@ def _layer_norm_bwd(dtype, residuals, grad):
 
 
 layer_norm.defvjp(_layer_norm_fwd, _layer_norm_bwd)
+
+
+def residual_layer_norm(
+    x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
+) -> jax.Array:
+    """LayerNorm(x + dropout(output + its bias)).
+
+    Args:
+      x: [..., D].
+      branch: its output has the shape and dtype of `x`.
+      scale, bias: [D] float32.
+
+    Returns:
+      An array like `x`.
+    """
+    added = (branch.output + branch.bias).astype(x.dtype)
+    where = branch.rate, branch.noise, branch.site
+    added = dropout(added, *where, rows=branch.rows)
+    return layer_norm(x + added, scale, bias, x.dtype)

@@ -57,6 +57,8 @@ RESIDUAL = "model/transformer.py:Block.__call__.<locals>.residual_dropout:100"
         ("attention rest", ["model/transformer.py:split_heads:157"]),
         ("loss rest", ["ops/losses.py:_softmax:145", "model/layers.py:Dense.x:3"]),
         ("LayerNorm", ["ops/layer_norm.py:_layer_norm_fwd:35"]),
+        ("LayerNorm", ["kernels/layer_norm_gpu.py:_call:250"]),
+        ("attention rest", ["kernels/attention_tpu.py:_run:140"]),
         ("LayerNorm", ["model/layers.py:LayerNorm.__call__:43"]),
         ("GELU", ["ops/gelu.py:_gelu:15"]),
         ("GELU", ["model/transformer.py:MLP.__call__:150"]),
@@ -123,7 +125,7 @@ def test_without_a_product_a_kernel_is_for_most_of_what_it_computes():
 def bits(elements=64, op="xor"):
     return operation(
         op,
-        "ops/dropout.py:_mix:174",
+        "ops/dropout.py:mix:174",
         *DROPOUT,
         RESIDUAL,
         elements=elements,

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gpt1_jax.kernels import attention_gpu, layer_norm_gpu
-from gpt1_jax.kernels.layer_norm import residual_layer_norm
 from gpt1_jax.kernels.trials import (
     Refused,
     Trial,
@@ -18,6 +17,7 @@ from gpt1_jax.kernels.trials import (
     layer_norm_function,
 )
 from gpt1_jax.ops.attention import causal_attention
+from gpt1_jax.ops.layer_norm import residual_layer_norm
 
 RATE = 0.1
 

@@ -141,15 +141,6 @@ def test_random_bits_of_vectors_do_not_depend_on_what_a_row_is(size):
     )
 
 
-def test_halves_of_a_hash_are_its_lower_and_its_upper_bits():
-    counters = uint32_rows(0, 1, 77, 2**31, 2**32 - 1)
-    arguments = counters, np.uint32(0x9E3779B9), np.uint32(0x85EBCA6B)
-    bits = np.asarray(dropout_module.hash_bits(*arguments))
-    lower, upper = dropout_module.hash_halves(*arguments)
-    np.testing.assert_array_equal(lower, bits & 0xFFFF)
-    np.testing.assert_array_equal(upper, bits >> 16)
-
-
 def test_random_bits_are_uniform():
     """Chi-square over 256 bins of the high and of the low byte, 2**22 draws."""
     bits = np.asarray(random_bits(WORDS, uint32_rows(*range(64)), (2**16,))).ravel()

@@ -13,8 +13,8 @@ from made_up_batches import needs_tensor_axis
 
 from gpt1_jax.kernels import find as kernels
 from gpt1_jax.kernels import trials
-from gpt1_jax.kernels.layer_norm import residual_layer_norm
 from gpt1_jax.ops.attention import causal_attention
+from gpt1_jax.ops.layer_norm import residual_layer_norm
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import forms

@@ -34,8 +34,8 @@ from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_output_file
-from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.studies.features.config import FeaturesConfig
 
 

@@ -45,8 +45,8 @@ from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer, TokenScores
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import open_run, say_what_is_read
+from gpt1_jax.runs.scoring_model import scoring_model
 
 try:
     import lm_eval.utils

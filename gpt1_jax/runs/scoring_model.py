@@ -1,0 +1,19 @@
+"""The model that scores text and examples: its forms are those of a forward pass."""
+
+import functools
+
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.forms import Workload, choose_forms, form_line
+
+
+@functools.cache
+def scoring_model(model: ModelConfig, num_tokens: int) -> ModelConfig:
+    """The model with the forms for forward passes over about so many tokens each."""
+    num_seqs = max(1, num_tokens // model.max_seq_len)
+    workload = Workload(num_seqs, model.max_seq_len, training=False)
+    chosen, forms = choose_forms(model, workload)
+    for name, found in forms.items():
+        if found.get("why"):
+            say(form_line(name, found), beside_output=True)
+    return chosen
