@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,16 +22,13 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
-from gpt1_jax.kernels import find as kernels
-from gpt1_jax.kernels import trials
 from gpt1_jax.model import language_model
-from gpt1_jax.ops.attention import causal_attention
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs import forms, resume
+from gpt1_jax.runs import resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.milestones import Milestone, saved_milestones
-from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
+from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.runs.signals import Stopped
 
@@ -126,47 +122,6 @@ def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
         tiny_config(model__layer_loop="scan", model__remat=True), str(tmp_path)
     )
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
-
-
-def test_a_run_records_its_forms_and_resumes_with_them(
-    tiny_config, tmp_path, monkeypatch, capsys
-):
-    """With made-up kernels, which the machine it resumes on does not have."""
-    monkeypatch.setattr(forms, "compilation_cache", lambda _: str(tmp_path / "cache"))
-    config, folder = tiny_config(), tmp_path / "run"
-    called = []
-
-    def attention(*arguments):
-        called.append(arguments[0].shape)
-        return causal_attention(*arguments)
-
-    def found(modules, *sizes):
-        if "attention_gpu" in modules.values():
-            return SimpleNamespace(attention=attention), ""
-        return None, "there are none here"
-
-    with monkeypatch.context() as patch:
-        patch.setattr(kernels, "find_kernels", found)
-        patch.setattr(trials.Trial, "seconds", lambda *_: (0.002, 0.001))
-        stop_after(patch, 4)
-        with pytest.raises(Stopped):
-            pretrain.run(config, str(folder))
-    assert called[0] == (1, 16, 2, 8), "tried with one of 8 sequences a device"
-    said = "\nAttention: fused, 1 ms (blocked 2 ms)\nLayerNorm: plain\nstep"
-    assert said in capsys.readouterr().out
-    assert read_metadata(epath.Path(folder), 4)["forms"] == {
-        "attention": "fused",
-        "layer_norm": "plain",
-    }
-    pretrain.run(config, str(folder))
-    assert (
-        "Attention: blocked; fused is left out: there are none for a CPU; this run "
-        "used fused so far, and goes on equal up to rounding"
-    ) in capsys.readouterr().out
-    used = [session["forms"] for session in read_sessions(folder / SESSIONS_FILE)]
-    assert used[0]["attention"]["ms"] == {"blocked": 2.0, "fused": 1.0}
-    assert [each["attention"]["form"] for each in used] == ["fused", "blocked"]
-    assert read_metadata(epath.Path(folder), 12)["forms"]["attention"] == "blocked"
 
 
 @pytest.mark.parametrize("named", ["blocked", "fused"])

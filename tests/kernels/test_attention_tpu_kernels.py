@@ -7,9 +7,9 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from gpt1_jax.kernels.attention_tpu_kernels import Pair, Sizes
+from gpt1_jax.kernels.attention_tpu_kernels import Pair, Sizes, hash_halves
 from gpt1_jax.ops.attention import MASK_NDIM
-from gpt1_jax.ops.dropout import keep_mask, row_counters
+from gpt1_jax.ops.dropout import hash_bits, keep_mask, row_counters
 
 WORDS = jnp.array([0x12345678, 0x9ABCDEF0], jnp.uint32)
 ROWS = jnp.array([7, 2**32 - 3], jnp.uint32)
@@ -35,6 +35,15 @@ def run(kernel, sizes, results, num_results=1):
         ),
         interpret=True,
     )(counters)
+
+
+def test_halves_of_a_hash_are_its_lower_and_its_upper_bits():
+    counters = jnp.array([0, 1, 77, 2**31, 2**32 - 1], jnp.uint32)
+    arguments = counters, np.uint32(0x9E3779B9), np.uint32(0x85EBCA6B)
+    bits = np.asarray(hash_bits(*arguments))
+    lower, upper = hash_halves(*arguments)
+    np.testing.assert_array_equal(lower, bits & 0xFFFF)
+    np.testing.assert_array_equal(upper, bits >> 16)
 
 
 @pytest.mark.parametrize("start", [(0, 0), (128, 128), (128, 384)])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gpt1_jax.ops import layer_norm as layer_norm_module
+from gpt1_jax.ops.dropout import dropout, step_noise
 
 FLOAT32 = jnp.dtype("float32")
 
@@ -93,3 +94,17 @@ def test_layer_norm_does_not_keep_the_normalised_input():
 
     assert kept(layer_norm) == 1
     assert kept(plain_layer_norm) > 1
+
+
+def test_residual_layer_norm_is_that_of_the_sum_with_the_branch():
+    """Dropout acts on the branch's output and bias, not on the residual stream."""
+    x, output = jax.random.normal(jax.random.key(0), (2, 3, 5, 32))
+    branch_bias, scale, bias = jax.random.normal(jax.random.key(1), (3, 32))
+    where = 0.1, step_noise(0, jnp.int32(3), len(x)), 5
+    branch = layer_norm_module.Branch(output, branch_bias, *where, None)
+    summed = x + dropout(output + branch_bias, *where)
+    np.testing.assert_allclose(
+        layer_norm_module.residual_layer_norm(x, branch, scale, bias),
+        numpy_layer_norm(summed, scale, bias),
+        atol=5e-6,
+    )
