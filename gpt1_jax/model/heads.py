@@ -101,8 +101,8 @@ def _at_token(
     hidden: jax.Array, tokens: jax.Array, token: int, unpadding: Unpadding | None
 ) -> jax.Array:
     """[N, D], the state in each sequence where the token first occurs."""
-    places = jnp.argmax(tokens == token, axis=1)[:, None]
+    indices = jnp.argmax(tokens == token, axis=1)[:, None]
     if unpadding is not None:
-        places = jnp.take_along_axis(unpadding.slots, places, axis=1)
-    places = places.reshape(len(hidden), -1, 1)
-    return jnp.take_along_axis(hidden, places, axis=1).reshape(-1, hidden.shape[-1])
+        indices = jnp.take_along_axis(unpadding.slots, indices, axis=1)
+    indices = indices.reshape(len(hidden), -1, 1)
+    return jnp.take_along_axis(hidden, indices, axis=1).reshape(-1, hidden.shape[-1])
