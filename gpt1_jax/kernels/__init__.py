@@ -1,1 +1,1 @@
-"""The Pallas kernels for TPU and GPU, reached by name."""
+"""The Pallas kernels for TPU and GPU and the choice of them, reached by name."""
