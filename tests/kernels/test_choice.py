@@ -279,7 +279,10 @@ def test_a_run_records_its_forms_and_resumes_with_them(
         with pytest.raises(Stopped):
             pretrain.run(config, str(folder))
     assert called[0] == (1, 16, 2, 8), "tried with one of 8 sequences a device"
-    said = "\nAttention: fused, 1 ms (blocked 2 ms)\nLayerNorm: plain\nstep"
+    said = (
+        "\nAttention: fused, 1 ms (blocked 2 ms)\n"
+        "LayerNorm: plain; fused is left out: there are none here\nstep"
+    )
     assert said in capsys.readouterr().out
     assert read_metadata(epath.Path(folder), 4)["forms"] == {
         "attention": "fused",
