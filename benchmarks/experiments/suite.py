@@ -24,10 +24,11 @@ from etils import epath
 from benchmarks import harness
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.report import figures
 from gpt1_jax.report.scores import zero_shot_scores
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.past_runs import find_folders, read_finished, read_pretrained
+from gpt1_jax.runs.past_runs import find_folders, read_pretrained
 from gpt1_jax.studies.minimal_pairs.table import group_means, pair_scores
 from gpt1_jax.tasks.paper_tasks import TASKS
 

@@ -10,10 +10,10 @@ from etils import epath
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import progress
+from gpt1_jax.finetuning.results import Finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.past_runs import Finished, read_results
 from gpt1_jax.runs.resume import begin_run, refuse_changes, saved_digests
 from gpt1_jax.tasks.task import Task
 

@@ -19,6 +19,7 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.suite import Result, SuiteRun
 from gpt1_jax.model.heads import Head
@@ -54,7 +55,6 @@ from gpt1_jax.runs.forms import (
     say_forms,
 )
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.resume import (
     Identity,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.paper import (
     AUX_LM_WEIGHT,
@@ -28,7 +29,6 @@ from gpt1_jax.report.paper import (
     TABLES,
     PaperScore,
 )
-from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.studies.answers import ZERO_SHOT
 from gpt1_jax.tasks.metrics import METRICS

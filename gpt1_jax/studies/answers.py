@@ -442,6 +442,27 @@ def encode_line(context: str, scored: str, encode: Encode) -> ReadingWindow:
     return ReadingWindow(ids, first)
 
 
+class ContextWindows:
+    """Windows of words after their contexts, from which items are made."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.windows: list[ReadingWindow] = []
+        self._newline = tokenizer.newline_id
+        self._encode = functools.lru_cache(maxsize=4096)(
+            lambda text: tokenizer.encode(clean(text))
+        )
+
+    def add(self, context: str, word: str, where: str) -> int:
+        """The number of the window of a word after a context, which may be empty."""
+        before = f"{context.strip()} " if context.strip() else ""
+        line = encode_line(before, word.strip(), self._encode)
+        if line.num_context == len(line.ids):
+            raise UserError(f"{where}: the word {brief(word)} is empty.")
+        ids = [self._newline, *line.ids]
+        self.windows.append(ReadingWindow(ids, 1 + line.num_context))
+        return len(self.windows) - 1
+
+
 def _begun(
     passage: list[int], lines: list[ReadingWindow], newline: int
 ) -> list[ReadingWindow]:

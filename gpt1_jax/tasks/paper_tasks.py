@@ -377,17 +377,6 @@ _BABYLM_TASKS = (
 
 TASKS: Mapping[str, Task] = {task.name: task for task in _PAPER_TASKS + _BABYLM_TASKS}
 
-# The tasks that BabyLM's evaluation fine-tunes on, and the examples it wants labelled.
-BABYLM_SIZES: Mapping[str, int] = {
-    "boolq": 1635,
-    "mnli": 4908,
-    "mrpc": 204,
-    "multirc": 2424,
-    "qqp": 20215,
-    "rte": 139,
-    "wsc": 52,
-}
-
 
 def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
     """The tasks to fine-tune on.

@@ -38,9 +38,9 @@ from gpt1_jax.jobs import finetune
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs.checkpoints import read_params
-from gpt1_jax.runs.past_runs import read_babylm_predictions
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
 from gpt1_jax.runs.signals import Stopped
+from gpt1_jax.studies.babylm.finetuned import read_babylm_predictions
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 START = {"init_from": "runs/pretrain/tiny"}

@@ -8,6 +8,7 @@ from etils import epath
 from tiny_tasks import finetune_config
 
 from gpt1_jax.config.sections import ModelSection
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report import scores
 from gpt1_jax.report.paper import (
     BEST_BEFORE,
@@ -29,7 +30,6 @@ from gpt1_jax.report.scores import (
     zero_shot_scores,
     zero_shot_table,
 )
-from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.studies.answers import ZERO_SHOT
 from gpt1_jax.tasks.paper_tasks import TASKS
 
