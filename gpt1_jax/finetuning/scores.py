@@ -110,7 +110,7 @@ class Predictor:
         size = self._num_rows(len(examples))
         batches = eval_batches(examples, size, host_rows(size), self._seq_lens)
         on_devices = (
-            (rows, self._step(params, to_global_batch(batch.tokens, self._mesh)))
+            (rows, self._step(params, to_global_batch(batch["tokens"], self._mesh)))
             for rows, batch in batches
         )
         for rows, outputs in fetched_late(on_devices):

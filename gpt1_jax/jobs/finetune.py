@@ -92,7 +92,7 @@ from gpt1_jax.training.memory import (
 )
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState
-from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
+from gpt1_jax.training.steps import Batch, Step, jit_step, make_finetune_step
 
 TABLE_FILE = "results.md"  # of all runs that a command asks for
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up with both
@@ -439,6 +439,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
         ),
         batches=TrainBatches(
             setup.data.splits["train"],
+            Batch,
             batch_size=batch_size,
             rows=host_rows(batch_size),
             seq_lens=setup.data.seq_lens,

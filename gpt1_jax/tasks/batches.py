@@ -9,8 +9,8 @@ cheap. The batch at a step is a pure function of (seed, step), as in pre-trainin
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -19,16 +19,9 @@ from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples
 
+Arrays = dict[str, np.ndarray]  # of `gpt1_jax.training.steps.Batch`, by name
+B = TypeVar("B")
 X = TypeVar("X")
-
-
-class Batch(NamedTuple):
-    """A padded batch of examples."""
-
-    tokens: Any  # [B, C, T] int32, padded with 0
-    lengths: Any  # [B, C] int32, real tokens of each sequence
-    targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
-    places: Any = None  # [S, R] int32, see `real_places`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,15 +101,15 @@ class EncodedExamples:
             self.num_dropped,
         )
 
-    def batch(self, rows: np.ndarray, seq_len: int) -> Batch:
-        """The examples at the given indices, padded to `seq_len`."""
+    def batch(self, rows: np.ndarray, seq_len: int) -> Arrays:
+        """The examples at the given indices: `tokens` padded, `lengths`, `targets`."""
         tokens = np.zeros((len(rows), self.num_seqs, seq_len), np.int32)
         for i, row in enumerate(rows):
             for c in range(self.num_seqs):
                 start, end = self.starts[row * self.num_seqs + c :][:2]
                 tokens[i, c, : end - start] = self.tokens[start:end]
         lengths = self.lengths[rows].astype(np.int32)
-        return Batch(tokens, lengths, self.targets[rows])
+        return {"tokens": tokens, "lengths": lengths, "targets": self.targets[rows]}
 
 
 def draw_examples(examples: Sequence[X], limit: int) -> list[X]:
@@ -180,7 +173,7 @@ def real_places(
     return places
 
 
-class TrainBatches:
+class TrainBatches(Generic[B]):
     """The training batches, by step.
 
     Each epoch draws a new order and leaves out the examples that do not fill a batch
@@ -188,6 +181,7 @@ class TrainBatches:
 
     Args:
       examples: the training split.
+      make_batch: takes the arrays by name, as `gpt1_jax.training.steps.Batch` does.
       batch_size: B, over all hosts.
       rows: the rows of every batch that this host loads.
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
@@ -201,6 +195,7 @@ class TrainBatches:
     def __init__(
         self,
         examples: EncodedExamples,
+        make_batch: Callable[..., B],
         *,
         batch_size: int,
         rows: slice,
@@ -211,7 +206,8 @@ class TrainBatches:
         num_steps: int,
         seed: int,
     ):
-        self._examples, self._batch_size, self._rows = examples, batch_size, rows
+        self._examples, self._make_batch = examples, make_batch
+        self._batch_size, self._rows = batch_size, rows
         self._seq_lens, self._num_steps = seq_lens, num_steps
         self._devices, self._parts = devices, parts
         self._packed_sizes = packed_sizes
@@ -230,14 +226,14 @@ class TrainBatches:
     def __repr__(self) -> str:
         return f"TrainBatches({len(self._examples)} examples, B={self._batch_size})"
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> B:
         """This host's rows of the batch of one step."""
         epoch, index = divmod(step, self._per_epoch)
         chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
         seq_len = padded_length(int(self._longest[chosen].max()), self._seq_lens)
-        batch = self._examples.batch(chosen[self._rows], seq_len)
+        arrays = self._examples.batch(chosen[self._rows], seq_len)
         if not self._packed_sizes:  # padding is left in
-            return batch
+            return self._make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
         lengths = self._examples.lengths[chosen]
         places = real_places(
@@ -247,12 +243,12 @@ class TrainBatches:
             row * len(places) // self._batch_size
             for row in (self._rows.start, self._rows.stop)
         )
-        return batch._replace(places=places[first:last])
+        return self._make_batch(**arrays, places=places[first:last])
 
 
 def eval_batches(
     examples: EncodedExamples, batch_size: int, rows: slice, seq_lens: Sequence[int]
-) -> Iterator[tuple[np.ndarray, Batch]]:
+) -> Iterator[tuple[np.ndarray, Arrays]]:
     """Batches of all examples, each once; short ones come first, which saves padding.
 
     Args:

@@ -7,7 +7,8 @@ from tiny_tasks import write_lines
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.studies.babylm import finetuned
-from gpt1_jax.studies.babylm.finetuned import read_babylm_predictions
+from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
+from gpt1_jax.tasks.paper_tasks import TASKS
 
 NAMES = ("entailment", "not_entailment")
 NUMBERS = [1, 0, 0, 1, 1]
