@@ -1,6 +1,5 @@
 """Reads finished fine-tuned runs back from their folders, for suites and reports."""
 
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, cast
 
@@ -14,7 +13,7 @@ from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
 from gpt1_jax.runs.resume import DIGESTS, PLACES, fixed_values, saved_digests
-from gpt1_jax.tasks.metrics import METRICS, RANGES
+from gpt1_jax.tasks.metrics import METRICS
 
 
 class Finished(NamedTuple):
@@ -138,7 +137,7 @@ def _is_score(metric: str, value: Any) -> bool:
     """Whether a value is one that a metric gives; None and NaN are not known."""
     if value is None or value != value:
         return True
-    low, high = RANGES.get(metric, (-math.inf, math.inf))
+    low, high = METRICS[metric].lowest, METRICS[metric].highest
     return not isinstance(value, str) and low <= parse_number(value) <= high
 
 

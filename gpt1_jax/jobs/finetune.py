@@ -73,7 +73,7 @@ from gpt1_jax.tasks.examples import (
     describe_long_examples,
     load_task,
 )
-from gpt1_jax.tasks.metrics import majority_baseline, score_predictions
+from gpt1_jax.tasks.metrics import METRICS, majority_baseline, score_predictions
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -411,6 +411,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
     """Decides everything about one run."""
     task, model, mesh = setup.data.task, setup.model, setup.mesh
     seed, batch_size = config.seeds[0], config.train.batch_size
+    first = task.metrics[0]
     early = (
         step
         for step in config.eval.first_epoch_steps
@@ -453,7 +454,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
             evaluate=functools.partial(
                 evaluate_dev, task, setup.data.splits["dev"], setup.predict, say
             ),
-            best=Best(f"valid_{task.metrics[0]}", highest=True),
+            best=Best(f"valid_{first}", METRICS[first].highest_is_best),
             every=setup.steps_per_epoch,
             also=tuple(early),
             saves=True,

@@ -12,7 +12,7 @@ from tiny_run import load_config
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.runs.past_runs import find_folders
-from gpt1_jax.tasks.metrics import METRICS
+from gpt1_jax.tasks.metrics import METRICS, Metric
 
 
 def write_run(folder, results=True, **overrides):
@@ -117,7 +117,7 @@ def test_a_damaged_file_is_named(tmp_path):
     ],
 )
 def test_scores_of_another_kind_are_named(tmp_path, monkeypatch, place, value):
-    monkeypatch.setitem(METRICS, "mse", lambda p, y: 1.0)  # without a range
+    monkeypatch.setitem(METRICS, "mse", Metric(lambda p, y: 1.0))  # without a range
     folder = write_run(tmp_path / "run")
     results = finished_result("sst2", 0.5)
     *section, key = place.split("/")
@@ -131,7 +131,7 @@ def test_scores_of_another_kind_are_named(tmp_path, monkeypatch, place, value):
     ("metric", "value"), [("mse", 42.0), ("mse", -1e9), ("spearman", None)]
 )
 def test_scores_of_a_metrics_own_range_are_read(tmp_path, monkeypatch, metric, value):
-    monkeypatch.setitem(METRICS, "mse", lambda p, y: 1.0)
+    monkeypatch.setitem(METRICS, "mse", Metric(lambda p, y: 1.0))
     folder = write_run(tmp_path / "run")
     results = finished_result("sst2", 0.5)
     results["dev"][metric] = value
