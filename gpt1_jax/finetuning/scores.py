@@ -36,7 +36,7 @@ def make_head(task: Task, dropout: float, vocab_size: int) -> Head:
       vocab_size: entries of the tokenizer; the special tokens follow them.
     """
     extract_token = special_tokens(vocab_size).extract
-    per_choice = task.transform == "multiple_choice"
+    per_choice = task.inputs.transform == "multiple_choice"
     return Head(num_outputs(task), per_choice, dropout, extract_token)
 
 

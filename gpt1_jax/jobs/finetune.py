@@ -517,9 +517,9 @@ def _report(
             task,
             examples,
             predictions,
-            probabilities if task.labels else None,
+            probabilities if task.target.labels else None,
         )
-        if name == "test" and task.glue:
+        if name == "test" and task.glue.files:
             submission.write_glue(run.folder / "glue", task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}

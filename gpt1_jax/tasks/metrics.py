@@ -100,9 +100,11 @@ METRICS: Mapping[str, Metric] = {
 
 def fitting_metrics(task: Task) -> list[str]:
     """The names of the metrics that suit a task's labels or scores."""
-    fitting = {"scores"}
-    if task.labels:
-        fitting |= {"labels"} | ({"two labels"} if len(task.labels) == 2 else set())
+    fitting = ["scores"]
+    if task.target.labels:
+        fitting.append("labels")
+    if len(task.target.labels) == 2:
+        fitting.append("two labels")
     return [name for name, metric in METRICS.items() if metric.compares in fitting]
 
 
@@ -132,7 +134,7 @@ def score_predictions(
     labels = [example.label for example in examples]
     _check(task, predicted, labels)
     # Scores in float64: in float32 SciPy warns of predictions that differ little.
-    true = np.asarray(labels, np.int64 if task.labels else np.float64)
+    true = np.asarray(labels, np.int64 if task.target.labels else np.float64)
     scores = _scores(task, predicted, true)
     parts = np.asarray([example.subset for example in examples])
     names = [name for name in dict.fromkeys(parts.tolist()) if name]
@@ -141,8 +143,8 @@ def score_predictions(
             name: _scores(task, predicted[parts == name], true[parts == name])
             for name in names
         }
-    if task.labels:
-        numbers = range(len(task.labels))
+    if task.target.labels:
+        numbers = range(len(task.target.labels))
         matrix = sk.confusion_matrix(true, predicted, labels=list(numbers))
         scores["confusion"] = matrix.tolist()
     return scores
@@ -171,12 +173,12 @@ def majority_baseline(
             f"The training split of {task.title} has no labels, so there is no most "
             "frequent one."
         )
-    answer = np.bincount(known).argmax() if task.labels else np.mean(known)
+    answer = np.bincount(known).argmax() if task.target.labels else np.mean(known)
     return score_predictions(task, dev, np.full(len(dev), answer))
 
 
 def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
-    names = [*task.metrics, *(("accuracy",) if task.labels else ())]
+    names = [*task.metrics, *(("accuracy",) if task.target.labels else ())]
     scores: dict[str, Any] = {"n": len(true)}
     for name in dict.fromkeys(names):
         scores[name] = METRICS[name](predicted, true)
@@ -258,7 +260,7 @@ def standard_error(
     if metric == "accuracy":
         accuracy = METRICS[metric](predictions, labels)
         return math.sqrt(accuracy * (1 - accuracy) / len(labels))
-    return bootstrap_error(METRICS[metric], predictions, labels, seed)
+    return bootstrap_error(METRICS[metric].formula, predictions, labels, seed)
 
 
 def bootstrap_error(

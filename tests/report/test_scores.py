@@ -623,7 +623,9 @@ def test_chance_is_that_of_the_labels():
     for name, way in ZERO_SHOT.items():
         chance = CHANCE[name]
         # The published Winograd schemas have two candidates; others may have more.
-        expected = 100 / (2 if way.task.fewer_choices else len(way.task.labels))
+        expected = 100 / (
+            2 if way.task.inputs.fewer_choices else len(way.task.target.labels)
+        )
         assert chance == (0 if way.task.metrics[0] == "matthews" else expected)
         assert chance < BEST_BEFORE[name]
 

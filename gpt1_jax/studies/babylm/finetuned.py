@@ -102,9 +102,9 @@ def _read_label_numbers(run: Finished) -> list[int]:
     numbers = []
     with file.open("rb") as lines:
         for where, row in read_rows(lines, str(file), "jsonl"):
-            if (label := row.get("prediction")) not in task.labels:
+            if (label := row.get("prediction")) not in task.target.labels:
                 raise damaged_results(file, f"no label of {task.title} at {where}")
-            numbers.append(task.labels.index(label))
+            numbers.append(task.target.labels.index(label))
     if len(numbers) != run.result["dev"]["n"]:
         raise damaged_results(
             file, f"{len(numbers)} predictions for {run.result['dev']['n']} examples"

@@ -34,7 +34,7 @@ from gpt1_jax.studies.answers import (
     encode_answers,
 )
 from gpt1_jax.tasks.examples import read_records
-from gpt1_jax.tasks.task import FileLayout, Record, Task
+from gpt1_jax.tasks.task import FileLayout, Inputs, Published, Record, Target, Task
 
 FULL, FAST = "full", "fast"
 READING, AOA = "reading", "aoa"
@@ -286,15 +286,21 @@ def _sentence_task(part: Part) -> ZeroShotTask:
     task = Task(
         name=part.name,
         title=part.name,
-        transform="multiple_choice",
-        text=("context", "ratio"),
-        choices=("answers",),
-        fewer_choices=True,
-        label=_LABEL,
-        labels=CANDIDATES,
+        inputs=Inputs(
+            transform="multiple_choice",
+            text=("context", "ratio"),
+            choices=("answers",),
+            fewer_choices=True,
+            may_be_empty=True,  # a context; an empty answer is refused all the same
+        ),
+        target=Target(
+            labels=CANDIDATES,
+            column=_LABEL,
+        ),
         metrics=("accuracy",),
-        may_be_empty=True,  # a context; an empty answer is refused all the same
-        prepare=prepare,
+        published=Published(
+            prepare=prepare,
+        ),
     )
     return ZeroShotTask(task, scored, context, mean=False, splits=(_ITEMS,), cut=False)
 
