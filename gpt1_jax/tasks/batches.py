@@ -173,13 +173,14 @@ def real_places(
     return places
 
 
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class TrainBatches(Generic[B]):
     """The training batches, by step.
 
     Each epoch draws a new order and leaves out the examples that do not fill a batch
     (released code).
 
-    Args:
+    Attributes:
       examples: the training split.
       make_batch: takes the arrays by name, as `gpt1_jax.training.steps.Batch` does.
       batch_size: B, over all hosts.
@@ -192,58 +193,59 @@ class TrainBatches(Generic[B]):
       seed: for the example orders.
     """
 
-    def __init__(
-        self,
-        examples: EncodedExamples,
-        make_batch: Callable[..., B],
-        *,
-        batch_size: int,
-        rows: slice,
-        seq_lens: Sequence[int],
-        devices: int,
-        parts: int,
-        packed_sizes: int,
-        num_steps: int,
-        seed: int,
-    ):
-        self._examples, self._make_batch = examples, make_batch
-        self._batch_size, self._rows = batch_size, rows
-        self._seq_lens, self._num_steps = seq_lens, num_steps
-        self._devices, self._parts = devices, parts
-        self._packed_sizes = packed_sizes
-        self._longest = examples.lengths.max(axis=1)
-        self._per_epoch = len(examples) // batch_size
+    examples: EncodedExamples
+    make_batch: Callable[..., B]
+    batch_size: int
+    rows: slice
+    seq_lens: Sequence[int]
+    devices: int
+    parts: int
+    packed_sizes: int
+    num_steps: int
+    seed: int
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of an epoch."""
+        return len(self.examples) // self.batch_size
+
+    @functools.cached_property
+    def _longest(self) -> np.ndarray:
+        return self.examples.lengths.max(axis=1)
+
+    @functools.cached_property
+    def _order(self) -> Callable[[int], np.ndarray]:
         @functools.lru_cache(maxsize=2)  # the epoch that ends and the next
         def order(epoch: int) -> np.ndarray:
-            return np.random.default_rng((seed, epoch)).permutation(len(examples))
+            rng = np.random.default_rng((self.seed, epoch))
+            return rng.permutation(len(self.examples))
 
-        self._order = order
+        return order
 
     def __len__(self) -> int:
-        return self._num_steps
+        return self.num_steps
 
     def __repr__(self) -> str:
-        return f"TrainBatches({len(self._examples)} examples, B={self._batch_size})"
+        return f"TrainBatches({len(self.examples)} examples, B={self.batch_size})"
 
     def __getitem__(self, step: int) -> B:
         """This host's rows of the batch of one step."""
-        epoch, index = divmod(step, self._per_epoch)
-        chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
-        seq_len = padded_length(int(self._longest[chosen].max()), self._seq_lens)
-        arrays = self._examples.batch(chosen[self._rows], seq_len)
-        if not self._packed_sizes:  # padding is left in
-            return self._make_batch(**arrays)
+        epoch, index = divmod(step, self.steps_per_epoch)
+        chosen = self._order(epoch)[index * self.batch_size :][: self.batch_size]
+        seq_len = padded_length(int(self._longest[chosen].max()), self.seq_lens)
+        arrays = self.examples.batch(chosen[self.rows], seq_len)
+        if not self.packed_sizes:  # padding is left in
+            return self.make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
-        lengths = self._examples.lengths[chosen]
+        lengths = self.examples.lengths[chosen]
         places = real_places(
-            lengths, seq_len, self._devices, self._parts, self._packed_sizes
+            lengths, seq_len, self.devices, self.parts, self.packed_sizes
         )
         first, last = (
-            row * len(places) // self._batch_size
-            for row in (self._rows.start, self._rows.stop)
+            row * len(places) // self.batch_size
+            for row in (self.rows.start, self.rows.stop)
         )
-        return self._make_batch(**arrays, places=places[first:last])
+        return self.make_batch(**arrays, places=places[first:last])
 
 
 def eval_batches(

@@ -76,7 +76,7 @@ def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
         num_steps=STEPS,
         seed=0,
     )
-    return TrainBatches(encoded, Batch, **{**values, **overrides})
+    return TrainBatches(examples=encoded, make_batch=Batch, **values | overrides)
 
 
 def all_batches(encoded, batch_size=4, rows=slice(None)):
@@ -360,6 +360,11 @@ def test_train_batches_list_real_tokens_unless_told_not_to():
     found = batch.places[0][batch.places[0] < len(flat)]
     np.testing.assert_array_equal(flat[found], flat[flat > 0])
     assert train_batches(encoded, packed_sizes=0)[3].places is None
+
+
+def test_an_epoch_leaves_out_the_partial_batch():
+    assert train_batches(examples(2490), batch_size=32).steps_per_epoch == 77
+    assert train_batches(examples(32), batch_size=32).steps_per_epoch == 1
 
 
 def test_train_batches_are_read_ahead_from_any_step():
