@@ -35,7 +35,8 @@ def made_up(task: Task, split: str, count: int = 4) -> list[MadeUp]:
     for subset in subsets:
         for k in range(count):
             text = [
-                f'{task.name} {split}{subset} {c} {k}: "naïve, ’' for c in task.text
+                f'{task.name} {split}{subset} {c} {k}: "naïve, ’'
+                for c in task.inputs.text
             ]
             if task.name == "story_cloze":
                 text = [" ".join(f"{text[0]} {part}." for part in "abcd")]
@@ -43,23 +44,23 @@ def made_up(task: Task, split: str, count: int = 4) -> list[MadeUp]:
                 text[1] = ("cause", "effect")[k % 2]
             if task.name == "race":
                 text[0] = f"{task.name} {split}{subset} passage {k // 2},\n2 lines."
-            choices = [f'{split}{subset} {k}, "choice {c}' for c in task.labels]
-            label: int | float | None = k % max(len(task.labels), 1)
-            if task.score_range:
+            choices = [f'{split}{subset} {k}, "choice {c}' for c in task.target.labels]
+            label: int | float | None = k % max(len(task.target.labels), 1)
+            if task.target.score_range:
                 label = SCORES[k % len(SCORES)]
             if split == "test" and task.name not in LABELLED_TESTS:
                 label = None
-            shown = tuple(choices) if task.choices else ()
+            shown = tuple(choices) if task.inputs.choices else ()
             made.append(MadeUp(tuple(text), shown, label, subset))
     return made
 
 
 def columns(task: Task, made: MadeUp) -> dict:
     """As TFDS names them, without the label."""
-    named: dict = dict(zip(task.text, made.text, strict=True))
-    if len(task.choices) == 1:
-        return {**named, task.choices[0]: list(made.choices)}
-    return {**named, **dict(zip(task.choices, made.choices, strict=True))}
+    named: dict = dict(zip(task.inputs.text, made.text, strict=True))
+    if len(task.inputs.choices) == 1:
+        return {**named, task.inputs.choices[0]: list(made.choices)}
+    return {**named, **dict(zip(task.inputs.choices, made.choices, strict=True))}
 
 
 def passages(made: list[MadeUp]) -> list[dict]:
@@ -94,7 +95,7 @@ def write_jsonl(task: Task, split: str, made: list[MadeUp], folder: Path) -> Non
     for k, example in enumerate(made):
         row = columns(task, example)
         if example.label is not None:
-            row[task.label] = example.label
+            row[task.target.column] = example.label
         stem = split
         if task.name == "race":
             row |= {"answer": "ABCD"[example.label]}
@@ -201,8 +202,8 @@ def _write_glue(task, split, subset, made, folder):
     lines = [header] if header else []
     for i, example in enumerate(made):
         label = example.label
-        known = task.labels and label is not None
-        name_of = task.labels[label] if known else ""
+        known = task.target.labels and label is not None
+        name_of = task.target.labels[label] if known else ""
         lines.append(row.format(*example.text, i=i, label=label, name=name_of))
     path = folder / name / f"{split}{subset and f'_{subset}'}.tsv"
     if subset == "ax":
@@ -215,7 +216,7 @@ def _write_snli(task, split, subset, made, folder):
         {
             "annotator_labels": [],
             "captionID": "1.jpg#1",
-            "gold_label": task.labels[example.label],
+            "gold_label": task.target.labels[example.label],
             "pairID": f"1.jpg#1n{i}",
             "sentence1": example.text[0],
             "sentence2": example.text[1],
@@ -229,7 +230,7 @@ def _write_snli(task, split, subset, made, folder):
 
 def _write_scitail(task, split, subset, made, folder):
     path = folder / "SciTailV1.1" / "tsv_format" / f"scitail_1.0_{split}.tsv"
-    _write(path, ["\t".join([*m.text, task.labels[m.label]]) for m in made])
+    _write(path, ["\t".join([*m.text, task.target.labels[m.label]]) for m in made])
 
 
 def _write_race(task, split, subset, made, folder):
@@ -281,7 +282,7 @@ def prepare_tfds(task: Task, splits: dict[str, list[MadeUp]], folder: Path) -> N
     datasets: dict[str, dict[str, list[dict]]] = {}
     for split, made in splits.items():
         for subset, examples in by_subset(made).items():
-            name, _, part = task.tfds[split][subset].partition(":")
+            name, _, part = task.published.tfds[split][subset].partition(":")
             rows = passages(examples) if task.name == "race" else []
             rows = rows or [_tfds_row(task, i, m) for i, m in enumerate(examples)]
             datasets.setdefault(name, {})[part] = rows
@@ -300,7 +301,7 @@ def _tfds_row(task: Task, index: int, made: MadeUp) -> dict:
     label = -1 if made.label is None else made.label
     if task.name == "story_cloze":
         label += 1
-    return {**row, task.label: label}
+    return {**row, task.target.column: label}
 
 
 def prepare_dataset(name: str, parts: dict[str, list[dict]], folder: Path) -> None:

@@ -26,12 +26,12 @@ from gpt1_jax.parallel.mesh import (
     make_mesh,
 )
 from gpt1_jax.runs.forms import KERNELS, USUAL, Workload
-from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.initial_state import pretrain_state_shapes
 from gpt1_jax.training.memory import accumulation_steps
 from gpt1_jax.training.optimizer import make_optimizer
 from gpt1_jax.training.state import TrainState, init_state
 from gpt1_jax.training.steps import (
+    Batch,
     Step,
     jit_step,
     make_finetune_step,

@@ -24,11 +24,13 @@ from etils import epath
 from benchmarks import harness
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.report import figures
 from gpt1_jax.report.scores import zero_shot_scores
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.past_runs import find_folders, read_finished, read_pretrained
+from gpt1_jax.runs.past_runs import find_folders, read_pretrained
 from gpt1_jax.studies.minimal_pairs.table import group_means, pair_scores
+from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 if TYPE_CHECKING:
@@ -46,7 +48,8 @@ def read_all(places: Sequence[Path]) -> "tuple[pd.DataFrame, pd.DataFrame]":
 
     Returns:
       Of the members, columns "member", "kind", "measure", "step" and "score"; of runs
-      fine-tuned from them "member", "kind", "task", "seed" and "score", x 100.
+      fine-tuned from them "member", "kind", "task", "seed" and "score", as
+      tables show it.
     """
     import pandas as pd
 
@@ -63,7 +66,8 @@ def read_all(places: Sequence[Path]) -> "tuple[pd.DataFrame, pd.DataFrame]":
             ]
         elif tuned := read_finished(folder):
             task = tuned.config.tasks[0]
-            score = 100 * tuned.result["dev"][TASKS[task].metrics[0]]
+            metric = TASKS[task].metrics[0]
+            score = METRICS[metric].shown(tuned.result["dev"][metric])
             member = Path(tuned.config.init_from).name
             finetuned.append((member, task, tuned.config.seeds[0], score))
         elif (file := folder / RESULTS_FILE).exists():

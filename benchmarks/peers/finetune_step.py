@@ -30,7 +30,8 @@ from benchmarks.paper_model import (
     pretrain_config,
     token_probabilities,
 )
-from gpt1_jax.tasks.batches import Batch, padded_length, real_indices
+from gpt1_jax.tasks.batches import padded_length, real_indices
+from gpt1_jax.training.steps import Batch
 
 NUM_SPECIALS = 3
 

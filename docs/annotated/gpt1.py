@@ -717,7 +717,7 @@ for name in EXAMPLES:
     parts = np.split(examples.tokens, examples.starts[1:-1])
     for part in parts:
         label = examples.targets[0].tolist()
-        rows.append((TASKS[name].transform, spelled(part.tolist()), label))
+        rows.append((TASKS[name].inputs.transform, spelled(part.tolist()), label))
 table(("transformation", "a sequence", "target"), rows)
 
 # %% [markdown]
@@ -762,8 +762,9 @@ table(
     [
         (
             task.title,
-            task.transform,
-            ", ".join(task.labels) or "from {:g} to {:g}".format(*task.score_range),
+            task.inputs.transform,
+            ", ".join(task.target.labels)
+            or "from {:g} to {:g}".format(*task.target.score_range),
             ", ".join(task.metrics),
         )
         for task in select_tasks(all_tasks)[0]

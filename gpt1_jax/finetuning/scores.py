@@ -36,7 +36,7 @@ def make_head(task: Task, dropout: float, vocab_size: int) -> Head:
       vocab_size: entries of the tokenizer; the special tokens follow them.
     """
     extract_token = special_tokens(vocab_size).extract
-    per_choice = task.transform == "multiple_choice"
+    per_choice = task.inputs.transform == "multiple_choice"
     return Head(num_outputs(task), per_choice, dropout, extract_token)
 
 
@@ -60,9 +60,9 @@ class Predictor:
         batch_size: int,
         seq_lens: Sequence[int],
     ):
-        self._model, self._mesh, self._seq_lens = model, mesh, seq_lens
+        self.model, self.head = model, head
+        self._mesh, self._seq_lens = mesh, seq_lens
         self._batch_size = batch_size
-        self._num_outputs = head.num_outputs
 
         def predict_step(params: Any, tokens: jax.Array) -> jax.Array:
             return heads.apply(model, head, params, tokens)[0]
@@ -83,7 +83,7 @@ class Predictor:
         """
         rows = self._num_rows(len(examples)) // data_parallelism(self._mesh)
         length = padded_length(int(examples.lengths.max()), self._seq_lens)
-        read = costs.forward_bytes(self._model) // tensor_parallelism(self._mesh)
+        read = costs.forward_bytes(self.model) // tensor_parallelism(self._mesh)
         require_memory(
             f"{key}={self._batch_size}",
             rows * examples.num_seqs * length * read,
@@ -98,7 +98,7 @@ class Predictor:
 
     def __call__(self, params: Any, examples: EncodedExamples) -> np.ndarray:
         """Logits [examples, K] float32."""
-        logits = np.zeros((len(examples), self._num_outputs), np.float32)
+        logits = np.zeros((len(examples), self.head.num_outputs), np.float32)
         for rows, outputs in self.parts(params, examples):
             logits[rows] = outputs
         return logits
@@ -110,7 +110,7 @@ class Predictor:
         size = self._num_rows(len(examples))
         batches = eval_batches(examples, size, host_rows(size), self._seq_lens)
         on_devices = (
-            (rows, self._step(params, to_global_batch(batch.tokens, self._mesh)))
+            (rows, self._step(params, to_global_batch(batch["tokens"], self._mesh)))
             for rows, batch in batches
         )
         for rows, outputs in fetched_late(on_devices):

@@ -36,7 +36,7 @@ def write_glue(
 
     Args:
       folder: the folder to write to; made if it is missing.
-      task: a task with `Task.glue`.
+      task: a task with `Task.glue.files`.
       examples: the N examples.
       predictions: [N] label numbers, or scores if the task has no labels. Scores are
         clipped to the task's range and written with 3 decimals.
@@ -48,18 +48,18 @@ def write_glue(
       UserError: if the task or a subset is not part of GLUE, an index occurs twice, or
         a prediction is not finite.
     """
-    if not task.glue:
-        names = ", ".join(name for name, each in TASKS.items() if each.glue)
+    if not task.glue.files:
+        names = ", ".join(name for name, each in TASKS.items() if each.glue.files)
         raise UserError(
             f"{task.title} is not a task of the GLUE leaderboard; those are {names}."
         )
     values = _check_predictions(task, examples, predictions)
     by_subset: dict[str, list[tuple[Example, str]]] = {}
     for example, value in zip(examples, values, strict=True):
-        if example.subset not in task.glue:
+        if example.subset not in task.glue.files:
             raise UserError(
                 f"{example.where}: GLUE has no subset {example.subset!r} of "
-                f"{task.title}; it has {', '.join(map(repr, task.glue))}."
+                f"{task.title}; it has {', '.join(map(repr, task.glue.files))}."
             )
         pair = (example, _glue_prediction(task, value))
         by_subset.setdefault(example.subset, []).append(pair)
@@ -67,8 +67,8 @@ def write_glue(
     for subset, pairs in by_subset.items():
         indices = _indices([example for example, _ in pairs])
         ordered = sorted(zip(indices, (text for _, text in pairs), strict=True))
-        path = folder / task.glue[subset].name
-        _warn_if_short(path, len(ordered), task.glue[subset].rows)
+        path = folder / task.glue.files[subset].name
+        _warn_if_short(path, len(ordered), task.glue.files[subset].rows)
         table = [{"index": index, "prediction": text} for index, text in ordered]
         write_whole(path, format_table(table, ".tsv"))
         written.append(path)
@@ -88,7 +88,9 @@ def write_glue_zip(folders: Iterable[epath.Path], path: epath.Path) -> None:
     Raises:
       UserError: if a file is in two folders, or no folder has any.
     """
-    sizes = {f.name: f.rows for task in TASKS.values() for f in task.glue.values()}
+    sizes = {
+        f.name: f.rows for task in TASKS.values() for f in task.glue.files.values()
+    }
     found: dict[str, epath.Path] = {}
     for folder in folders:
         for name in sizes:
@@ -171,7 +173,7 @@ def write_predictions(
             line["label"] = _label_name(task, example.label)
         if probabilities is not None:
             line["probabilities"] = dict(
-                zip(task.labels, map(float, probabilities[number]), strict=True)
+                zip(task.target.labels, map(float, probabilities[number]), strict=True)
             )
         if log_probs is not None:
             row = log_probs[number]
@@ -206,7 +208,7 @@ def check_columns(path: epath.Path, task: Task) -> None:
     """
     if _suffix(path) == ".jsonl":  # which keeps the texts apart
         return
-    probabilities = (f"P({name})" for name in task.labels)
+    probabilities = (f"P({name})" for name in task.target.labels)
     names = ["id", "subset", *_text_names(task), "prediction", "label", *probabilities]
     twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
@@ -218,14 +220,14 @@ def check_columns(path: epath.Path, task: Task) -> None:
 
 def _text_names(task: Task) -> list[str]:
     """The columns of texts and of choices, those of one column by label."""
-    names = task.labels if len(task.choices) == 1 else task.choices
-    return [*task.text, *(names if task.choices else ())]
+    names = task.target.labels if len(task.inputs.choices) == 1 else task.inputs.choices
+    return [*task.inputs.text, *(names if task.inputs.choices else ())]
 
 
 def _texts(task: Task, example: Example) -> dict[str, str]:
     """An example's texts and choices by column."""
     texts = [*example.text, *example.choices]
-    return dict(zip(_text_names(task), texts, strict=not task.fewer_choices))
+    return dict(zip(_text_names(task), texts, strict=not task.inputs.fewer_choices))
 
 
 def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
@@ -247,13 +249,13 @@ def _table(lines: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
 
 def _label_name(task: Task, value: float) -> str | float:
     """The name of a label, or a score as it is."""
-    return task.labels[int(value)] if task.labels else float(value)
+    return task.target.labels[int(value)] if task.target.labels else float(value)
 
 
 def _glue_prediction(task: Task, value: float) -> str:
-    if task.score_range:  # the leaderboard refuses scores outside
-        return f"{np.clip(value, *task.score_range):.3f}"
-    return task.labels[int(value)] if task.glue_takes_names else str(int(value))
+    if task.target.score_range:  # the leaderboard refuses scores outside
+        return f"{np.clip(value, *task.target.score_range):.3f}"
+    return task.target.labels[int(value)] if task.glue.takes_names else str(int(value))
 
 
 def _warn_if_short(path: epath.Path, rows: int, wanted: int) -> None:
@@ -304,10 +306,10 @@ def _check_predictions(
 
 def _check_probabilities(task: Task, probabilities: np.ndarray, count: int) -> None:
     shape = np.shape(probabilities)
-    if shape != (count, len(task.labels)):
+    if shape != (count, len(task.target.labels)):
         raise ValueError(
             f"{task.title}: probabilities of shape {shape} for {count} examples and "
-            f"{len(task.labels)} labels."
+            f"{len(task.target.labels)} labels."
         )
     if not np.isfinite(probabilities).all():
         raise UserError(f"{task.title}: a probability is not a finite number.")

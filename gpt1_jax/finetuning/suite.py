@@ -10,11 +10,12 @@ from etils import epath
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import progress
+from gpt1_jax.finetuning.results import Finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.past_runs import Finished, read_results
 from gpt1_jax.runs.resume import begin_run, refuse_changes, saved_digests
+from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.task import Task
 
 
@@ -135,7 +136,8 @@ def best_runs(results: Sequence[Result]) -> list[SuiteRun]:
     """The run of each task with the best dev score; of equal ones, the first."""
     found: dict[str, tuple[float, SuiteRun]] = {}
     for run, result in results:
-        name, score = run.task.name, result["dev"][run.task.metrics[0]]
+        name, metric = run.task.name, run.task.metrics[0]
+        score = result["dev"][metric] * (1 if METRICS[metric].highest_is_best else -1)
         if name not in found or score > found[name][0]:
             found[name] = (score, run)
     return [run for _, run in found.values()]

@@ -189,7 +189,7 @@ def _export_run(
     if isinstance(trained.config, FinetuneConfig):
         task, layer = find_task(trained.config), trained.params["head"]
         head = FinetunedHead(
-            layer["kernel"], layer["bias"], task.transform, task.labels
+            layer["kernel"], layer["bias"], task.inputs.transform, task.target.labels
         )
         longest = trained.config.data.longest(trained.model.max_seq_len)
         reads = _head_notes(task, trained.tokenizer, longest)
@@ -462,9 +462,9 @@ def _transformers_notes(
 def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]:
     """What a caller of the head must do."""
     start, room = tokenizer.vocab_size, describe_room(task, max_seq_len)
-    wording = f"The two texts are {' and '.join(map(repr, task.formats))}."
+    wording = f"The two texts are {' and '.join(map(repr, task.inputs.formats))}."
     return [
-        *([wording] if task.formats else []),
+        *([wording] if task.inputs.formats else []),
         f"The tokenizer puts the special tokens, ids {start} (start), {start + 1} "
         f"(delimiter) and {start + 2} (extract), before an input, between two texts "
         "and after it, unless `add_special_tokens=False`. The head reads the state at "

@@ -2,13 +2,12 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 from etils import epath
 
-from gpt1_jax.config import BEST, ModelConfig
+from gpt1_jax.config import BEST
 from gpt1_jax.config.finetune import (
     FinetuneConfig,
     TaskDataConfig,
@@ -19,9 +18,9 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.suite import Result, SuiteRun
-from gpt1_jax.model.heads import Head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
@@ -46,7 +45,6 @@ from gpt1_jax.runs.checkpoints import read_params, refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.forms import (
-    Forms,
     Workload,
     choose_forms,
     form_names,
@@ -54,7 +52,6 @@ from gpt1_jax.runs.forms import (
     say_forms,
 )
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.resume import (
     Identity,
@@ -73,7 +70,7 @@ from gpt1_jax.tasks.examples import (
     describe_long_examples,
     load_task,
 )
-from gpt1_jax.tasks.metrics import majority_baseline, score_predictions
+from gpt1_jax.tasks.metrics import METRICS, majority_baseline, score_predictions
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -92,7 +89,7 @@ from gpt1_jax.training.memory import (
 )
 from gpt1_jax.training.optimizer import Optimizer, make_optimizer
 from gpt1_jax.training.state import TrainState
-from gpt1_jax.training.steps import Step, jit_step, make_finetune_step
+from gpt1_jax.training.steps import Batch, jit_step, make_finetune_step
 
 TABLE_FILE = "results.md"  # of all runs that a command asks for
 ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up with both
@@ -121,17 +118,9 @@ class TaskSetup:
 
     config: FinetuneConfig  # as `_shared` gives it
     data: TaskData
-    train_sample: EncodedExamples | None  # training examples to score at the end
-    model: ModelConfig
-    head: Head
-    mesh: jax.sharding.Mesh
     optimizer: Optimizer
-    steps_per_epoch: int
-    num_steps: int
-    accumulation_steps: int
-    forms: Forms
-    shapes: TrainState
-    step: Step
+    computation: Computation  # of that configuration: all layers and seed 0
+    batches: TrainBatches[Batch]  # of seed 0
     predict: Predictor
 
 
@@ -244,7 +233,7 @@ def _repeats(run: SuiteRun, results: Sequence[Result]) -> bool:
 def _serves(setup: TaskSetup, run: SuiteRun) -> bool:
     """Whether a run can use a setup; one that resumes needs its own forms, too."""
     before = saved_forms(newest_metadata(run.folder))
-    same_forms = not before or before == form_names(setup.forms)
+    same_forms = not before or before == form_names(setup.computation.forms)
     return setup.config == _shared(run.config) and same_forms
 
 
@@ -304,7 +293,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     model = finetuned_model(origin, config.model)
     examples = splits["train"]
-    steps_per_epoch, num_steps = count_steps(config, len(examples))
+    num_steps = count_steps(config, len(examples))
     shortest = dataclasses.replace(model, max_seq_len=int(examples.lengths.min()))
     check_train_batch(config.train, shortest, mesh, examples.num_seqs)
     longest = padded_length(int(examples.lengths.max()), seq_lens)
@@ -321,9 +310,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
 
     head = make_head(task, config.head.dropout, origin.tokenizer.vocab_size)
     predict = Predictor(model, head, mesh, config.eval.batch_size, seq_lens)
-    number = config.eval.train_examples
-    train_sample = examples.draw(number) if number else None
-    for split in (splits["dev"], splits.get("test"), train_sample):
+    for split in (splits["dev"], splits.get("test"), _train_sample(config, data)):
         if split is not None:
             predict.check_memory("config.eval.batch_size", split)
 
@@ -332,26 +319,58 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
         model, head, optimizer, config.head.aux_lm_weight, parts, mesh
     )
     shapes = finetune_state_shapes(model, head, optimizer)
+    shared = _shared(config)
     return TaskSetup(
-        config=_shared(config),
+        config=shared,
         data=data,
-        train_sample=train_sample,
-        model=model,
-        head=head,
-        mesh=mesh,
         optimizer=optimizer,
-        steps_per_epoch=steps_per_epoch,
-        num_steps=num_steps,
-        accumulation_steps=parts,
-        forms=forms,
-        shapes=shapes,
-        step=jit_step(step, mesh, shapes),
+        computation=Computation(
+            mesh=mesh,
+            shapes=shapes,
+            init=_init(shared, data, predict, optimizer),
+            step=jit_step(step, mesh, shapes),
+            seed=shared.seeds[0],
+            forms=forms,
+        ),
+        batches=TrainBatches(
+            examples=examples,
+            make_batch=Batch,
+            batch_size=config.train.batch_size,
+            rows=host_rows(config.train.batch_size),
+            seq_lens=seq_lens,
+            devices=data_parallelism(mesh),
+            parts=parts,
+            packed_sizes=config.data.packed_sizes,
+            num_steps=num_steps,
+            seed=shared.seeds[0],
+        ),
         predict=predict,
     )
 
 
-def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
-    """Updates per epoch, without its last partial batch, and in the whole run.
+def _init(
+    config: FinetuneConfig, data: TaskData, predict: Predictor, optimizer: Optimizer
+) -> Callable[[TrainState], TrainState]:
+    """What makes the state that a run starts from."""
+    return functools.partial(
+        init_finetune_state,
+        predict.model,
+        predict.head,
+        optimizer,
+        data.origin.params,
+        num_transferred(config.transfer_layers, predict.model.depth),
+        config.seeds[0],
+    )
+
+
+def _train_sample(config: FinetuneConfig, data: TaskData) -> EncodedExamples | None:
+    """Training examples to score at the end, if any were asked for."""
+    number = config.eval.train_examples
+    return data.splits["train"].draw(number) if number else None
+
+
+def count_steps(config: FinetuneConfig, num_examples: int) -> int:
+    """Updates in the whole run, whose epochs leave out the last partial batch.
 
     Raises:
       ValueError: if there are too few examples for one batch, or no update at all, or
@@ -372,7 +391,7 @@ def count_steps(config: FinetuneConfig, num_examples: int) -> tuple[int, int]:
     config.optimizer.check_num_steps(
         num_steps, f"{num_examples:,} examples, {per_epoch:,} updates per epoch"
     )
-    return per_epoch, num_steps
+    return num_steps
 
 
 def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
@@ -402,62 +421,41 @@ def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
     return (
         f"{setup.data.task.title}, seed {config.seeds[0]}, from {start}\n"
         f"{len(splits['train']):,} training and {len(splits['dev']):,} dev"
-        f"{test} examples; {setup.num_steps:,} steps of {config.train.batch_size} "
+        f"{test} examples; {len(setup.batches):,} steps of {config.train.batch_size} "
         "examples"
     )
 
 
 def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Run:
     """Decides everything about one run."""
-    task, model, mesh = setup.data.task, setup.model, setup.mesh
-    seed, batch_size = config.seeds[0], config.train.batch_size
+    data, batches, seed = setup.data, setup.batches, config.seeds[0]
+    per_epoch, first = batches.steps_per_epoch, data.task.metrics[0]
     early = (
         step
         for step in config.eval.first_epoch_steps
-        if step < setup.steps_per_epoch  # released code: only in the first epoch
+        if step < per_epoch  # released code: only in the first epoch
     )
     return Run(
         config=config,
         folder=folder,
-        identity=_identity(config, setup.data),
-        num_steps=setup.num_steps,
-        computation=Computation(
-            mesh=mesh,
-            shapes=setup.shapes,
-            init=functools.partial(
-                init_finetune_state,
-                model,
-                setup.head,
-                setup.optimizer,
-                setup.data.origin.params,
-                num_transferred(config.transfer_layers, model.depth),
-                seed,
-            ),
-            step=setup.step,
-            seed=seed,
-            forms=setup.forms,
-        ),
-        batches=TrainBatches(
-            setup.data.splits["train"],
-            batch_size=batch_size,
-            rows=host_rows(batch_size),
-            seq_lens=setup.data.seq_lens,
-            devices=data_parallelism(mesh),
-            parts=setup.accumulation_steps,
-            packed_sizes=config.data.packed_sizes,
-            num_steps=setup.num_steps,
+        identity=_identity(config, data),
+        num_steps=len(batches),
+        computation=dataclasses.replace(
+            setup.computation,
+            init=_init(config, data, setup.predict, setup.optimizer),
             seed=seed,
         ),
+        batches=dataclasses.replace(batches, seed=seed),
         evaluation=Evaluation(
             evaluate=functools.partial(
-                evaluate_dev, task, setup.data.splits["dev"], setup.predict, say
+                evaluate_dev, data.task, data.splits["dev"], setup.predict, say
             ),
-            best=Best(f"valid_{task.metrics[0]}", highest=True),
-            every=setup.steps_per_epoch,
+            best=Best(f"valid_{first}", METRICS[first].highest_is_best),
+            every=per_epoch,
             also=tuple(early),
             saves=True,
         ),
-        throughput=Throughput("examples", batch_size),
+        throughput=Throughput("examples", batches.batch_size),
     )
 
 
@@ -497,7 +495,7 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         if name in splits:
             logits = setup.predict(best.params, splits[name])
             result[name] = _report(run, name, splits[name].examples, logits)
-    if sample := setup.train_sample:
+    if sample := _train_sample(config, setup.data):
         predictions, _ = read_outputs(task, setup.predict(best.params, sample))
         result["train"] = score_predictions(task, sample.examples, predictions)
     return result
@@ -515,9 +513,9 @@ def _report(
             task,
             examples,
             predictions,
-            probabilities if task.labels else None,
+            probabilities if task.target.labels else None,
         )
-        if name == "test" and task.glue:
+        if name == "test" and task.glue.files:
             submission.write_glue(run.folder / "glue", task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}

@@ -73,7 +73,7 @@ def run(config: PredictConfig, workdir: str) -> None:
             task,
             examples,
             predictions,
-            probabilities if task.labels else None,
+            probabilities if task.target.labels else None,
             with_text=True,
         )
         say_wrote(config.output)
@@ -107,7 +107,7 @@ def _table(
     probabilities: np.ndarray,
 ) -> Iterator[list[str]]:
     """Rows for people: the prediction, its probabilities and the text."""
-    names = list(task.labels)
+    names = list(task.target.labels)
     yield ["label" if names else "score", *(f"P({name})" for name in names), "text"]
     for example, prediction, row in zip(
         examples, predictions, probabilities, strict=True

@@ -32,8 +32,12 @@ from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Workload, choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, place_milestones
-from gpt1_jax.runs.past_runs import steps_taken_over
-from gpt1_jax.runs.records import SESSIONS_FILE, Throughput, read_sessions
+from gpt1_jax.runs.records import (
+    SESSIONS_FILE,
+    Throughput,
+    read_sessions,
+    steps_taken_over,
+)
 from gpt1_jax.runs.resume import Identity, begin_run, check_same
 from gpt1_jax.training.fit import Computation, Evaluate, Evaluation, Run, fit
 from gpt1_jax.training.initial_state import (

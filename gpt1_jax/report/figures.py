@@ -8,13 +8,14 @@ colours of the matplotlib style in use; guides are mid-grey, visible on any.
 import io
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from etils import epath
 
 from gpt1_jax.data.files import write_whole
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.tasks.metrics import METRICS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,10 +165,10 @@ def layer_transfer(scores: "pd.DataFrame") -> "Figure":
             of_split = of_task[of_task["split"] == split]
             _plot_spreads(axes, of_split, "layers", label=f"{title} {split}", **style)
         if two:
-            axes.set_ylabel(f"{title}, {metric} x 100", color=color)
+            axes.set_ylabel(f"{title}, {_with_unit([metric])}", color=color)
             axes.tick_params(axis="y", colors=color)
     if not two:
-        left.set_ylabel(f"{', '.join(scores['metric'].unique())} x 100")
+        left.set_ylabel(_with_unit(scores["metric"].unique()))
     left.set_xticks(sorted(scores["layers"][scores["split"] == "dev"].unique()))
     left.set_xlabel("layers transferred")
     left.grid(alpha=0.3)
@@ -193,11 +194,19 @@ def aux_lm_weight(scores: "pd.DataFrame") -> "Figure":
     grid = figure.subplots(rows, columns, squeeze=False)
     for axes, ((title, metric), of_task) in zip(grid.flat, tasks, strict=False):
         _weights_panel(axes, of_task)
-        axes.set(xlabel="lambda", ylabel=f"{metric} x 100")
+        axes.set(xlabel="lambda", ylabel=_with_unit([metric]))
         axes.set_title(title, fontsize=10, parse_math=False)
     for axes in grid.flat[len(tasks) :]:
         axes.axis("off")
     return figure
+
+
+def _with_unit(metrics: Iterable[str]) -> str:
+    """Names of metrics, with what their values were multiplied by."""
+    names = list(metrics)
+    if all(METRICS[name].in_points for name in names):
+        return f"{', '.join(names)} x 100"
+    return ", ".join(f"{n} x 100" if METRICS[n].in_points else n for n in names)
 
 
 def _weights_panel(axes: Any, scores: "pd.DataFrame") -> None:

@@ -8,16 +8,11 @@ from etils import epath
 from gpt1_jax.config import load
 from gpt1_jax.config.saved import read_json, upgrade, without_local
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.results import Finished, read_finished
 from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.report.scores import zero_shot_scores, zero_shot_table
 from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
-from gpt1_jax.runs.past_runs import (
-    Finished,
-    Pretrained,
-    find_folders,
-    read_finished,
-    read_pretrained,
-)
+from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
 from gpt1_jax.studies.zero_shot.config import ZeroShotConfig
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.paper import (
     AUX_LM_WEIGHT,
@@ -28,7 +29,6 @@ from gpt1_jax.report.paper import (
     TABLES,
     PaperScore,
 )
-from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.studies.answers import ZERO_SHOT
 from gpt1_jax.tasks.metrics import METRICS
@@ -48,7 +48,7 @@ _MAJORITY = "majority baseline (dev)"
 _SPREAD_NOTE = "Over several seeds: the median, then the lowest to highest."
 _NOTE = (
     "Ours is measured on the dev splits, and on the test splits whose labels are at "
-    "hand; the paper's on the test splits. All values are x 100; for several runs, the "
+    "hand; the paper's on the test splits. {} x 100; for several runs, the "
     "median, then the lowest to highest. No pre-training is Table 5's, which "
     "leaves tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
     "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
@@ -56,11 +56,11 @@ _NOTE = (
 )
 _NOTE_WITHOUT_PAPER = (
     "Measured on the dev split, and on the test split where its labels are at hand. "
-    "All values are x 100; for several runs, the median, then the lowest to highest."
+    "{} x 100; for several runs, the median, then the lowest to highest."
 )
 _NOTE_ON_VARIANTS = (
     "Measured on the dev split, on training examples where they were scored, and on "
-    "the test split where its labels are at hand. All values are x 100; for several "
+    "the test split where its labels are at hand. {} x 100; for several "
     "runs, the median, then the lowest to highest."
 )
 _NOTE_ON_TABLE_5 = (
@@ -94,8 +94,8 @@ def score_table(
       Columns: "run" (its number), "task", "row" (as `row_numbers` gives it), "variant",
       "seed", "layers" (transferred), "aux_lm_weight", "train_examples", "split"
       ("dev", "train", "test", or "majority" for the baseline on the dev split),
-      "subset" ("" for the whole split), "n" (examples), "metric" and "score", in
-      points.
+      "subset" ("" for the whole split), "n" (examples), "metric" and "score", as
+      `Metric.shown` gives it: in points if the metric is one of the paper's.
     """
     import pandas as pd
 
@@ -123,7 +123,7 @@ def score_table(
                         **of_run,
                         **part_of_run,
                         "metric": name,
-                        "score": _points_of(value),
+                        "score": _shown(name, value),
                     }
                     for name, value in part.items()
                     if name in METRICS
@@ -133,9 +133,15 @@ def score_table(
     return pd.DataFrame(rows, columns=columns)
 
 
-def _points_of(value: float | None) -> float:
-    """A score in points; NaN if it is not known."""
-    return math.nan if value is None else 100 * value
+def _shown(metric: str, value: float | None) -> float:
+    """A score as tables show it; NaN if it is not known."""
+    return math.nan if value is None else METRICS[metric].shown(value)
+
+
+def _scale(scores: "pd.DataFrame") -> str:
+    """What notes on a table say of its values."""
+    others = [name for name in scores["metric"].unique() if not METRICS[name].in_points]
+    return f"All values but {', '.join(others)} are" if others else "All values are"
 
 
 def row_numbers(runs: Sequence[Finished]) -> list[int]:
@@ -260,7 +266,7 @@ def results_table(
     if set(scores["variant"]) <= set(VARIANTS):
         parts = [paper_table(scores), *paper_table_notes(scores)]
     else:
-        parts = [_variants_table(scores), _NOTE_ON_VARIANTS]
+        parts = [_variants_table(scores), _NOTE_ON_VARIANTS.format(_scale(scores))]
     lines = []
     for task, reason in (skipped or {}).items():
         titles = [line.title for line in PAPER if line.task == task] or [task]
@@ -291,7 +297,11 @@ def paper_table(scores: "pd.DataFrame") -> str:
             line, own = lines[n]
             texts = [spread(points[n][title]) for title in titles]
             body.append([line.title, line.metric, _count_examples(own, line), *texts])
-    with_ours = [each for each in points if any(each[t] for t in _OURS_ON_DEV)]
+    with_ours = [
+        each
+        for (line, _), each in zip(lines, points, strict=True)
+        if any(each[t] for t in _OURS_ON_DEV) and METRICS[line.metric].in_points
+    ]
     averages = [
         _mean([statistics.median(each[title]) for each in with_ours if each[title]])
         for title in titles
@@ -352,7 +362,7 @@ def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
     """Notes on `paper_table`, and the GLUE scores if all tasks of GLUE are there."""
     glue = {variant: glue_score(scores, variant) for variant in VARIANTS}
     return [
-        _NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER,
+        (_NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER).format(_scale(scores)),
         *(
             f"GLUE score: {score:.1f} ({variant}, dev); the paper's {GLUE} (test)."
             for variant, score in glue.items()

@@ -12,6 +12,7 @@ from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import flatten
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.config.usage import defaults
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted, escape, markdown_table
 from gpt1_jax.report.model_card import (
@@ -47,7 +48,7 @@ from gpt1_jax.report.scores import (
     score_table,
     zero_shot_table,
 )
-from gpt1_jax.runs.past_runs import Finished, Pretrained, tokens_before
+from gpt1_jax.runs.past_runs import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
 from gpt1_jax.runs.resume import saved_digests
 from gpt1_jax.tasks.paper_tasks import TASKS

@@ -15,7 +15,7 @@ import platform
 import re
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ import tqdm
 from etils import epath
 
 import gpt1_jax
+from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import parse_json, read_json
 from gpt1_jax.data import progress
 from gpt1_jax.data.files import (
@@ -419,6 +420,18 @@ def read_sessions(path: epath.PathLike) -> list[Mapping[str, Any]]:
             "this program. Move it away to start a new one."
         )
     return sessions
+
+
+def steps_taken_over(
+    config: PretrainConfig, sessions: Sequence[Mapping[str, Any]]
+) -> int:
+    """How many of a run's updates its origin took, whose optimizer it took over.
+
+    Args:
+      config: the run's configuration.
+      sessions: the run's sessions, from `read_sessions`; none if it has not begun.
+    """
+    return sessions[0]["first_step"] if config.init_optimizer and sessions else 0
 
 
 def _is_session(value: Any) -> bool:

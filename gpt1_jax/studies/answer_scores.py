@@ -53,8 +53,10 @@ def score_answers(
         more["auc"] = auc(values[:, 0], labels)
         more["auc_standard_error"] = bootstrap_error(auc, values[:, 0], labels, seed)
     task, num_answers = answers.task.task, answers.num_answers
-    if task.fewer_choices:
-        task = dataclasses.replace(task, labels=task.labels[: max(num_answers)])
+    if task.inputs.fewer_choices:
+        names = task.target.labels[: max(num_answers)]
+        target = dataclasses.replace(task.target, labels=names)
+        task = dataclasses.replace(task, target=target)
         more["chance"] = float(np.mean(1 / np.asarray(num_answers)))
     scores = {
         "split": answers.split,

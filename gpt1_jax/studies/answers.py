@@ -29,7 +29,7 @@ from gpt1_jax.studies.config import ZeroShotDataConfig
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import SPLITS, load_split
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Example, Record, Task
+from gpt1_jax.tasks.task import Example, Inputs, Published, Record, Target, Task
 
 ALL = "all"
 CANDIDATES = (  # names of the labels; most schemas need two
@@ -216,34 +216,45 @@ def _split(record: Record, text: str, start: int, end: int) -> Record:
 _DPR = Task(
     name="dpr",
     title="DPR",
-    transform="multiple_choice",
-    text=("before", "after"),
-    choices=("candidates",),
-    fewer_choices=True,
-    labels=CANDIDATES,
+    inputs=Inputs(
+        transform="multiple_choice",
+        text=("before", "after"),
+        choices=("candidates",),
+        fewer_choices=True,
+        may_be_empty=True,  # a pronoun may be the first or the last word
+    ),
+    target=Target(
+        labels=CANDIDATES,
+    ),
     metrics=("accuracy",),
-    may_be_empty=True,  # a pronoun may be the first or the last word
-    prepare=_around_the_word,
-    tfds={
-        split: {"": f"definite_pronoun_resolution:{split}"}
-        for split in ("train", "test")
-    },
+    published=Published(
+        prepare=_around_the_word,
+        tfds={
+            split: {"": f"definite_pronoun_resolution:{split}"}
+            for split in ("train", "test")
+        },
+    ),
 )
 _WSC273 = dataclasses.replace(
     _DPR,
     name="wsc273",
     title="WSC273",
-    choices=("options",),
-    prepare=_around_the_place,
-    tfds={"test": {"": "wsc273:test"}},
+    inputs=dataclasses.replace(_DPR.inputs, choices=("options",)),
+    published=Published(tfds={"test": {"": "wsc273:test"}}, prepare=_around_the_place),
 )
 _COPA = dataclasses.replace(
     TASKS["copa"],
-    wording={"question": {"cause": "because", "effect": "so"}},
-    prepare=_with_open_premise,
+    inputs=dataclasses.replace(
+        TASKS["copa"].inputs,
+        wording={"question": {"cause": "because", "effect": "so"}},
+    ),
+    published=dataclasses.replace(TASKS["copa"].published, prepare=_with_open_premise),
 )
 # All of the published examples: nothing is trained on any.
-_STORY_CLOZE = dataclasses.replace(TASKS["story_cloze"], dev_split=None)
+_STORY_CLOZE = dataclasses.replace(
+    TASKS["story_cloze"],
+    published=dataclasses.replace(TASKS["story_cloze"].published, dev_split=None),
+)
 
 _TASKS = (
     ZeroShotTask(TASKS["cola"], scored="{sentence}", threshold_split="train"),
@@ -398,7 +409,7 @@ def encode_answers(
     num_answers: list[int] = []
     num_long = 0
     for example in examples:
-        columns = dict(zip(task.task.text, example.text, strict=True))
+        columns = dict(zip(task.task.inputs.text, example.text, strict=True))
         passage = encode(task.passage.format(**columns))
         lines = [
             encode_line(
@@ -440,6 +451,27 @@ def encode_line(context: str, scored: str, encode: Encode) -> ReadingWindow:
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
     first = len(ids) - len(list(same))
     return ReadingWindow(ids, first)
+
+
+class ContextWindows:
+    """Windows of words after their contexts, from which items are made."""
+
+    def __init__(self, tokenizer: Tokenizer):
+        self.windows: list[ReadingWindow] = []
+        self._newline = tokenizer.newline_id
+        self._encode = functools.lru_cache(maxsize=4096)(
+            lambda text: tokenizer.encode(clean(text))
+        )
+
+    def add(self, context: str, word: str, where: str) -> int:
+        """The number of the window of a word after a context, which may be empty."""
+        before = f"{context.strip()} " if context.strip() else ""
+        line = encode_line(before, word.strip(), self._encode)
+        if line.num_context == len(line.ids):
+            raise UserError(f"{where}: the word {brief(word)} is empty.")
+        ids = [self._newline, *line.ids]
+        self.windows.append(ReadingWindow(ids, 1 + line.num_context))
+        return len(self.windows) - 1
 
 
 def _begun(

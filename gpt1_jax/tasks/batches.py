@@ -9,8 +9,8 @@ cheap. The batch at a step is a pure function of (seed, step), as in pre-trainin
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -19,16 +19,9 @@ from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples
 
+Arrays = dict[str, np.ndarray]  # of `gpt1_jax.training.steps.Batch`, by name
+B = TypeVar("B")
 X = TypeVar("X")
-
-
-class Batch(NamedTuple):
-    """A padded batch of examples."""
-
-    tokens: Any  # [B, C, T] int32, padded with 0
-    lengths: Any  # [B, C] int32, real tokens of each sequence
-    targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
-    real_indices: Any = None  # [S, R] int32, see `real_indices`
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,15 +101,15 @@ class EncodedExamples:
             self.num_dropped,
         )
 
-    def batch(self, rows: np.ndarray, seq_len: int) -> Batch:
-        """The examples at the given indices, padded to `seq_len`."""
+    def batch(self, rows: np.ndarray, seq_len: int) -> Arrays:
+        """The examples at the given indices: `tokens` padded, `lengths`, `targets`."""
         tokens = np.zeros((len(rows), self.num_seqs, seq_len), np.int32)
         for i, row in enumerate(rows):
             for c in range(self.num_seqs):
                 start, end = self.starts[row * self.num_seqs + c :][:2]
                 tokens[i, c, : end - start] = self.tokens[start:end]
         lengths = self.lengths[rows].astype(np.int32)
-        return Batch(tokens, lengths, self.targets[rows])
+        return {"tokens": tokens, "lengths": lengths, "targets": self.targets[rows]}
 
 
 def draw_examples(examples: Sequence[X], limit: int) -> list[X]:
@@ -180,14 +173,16 @@ def real_indices(
     return indices
 
 
-class TrainBatches:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class TrainBatches(Generic[B]):
     """The training batches, by step.
 
     Each epoch draws a new order and leaves out the examples that do not fill a batch
     (released code).
 
-    Args:
+    Attributes:
       examples: the training split.
+      make_batch: takes the arrays by name, as `gpt1_jax.training.steps.Batch` does.
       batch_size: B, over all hosts.
       rows: the rows of every batch that this host loads.
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
@@ -198,61 +193,64 @@ class TrainBatches:
       seed: for the example orders.
     """
 
-    def __init__(
-        self,
-        examples: EncodedExamples,
-        *,
-        batch_size: int,
-        rows: slice,
-        seq_lens: Sequence[int],
-        devices: int,
-        parts: int,
-        packed_sizes: int,
-        num_steps: int,
-        seed: int,
-    ):
-        self._examples, self._batch_size, self._rows = examples, batch_size, rows
-        self._seq_lens, self._num_steps = seq_lens, num_steps
-        self._devices, self._parts = devices, parts
-        self._packed_sizes = packed_sizes
-        self._longest = examples.lengths.max(axis=1)
-        self._per_epoch = len(examples) // batch_size
+    examples: EncodedExamples
+    make_batch: Callable[..., B]
+    batch_size: int
+    rows: slice
+    seq_lens: Sequence[int]
+    devices: int
+    parts: int
+    packed_sizes: int
+    num_steps: int
+    seed: int
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches of an epoch."""
+        return len(self.examples) // self.batch_size
+
+    @functools.cached_property
+    def _longest(self) -> np.ndarray:
+        return self.examples.lengths.max(axis=1)
+
+    @functools.cached_property
+    def _order(self) -> Callable[[int], np.ndarray]:
         @functools.lru_cache(maxsize=2)  # the epoch that ends and the next
         def order(epoch: int) -> np.ndarray:
-            return np.random.default_rng((seed, epoch)).permutation(len(examples))
+            rng = np.random.default_rng((self.seed, epoch))
+            return rng.permutation(len(self.examples))
 
-        self._order = order
+        return order
 
     def __len__(self) -> int:
-        return self._num_steps
+        return self.num_steps
 
     def __repr__(self) -> str:
-        return f"TrainBatches({len(self._examples)} examples, B={self._batch_size})"
+        return f"TrainBatches({len(self.examples)} examples, B={self.batch_size})"
 
-    def __getitem__(self, step: int) -> Batch:
+    def __getitem__(self, step: int) -> B:
         """This host's rows of the batch of one step."""
-        epoch, index = divmod(step, self._per_epoch)
-        chosen = self._order(epoch)[index * self._batch_size :][: self._batch_size]
-        seq_len = padded_length(int(self._longest[chosen].max()), self._seq_lens)
-        batch = self._examples.batch(chosen[self._rows], seq_len)
-        if not self._packed_sizes:  # padding is left in
-            return batch
+        epoch, index = divmod(step, self.steps_per_epoch)
+        chosen = self._order(epoch)[index * self.batch_size :][: self.batch_size]
+        seq_len = padded_length(int(self._longest[chosen].max()), self.seq_lens)
+        arrays = self.examples.batch(chosen[self.rows], seq_len)
+        if not self.packed_sizes:  # padding is left in
+            return self.make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
-        lengths = self._examples.lengths[chosen]
+        lengths = self.examples.lengths[chosen]
         indices = real_indices(
-            lengths, seq_len, self._devices, self._parts, self._packed_sizes
+            lengths, seq_len, self.devices, self.parts, self.packed_sizes
         )
         first, last = (
-            row * len(indices) // self._batch_size
-            for row in (self._rows.start, self._rows.stop)
+            row * len(indices) // self.batch_size
+            for row in (self.rows.start, self.rows.stop)
         )
-        return batch._replace(real_indices=indices[first:last])
+        return self.make_batch(**arrays, real_indices=indices[first:last])
 
 
 def eval_batches(
     examples: EncodedExamples, batch_size: int, rows: slice, seq_lens: Sequence[int]
-) -> Iterator[tuple[np.ndarray, Batch]]:
+) -> Iterator[tuple[np.ndarray, Arrays]]:
     """Batches of all examples, each once; short ones come first, which saves padding.
 
     Args:

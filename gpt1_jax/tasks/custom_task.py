@@ -12,7 +12,7 @@ from gpt1_jax.data.tables import parse_number, require_column
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.examples import read_own_file
 from gpt1_jax.tasks.metrics import fitting_metrics
-from gpt1_jax.tasks.task import BLANK_LABELS, Task, label_name
+from gpt1_jax.tasks.task import BLANK_LABELS, Inputs, Target, Task, label_name
 
 
 def custom_task(config: FinetuneConfig) -> Task:
@@ -31,15 +31,15 @@ def custom_task(config: FinetuneConfig) -> Task:
     task = Task(
         name=CUSTOM_TASK,
         title="Custom",
-        transform=transform,
-        text=custom.text,
-        choices=custom.choices,
-        label=custom.label,
-        labels=() if scored else custom.labels,
-        score_range=custom.score_range if scored else None,
-        score_loss=config.head.score_loss,
+        inputs=Inputs(transform=transform, text=custom.text, choices=custom.choices),
+        target=Target(
+            labels=() if scored else custom.labels,
+            column=custom.label,
+            score_range=custom.score_range if scored else None,
+            score_loss=config.head.score_loss,
+            numbers_are_names=True,
+        ),
         metrics=custom.metrics or (("pearson",) if scored else ("accuracy",)),
-        numbers_are_names=True,
     )
     _check_metrics(task)
     return task
@@ -111,7 +111,7 @@ def _check_labels(custom: CustomTaskConfig) -> None:
 def _check_metrics(task: Task) -> None:
     fitting = fitting_metrics(task)
     if unfit := [name for name in task.metrics if name not in fitting]:
-        kind = f"{len(task.labels)} labels" if task.labels else "scores"
+        kind = f"{len(task.target.labels)} labels" if task.target.labels else "scores"
         raise UserError(
             f"config.custom.metrics={task.metrics}: {unfit[0]!r} is not a metric for "
             f"a task with {kind}; those are {', '.join(fitting)}."

@@ -187,11 +187,11 @@ def load_split(
     for value, known in ((split, SPLITS), (source, SOURCES)):
         if value not in known:
             raise UserError(f"{value!r} is not one of {', '.join(known)}.")
-    divided = bool(task.dev_split) and split != "test"
+    divided = bool(task.published.dev_split) and split != "test"
     published = "dev" if divided else split
     places = {
-        "tfds": task.tfds,
-        "official": task.files,
+        "tfds": task.published.tfds,
+        "official": task.published.files,
         "babylm": _BABYLM_SPLITS,
     }.get(source)
     if places is not None and published not in places:
@@ -206,7 +206,7 @@ def load_split(
             "official": _find_official_files,
             "babylm": _find_babylm_file,
         }[source]
-        optional = task.label if split == "test" else ""
+        optional = task.target.column if split == "test" else ""
         records = (
             record
             for subset, path, layout in find(task, published, locate(directory))
@@ -241,7 +241,7 @@ def _divide(task: Task, examples: list[Example], split: str) -> list[Example]:
     """The training or the dev part of the published dev split."""
     from sklearn.model_selection import train_test_split  # takes a second to import
 
-    num_dev, seed = task.dev_split or (0, 0)
+    num_dev, seed = task.published.dev_split or (0, 0)
     if len(examples) <= num_dev:
         raise UserError(
             f"{task.title}: the published dev split is divided into {num_dev} examples "
@@ -259,7 +259,9 @@ def _find_jsonl_files(
     task: Task, split: str, folder: epath.Path
 ) -> list[tuple[str, epath.Path, FileLayout]]:
     """`SPLIT.jsonl`, the first subset; then each `SPLIT_SUBSET.jsonl` that exists."""
-    subsets = [] if task.subset_column else list(task.tfds.get(split, ()))
+    subsets = (
+        [] if task.published.subset_column else list(task.published.tfds.get(split, ()))
+    )
     first, *others = subsets or [""]
     stems = [(first, split)]
     stems += [(subset, f"{split}_{subset}") for subset in (first, *others) if subset]
@@ -292,7 +294,7 @@ def _find_babylm_file(
             "the folder with the tasks' files of BabyLM's evaluation, such as "
             "evaluation_data/full_eval/glue_filtered."
         )
-    first = next(iter(task.tfds.get(split, ())), "")
+    first = next(iter(task.published.tfds.get(split, ())), "")
     return [(first, path, FileLayout("", format="jsonl"))]
 
 
@@ -301,11 +303,11 @@ def _find_official_files(
 ) -> list[tuple[str, epath.Path, FileLayout]]:
     """The files of a split as distributed; those of optional subsets may be missing."""
     found = []
-    for subset, layout in task.files[split].items():
+    for subset, layout in task.published.files[split].items():
         matches = _matching(folder, layout.path)
         if not matches and layout.newer_path:
             matches = _matching(folder, layout.newer_path)
-        if not matches and subset in task.optional:
+        if not matches and subset in task.published.optional:
             continue
         if not matches:
             raise MissingData(
@@ -458,12 +460,12 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
       MissingData: if the dataset is not prepared and cannot be.
       UserError: if TFDS does not know the dataset, or it is stored as TFRecord.
     """
-    otherwise = _OTHERWISE if task.files else _WITHOUT_FILES
-    for subset, spec in task.tfds[split].items():
+    otherwise = _OTHERWISE if task.published.files else _WITHOUT_FILES
+    for subset, spec in task.published.tfds[split].items():
         try:
             rows = open_dataset(spec, directory, where=spec, otherwise=otherwise).rows
         except MissingData:
-            if subset not in task.optional:
+            if subset not in task.published.optional:
                 raise
             continue
         for index in range(len(rows)):
@@ -472,8 +474,8 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
             if spec.startswith("race/"):
                 yield from _questions(row, where, subset)
                 continue
-            if task.tfds_first_label and row[task.label] != NO_LABEL:
-                row[task.label] -= task.tfds_first_label
+            if task.published.tfds_first_label and row[task.target.column] != NO_LABEL:
+                row[task.target.column] -= task.published.tfds_first_label
             yield Record(row, where, subset)
 
 
@@ -512,11 +514,14 @@ def check_new_examples(
       UserError: naming the line of an example that cannot be read, for instance because
         it has too few texts.
     """
-    task = dataclasses.replace(task, drop_unlabelled=False)
+    target = dataclasses.replace(task.target, drop_unlabelled=False)
+    task = dataclasses.replace(task, target=target)
 
     def unlabelled(where: str, row: str | Mapping[str, Any]) -> Record:
         cells = _split_line(task, row, where) if isinstance(row, str) else row
-        return Record({k: v for k, v in cells.items() if k != task.label}, where)
+        return Record(
+            {k: v for k, v in cells.items() if k != task.target.column}, where
+        )
 
     records = itertools.starmap(unlabelled, rows)
     return check_records(task, records, needs_label=False)
@@ -525,15 +530,15 @@ def check_new_examples(
 def _split_line(task: Task, line: str, where: str) -> dict[str, Any]:
     """The texts of a line by column."""
     texts = line.split("\t")
-    num_choices = len(task.labels) if task.choices else 0
-    names = [*task.text, *task.choices]
-    wanted = len(task.text) + num_choices
+    num_choices = len(task.target.labels) if task.inputs.choices else 0
+    names = [*task.inputs.text, *task.inputs.choices]
+    wanted = len(task.inputs.text) + num_choices
     if len(texts) != wanted:
         raise UserError(
             f"{where}: {task.title} needs {wanted} texts separated by tabs, "
             f"{', '.join(names)}, but the line holds {len(texts)}."
         )
-    if len(task.choices) == 1:
+    if len(task.inputs.choices) == 1:
         return dict(
             zip(names, [*texts[:-num_choices], texts[-num_choices:]], strict=True)
         )

@@ -2,13 +2,13 @@
 
 All formulas are those of scikit-learn or SciPy.
 
-Values are fractions, as the libraries give them (accuracy 0.86); the tables of
-`gpt1_jax.report.scores` multiply by 100 as the paper does.
+Values are as the libraries give them (accuracy 0.86); the tables of
+`gpt1_jax.report.scores` show the paper's metrics x 100, as the paper does.
 """
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epy
@@ -23,7 +23,7 @@ with epy.lazy_imports():  # they take a second, and only scoring needs them
 _RESAMPLES = 200  # enough for a standard error, though not for an interval
 _BATCH = 100  # resamples held in memory at a time
 
-Metric = Callable[[np.ndarray, np.ndarray], float]
+Formula = Callable[[np.ndarray, np.ndarray], float]
 
 
 def _accuracy(predictions: np.ndarray, labels: np.ndarray) -> float:
@@ -34,7 +34,7 @@ def _f1(predictions: np.ndarray, labels: np.ndarray) -> float:
     return float(sk.f1_score(labels, predictions, pos_label=1, zero_division=0))
 
 
-def _correlation(function: Metric) -> Metric:
+def _correlation(function: Formula) -> Formula:
     """Makes a correlation 0 if predictions or labels are all the same.
 
     It is undefined then: SciPy warns and gives nan, scikit-learn gives 0. Choosing a
@@ -49,31 +49,63 @@ def _correlation(function: Metric) -> Metric:
     return correlation
 
 
-# To add a metric, add an entry here if it compares labels ...
-_METRICS_OF_LABELS: Mapping[str, Metric] = {
-    "accuracy": _accuracy,
-    "f1": _f1,  # of two labels; 1 is the positive class
-    "matthews": _correlation(lambda p, y: sk.matthews_corrcoef(y, p)),
-}
-# ... or here if it compares numbers; labels are numbers too.
-_METRICS_OF_SCORES: Mapping[str, Metric] = {
-    "pearson": _correlation(lambda p, y: stats.pearsonr(p, y).statistic),
-    "spearman": _correlation(lambda p, y: stats.spearmanr(p, y).statistic),
-}
-METRICS: Mapping[str, Metric] = {**_METRICS_OF_LABELS, **_METRICS_OF_SCORES}
+class Metric(NamedTuple):
+    """A metric, called as `metric(predictions, labels)`, and how its values are read.
 
-# The lowest and highest values of metrics that have such; a metric needs no entry.
-RANGES: Mapping[str, tuple[float, float]] = {
-    **dict.fromkeys(("accuracy", "f1"), (0.0, 1.0)),
-    **dict.fromkeys(("matthews", "pearson", "spearman"), (-1.0, 1.0)),
+    Attributes:
+      formula: of [N] predictions and [N] labels or scores; its value is finite.
+      compares: "labels" by number, "two labels" of which 1 is the positive class, or
+        "scores"; labels are numbers too, so they fit a metric of scores.
+      lowest, highest: the values that it can have.
+      highest_is_best: whether checkpoints and runs with higher values are better.
+      in_points: whether tables and figures show it x 100, as the paper does.
+    """
+
+    formula: Formula
+    compares: str = "scores"
+    lowest: float = -math.inf
+    highest: float = math.inf
+    highest_is_best: bool = True
+    in_points: bool = False
+
+    def __call__(self, predictions: np.ndarray, labels: np.ndarray) -> float:
+        """The value for predictions."""
+        return self.formula(predictions, labels)
+
+    def shown(self, value: float) -> float:
+        """A value as tables and figures show it."""
+        return 100 * value if self.in_points else value
+
+
+def _in_points(formula: Formula, compares: str, lowest: float) -> Metric:
+    """One of the paper's metrics, of which 1 is the best value."""
+    return Metric(formula, compares, lowest, 1.0, in_points=True)
+
+
+# To add a metric, add an entry here.
+METRICS: Mapping[str, Metric] = {
+    "accuracy": _in_points(_accuracy, "labels", 0.0),
+    "f1": _in_points(_f1, "two labels", 0.0),
+    "matthews": _in_points(
+        _correlation(lambda p, y: sk.matthews_corrcoef(y, p)), "labels", -1.0
+    ),
+    "pearson": _in_points(
+        _correlation(lambda p, y: stats.pearsonr(p, y).statistic), "scores", -1.0
+    ),
+    "spearman": _in_points(
+        _correlation(lambda p, y: stats.spearmanr(p, y).statistic), "scores", -1.0
+    ),
 }
 
 
 def fitting_metrics(task: Task) -> list[str]:
     """The names of the metrics that suit a task's labels or scores."""
-    if not task.labels:
-        return list(_METRICS_OF_SCORES)
-    return [name for name in METRICS if name != "f1" or len(task.labels) == 2]
+    fitting = ["scores"]
+    if task.target.labels:
+        fitting.append("labels")
+    if len(task.target.labels) == 2:
+        fitting.append("two labels")
+    return [name for name, metric in METRICS.items() if metric.compares in fitting]
 
 
 def score_predictions(
@@ -102,7 +134,7 @@ def score_predictions(
     labels = [example.label for example in examples]
     _check(task, predicted, labels)
     # Scores in float64: in float32 SciPy warns of predictions that differ little.
-    true = np.asarray(labels, np.int64 if task.labels else np.float64)
+    true = np.asarray(labels, np.int64 if task.target.labels else np.float64)
     scores = _scores(task, predicted, true)
     parts = np.asarray([example.subset for example in examples])
     names = [name for name in dict.fromkeys(parts.tolist()) if name]
@@ -111,8 +143,8 @@ def score_predictions(
             name: _scores(task, predicted[parts == name], true[parts == name])
             for name in names
         }
-    if task.labels:
-        numbers = range(len(task.labels))
+    if task.target.labels:
+        numbers = range(len(task.target.labels))
         matrix = sk.confusion_matrix(true, predicted, labels=list(numbers))
         scores["confusion"] = matrix.tolist()
     return scores
@@ -141,12 +173,12 @@ def majority_baseline(
             f"The training split of {task.title} has no labels, so there is no most "
             "frequent one."
         )
-    answer = np.bincount(known).argmax() if task.labels else np.mean(known)
+    answer = np.bincount(known).argmax() if task.target.labels else np.mean(known)
     return score_predictions(task, dev, np.full(len(dev), answer))
 
 
 def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
-    names = [*task.metrics, *(("accuracy",) if task.labels else ())]
+    names = [*task.metrics, *(("accuracy",) if task.target.labels else ())]
     scores: dict[str, Any] = {"n": len(true)}
     for name in dict.fromkeys(names):
         scores[name] = METRICS[name](predicted, true)
@@ -228,7 +260,7 @@ def standard_error(
     if metric == "accuracy":
         accuracy = METRICS[metric](predictions, labels)
         return math.sqrt(accuracy * (1 - accuracy) / len(labels))
-    return bootstrap_error(METRICS[metric], predictions, labels, seed)
+    return bootstrap_error(METRICS[metric].formula, predictions, labels, seed)
 
 
 def bootstrap_error(

@@ -14,7 +14,17 @@ from collections.abc import Mapping
 from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.tasks.custom_task import custom_task, fill_in_labels
-from gpt1_jax.tasks.task import FileLayout, GlueFile, Places, Record, Task
+from gpt1_jax.tasks.task import (
+    BySplit,
+    FileLayout,
+    Glue,
+    GlueFile,
+    Inputs,
+    Published,
+    Record,
+    Target,
+    Task,
+)
 
 ALL = "all"  # the name of the paper's tasks together
 _SPLITS = ("train", "dev", "test")
@@ -25,7 +35,7 @@ _QUESTIONS = {"question1": "question1", "question2": "question2"}
 _PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
 
 
-def _tfds(name: str) -> Places:
+def _tfds(name: str) -> BySplit:
     """The splits of a dataset in TFDS; "" stands for a split without subsets."""
     splits = {"train": "train", "dev": "validation", "test": "test"}
     return {key: {"": f"{name}:{split}"} for key, split in splits.items()}
@@ -41,7 +51,7 @@ def _with_one_id(record: Record) -> Record:
     return record._replace(columns={**record.columns, "idx": one_id})
 
 
-def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> Places:
+def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> BySplit:
     """The files of gluebenchmark.com that have a header."""
     training = FileLayout(f"{folder}/train.tsv", {**columns, "label": label})
     dev = FileLayout(f"{folder}/dev.tsv", {**columns, "label": label})
@@ -49,7 +59,7 @@ def _glue(folder: str, columns: Mapping[str, str], label: str = "label") -> Plac
     return {"train": {"": training}, "dev": {"": dev}, "test": {"": test}}
 
 
-def _super_glue(folder: str) -> Places:
+def _super_glue(folder: str) -> BySplit:
     """The files of super.gluebenchmark.com that have a line for each example."""
     return {
         split: {"": FileLayout(f"{folder}/{name}.jsonl", format="jsonl")}
@@ -61,274 +71,289 @@ _PAPER_TASKS = (
     Task(
         name="snli",
         title="SNLI",
-        transform="pair",
-        text=("premise", "hypothesis"),
-        labels=_NLI,
+        inputs=Inputs("pair", ("premise", "hypothesis")),
+        target=Target(
+            _NLI,
+            drop_unlabelled=True,  # annotators disagreed: -1 in TFDS, "-" in the files
+        ),
         metrics=("accuracy",),
-        tfds=_tfds("snli"),
-        files={
-            split: {
-                "": FileLayout(
-                    f"snli_1.0/snli_1.0_{split}.jsonl",
-                    {**_PREMISE, "label": "gold_label", "idx": "pairID"},
-                    "jsonl",
-                )
-            }
-            for split in _SPLITS
-        },
-        drop_unlabelled=True,  # annotators disagreed: -1 in TFDS, "-" in the files
+        published=Published(
+            tfds=_tfds("snli"),
+            files={
+                split: {
+                    "": FileLayout(
+                        f"snli_1.0/snli_1.0_{split}.jsonl",
+                        {**_PREMISE, "label": "gold_label", "idx": "pairID"},
+                        "jsonl",
+                    )
+                }
+                for split in _SPLITS
+            },
+        ),
     ),
     Task(
         name="mnli",
         title="MNLI",
-        transform="pair",
-        text=("premise", "hypothesis"),
-        labels=_NLI,
+        inputs=Inputs("pair", ("premise", "hypothesis")),
+        target=Target(_NLI),
         metrics=("accuracy",),
-        tfds={
-            "train": {"": "glue/mnli:train"},
-            "dev": {
-                "matched": "glue/mnli:validation_matched",
-                "mismatched": "glue/mnli:validation_mismatched",
+        published=Published(
+            tfds={
+                "train": {"": "glue/mnli:train"},
+                "dev": {
+                    "matched": "glue/mnli:validation_matched",
+                    "mismatched": "glue/mnli:validation_mismatched",
+                },
+                "test": {
+                    "matched": "glue/mnli:test_matched",
+                    "mismatched": "glue/mnli:test_mismatched",
+                    "ax": "glue/ax:test",
+                },
             },
-            "test": {
-                "matched": "glue/mnli:test_matched",
-                "mismatched": "glue/mnli:test_mismatched",
-                "ax": "glue/ax:test",
+            files={
+                "train": {
+                    "": FileLayout(
+                        "MNLI/train.tsv", {**_PREMISE, "label": "gold_label"}
+                    )
+                },
+                "dev": {
+                    subset: FileLayout(
+                        f"MNLI/dev_{subset}.tsv",
+                        {**_PREMISE, "idx": "index", "label": "gold_label"},
+                    )
+                    for subset in ("matched", "mismatched")
+                },
+                "test": {
+                    subset: FileLayout(path, {**_PREMISE, "idx": "index"})
+                    for subset, path in (
+                        ("matched", "MNLI/test_matched.tsv"),
+                        ("mismatched", "MNLI/test_mismatched.tsv"),
+                        ("ax", "diagnostic/diagnostic.tsv"),  # GLUE's diagnostic set
+                    )
+                },
             },
-        },
-        files={
-            "train": {
-                "": FileLayout("MNLI/train.tsv", {**_PREMISE, "label": "gold_label"})
+            optional=("ax",),
+        ),
+        glue=Glue(
+            {
+                "matched": GlueFile("MNLI-m.tsv", 9796),
+                "mismatched": GlueFile("MNLI-mm.tsv", 9847),
+                "ax": GlueFile("AX.tsv", 1104),
             },
-            "dev": {
-                subset: FileLayout(
-                    f"MNLI/dev_{subset}.tsv",
-                    {**_PREMISE, "idx": "index", "label": "gold_label"},
-                )
-                for subset in ("matched", "mismatched")
-            },
-            "test": {
-                subset: FileLayout(path, {**_PREMISE, "idx": "index"})
-                for subset, path in (
-                    ("matched", "MNLI/test_matched.tsv"),
-                    ("mismatched", "MNLI/test_mismatched.tsv"),
-                    ("ax", "diagnostic/diagnostic.tsv"),  # GLUE's diagnostic set
-                )
-            },
-        },
-        optional=("ax",),
-        glue={
-            "matched": GlueFile("MNLI-m.tsv", 9796),
-            "mismatched": GlueFile("MNLI-mm.tsv", 9847),
-            "ax": GlueFile("AX.tsv", 1104),
-        },
-        glue_takes_names=True,
+            takes_names=True,
+        ),
     ),
     Task(
         name="qnli",
         title="QNLI",
-        transform="pair",
-        text=("question", "sentence"),
-        labels=_NOT_NLI,
+        inputs=Inputs("pair", ("question", "sentence")),
+        target=Target(_NOT_NLI),
         metrics=("accuracy",),
-        tfds=_tfds("glue/qnli"),
-        files=_glue("QNLI", {"question": "question", "sentence": "sentence"}),
-        glue={"": GlueFile("QNLI.tsv", 5463)},
-        glue_takes_names=True,
+        published=Published(
+            tfds=_tfds("glue/qnli"),
+            files=_glue("QNLI", {"question": "question", "sentence": "sentence"}),
+        ),
+        glue=Glue({"": GlueFile("QNLI.tsv", 5463)}, takes_names=True),
     ),
     Task(
         name="sci_tail",
         title="SciTail",
-        transform="pair",
-        text=("premise", "hypothesis"),
-        labels=("entails", "neutral"),
+        inputs=Inputs("pair", ("premise", "hypothesis")),
+        target=Target(("entails", "neutral")),
         metrics=("accuracy",),
-        tfds=_tfds("sci_tail"),
-        files={
-            split: {
-                "": FileLayout(
-                    f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv",
-                    {"premise": 0, "hypothesis": 1, "label": 2},
-                )
-            }
-            for split in _SPLITS
-        },
+        published=Published(
+            tfds=_tfds("sci_tail"),
+            files={
+                split: {
+                    "": FileLayout(
+                        f"SciTailV1.1/tsv_format/scitail_1.0_{split}.tsv",
+                        {"premise": 0, "hypothesis": 1, "label": 2},
+                    )
+                }
+                for split in _SPLITS
+            },
+        ),
     ),
     Task(
         name="rte",
         title="RTE",
-        transform="pair",
-        text=("sentence1", "sentence2"),
-        labels=_NOT_NLI,
+        inputs=Inputs("pair", ("sentence1", "sentence2")),
+        target=Target(_NOT_NLI),
         metrics=("accuracy",),
-        tfds=_tfds("glue/rte"),
-        files=_glue("RTE", _TWO_SENTENCES),
-        glue={"": GlueFile("RTE.tsv", 3000)},
-        glue_takes_names=True,
+        published=Published(tfds=_tfds("glue/rte"), files=_glue("RTE", _TWO_SENTENCES)),
+        glue=Glue({"": GlueFile("RTE.tsv", 3000)}, takes_names=True),
     ),
     Task(
         name="race",
         title="RACE",
-        transform="multiple_choice",
-        text=("article", "question"),
-        choices=("options",),
-        label="answer",
-        labels=("A", "B", "C", "D"),
+        inputs=Inputs(
+            "multiple_choice",
+            ("article", "question"),
+            choices=("options",),
+            may_be_empty=True,  # some questions are: the passage itself has the gap
+        ),
+        target=Target(("A", "B", "C", "D"), column="answer"),
         metrics=("accuracy",),
-        tfds={
-            split: {level: f"race/{level}:{split}" for level in ("middle", "high")}
-            for split in _SPLITS
-        },
-        files={
-            split: {
-                level: FileLayout(f"RACE/{split}/{level}", format="race")
-                for level in ("middle", "high")
-            }
-            for split in _SPLITS
-        },
-        subset_column="example_id",
-        may_be_empty=True,  # some questions are: the passage itself has the gap
+        published=Published(
+            tfds={
+                split: {level: f"race/{level}:{split}" for level in ("middle", "high")}
+                for split in _SPLITS
+            },
+            files={
+                split: {
+                    level: FileLayout(f"RACE/{split}/{level}", format="race")
+                    for level in ("middle", "high")
+                }
+                for split in _SPLITS
+            },
+            subset_column="example_id",
+        ),
     ),
     Task(
         name="story_cloze",
         title="Story Cloze",
-        transform="multiple_choice",
-        text=("context",),
-        choices=("endings",),
-        labels=("1", "2"),
+        inputs=Inputs("multiple_choice", ("context",), choices=("endings",)),
+        target=Target(("1", "2")),
         metrics=("accuracy",),
-        tfds={
-            "dev": {"": "story_cloze/2016:validation"},
-            "test": {"": "story_cloze/2016:test"},
-        },
-        tfds_first_label=1,
-        files={
-            split: {
-                "": FileLayout(
-                    f"cloze_test_{name}__spring2016*.csv",
-                    {
-                        "context": tuple(f"InputSentence{i}" for i in (1, 2, 3, 4)),
-                        "endings": [f"RandomFifthSentenceQuiz{i}" for i in (1, 2)],
-                        "label": "AnswerRightEnding",
-                        "idx": "InputStoryid",
-                    },
-                    "csv",
-                    newer_path=f"cloze_test_{name}__winter2018*.csv",
-                )
-            }
-            for split, name in (("dev", "val"), ("test", "test"))
-        },
-        dev_split=(374, 3535999445),  # released code, datasets.py
+        published=Published(
+            tfds={
+                "dev": {"": "story_cloze/2016:validation"},
+                "test": {"": "story_cloze/2016:test"},
+            },
+            tfds_first_label=1,
+            files={
+                split: {
+                    "": FileLayout(
+                        f"cloze_test_{name}__spring2016*.csv",
+                        {
+                            "context": tuple(f"InputSentence{i}" for i in (1, 2, 3, 4)),
+                            "endings": [f"RandomFifthSentenceQuiz{i}" for i in (1, 2)],
+                            "label": "AnswerRightEnding",
+                            "idx": "InputStoryid",
+                        },
+                        "csv",
+                        newer_path=f"cloze_test_{name}__winter2018*.csv",
+                    )
+                }
+                for split, name in (("dev", "val"), ("test", "test"))
+            },
+            dev_split=(374, 3535999445),  # released code, datasets.py
+        ),
     ),
     Task(
         name="copa",
         title="COPA",
-        transform="multiple_choice",
-        text=("premise", "question"),
-        choices=("choice1", "choice2"),
-        labels=("choice1", "choice2"),
+        inputs=Inputs(
+            "multiple_choice",
+            ("premise", "question"),
+            choices=("choice1", "choice2"),
+            wording={  # as COPA's authors put it
+                "question": {
+                    "cause": "What was the cause of this?",
+                    "effect": "What happened as a result?",
+                }
+            },
+        ),
+        target=Target(("choice1", "choice2")),
         metrics=("accuracy",),
-        wording={  # as COPA's authors put it
-            "question": {
-                "cause": "What was the cause of this?",
-                "effect": "What happened as a result?",
-            }
-        },
-        tfds=_tfds("super_glue/copa"),
-        files=_super_glue("COPA"),
+        published=Published(tfds=_tfds("super_glue/copa"), files=_super_glue("COPA")),
     ),
     Task(
         name="mrpc",
         title="MRPC",
-        transform="similarity",
-        text=("sentence1", "sentence2"),
-        labels=("not_equivalent", "equivalent"),
+        inputs=Inputs("similarity", ("sentence1", "sentence2")),
+        target=Target(("not_equivalent", "equivalent")),
         metrics=("f1", "accuracy"),
-        tfds=_tfds("glue/mrpc"),
-        files=_glue(
-            "MRPC",
-            {"sentence1": "#1 String", "sentence2": "#2 String"},
-            label="Quality",
+        published=Published(
+            tfds=_tfds("glue/mrpc"),
+            files=_glue(
+                "MRPC",
+                {"sentence1": "#1 String", "sentence2": "#2 String"},
+                label="Quality",
+            ),
         ),
-        glue={"": GlueFile("MRPC.tsv", 1725)},
+        glue=Glue({"": GlueFile("MRPC.tsv", 1725)}),
     ),
     Task(
         name="qqp",
         title="QQP",
-        transform="similarity",
-        text=("question1", "question2"),
-        labels=("not_duplicate", "duplicate"),
+        inputs=Inputs("similarity", ("question1", "question2"), may_be_empty=True),
+        target=Target(("not_duplicate", "duplicate")),
         metrics=("f1", "accuracy"),
-        tfds=_tfds("glue/qqp"),
-        files={
-            "train": {
-                "": FileLayout(
-                    "QQP/train.tsv",
-                    {**_QUESTIONS, "label": "is_duplicate"},
-                    may_be_short=True,  # line ends in some questions break their rows
-                )
+        published=Published(
+            tfds=_tfds("glue/qqp"),
+            files={
+                "train": {
+                    "": FileLayout(
+                        "QQP/train.tsv",
+                        {**_QUESTIONS, "label": "is_duplicate"},
+                        may_be_short=True,  # line ends in questions break their rows
+                    )
+                },
+                "dev": {
+                    "": FileLayout(
+                        "QQP/dev.tsv", {**_QUESTIONS, "label": "is_duplicate"}
+                    )
+                },
+                "test": {"": FileLayout("QQP/test.tsv", {**_QUESTIONS, "idx": "id"})},
             },
-            "dev": {
-                "": FileLayout("QQP/dev.tsv", {**_QUESTIONS, "label": "is_duplicate"})
-            },
-            "test": {"": FileLayout("QQP/test.tsv", {**_QUESTIONS, "idx": "id"})},
-        },
-        may_be_empty=True,
-        glue={"": GlueFile("QQP.tsv", 390965)},
+        ),
+        glue=Glue({"": GlueFile("QQP.tsv", 390965)}),
     ),
     Task(
         name="stsb",
         title="STS-B",
-        transform="similarity",
-        text=("sentence1", "sentence2"),
-        labels=(),
-        score_range=(0.0, 5.0),
+        inputs=Inputs("similarity", ("sentence1", "sentence2")),
+        target=Target(score_range=(0.0, 5.0)),
         metrics=("pearson", "spearman"),
-        tfds=_tfds("glue/stsb"),
-        files=_glue("STS-B", _TWO_SENTENCES, label="score"),
-        glue={"": GlueFile("STS-B.tsv", 1379)},
+        published=Published(
+            tfds=_tfds("glue/stsb"), files=_glue("STS-B", _TWO_SENTENCES, label="score")
+        ),
+        glue=Glue({"": GlueFile("STS-B.tsv", 1379)}),
     ),
     Task(
         name="cola",
         title="CoLA",
-        transform="single",
-        text=("sentence",),
-        labels=("unacceptable", "acceptable"),
+        inputs=Inputs("single", ("sentence",)),
+        target=Target(("unacceptable", "acceptable")),
         metrics=("matthews", "accuracy"),
-        tfds=_tfds("glue/cola"),
-        files={
-            "train": {"": FileLayout("CoLA/train.tsv", {"label": 1, "sentence": 3})},
-            "dev": {"": FileLayout("CoLA/dev.tsv", {"label": 1, "sentence": 3})},
-            "test": {
-                "": FileLayout(
-                    "CoLA/test.tsv", {"sentence": "sentence", "idx": "index"}
-                )
+        published=Published(
+            tfds=_tfds("glue/cola"),
+            files={
+                "train": {
+                    "": FileLayout("CoLA/train.tsv", {"label": 1, "sentence": 3})
+                },
+                "dev": {"": FileLayout("CoLA/dev.tsv", {"label": 1, "sentence": 3})},
+                "test": {
+                    "": FileLayout(
+                        "CoLA/test.tsv", {"sentence": "sentence", "idx": "index"}
+                    )
+                },
             },
-        },
-        glue={"": GlueFile("CoLA.tsv", 1063)},
+        ),
+        glue=Glue({"": GlueFile("CoLA.tsv", 1063)}),
     ),
     Task(
         name="sst2",
         title="SST-2",
-        transform="single",
-        text=("sentence",),
-        labels=("negative", "positive"),
+        inputs=Inputs("single", ("sentence",)),
+        target=Target(("negative", "positive")),
         metrics=("accuracy",),
-        tfds=_tfds("glue/sst2"),
-        files=_glue("SST-2", {"sentence": "sentence"}),
-        glue={"": GlueFile("SST-2.tsv", 1821)},
+        published=Published(
+            tfds=_tfds("glue/sst2"), files=_glue("SST-2", {"sentence": "sentence"})
+        ),
+        glue=Glue({"": GlueFile("SST-2.tsv", 1821)}),
     ),
     Task(
         name="wnli",
         title="WNLI",
-        transform="pair",
-        text=("sentence1", "sentence2"),
-        labels=_NOT_NLI[::-1],
+        inputs=Inputs("pair", ("sentence1", "sentence2")),
+        target=Target(_NOT_NLI[::-1]),
         metrics=("accuracy",),
-        tfds=_tfds("glue/wnli"),
-        files=_glue("WNLI", _TWO_SENTENCES),
-        glue={"": GlueFile("WNLI.tsv", 146)},
+        published=Published(
+            tfds=_tfds("glue/wnli"), files=_glue("WNLI", _TWO_SENTENCES)
+        ),
+        glue=Glue({"": GlueFile("WNLI.tsv", 146)}),
     ),
 )
 
@@ -338,55 +363,44 @@ _BABYLM_TASKS = (
     Task(
         name="boolq",
         title="BoolQ",
-        transform="pair",
-        text=("question", "passage"),
-        cut_longer=True,
-        labels=_NO_YES,
+        inputs=Inputs("pair", ("question", "passage"), cut_longer=True),
+        target=Target(_NO_YES),
         metrics=("accuracy",),
-        tfds=_tfds("super_glue/boolq"),
-        files=_super_glue("BoolQ"),
+        published=Published(tfds=_tfds("super_glue/boolq"), files=_super_glue("BoolQ")),
     ),
     Task(
         name="multirc",
         title="MultiRC",
-        transform="pair",
-        text=("question", "answer", "paragraph"),
-        formats=("Question: {question} Answer: {answer}", "{paragraph}"),
-        cut_longer=True,
-        labels=_NO_YES,
+        inputs=Inputs(
+            "pair",
+            ("question", "answer", "paragraph"),
+            formats=("Question: {question} Answer: {answer}", "{paragraph}"),
+            cut_longer=True,
+            may_be_empty=True,  # as for BabyLM's evaluation
+        ),
+        target=Target(_NO_YES),
         metrics=("accuracy",),
-        tfds=_tfds("super_glue/multirc"),
-        may_be_empty=True,  # as for BabyLM's evaluation
-        prepare=_with_one_id,
+        published=Published(tfds=_tfds("super_glue/multirc"), prepare=_with_one_id),
     ),
     Task(
         name="wsc",
         title="WSC",
-        transform="pair",
-        text=("span2_text", "span1_text", "text"),
-        formats=(
-            'Does "{span2_text}" refer to "{span1_text}" in this passage?',
-            "{text}",
+        inputs=Inputs(
+            "pair",
+            ("span2_text", "span1_text", "text"),
+            formats=(
+                'Does "{span2_text}" refer to "{span1_text}" in this passage?',
+                "{text}",
+            ),
+            cut_longer=True,
         ),
-        cut_longer=True,
-        labels=_NO_YES,
+        target=Target(_NO_YES),
         metrics=("accuracy",),
-        tfds=_tfds("super_glue/wsc.fixed"),
+        published=Published(tfds=_tfds("super_glue/wsc.fixed")),
     ),
 )
 
 TASKS: Mapping[str, Task] = {task.name: task for task in _PAPER_TASKS + _BABYLM_TASKS}
-
-# The tasks that BabyLM's evaluation fine-tunes on, and the examples it wants labelled.
-BABYLM_SIZES: Mapping[str, int] = {
-    "boolq": 1635,
-    "mnli": 4908,
-    "mrpc": 204,
-    "multirc": 2424,
-    "qqp": 20215,
-    "rte": 139,
-    "wsc": 52,
-}
 
 
 def select_tasks(config: FinetuneConfig) -> tuple[list[Task], FinetuneConfig]:
@@ -435,6 +449,7 @@ def find_task(config: FinetuneConfig) -> Task:
 def _published_task(name: str, config: FinetuneConfig) -> Task:
     """A task of the registry; the configuration says how it learns scores."""
     task = TASKS[name]
-    if not task.score_range:
+    if not task.target.score_range:
         return task
-    return dataclasses.replace(task, score_loss=config.head.score_loss)
+    target = dataclasses.replace(task.target, score_loss=config.head.score_loss)
+    return dataclasses.replace(task, target=target)

@@ -28,11 +28,11 @@ class Record(NamedTuple):
 class Example(NamedTuple):
     """A checked example, as text.
 
-    `label` is an index into `Task.labels`, a score if the task has no labels, or None
-    if it is unknown.
+    `label` is an index into `Target.labels`, a score if there are no labels, or None if
+    it is unknown.
     """
 
-    text: tuple[str, ...]  # one for each of `Task.text`
+    text: tuple[str, ...]  # one for each of `Inputs.text`
     choices: tuple[str, ...]  # empty unless the task is a multiple choice
     label: int | float | None
     id: str  # the source's own, "" if it has none
@@ -64,7 +64,7 @@ class FileLayout:
     may_be_short: bool = False
 
 
-Places = Mapping[str, Mapping[str, Any]]  # split -> subset -> place
+BySplit = Mapping[str, Mapping[str, Any]]  # split -> subset -> what is read of it
 
 
 class GlueFile(NamedTuple):
@@ -75,75 +75,33 @@ class GlueFile(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Task:
-    """A published task, or one of the user's own.
+class Inputs:
+    """What the model reads of an example.
 
     Attributes:
-      name: its name in configurations and folders.
-      title: its name in the paper.
       transform: which input transformation of Figure 1: "single" text, "pair" of
         texts, "similarity" of two texts in both orders, "multiple_choice".
       text: the columns of text; in a multiple choice the context, or the context and
         a question: then the context is cut to make room for the rest.
-      formats: the texts that the model reads, as format strings over those columns;
-        empty: the columns themselves.
-      cut_longer: whether the longer text of a pair is cut first. Otherwise each text
-        gets half the room, as in the released code.
       choices: the columns of the choices; a single one holds a list.
       fewer_choices: whether an example may have fewer choices than there are labels;
         it must have two.
-      label: the column of the label.
-      labels: the names of the labels, by number; in a multiple choice, names for the
-        choices. Empty: the label is a score, see `score_range`.
-      metrics: names in `gpt1_jax.tasks.metrics`; the first is the paper's, and decides
-        which checkpoint is best.
-      score_range: the lowest and the highest score, if there are no labels.
-      score_loss: how scores are learnt: as "soft_labels" over whole numbers or by
-        "regression": see `gpt1_jax.tasks.transforms.targets`. `select_tasks` sets it.
-      numbers_are_names: whether the number 3 means the label named "3", if there is
-        one, and not the fourth label.
+      formats: the texts that the model reads, as format strings over those columns;
+        empty: the columns themselves.
       wording: column -> value -> the text that replaces it.
-      tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
-      tfds_first_label: what TFDS calls the first label.
-      files: split -> subset -> `FileLayout`, as distributed.
-      optional: subsets that a source may lack.
-      subset_column: a column whose values begin with the subset's name, such as
-        "high/1.txt" or "high1.txt", in sources that do not separate the subsets.
-      drop_unlabelled: whether examples without a label are left out of every split.
+      cut_longer: whether the longer text of a pair is cut first. Otherwise each text
+        gets half the room, as in the released code.
       may_be_empty: whether a text may be empty, as some are in the published data.
-      dev_split: (number of dev examples, seed) if no training split is published: then
-        `sklearn.model_selection.train_test_split` divides the dev split.
-      prepare: changes a record before it is checked.
-      glue: subset of the test split -> file of a GLUE submission.
-      glue_takes_names: whether that file holds the names of labels, or their numbers.
     """
 
-    name: str
-    title: str
     transform: str
     text: tuple[str, ...]
-    labels: tuple[str, ...]
-    metrics: tuple[str, ...]
-    formats: tuple[str, ...] = ()
-    cut_longer: bool = False
     choices: tuple[str, ...] = ()
     fewer_choices: bool = False
-    label: str = "label"
-    score_range: tuple[float, float] | None = None
-    score_loss: str = "soft_labels"
-    numbers_are_names: bool = False
+    formats: tuple[str, ...] = ()
     wording: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    tfds: Places = dataclasses.field(default_factory=dict)
-    tfds_first_label: int = 0
-    files: Places = dataclasses.field(default_factory=dict)
-    optional: tuple[str, ...] = ()
-    subset_column: str = ""
-    drop_unlabelled: bool = False
+    cut_longer: bool = False
     may_be_empty: bool = False
-    dev_split: tuple[int, int] | None = None
-    prepare: Callable[[Record], Record] = lambda record: record
-    glue: Mapping[str, GlueFile] = dataclasses.field(default_factory=dict)
-    glue_takes_names: bool = False
 
     def format_text(self, example: Example) -> tuple[str, ...]:
         """The texts of an example that the model reads, as `formats` says."""
@@ -151,44 +109,24 @@ class Task:
         made = tuple(each.format_map(columns) for each in self.formats)
         return made or example.text
 
-    def check_record(self, record: Record, *, needs_label: bool) -> Example | None:
-        """Makes a checked example of a record.
+    def read_text(self, record: Record) -> tuple[str, ...]:
+        """The texts of a record, as the columns hold them or as `wording` has it."""
+        return self._texts(record, self.text)
 
-        Args:
-          record: a row of a source.
-          needs_label: False for test splits, whose labels may be withheld.
-
-        Returns:
-          The example, or None if it is to be left out.
-
-        Raises:
-          UserError: naming the place, and the column that is missing, empty or out of
-            range.
-        """
-        record = self.prepare(record)
-        label = self._label(record)
-        if label is None and self.drop_unlabelled:
-            return None
-        if label is None and needs_label:
+    def read_choices(self, record: Record, most: int) -> tuple[str, ...]:
+        """The choices of a record; `most` of them, or fewer if it may have fewer."""
+        if len(self.choices) != 1:
+            return self._texts(record, self.choices)
+        column = self.choices[0]
+        values = require_column(record.columns, column, record.where)
+        least = 2 if self.fewer_choices else most
+        if not isinstance(values, list | tuple) or not least <= len(values) <= most:
+            number = f"{least} to {most}" if least < most else f"{most}"
             raise UserError(
-                f"{record.where}: the example has no label in column {self.label!r}; "
-                "training and scores need one."
+                f"{record.where}: column {column!r} holds {brief(values)}, not a list "
+                f"of {number} texts."
             )
-        text = self._texts(record, self.text)
-        choices = self._choices(record)
-        if choices and label is not None and label >= len(choices):
-            raise UserError(
-                f"{record.where}: label {brief(record.columns[self.label])} is none of "
-                f"the example's {len(choices)} choices, which count from 0."
-            )
-        return Example(
-            text,
-            choices,
-            label,
-            self._id(record),
-            record.subset or self._subset(record),
-            record.where,
-        )
+        return tuple(self._text(value, column, record.where) for value in values)
 
     def _texts(self, record: Record, columns: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(
@@ -211,23 +149,33 @@ class Task:
             raise UserError(f"{where}: the text in column {column!r} is empty.")
         return value
 
-    def _choices(self, record: Record) -> tuple[str, ...]:
-        if len(self.choices) != 1:
-            return self._texts(record, self.choices)
-        column = self.choices[0]
-        values = require_column(record.columns, column, record.where)
-        most = len(self.labels)
-        least = 2 if self.fewer_choices else most
-        if not isinstance(values, list | tuple) or not least <= len(values) <= most:
-            number = f"{least} to {most}" if least < most else f"{most}"
-            raise UserError(
-                f"{record.where}: column {column!r} holds {brief(values)}, not a list "
-                f"of {number} texts."
-            )
-        return tuple(self._text(value, column, record.where) for value in values)
 
-    def _label(self, record: Record) -> int | float | None:
-        value = record.columns.get(self.label)
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What a task asks for: one of some labels, or a score.
+
+    Attributes:
+      labels: the names of the labels, by number; in a multiple choice, names for the
+        choices. Empty: the label is a score, see `score_range`.
+      column: the column of the label.
+      score_range: the lowest and the highest score, if there are no labels.
+      score_loss: how scores are learnt: as "soft_labels" over whole numbers or by
+        "regression": see `gpt1_jax.tasks.transforms.targets`. `select_tasks` sets it.
+      numbers_are_names: whether the number 3 means the label named "3", if there is
+        one, and not the fourth label.
+      drop_unlabelled: whether examples without a label are left out of every split.
+    """
+
+    labels: tuple[str, ...] = ()
+    column: str = "label"
+    score_range: tuple[float, float] | None = None
+    score_loss: str = "soft_labels"
+    numbers_are_names: bool = False
+    drop_unlabelled: bool = False
+
+    def read(self, record: Record) -> int | float | None:
+        """The label or score of a record; None if it has none or withholds it."""
+        value = record.columns.get(self.column)
         if value in BLANK_LABELS:
             return None
         try:
@@ -270,23 +218,125 @@ class Task:
             )
         return score
 
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """Where a task's examples are published, and how its splits are laid out.
+
+    Attributes:
+      tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
+      files: split -> subset -> `FileLayout`, as distributed.
+      optional: subsets that a source may lack.
+      subset_column: a column whose values begin with the subset's name, such as
+        "high/1.txt" or "high1.txt", in sources that do not separate the subsets.
+      dev_split: (number of dev examples, seed) if no training split is published: then
+        `sklearn.model_selection.train_test_split` divides the dev split.
+      tfds_first_label: what TFDS calls the first label.
+      prepare: changes a record before it is checked.
+    """
+
+    tfds: BySplit = dataclasses.field(default_factory=dict)
+    files: BySplit = dataclasses.field(default_factory=dict)
+    optional: tuple[str, ...] = ()
+    subset_column: str = ""
+    dev_split: tuple[int, int] | None = None
+    tfds_first_label: int = 0
+    prepare: Callable[[Record], Record] = lambda record: record
+
+    def subset(self, record: Record) -> str:
+        """The subset of a record, "" if the split has none."""
+        value = record.columns.get(self.subset_column)
+        if record.subset or not isinstance(value, str):
+            return record.subset
+        if "/" in value:
+            return value.partition("/")[0]
+        known = (name for subsets in self.files.values() for name in subsets if name)
+        return next((name for name in known if value.startswith(name)), "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Glue:
+    """How the GLUE leaderboard takes predictions.
+
+    Attributes:
+      files: subset of the test split -> file of a submission.
+      takes_names: whether that file holds the names of labels, or their numbers.
+    """
+
+    files: Mapping[str, GlueFile] = dataclasses.field(default_factory=dict)
+    takes_names: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A published task, or one of the user's own.
+
+    Attributes:
+      name: its name in configurations and folders.
+      title: its name in the paper.
+      inputs: what the model reads.
+      target: what it is asked for.
+      metrics: names in `gpt1_jax.tasks.metrics`; the first is the paper's, and decides
+        which checkpoint is best.
+      published: where its examples are.
+      glue: the files for the leaderboard; none if GLUE does not have the task.
+    """
+
+    name: str
+    title: str
+    inputs: Inputs
+    target: Target
+    metrics: tuple[str, ...]
+    published: Published = Published()
+    glue: Glue = Glue()
+
+    def check_record(self, record: Record, *, needs_label: bool) -> Example | None:
+        """Makes a checked example of a record.
+
+        Args:
+          record: a row of a source.
+          needs_label: False for test splits, whose labels may be withheld.
+
+        Returns:
+          The example, or None if it is to be left out.
+
+        Raises:
+          UserError: naming the place, and the column that is missing, empty or out of
+            range.
+        """
+        record = self.published.prepare(record)
+        label = self.target.read(record)
+        if label is None and self.target.drop_unlabelled:
+            return None
+        if label is None and needs_label:
+            raise UserError(
+                f"{record.where}: the example has no label in column "
+                f"{self.target.column!r}; training and scores need one."
+            )
+        text = self.inputs.read_text(record)
+        choices = self.inputs.read_choices(record, len(self.target.labels))
+        if choices and label is not None and label >= len(choices):
+            raise UserError(
+                f"{record.where}: label {brief(record.columns[self.target.column])} is "
+                f"none of the example's {len(choices)} choices, which count from 0."
+            )
+        return Example(
+            text,
+            choices,
+            label,
+            self._id(record),
+            self.published.subset(record),
+            record.where,
+        )
+
     def _id(self, record: Record) -> str:
-        names = (name for name in _ID_COLUMNS if name not in self.text)
+        names = (name for name in _ID_COLUMNS if name not in self.inputs.text)
         value = next((record.columns[n] for n in names if n in record.columns), None)
         if isinstance(value, list | dict):
             raise UserError(
                 f"{record.where}: the id {brief(value)} is neither text nor a number."
             )
         return "" if value is None else str(value)
-
-    def _subset(self, record: Record) -> str:
-        value = record.columns.get(self.subset_column)
-        if not isinstance(value, str):
-            return ""
-        if "/" in value:
-            return value.partition("/")[0]
-        known = (name for places in self.files.values() for name in places if name)
-        return next((name for name in known if value.startswith(name)), "")
 
 
 def label_name(value: Any, where: str) -> str:

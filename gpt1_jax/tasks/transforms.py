@@ -2,7 +2,7 @@
 
 A field that is too long keeps its beginning. Two fields get half the room each, as in
 the released code (254 tokens of 512), or the longer one is cut first
-(`Task.cut_longer`); if a question follows the context, question and choice stay whole
+(`Inputs.cut_longer`); if a question follows the context, question and choice stay whole
 and the context is cut. Texts are cleaned as the corpus is.
 """
 
@@ -67,7 +67,7 @@ def encode_examples(
     sequences: list[list[np.ndarray]] = []
     cut: list[bool] = []
     for example in examples:
-        text = [encode(field) for field in task.format_text(example)]
+        text = [encode(field) for field in task.inputs.format_text(example)]
         choices = [encode(choice) for choice in example.choices]
         try:
             made = transform(task, text, choices, specials, max_seq_len)
@@ -93,7 +93,7 @@ def _is_cut(
     sequences: Sequence[np.ndarray],
 ) -> bool:
     """Whether a sequence of an example lacks tokens of its texts."""
-    fixed = sum(map(len, text)) + (2 if task.transform == "single" else 3)
+    fixed = sum(map(len, text)) + (2 if task.inputs.transform == "single" else 3)
     whole = [fixed + len(choice) for choice in choices] or [fixed] * len(sequences)
     return any(len(s) < n for s, n in zip(sequences, whole, strict=True))
 
@@ -127,17 +127,17 @@ def transform(
     Raises:
       UserError: if question and choice leave no room for the extract token.
     """
-    if task.transform == "single":
+    if task.inputs.transform == "single":
         return [_join(specials, text[0][: max_seq_len - 2])]
     half = _half(max_seq_len)
-    if task.cut_longer:
+    if task.inputs.cut_longer:
         room = max_seq_len - 3
         first = text[0][: max(room - len(text[1]), room - room // 2)]
         second = text[1][: max(room - len(text[0]), room // 2)]
         return [_join(specials, first, second)]
-    if task.transform == "pair":
+    if task.inputs.transform == "pair":
         return [_join(specials, text[0][:half], text[1][:half])]
-    if task.transform == "similarity":
+    if task.inputs.transform == "similarity":
         first, second = text[0][:half], text[1][:half]
         return [_join(specials, first, second), _join(specials, second, first)]
     if len(text) == 1:
@@ -161,8 +161,10 @@ def transform(
 
 def describe_room(task: Task, max_seq_len: int) -> str:
     """The most tokens that an example may have, in words for messages."""
-    shared = task.cut_longer or (task.choices and len(task.text) > 1)
-    if task.transform == "single" or shared:
+    shared = task.inputs.cut_longer or (
+        task.inputs.choices and len(task.inputs.text) > 1
+    )
+    if task.inputs.transform == "single" or shared:
         return f"{max_seq_len} tokens"
     return f"{max_seq_len} tokens, {_half(max_seq_len)} for each text"
 
@@ -182,13 +184,13 @@ def _join(specials: SpecialTokens, *fields: np.ndarray) -> np.ndarray:
 
 def num_outputs(task: Task) -> int:
     """K, the number of columns in the targets."""
-    if task.score_range and task.score_loss == "soft_labels":
+    if task.target.score_range and task.target.score_loss == "soft_labels":
         return len(_score_classes(task))
-    return len(task.labels) if task.labels else 1
+    return len(task.target.labels) if task.target.labels else 1
 
 
 def _score_classes(task: Task) -> np.ndarray:
-    low, high = task.score_range or (0.0, 0.0)
+    low, high = task.target.score_range or (0.0, 0.0)
     return np.arange(low, high + 1, dtype=np.float32)
 
 
@@ -206,9 +208,9 @@ def targets(task: Task, labels: Sequence[int | float | None]) -> np.ndarray:
     for row, label in zip(rows, labels, strict=True):
         if label is None:
             continue
-        if task.labels:
+        if task.target.labels:
             row[int(label)] = 1.0
-        elif task.score_loss == "regression":
+        elif task.target.score_loss == "regression":
             row[0] = label
         else:
             row[:] = np.maximum(0.0, 1.0 - np.abs(_score_classes(task) - label))
@@ -226,9 +228,9 @@ def read_outputs(task: Task, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray
       [examples] label numbers (int) or scores (float), and [examples, K]
       probabilities, [examples, 0] for a regression.
     """
-    if task.score_range and task.score_loss == "regression":
+    if task.target.score_range and task.target.score_loss == "regression":
         return logits[:, 0].astype(np.float64), np.zeros((len(logits), 0))
     probabilities = special.softmax(logits.astype(np.float64), axis=1)
-    if task.score_range:
+    if task.target.score_range:
         return probabilities @ _score_classes(task), probabilities
     return logits.argmax(axis=1), probabilities

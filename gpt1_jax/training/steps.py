@@ -7,7 +7,7 @@ in the seed share one compiled program.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,18 @@ from gpt1_jax.ops.losses import classification_loss, sequence_mean_weights
 from gpt1_jax.ops.unpad import Unpadding, make_unpadding, unpad
 from gpt1_jax.parallel.exchange import exchange_options, gradients_by_device
 from gpt1_jax.parallel.mesh import batch_sharding, replicated, state_sharding
-from gpt1_jax.tasks.batches import Batch
 from gpt1_jax.training.optimizer import Optimizer
 from gpt1_jax.training.state import TrainState, apply_gradients
+
+
+class Batch(NamedTuple):
+    """A padded batch of examples, as arrays of either NumPy or JAX."""
+
+    tokens: Any  # [B, C, T] int32, padded with 0
+    lengths: Any  # [B, C] int32, real tokens of each sequence
+    targets: Any  # [B, K] float32, probabilities of K classes, or scores with K = 1
+    real_indices: Any = None  # [S, R] int32, see `tasks.batches.real_indices`
+
 
 Metrics = dict[str, jax.Array]
 # (params, batch, noise) -> the mean loss over the rows, and metrics that are means too

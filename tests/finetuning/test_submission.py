@@ -308,7 +308,7 @@ def test_predictions_may_repeat_the_texts(folder, made, task, text):
     write_predictions(path, task, [made], [0], with_text=True)
     (line,) = lines(path)
     assert line["text"] == text
-    assert line["prediction"] == task.labels[0]
+    assert line["prediction"] == task.target.labels[0]
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv"])

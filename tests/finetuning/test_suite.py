@@ -12,6 +12,7 @@ from gpt1_jax.config.finetune import suite_variants
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.finetuning import suite
 from gpt1_jax.finetuning.suite import SuiteRun
+from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 FOLDER = epath.Path("/runs")
@@ -68,11 +69,14 @@ def test_results_are_collected_by_task_and_variant():
     assert found[2].config == third.config and found[2].result == result(3)
 
 
-def test_the_best_run_of_each_task_is_the_first_with_the_highest_score():
+def test_the_best_run_of_each_task_is_the_first_with_the_best_score(monkeypatch):
     plan = planned_for("rte+sst2", (0, 1, 2))
     scores = (0.5, 0.7, 0.7, 0.9, 0.1, 0.2)
     results = [(p, result(s)) for p, s in zip(plan, scores, strict=True)]
     assert suite.best_runs(results) == [plan[1], plan[3]]
+    lowest = METRICS["accuracy"]._replace(highest_is_best=False)
+    monkeypatch.setitem(METRICS, "accuracy", lowest)
+    assert suite.best_runs(results) == [plan[0], plan[4]]
 
 
 @pytest.mark.parametrize(

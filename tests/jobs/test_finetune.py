@@ -33,14 +33,18 @@ from gpt1_jax.config import BEST
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.finetuning.scores import Predictor
 from gpt1_jax.jobs import finetune
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import EXIT_AGAIN
+from gpt1_jax.report import figures
+from gpt1_jax.report.scores import score_table
 from gpt1_jax.runs.checkpoints import read_params
-from gpt1_jax.runs.past_runs import read_babylm_predictions
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
 from gpt1_jax.runs.signals import Stopped
+from gpt1_jax.studies.babylm.finetuned import read_babylm_predictions
+from gpt1_jax.tasks.metrics import METRICS, Metric
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 START = {"init_from": "runs/pretrain/tiny"}
@@ -122,6 +126,46 @@ def test_the_first_metric_ranks_and_early_evaluations_end_with_the_epoch(
     evaluation = runs[0].evaluation
     assert evaluation.best == ("valid_matthews", True)
     assert evaluation.every == 4 and evaluation.also == (1, 2)
+
+
+def test_a_metric_of_any_range_takes_one_entry(finetune_base, tmp_path, monkeypatch):
+    """A sum of squares: the lowest is the best, and it is shown as it is."""
+
+    def squares(predictions, scores):
+        return float(np.square(predictions - scores).sum())
+
+    lowest_is_best = Metric(squares, lowest=0.0, highest_is_best=False)
+    monkeypatch.setitem(METRICS, "squares", lowest_is_best)
+    files = {
+        f"data__{split}": str(write_lines(tmp_path / f"{split}.jsonl", made))
+        for split, made in (
+            ("train", rows("stsb", 32, 0)),
+            ("dev", rows("stsb", 12, 1)),
+        )
+    }
+    custom = {"head": "similarity", "text": ("sentence1", "sentence2")}
+    custom |= {"score_range": (0.0, 5.0), "metrics": ("squares", "pearson")}
+    overrides = {f"custom__{key}": value for key, value in custom.items()}
+    base = {**finetune_base, "data.source": "files", "data.dir": ""}
+    config = finetune_config("custom", base, **files, **overrides)
+    for _ in range(2):  # the second time it only reads the results back
+        finetune.run(config, str(tmp_path / "run"))
+    found = read_finished(epath.Path(tmp_path / "run"))
+    records = read_metrics(tmp_path / "run/metrics.jsonl")
+    values = {r["step"]: r["valid_squares"] for r in records if "valid_squares" in r}
+    assert max(values.values()) > 1.0
+    best = min(values, key=values.get)
+    assert found.result["best_step"] == best
+    value = found.result["dev"]["squares"]
+    assert value == pytest.approx(values[best], rel=1e-6)
+    table = (tmp_path / "run/results.md").read_text()
+    assert f"| custom | squares | 12 | {value:.1f} |" in table
+    assert "| **Average** |  |  | - |" in table
+    assert "All values but squares, " not in table
+    assert "All values but squares are x 100" in table
+    scores = score_table([found]).assign(title="Custom").query("metric == 'squares'")
+    (axes,) = figures.aux_lm_weight(scores).axes
+    assert axes.get_ylabel() == "squares"
 
 
 def test_every_evaluated_state_is_saved(start):
@@ -462,19 +506,19 @@ def test_a_damaged_start_is_refused_and_left_alone(start, pretrained, tmp_path):
 
 def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
     config = finetune_config("rte", START)
-    assert finetune.count_steps(config, 2490) == (77, 231)
-    assert finetune.count_steps(config, 32) == (1, 3)
+    assert finetune.count_steps(config, 2490) == 231
+    assert finetune.count_steps(config, 32) == 3
     with pytest.raises(ValueError, match="holds 31 examples, fewer than one batch"):
         finetune.count_steps(config, 31)
     given = {"train__num_epochs": 0.0, "train__num_steps": 7}
-    assert finetune.count_steps(finetune_config("rte", START, **given), 64) == (2, 7)
+    assert finetune.count_steps(finetune_config("rte", START, **given), 64) == 7
     short = finetune_config("rte", START, train__num_epochs=0.25)
-    assert finetune.count_steps(short, 32 * 4) == (4, 1)
+    assert finetune.count_steps(short, 32 * 4) == 1
     with pytest.raises(ValueError, match=r"num_epochs=0\.25 at 3 updates"):
         finetune.count_steps(short, 32 * 3)
     warm = {"optimizer.warmup_steps": 6, "optimizer.warmup_fraction": 0.0}
     config = finetune_config("rte", START, **warm)
-    assert finetune.count_steps(config, 32 * 3) == (3, 9)
+    assert finetune.count_steps(config, 32 * 3) == 9
     with pytest.raises(ValueError, match=r"has 6 updates .*warmup_steps=6; .*=0\."):
         finetune.count_steps(config, 32 * 2)
     endless = finetune_config("rte", START, train__num_epochs=2e9)

@@ -8,6 +8,7 @@ from etils import epath
 from tiny_tasks import finetune_config
 
 from gpt1_jax.config.sections import ModelSection
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report import scores
 from gpt1_jax.report.paper import (
     BEST_BEFORE,
@@ -29,7 +30,6 @@ from gpt1_jax.report.scores import (
     zero_shot_scores,
     zero_shot_table,
 )
-from gpt1_jax.runs.past_runs import Finished
 from gpt1_jax.studies.answers import ZERO_SHOT
 from gpt1_jax.tasks.paper_tasks import TASKS
 
@@ -623,7 +623,9 @@ def test_chance_is_that_of_the_labels():
     for name, way in ZERO_SHOT.items():
         chance = CHANCE[name]
         # The published Winograd schemas have two candidates; others may have more.
-        expected = 100 / (2 if way.task.fewer_choices else len(way.task.labels))
+        expected = 100 / (
+            2 if way.task.inputs.fewer_choices else len(way.task.target.labels)
+        )
         assert chance == (0 if way.task.metrics[0] == "matthews" else expected)
         assert chance < BEST_BEFORE[name]
 

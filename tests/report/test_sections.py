@@ -19,10 +19,11 @@ from made_up_runs import (
 from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.report import sections
 from gpt1_jax.report.page import Folded, Picture, Text
 from gpt1_jax.report.runs import read_runs
-from gpt1_jax.runs.past_runs import read_finished, read_pretrained
+from gpt1_jax.runs.past_runs import read_pretrained
 
 TITLES = [
     "Models",

@@ -107,16 +107,18 @@ def test_copa_keeps_what_is_wrong_for_the_reader_to_refuse():
 def test_each_task_has_a_way_to_be_scored_and_what_to_compare_with():
     assert set(ZERO_SHOT) == set(BEST_BEFORE) == set(CHANCE) == set(WORDING)
     for task in ZERO_SHOT.values():
-        labels = len(task.task.labels)
+        labels = len(task.task.target.labels)
         assert len(task.answers) in (0, labels)
-        assert bool(task.threshold_split) != bool(task.answers or task.task.choices)
+        assert bool(task.threshold_split) != bool(
+            task.answers or task.task.inputs.choices
+        )
         assert "{answer}" in task.context + task.scored or task.threshold_split
     assert not ZERO_SHOT["sst2"].mean  # the words as a whole
-    assert TASKS["copa"].text == ("premise", "question")  # the table is as it was
-    assert TASKS["copa"].wording["question"]["cause"].startswith("What")
-    assert (
-        TASKS["story_cloze"].dev_split and not ZERO_SHOT["story_cloze"].task.dev_split
-    )
+    inputs = TASKS["copa"].inputs  # the table is as it was
+    assert inputs.text == ("premise", "question")
+    assert inputs.wording["question"]["cause"].startswith("What")
+    assert TASKS["story_cloze"].published.dev_split
+    assert not ZERO_SHOT["story_cloze"].task.published.dev_split
 
 
 # --- which tasks, which splits --------------------------------------------------------
@@ -233,8 +235,8 @@ def test_examples_are_the_same_from_tfds(task, tmp_path):
     else:
         more = {"option1_normalized": "a", "option2_normalized": "b"}
         made = [{**row, **more} for row in made]
-    name = task.tfds["test"][""].partition(":")[0]
-    parts = {split: made for split in task.tfds}
+    name = task.published.tfds["test"][""].partition(":")[0]
+    parts = {split: made for split in task.published.tfds}
     prepare_dataset(name, parts, tmp_path / "tfds")
     found = load(task, "test", "tfds", tmp_path / "tfds")
     assert sorted(each.text + each.choices for each in found) == sorted(

@@ -10,7 +10,6 @@ from tiny_tasks import finetune_config
 
 from gpt1_jax.data.windows import read_ahead
 from gpt1_jax.tasks.batches import (
-    Batch,
     EncodedExamples,
     TrainBatches,
     draw_examples,
@@ -20,6 +19,7 @@ from gpt1_jax.tasks.batches import (
     real_indices,
 )
 from gpt1_jax.tasks.task import Example
+from gpt1_jax.training.steps import Batch
 
 few = settings(deadline=None, max_examples=40)
 MAX_SEQ_LEN = 24
@@ -76,11 +76,12 @@ def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
         num_steps=STEPS,
         seed=0,
     )
-    return TrainBatches(encoded, **{**values, **overrides})
+    return TrainBatches(examples=encoded, make_batch=Batch, **values | overrides)
 
 
 def all_batches(encoded, batch_size=4, rows=slice(None)):
-    return list(eval_batches(encoded, batch_size, rows, SEQ_LENS))
+    batches = eval_batches(encoded, batch_size, rows, SEQ_LENS)
+    return [(chosen, Batch(**arrays)) for chosen, arrays in batches]
 
 
 def host_rows(batch_size, hosts):
@@ -107,7 +108,7 @@ def test_batch_is_padded_at_the_end_with_zeros():
     arrays = [[np.asarray(s) for s in example] for example in sequences]
     targets = np.array([[0.0, 1.0], [1.0, 0.0]], np.float32)
     encoded = collect(arrays, targets)
-    batch = encoded.batch(np.array([1, 0, 1]), 4)
+    batch = Batch(**encoded.batch(np.array([1, 0, 1]), 4))
     assert batch.tokens.tolist() == [
         [[1, 2, 0, 0], [3, 4, 6, 0]],
         [[7, 8, 9, 0], [5, 0, 0, 0]],
@@ -127,7 +128,7 @@ def test_examples_give_every_sequence_back(lengths):
     assert len(encoded) == len(lengths)
     assert encoded.num_seqs == len(lengths[0])
     assert encoded.lengths.tolist() == lengths
-    batch = encoded.batch(np.arange(len(lengths)), MAX_SEQ_LEN)
+    batch = Batch(**encoded.batch(np.arange(len(lengths)), MAX_SEQ_LEN))
     assert batch.lengths.tolist() == lengths
     assert numbers(batch) == list(range(len(lengths)))
     for row, sequences in zip(batch.tokens, sequences_of(lengths), strict=True):
@@ -361,6 +362,11 @@ def test_train_batches_list_real_tokens_unless_told_not_to():
     found = batch.real_indices[0][batch.real_indices[0] < len(flat)]
     np.testing.assert_array_equal(flat[found], flat[flat > 0])
     assert train_batches(encoded, packed_sizes=0)[3].real_indices is None
+
+
+def test_an_epoch_leaves_out_the_partial_batch():
+    assert train_batches(examples(2490), batch_size=32).steps_per_epoch == 77
+    assert train_batches(examples(32), batch_size=32).steps_per_epoch == 1
 
 
 def test_train_batches_are_read_ahead_from_any_step():

@@ -41,11 +41,11 @@ def training_file(tmp_path):
 def test_tasks_of_scores_learn_them_as_configured(score_loss):
     config = finetune_config("stsb+rte", BASE, head__score_loss=score_loss)
     (stsb, rte), _ = select_tasks(config)
-    assert stsb.score_loss == find_task(config).score_loss == score_loss
+    assert stsb.target.score_loss == find_task(config).target.score_loss == score_loss
     assert rte is TASKS["rte"]
     scored = dict(score_range=(1.0, 5.0), labels=())
     config = custom_config(head__score_loss=score_loss, **scored)
-    assert custom_task(config).score_loss == score_loss
+    assert custom_task(config).target.score_loss == score_loss
 
 
 def test_find_task_is_the_task_of_a_run():
@@ -73,9 +73,13 @@ def test_find_task_is_the_task_of_a_run():
 def test_custom_task_has_the_transform_of_its_head(head, text, choices, transform):
     config = custom_config(head=head, text=text, choices=choices, label="gold")
     (task,), resolved = select_tasks(config)
-    assert (task.name, task.transform) == ("custom", transform)
-    assert (task.text, task.choices, task.label) == (text, choices, "gold")
-    assert (task.labels, task.score_range) == (LABELS, None)
+    assert (task.name, task.inputs.transform) == ("custom", transform)
+    assert (task.inputs.text, task.inputs.choices, task.target.column) == (
+        text,
+        choices,
+        "gold",
+    )
+    assert (task.target.labels, task.target.score_range) == (LABELS, None)
     assert task.metrics == ("accuracy",)
     assert resolved == config
 
@@ -84,7 +88,7 @@ def test_custom_task_has_the_transform_of_its_head(head, text, choices, transfor
 def test_custom_task_with_a_score_range_has_scores(head):
     config = custom_config(head=head, score_range=(1.0, 5.0), labels=())
     (task,), resolved = select_tasks(config)
-    assert (task.labels, task.score_range) == ((), (1.0, 5.0))
+    assert (task.target.labels, task.target.score_range) == ((), (1.0, 5.0))
     assert task.metrics == ("pearson",)
     assert resolved == config
 
@@ -161,7 +165,7 @@ def test_labels_are_those_of_the_training_file(training_file, labels, names, num
     """Numbers too are names, as they are in a file of text alone."""
     config = custom_config(training_file(labels), labels=())
     (task,), resolved = select_tasks(config)
-    assert task.labels == resolved.custom.labels == names
+    assert task.target.labels == resolved.custom.labels == names
     assert find_task(resolved) == task
     examples = load_split(
         task, "train", source="files", directory="", paths=resolved.data.paths()
@@ -177,13 +181,13 @@ def test_scores_without_a_range_do_not_become_classes(training_file, labels):
     assert f"{path} holds numbers such as" in str(e.value)
     names = tuple(map(str, labels))
     (task,), _ = select_tasks(custom_config(path, labels=names))
-    assert task.labels == names
+    assert task.target.labels == names
 
 
 def test_examples_without_a_label_add_no_name(training_file):
     path = training_file(["yes", None, "", "no"])
     (task,), _ = select_tasks(custom_config(path, labels=()))
-    assert task.labels == ("no", "yes")
+    assert task.target.labels == ("no", "yes")
 
 
 def test_a_number_is_not_a_position_if_labels_are_numbers(training_file):
@@ -217,7 +221,7 @@ def test_labels_are_inferred_from_a_table_too(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("a\tb\tgold\n1\t2\tpos\n3\t4\tneg\n")
     (task,), _ = select_tasks(custom_config(path, labels=(), label="gold"))
-    assert task.labels == ("neg", "pos")
+    assert task.target.labels == ("neg", "pos")
 
 
 def test_numbers_are_positions_of_labels_given_by_name(training_file):
@@ -235,7 +239,7 @@ def test_columns_of_choices_name_the_labels():
         "nowhere.jsonl", head="multiple_choice", choices=("c", "d"), labels=()
     )
     (task,), resolved = select_tasks(config)
-    assert task.labels == resolved.custom.labels == ("c", "d")
+    assert task.target.labels == resolved.custom.labels == ("c", "d")
 
 
 def test_one_label_alone_is_refused(training_file):

@@ -19,23 +19,31 @@ from gpt1_jax.tasks.metrics import (
     standard_error,
 )
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Example, Task
+from gpt1_jax.tasks.task import Example, Inputs, Target, Task
 
 CLASSES = Task(
     name="made_up",
     title="Made-up",
-    transform="single",
-    text=("text",),
-    labels=("no", "yes"),
+    inputs=Inputs(
+        transform="single",
+        text=("text",),
+    ),
+    target=Target(
+        labels=("no", "yes"),
+    ),
     metrics=("matthews", "f1"),
 )
 SCORES = Task(
     name="rated",
     title="Rated",
-    transform="similarity",
-    text=("one", "two"),
-    labels=(),
-    score_range=(0.0, 5.0),
+    inputs=Inputs(
+        transform="similarity",
+        text=("one", "two"),
+    ),
+    target=Target(
+        labels=(),
+        score_range=(0.0, 5.0),
+    ),
     metrics=("pearson", "spearman"),
 )
 

@@ -10,25 +10,30 @@ from gpt1_jax.tasks.task import TRANSFORMS
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_tasks_are_whole(task):
-    assert task.transform in TRANSFORMS
-    assert bool(task.labels) != bool(task.score_range)
-    assert bool(task.choices) == (task.transform == "multiple_choice")
+    assert task.inputs.transform in TRANSFORMS
+    assert bool(task.target.labels) != bool(task.target.score_range)
+    assert bool(task.inputs.choices) == (task.inputs.transform == "multiple_choice")
     assert task.metrics
-    assert set(task.tfds) == set(task.files) or not task.files
-    assert {"dev", "test"} <= set(task.tfds)
-    for split, tables in task.files.items():
-        assert list(tables) == list(task.tfds[split])
+    assert (
+        set(task.published.tfds) == set(task.published.files)
+        or not task.published.files
+    )
+    assert {"dev", "test"} <= set(task.published.tfds)
+    for split, tables in task.published.files.items():
+        assert list(tables) == list(task.published.tfds[split])
     assert set(task.metrics) <= set(METRICS)
-    assert set(task.optional) <= set(task.tfds["test"])
-    assert not task.glue or set(task.glue) == set(task.files["test"])
-    assert len(task.formats) == (2 if task.formats else 0)
-    assert not task.cut_longer or task.transform == "pair"
+    assert set(task.published.optional) <= set(task.published.tfds["test"])
+    assert not task.glue.files or set(task.glue.files) == set(
+        task.published.files["test"]
+    )
+    assert len(task.inputs.formats) == (2 if task.inputs.formats else 0)
+    assert not task.inputs.cut_longer or task.inputs.transform == "pair"
 
 
 def test_glue_files_are_those_of_the_leaderboard():
     files = {}
     for task in TASKS.values():
-        files |= dict(task.glue.values())
+        files |= dict(task.glue.files.values())
     assert files == {
         "CoLA.tsv": 1063,
         "SST-2.tsv": 1821,
@@ -46,7 +51,7 @@ def test_glue_files_are_those_of_the_leaderboard():
 
 def test_wnli_entailment_is_one():
     # Its data has numbers only, where 1 means that the second sentence follows.
-    assert TASKS["wnli"].labels[1] == "entailment"
+    assert TASKS["wnli"].target.labels[1] == "entailment"
 
 
 # --- by name --------------------------------------------------------------------
@@ -69,7 +74,7 @@ def test_all_is_every_task_of_the_paper():
     )
     others = [name for name in TASKS if TASKS[name] not in tasks]
     assert others == ["boolq", "multirc", "wsc"]
-    assert not any(TASKS[name].glue for name in others)
+    assert not any(TASKS[name].glue.files for name in others)
 
 
 @pytest.mark.parametrize("names", ["sst", "sst2+Sst2+rte", "sst2+all", "sst2+custom"])

@@ -3,7 +3,7 @@
 import pytest
 
 from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Record, Task
+from gpt1_jax.tasks.task import Inputs, Published, Record, Target, Task
 
 PAIR = {"premise": "A dog runs.", "hypothesis": "An animal moves.", "label": 0}
 CHOICE = {
@@ -202,11 +202,17 @@ def test_subset_of_a_task_of_the_users_own():
     task = Task(
         name="own",
         title="Own",
-        transform="single",
-        text=("text",),
-        labels=("no", "yes"),
+        inputs=Inputs(
+            transform="single",
+            text=("text",),
+        ),
+        target=Target(
+            labels=("no", "yes"),
+        ),
         metrics=("accuracy",),
-        subset_column="group",
+        published=Published(
+            subset_column="group",
+        ),
     )
     record = Record({"text": "Well.", "label": "yes", "group": "news/4"}, "file:1")
     assert task.check_record(record, needs_label=True).subset == "news"

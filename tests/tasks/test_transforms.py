@@ -168,8 +168,10 @@ def test_texts_are_made_of_columns_as_the_task_formats_them():
     task = TASKS["wsc"]
     example = Example(("{it}", "Ann", "Ann has it."), (), 0, "", "", "")
     reads = ('Does "{it}" refer to "Ann" in this passage?', "Ann has it.")
-    assert task.format_text(example) == reads
-    made = dataclasses.replace(task, formats=("{span1_text} 5 {span2_text}", "{text}"))
+    assert task.inputs.format_text(example) == reads
+    formats = ("{span1_text} 5 {span2_text}", "{text}")
+    inputs = dataclasses.replace(task.inputs, formats=formats)
+    made = dataclasses.replace(task, inputs=inputs)
     encoded = encode(made, "3", "4", "6")
     assert encoded[0] == [START, 4, 5, 3, DELIMITER, 6, EXTRACT]
 
@@ -234,7 +236,7 @@ def test_question_and_choice_without_room_are_refused():
 )
 def test_examples_that_are_cut_are_counted(task, sizes, cut):
     texts = [words(1, size) for size in sizes]
-    number = len(task.text)
+    number = len(task.inputs.text)
     made = Example(tuple(texts[:number]), tuple(texts[number:]), 0, "", "", "")
     short = made._replace(
         text=tuple("1" for _ in made.text), choices=tuple("1" for _ in made.choices)
@@ -262,9 +264,9 @@ def test_too_short_sequences_are_refused(max_seq_len):
     max_seq_len=st.integers(6, 60),
 )
 def test_sequences_have_one_extract_token_at_their_end(task, sizes, max_seq_len):
-    text = [words(1, size) for size in sizes[: len(task.text)]]
-    choices = [words(50, size) for size in sizes[2 : 2 + len(task.labels)]]
-    choices = choices if task.choices else []
+    text = [words(1, size) for size in sizes[: len(task.inputs.text)]]
+    choices = [words(50, size) for size in sizes[2 : 2 + len(task.target.labels)]]
+    choices = choices if task.inputs.choices else []
     try:
         sequences = encode(task, *text, choices=choices, max_seq_len=max_seq_len)
     except ValueError:
@@ -295,7 +297,8 @@ def test_sequences_have_one_extract_token_at_their_end(task, sizes, max_seq_len)
     ids=lambda value: getattr(value, "name", value),
 )
 def test_num_outputs(task, score_loss, expected):
-    assert num_outputs(dataclasses.replace(task, score_loss=score_loss)) == expected
+    target = dataclasses.replace(task.target, score_loss=score_loss)
+    assert num_outputs(dataclasses.replace(task, target=target)) == expected
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])

@@ -16,8 +16,18 @@ from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
 from gpt1_jax.runs.open import TrainedRun, open_steps
-from gpt1_jax.runs.past_runs import read_babylm_predictions
 from gpt1_jax.studies.babylm.config import BabyLMConfig
+from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
+from gpt1_jax.studies.babylm.parts import (
+    AOA,
+    FAST,
+    FULL,
+    PARTS,
+    READING,
+    REVISIONS,
+    Items,
+    load_part,
+)
 from gpt1_jax.studies.babylm.scores import (
     fast_scores,
     missing_items,
@@ -32,17 +42,6 @@ from gpt1_jax.studies.engine import (
     score_steps,
     write_results,
 )
-from gpt1_jax.tasks.babylm import (
-    AOA,
-    FAST,
-    FULL,
-    PARTS,
-    READING,
-    REVISIONS,
-    Items,
-    load_part,
-)
-from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES
 
 _ALL = "all"
 _VERSIONS = ("jax", "numpy", "scikit-learn", "scipy")

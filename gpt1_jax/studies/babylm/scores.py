@@ -11,7 +11,7 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.studies.answer_scores import score_pairs
 from gpt1_jax.studies.answers import Answers
-from gpt1_jax.tasks.babylm import (
+from gpt1_jax.studies.babylm.parts import (
     AOA,
     EYE_TRACKING,
     READING,

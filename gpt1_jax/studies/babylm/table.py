@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.report.markdown import counted, markdown_table
-from gpt1_jax.tasks.babylm import AOA, PARTS, READING
+from gpt1_jax.studies.babylm.parts import AOA, PARTS, READING
 
 _TITLES = {
     "blimp": "BLiMP",

@@ -26,7 +26,15 @@ from gpt1_jax.studies.minimal_pairs.blimp import FIELDS, PARADIGMS, TERMS
 from gpt1_jax.studies.minimal_pairs.config import PairsDataConfig
 from gpt1_jax.tasks.batches import draw_examples
 from gpt1_jax.tasks.examples import check_records, load_split, read_records
-from gpt1_jax.tasks.task import Example, FileLayout, Record, Task
+from gpt1_jax.tasks.task import (
+    Example,
+    FileLayout,
+    Inputs,
+    Published,
+    Record,
+    Target,
+    Task,
+)
 
 BLIMP, CUSTOM = "blimp", "custom"
 _SPLIT = "test"  # nothing is trained on any pair
@@ -76,19 +84,26 @@ def _blimp_task(term: str, paradigms: Sequence[str]) -> ZeroShotTask:
     task = Task(
         name=term,
         title=term.replace("_", " "),
-        transform="multiple_choice",
-        text=(),
-        choices=("sentence_good", "sentence_bad"),
-        label=_GOOD,
-        labels=("good", "bad"),
+        inputs=Inputs(
+            transform="multiple_choice",
+            text=(),
+            choices=("sentence_good", "sentence_bad"),
+        ),
+        target=Target(
+            labels=("good", "bad"),
+            column=_GOOD,
+        ),
         metrics=("accuracy",),
-        prepare=_prepare_blimp,
-        tfds={_SPLIT: {name: f"blimp/{name}:train" for name in paradigms}},
-        files={
-            _SPLIT: {
-                name: FileLayout(f"{name}.jsonl", format="jsonl") for name in paradigms
-            }
-        },
+        published=Published(
+            prepare=_prepare_blimp,
+            tfds={_SPLIT: {name: f"blimp/{name}:train" for name in paradigms}},
+            files={
+                _SPLIT: {
+                    name: FileLayout(f"{name}.jsonl", format="jsonl")
+                    for name in paradigms
+                }
+            },
+        ),
     )
     return ZeroShotTask(
         task, scored="{answer}", mean=False, splits=(_SPLIT,), cut=False
@@ -138,16 +153,22 @@ def _own_task(data: PairsDataConfig, path: str, name: str) -> ZeroShotTask:
     task = Task(
         name=name,
         title=name,
-        transform="multiple_choice",
-        text=("context",),
-        choices=data.sentences,
-        fewer_choices=listed,
-        label=_GOOD,
-        labels=CANDIDATES if listed else data.sentences,
+        inputs=Inputs(
+            transform="multiple_choice",
+            text=("context",),
+            choices=data.sentences,
+            fewer_choices=listed,
+            may_be_empty=True,  # a context; an empty sentence is refused as an answer
+        ),
+        target=Target(
+            labels=CANDIDATES if listed else data.sentences,
+            column=_GOOD,
+        ),
         metrics=("accuracy",),
-        may_be_empty=True,  # a context; an empty sentence is refused as an answer
-        prepare=functools.partial(_prepare_own, data, name),
-        files={_SPLIT: {"": FileLayout(path, format=FORMATS[suffix])}},
+        published=Published(
+            prepare=functools.partial(_prepare_own, data, name),
+            files={_SPLIT: {"": FileLayout(path, format=FORMATS[suffix])}},
+        ),
     )
     return ZeroShotTask(
         task,
@@ -212,7 +233,7 @@ def load_pairs(
 
 
 def _read_own(task: Task) -> list[Example]:
-    layout = task.files[_SPLIT][""]
+    layout = task.published.files[_SPLIT][""]
     records = read_records(locate(layout.path), layout)
     examples = check_records(task, records, needs_label=True)
     if not examples:

@@ -30,11 +30,11 @@ from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
 from gpt1_jax.errors import UserError
+from gpt1_jax.studies.answers import ContextWindows
 from gpt1_jax.studies.reading_times.config import (
     ReadingTimesConfig,
     ReadingTimesDataConfig,
 )
-from gpt1_jax.tasks.babylm import ContextWindows
 
 BEFORE = 2  # words whose predictors are those of a word too
 NO_TIME, PUNCTUATION, UNKNOWN = "no time", "punctuation", "unknown"

@@ -16,10 +16,10 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.studies.babylm import job as babylm
+from gpt1_jax.studies.babylm import parts
 from gpt1_jax.studies.babylm import scores as evaluation
+from gpt1_jax.studies.babylm.parts import FULL, PARTS, load_part
 from gpt1_jax.studies.minimal_pairs.blimp import PARADIGMS
-from gpt1_jax.tasks import babylm as tasks
-from gpt1_jax.tasks.babylm import FULL, PARTS, load_part
 
 NO_READING = tuple(name for name in PARTS if name != "reading")
 
@@ -168,9 +168,9 @@ def reading_rows(seed=0, count=300):
     rng = np.random.default_rng(seed)
     rows, predictions = [], []
     for _ in range(count):
-        row = {name: float(rng.normal()) for name in tasks.READING_PREDICTORS}
+        row = {name: float(rng.normal()) for name in parts.READING_PREDICTORS}
         pred, prev = rng.normal(size=2).tolist()
-        for name in (*tasks.EYE_TRACKING, tasks.SELF_PACED):
+        for name in (*parts.EYE_TRACKING, parts.SELF_PACED):
             row[name] = row["length"] + float(rng.normal())
         rows.append(row)
         predictions.append({"pred": pred, "prev_pred": prev})
@@ -199,21 +199,21 @@ def test_reading_scores_are_those_of_least_squares():
     for number, row in enumerate(rows):
         row["RTgopast"] += 0.5 * predictions[number]["pred"]
     found = evaluation.reading_scores(rows, predictions)
-    names = tasks.READING_PREDICTORS
+    names = parts.READING_PREDICTORS
     alone = [
         residual_share(rows, predictions, measure, names[:3])
-        for measure in tasks.EYE_TRACKING
+        for measure in parts.EYE_TRACKING
     ]
     assert found["eye_tracking"] == pytest.approx(np.mean(alone))
     expected = residual_share(
-        rows, predictions, tasks.SELF_PACED, (*names, "prev_pred")
+        rows, predictions, parts.SELF_PACED, (*names, "prev_pred")
     )
     assert found["self_paced"] == pytest.approx(expected)
     assert found["self_paced"] < 0.05 < max(alone)
     # Surprisal that is the reading time explains it; a missing value drops its word.
     for row, each in zip(rows, predictions, strict=True):
-        each["pred"] = row[tasks.SELF_PACED]
-    rows[0] |= {tasks.SELF_PACED: None}
+        each["pred"] = row[parts.SELF_PACED]
+    rows[0] |= {parts.SELF_PACED: None}
     predictions[1]["prev_pred"] = None
     assert evaluation.reading_scores(rows, predictions)["self_paced"] > 0.99
 
@@ -221,8 +221,8 @@ def test_reading_scores_are_those_of_least_squares():
 @pytest.mark.parametrize("time", [250.0, None])
 def test_reading_times_that_say_nothing_are_refused(time):
     rows, predictions = reading_rows(count=40)
-    rows = [row | {tasks.SELF_PACED: time} for row in rows]
-    with pytest.raises(UserError, match=rf"{tasks.SELF_PACED} of the .* always the s"):
+    rows = [row | {parts.SELF_PACED: time} for row in rows]
+    with pytest.raises(UserError, match=rf"{parts.SELF_PACED} of the .* always the s"):
         evaluation.reading_scores(rows, predictions)
 
 
@@ -305,15 +305,15 @@ def test_a_whole_submission_is_collected(evaluate, tmp_path, monkeypatch):
         "comps": dict.fromkeys(PARTS["comps"].sizes, 6),
         "aoa": {},
     }
-    parts = {
+    smaller = {
         name: PARTS[name]._replace(sizes=sizes, fast_sizes=sizes or {"aoa": 2})
         for name, sizes in small.items()
     }
     moves = {"regular_0_ops": 6, "regular_1_ops": 6}
-    parts["entity_tracking"] = parts["entity_tracking"]._replace(fast_sizes=moves)
-    for module in (babylm, tasks, evaluation):
+    smaller["entity_tracking"] = smaller["entity_tracking"]._replace(fast_sizes=moves)
+    for module in (babylm, parts, evaluation):
         if hasattr(module, "PARTS"):
-            monkeypatch.setattr(module, "PARTS", parts)
+            monkeypatch.setattr(module, "PARTS", smaller)
     monkeypatch.setattr(babylm, "REVISIONS", {"strict-small": ["chck_1k", "chck_2k"]})
     monkeypatch.setattr(babylm, "BABYLM_SIZES", {"rte": 2})
     monkeypatch.setattr(
@@ -348,8 +348,8 @@ def test_sizes_are_those_of_the_challenge():
     assert set(PARTS["blimp"].sizes) == {name.lower() for name in PARADIGMS}
     assert sum(PARTS["blimp"].sizes.values()) == 59875
     assert sum(PARTS["entity_tracking"].sizes.values()) == 9483
-    assert len(tasks.REVISIONS["strict-small"]) == 19
-    assert len(tasks.REVISIONS["strict"]) == 28
+    assert len(parts.REVISIONS["strict-small"]) == 19
+    assert len(parts.REVISIONS["strict"]) == 28
     part = PARTS["wug_past"]
     assert evaluation.missing_items(part, False, {"wug_past": 50}) == ""
     assert "wug_past with 49 instead of 50" in evaluation.missing_items(

@@ -37,7 +37,7 @@ def blimp(made_once):
             ).to_dict()
         ).data
         for task in select_pairs(TERMS, data):
-            for name in task.task.files["test"]:
+            for name in task.task.published.files["test"]:
                 rows = [
                     {
                         "sentence_good": (good := sentence(rng)),

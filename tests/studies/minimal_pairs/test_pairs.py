@@ -78,7 +78,7 @@ def test_the_table_of_paradigms_is_whole():
 
 def selected(*names):
     tasks = select_pairs(names, DATA)
-    return {task.task.name: list(task.task.files["test"]) for task in tasks}
+    return {task.task.name: list(task.task.published.files["test"]) for task in tasks}
 
 
 def test_paradigms_terms_and_fields_are_selected_once():

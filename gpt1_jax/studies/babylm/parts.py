@@ -22,19 +22,19 @@ from gpt1_jax.data.tables import (
     read_rows,
     require_column,
 )
-from gpt1_jax.data.text import brief, clean
+from gpt1_jax.data.text import brief
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.studies.answers import (
     CANDIDATES,
     Answers,
+    ContextWindows,
     ZeroShotTask,
     encode_answers,
-    encode_line,
 )
 from gpt1_jax.tasks.examples import read_records
-from gpt1_jax.tasks.task import FileLayout, Record, Task
+from gpt1_jax.tasks.task import FileLayout, Inputs, Published, Record, Target, Task
 
 FULL, FAST = "full", "fast"
 READING, AOA = "reading", "aoa"
@@ -286,15 +286,21 @@ def _sentence_task(part: Part) -> ZeroShotTask:
     task = Task(
         name=part.name,
         title=part.name,
-        transform="multiple_choice",
-        text=("context", "ratio"),
-        choices=("answers",),
-        fewer_choices=True,
-        label=_LABEL,
-        labels=CANDIDATES,
+        inputs=Inputs(
+            transform="multiple_choice",
+            text=("context", "ratio"),
+            choices=("answers",),
+            fewer_choices=True,
+            may_be_empty=True,  # a context; an empty answer is refused all the same
+        ),
+        target=Target(
+            labels=CANDIDATES,
+            column=_LABEL,
+        ),
         metrics=("accuracy",),
-        may_be_empty=True,  # a context; an empty answer is refused all the same
-        prepare=prepare,
+        published=Published(
+            prepare=prepare,
+        ),
     )
     return ZeroShotTask(task, scored, context, mean=False, splits=(_ITEMS,), cut=False)
 
@@ -359,27 +365,6 @@ def chosen_text(part: Part, answers: Answers, number: int, choice: int) -> str:
 
 
 # --- words ------------------------------------------------------------------------
-
-
-class ContextWindows:
-    """Windows of words after their contexts, from which items are made."""
-
-    def __init__(self, tokenizer: Tokenizer):
-        self.windows: list[ReadingWindow] = []
-        self._newline = tokenizer.newline_id
-        self._encode = functools.lru_cache(maxsize=4096)(
-            lambda text: tokenizer.encode(clean(text))
-        )
-
-    def add(self, context: str, word: str, where: str) -> int:
-        """The number of the window of a word after a context, which may be empty."""
-        before = f"{context.strip()} " if context.strip() else ""
-        line = encode_line(before, word.strip(), self._encode)
-        if line.num_context == len(line.ids):
-            raise UserError(f"{where}: the word {brief(word)} is empty.")
-        ids = [self._newline, *line.ids]
-        self.windows.append(ReadingWindow(ids, 1 + line.num_context))
-        return len(self.windows) - 1
 
 
 def _read_reading(path: epath.Path, tokenizer: Tokenizer) -> WordItems:

@@ -1,0 +1,149 @@
+"""Reads finished fine-tuned runs back from their folders, for suites and reports."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
+
+from etils import epath
+
+from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.saved import load_saved, read_json
+from gpt1_jax.config.sections import ModelSection
+from gpt1_jax.data.tables import parse_number
+from gpt1_jax.data.tokenizers import saved_digest
+from gpt1_jax.errors import UserError
+from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
+from gpt1_jax.runs.resume import DIGESTS, PLACES, fixed_values, saved_digests
+from gpt1_jax.tasks.metrics import METRICS
+
+
+class Finished(NamedTuple):
+    """A finished fine-tuned run: what it was, and its scores."""
+
+    folder: epath.Path
+    config: FinetuneConfig  # with one task and one seed
+    result: Mapping[str, Any]  # its results.json
+
+    @property
+    def model(self) -> ModelSection:
+        """Its model, with the sizes of its origin."""
+        return cast(ModelSection, self.config.model)
+
+    @property
+    def kind(self) -> str:
+        """ "transformer" or "lstm"."""
+        return self.model.kind
+
+    @property
+    def is_from_scratch(self) -> bool:
+        """Whether it took over only the tokenizer and the sizes of its origin."""
+        return self.config.transfer_layers == "none"
+
+    def settings(self, by_content: bool) -> dict[str, Any]:
+        """What it was trained with, but for its seed; by flat key.
+
+        Args:
+          by_content: whether content digests of its examples stand for their paths.
+        """
+        values = fixed_values(self.config.to_dict())
+        digests = {**saved_digests(self.result), "origin": None}
+        del values["seeds"], digests["origin"]  # the values name the origin
+        if by_content:
+            paths = PLACES - {"init_from"}
+            values = {k: v for k, v in values.items() if k not in paths} | digests
+        return {**values, "transfer_layers": self.layers_transferred}
+
+    @property
+    def architecture(self) -> tuple[Any, ...]:
+        """Its sizes and its tokenizer's content digest; without one, its origin."""
+        file = self.folder / "tokenizer" / "tokenizer.json"
+        saved = saved_digest(read_json(file)) if file.exists() else None
+        return (saved or self.config.init_from, *self.model.sizes.values())
+
+    @property
+    def layers_transferred(self) -> int:
+        """How many layers were transferred; -1 if not even the embeddings were."""
+        named = self.config.transfer_layers
+        if self.is_from_scratch:
+            return -1
+        return self.model.depth if named == "all" else int(named)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all layers were transferred."""
+        return self.layers_transferred == self.model.depth
+
+
+def read_finished(folder: epath.Path) -> Finished | None:
+    """The finished fine-tuned run in a folder; None if there is none.
+
+    Raises:
+      ValueError: naming the file that is damaged.
+    """
+    results, config = folder / RESULTS_FILE, folder / CONFIG_FILE
+    # Other jobs write results too, and leave out the configuration or name themselves.
+    if not (results.exists() and config.exists()):
+        return None
+    if read_json(config).get("job") != "finetune":
+        return None
+    return Finished(folder, load_saved(config), read_results(results))
+
+
+def read_results(file: epath.Path) -> dict[str, Any]:
+    """The results of a fine-tuned run.
+
+    Raises:
+      ValueError: if the file holds anything else.
+    """
+    results = read_json(file)
+    for name in ("dev", "majority", "test", "train"):
+        always = name in ("dev", "majority")  # and with labels
+        if (always or name in results) and not _is_scores(results.get(name), always):
+            raise damaged_results(file, f"no {name!r} scores")
+    for name in ("train_examples", "init_step"):
+        if not _is_count(results.get(name, 0)):
+            raise damaged_results(file, f"a {name!r} that is no number")
+    digests = results.get(DIGESTS, {})
+    if not (isinstance(digests, dict) and all(map(_is_text, digests.values()))):
+        raise damaged_results(file, f"{DIGESTS!r} of another kind")
+    return results
+
+
+def _is_scores(value: Any, labelled: bool) -> bool:
+    """Whether a value is what `gpt1_jax.tasks.metrics.score_predictions` returns.
+
+    For a split without labels it holds no metrics.
+    """
+    if not isinstance(value, dict):
+        return False
+    subsets = value.get("subsets", {})
+    return isinstance(subsets, dict) and all(
+        isinstance(part, dict)
+        and _is_count(part.get("n"))
+        and (not labelled or not METRICS.keys().isdisjoint(part))
+        and all(_is_score(name, part[name]) for name in METRICS.keys() & part.keys())
+        for part in (value, *subsets.values())
+    )
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_score(metric: str, value: Any) -> bool:
+    """Whether a value is one that a metric gives; None and NaN are not known."""
+    if value is None or value != value:
+        return True
+    low, high = METRICS[metric].lowest, METRICS[metric].highest
+    return not isinstance(value, str) and low <= parse_number(value) <= high
+
+
+def damaged_results(file: epath.Path, what: str) -> UserError:
+    """What to raise for a file of a finished run that holds something else."""
+    return UserError(
+        f"{file} holds {what}; it is damaged or was not written by this program. "
+        "Remove it and run the fine-tuning again, or name other folders."
+    )

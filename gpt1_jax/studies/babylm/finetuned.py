@@ -1,0 +1,119 @@
+"""What runs that are fine-tuned on BabyLM's data predict, for its submission."""
+
+import logging
+from collections.abc import Mapping
+
+from etils import epath
+
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.data.tables import read_rows
+from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.results import Finished, damaged_results, read_finished
+from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
+from gpt1_jax.runs.past_runs import find_folders
+from gpt1_jax.tasks.paper_tasks import find_task
+
+# The tasks that BabyLM's evaluation fine-tunes on, and the examples it wants labelled.
+BABYLM_SIZES: Mapping[str, int] = {
+    "boolq": 1635,
+    "mnli": 4908,
+    "mrpc": 204,
+    "multirc": 2424,
+    "qqp": 20215,
+    "rte": 139,
+    "wsc": 52,
+}
+
+
+def read_babylm_predictions(*folders: epath.Path) -> dict[str, list[int]]:
+    """What finished runs on BabyLM's data predict for its files `TASK.valid.jsonl`.
+
+    A warning names a file that has another number of examples than BabyLM's.
+
+    Args:
+      folders: each a run folder, or a folder above some, such as a suite's.
+
+    Returns:
+      For each task, label numbers in the order of the file.
+
+    Raises:
+      UserError: naming a run that has not finished, is of another task or source,
+        left out dev examples, is the second of its task, or is damaged; or a folder
+        without a run.
+    """
+    found: dict[str, list[int]] = {}
+    places: dict[str, epath.Path] = {}
+    for folder in folders:
+        finetuned = [
+            place
+            for place in (find_folders(folder) if folder.is_dir() else ())
+            if (place / CONFIG_FILE).exists()
+            and read_json(place / CONFIG_FILE).get("job") == "finetune"
+        ]
+        if not finetuned:
+            raise UserError(
+                f"{folder} holds no fine-tuned run; make one with configs/finetune.py:"
+                "babylm, babylm_long or babylm_wsc, or name another folder."
+            )
+        for place in finetuned:
+            run = read_finished(place)
+            if run is None:
+                raise UserError(
+                    f"{place} has not finished; run its command again, and it resumes."
+                )
+            _check_babylm(run)
+            task = run.config.tasks[0]
+            if task in found:
+                raise UserError(
+                    f"{places[task]} and {place} are both runs on {task!r}, and a "
+                    "submission takes one; name the folder of one of them."
+                )
+            found[task], places[task] = _read_label_numbers(run), place
+    return found
+
+
+def _check_babylm(run: Finished) -> None:
+    """Refuses a run that did not label the whole valid file of a task of BabyLM's."""
+    (task, *_), data = run.config.tasks, run.config.data
+    if data.source != "babylm" or task not in BABYLM_SIZES:
+        raise UserError(
+            f"{run.folder} is a run on {task!r} from the source {data.source!r}; a "
+            f"submission to BabyLM needs {', '.join(BABYLM_SIZES)} from the source "
+            "'babylm'."
+        )
+    if data.max_dev_examples or data.drop_long:
+        key = "max_dev_examples" if data.max_dev_examples else "drop_long"
+        raise UserError(
+            f"{run.folder} was made with config.data.{key}={getattr(data, key)}, which "
+            "leaves out dev examples, and a submission to BabyLM needs all; make it "
+            "again without."
+        )
+
+
+def _read_label_numbers(run: Finished) -> list[int]:
+    """The label numbers that a run predicts for its dev split, in its order."""
+    task = find_task(run.config)
+    file = run.folder / "predictions" / "dev.jsonl"
+    if not file.exists():
+        raise UserError(
+            f"{file} does not exist; remove {run.folder / RESULTS_FILE} and run the "
+            "fine-tuning again, which writes both."
+        )
+    numbers = []
+    with file.open("rb") as lines:
+        for where, row in read_rows(lines, str(file), "jsonl"):
+            if (label := row.get("prediction")) not in task.target.labels:
+                raise damaged_results(file, f"no label of {task.title} at {where}")
+            numbers.append(task.target.labels.index(label))
+    if len(numbers) != run.result["dev"]["n"]:
+        raise damaged_results(
+            file, f"{len(numbers)} predictions for {run.result['dev']['n']} examples"
+        )
+    if len(numbers) != (wanted := BABYLM_SIZES[task.name]):
+        logging.warning(
+            "%s holds %d predictions, and BabyLM wants all %d.",
+            file,
+            len(numbers),
+            wanted,
+        )
+    return numbers

@@ -1,0 +1,146 @@
+"""Finished fine-tuned runs, read back from their folders."""
+
+import dataclasses
+import json
+import shutil
+
+import pytest
+from etils import epath
+from made_up_runs import SIZES, finished_result
+from tiny_run import load_config
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.results import read_finished
+from gpt1_jax.runs.past_runs import find_folders
+from gpt1_jax.tasks.metrics import METRICS, Metric
+
+
+def write_run(folder, results=True, **overrides):
+    """The files that are read of a run."""
+    folder.mkdir(parents=True)
+    config = load_config("sst2", file="finetune", init_from="run", **overrides)
+    values = config.to_dict()
+    values["model"] |= SIZES
+    (folder / "config.json").write_text(json.dumps(values))
+    if results:
+        result = finished_result("sst2", 0.5)
+        (folder / "results.json").write_text(json.dumps(result))
+    return epath.Path(folder)
+
+
+def find_finished(folder):
+    """As a report does."""
+    found = (read_finished(each) for each in find_folders(epath.Path(folder)))
+    return [run for run in found if run]
+
+
+def test_a_finished_run_says_what_it_was_and_its_scores(finetuned):
+    run = read_finished(epath.Path(finetuned))
+    assert run.folder == epath.Path(finetuned)
+    assert (run.config.tasks, run.config.seeds) == (("sst2",), (0,))
+    assert run.result == json.loads((finetuned / "results.json").read_text())
+    assert (run.kind, run.layers_transferred, run.is_whole) == ("transformer", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("model", "named", "layers", "whole"),
+    [
+        ({"kind": "transformer", "num_layers": 3}, "all", 3, True),
+        ({"kind": "transformer", "num_layers": 3}, "3", 3, True),
+        ({"kind": "transformer", "num_layers": 3}, "0", 0, False),
+        ({"kind": "transformer", "num_layers": 3}, "none", -1, False),
+        ({"kind": "lstm", "num_layers": 3}, "all", 1, True),
+        ({"kind": "lstm", "num_layers": 3}, "1", 1, True),
+    ],
+)
+def test_a_run_says_how_much_was_transferred(finetuned, model, named, layers, whole):
+    run = read_finished(epath.Path(finetuned))
+    config = dataclasses.replace(
+        run.config,
+        model=dataclasses.replace(run.config.model, **model),
+        transfer_layers=named,
+    )
+    run = run._replace(config=config)
+    assert (run.kind, run.layers_transferred) == (model["kind"], layers)
+    assert run.is_whole == whole
+
+
+def test_what_is_no_finished_fine_tuned_run_is_none(pretrained, tmp_path):
+    assert read_finished(epath.Path(tmp_path / "nothing")) is None
+    assert read_finished(epath.Path(pretrained)) is None
+    assert read_finished(write_run(tmp_path / "began", results=False)) is None
+    other = shutil.copytree(pretrained, tmp_path / "other")
+    (other / "results.json").write_text("{}")  # as zero-shot evaluation writes them
+    assert read_finished(epath.Path(other)) is None
+    (other / "config.json").unlink()
+    assert read_finished(epath.Path(other)) is None
+
+
+def test_runs_are_found_at_any_depth_sorted(tmp_path):
+    for name in ("b/c", "a/rte/full-seed0"):
+        write_run(tmp_path / "runs" / "x" / name)
+    write_run(tmp_path / "runs" / "began", results=False)
+    found = find_finished(tmp_path / "runs")
+    names = [str(run.folder.relative_to(tmp_path / "runs")) for run in found]
+    assert names == ["x/a/rte/full-seed0", "x/b/c"]
+    (alone,) = find_finished(tmp_path / "runs" / "x" / "b" / "c")
+    assert alone == found[1]
+
+
+def test_a_damaged_file_is_named(tmp_path):
+    folder = write_run(tmp_path / "run")
+    (folder / "results.json").write_text("{")
+    with pytest.raises(ValueError, match=r"run/results\.json cannot be read"):
+        find_finished(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        ("dev", None),
+        ("dev", {"n": 40}),
+        ("dev/n", "40"),
+        ("dev/accuracy", {"": {}}),
+        ("dev/accuracy", -0.5),
+        ("dev/spearman", -1.5),
+        ("dev/mse", float("inf")),
+        ("dev/mse", 10**400),
+        ("majority/accuracy", "0.5"),
+        ("majority/accuracy", True),
+        ("dev/subsets", []),
+        ("dev/subsets", {"matched": {"n": 3}}),
+        ("test", [1]),
+        ("train_examples", "64"),
+        ("init_step", -1),
+        ("content_digests", ["a"]),
+        ("content_digests", {"dev examples": 1}),
+    ],
+)
+def test_scores_of_another_kind_are_named(tmp_path, monkeypatch, place, value):
+    monkeypatch.setitem(METRICS, "mse", Metric(lambda p, y: 1.0))  # without a range
+    folder = write_run(tmp_path / "run")
+    results = finished_result("sst2", 0.5)
+    *section, key = place.split("/")
+    (results[section[0]] if section else results)[key] = value
+    (folder / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UserError, match=r"run/results\.json holds .*damaged"):
+        find_finished(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"), [("mse", 42.0), ("mse", -1e9), ("spearman", None)]
+)
+def test_scores_of_a_metrics_own_range_are_read(tmp_path, monkeypatch, metric, value):
+    monkeypatch.setitem(METRICS, "mse", Metric(lambda p, y: 1.0))
+    folder = write_run(tmp_path / "run")
+    results = finished_result("sst2", 0.5)
+    results["dev"][metric] = value
+    (folder / "results.json").write_text(json.dumps(results))
+    assert find_finished(tmp_path)[0].result == results
+
+
+def test_a_test_split_without_labels_has_no_scores(tmp_path):
+    folder = write_run(tmp_path / "run")
+    results = finished_result("sst2", 0.5, test={"n": 9, "scores": None})
+    (folder / "results.json").write_text(json.dumps(results))
+    assert find_finished(tmp_path)[0].result == results

@@ -1,0 +1,95 @@
+"""Predictions of fine-tuned runs for BabyLM."""
+
+import pytest
+from etils import epath
+from made_up_runs import finished_result, write_finished, write_pretrained
+from tiny_tasks import write_lines
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.studies.babylm import finetuned
+from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
+from gpt1_jax.tasks.paper_tasks import TASKS
+
+NAMES = ("entailment", "not_entailment")
+NUMBERS = [1, 0, 0, 1, 1]
+
+
+def test_the_tasks_wanted_are_tasks_of_the_registry():
+    assert BABYLM_SIZES.keys() <= TASKS.keys()
+    assert len(BABYLM_SIZES) == 7
+
+
+def write_babylm_run(folder, task="rte", numbers=NUMBERS, **overrides):
+    """A finished run on BabyLM's data, with its predictions."""
+    given = {"data__dir": "data", "tasks": (task,), **overrides}
+    result = finished_result(task, 0.5)
+    result["dev"]["n"] = len(NUMBERS)
+    write_finished(folder, "babylm", result=result, **given)
+    lines = [{"id": "9", "prediction": NAMES[number]} for number in numbers]
+    write_lines(folder / "predictions" / "dev.jsonl", lines)
+    return epath.Path(folder)
+
+
+def test_predictions_of_a_run_and_of_all_below_a_folder(tmp_path, caplog):
+    one = write_babylm_run(tmp_path / "runs/babylm/rte/pretrained-seed42")
+    assert read_babylm_predictions(one) == {"rte": NUMBERS}
+    assert "holds 5 predictions, and BabyLM wants all 139" in caplog.text
+    other = tmp_path / "runs/babylm/mnli/pretrained-seed42"
+    write_babylm_run(other, "mnli", numbers=[])
+    lines = [{"prediction": name} for name in ("contradiction", *["neutral"] * 4)]
+    write_lines(other / "predictions" / "dev.jsonl", lines)
+    found = read_babylm_predictions(epath.Path(tmp_path / "runs"))
+    assert found == {"mnli": [2, 1, 1, 1, 1], "rte": NUMBERS}
+    assert read_babylm_predictions(epath.Path(other), one) == found
+
+
+def test_a_whole_file_of_predictions_needs_no_warning(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(finetuned, "BABYLM_SIZES", {"rte": 5})
+    read_babylm_predictions(write_babylm_run(tmp_path))
+    assert not caplog.text
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            {"data__source": "jsonl"},
+            "run on 'rte' from the source 'jsonl'; a sub",
+        ),
+        (
+            {"task": "sst2"},
+            "run on 'sst2' from the source 'babylm'; a",
+        ),
+        ({"data__max_dev_examples": 5}, "max_dev_examples=5, which leaves out dev"),
+        ({"data__drop_long": True}, "drop_long=True, which leaves out dev"),
+        ({"numbers": NUMBERS[:4]}, "holds 4 predictions for 5 examples; it is damaged"),
+    ],
+)
+def test_runs_that_cannot_be_submitted_are_refused(tmp_path, overrides, message):
+    with pytest.raises(UserError, match=message):
+        read_babylm_predictions(write_babylm_run(tmp_path, **overrides))
+
+
+def test_unfinished_and_repeated_runs_cannot_be_submitted(tmp_path):
+    first = write_babylm_run(tmp_path / "rte/pretrained-seed42")
+    second = write_babylm_run(tmp_path / "rte/pretrained-seed43", seeds=(43,))
+    with pytest.raises(UserError, match=r"seed42 and .*seed43 are both runs on 'rte'"):
+        read_babylm_predictions(epath.Path(tmp_path))
+    with pytest.raises(UserError, match=r"seed42 and .*seed43 are both runs on 'rte'"):
+        read_babylm_predictions(first, second)
+    (second / "results.json").unlink()
+    with pytest.raises(UserError, match=r"seed43 has not finished; run its command"):
+        read_babylm_predictions(epath.Path(tmp_path))
+    (first / "predictions/dev.jsonl").unlink()
+    with pytest.raises(UserError, match=r"dev\.jsonl does not exist; remove .*results"):
+        read_babylm_predictions(first)
+    write_lines(first / "predictions/dev.jsonl", [{"prediction": "neutral"}])
+    with pytest.raises(UserError, match=r"no label of RTE at .*dev\.jsonl:1; it is"):
+        read_babylm_predictions(first)
+
+
+@pytest.mark.parametrize("name", ["", "nowhere"])
+def test_a_folder_without_fine_tuned_runs_says_how_to_make_one(tmp_path, name):
+    write_pretrained(tmp_path / "pretrained")
+    with pytest.raises(UserError, match=r"holds no fine-tuned run; make one .*babylm"):
+        read_babylm_predictions(epath.Path(tmp_path / name))
