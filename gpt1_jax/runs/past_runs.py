@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 from etils import epath
 
 from gpt1_jax.config import BEST, ModelConfig
+from gpt1_jax.config.checks import Content, marked_keys
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
@@ -29,7 +30,7 @@ from gpt1_jax.runs.records import (
     read_metrics,
     read_sessions,
 )
-from gpt1_jax.runs.resume import DIGESTS, PLACES, fixed_values, saved_digests
+from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.runs.wall_time import TRAINING
 from gpt1_jax.tasks.metrics import METRICS, RANGES
 from gpt1_jax.tasks.paper_tasks import BABYLM_SIZES, find_task
@@ -210,7 +211,7 @@ class Finished(NamedTuple):
         digests = {**saved_digests(self.result), "origin": None}
         del values["seeds"], digests["origin"]  # the values name the origin
         if by_content:
-            paths = PLACES - {"init_from"}
+            paths = marked_keys(FinetuneConfig, Content).keys() - {"init_from", "step"}
             values = {k: v for k, v in values.items() if k not in paths} | digests
         return {**values, "transfer_layers": self.layers_transferred}
 
