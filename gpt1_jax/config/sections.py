@@ -27,6 +27,7 @@ from gpt1_jax.config.checks import (
 )
 
 AUTO = "auto"  # a form of computation that the run chooses
+_PAPER_WIDTH = 768  # sec. 4.1, "Model specifications"
 _LARGEST = 2**31 - 1  # index of an array; steps are counted in int32 too
 
 Size = Annotated[int, at_most(_LARGEST, ", as no array has a larger index")]
@@ -129,6 +130,11 @@ class ModelSection(ModelOptions):
             f"config.model.num_heads={self.num_heads}; use --config.model.embed_dim="
             f"{multiple}*{self.num_heads}={multiple * self.num_heads}.",
         )
+
+    @property
+    def is_full_size(self) -> bool:
+        """Whether it is as wide as the paper's, so that it wants a large corpus."""
+        return self.embed_dim >= _PAPER_WIDTH
 
     @property
     def sizes(self) -> dict[str, Any]:
