@@ -31,9 +31,10 @@ def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:
     first = next(_open_each(folder, steps[:-1]), None) or open_run(init_from, steps[-1])
     if len(steps) > 1:
         steps = steps[steps.index(first.step) :]
-    several = {ALL: "all saved steps", MILESTONES: "the milestones"}.get(step)
-    listed = ", ".join(f"{each:,}" for each in steps)
-    say_what_is_read(first, f"{several} ({listed})" if several else "")
+    which = ""
+    if several := {ALL: "all saved steps", MILESTONES: "the milestones"}.get(step):
+        which = f"{several} ({', '.join(f'{each:,}' for each in steps)})"
+    say_what_is_read(first, which)
     return first, [first.step, *map(int, steps[1:])]
 
 
