@@ -65,12 +65,10 @@ def test_an_unknown_job_is_refused_with_the_list():
 
 MODULE = """
 import dataclasses
-from typing import Annotated
 
 from etils import epath
 
 from gpt1_jax.config.checks import Free, LocalFile, Positive
-from gpt1_jax.config.constraints import given
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import write_json
 from gpt1_jax.runs import folder as run_folder
@@ -80,7 +78,7 @@ from gpt1_jax.runs.resume import begin_run
 
 @dataclasses.dataclass(frozen=True)
 class Config(JobConfig):
-    input: Annotated[LocalFile, given("Name a text with --config.input=FILE.")]
+    input: LocalFile
     longest: Positive[int]
     width: Free[Positive[int]]
 
