@@ -313,6 +313,11 @@ def within(interval: str, hint: str = "") -> Check:
     return check
 
 
+def given(message: str) -> Check:
+    """Makes a check that refuses an empty text or tuple with a message."""
+    return lambda key, value: require(bool(value), message)
+
+
 def seed(key: str, value: int) -> None:
     """Refuses a seed that JAX and NumPy do not take."""
     require(0 <= value < 2**32, f"{key}={value} must be a whole number in [0, 2**32).")

@@ -13,11 +13,6 @@ from gpt1_jax.config.checks import (
 )
 
 
-def given(message: str) -> Check:
-    """Makes a check that refuses an empty text or tuple with a message."""
-    return lambda key, value: require(bool(value), message)
-
-
 def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Check:
     """Makes a check that refuses a file's name with another ending.
 

@@ -22,10 +22,11 @@ from gpt1_jax.config.checks import (
     Seed,
     Share,
     Step,
+    given,
     require,
     rising,
 )
-from gpt1_jax.config.constraints import Names, different, given, not_empty
+from gpt1_jax.config.constraints import Names, different, not_empty
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DistributedConfig,

@@ -11,10 +11,11 @@ from gpt1_jax.config.checks import (
     RunFolder,
     Seed,
     Step,
+    given,
     require,
     seed,
 )
-from gpt1_jax.config.constraints import Steps, ends_in, given
+from gpt1_jax.config.constraints import Steps, ends_in
 from gpt1_jax.config.sections import (
     JobConfig,
     ModelOptions,

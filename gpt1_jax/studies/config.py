@@ -15,9 +15,10 @@ from gpt1_jax.config.checks import (
     Positive,
     RunFolder,
     Section,
+    given,
     require,
 )
-from gpt1_jax.config.constraints import Steps, given
+from gpt1_jax.config.constraints import Steps
 from gpt1_jax.config.finetune import check_examples_source
 from gpt1_jax.config.sections import DataConfig, JobConfig
 

@@ -11,9 +11,10 @@ from gpt1_jax.config.checks import (
     Positive,
     Section,
     Step,
+    given,
     one_of,
 )
-from gpt1_jax.config.constraints import Names, different, given, not_empty
+from gpt1_jax.config.constraints import Names, different, not_empty
 from gpt1_jax.studies.config import AnalysisConfig
 
 

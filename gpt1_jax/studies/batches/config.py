@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import LocalFile, RunFolder, require
-from gpt1_jax.config.constraints import ends_in, given
+from gpt1_jax.config.checks import LocalFile, RunFolder, given, require
+from gpt1_jax.config.constraints import ends_in
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.studies.config import TextConfig
 

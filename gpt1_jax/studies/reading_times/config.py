@@ -8,10 +8,11 @@ from gpt1_jax.config.checks import (
     Files,
     Section,
     at_least,
+    given,
     one_of,
     require,
 )
-from gpt1_jax.config.constraints import Names, different, given
+from gpt1_jax.config.constraints import Names, different
 from gpt1_jax.studies.config import ScoringConfig
 
 
