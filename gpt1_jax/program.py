@@ -130,7 +130,7 @@ def _run(config: JobConfig, workdir: str) -> None:
 def _join(config: JobConfig, workdir: str) -> None:
     """Joins the other processes, if there are any; together they check the run."""
     from gpt1_jax.parallel import devices, processes
-    from gpt1_jax.runs import resume
+    from gpt1_jax.runs.processes import check_processes
 
     waits = getattr(config, "distributed", None)  # of the jobs for several processes
     if waits is not None:
@@ -143,7 +143,7 @@ def _join(config: JobConfig, workdir: str) -> None:
             ),
         )
         devices.check_platform()
-        resume.check_processes(config, workdir)
+        check_processes(config, workdir)
     elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
         raise UserError(
             f"The job {config.job} is the work of one process, but a launcher has "

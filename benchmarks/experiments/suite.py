@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from etils import epath
 
 from benchmarks import harness
+from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.config.sections import KIND_NAMES
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.report import figures
 from gpt1_jax.report.scores import zero_shot_scores

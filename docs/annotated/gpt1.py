@@ -660,7 +660,7 @@ for number in (0, 1, 2, total // 2, total - 1):
 # All else is copied, or only some layers of it, which is Figure 2, left:
 
 # %% tags=["hide-input"]
-from gpt1_jax.training import initial_state
+from gpt1_jax.finetuning import initial_state
 
 show(initial_state.transfer_params)
 

@@ -7,8 +7,10 @@ unknown key, or a value that cannot work, raises a `UserError` that names the ke
 value and a way out.
 """
 
+import importlib
 import pkgutil
 from collections.abc import Mapping
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from gpt1_jax.config.checks import (
@@ -18,24 +20,24 @@ from gpt1_jax.config.checks import (
     MILESTONES,
     NEWEST,
     make_section,
-    one_of,
+    require,
 )
 from gpt1_jax.config.sections import JobConfig, ModelConfig
 
 
 class Job(NamedTuple):
-    """Where the parts of a job are, in this package."""
+    """Where the parts of a job are."""
 
     config: str  # MODULE:CLASS of its configuration
     module: str  # the one with `run(config, workdir)`
 
     def config_class(self) -> type[JobConfig]:
         """Imports the class of the job's configuration."""
-        return pkgutil.resolve_name(f"gpt1_jax.{self.config}")
+        return pkgutil.resolve_name(self.config)
 
-    def import_module(self) -> Any:
+    def import_module(self) -> ModuleType:
         """Imports the module that does the job: `run(config, workdir)`."""
-        return pkgutil.resolve_name(f"gpt1_jax.{self.module}")
+        return importlib.import_module(self.module)
 
 
 # By name: what is named is imported when the job is asked for. A study is a folder in
@@ -51,32 +53,49 @@ STUDIES: Mapping[str, str] = {
     "batches": "BatchesConfig",
     "verify": "VerifyConfig",
 }
+_CONFIGS: Mapping[str, str] = {
+    "pretrain": "pretrain:PretrainConfig",
+    "finetune": "finetune:FinetuneConfig",
+    "predict": "models:PredictConfig",
+    "generate": "models:GenerateConfig",
+    "convert": "models:ConvertConfig",
+    "report": "report:ReportConfig",
+}
 JOBS: Mapping[str, Job] = {
-    "pretrain": Job("config.pretrain:PretrainConfig", "jobs.pretrain"),
-    "finetune": Job("config.finetune:FinetuneConfig", "jobs.finetune"),
-    "predict": Job("config.models:PredictConfig", "jobs.predict"),
-    "generate": Job("config.models:GenerateConfig", "jobs.generate"),
-    "convert": Job("config.models:ConvertConfig", "jobs.convert"),
-    "report": Job("config.report:ReportConfig", "jobs.report"),
     **{
-        name: Job(f"studies.{name}.config:{config}", f"studies.{name}.job")
+        name: Job(f"gpt1_jax.config.{config}", f"gpt1_jax.jobs.{name}")
+        for name, config in _CONFIGS.items()
+    },
+    **{
+        name: Job(
+            f"gpt1_jax.studies.{name}.config:{config}", f"gpt1_jax.studies.{name}.job"
+        )
         for name, config in STUDIES.items()
     },
 }
+_outside: dict[str, Job] = {}  # jobs of other packages that were loaded, by name
 
 
 def find_job(name: Any) -> Job:
-    """The job of a name.
+    """The job of a name: one of `JOBS`, or one that `load` has loaded.
 
     Raises:
       UserError: if there is none.
     """
-    one_of("config.job", name, tuple(JOBS))
-    return JOBS[name]
+    jobs = {**JOBS, **_outside}
+    require(
+        isinstance(name, str) and name in jobs,
+        f"config.job={name!r:.80} is not known here; the program's own jobs are "
+        f"{', '.join(JOBS)}, and any other is known to the command that does it.",
+    )
+    return jobs[name]
 
 
 def load(values: Mapping[str, Any]) -> Any:
-    """Checks a configuration and freezes it.
+    """Checks a configuration that the user has given, and freezes it.
+
+    A job that is not in `JOBS` is a module outside the package, which is imported. It
+    has `Config`, its configuration's class, and `run(config, workdir)`.
 
     Args:
       values: the mapping built by a file in `configs/`, with overrides applied.
@@ -87,7 +106,40 @@ def load(values: Mapping[str, Any]) -> Any:
     Raises:
       UserError: naming the first key that is unknown, missing or impossible.
     """
+    name = values.get("job", "")
+    if not (isinstance(name, str) and name in JOBS):
+        require(
+            _is_job(name),
+            f"config.job={name!r:.80} is not known; choose one of {', '.join(JOBS)}, "
+            "or name a module with Config, a class derived from JobConfig, and "
+            "run(config, workdir). python -m gpt1_jax.main finds modules in the "
+            "current folder and in PYTHONPATH.",
+        )
+        _outside[name] = Job(f"{name}:Config", name)
+    return load_known(values)
+
+
+def load_known(values: Mapping[str, Any]) -> Any:
+    """Like `load`, but imports nothing that the values name: they may be a stranger's.
+
+    Raises:
+      UserError: also if the job is neither one of `JOBS` nor loaded already.
+    """
     return make_section("", find_job(values.get("job", "")).config_class(), values)
+
+
+def _is_job(name: Any) -> bool:
+    """Imports a module, and says whether it is a job."""
+    if not (isinstance(name, str) and all(map(str.isidentifier, name.split(".")))):
+        return False
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if f"{name}.".startswith(f"{error.name}."):
+            return False
+        raise  # the module is there, and imports another that is not
+    config, run = (getattr(module, each, None) for each in ("Config", "run"))
+    return isinstance(config, type) and issubclass(config, JobConfig) and callable(run)
 
 
 __all__ = [
@@ -102,4 +154,5 @@ __all__ = [
     "ModelConfig",
     "find_job",
     "load",
+    "load_known",
 ]

@@ -1,8 +1,9 @@
 """Types and constraints of configuration values, read once from a section's fields.
 
 A field's type declares everything about its key: `batch_size: Positive[int]`,
-`kind: Literal["sentencepiece", "gpt1"]`, `init_from: Annotated[File, Newer("")]`. Rules
-about several keys are in the `__post_init__` of their section.
+`kind: Literal["sentencepiece", "gpt1"]`, `valid: ByContent[Files]`. What holds for a
+whole section may be declared where it is a field: `mesh: Free[MeshConfig]`. Rules about
+several keys are in the `__post_init__` of their section.
 """
 
 import dataclasses
@@ -59,6 +60,28 @@ class Commas(NamedTuple):
     """Marks names that the command line gives as one text: a,b."""
 
 
+class MayChange(NamedTuple):
+    """Marks a key, or a section of keys, that may change when a run resumes.
+
+    All other keys decide what a run computes, so they must stay the same.
+    """
+
+
+class Content(NamedTuple):
+    """Marks a key that may change on resume if what it names has the same content.
+
+    The content digest that was saved with the run is compared, not the key's value.
+    """
+
+    may_vanish: bool = True  # whether it may be empty on one side
+
+
+class Local(NamedTuple):
+    """Marks a key for this machine alone: no run folder decides it; it may change."""
+
+    default: Any  # instead of what a folder says
+
+
 # --- making a section of plain values -----------------------------------------------
 
 
@@ -101,9 +124,10 @@ def section_type(kind: Any, values: Any = None) -> Any:
 
     Args:
       kind: the field's type: a section, or a union of some, each with all keys of the
-        one before and more.
+        one before and more; with or without marks.
       values: the section's values; without them, the last of a union is meant.
     """
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     kinds = get_args(kind) if get_origin(kind) is UnionType else (kind,)
     if not dataclasses.is_dataclass(kinds[0]):
         return None
@@ -117,9 +141,41 @@ def section_type(kind: Any, values: Any = None) -> Any:
 
 
 def find_mark(kind: Any, mark: type[T]) -> T | None:
-    """The `Newer`, `Place` or `Commas` in a field's type, if there is one."""
-    marks = getattr(kind, "__metadata__", ())
-    return next((each for each in marks if isinstance(each, mark)), None)
+    """The mark of one kind, such as `Place`, in a field's type, if there is one."""
+    return next((each for each in _marks(kind) if isinstance(each, mark)), None)
+
+
+def marked_keys(cls: Any, mark: type[T]) -> dict[str, T]:
+    """The keys of a configuration that have a mark, or whose section has it.
+
+    Args:
+      cls: the class of the configuration.
+      mark: such as `Newer`.
+
+    Returns:
+      The mark of each key, by flat key: `{"data.valid": Content()}`.
+    """
+    return {
+        key: each
+        for key, marks in _keys_and_marks(cls, "", ())
+        for each in marks
+        if isinstance(each, mark)
+    }
+
+
+def _keys_and_marks(
+    cls: Any, prefix: str, outer: tuple[Any, ...]
+) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    for field in dataclasses.fields(cls):
+        key, marks = f"{prefix}{field.name}", (*_marks(field.type), *outer)
+        if section := section_type(field.type):
+            yield from _keys_and_marks(section, f"{key}.", marks)
+        else:
+            yield key, marks
+
+
+def _marks(kind: Any) -> tuple[Any, ...]:
+    return getattr(kind, "__metadata__", ())
 
 
 def split_paths(paths: str) -> list[str]:
@@ -262,25 +318,6 @@ def given(message: str) -> Check:
     return lambda key, value: require(bool(value), message)
 
 
-def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Check:
-    """Makes a check that refuses a file's name with another ending.
-
-    Args:
-      endings: such as ".csv".
-      optional: whether the name may be empty.
-      device: whether it may be that of a device.
-    """
-
-    def check(key: str, value: str) -> None:
-        allowed = (optional and not value) or (device and is_device(value))
-        require(
-            allowed or value.endswith(endings),
-            f"{key}={value!r} must end in {' or '.join(endings)}.",
-        )
-
-    return check
-
-
 def seed(key: str, value: int) -> None:
     """Refuses a seed that JAX and NumPy do not take."""
     require(0 <= value < 2**32, f"{key}={value} must be a whole number in [0, 2**32).")
@@ -293,19 +330,6 @@ def rising(example: str, least: int = 1) -> Check:
         f"{key}={value} must be whole numbers from {least} on in rising order, such as "
         f"{example}.",
     )
-
-
-def different(key: str, value: tuple[Any, ...]) -> None:
-    """Refuses names that are empty, or the same name twice."""
-    require(
-        all(value) and len(set(value)) == len(value),
-        f"{key}={value} must be different names, none of them empty.",
-    )
-
-
-def not_empty(key: str, value: tuple[Any, ...]) -> None:
-    """Refuses an empty tuple."""
-    require(bool(value), f"{key} is empty; name one or more.")
 
 
 DEFAULT, NEWEST, BEST = "default", "newest", "best"  # in place of a step's number
@@ -323,19 +347,10 @@ def check_step(key: str, step: str, *several: str) -> None:
     """
     words = (DEFAULT, NEWEST, BEST, *several)
     require(
-        step != "kept" or MILESTONES not in words,
-        f"{key}='kept' is now {key}={MILESTONES!r}.",
-    )
-    require(
         step in words or re.fullmatch("[0-9]{1,18}", step) is not None,
         f"{key}={step!r} must be {', '.join(words)} or the number of a saved step, "
         "such as 1200.",
     )
-
-
-def check_steps(key: str, step: str) -> None:
-    """Refuses what names neither a saved step of a run nor several."""
-    check_step(key, step, ALL, MILESTONES)
 
 
 def check_encodable(text: str, where: str) -> None:
@@ -387,6 +402,8 @@ DType = Literal["float32", "bfloat16"]
 File = Annotated[str, Place()]  # or a folder
 Files = Annotated[str, Place(several=True)]
 LocalFile = Annotated[str, Place(local=True)]
-Names = Annotated[tuple[str, ...], Commas()]
+CacheFolder = Annotated[LocalFile, Local("")]
+RunFolder = Annotated[File, Content(may_vanish=False)]
 Step = Annotated[str, check_step]
-Steps = Annotated[str, check_steps]
+Free = Annotated[T, MayChange()]
+ByContent = Annotated[T, Content()]

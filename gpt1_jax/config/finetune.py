@@ -10,21 +10,23 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
+    BEST,
+    ByContent,
     File,
-    Names,
+    Free,
     Newer,
     NotNegative,
     Positive,
+    RunFolder,
     Section,
     Seed,
     Share,
     Step,
-    different,
     given,
-    not_empty,
     require,
     rising,
 )
+from gpt1_jax.config.constraints import Names, different, not_empty
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DistributedConfig,
@@ -74,10 +76,10 @@ class TaskDataConfig(Section):
     section = "data"
 
     source: Literal["tfds", "jsonl", "official", "babylm", "files"]
-    dir: File
-    train: File
-    dev: File
-    test: File
+    dir: ByContent[File]
+    train: ByContent[File]
+    dev: ByContent[File]
+    test: ByContent[File]
     max_train_examples: NotNegative[int]
     max_dev_examples: NotNegative[int]
     max_test_examples: Annotated[NotNegative[int], Newer(0)]
@@ -169,17 +171,20 @@ class FinetuneConfig(JobConfig):
     `model` has no sizes until those of the pre-trained run are written into it.
     """
 
+    default_step = BEST  # whose scores are the run's results
+    adds_head = True
+
     tasks: Annotated[Names, not_empty]
     seeds: Annotated[tuple[Seed, ...], not_empty]
     init_from: Annotated[
-        File,
+        RunFolder,
         given(
             "Fine-tuning starts from a pre-trained run, whose tokenizer and sizes it "
             "takes even when its weights are left out; name its folder with "
             "--config.init_from=runs/pretrain/quickstart."
         ),
     ]
-    step: Step
+    step: ByContent[Step]  # of `init_from`
     transfer_layers: Annotated[str, _layers]
     model: ModelOptions | ModelSection
     custom: CustomTaskConfig
@@ -187,12 +192,12 @@ class FinetuneConfig(JobConfig):
     head: HeadConfig
     optimizer: OptimizerConfig
     train: TrainConfig
-    mesh: MeshConfig
-    eval: FinetuneEvalConfig
-    checkpoint: CheckpointConfig
-    log: LogConfig
+    mesh: Free[MeshConfig]
+    eval: Free[FinetuneEvalConfig]
+    checkpoint: Free[CheckpointConfig]
+    log: Free[LogConfig]
     distributed: DistributedConfig
-    suite: SuiteConfig
+    suite: Free[SuiteConfig]
 
     def __post_init__(self):
         super().__post_init__()
@@ -202,6 +207,12 @@ class FinetuneConfig(JobConfig):
             f"{self.data.source!r}: a task of your own (configs/finetune.py:custom) is "
             "read from source='files', and published tasks from the others.",
         )
+        if isinstance(self.model, ModelSection):
+            require(
+                self.data.max_seq_len <= self.model.max_seq_len,
+                f"config.data.max_seq_len={self.data.max_seq_len}, but its model reads "
+                f"{self.model.max_seq_len} tokens at most.",
+            )
         self.train.check_num_steps(self.optimizer)
         _check_comparison(self)
 

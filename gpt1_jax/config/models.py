@@ -6,15 +6,16 @@ from typing import Annotated, Literal
 from gpt1_jax.config.checks import (
     DType,
     File,
+    Free,
     Positive,
+    RunFolder,
     Seed,
     Step,
-    Steps,
-    ends_in,
     given,
     require,
     seed,
 )
+from gpt1_jax.config.constraints import Steps, ends_in
 from gpt1_jax.config.sections import (
     JobConfig,
     ModelOptions,
@@ -30,7 +31,7 @@ class PredictConfig(JobConfig):
     writes_folder = False
 
     init_from: Annotated[
-        File,
+        RunFolder,
         given(
             "Name a finished fine-tuned run with --config.init_from=runs/finetune/TASK."
         ),
@@ -57,7 +58,7 @@ class GenerateConfig(JobConfig):
     writes_folder = False
 
     init_from: Annotated[
-        File,
+        RunFolder,
         given(
             "Name a run to generate from with --config.init_from=runs/pretrain/NAME."
         ),
@@ -71,7 +72,7 @@ class GenerateConfig(JobConfig):
     batch_size: Positive[int]
     dtype: Literal["", DType]
     log_probs: bool
-    compilation_cache_dir: File
+    compilation_cache_dir: Free[File]
     sampling: SamplingConfig
 
     def __post_init__(self):
@@ -98,7 +99,7 @@ class ConvertConfig(JobConfig):
 
     target: Literal["run", "huggingface", "openai"]
     init_from: Annotated[
-        File,
+        RunFolder,
         given(
             "Name what to convert with --config.init_from=DIR: a run folder, OpenAI's "
             "model/ folder or a Hugging Face folder."

@@ -5,8 +5,10 @@ from typing import Annotated
 
 from gpt1_jax.config.checks import (
     DEFAULT,
-    File,
+    ByContent,
+    Free,
     Newer,
+    RunFolder,
     Seed,
     Step,
     require,
@@ -63,18 +65,18 @@ class PretrainConfig(JobConfig):
     """
 
     seed: Seed
-    init_from: Annotated[File, Newer("")]
-    step: Annotated[Step, Newer(DEFAULT)]
+    init_from: Annotated[RunFolder, Newer("")]
+    step: Annotated[ByContent[Step], Newer(DEFAULT)]  # of `init_from`
     init_optimizer: Annotated[bool, Newer(False)]
     model: ModelSection
     tokenizer: TokenizerConfig
     data: DataConfig
     optimizer: OptimizerConfig
     train: TrainConfig
-    mesh: MeshConfig
-    eval: EvalConfig
-    checkpoint: PretrainCheckpointConfig
-    log: LogConfig
+    mesh: Free[MeshConfig]
+    eval: Free[EvalConfig]
+    checkpoint: Free[PretrainCheckpointConfig]
+    log: Free[LogConfig]
     distributed: DistributedConfig
 
     def __post_init__(self):

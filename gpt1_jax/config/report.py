@@ -5,6 +5,8 @@ import dataclasses
 from gpt1_jax.config.checks import Files, require, split_paths
 from gpt1_jax.config.sections import JobConfig
 
+KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
+
 
 @dataclasses.dataclass(frozen=True)
 class RunsConfig(JobConfig):

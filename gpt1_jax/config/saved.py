@@ -1,11 +1,10 @@
 """Configurations read back from run folders, written by this version or an older one.
 
 A run folder may come from a stranger. It never decides which folders of this machine
-are read and written, how many processes run or how long they wait: that is for the
-person at the keyboard.
+are read and written, how many processes run, how long they wait (`Local`), or what is
+imported: that is for the person at the keyboard.
 """
 
-import dataclasses
 import itertools
 import json
 import re
@@ -15,16 +14,16 @@ from typing import Any, TypeVar
 
 from etils import epath
 
-from gpt1_jax.config import JOBS, load
+from gpt1_jax.config import find_job, load_known
 from gpt1_jax.config.checks import (
     DEFAULT,
     MILESTONES,
     NEWEST,
+    Local,
     Newer,
     check_encodable,
-    find_mark,
+    marked_keys,
     require,
-    section_type,
 )
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
@@ -44,17 +43,6 @@ _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
 # Removed keys, and the values that change nothing about the run in a folder.
 _REMOVED = {"model.dropout_impl": ("hash",), "suite.from_scratch": (False, True)}
-# Decided by whoever runs the program, whatever a folder says.
-_LOCAL = {
-    "train.compilation_cache_dir": "",
-    "data.cache_dir": "",
-    "data.tfds_data_dir": "",
-    "data.num_workers": 0,
-    "distributed.initialization_seconds": 300,
-    "distributed.heartbeat_seconds": 100,
-    "distributed.shutdown_seconds": 300,
-    "distributed.stuck_minutes": 30.0,
-}
 
 
 def read_json(path: epath.PathLike) -> dict[str, Any]:
@@ -121,9 +109,14 @@ def load_saved(path: epath.PathLike) -> Any:
     """
     values = read_json(path)
     try:
-        return load(without_local(upgrade(values)))
+        return load_values(values)
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not a run's configuration: {error}") from error
+
+
+def load_values(values: Mapping[str, Any]) -> Any:
+    """The configuration that saved values are; see `load_saved`."""
+    return load_known(without_local(upgrade(values)))
 
 
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,11 +125,7 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
       UserError: if it names no known job, or needs a value that no longer exists.
     """
-    job = values.get("job")
-    require(
-        isinstance(job, str) and job in JOBS,
-        f"its job is {job!r}; known jobs are {', '.join(JOBS)}.",
-    )
+    newer = newer_keys(find_job(values.get("job")).config_class())
     flat = flatten(values)
     for key, kept in _REMOVED.items():
         value = flat.pop(key, kept[0])
@@ -145,7 +134,6 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
             f"config.{key}={value!r} no longer exists; only {kept[0]!r} does. Use the "
             "version of gpt1_jax that wrote it.",
         )
-    newer = newer_keys(JOBS[str(job)].config_class())
     return unflatten({**newer, **_in_todays_words(flat)})
 
 
@@ -228,7 +216,7 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
     changed = {
         key: value
         for key, value in newer.items()
-        if key not in held and key not in _LOCAL and given.get(key) != value
+        if key not in held and given.get(key) != value
     }
     notes = [
         f"config.{key} is newer than this run, which continues with {value!r}."
@@ -239,25 +227,19 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
         notes.append(f"config.step={NEWEST!r} is what this run continues with.")
     if not changed:
         return config, []
-    return load(unflatten({**given, **changed})), notes
+    return load_known(unflatten({**given, **changed})), notes
 
 
-def newer_keys(cls: Any, prefix: str = "") -> dict[str, Any]:
+def newer_keys(cls: Any) -> dict[str, Any]:
     """The keys that older folders may lack, and the values that stand in for them."""
-    keys: dict[str, Any] = {}
-    for field in dataclasses.fields(cls):
-        if section := section_type(field.type):
-            keys.update(newer_keys(section, f"{prefix}{field.name}."))
-        elif newer := find_mark(field.type, Newer):
-            keys[f"{prefix}{field.name}"] = newer.neutral
-    return keys
+    return {key: newer.neutral for key, newer in marked_keys(cls, Newer).items()}
 
 
 def without_local(values: Mapping[str, Any]) -> dict[str, Any]:
     """A configuration in which keys that only matter to one machine are reset."""
-    flat = flatten(values)
-    reset = {key: value for key, value in _LOCAL.items() if key in flat}
-    return unflatten({**flat, **reset})
+    local = marked_keys(find_job(values.get("job")).config_class(), Local)
+    reset = {key: mark.default for key, mark in local.items()}
+    return unflatten({**flatten(values), **reset})
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -5,9 +5,14 @@ import os
 from typing import Annotated, Any, ClassVar, Literal
 
 from gpt1_jax.config.checks import (
+    NEWEST,
+    ByContent,
+    CacheFolder,
     DType,
     File,
     Files,
+    Free,
+    Local,
     LocalFile,
     Newer,
     NotNegative,
@@ -21,8 +26,8 @@ from gpt1_jax.config.checks import (
     within,
 )
 
-KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
 AUTO = "auto"  # a form of computation that the run chooses
+_PAPER_WIDTH = 768  # sec. 4.1, "Model specifications"
 _LARGEST = 2**31 - 1  # index of an array; steps are counted in int32 too
 
 Size = Annotated[int, at_most(_LARGEST, ", as no array has a larger index")]
@@ -34,9 +39,12 @@ class JobConfig(Section):
     """What every job's configuration has."""
 
     writes_folder: ClassVar[bool] = True  # or only a file, `output`
+    # Of the models that the job trains or makes, for those that read them back:
+    default_step: ClassVar[str] = NEWEST  # what `DEFAULT` means
+    adds_head: ClassVar[bool] = False  # and the special tokens
 
     job: str
-    preset: str
+    preset: Free[str]
 
     @property
     def default_workdir(self) -> str:
@@ -68,13 +76,14 @@ class ModelOptions(Section):
     attn_dropout: DropoutRate
     resid_dropout: DropoutRate
     embed_dropout_on: Literal["sum", "matrix", "lookups"]
-    attention_impl: Literal["auto", "blocked", "fused", "plain"]
-    layer_norm_impl: Annotated[Literal["auto", "fused", "plain"], Newer("plain")]
+    # A run resumes with the forms that its checkpoints say (`runs/forms`).
+    attention_impl: Free[Literal["auto", "blocked", "fused", "plain"]]
+    layer_norm_impl: Annotated[Free[Literal["auto", "fused", "plain"]], Newer("plain")]
     softmax_rows: Literal["tokens", "tokens+positions"]
     loss_chunk: NotNegative[int]
     dtype: DType
-    layer_loop: Literal["unrolled", "scan"]
-    remat: bool
+    layer_loop: Free[Literal["unrolled", "scan"]]
+    remat: Free[bool]
 
     def with_sizes(self, model: "ModelSection") -> "ModelSection":
         """These options with the sizes of a model."""
@@ -123,6 +132,11 @@ class ModelSection(ModelOptions):
         )
 
     @property
+    def is_full_size(self) -> bool:
+        """Whether it is as wide as the paper's, so that it wants a large corpus."""
+        return self.embed_dim >= _PAPER_WIDTH
+
+    @property
     def sizes(self) -> dict[str, Any]:
         """Kind and sizes, by key: a run has those of the run it starts from."""
         options = {field.name for field in dataclasses.fields(ModelOptions)}
@@ -167,7 +181,7 @@ class TokenizerConfig(Section):
 
     kind: Literal["sentencepiece", "gpt1"]
     vocab_size: Positive[int]
-    path: LocalFile
+    path: ByContent[LocalFile]
     train_megabytes: Positive[float]
 
     def __post_init__(self):
@@ -187,15 +201,15 @@ class DataConfig(Section):
     section = "data"
 
     source: Literal["builtin", "text", "tfds"]
-    train: Files
-    valid: Files
+    train: ByContent[Files]
+    valid: ByContent[Files]
     valid_fraction: Annotated[float, within("(0, 1)")]
     valid_split: Annotated[Literal["size", "documents"], Newer("documents")]
     jsonl_field: Annotated[str, Newer("")]
     tfds_feature: str
-    tfds_data_dir: File
-    cache_dir: LocalFile
-    num_workers: NotNegative[int]
+    tfds_data_dir: Annotated[ByContent[File], Local("")]
+    cache_dir: CacheFolder
+    num_workers: Annotated[NotNegative[int], Local(0)]
 
     def __post_init__(self):
         super().__post_init__()
@@ -282,9 +296,9 @@ class TrainConfig(Section):
     num_steps: NotNegative[int]
     batch_size: Positive[int]
     accumulation_steps: NotNegative[int]
-    max_nonfinite_steps: Positive[int]
+    max_nonfinite_steps: Free[Positive[int]]
     matmul_precision: Literal["default", "high", "highest"]
-    compilation_cache_dir: File
+    compilation_cache_dir: Annotated[File, Local("")]
 
     def __post_init__(self):
         super().__post_init__()
@@ -406,15 +420,15 @@ class DistributedConfig(Section):
 
     section = "distributed"
 
-    initialization_seconds: Annotated[Positive[int], _at_most_for_days, Newer(300)]
+    initialization_seconds: Annotated[Positive[int], _at_most_for_days, Local(300)]
     heartbeat_seconds: Annotated[
         int,
         at_least(10, ", or a busy process is taken for a dead one"),
         _at_most_for_days,
-        Newer(100),
+        Local(100),
     ]
-    shutdown_seconds: Annotated[Positive[int], _at_most_for_days, Newer(300)]
-    stuck_minutes: Annotated[NotNegative[float], _at_most_for_days, Newer(30.0)]
+    shutdown_seconds: Annotated[Positive[int], _at_most_for_days, Local(300)]
+    stuck_minutes: Annotated[NotNegative[float], _at_most_for_days, Local(30.0)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple, cast
 
 from etils import epath
 
+from gpt1_jax.config.checks import Content, marked_keys
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
@@ -12,7 +13,7 @@ from gpt1_jax.data.tables import parse_number
 from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
-from gpt1_jax.runs.resume import DIGESTS, PLACES, fixed_values, saved_digests
+from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.tasks.metrics import METRICS
 
 
@@ -48,7 +49,7 @@ class Finished(NamedTuple):
         digests = {**saved_digests(self.result), "origin": None}
         del values["seeds"], digests["origin"]  # the values name the origin
         if by_content:
-            paths = PLACES - {"init_from"}
+            paths = marked_keys(FinetuneConfig, Content).keys() - {"init_from", "step"}
             values = {k: v for k, v in values.items() if k not in paths} | digests
         return {**values, "transfer_layers": self.layers_transferred}
 

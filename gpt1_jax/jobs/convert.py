@@ -31,6 +31,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, names, openai
 from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
+from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
@@ -38,9 +39,10 @@ from gpt1_jax.runs.checkpoint_files import saved_metadata
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import read_milestone
-from gpt1_jax.runs.open import TrainedRun, each_step, open_steps, save_params
+from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import tree_digest
+from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room

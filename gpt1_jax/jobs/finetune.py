@@ -18,6 +18,13 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
+from gpt1_jax.finetuning.initial_state import (
+    finetune_state_shapes,
+    finetuned_model,
+    init_finetune_state,
+    num_transferred,
+    open_origins,
+)
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.suite import Result, SuiteRun
@@ -75,13 +82,6 @@ from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
 from gpt1_jax.training.fit import Computation, Evaluation, Run, fit
-from gpt1_jax.training.initial_state import (
-    finetune_state_shapes,
-    finetuned_model,
-    init_finetune_state,
-    num_transferred,
-    open_origins,
-)
 from gpt1_jax.training.memory import (
     accumulation_steps,
     check_sharing,

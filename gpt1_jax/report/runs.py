@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import load
-from gpt1_jax.config.saved import read_json, upgrade, without_local
+from gpt1_jax.config.saved import load_values, read_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import Finished, read_finished
 from gpt1_jax.report.markdown import escape_strings
@@ -91,7 +90,7 @@ def read_zero_shot(folder: epath.Path) -> ZeroShotEvaluation | None:
     if not (isinstance(values, dict) and values.get("job") == "zero_shot"):
         return None
     try:
-        config = load(without_local(upgrade(values)))
+        config = load_values(values)
         runs = escape_strings(result.get("runs") or [_single_run(result, config)])
         scores = zero_shot_scores(runs)
         _check_scores(scores)

@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpt1_jax.config.sections import KIND_NAMES
+from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.paper import (

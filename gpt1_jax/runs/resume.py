@@ -4,13 +4,9 @@ A run is identified by content: its configuration and the content digests of its
 examples, tokenizer and origin. Paths and times of files are not compared.
 """
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import platform
-import socket
-import uuid
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import PurePosixPath
@@ -21,23 +17,13 @@ import numpy as np
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config.saved import (
-    adopt_older,
-    flatten,
-    read_json,
-    upgrade,
-    without_local,
-)
+from gpt1_jax.config import find_job
+from gpt1_jax.config.checks import Content, Local, MayChange, marked_keys
+from gpt1_jax.config.saved import adopt_older, flatten, read_json, upgrade
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.data.files import (
-    check_writable,
-    create,
-    make_folder,
-    refuse_links,
-    write_json,
-)
+from gpt1_jax.data.files import check_writable, refuse_links, write_json
 from gpt1_jax.errors import UserError
-from gpt1_jax.parallel.processes import eventually, gather, is_main_process
+from gpt1_jax.parallel.processes import gather
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 
@@ -53,39 +39,6 @@ _FURTHER = (
     "schedule goes on)."
 )
 
-# Keys that may change when a run resumes, such as cache folders and cadences. All other
-# keys decide what training computes, so they must stay the same. The forms of attention
-# and LayerNorm with which a run resumes are those of its checkpoints (`runs/forms`).
-_FREE_KEYS = {
-    "preset",
-    "model.attention_impl",
-    "model.layer_norm_impl",
-    "model.layer_loop",
-    "model.remat",
-    "data.cache_dir",
-    "data.num_workers",
-    "train.max_nonfinite_steps",
-    "train.compilation_cache_dir",
-    "compilation_cache_dir",
-    "batch_tokens",
-    "finetuned_dir",
-}
-_FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
-# Paths, which may change if the content digest of what they name was saved.
-PLACES = {
-    "init_from",
-    "baseline_init_from",
-    "tokenizer.path",
-    "data.train",
-    "data.valid",
-    "data.dev",
-    "data.test",
-    "data.dir",
-    "data.files",
-    "data.tfds_data_dir",
-}
-_TRAINING = {"pretrain", "finetune"}  # jobs whose `step` is a step of their origin
-_RUNS = {"init_from", "baseline_init_from"}  # paths that must not appear or vanish
 DOCUMENTS_FILE = "documents.json"
 DIGESTS = "content_digests"  # in the metadata of a checkpoint, and in results.json
 _LISTED_DOCUMENTS = 3  # in a message
@@ -290,11 +243,12 @@ def refuse_changes(
         )
     changes = changed_keys(saved, current)
     if by_content:
-        places = PLACES | ({"step"} if current["job"] in _TRAINING else set())
+        content = marked_keys(find_job(current["job"]).config_class(), Content)
         changes = {
             key: (before, now)
             for key, (before, now) in changes.items()
-            if key not in places or (key in _RUNS and not (before and now))
+            if not (named := content.get(key))
+            or not (named.may_vanish or (before and now))
         }
     if changes:
         listed = "; ".join(
@@ -330,40 +284,15 @@ def changed_keys(
 
 
 def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run's configuration that must not change, by flat key."""
-    return {
-        key: value
-        for key, value in flatten(json.loads(json.dumps(config))).items()
-        if key not in _FREE_KEYS and key.split(".")[0] not in _FREE_SECTIONS
-    }
+    """The values of a run's configuration that must not change, by flat key.
 
-
-def check_processes(config: JobConfig, workdir: str) -> None:
-    """Checks that all processes have the same configuration, versions and folder.
-
-    If they differ, all of them raise the same error.
-
-    Args:
-      config: this process's configuration.
-      workdir: its run folder, local or gs://.
-
-    Raises:
-      ValueError: if configurations or versions differ, naming each difference; if the
-        run folder is not the same, naming a process that has another one.
-      PermissionError: if the main process cannot write there.
+    Those of `Content` keys are among them: of which only the content must not change.
     """
-    if jax.process_count() == 1:
-        return
-    versions = {
-        "gpt1_jax": gpt1_jax.__version__,
-        "jax": jax.__version__,
-        "python": platform.python_version(),
-    }
-    values = flatten(without_local(config.to_dict()))
-    check_same({f"config.{key}": value for key, value in values.items()})
-    check_same({f"the version of {name}": value for name, value in versions.items()})
-    folder = run_folder.locate_run(workdir)
-    _check_shared(folder)
+    cls = find_job(config.get("job")).config_class()
+    free = {*marked_keys(cls, MayChange), *marked_keys(cls, Local)}
+    free -= marked_keys(cls, Content).keys()
+    values = flatten(json.loads(json.dumps(config)))
+    return {key: value for key, value in values.items() if key not in free}
 
 
 def check_same(facts: Mapping[str, Any]) -> None:
@@ -392,42 +321,3 @@ def check_same(facts: Mapping[str, Any]) -> None:
             + ". Start the same command on every host, with the same installation and "
             "the same text."
         )
-
-
-def _check_shared(folder: epath.Path) -> None:
-    """Checks that all processes see a file that the main one writes to the folder."""
-    name = gather(_write_name(folder) if is_main_process() else "")[0]
-    if not name:
-        raise PermissionError(
-            f"Process 0 cannot write to the run folder {folder}; name another with "
-            "--workdir=DIR."
-        )
-    seen = eventually(lambda: _holds_its_name(folder / name))
-    apart = "" if seen else f"{folder} on {socket.gethostname()}"
-    found = gather(apart)
-    if is_main_process():
-        (folder / name).unlink(missing_ok=True)
-    for index, other in enumerate(found):
-        if other:
-            raise UserError(
-                f"The run folder of process {index}, {other}, is not that of process "
-                "0: a file written there is not seen. All processes need one folder; "
-                "name one on a shared disk or in a bucket, --workdir=gs://BUCKET/RUN."
-            )
-
-
-def _write_name(folder: epath.Path) -> str:
-    """Writes a file that holds its own name; returns it, or "" if that fails."""
-    name = f".shared-{uuid.uuid4().hex}"
-    with contextlib.suppress(OSError):
-        make_folder(folder)
-        create(folder / name, name)
-        return name
-    return ""
-
-
-def _holds_its_name(path: epath.Path) -> bool:
-    """Whether this is a file from `_write_name`."""
-    with contextlib.suppress(OSError):
-        return path.read_text() == path.name
-    return False

@@ -4,18 +4,21 @@ import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
+    ByContent,
+    CacheFolder,
     DType,
     File,
     Files,
-    LocalFile,
+    Free,
     Newer,
     NotNegative,
     Positive,
+    RunFolder,
     Section,
-    Steps,
     given,
     require,
 )
+from gpt1_jax.config.constraints import Steps
 from gpt1_jax.config.finetune import check_examples_source
 from gpt1_jax.config.sections import DataConfig, JobConfig
 
@@ -25,20 +28,20 @@ class AnalysisConfig(JobConfig):
     """What these jobs have in common: the model they look into."""
 
     init_from: Annotated[
-        File,
+        RunFolder,
         given("Name the run to look into with --config.init_from=runs/pretrain/NAME."),
     ]
     step: Steps
     dtype: Literal["", DType]
-    compilation_cache_dir: File
+    compilation_cache_dir: Free[File]
 
 
 @dataclasses.dataclass(frozen=True)
 class ScoringConfig(AnalysisConfig):
     """What the jobs have in common that score a run beside a baseline."""
 
-    baseline_init_from: Annotated[File, Newer("")]
-    batch_tokens: Positive[int]
+    baseline_init_from: Annotated[RunFolder, Newer("")]
+    batch_tokens: Free[Positive[int]]
 
     def __post_init__(self):
         super().__post_init__()
@@ -56,7 +59,7 @@ class ZeroShotDataConfig(Section):
     section = "data"
 
     source: Literal["tfds", "jsonl", "official"]
-    dir: File
+    dir: ByContent[File]
     max_examples: NotNegative[int]
 
     def __post_init__(self):
@@ -70,9 +73,9 @@ class TextConfig(Section):
 
     section = "data"
 
-    train: Files
-    valid: Files
-    cache_dir: LocalFile
+    train: ByContent[Files]
+    valid: ByContent[Files]
+    cache_dir: CacheFolder
 
     def applied_to(self, data: DataConfig) -> DataConfig:
         """The data section of a run's configuration, with the paths of today."""

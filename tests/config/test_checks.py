@@ -1,16 +1,14 @@
 """Plain values become a typed configuration, or are refused by name."""
 
 import dataclasses
-import inspect
 import math
 import re
-from pathlib import Path
 from typing import get_args
 
 import pytest
-from tiny_run import ROOT, load_config
+from tiny_run import load_config
 
-from gpt1_jax.config import JOBS, STUDIES, load
+from gpt1_jax.config import JOBS, load
 from gpt1_jax.config.checks import Place, find_mark, places, section_type
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.errors import UserError
@@ -168,52 +166,3 @@ def test_a_folder_is_refused_where_none_is_written():
     config = load(load_config("small").to_dict())
     assert config.default_workdir == "runs/pretrain/small"
     config.check_workdir("a")
-
-
-# --- jobs ---------------------------------------------------------------------------
-
-FIRST = {
-    "finetune": {"init_from": "run"},
-    "predict": {"init_from": "run", "text": "a"},
-    "generate": {"init_from": "run"},
-    "convert": {"init_from": "run"},
-    "features": {"init_from": "run", "input": "a.txt", "output": "a.npz"},
-    "surprisal": {"init_from": "run", "text": "a"},
-    "zero_shot": {"init_from": "run"},
-    "minimal_pairs": {"init_from": "run"},
-    "babylm": {"init_from": "run", "data.dir": "evaluation_data"},
-    "verify": {"runs": "runs/suite"},
-    "reading_times": {"init_from": "run", "data.times": "times.csv"},
-    "batches": {"init_from": "run", "steps": (1,)},
-    "explore": {"runs": "runs/pretrain/small"},
-}
-
-
-STUDIES_FOLDER = ROOT / "gpt1_jax" / "studies"
-
-
-def stems(folder: Path) -> set[str]:
-    return {path.stem for path in folder.glob("*.py")} - {"__init__"}
-
-
-def test_configs_jobs_and_the_registry_are_one_set():
-    jobs = stems(ROOT / "gpt1_jax" / "jobs")
-    studies = {path.parent.name for path in STUDIES_FOLDER.glob("*/job.py")}
-    assert studies == set(STUDIES)
-    assert stems(ROOT / "configs") == set(JOBS) == jobs | studies
-
-
-@pytest.mark.parametrize("job", JOBS)
-def test_every_job_runs_a_configuration_in_a_folder(job):
-    run = JOBS[job].import_module().run
-    assert list(inspect.signature(run).parameters) == ["config", "workdir"]
-    values = load_config("", file=job, **FIRST.get(job, {}))
-    config = load(values.to_dict())
-    assert type(config) is JOBS[job].config_class() and config.job == job
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        config.preset = "other"
-
-
-def test_an_unknown_job_is_refused_with_the_list():
-    with pytest.raises(ValueError, match=r"config.job='bake' .*pretrain, finetune"):
-        load({"job": "bake"})

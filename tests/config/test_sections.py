@@ -19,6 +19,13 @@ def test_every_preset_is_valid(preset):
     assert load(json.loads(json.dumps(config.to_dict()))) == config
 
 
+@pytest.mark.parametrize("kind", ["transformer", "lstm"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_at_the_papers_width_want_a_large_corpus(preset, kind):
+    full_size = preset.startswith(("paper", "babylm"))
+    assert resolve(preset, model__kind=kind).model.is_full_size == full_size
+
+
 def test_the_default_is_the_recipe_of_the_paper():
     config = resolve()
     model = config.model.with_vocab_size(40478)

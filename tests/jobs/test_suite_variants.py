@@ -8,11 +8,11 @@ from tiny_tasks import finetune_config
 
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
+from gpt1_jax.finetuning import initial_state
 from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.folder import write_config_and_tokenizer
 from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.runs.signals import Stopped
-from gpt1_jax.training import initial_state
 
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
 

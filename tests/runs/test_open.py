@@ -13,34 +13,17 @@ import pytest
 from etils import epath
 from tiny_run import saved_state
 
-from gpt1_jax.config import ALL, BEST, NEWEST
+from gpt1_jax.config import BEST, NEWEST
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import names
 from gpt1_jax.runs import checkpoints
 from gpt1_jax.runs.checkpoint_files import (
-    LOWEST_LOSS,
     NoCheckpoint,
-    check_files,
-    delete_checkpoint,
     saved_steps,
-    write_score,
 )
-from gpt1_jax.runs.open import (
-    each_step,
-    open_run,
-    open_steps,
-    save_params,
-    say_what_is_read,
-)
-
-
-@pytest.fixture
-def copied(pretrained, tmp_path):
-    shutil.copytree(pretrained, tmp_path / "run")
-    return tmp_path / "run"
+from gpt1_jax.runs.open import open_run, say_what_is_read
 
 
 def test_a_pre_trained_run_is_all_that_was_saved(pretrained):
@@ -150,41 +133,6 @@ def test_what_is_no_run_folder_is_refused(tmp_path):
         open_run(str(tmp_path))
 
 
-def test_saved_params_make_a_run_folder(pretrained, tmp_path):
-    source, folder = open_run(str(pretrained)), epath.Path(tmp_path / "made")
-    save_params(str(folder), source.params, source.tokenizer, source.config, step=7)
-    made = open_run(str(folder))
-    assert made.step == 7 and saved_steps(folder) == [7]
-    assert made.model == source.model
-    assert made.tokenizer.digest == source.tokenizer.digest
-    for name, array in names.flatten_params(source.params).items():
-        np.testing.assert_array_equal(names.flatten_params(made.params)[name], array)
-    check_files(folder / "checkpoints" / "7")
-    found = sorted(path.name for path in folder.iterdir())
-    assert found == ["checkpoints", "config.json", "tokenizer"]
-
-
-def test_saved_params_overwrite_nothing(pretrained, copied):
-    source = open_run(str(pretrained))
-    before = {path: path.stat().st_mtime_ns for path in copied.rglob("*")}
-    with pytest.raises(FileExistsError, match=r"is not empty, and nothing in it"):
-        save_params(str(copied), source.params, source.tokenizer, source.config)
-    assert {path: path.stat().st_mtime_ns for path in copied.rglob("*")} == before
-
-
-def test_params_that_cannot_be_saved_leave_nothing(pretrained, tmp_path, monkeypatch):
-    def fail(*arguments):
-        raise OSError("No space left on device")
-
-    source = open_run(str(pretrained))
-    monkeypatch.setattr("gpt1_jax.runs.open.Checkpoints.save", fail)
-    with pytest.raises(OSError, match=r"No space"):
-        save_params(
-            str(tmp_path / "made"), source.params, source.tokenizer, source.config
-        )
-    assert list(tmp_path.iterdir()) == []
-
-
 # --- which step ---------------------------------------------------------------------
 
 
@@ -202,9 +150,9 @@ def test_another_step_is_refused_with_the_way_out(pretrained, step):
         open_run(str(pretrained), step)
 
 
-def test_what_is_read_is_said_beside_the_output(past_its_best, pretrained, capsys):
-    def said(folder, step, *several):
-        say_what_is_read(open_run(str(folder), step), *several)
+def test_what_is_read_is_said_beside_the_output(past_its_best, capsys):
+    def said(folder, step):
+        say_what_is_read(open_run(str(folder), step))
         out, err = capsys.readouterr()
         assert not out
         return err
@@ -215,34 +163,6 @@ def test_what_is_read_is_said_beside_the_output(past_its_best, pretrained, capsy
     assert said(past_its_best, "default") == best
     assert said(past_its_best, "newest") == f"Reading step {last}, the newest, {end}"
     assert said(past_its_best, first) == f"Reading step {first}, as asked for, {end}"
-    for path in past_its_best.glob("checkpoints/*/measured.json"):
-        path.unlink()
-    several = f"Reading all saved steps (8, 12) of {pretrained}.\n"
-    assert said(pretrained, 8, ALL, [8, 12]) == several
-
-
-@pytest.fixture
-def deleting(copied, monkeypatch):
-    """`deleting(8, 4)`: the training deletes these once their files were checked.
-
-    The run has steps 4, 8 and 12, of which 8 is the best.
-    """
-    shutil.copytree(copied / "checkpoints/8", copied / "checkpoints/4")
-    for step, loss in ((4, 3.0), (8, 1.0), (12, 2.0)):
-        write_score(epath.Path(copied / f"checkpoints/{step}"), LOWEST_LOSS, loss)
-
-    def start(*steps):
-        check = checkpoints.check_files
-
-        def check_and_delete(checkpoint, *args):
-            check(checkpoint, *args)
-            if int(checkpoint.name) in steps:
-                delete_checkpoint(checkpoint)
-
-        monkeypatch.setattr(checkpoints, "check_files", check_and_delete)
-        return str(copied)
-
-    return start
 
 
 @pytest.mark.parametrize(
@@ -259,16 +179,6 @@ def test_the_next_is_read_if_the_training_deletes_a_step(
 def test_a_numbered_step_that_the_training_deletes_is_said_to_be_deleted(deleting):
     with pytest.raises(NoCheckpoint, match=r"checkpoints/8 was deleted while it was"):
         open_run(deleting(8), 8)
-
-
-@pytest.mark.parametrize("gone", [[], [4], [8], [12], [4, 12]])
-def test_steps_that_the_training_deletes_are_left_out(deleting, capsys, gone):
-    first, steps = open_steps(deleting(*gone), ALL)
-    assert [run.step for run in each_step(first, steps)] == [
-        step for step in (4, 8, 12) if step not in gone
-    ]
-    said = "".join(capsys.readouterr())
-    assert said.count("was deleted meanwhile, and is left out") == len(gone)
 
 
 @pytest.mark.parametrize(

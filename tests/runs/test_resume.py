@@ -1,14 +1,17 @@
 """What makes a run the same run, on all its processes."""
 
+import dataclasses
 import json
 import re
 
 import pytest
 from etils import epath
-from joined import addresses, start_script
 from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.config import JOBS
+from gpt1_jax.config.checks import Content, Local, marked_keys, section_type
+from gpt1_jax.config.saved import flatten, unflatten
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs import resume
@@ -18,8 +21,76 @@ from gpt1_jax.runs.resume import (
     begin_run,
     changed_keys,
     differing_documents,
+    fixed_values,
     refuse_changes,
 )
+
+# What each key of any job may do when a run resumes, in one place.
+FREE = {
+    "preset",
+    "model.attention_impl",
+    "model.layer_norm_impl",
+    "model.layer_loop",
+    "model.remat",
+    "data.cache_dir",
+    "data.num_workers",
+    "train.max_nonfinite_steps",
+    "train.compilation_cache_dir",
+    "compilation_cache_dir",
+    "batch_tokens",
+    "finetuned_dir",
+}
+FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
+BY_CONTENT = {
+    "init_from",
+    "baseline_init_from",
+    "tokenizer.path",
+    "data.train",
+    "data.valid",
+    "data.dev",
+    "data.test",
+    "data.dir",
+    "data.files",
+    "data.tfds_data_dir",
+}
+NEVER_EMPTIED = {"init_from", "baseline_init_from"}
+LOCAL = {
+    "train.compilation_cache_dir": "",
+    "data.cache_dir": "",
+    "data.tfds_data_dir": "",
+    "data.num_workers": 0,
+    "distributed.initialization_seconds": 300,
+    "distributed.heartbeat_seconds": 100,
+    "distributed.shutdown_seconds": 300,
+    "distributed.stuck_minutes": 30.0,
+}
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_fields_say_what_may_change_on_resume(job):
+    """For every key of every job, as the table above."""
+    cls = JOBS[job].config_class()
+    values = unflatten(dict.fromkeys(all_keys(cls), ""))
+    keys = flatten({**values, "job": job}).keys()
+    free = {k for k in keys if k in FREE or k.split(".")[0] in FREE_SECTIONS}
+    assert fixed_values({**values, "job": job}).keys() == keys - free
+    by_content = (BY_CONTENT & keys) - free
+    if job in ("pretrain", "finetune"):
+        by_content.add("step")  # of the origin
+    content = marked_keys(cls, Content)
+    assert content.keys() == by_content
+    stay = {key for key, mark in content.items() if not mark.may_vanish}
+    assert stay == by_content & NEVER_EMPTIED
+    local = {key: mark.default for key, mark in marked_keys(cls, Local).items()}
+    assert local == {key: LOCAL[key] for key in LOCAL.keys() & keys}
+
+
+def all_keys(cls, prefix=""):
+    for field in dataclasses.fields(cls):
+        if section := section_type(field.type):
+            yield from all_keys(section, f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}"
 
 
 def paper(**overrides):
@@ -139,68 +210,6 @@ def test_a_key_that_no_longer_exists_is_no_change():
     saved["model"]["dropout_impl"] = "threefry"
     with pytest.raises(ValueError, match="'threefry' no longer exists"):
         changed_keys(saved, paper().to_dict())
-
-
-ASK = """
-import dataclasses, importlib.util, sys
-from pathlib import Path
-
-import gpt1_jax
-from gpt1_jax import config as config_lib
-from gpt1_jax.parallel import processes
-from gpt1_jax.runs import resume
-
-spec = importlib.util.spec_from_file_location("pretrain", "configs/pretrain.py")
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-config = config_lib.load(module.get_config().to_dict())
-processes.initialize_processes("on", processes.Waits(60, 30, 30))
-main, folder = processes.is_main_process(), Path(sys.argv[1])
-processes.PATIENCE_SECONDS = 0.5
-
-
-def ask(name, config, folder):
-    try:
-        resume.check_processes(config, str(folder))
-        print(f"{name}: agreed", flush=True)
-    except (ValueError, OSError) as error:
-        print(f"{name}: {error}", flush=True)
-
-
-ask("same", config, folder / "run")
-data = dataclasses.replace(config.data, cache_dir="mine", num_workers=1 + main)
-ask("local", dataclasses.replace(config, data=data), folder / "run")
-ask("config", dataclasses.replace(config, seed=int(main)), folder / "run")
-ask("folder", config, folder / f"run-{main}")
-ask("unwritable", config, "/proc/run")
-if not main:
-    gpt1_jax.__version__ = "0.0"
-ask("version", config, folder / "run")
-"""
-
-
-def test_processes_that_differ_all_say_in_what(tmp_path):
-    joined = [start_script(ASK, tmp_path, **each) for each in addresses()]
-    outputs = [process.communicate(timeout=120)[0] for process in joined]
-    said = []
-    for process, output in zip(joined, outputs, strict=True):
-        assert process.returncode == 0, output
-        lines = (line.partition(": ") for line in output.splitlines())
-        said.append({name: text for name, _, text in lines})
-    for one in said:
-        assert one["same"] == one["local"] == "agreed"
-        assert "config.seed is 0 on process 1, 1 on process 0" in one["config"]
-        assert "the same installation" in one["config"]
-        assert f"folder of process 1, {tmp_path}/run-False on " in one["folder"]
-        assert "gs://" in one["folder"]
-        assert "Process 0 cannot write to the run folder /proc/run" in one["unwritable"]
-        assert "version of gpt1_jax is '0.0' on process 1" in one["version"]
-    assert not list((tmp_path / "run").iterdir())
-
-
-def test_a_process_that_is_alone_agrees_with_itself(tmp_path):
-    resume.check_processes(None, str(tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("others", [1, 20])

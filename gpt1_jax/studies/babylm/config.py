@@ -4,17 +4,17 @@ import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
+    ByContent,
     File,
     Files,
-    Names,
+    Free,
     Positive,
     Section,
     Step,
-    different,
     given,
-    not_empty,
     one_of,
 )
+from gpt1_jax.config.constraints import Names, different, not_empty
 from gpt1_jax.studies.config import AnalysisConfig
 
 
@@ -25,7 +25,7 @@ class BabyLMDataConfig(Section):
     section = "data"
 
     dir: Annotated[
-        File,
+        ByContent[File],
         given(
             "Name the evaluation pipeline's folder evaluation_data with "
             "--config.data.dir=DIR."
@@ -41,9 +41,9 @@ class BabyLMConfig(AnalysisConfig):
     track: Literal["strict-small", "strict"]
     sets: Annotated[Names, different, not_empty]
     tasks: Annotated[Names, different, not_empty]
-    finetuned_dir: Files
+    finetuned_dir: Free[Files]
     data: BabyLMDataConfig
-    batch_tokens: Positive[int]
+    batch_tokens: Free[Positive[int]]
 
     def __post_init__(self):
         super().__post_init__()

@@ -15,7 +15,8 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import find_milestones
-from gpt1_jax.runs.open import TrainedRun, open_steps
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.steps import open_steps
 from gpt1_jax.studies.babylm.config import BabyLMConfig
 from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
 from gpt1_jax.studies.babylm.parts import (

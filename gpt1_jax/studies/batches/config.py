@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import File, LocalFile, ends_in, given, require
+from gpt1_jax.config.checks import LocalFile, RunFolder, given, require
+from gpt1_jax.config.constraints import ends_in
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.studies.config import TextConfig
 
@@ -15,7 +16,7 @@ class BatchesConfig(JobConfig):
     writes_folder = False
 
     init_from: Annotated[
-        File,
+        RunFolder,
         given("Name a pre-trained run with --config.init_from=runs/pretrain/NAME."),
     ]
     steps: tuple[int, ...]

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import File, LocalFile, Steps, ends_in, require
+from gpt1_jax.config.checks import File, Free, LocalFile, require
+from gpt1_jax.config.constraints import Steps, ends_in
 from gpt1_jax.config.report import RunsConfig
 
 
@@ -17,7 +18,7 @@ class ExploreConfig(RunsConfig):
     text: str
     input: Annotated[File, ends_in(".txt", optional=True)]
     output: Annotated[LocalFile, ends_in(".html")]
-    compilation_cache_dir: File
+    compilation_cache_dir: Free[File]
 
     def __post_init__(self):
         super().__post_init__()

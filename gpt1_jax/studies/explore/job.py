@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import tqdm
 
 from gpt1_jax.config.reading import DEFAULT_WORDS
-from gpt1_jax.config.sections import KIND_NAMES, compilation_cache
+from gpt1_jax.config.report import KIND_NAMES
+from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tokenizers import Tokenizer
@@ -21,9 +22,10 @@ from gpt1_jax.inference.surprisal import word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import check_output_file
-from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.runs.scoring_model import scoring_model
+from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.explore.config import ExploreConfig
 from gpt1_jax.studies.explore.inside import joined, look_inside
 from gpt1_jax.studies.explore.page import ExploredRun, ExploredStep, make_page

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated, Literal
 
-from gpt1_jax.config.checks import File, LocalFile, Step, ends_in, given, require
+from gpt1_jax.config.checks import File, LocalFile, Step, given, require
+from gpt1_jax.config.constraints import ends_in
 from gpt1_jax.config.reading import ReadingConfig
 from gpt1_jax.studies.config import AnalysisConfig
 

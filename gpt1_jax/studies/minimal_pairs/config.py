@@ -4,15 +4,14 @@ import dataclasses
 from typing import Annotated, Literal
 
 from gpt1_jax.config.checks import (
+    ByContent,
     File,
     Files,
-    Names,
     NotNegative,
     Section,
-    different,
-    not_empty,
     require,
 )
+from gpt1_jax.config.constraints import Names, different, not_empty
 from gpt1_jax.config.finetune import check_examples_source
 from gpt1_jax.studies.config import ScoringConfig
 
@@ -24,8 +23,8 @@ class PairsDataConfig(Section):
     section = "data"
 
     source: Literal["tfds", "official", "files"]
-    dir: File
-    files: Files
+    dir: ByContent[File]
+    files: ByContent[Files]
     sentences: Annotated[Names, different, not_empty]
     good: str
     context: str

@@ -6,14 +6,13 @@ from typing import Annotated
 from gpt1_jax.config.checks import (
     File,
     Files,
-    Names,
     Section,
     at_least,
-    different,
     given,
     one_of,
     require,
 )
+from gpt1_jax.config.constraints import Names, different
 from gpt1_jax.studies.config import ScoringConfig
 
 

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import File, LocalFile, ends_in, require
+from gpt1_jax.config.checks import File, LocalFile, require
+from gpt1_jax.config.constraints import ends_in
 from gpt1_jax.config.reading import WordsConfig
 from gpt1_jax.studies.config import AnalysisConfig
 

@@ -36,8 +36,9 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import check_output_file
-from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.scoring_model import scoring_model
+from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.surprisal.config import SurprisalConfig
 
 _STEP = "step"  # the column that is added in front

@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import File, LocalFile, NotNegative, ends_in, require
+from gpt1_jax.config.checks import File, LocalFile, NotNegative, require
+from gpt1_jax.config.constraints import ends_in
 from gpt1_jax.config.report import RunsConfig
 from gpt1_jax.studies.config import TextConfig
 

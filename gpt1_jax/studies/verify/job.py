@@ -18,9 +18,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from gpt1_jax.config import load
 from gpt1_jax.config.pretrain import PretrainConfig
-from gpt1_jax.config.saved import read_json, upgrade, without_local
+from gpt1_jax.config.saved import load_values, read_json
 from gpt1_jax.data.files import files_below, is_remote, locate, sha256, write_json
 from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
@@ -340,7 +339,7 @@ def _milestones(run: Pretrained, config: PretrainConfig | None) -> Milestones | 
 def _saved_config(metadata: Mapping[str, Any]) -> PretrainConfig | None:
     """The configuration that a step was saved with; None if it cannot be read."""
     try:
-        config = load(without_local(upgrade(metadata.get("config", {}))))
+        config = load_values(metadata.get("config", {}))
     except (ValueError, RecursionError):
         return None
     return config if isinstance(config, PretrainConfig) else None

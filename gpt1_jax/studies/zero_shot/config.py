@@ -3,7 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import Names, Seed, not_empty
+from gpt1_jax.config.checks import Seed
+from gpt1_jax.config.constraints import Names, not_empty
 from gpt1_jax.studies.config import ScoringConfig, ZeroShotDataConfig
 
 

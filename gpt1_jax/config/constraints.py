@@ -1,0 +1,55 @@
+"""Types and constraints of keys that pre-training does not have."""
+
+from typing import Annotated, Any
+
+from gpt1_jax.config.checks import (
+    ALL,
+    MILESTONES,
+    Check,
+    Commas,
+    check_step,
+    is_device,
+    require,
+)
+
+
+def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Check:
+    """Makes a check that refuses a file's name with another ending.
+
+    Args:
+      endings: such as ".csv".
+      optional: whether the name may be empty.
+      device: whether it may be that of a device.
+    """
+
+    def check(key: str, value: str) -> None:
+        allowed = (optional and not value) or (device and is_device(value))
+        require(
+            allowed or value.endswith(endings),
+            f"{key}={value!r} must end in {' or '.join(endings)}.",
+        )
+
+    return check
+
+
+def different(key: str, value: tuple[Any, ...]) -> None:
+    """Refuses names that are empty, or the same name twice."""
+    require(
+        all(value) and len(set(value)) == len(value),
+        f"{key}={value} must be different names, none of them empty.",
+    )
+
+
+def not_empty(key: str, value: tuple[Any, ...]) -> None:
+    """Refuses an empty tuple."""
+    require(bool(value), f"{key} is empty; name one or more.")
+
+
+def check_steps(key: str, step: str) -> None:
+    """Refuses what names neither a saved step of a run nor several."""
+    require(step != "kept", f"{key}='kept' is now {key}={MILESTONES!r}.")
+    check_step(key, step, ALL, MILESTONES)
+
+
+Names = Annotated[tuple[str, ...], Commas()]
+Steps = Annotated[str, check_steps]

@@ -1,0 +1,85 @@
+"""Checks that all processes of a command have one configuration and one run folder."""
+
+import contextlib
+import platform
+import socket
+import uuid
+
+import jax
+from etils import epath
+
+import gpt1_jax
+from gpt1_jax.config.saved import flatten, without_local
+from gpt1_jax.config.sections import JobConfig
+from gpt1_jax.data.files import create, make_folder
+from gpt1_jax.errors import UserError
+from gpt1_jax.parallel.processes import eventually, gather, is_main_process
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.resume import check_same
+
+
+def check_processes(config: JobConfig, workdir: str) -> None:
+    """Checks that all processes have the same configuration, versions and folder.
+
+    If they differ, all of them raise the same error.
+
+    Args:
+      config: this process's configuration.
+      workdir: its run folder, local or gs://.
+
+    Raises:
+      ValueError: if configurations or versions differ, naming each difference; if the
+        run folder is not the same, naming a process that has another one.
+      PermissionError: if the main process cannot write there.
+    """
+    if jax.process_count() == 1:
+        return
+    versions = {
+        "gpt1_jax": gpt1_jax.__version__,
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+    }
+    values = flatten(without_local(config.to_dict()))
+    check_same({f"config.{key}": value for key, value in values.items()})
+    check_same({f"the version of {name}": value for name, value in versions.items()})
+    folder = run_folder.locate_run(workdir)
+    _check_shared(folder)
+
+
+def _check_shared(folder: epath.Path) -> None:
+    """Checks that all processes see a file that the main one writes to the folder."""
+    name = gather(_write_name(folder) if is_main_process() else "")[0]
+    if not name:
+        raise PermissionError(
+            f"Process 0 cannot write to the run folder {folder}; name another with "
+            "--workdir=DIR."
+        )
+    seen = eventually(lambda: _holds_its_name(folder / name))
+    apart = "" if seen else f"{folder} on {socket.gethostname()}"
+    found = gather(apart)
+    if is_main_process():
+        (folder / name).unlink(missing_ok=True)
+    for index, other in enumerate(found):
+        if other:
+            raise UserError(
+                f"The run folder of process {index}, {other}, is not that of process "
+                "0: a file written there is not seen. All processes need one folder; "
+                "name one on a shared disk or in a bucket, --workdir=gs://BUCKET/RUN."
+            )
+
+
+def _write_name(folder: epath.Path) -> str:
+    """Writes a file that holds its own name; returns it, or "" if that fails."""
+    name = f".shared-{uuid.uuid4().hex}"
+    with contextlib.suppress(OSError):
+        make_folder(folder)
+        create(folder / name, name)
+        return name
+    return ""
+
+
+def _holds_its_name(path: epath.Path) -> bool:
+    """Whether this is a file from `_write_name`."""
+    with contextlib.suppress(OSError):
+        return path.read_text() == path.name
+    return False

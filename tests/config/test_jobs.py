@@ -1,0 +1,207 @@
+"""Jobs are found by name: the program's own, and modules outside of it."""
+
+import dataclasses
+import inspect
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tiny_run import ROOT, load_config, run_program
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.config import JOBS, STUDIES, load
+from gpt1_jax.config.saved import load_saved
+from gpt1_jax.errors import UserError
+
+FIRST = {
+    "finetune": {"init_from": "run"},
+    "predict": {"init_from": "run", "text": "a"},
+    "generate": {"init_from": "run"},
+    "convert": {"init_from": "run"},
+    "features": {"init_from": "run", "input": "a.txt", "output": "a.npz"},
+    "surprisal": {"init_from": "run", "text": "a"},
+    "zero_shot": {"init_from": "run"},
+    "minimal_pairs": {"init_from": "run"},
+    "babylm": {"init_from": "run", "data.dir": "evaluation_data"},
+    "verify": {"runs": "runs/suite"},
+    "reading_times": {"init_from": "run", "data.times": "times.csv"},
+    "batches": {"init_from": "run", "steps": (1,)},
+    "explore": {"runs": "runs/pretrain/small"},
+}
+
+
+STUDIES_FOLDER = ROOT / "gpt1_jax" / "studies"
+
+
+def stems(folder: Path) -> set[str]:
+    return {path.stem for path in folder.glob("*.py")} - {"__init__"}
+
+
+def test_configs_jobs_and_the_registry_are_one_set():
+    jobs = stems(ROOT / "gpt1_jax" / "jobs")
+    studies = {path.parent.name for path in STUDIES_FOLDER.glob("*/job.py")}
+    assert studies == set(STUDIES)
+    assert stems(ROOT / "configs") == set(JOBS) == jobs | studies
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_every_job_runs_a_configuration_in_a_folder(job):
+    run = JOBS[job].import_module().run
+    assert list(inspect.signature(run).parameters) == ["config", "workdir"]
+    values = load_config("", file=job, **FIRST.get(job, {}))
+    config = load(values.to_dict())
+    assert type(config) is JOBS[job].config_class() and config.job == job
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.preset = "other"
+
+
+def test_an_unknown_job_is_refused_with_the_list():
+    with pytest.raises(ValueError, match=r"config.job='bake' .*pretrain, finetune"):
+        load({"job": "bake"})
+
+
+# --- jobs outside the package -------------------------------------------------------
+
+MODULE = """
+import dataclasses
+
+from etils import epath
+
+from gpt1_jax.config.checks import Free, LocalFile, Positive
+from gpt1_jax.config.sections import JobConfig
+from gpt1_jax.data.files import write_json
+from gpt1_jax.runs import folder as run_folder
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.resume import begin_run
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(JobConfig):
+    input: LocalFile
+    longest: Positive[int]
+    width: Free[Positive[int]]
+
+
+def run(config, workdir):
+    folder = run_folder.locate_run(workdir)
+    config = begin_run(folder, config)
+    write_json(folder / run_folder.CONFIG_FILE, config.to_dict())
+    lengths = [len(word) for word in epath.Path(config.input).read_text().split()]
+    (folder / "scores" / "lengths").mkdir(parents=True, exist_ok=True)
+    say(f"Lengths: {[min(n, config.longest) for n in lengths]} in {workdir}.")
+"""
+CONFIG = """
+'''Counts the letters of words.'''
+
+from ml_collections import config_dict
+
+
+def get_config(preset="few"):
+    return config_dict.create(
+        job="word_lengths", preset=preset, input="", longest=4, width=80
+    )
+"""
+
+
+@pytest.fixture
+def lab(tmp_path, monkeypatch):
+    """A folder from which Python imports, with a job; no job is known afterwards."""
+    (tmp_path / "word_lengths.py").write_text(MODULE)
+    (tmp_path / "my_config.py").write_text(CONFIG)
+    (tmp_path / "words.txt").write_text("a word counts")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(config_lib, "_outside", {})
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if not name.startswith("gpt1_jax"):
+            del sys.modules[name]
+
+
+VALUES = {"preset": "few", "input": "words.txt", "longest": 4, "width": 80}
+
+
+def test_a_module_outside_the_package_is_a_job(lab):
+    (lab / "my_lab").mkdir()
+    (lab / "my_lab" / "lengths.py").write_text(MODULE)
+    for name in ("word_lengths", "my_lab.lengths"):
+        config = load({"job": name, **VALUES})
+        assert config.longest == 4
+        assert config.default_workdir == f"runs/{name}/few"
+        job = config_lib.find_job(name)
+        assert job.config_class() is type(config)
+        assert job.import_module().Config is type(config)
+    with pytest.raises(UserError, match=r"config.longest=0 must be positive"):
+        load({"job": "word_lengths", **VALUES, "longest": 0})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("word_length", "json", "json.decoder", "my_lab.lengths", "word_lengths.run"),
+        *(
+            "",
+            "../word_lengths",
+            "word lengths",
+            ".word_lengths",
+            3,
+            None,
+            ["pretrain"],
+        ),
+        *("without_run", "without_config", "with_another_config"),
+    ],
+)
+def test_what_is_no_job_is_refused_in_one_line_with_the_way_out(lab, name):
+    text = MODULE
+    (lab / "without_run.py").write_text(text.replace("def run", "def walk"))
+    (lab / "without_config.py").write_text(text.replace("class Config", "class C"))
+    (lab / "with_another_config.py").write_text("Config = dict\ndef run(c, w): pass")
+    with pytest.raises(UserError) as error:
+        load({"job": name, **VALUES})
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"config.job={name!r} is not known; choose one of pretrain")
+    assert "Config" in line and "run(config, workdir)" in line
+
+
+def test_what_a_job_lacks_itself_is_shown_as_it_is(lab):
+    (lab / "needs.py").write_text("import no_such_package")
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        load({"job": "needs", **VALUES})
+
+
+def test_a_strangers_folder_imports_nothing(lab):
+    (lab / "planted.py").write_text("raise SystemExit('imported')")
+    folder = lab / "run"
+    folder.mkdir()
+    for name in ("planted", "word_lengths"):
+        (folder / "config.json").write_text(json.dumps({"job": name, **VALUES}))
+        with pytest.raises(UserError, match=f"config.job='{name}' is not known here"):
+            load_saved(folder / "config.json")
+        assert name not in sys.modules
+    config = load({"job": "word_lengths", **VALUES})
+    assert load_saved(folder / "config.json") == config
+
+
+def test_a_job_of_ones_own_on_the_command_line(lab):
+    def command(*flags):
+        return run_program("--config=my_config.py:few", *flags, cwd=lab)
+
+    code, output = command("--help")
+    assert code == 0 and output.startswith("Counts the letters of words.")
+    assert "--config.longest=4" in output
+    code, output = command("--config.input=words.txt")
+    assert code == 0, output
+    assert "Lengths: [1, 4, 4] in runs/word_lengths/few." in output
+    saved = json.loads((lab / "runs/word_lengths/few/config.json").read_text())
+    assert saved == {"job": "word_lengths", **VALUES}
+    code, output = command("--config.input=words.txt", "--config.width=7")
+    assert code == 0, output
+    for flags, problem in (
+        (["--config.longest=3"], "config.longest is 3, saved 4."),
+        (["--config.input=gs://a/b"], "config.input"),
+        (["--config.longes=3"], "did you mean longest?"),
+        (["--config.job=word_length"], "config.job='word_length' is not known"),
+    ):
+        code, output = command("--config.input=words.txt", *flags)
+        assert code == 1 and problem in output and "Traceback" not in output, output
