@@ -283,7 +283,8 @@ class OptimizerConfig(Section):
         )
         try:
             call = ast.parse(f"f({self.arguments})", mode="eval").body
-            require(isinstance(call, ast.Call) and not call.args, problem)
+            if not isinstance(call, ast.Call) or call.args:
+                raise UserError(problem)
             pairs = [
                 (
                     each.arg,

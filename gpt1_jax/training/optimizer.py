@@ -8,6 +8,7 @@ import difflib
 import functools
 import inspect
 import math
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -226,10 +227,8 @@ def optax_optimizer(
     """
     function = _find_function(config.name)
     takes = _parameters(function)
-    given: dict[str, Any] = {
-        key: getattr(config, key) for key in _GIVEN if key in takes
-    }
-    given["learning_rate"] = schedule
+    given: dict[str, Any] = {"learning_rate": schedule}
+    given |= {key: getattr(config, key) for key in _GIVEN if key in takes}
     mask = next((name for name in _MASKS if name in takes), "")
     own_decay = bool(mask) and "weight_decay" in takes
     if own_decay:
@@ -263,7 +262,7 @@ def _find_function(name: str) -> Callable[..., optax.GradientTransformation]:
     """The function of optax, or of optax.contrib, that makes an optimizer."""
     place, _, short = name.rpartition(".")
     module = {"": optax, "contrib": optax.contrib}.get(place)
-    found = getattr(module, short, None)
+    found: Any = getattr(module, short, None)
     if _makes_optimizer(short, found):
         return found
     near = difflib.get_close_matches(short, _optimizer_names(), 3)
@@ -280,10 +279,10 @@ def _find_function(name: str) -> Callable[..., optax.GradientTransformation]:
 
 def _makes_optimizer(name: str, found: Any) -> bool:
     """Whether this is an optimizer that evaluates the parameters which it trains."""
-    apart = name.startswith(("_", "scale_by_", "schedule_free"))
-    if apart or not callable(found) or inspect.isclass(found):
+    if name.startswith(("_", "scale_by_", "schedule_free")):
         return False
-    return "learning_rate" in _parameters(found)
+    function = isinstance(found, types.FunctionType | functools.partial)
+    return function and "learning_rate" in _parameters(found)
 
 
 def _optimizer_names() -> list[str]:

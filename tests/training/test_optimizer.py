@@ -23,6 +23,7 @@ def optimizer_config(**overrides):
     """The pre-training values (sec. 4.1; opt.py)."""
     values = dict(
         name="released_adam",
+        arguments="",
         learning_rate=2.5e-4,
         b1=0.9,
         b2=0.999,
