@@ -287,7 +287,7 @@ class OptimizerConfig(Section):
                 raise UserError(problem)
             pairs = [
                 (
-                    each.arg,
+                    str(each.arg),
                     each.value.id
                     if isinstance(each.value, ast.Name)
                     else ast.literal_eval(each.value),
@@ -297,7 +297,7 @@ class OptimizerConfig(Section):
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             raise UserError(problem) from error
         found = dict(pairs)
-        require(None not in found and len(found) == len(pairs), problem)
+        require(len(found) == len(pairs), problem)
         return found
 
     def check_num_steps(self, num_steps: int, counted: str) -> None:
