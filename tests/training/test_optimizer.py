@@ -384,7 +384,7 @@ def test_decay_mask_of_the_model_names_all_but_biases_and_gains(tiny_model_confi
         assert decayed == (name in ("kernel", "wte", "wpe")), path
 
 
-MATRIX_AND_VECTOR = {"w": jnp.ones((2, 3)), "b": jnp.ones(3)}
+MATRIX_AND_VECTOR = {"w": jnp.arange(1.0, 7.0).reshape(2, 3), "b": jnp.ones(3)}
 
 
 @pytest.mark.parametrize(
@@ -436,7 +436,8 @@ def test_decoupled_decay_is_added_where_an_optimizer_has_none():
     config = optimizer_config(name="sgd", weight_decay=0.5, warmup_steps=2)
     rate = make_schedule(config, 10)(1)
     updates = updates_of(config, 2)[1]
-    np.testing.assert_allclose(updates["w"], -rate * (0.1 + 0.5 * 1.0), rtol=1e-6)
+    decay = 0.5 * MATRIX_AND_VECTOR["w"]
+    np.testing.assert_allclose(updates["w"], -rate * (0.1 + decay), rtol=1e-6)
     np.testing.assert_allclose(updates["b"], -rate * 0.1, rtol=1e-6)
 
 
