@@ -402,7 +402,6 @@ MATRIX_AND_VECTOR = {"w": jnp.arange(1.0, 7.0).reshape(2, 3), "b": jnp.ones(3)}
         ("novograd", ""),
         ("adamw", "nesterov=True"),
         ("contrib.muon", "ns_steps=3"),
-        ("contrib.prodigy", "betas=(0.9, 0.99)"),
     ],
 )
 def test_any_optimizer_of_optax_trains(name, arguments):
