@@ -283,8 +283,10 @@ class OptimizerConfig(Section):
         )
         try:
             call = ast.parse(f"f({self.arguments})", mode="eval").body
-            if not isinstance(call, ast.Call) or call.args:
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
                 raise UserError(problem)
+            named = all(each.arg for each in call.keywords)
+            require(named and not call.args, problem)
             pairs = [
                 (
                     str(each.arg),
