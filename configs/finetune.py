@@ -110,7 +110,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             aux_lm_weight=0.5,  # lambda of L3 = L2 + lambda L1 (eq. 5, sec. 4.1)
         ),
         optimizer=config_dict.create(
-            name="released_adam",
+            name="released_adam",  # or one of optax: see configs/pretrain.py
+            arguments="",
             learning_rate=6.25e-5,  # sec. 4.1
             b1=0.9,
             b2=0.999,

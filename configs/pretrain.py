@@ -112,8 +112,14 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             num_workers=0,  # processes that tokenise; 0: one per core
         ),
         optimizer=config_dict.create(
-            name="released_adam",  # or "adamw": optax's
+            # Or any optimizer of optax, such as "adamw", "lion" or "contrib.muon".
+            name="released_adam",
+            # What else optax's function takes: "momentum=0.9,nesterov=True" for "sgd".
+            arguments="",
             learning_rate=2.5e-4,  # sec. 4.1: the maximum
+            # b1, b2 and eps go to an optimizer that has arguments of these names; one
+            # that has none does without. Optax's defaults may be others: Lion's b2 is
+            # 0.99, Adafactor's eps 1e-30. The run says so when it begins.
             b1=0.9,
             b2=0.999,
             eps=1e-8,

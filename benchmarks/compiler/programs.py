@@ -65,7 +65,7 @@ def pretrain(
     batch_size = config.train.batch_size
     check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
-    parts = accumulation_steps(config.train, model, mesh)
+    parts = accumulation_steps(config.train, config.optimizer, model, mesh)
     step = make_pretrain_step(model, optimizer, parts, mesh)
     tokens = _int32(batch_size, flags.seq_len)
     lowered = _lowered(step, mesh, pretrain_state_shapes(model, optimizer), tokens)
@@ -97,7 +97,7 @@ def finetune(
     batch_size = config.train.batch_size
     check_batch_size("batch", batch_size, mesh)
     optimizer = make_optimizer(config.optimizer, config.train.num_steps)
-    parts = accumulation_steps(config.train, model, mesh, choices)
+    parts = accumulation_steps(config.train, config.optimizer, model, mesh, choices)
 
     def fresh() -> Any:
         params = heads.init_params(model, head, jax.random.key(0))

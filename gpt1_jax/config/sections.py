@@ -1,5 +1,6 @@
 """The sections that jobs share; `configs/` documents every key."""
 
+import ast
 import dataclasses
 import os
 from typing import Annotated, Any, ClassVar, Literal
@@ -21,13 +22,16 @@ from gpt1_jax.config.checks import (
     Share,
     at_least,
     at_most,
+    given,
     positive,
     require,
     within,
 )
+from gpt1_jax.errors import UserError
 
 AUTO = "auto"  # a form of computation that the run chooses
 _PAPER_WIDTH = 768  # sec. 4.1, "Model specifications"
+RELEASED_ADAM = "released_adam"  # the only optimizer that is not optax's
 _LARGEST = 2**31 - 1  # index of an array; steps are counted in int32 too
 
 Size = Annotated[int, at_most(_LARGEST, ", as no array has a larger index")]
@@ -236,11 +240,17 @@ class DataConfig(Section):
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig(Section):
-    """Adam as released, its schedule and clipping (sec. 4.1; opt.py)."""
+    """The optimizer, its schedule and clipping (sec. 4.1; opt.py).
+
+    `name` is `released_adam` or that of a function of optax, such as `lion`, or of
+    optax.contrib, such as `contrib.muon`. Whether optax has it and takes the arguments
+    is checked by `training.optimizer.check_optimizer`, where optax is imported.
+    """
 
     section = "optimizer"
 
-    name: Literal["released_adam", "adamw"]
+    name: Annotated[str, given("config.optimizer.name is empty; use released_adam.")]
+    arguments: Annotated[str, Newer("")]
     learning_rate: Positive[float]
     b1: Share
     b2: Share
@@ -265,6 +275,46 @@ class OptimizerConfig(Section):
             f"config.optimizer.final_fraction={self.final_fraction}, but the rate of "
             "config.optimizer.schedule='constant' does not fall; leave it at 0.",
         )
+        names = self.keyword_arguments
+        require(
+            self.name != RELEASED_ADAM or not names,
+            f"config.optimizer.arguments={self.arguments!r} are for optimizers of "
+            "optax; config.optimizer.name='released_adam' takes none, leave them out.",
+        )
+        for name in names.keys() & {field.name for field in dataclasses.fields(self)}:
+            require(
+                False,
+                f"config.optimizer.arguments={self.arguments!r} names {name}, which "
+                f"has a key; set --config.optimizer.{name} instead.",
+            )
+
+    @property
+    def keyword_arguments(self) -> dict[str, Any]:
+        """`arguments` by name: numbers, True, False, None, tuples; words are text."""
+        problem = (
+            f"config.optimizer.arguments={self.arguments!r:.80} must be NAME=VALUE, "
+            "separated by commas, such as momentum=0.9,nesterov=True."
+        )
+        try:
+            call = ast.parse(f"f({self.arguments})", mode="eval").body
+            if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
+                raise UserError(problem)
+            named = all(each.arg for each in call.keywords)
+            require(named and not call.args, problem)
+            pairs = [
+                (
+                    str(each.arg),
+                    each.value.id
+                    if isinstance(each.value, ast.Name)
+                    else ast.literal_eval(each.value),
+                )
+                for each in call.keywords
+            ]
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise UserError(problem) from error
+        found = dict(pairs)
+        require(len(found) == len(pairs), problem)
+        return found
 
     def check_num_steps(self, num_steps: int, counted: str) -> None:
         """Refuses a run that ends before it has warmed up, or has too many updates.

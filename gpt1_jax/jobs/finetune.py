@@ -87,7 +87,12 @@ from gpt1_jax.training.memory import (
     check_sharing,
     check_train_batch,
 )
-from gpt1_jax.training.optimizer import Optimizer, make_optimizer
+from gpt1_jax.training.optimizer import (
+    Optimizer,
+    check_optimizer,
+    describe_defaults,
+    make_optimizer,
+)
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Batch, jit_step, make_finetune_step
 
@@ -140,6 +145,7 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     """
     folder = run_folder.locate_run(workdir)
     refuse_name(folder, to_save=True)
+    check_optimizer(config.optimizer)
     devices.configure(config.train.matmul_precision, config.train.compilation_cache)
     named = config.custom.labels
     tasks, config = select_tasks(config)
@@ -298,7 +304,9 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
     check_train_batch(config.train, shortest, mesh, examples.num_seqs)
     longest = padded_length(int(examples.lengths.max()), seq_lens)
     largest = dataclasses.replace(model, max_seq_len=longest)
-    parts = accumulation_steps(config.train, largest, mesh, examples.num_seqs)
+    parts = accumulation_steps(
+        config.train, config.optimizer, largest, mesh, examples.num_seqs
+    )
     num_seqs = config.train.batch_size * examples.num_seqs
     num_seqs //= data_parallelism(mesh) * parts
     model, forms = choose_forms(
@@ -307,6 +315,8 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
         saved_forms(newest_metadata(run.folder)),
     )
     say_forms(forms)
+    if note := describe_defaults(config.optimizer):
+        say(note)
 
     head = make_head(task, config.head.dropout, origin.tokenizer.vocab_size)
     predict = Predictor(model, head, mesh, config.eval.batch_size, seq_lens)

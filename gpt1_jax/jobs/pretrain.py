@@ -49,7 +49,11 @@ from gpt1_jax.training.initial_state import (
     resolve_origin,
 )
 from gpt1_jax.training.memory import accumulation_steps, check_memory, check_sharing
-from gpt1_jax.training.optimizer import make_optimizer
+from gpt1_jax.training.optimizer import (
+    check_optimizer,
+    describe_defaults,
+    make_optimizer,
+)
 from gpt1_jax.training.steps import jit_step, make_pretrain_step
 from gpt1_jax.training.validation import (
     TextSampler,
@@ -81,6 +85,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
     """
     folder = run_folder.locate_run(workdir)
     refuse_name(folder, to_save=True)
+    check_optimizer(config.optimizer)
     with lock.owned(folder):
         clear_steps(folder)
         config, origin = resolve_origin(config, folder)
@@ -118,7 +123,7 @@ def prepare_run(
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
     configured = config.model.with_vocab_size(config.tokenizer.vocab_size)
     check_sharing(train, config.eval.batch_size, configured, mesh)
-    check_memory(train, config.eval.batch_size, configured, mesh)
+    check_memory(train, config.optimizer, config.eval.batch_size, configured, mesh)
     needs_corpus = config.preset.startswith(("paper", "babylm"))
     if needs_corpus and config.data.source == "builtin":
         say(_BUILTIN_WARNING)
@@ -139,7 +144,7 @@ def prepare_run(
         unit, amounts, tokens_per_step, corpus.train, num_steps
     )
     optimizer = make_optimizer(config.optimizer, num_steps)
-    parts = accumulation_steps(train, model, mesh)
+    parts = accumulation_steps(train, config.optimizer, model, mesh)
     num_seqs = batch_size // data_parallelism(mesh) // parts
     model, forms = choose_forms(
         model,
@@ -200,6 +205,8 @@ def _announce(
     model = config.model.with_vocab_size(tokenizer.vocab_size)
     say(_description(config, run, model, corpus, own_steps))
     say_forms(run.computation.forms)
+    if note := describe_defaults(config.optimizer):
+        say(note)
     if origin:
         say(describe_origin(origin, run.num_steps))
     first_step = origin.first_step if origin else 0
@@ -310,7 +317,9 @@ def _description(
     own_steps: int,
 ) -> str:
     """The model, the corpus and the run."""
-    parts = accumulation_steps(config.train, model, run.computation.mesh)
+    parts = accumulation_steps(
+        config.train, config.optimizer, model, run.computation.mesh
+    )
     tokens_per_step = run.throughput.units_per_step
     epochs = own_steps * tokens_per_step / corpus.train.tokens
     own = f", {own_steps:,} of them in this run" if own_steps < run.num_steps else ""

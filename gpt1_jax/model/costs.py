@@ -48,11 +48,6 @@ def component_sizes(params: Params) -> dict[str, int]:
     return {name: size for name, size in sizes.items() if size}
 
 
-def train_state_bytes(model: ModelConfig) -> int:
-    """Memory of parameters, gradients and Adam's two moments, all float32."""
-    return 4 * 4 * num_params(model)
-
-
 def eval_activation_bytes(model: ModelConfig) -> int:
     """Rough memory to evaluate one sequence: its logits and two layers' arrays."""
     t = model.max_seq_len

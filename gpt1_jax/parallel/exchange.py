@@ -96,7 +96,8 @@ def gradients_by_device(
 
     def on_all(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
         dims = split_by_batch(mesh, params)
-        moment_dims = split_by_batch(mesh, {"opt_state": params})["opt_state"]
+        state = {"params": params, "opt_state": params}
+        grad_dims = split_by_batch(mesh, state)["opt_state"]
 
         def prepare(path: jax.tree_util.KeyPath, part: jax.Array, dim: int) -> Any:
             """A parameter as the model gets it."""
@@ -114,12 +115,12 @@ def gradients_by_device(
         def on_device(params: Any, rows: Any, same: Any) -> tuple[Any, Any]:
             prepared = jax.tree.map_with_path(prepare, params, dims)
             losses, grads = gradients(prepared, rows, same)
-            grads = jax.tree.map(exchange, grads, moment_dims, is_leaf=_is_split)
+            grads = jax.tree.map(exchange, grads, grad_dims, is_leaf=_is_split)
             return jax.lax.pmean(losses, axis), grads
 
         whole = PartitionSpec()
         in_specs = batch_specs(mesh, dims), batch_sharding(mesh).spec, whole
-        out_specs = whole, batch_specs(mesh, moment_dims)
+        out_specs = whole, batch_specs(mesh, grad_dims)
         return map_batch(mesh, on_device, in_specs, out_specs)(params, rows, same)
 
     return on_all

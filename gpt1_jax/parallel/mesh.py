@@ -88,13 +88,9 @@ def tensor_parallelism(mesh: Mesh) -> int:
     return mesh.size // data_parallelism(mesh)
 
 
-def state_share(mesh: Mesh) -> float:
-    """Roughly the share of parameters, gradients and two moments that a device holds.
-
-    Gradients, and gathered parameters, are whole for a part of every step.
-    """
-    parts = 1 if batch_axis(mesh) == "data" else data_parallelism(mesh)
-    return (2 + 2 / parts) / 4 / tensor_parallelism(mesh)
+def optimizer_share(mesh: Mesh) -> float:
+    """The share of the optimizer's state that the batch axis leaves to a device."""
+    return 1 if batch_axis(mesh) == "data" else 1 / data_parallelism(mesh)
 
 
 def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
@@ -186,11 +182,23 @@ def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
     The batch axis splits the first dimension of a matrix that it can, for its parts lie
     in one piece in memory; of an embedding the last one (see `exchange.SplitTable`).
     Vectors are a thousandth of the parameters and not worth a message of their own.
+    In the optimizer's state, what belongs to a parameter and has its shape is split as
+    the parameter; all else, such as sums over rows or columns, is whole on each device.
     """
     axis, parts = batch_axis(mesh), data_parallelism(mesh)
+    shapes = {
+        _path_name(path).removeprefix("/params"): leaf.shape
+        for path, leaf in jax.tree.leaves_with_path(arrays)
+        if _path_name(path).startswith("/params/")
+    }
 
     def split(path: jax.tree_util.KeyPath, leaf: jax.ShapeDtypeStruct) -> int:
-        name = "/" + jax.tree_util.keystr(path, simple=True, separator="/")
+        name = _path_name(path)
+        if name.startswith("/opt_state/"):
+            ends = (name[i:] for i, letter in enumerate(name) if letter == "/")
+            parameter = next((end for end in ends if end in shapes), "")
+            if shapes.get(parameter) != leaf.shape:
+                return -1
         if _TENSOR_AXIS in mesh.axis_names:
             ends = (end for end in _TENSOR_DIMENSIONS if name.endswith(f"/{end}"))
             return _TENSOR_DIMENSIONS.get(next(ends, ""), -1)
@@ -204,6 +212,10 @@ def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
         return dims[0] if dims else -1
 
     return jax.tree.map_with_path(split, arrays)
+
+
+def _path_name(path: jax.tree_util.KeyPath) -> str:
+    return "/" + jax.tree_util.keystr(path, simple=True, separator="/")
 
 
 def batch_specs(mesh: Mesh, dims: Any) -> Any:

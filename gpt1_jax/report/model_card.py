@@ -140,19 +140,23 @@ def _read(run: Pretrained, before: int) -> str:
 
 def _optimizer(run: Pretrained) -> str:
     chosen = run.config.optimizer
-    if chosen.name not in _OPTIMIZERS:
-        arguments = {k: v for k, v in vars(chosen).items() if k != "name"}
-        listed = ", ".join(f"{key}={value}" for key, value in arguments.items())
-        return escape(f"{chosen.name}: {listed}")
+    name, also = _OPTIMIZERS.get(chosen.name, ""), ""
+    if not name:
+        given = {key: getattr(chosen, key) for key in ("b1", "b2", "eps")}
+        listed = ", ".join(f"{key}={value:g}" for key, value in given.items())
+        also = f"; {listed} if it takes them"
+        name = f"{escape(chosen.name)} of optax"
+    if chosen.arguments:
+        name += f" ({escape(chosen.arguments)})"
     warmup = f"{chosen.warmup_steps:,} updates"
     if chosen.warmup_fraction:
         warmup = f"{chosen.warmup_fraction:.1%} of the updates"
     end = f" down to {chosen.final_fraction:.1%}" if chosen.final_fraction else ""
     return (
-        f"{_OPTIMIZERS[chosen.name]}, learning rate {chosen.learning_rate:g}, schedule "
+        f"{name}, learning rate {chosen.learning_rate:g}, schedule "
         f"{chosen.schedule.replace('_', ' ')}{end} after a warmup of {warmup}, "
         f"weight decay {chosen.weight_decay:g}, gradients clipped to norm "
-        f"{chosen.clip_norm:g}"
+        f"{chosen.clip_norm:g}{also}"
     )
 
 

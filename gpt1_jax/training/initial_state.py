@@ -147,25 +147,24 @@ def _check_optimizer(config: PretrainConfig, origin: TrainedRun) -> None:
             f"task; {_WEIGHTS_ALONE}"
         )
     theirs = getattr(origin.config, "optimizer", None)  # a converted model has none
-    if theirs and theirs.name != config.optimizer.name:
-        raise UserError(
-            f"{origin.folder} was trained with config.optimizer.name={theirs.name!r}, "
-            f"not {config.optimizer.name!r}, whose moments are others; use the same "
-            f"one, or {_WEIGHTS_ALONE}"
-        )
+    for key in ("name", "arguments"):
+        if theirs and getattr(theirs, key) != getattr(config.optimizer, key):
+            raise UserError(
+                f"{origin.folder} was trained with config.optimizer.{key}="
+                f"{getattr(theirs, key)!r}, not {getattr(config.optimizer, key)!r}, "
+                f"whose state is another; use the same, or {_WEIGHTS_ALONE}"
+            )
 
 
 def _read_state(config: PretrainConfig, run: TrainedRun) -> TrainState:
     """The whole state of an opened run, as numpy arrays."""
-    # The shapes are the same whatever the schedule.
-    constant = dataclasses.replace(config.optimizer, schedule="constant")
-    shapes = pretrain_state_shapes(run.model, make_optimizer(constant, num_steps=1))
+    shapes = pretrain_state_shapes(run.model, make_optimizer(config.optimizer, None))
     try:
         return read_state(run.folder, run.step, shapes)
     except ValueError as error:
         raise UserError(
-            f"{run.folder} holds weights, but no moments with which the optimizer "
-            f"could go on; {_WEIGHTS_ALONE} ({error})"
+            f"{run.folder} holds weights, but no state with which the optimizer could "
+            f"go on; {_WEIGHTS_ALONE} ({error})"
         ) from error
 
 
@@ -210,7 +209,7 @@ def init_pretrain_state(
     """Makes the state before the first step of pre-training.
 
     Without `config.init_from` that is a fresh state. With it, the parameters are the
-    origin's; moments and counters are fresh, or with `config.init_optimizer` the
+    origin's; optimizer and counters are fresh, or with `config.init_optimizer` the
     origin's too, so that schedule and data go on after its step.
 
     Args:

@@ -3,17 +3,18 @@
 import jax
 
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.sections import TrainConfig
+from gpt1_jax.config.sections import OptimizerConfig, TrainConfig
 from gpt1_jax.model import costs, language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import (
     check_batch_size,
     check_tensor_parallelism,
     data_parallelism,
-    state_share,
+    optimizer_share,
     tensor_parallelism,
 )
 from gpt1_jax.parallel.processes import gather
+from gpt1_jax.training.optimizer import make_optimizer
 
 _MEMORY_SHARE = 0.75  # of a device's memory, for what training is known to need
 
@@ -28,13 +29,36 @@ def check_sharing(
     check_batch_size("config.eval.batch_size", eval_size, mesh)
 
 
+def state_bytes(
+    optimizer: OptimizerConfig, model: ModelConfig, mesh: jax.sharding.Mesh
+) -> float:
+    """Memory of parameters, gradients and optimizer state on a device.
+
+    Roughly: what is too small to be split counts as split, counters count nothing, and
+    gradients and gathered parameters are whole for a part of every step.
+    """
+    weights = 4 * costs.num_params(model)  # bytes, float32
+    params = jax.eval_shape(
+        lambda: language_model.init_params(model, jax.random.key(0))
+    )
+    state = jax.eval_shape(make_optimizer(optimizer, None).init, params)
+    arrays = [array for array in jax.tree.leaves(state) if array.ndim]
+    held = sum(array.size * array.dtype.itemsize for array in arrays)
+    return (2 * weights + held * optimizer_share(mesh)) / tensor_parallelism(mesh)
+
+
 def check_memory(
-    train: TrainConfig, eval_size: int, model: ModelConfig, mesh: jax.sharding.Mesh
+    train: TrainConfig,
+    optimizer: OptimizerConfig,
+    eval_size: int,
+    model: ModelConfig,
+    mesh: jax.sharding.Mesh,
 ) -> None:
     """Checks that the devices can hold the state, a training batch and an evaluation.
 
     Args:
       train: the training batch and its parts.
+      optimizer: the optimizer, whose state is kept.
       eval_size: sequences evaluated at a time, over all devices.
       model: configuration of the model to train.
       mesh: the device mesh.
@@ -48,7 +72,7 @@ def check_memory(
     sizes = [f"config.model.{n}={getattr(model, n)}" for n in ("embed_dim", *names)]
     devices.require_memory(
         "Training this model",
-        costs.train_state_bytes(model) * state_share(mesh),
+        state_bytes(optimizer, model, mesh),
         "That is for parameters, gradients and optimizer alone; lower "
         f"{', '.join(sizes)} or config.tokenizer.vocab_size={model.vocab_size}.",
     )
@@ -85,7 +109,11 @@ def check_train_batch(
 
 
 def accumulation_steps(
-    train: TrainConfig, model: ModelConfig, mesh: jax.sharding.Mesh, num_seqs: int = 1
+    train: TrainConfig,
+    optimizer: OptimizerConfig,
+    model: ModelConfig,
+    mesh: jax.sharding.Mesh,
+    num_seqs: int = 1,
 ) -> int:
     """The configured number of parts of a batch, or the fewest that fit in memory.
 
@@ -93,6 +121,7 @@ def accumulation_steps(
 
     Args:
       train: its batch size and, if not 0, its `accumulation_steps`.
+      optimizer: the optimizer, whose state is kept.
       model: its sizes, with the `max_seq_len` of the longest batch.
       mesh: the device mesh.
       num_seqs: sequences per example.
@@ -100,7 +129,7 @@ def accumulation_steps(
     if train.accumulation_steps:
         return train.accumulation_steps
     per_device = train.batch_size // data_parallelism(mesh)
-    state = costs.train_state_bytes(model) * state_share(mesh)
+    state = state_bytes(optimizer, model, mesh)
     room = _MEMORY_SHARE * min(map(int, gather(str(devices.memory_bytes())))) - state
     example_bytes = num_seqs * costs.train_activation_bytes(model)
     fitting = max(1, int(room // example_bytes))

@@ -1,15 +1,26 @@
-"""The optimizer as released (opt.py): Adam, its decay, clipping and schedules."""
+"""The optimizer as released (opt.py): Adam, its decay, clipping and schedules.
 
+Any other optimizer of optax takes its place by its name and arguments. What its state
+holds is known to it alone: whoever needs shapes asks `jax.eval_shape`.
+"""
+
+import difflib
 import functools
+import inspect
 import math
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 
-from gpt1_jax.config.sections import OptimizerConfig
+from gpt1_jax.config.sections import RELEASED_ADAM, OptimizerConfig
+from gpt1_jax.errors import UserError
+
+_GIVEN = ("b1", "b2", "eps")  # keys that an optimizer gets if it has such arguments
+_MASKS = ("mask", "weight_decay_mask")  # what optax calls the mask of weight decay
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
@@ -181,6 +192,168 @@ def decay_mask(params: optax.Params) -> optax.Params:
     return jax.tree.map(lambda p: p.ndim > 1, params)
 
 
+def decay_weights(
+    schedule: Schedule, weight_decay: float
+) -> optax.GradientTransformation:
+    """Decoupled decay: subtracts schedule(t) * weight_decay * p from matrices p.
+
+    For optimizers that have no decay with a mask. The state is the same for every
+    `weight_decay`, so that a run may start from another one's optimizer.
+    """
+
+    def update(
+        updates: optax.Updates, count: jax.Array, params: optax.Params | None = None
+    ) -> tuple[optax.Updates, jax.Array]:
+        rate = weight_decay * schedule(count)
+        updates = jax.tree.map(
+            lambda u, p: u - rate * p if p.ndim > 1 else u, updates, params
+        )
+        return updates, count + 1
+
+    return optax.GradientTransformation(lambda _: jnp.zeros([], jnp.int32), update)
+
+
+def optax_optimizer(
+    config: OptimizerConfig, schedule: Schedule
+) -> optax.GradientTransformation:
+    """An optimizer of optax, with what the configuration gives it.
+
+    `b1`, `b2` and `eps` go to optimizers that have these arguments. Weight decay is the
+    optimizer's own if that takes a mask, and otherwise `decay_weights`.
+
+    Raises:
+      UserError: if optax has no such optimizer, or it does not work with these
+        arguments, or needs more than gradients and parameters.
+    """
+    function = _find_function(config.name)
+    takes = _parameters(function)
+    given: dict[str, Any] = {"learning_rate": schedule}
+    given |= {key: getattr(config, key) for key in _GIVEN if key in takes}
+    mask = next((name for name in _MASKS if name in takes), "")
+    own_decay = bool(mask) and "weight_decay" in takes
+    if own_decay:
+        given |= {"weight_decay": config.weight_decay, mask: decay_mask}
+    elif "weight_decay" in takes:
+        given["weight_decay"] = 0.0  # it has no mask
+    free = [name for name in takes if name not in {*given, *_MASKS}]
+    _check_arguments(config, takes, free, given)
+    try:
+        optimizer = function(**given, **config.keyword_arguments)
+        if not own_decay:
+            decay = decay_weights(schedule, config.weight_decay)
+            optimizer = optax.chain(optimizer, decay)
+        _try_shapes(optimizer)
+    except Exception as error:  # whatever optax raises
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(
+            f"config.optimizer.name={config.name!r} with config.optimizer.arguments="
+            f"{config.arguments!r} does not train here, where it gets a schedule of "
+            f"learning rates, gradients and parameters ({reason:.200}); change the "
+            "arguments, or choose another, such as lion, adafactor or sgd."
+        ) from error
+    return optimizer
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    return inspect.signature(function).parameters
+
+
+def _find_function(name: str) -> Callable[..., optax.GradientTransformation]:
+    """The function of optax, or of optax.contrib, that makes an optimizer."""
+    place, _, short = name.rpartition(".")
+    module = {"": optax, "contrib": optax.contrib}.get(place)
+    found: Any = getattr(module, short, None)
+    if _makes_optimizer(short, found):
+        return found
+    near = difflib.get_close_matches(short, _optimizer_names(), 3)
+    problem = "is no optimizer" if found else "does not exist"
+    if short.startswith("schedule_free"):
+        problem = "trains other parameters than those to evaluate and save"
+    choices = dict.fromkeys([*near, "lion", "adafactor", "sgd", "contrib.muon"])
+    raise UserError(
+        f"config.optimizer.name={name!r}: optax.{name} {problem} (optax "
+        f"{optax.__version__}); use released_adam, adamw or another function of optax "
+        f"that takes a learning rate, such as {', '.join(choices)}."
+    )
+
+
+def _makes_optimizer(name: str, found: Any) -> bool:
+    """Whether this is an optimizer that evaluates the parameters which it trains."""
+    if name.startswith(("_", "scale_by_", "schedule_free")):
+        return False
+    function = isinstance(found, types.FunctionType | functools.partial)
+    return function and "learning_rate" in _parameters(found)
+
+
+def _optimizer_names() -> list[str]:
+    names = {
+        f"{place}{name}": getattr(module, name, None)
+        for place, module in (("", optax), ("contrib.", optax.contrib))
+        for name in dir(module)
+    }
+    return [
+        name
+        for name, found in names.items()
+        if _makes_optimizer(name.rpartition(".")[2], found)
+    ]
+
+
+def _check_arguments(
+    config: OptimizerConfig,
+    takes: Mapping[str, inspect.Parameter],
+    free: Sequence[str],
+    given: Mapping[str, Any],
+) -> None:
+    """Refuses arguments that an optimizer does not take, or lacks."""
+    arguments = config.keyword_arguments
+    problem = f"config.optimizer.arguments={config.arguments!r}: optax.{config.name}"
+    if unknown := sorted(arguments.keys() - set(free)):
+        raise UserError(
+            f"{problem} takes no {', '.join(unknown)}; "
+            + (f"it takes {', '.join(free)}." if free else "leave them empty.")
+        )
+    needed = [name for name in free if takes[name].default is inspect.Parameter.empty]
+    if missing := [name for name in needed if name not in {*arguments, *given}]:
+        example = ",".join(f"{name}=VALUE" for name in missing)
+        raise UserError(
+            f"{problem} also needs {', '.join(missing)}; add "
+            f"--config.optimizer.arguments={example}, or choose another optimizer."
+        )
+
+
+def _try_shapes(optimizer: optax.GradientTransformation) -> None:
+    """Traces an update; raises whatever goes wrong."""
+
+    def update(params: Any) -> Any:
+        state = optimizer.init(params)
+        updates, new_state = optimizer.update(params, state, params)
+        return (params, state), (updates, new_state)
+
+    matrix, vector = (jax.ShapeDtypeStruct(n, jnp.float32) for n in ((4, 6), (6,)))
+    before, after = jax.eval_shape(update, {"w": matrix, "b": vector})
+    before, after = (
+        jax.tree.map(lambda x: f"{x.dtype}{list(x.shape)}", each)
+        for each in (before, after)
+    )
+    if before != after:
+        raise ValueError(f"an update makes {after} of {before}")
+
+
+def describe_defaults(config: OptimizerConfig) -> str:
+    """Which of `b1`, `b2` and `eps` are not optax's defaults; "" if all of them are."""
+    if config.name == RELEASED_ADAM:
+        return ""
+    takes = _parameters(_find_function(config.name))
+    changed = [
+        f"{key}={getattr(config, key)} (its default is {takes[key].default})"
+        for key in _GIVEN
+        if key in takes and takes[key].default != getattr(config, key)
+    ]
+    if not changed:
+        return ""
+    return f"Optimizer: optax.{config.name} with config.optimizer.{', '.join(changed)}."
+
+
 class Optimizer(NamedTuple):
     """An optax transformation and its learning rate."""
 
@@ -189,32 +362,38 @@ class Optimizer(NamedTuple):
     learning_rate: Schedule
 
 
-def make_optimizer(config: OptimizerConfig, num_steps: int) -> Optimizer:
-    """Global-norm clipping, then Adam with its schedule.
+def make_optimizer(config: OptimizerConfig, num_steps: int | None) -> Optimizer:
+    """Global-norm clipping, then the optimizer with its schedule.
 
     Args:
       config: the optimizer's configuration.
-      num_steps: updates in the whole run, where the schedule ends.
+      num_steps: updates in the whole run, where the schedule ends; None if only the
+        shapes of the state are asked for, which are the same for every schedule.
 
     Returns:
       The optax chain; its updates are added to the parameters. Its `update` takes
       `finite` (see `released_adam`).
+
+    Raises:
+      UserError: as `optax_optimizer`.
     """
-    schedule = make_schedule(config, num_steps)
-    if config.name == "released_adam":
-        adam = released_adam(
+    schedule: Schedule = jnp.zeros_like
+    if num_steps is not None:
+        schedule = make_schedule(config, num_steps)
+    if config.name == RELEASED_ADAM:
+        optimizer = released_adam(
             schedule, config.b1, config.b2, config.eps, config.weight_decay
         )
     else:
-        adam = skip_nonfinite(
-            optax.adamw(
-                schedule,
-                b1=config.b1,
-                b2=config.b2,
-                eps=config.eps,
-                weight_decay=config.weight_decay,
-                mask=decay_mask,
-            )
-        )
-    chain = optax.chain(clip_by_global_norm(config.clip_norm), adam)
+        optimizer = skip_nonfinite(optax_optimizer(config, schedule))
+    chain = optax.chain(clip_by_global_norm(config.clip_norm), optimizer)
     return Optimizer(chain.init, chain.update, schedule)
+
+
+def check_optimizer(config: OptimizerConfig) -> None:
+    """Refuses an optimizer that cannot train, before any long work.
+
+    Raises:
+      UserError: as `optax_optimizer`.
+    """
+    make_optimizer(config, None)

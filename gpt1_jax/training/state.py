@@ -36,8 +36,8 @@ def apply_gradients(
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One update; skipped and counted when the loss or a gradient is not finite.
 
-    A skipped step consumes its batch but leaves parameters, moments and the
-    schedule's counter as they were.
+    A skipped step consumes its batch but leaves parameters and the optimizer's
+    state, its schedule's counter included, as they were.
 
     Args:
       state: the state before the step.

@@ -52,7 +52,9 @@ def test_a_batch_has_as_many_parts_as_on_the_target():
     for name in ("v5e-1", "v6e-8"):
         with targets.in_place_of(TARGETS[name]):
             mesh = make_mesh(devices=jax.devices()[:1])
-            parts[name] = accumulation_steps(config.train, model, mesh)
+            parts[name] = accumulation_steps(
+                config.train, config.optimizer, model, mesh
+            )
     assert parts == {"v5e-1": 2, "v6e-8": 1}
 
 

@@ -97,6 +97,7 @@ def test_babylm_presets_are_the_settings_of_its_pipeline(
     )
     assert dataclasses.asdict(config.optimizer) == {
         "name": "adamw",
+        "arguments": "",
         "learning_rate": 3e-5,
         "b1": 0.9,
         "b2": 0.999,

@@ -51,7 +51,35 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"data__source": "tfds"}, ["NAME:SPLIT"]),
         ({"data__train": "a.txt"}, ["data.train='a.txt'", "source=text"]),
         ({"data__valid_fraction": 1.0}, ["valid_fraction=1.0"]),
-        ({"optimizer__name": "sgd"}, ["optimizer.name='sgd'", "released_adam"]),
+        ({"optimizer__name": ""}, ["optimizer.name is empty", "released_adam"]),
+        (
+            {"optimizer__arguments": "momentum=0.9"},
+            ["arguments='momentum=0.9'", "released_adam", "takes none"],
+        ),
+        *(
+            (
+                {"optimizer__name": "sgd", "optimizer__arguments": arguments},
+                [
+                    f"arguments={arguments!r}",
+                    "NAME=VALUE",
+                    "momentum=0.9,nesterov=True",
+                ],
+            )
+            for arguments in (
+                "0.9",
+                "momentum",
+                "momentum=f(0)",
+                "momentum=",
+                "momentum=1,momentum=2",
+                "**{'momentum': 1}",
+                "momentum=1)(x=2",
+                "momentum=1)+(2",
+            )
+        ),
+        (
+            {"optimizer__name": "lion", "optimizer__arguments": "b2=0.9"},
+            ["arguments='b2=0.9'", "set --config.optimizer.b2 instead"],
+        ),
         ({"optimizer__schedule": "x"}, ["schedule='x'", "cosine_after_warmup"]),
         ({"optimizer__b2": 1.0}, ["optimizer.b2=1.0"]),
         ({"optimizer__learning_rate": 0.0}, ["learning_rate=0.0", "positive"]),

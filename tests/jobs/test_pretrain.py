@@ -1,5 +1,6 @@
 """The job of pre-training, from text to a run folder."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -422,3 +423,36 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
         pretrain.run(config_lib.load(load_config("paper").to_dict()), str(tmp_path))
     out = capsys.readouterr().out
     assert "WARNING" in out and "--config.data.source=text" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sharing"),
+    [
+        ("lion", "", "replicated"),
+        ("adafactor", "min_dim_size_to_factor=8", "tensor"),
+        ("adafactor", "min_dim_size_to_factor=8", "full"),
+        ("sgd", "momentum=0.9", "optimizer"),
+    ],
+)
+def test_any_optimizer_resumes_bit_for_bit_and_as_no_other(
+    tiny_config, tmp_path, monkeypatch, name, arguments, sharing
+):
+    """On 8 devices, in parts; the state is split as the mesh says."""
+    mesh = {"mesh__sharding": sharing}
+    if sharing == "tensor":
+        mesh = {"mesh__tensor_parallelism": 2, "train__accumulation_steps": 2}
+    chosen = {"optimizer__name": name, "optimizer__arguments": arguments}
+    config = tiny_config(train__num_steps=6, **mesh, **chosen)
+    pretrain.run(config, str(tmp_path / "whole"))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(Stopped):
+            pretrain.run(config, str(tmp_path / "parts"))
+    other = dataclasses.replace(config.optimizer, name="adagrad", arguments="")
+    with pytest.raises(UserError, match=f"name is 'adagrad', saved {name!r}"):
+        pretrain.run(
+            dataclasses.replace(config, optimizer=other), str(tmp_path / "parts")
+        )
+    pretrain.run(config, str(tmp_path / "parts"))
+    whole, parts = (saved_state(tmp_path / each, 6) for each in ("whole", "parts"))
+    np.testing.assert_equal(parts, whole)

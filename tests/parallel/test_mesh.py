@@ -18,10 +18,10 @@ from gpt1_jax.parallel.mesh import (
     data_parallelism,
     gathered,
     make_mesh,
+    optimizer_share,
     replicated,
     split_units,
     state_sharding,
-    state_share,
     to_global_batch,
 )
 
@@ -169,15 +169,34 @@ def test_state_sharding_says_what_each_device_holds(sharing, split):
             np.testing.assert_array_equal(shard.data, expected)
 
 
-def test_state_share_counts_what_is_split():
-    assert state_share(make_mesh()) == 1.0
-    assert state_share(make_mesh("full")) == state_share(make_mesh("optimizer"))
-    assert state_share(make_mesh("full")) == (2 + 2 / 8) / 4
+def test_optimizer_share_counts_what_is_split():
+    assert optimizer_share(make_mesh()) == 1
+    assert optimizer_share(make_mesh("full")) == 1 / 8
+    assert optimizer_share(make_mesh("optimizer")) == 1 / 8
 
 
-@needs_tensor_axis
-def test_a_tensor_axis_splits_all_of_the_state():
-    assert state_share(make_mesh(tensor_parallelism=4)) == 1 / 4
+@pytest.mark.parametrize(
+    "sharing", [("replicated",), ("optimizer",), ("full",), TENSOR_AXIS], ids=str
+)
+def test_only_what_has_a_parameters_shape_is_split_in_an_optimizers_state(sharing):
+    """Sums over rows and columns, or scalars, are whole on each device."""
+
+    def state():
+        fresh = fresh_state()
+        rows = jax.tree.map(lambda p: jnp.sum(p, -1), fresh.params)
+        columns = jax.tree.map(lambda p: jnp.sum(p, 0), fresh.params)
+        more = {"count": jnp.zeros(8), "kernel": jnp.zeros((16, 48))}
+        sums = {"v_row": rows, "v_col": columns, "more": more}
+        return fresh._replace(opt_state=fresh.opt_state | sums)
+
+    found = state_sharding(make_mesh(*sharing), jax.eval_shape(state))
+    fresh = state_sharding(make_mesh(*sharing), jax.eval_shape(fresh_state))
+    assert found.opt_state["mu"] == fresh.opt_state["mu"]
+    assert found.params == fresh.params
+    for name in ("v_row", "v_col", "more"):
+        leaves = jax.tree.leaves(found.opt_state[name])
+        assert all(leaf.is_fully_replicated for leaf in leaves), name
+    jax.jit(state, out_shardings=found)()
 
 
 @pytest.mark.parametrize("sharing", [("replicated",), ("full",), TENSOR_AXIS])

@@ -103,11 +103,13 @@ def test_a_run_without_a_checkpoint_says_so(make_card):
     assert "No checkpoint" not in make_card()
 
 
-def test_an_optimizer_that_the_card_does_not_know_is_named(tmp_path):
-    run = read_pretrained(epath.Path(write_pretrained(tmp_path / "a")))
-    object.__setattr__(run.config.optimizer, "name", "lion_8bit")  # is frozen
-    card = model_card(run)
-    assert "| **optimizer** | lion_8bit: learning_rate=" in card and "b1=0.9" in card
+def test_any_optimizer_is_named_with_its_arguments(make_card):
+    arguments = {"optimizer__arguments": "mu_dtype=bfloat16"}
+    card = make_card(optimizer__name="lion", **arguments)
+    assert r"| **optimizer** | lion of optax (mu\_dtype=bfloat16), learning" in card
+    assert "norm 1; b1=0.9, b2=0.999, eps=1e-08 if it takes them" in card
+    card = make_card(optimizer__name="adamw", optimizer__arguments="nesterov=True")
+    assert "AdamW of optax (nesterov=True), learning rate" in card
 
 
 def test_hardware_is_named_once_for_several_sessions(make_card):

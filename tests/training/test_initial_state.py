@@ -110,6 +110,7 @@ def test_the_optimizer_goes_along_bit_for_bit(
         init_optimizer=True,
         optimizer__name=name,
         optimizer__schedule="cosine_after_warmup",
+        optimizer__final_fraction=0.1,
         train__num_steps=20,
     )
     state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
@@ -317,7 +318,7 @@ def test_the_next_state_is_taken_if_the_origin_deletes_one_meanwhile(
             resolve()
 
 
-def test_weights_alone_are_enough_but_hold_no_moments(
+def test_weights_alone_are_enough_but_hold_no_optimizer(
     from_run, weights_alone, pretrained, tmp_path, monkeypatch
 ):
     config = from_run(init_from=str(weights_alone))
@@ -325,7 +326,7 @@ def test_weights_alone_are_enough_but_hold_no_moments(
     np.testing.assert_array_equal(
         state["paramswte"], saved(pretrained, 12)["paramswte"]
     )
-    with pytest.raises(ValueError, match=r"weights.* no moments .*init_optimizer=True"):
+    with pytest.raises(ValueError, match=r"weights.* no state .*init_optimizer=True"):
         pretrain.run(dataclasses.replace(config, init_optimizer=True), str(tmp_path))
 
 
@@ -347,8 +348,9 @@ def damage(folder):
             | {"optimizer__name": "adamw"},
             r"optimizer.name='released_adam', not 'adamw'.*init_optimizer=True",
         ),
+        ({"optimizer__name": "lyon"}, r"optax\.lyon does not exist .*such as lion"),
     ],
-    ids=["folder", "step", "end", "optimizer"],
+    ids=["folder", "step", "end", "optimizer", "no_optimizer"],
 )
 def test_what_cannot_be_continued_is_refused_before_the_corpus_is_read(
     from_run, tmp_path, monkeypatch, overrides, message

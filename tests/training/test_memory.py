@@ -20,35 +20,66 @@ def test_the_batch_is_cut_as_memory_asks(
 ):
     model = tiny_model_config()
     needed = costs.train_activation_bytes(model)
-    state = costs.train_state_bytes(model)
+    state = 16 * costs.num_params(model)
     enough = (memory_sequences * needed + state) / memory._MEMORY_SHARE
     monkeypatch.setattr(devices, "memory_bytes", lambda: int(enough))
     mesh = make_mesh(devices=jax.devices()[:1])
-    chosen = memory.accumulation_steps(tiny_config().train, model, mesh)
+    chosen = memory.accumulation_steps(
+        tiny_config().train, tiny_config().optimizer, model, mesh
+    )
     assert chosen == parts
     given = tiny_config(train__accumulation_steps=4)
-    assert memory.accumulation_steps(given.train, model, mesh) == 4
+    assert memory.accumulation_steps(given.train, given.optimizer, model, mesh) == 4
 
 
 def test_all_processes_cut_a_batch_alike(tiny_config, tiny_model_config, monkeypatch):
     """By the least memory: with different programs they would wait forever."""
-    model, least = tiny_model_config(), costs.train_state_bytes(tiny_model_config())
+    model = tiny_model_config()
+    least = 16 * costs.num_params(model)
     monkeypatch.setattr(memory, "gather", lambda own: [own, str(least)])
     mesh = make_mesh(devices=jax.devices()[:1])
-    assert memory.accumulation_steps(tiny_config().train, model, mesh) == 8
+    assert (
+        memory.accumulation_steps(
+            tiny_config().train, tiny_config().optimizer, model, mesh
+        )
+        == 8
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "moments"),
+    [
+        ("released_adam", "", 2),
+        ("adamw", "", 2),
+        ("lion", "", 1),
+        ("lion", "mu_dtype=bfloat16", 0.5),
+        ("sgd", "", 0),
+        ("sgd", "momentum=0.9", 1),
+    ],
+)
+def test_the_memory_of_any_optimizer_is_asked(
+    tiny_config, tiny_model_config, name, arguments, moments
+):
+    """Of parameters, gradients and state; in parts or not."""
+    config = tiny_config(optimizer__name=name, optimizer__arguments=arguments)
+    model = tiny_model_config()
+    size = 4 * costs.num_params(model)
+    for mesh, parts in ((make_mesh(), 1), (make_mesh("optimizer"), 8)):
+        held = memory.state_bytes(config.optimizer, model, mesh)
+        assert held == size * (2 + moments / parts)
 
 
 def test_sizes_that_cannot_fit_are_refused_with_the_estimate(
     tiny_config, tiny_model_config
 ):
-    model, train = tiny_model_config(), tiny_config().train
-    mesh = make_mesh()
-    memory.check_memory(train, 8, model, mesh)
+    model, config, mesh = tiny_model_config(), tiny_config(), make_mesh()
+    train, optimizer = config.train, config.optimizer
+    memory.check_memory(train, optimizer, 8, model, mesh)
     with pytest.raises(UserError, match=r"takes at least .* GB.*num_layers=1000000"):
         large = dataclasses.replace(model, num_layers=1_000_000)
-        memory.check_memory(train, 8, large, mesh)
+        memory.check_memory(train, optimizer, 8, large, mesh)
     with pytest.raises(UserError, match=r"eval\.batch_size=80000000 takes at least"):
-        memory.check_memory(train, 80_000_000, model, mesh)
+        memory.check_memory(train, optimizer, 80_000_000, model, mesh)
 
 
 @pytest.mark.parametrize("parts", [0, 1, 10**6])

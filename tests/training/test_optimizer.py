@@ -12,7 +12,9 @@ from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import init_params
 from gpt1_jax.training.optimizer import (
+    check_optimizer,
     decay_mask,
+    describe_defaults,
     make_optimizer,
     make_schedule,
     released_adam,
@@ -23,6 +25,7 @@ def optimizer_config(**overrides):
     """The pre-training values (sec. 4.1; opt.py)."""
     values = dict(
         name="released_adam",
+        arguments="",
         learning_rate=2.5e-4,
         b1=0.9,
         b2=0.999,
@@ -379,3 +382,107 @@ def test_decay_mask_of_the_model_names_all_but_biases_and_gains(tiny_model_confi
     for path, decayed in jax.tree.leaves_with_path(decay_mask(params)):
         name = path[-1].key
         assert decayed == (name in ("kernel", "wte", "wpe")), path
+
+
+MATRIX_AND_VECTOR = {"w": jnp.arange(1.0, 7.0).reshape(2, 3), "b": jnp.ones(3)}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("lion", ""),
+        ("lion", "mu_dtype=bfloat16"),
+        ("sgd", ""),
+        ("sgd", "momentum=0.9,nesterov=True"),
+        ("adafactor", "min_dim_size_to_factor=2"),
+        ("rmsprop", "centered=True"),
+        ("adagrad", ""),
+        ("lamb", ""),
+        ("nadamw", ""),
+        ("novograd", ""),
+        ("adamw", "nesterov=True"),
+        ("contrib.muon", "ns_steps=3"),
+    ],
+)
+def test_any_optimizer_of_optax_trains(name, arguments):
+    """Its first update has rate 0; it goes downhill and decays only matrices."""
+    config = optimizer_config(name=name, arguments=arguments, weight_decay=0.0)
+    decaying = dataclasses.replace(config, weight_decay=0.5)
+    plain, decayed = (updates_of(each, 5) for each in (config, decaying))
+    assert not plain[0]["w"].any() and not decayed[0]["w"].any()
+    assert all((u["w"] < 0).all() and (u["b"] < 0).all() for u in plain[1:])
+    np.testing.assert_array_equal(plain[1]["b"], decayed[1]["b"])
+    assert (plain[1]["w"] != decayed[1]["w"]).any()
+
+
+def updates_of(config, number):
+    """Updates under gradients of 0.1, after a step that is not finite."""
+    optimizer = make_optimizer(config, 10)
+    grads = jax.tree.map(lambda p: 0.1 * jnp.ones_like(p), MATRIX_AND_VECTOR)
+    state = optimizer.init(MATRIX_AND_VECTOR)
+    nothing, same = optimizer.update(grads, state, MATRIX_AND_VECTOR, finite=False)
+    assert not any(leaf.any() for leaf in jax.tree.leaves(nothing))
+    jax.tree.map(np.testing.assert_array_equal, same, state)
+    found = []
+    for _ in range(number):
+        updates, state = jax.jit(optimizer.update)(grads, state, MATRIX_AND_VECTOR)
+        found.append(updates)
+    return found
+
+
+def test_decoupled_decay_is_added_where_an_optimizer_has_none():
+    """By hand: p falls by rate * decay * p beside sgd's rate * g, in matrices."""
+    config = optimizer_config(name="sgd", weight_decay=0.5, warmup_steps=2)
+    rate = make_schedule(config, 10)(1)
+    updates = updates_of(config, 2)[1]
+    decay = 0.5 * MATRIX_AND_VECTOR["w"]
+    np.testing.assert_allclose(updates["w"], -rate * (0.1 + decay), rtol=1e-6)
+    np.testing.assert_allclose(updates["b"], -rate * 0.1, rtol=1e-6)
+
+
+def test_keys_and_arguments_reach_an_optimizer():
+    """Lion by hand: the sign of b1 m + (1 - b1) g, with m <- b2 m + (1 - b2) g."""
+    config = optimizer_config(name="lion", b2=0.5, arguments="mu_dtype=bfloat16")
+    optimizer = make_optimizer(config, 10)
+    grads = {"w": jnp.full((2, 2), 0.25)}
+    _, state = optimizer.update(grads, optimizer.init(grads), grads)
+    [mu] = [leaf for leaf in jax.tree.leaves(state) if leaf.ndim]
+    assert mu.dtype == jnp.bfloat16 and (mu == 0.125).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("lyon", "", r"='lyon': optax\.lyon does not exist .*use .* such as lion"),
+        ("nadamv", "", r"optax\.nadamv does not exist .*such as nadamw?,"),
+        ("clip", "", r"='clip': optax\.clip is no optimizer .*such as .*lion"),
+        ("scale_by_adam", "", r"scale_by_adam is no optimizer"),
+        ("Schedule", "", r"Schedule is no optimizer"),
+        ("contrib", "", r"contrib is no optimizer"),
+        ("os.system", "", r"optax\.os\.system does not exist"),
+        ("contrib.schedule_free_sgd", "", r"other parameters than those to evaluate"),
+        ("sgd", "momentun=0.9", r"optax\.sgd takes no momentun; it takes momentum, n"),
+        ("lion", "mask=None", r"optax\.lion takes no mask; it takes mu_dtype"),
+        ("sign_sgd", "beta=1", r"sign_sgd takes no beta; leave them empty"),
+        ("sgd", "momentum=(1,2)", r"arguments='momentum=\(1,2\)' does not train here"),
+        ("lion", "mu_dtype=no", r"does not train here.*TypeError"),
+        ("contrib.dpsgd", "", r"also needs l2_norm_clip, noise_multiplier, seed; add"),
+        ("lbfgs", "", r"does not train here.*'value_fn'"),
+        ("contrib.sophia", "", r"does not train here.*obj_fn"),
+        ("sm3", "", r"does not train here.*choose another, such as lion"),
+    ],
+)
+def test_what_is_no_optimizer_is_refused_in_a_line(name, arguments, message):
+    with pytest.raises(UserError, match=message) as refused:
+        check_optimizer(optimizer_config(name=name, arguments=arguments))
+    assert "\n" not in str(refused.value)
+
+
+def test_keys_that_differ_from_optax_are_named():
+    def describe(**values):
+        return describe_defaults(optimizer_config(**values))
+
+    assert describe(b2=0.9) == describe(name="adamw") == describe(name="sgd") == ""
+    assert describe(name="lion") == (
+        "Optimizer: optax.lion with config.optimizer.b2=0.999 (its default is 0.99)."
+    )

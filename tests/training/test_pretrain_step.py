@@ -25,6 +25,7 @@ SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 SEED = np.uint32(5)
 ADAM = OptimizerConfig(
     name="released_adam",
+    arguments="",
     learning_rate=0.01,
     b1=0.9,
     b2=0.999,

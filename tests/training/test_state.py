@@ -15,6 +15,7 @@ def make_run(name="released_adam"):
     """An optimizer and a state that has taken two good steps."""
     config = OptimizerConfig(
         name=name,
+        arguments="",
         learning_rate=0.1,
         b1=0.9,
         b2=0.999,
@@ -68,7 +69,7 @@ def test_init_state_is_before_the_first_step():
     assert_same(state.opt_state, optimizer.init(params))
 
 
-@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+@pytest.mark.parametrize("name", ["released_adam", "adamw", "lion", "adafactor"])
 def test_apply_gradients_is_the_update_of_the_optimizer(name):
     step, state, optimizer = make_run(name)
     updates, opt_state = jax.jit(optimizer.update)(
@@ -83,7 +84,7 @@ def test_apply_gradients_is_the_update_of_the_optimizer(name):
     assert float(metrics["grad_norm"]) == pytest.approx(np.sqrt(6 * 0.04 + 5))
 
 
-@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+@pytest.mark.parametrize("name", ["released_adam", "adamw", "lion", "adafactor"])
 @pytest.mark.parametrize(
     ("grads", "loss"),
     [
@@ -100,7 +101,7 @@ def test_apply_gradients_skips_what_is_not_finite(name, grads, loss):
     step, before, _ = make_run(name)
     after, metrics = step(before, grads, jnp.float32(loss))
     assert_same(after.params, before.params)
-    assert_same(after.opt_state, before.opt_state)  # moments and schedule's counter
+    assert_same(after.opt_state, before.opt_state)  # the schedule's counter too
     assert counters(after) == (3, 1, 1)
     assert int(metrics["nonfinite_steps"]) == 1
     assert int(metrics["nonfinite_in_row"]) == 1
