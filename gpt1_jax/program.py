@@ -19,10 +19,11 @@ from ml_collections import config_flags
 from ml_collections.config_flags import tuple_parser
 
 from gpt1_jax import config as config_lib
+from gpt1_jax import streams
 from gpt1_jax.config import usage
 from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.data import files, progress
+from gpt1_jax.data import files
 from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import wall_time
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
         if config.writes_folder or getattr(config, "output", ""):
-            progress.output_may_fail()
+            streams.output_may_fail()
         for key, path, local in places(config):
             files.locate(path, key, local=local)
         workdir = _WORKDIR.value or config.default_workdir
@@ -251,6 +252,6 @@ def run() -> None:
     atexit.register(_skip_finalization)  # first to be registered, last to be called
     os.environ["MPLBACKEND"] = "agg"  # figures are files
     _let_warnings_be()
-    progress.open_streams()
+    streams.open_streams()
     logging.get_absl_handler().python_handler.setStream(sys.stderr)
     app.run(main, flags_parser=_parse)

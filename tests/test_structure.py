@@ -17,7 +17,7 @@ ORDER = [
     {"training"},
     {"kernels", "finetuning", "interop"},
     {"report"},
-    {"trained_model"},
+    {"streams", "trained_model"},
     {"", "jobs"},  # the first is the package itself
     {"studies"},
     {"eval_harness"},

@@ -23,8 +23,15 @@ from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.config.reading import ReadingConfig
-from gpt1_jax.data.tables import FORMATS, open_input, read_rows, require_column
-from gpt1_jax.data.text import brief, clean, refuse_json, split_lines, text_lines
+from gpt1_jax.data.tables import (
+    FORMATS,
+    open_input,
+    read_rows,
+    require_column,
+    split_lines,
+    text_lines,
+)
+from gpt1_jax.data.text import brief, clean, refuse_json
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 

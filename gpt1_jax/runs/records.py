@@ -388,8 +388,8 @@ class Session:
         }
         if metrics is not None:
             session["metrics"] = metrics
-        if failed := progress.failed_streams():
-            session["not_printed"] = failed
+        if progress.failed_streams:
+            session["not_printed"] = dict(progress.failed_streams)
         # A full disk is reported by the save that fails; this file is written again.
         with contextlib.suppress(OSError):
             write_json(self._path, {"sessions": [*self._before, session]})

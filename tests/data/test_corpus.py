@@ -22,7 +22,7 @@ import pytest
 
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, documents, shards
+from gpt1_jax.data import builtin, corpus, documents, shards, tfds
 from gpt1_jax.data.corpus import find_documents, prepare_corpus, start_encoders
 from gpt1_jax.data.documents import Document
 from gpt1_jax.data.progress import Progress
@@ -847,8 +847,8 @@ def test_find_documents_refuses_rows_in_both_splits(
     tmp_path, data_config, monkeypatch, shared, refused
 ):
     document = Document("a[0]", "", 1, lambda: iter(()))
-    monkeypatch.setattr(corpus, "tfds_documents", lambda *_: [document])
-    monkeypatch.setattr(corpus, "shared_rows", lambda *_: shared)
+    monkeypatch.setattr(tfds, "tfds_documents", lambda *_: [document])
+    monkeypatch.setattr(tfds, "shared_rows", lambda *_: shared)
     config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
     if not refused:
         assert find_documents(config, tmp_path, print) == ([document], [document])
