@@ -130,14 +130,14 @@ def _run(config: JobConfig, workdir: str) -> None:
 
 def _join(config: JobConfig, workdir: str) -> None:
     """Joins the other processes, if there are any; together they check the run."""
-    from gpt1_jax.parallel import devices, processes
+    from gpt1_jax.parallel import devices, join
     from gpt1_jax.runs import resume
 
     waits = getattr(config, "distributed", None)  # of the jobs for several processes
     if waits is not None:
-        processes.initialize_processes(
+        join.initialize_processes(
             _DISTRIBUTED.value,
-            processes.Waits(
+            join.Waits(
                 waits.initialization_seconds,
                 waits.heartbeat_seconds,
                 waits.shutdown_seconds,
@@ -145,7 +145,7 @@ def _join(config: JobConfig, workdir: str) -> None:
         )
         devices.check_platform()
         resume.check_processes(config, workdir)
-    elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
+    elif (count := join.count_processes(_DISTRIBUTED.value)) > 1:
         raise UserError(
             f"The job {config.job} is the work of one process, but a launcher has "
             f"started {count}; start one, or use --distributed=off."
@@ -224,9 +224,9 @@ def _exit(message: str, code: int = 1) -> NoReturn:
 
 def _leave(code: int) -> NoReturn:
     """Ends the program; of several processes, without awaiting others."""
-    if processes := sys.modules.get("gpt1_jax.parallel.processes"):
+    if join := sys.modules.get("gpt1_jax.parallel.join"):
         # The import may have been interrupted.
-        getattr(processes, "leave", lambda code: None)(code)
+        getattr(join, "leave", lambda code: None)(code)
     sys.exit(code)
 
 

@@ -41,7 +41,7 @@ _TEXT = ".txt"
 
 
 class Word(NamedTuple):
-    """A word: its place in a text, its tokens and, once scored, its surprisal.
+    """A word: its position in a text, its tokens and, once scored, its surprisal.
 
     It is filled in on the way. A part of a word is one too if punctuation is apart, and
     so is a line or a table's cell that is read as a whole.
@@ -64,7 +64,7 @@ class Word(NamedTuple):
     cells: Mapping[str, Any] = {}  # the columns of its row in a table
 
 
-PLACE = Word._fields[:6]  # the columns of a word's place in a text
+POSITION = Word._fields[:6]  # the columns of a word's position in a text
 SURPRISAL = Word._fields[6:12]  # and those of its surprisal
 
 
@@ -203,10 +203,10 @@ def encode_whole(tokenizer: Tokenizer, lines: Iterable[Word]) -> Iterator[Word]:
         yield line._replace(ids=tuple(ids))
 
 
-def place_words(
+def words_in_sentences(
     tokenizer: Tokenizer, lines: Iterable[Word], *, apart: bool
 ) -> Iterator[Word]:
-    """The words of lines, with their tokens and their places in sentences.
+    """The words of lines, with their tokens and their positions in sentences.
 
     Args:
       tokenizer: the model's tokenizer.

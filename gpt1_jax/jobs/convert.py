@@ -41,6 +41,7 @@ from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun, each_step, open_steps, save_params
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import tree_digest
+from gpt1_jax.runs.steps import milestone_revision
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room
@@ -138,7 +139,7 @@ def _step_folder(asked: str, trained: TrainedRun) -> str:
     """
     milestone = read_milestone(trained.metadata)
     if asked == MILESTONES and milestone:
-        return milestone.revision
+        return milestone_revision(milestone)
     return f"step-{trained.step}" if asked == ALL else ""
 
 

@@ -26,8 +26,8 @@ from gpt1_jax.runs.checkpoint_files import (
 )
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params, refuse_name
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import find_steps
 from gpt1_jax.runs.resume import Identity
+from gpt1_jax.runs.steps import find_steps
 
 
 class TrainedRun(NamedTuple):

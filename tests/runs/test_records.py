@@ -27,9 +27,9 @@ METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 FORMS = {"attention": {"form": "fused", "ms": {"fused": 1.0}}}
 
 
-def open_records(tmp_path, first_step=0, mfu_per_rate=None, tensorboard=False):
+def open_records(tmp_path, first_step=0, mfu_per_rate=None, trackers=()):
     throughput = Throughput("tokens", 100, mfu_per_rate)
-    return Records(tmp_path, first_step, 10, throughput, tensorboard, {}, {})
+    return Records(tmp_path, first_step, 10, throughput, trackers, {}, {})
 
 
 def test_metrics_are_written_a_line_each(tmp_path):
@@ -48,10 +48,10 @@ def test_a_metric_that_is_not_finite_is_null_and_survives_a_resume(tmp_path):
     path = tmp_path / METRICS_FILE
     earlier = '{"step": 1, "valid_loss": NaN}\n{"step": 2, "valid_loss": null}\n'
     path.write_text(earlier)
-    records = open_records(tmp_path, first_step=2, tensorboard=True)
+    records = open_records(tmp_path, first_step=2, trackers=["tensorboard"])
     records.write({"step": 3, "valid_loss": math.inf})
     records.close()
-    records = open_records(tmp_path, first_step=3, tensorboard=True)
+    records = open_records(tmp_path, first_step=3, trackers=["tensorboard"])
     records.close()
     assert path.read_text() == (
         '{"step": 1, "valid_loss": null, "not_finite": {"valid_loss": "NaN"}}\n'
@@ -74,7 +74,7 @@ def test_halves_of_characters_in_a_strangers_records_are_replaced(tmp_path):
         {"step": 2, "\ufffd": "\\ud8"},
     ]
     assert read_metrics(tmp_path / METRICS_FILE) == whole
-    open_records(tmp_path, first_step=2, tensorboard=True).close()
+    open_records(tmp_path, first_step=2, trackers=["tensorboard"]).close()
     assert read_metrics(tmp_path / METRICS_FILE) == whole
 
 
@@ -208,7 +208,7 @@ def test_sessions_of_earlier_versions_have_no_digest_to_compare(tmp_path, capsys
 
 
 def test_tensorboard_holds_the_same_numbers(tmp_path):
-    records = open_records(tmp_path, tensorboard=True)
+    records = open_records(tmp_path, trackers=["tensorboard"])
     records.train(1, METRICS)
     records.write({"step": 1, "sample": "the end"})
     records.close()
@@ -220,7 +220,7 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
 
 def test_the_session_is_written_as_the_run_goes(tmp_path):
     text = {"tokens": 9, "words": 7}
-    records = Records(tmp_path, 2, 10, Throughput("tokens", 100), False, text, FORMS)
+    records = Records(tmp_path, 2, 10, Throughput("tokens", 100), (), text, FORMS)
     for step in (3, 4):
         records.step_done(step)
     records.publish()
@@ -256,7 +256,7 @@ def remote(tmp_path, monkeypatch):
 def test_a_remote_run_folder_gets_copies(remote):
     folder, local = remote
     (folder / METRICS_FILE).write_text('{"step": 1, "loss": 9.0}\n')
-    records = open_records(folder, first_step=1, tensorboard=True)
+    records = open_records(folder, first_step=1, trackers=["tensorboard"])
     records.train(2, METRICS)
     assert [r["step"] for r in read_metrics(folder / METRICS_FILE)] == [1]
     records.publish()

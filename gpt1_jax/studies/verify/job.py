@@ -55,8 +55,8 @@ from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.milestones import (
     Milestone,
     Milestones,
-    place_milestones,
     read_milestone,
+    schedule_milestones,
 )
 from gpt1_jax.runs.open import TrainedRun, check_sizes
 from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
@@ -334,7 +334,7 @@ def _milestones(run: Pretrained, config: PretrainConfig | None) -> Milestones | 
     size = _text_size(run) or (SplitCounts(0, 1, 1, 0, ()) if unit != "words" else None)
     if not (config and size and run.num_steps):
         return None
-    return place_milestones(unit, amounts, run.tokens_per_step, size, run.num_steps)
+    return schedule_milestones(unit, amounts, run.tokens_per_step, size, run.num_steps)
 
 
 def _saved_config(metadata: Mapping[str, Any]) -> PretrainConfig | None:
