@@ -118,41 +118,10 @@ def check_writable(folder: epath.PathLike) -> None:
       OSError: if either fails.
     """
     make_folder(folder)
-    _probe(folder)
+    try_writing(folder)
 
 
-def check_output(path: epath.PathLike, option: str) -> None:
-    """Refuses an output that cannot be written, before any work.
-
-    Args:
-      path: the file, as `locate` returns it. Its folder may be missing and is not made.
-      option: the option that names another file, for the message.
-
-    Raises:
-      OSError: naming the path.
-    """
-    path = epath.Path(path)
-    try:
-        if is_remote(path):
-            check_writable(path.parent)
-        elif path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        elif not is_stream(path):
-            above = path.absolute().parents
-            folder = next(folder for folder in above if folder.exists())
-            refuse_being_written(folder / path.name)
-            _probe(folder)
-        elif path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        if isinstance(error, BeingWritten):
-            raise
-        raise OSError(
-            f"{path} cannot be written ({error.strerror}); name another with {option}."
-        ) from error
-
-
-def _probe(folder: epath.PathLike) -> None:
+def try_writing(folder: epath.PathLike) -> None:
     """Makes a file in a folder, which has no name if the file system can do that."""
     if is_remote(folder):
         probe = epath.Path(folder) / f"{_PROBE}{secrets.token_hex(8)}"

@@ -39,6 +39,7 @@ from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun, each_step, open_steps, save_params
+from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.runs.steps import milestone_revision
@@ -66,7 +67,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
         is damaged, or has a part for which the format has no place.
     """
     target = run_folder.locate_run(workdir)
-    run_folder.refuse_used(target)
+    refuse_used(target)
     if config.target == RUN:
         refuse_name(target, to_save=True)
     folder = run_folder.locate_run(config.init_from)

@@ -14,9 +14,10 @@ from gpt1_jax.finetuning.scores import Predictor, make_head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.folder import RESULTS_FILE, check_output_file
+from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.tasks.batches import padded_lengths
 from gpt1_jax.tasks.examples import check_new_examples, describe_long_examples
 from gpt1_jax.tasks.paper_tasks import find_task

@@ -26,6 +26,7 @@ from gpt1_jax.runs.checkpoint_files import (
 )
 from gpt1_jax.runs.checkpoints import Checkpoints, read_params, refuse_name
 from gpt1_jax.runs.console import say
+from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.resume import Identity
 from gpt1_jax.runs.steps import find_steps
 
@@ -205,7 +206,7 @@ def save_params(
       OSError: if the disk has no room.
     """
     target = run_folder.locate_run(workdir)
-    run_folder.refuse_used(target)
+    refuse_used(target)
     refuse_name(target, to_save=True)
     identity = Identity(config.to_dict(), tokenizer.digest)
     with whole_folder(target) as folder:

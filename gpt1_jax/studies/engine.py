@@ -36,6 +36,7 @@ from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.resume import begin_run
 
 
@@ -116,7 +117,7 @@ def score_steps(
     if (folder / run_folder.CONFIG_FILE).exists():
         config = begin_run(folder, config)
     else:
-        run_folder.refuse_used(folder)
+        refuse_used(folder)
     runs = open_runs(config)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
 

@@ -21,7 +21,6 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     append_to,
-    check_output,
     create,
     find_files,
     format_json,
@@ -34,6 +33,7 @@ from gpt1_jax.data.files import (
     write_whole,
 )
 from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.runs.outputs import check_output
 
 
 def test_a_place_is_local_or_a_bucket(monkeypatch):
@@ -393,28 +393,6 @@ def test_sha256_is_of_all_bytes(tmp_path):
     data = bytes(range(256)) * 40_000  # more than is read at a time
     (tmp_path / "a").write_bytes(data)
     assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
-
-
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("file/a", "Not a directory"), ("folder", "Is a directory")],
-)
-def test_an_output_that_cannot_be_written_is_refused(tmp_path, name, problem):
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match=rf"{name} cannot .* \({problem}\); .* --output"):
-        check_output(tmp_path / name, "--output")
-
-
-def test_looking_at_an_output_leaves_nothing(tmp_path):
-    (tmp_path / f".writable-{16 * '0'}").touch()  # by processes that were killed
-    (tmp_path / f".a.{16 * '0'}.partial").touch()
-    for name in ("new/folder/a", "a"):
-        check_output(tmp_path / name, "--output")
-    check_output("/dev/stdout", "--output")
-    os.mkfifo(tmp_path / "pipe")
-    check_output(tmp_path / "pipe", "--output")
-    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
 
 
 # --- the lock on a folder: one at a time, and what those who wait are told ----

@@ -33,9 +33,9 @@ from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.studies.features.config import FeaturesConfig
 from gpt1_jax.studies.made_once import MadeOnce
 

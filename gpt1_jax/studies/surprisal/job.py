@@ -35,9 +35,9 @@ from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.forms import scoring_model
 from gpt1_jax.runs.open import TrainedRun, each_step, open_steps
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.studies.made_once import MadeOnce
 from gpt1_jax.studies.surprisal.config import SurprisalConfig
 

@@ -59,6 +59,7 @@ from gpt1_jax.runs.milestones import (
     schedule_milestones,
 )
 from gpt1_jax.runs.open import TrainedRun, check_sizes
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
 from gpt1_jax.runs.resume import (
     DOCUMENTS_FILE,
@@ -98,7 +99,7 @@ def run(config: VerifyConfig, workdir: str) -> None:
     """
     config.check_workdir(workdir)
     if config.output:
-        run_folder.check_output_file(locate(config.output), "--config.output=FILE")
+        check_output_file(locate(config.output), "--config.output=FILE")
     tables = read_trajectories(locate(config.table)) if config.table else []
     folders = [each for name in config.folders for each in _find_members(name)]
     members = []
