@@ -100,6 +100,7 @@ class Records:
     Raises:
       ValueError: if an existing file of records holds something else.
       OSError: if the disk has no room.
+      MissingPackage: if a tracker is not installed.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class Records:
         self._trackers: list[Tracker] = []
         if not self._active:
             return
+        classes = {name: _find_tracker(name) for name in trackers}
         self._remote = workdir if is_remote(workdir) else None
         self._local = Path(workdir)
         with contextlib.ExitStack() as copies:  # which vanish if anything fails
@@ -130,7 +132,8 @@ class Records:
             kept = self._drop_after(first_step, workdir)
             self._file = append_to(self._path, buffering=0)
             self._trackers = [
-                self._open_tracker(name, workdir, kept) for name in trackers
+                self._open_tracker(name, make, workdir, kept)
+                for name, make in classes.items()
             ]
             self._copies = copies.pop_all()
         self._bar = tqdm.tqdm(
@@ -173,16 +176,13 @@ class Records:
         return records
 
     def _open_tracker(
-        self, name: str, workdir: epath.Path, records: list[dict[str, Any]]
+        self,
+        name: str,
+        make: type[Tracker],
+        workdir: epath.Path,
+        records: list[dict[str, Any]],
     ) -> Tracker:
         """Makes a tracker anew, with the records so far."""
-        try:
-            make = pkgutil.resolve_name(TRACKERS[name])
-        except ModuleNotFoundError as error:
-            raise MissingPackage(
-                f"config.log.{name}=True needs {error.name}, which is not installed; "
-                f"install it, or add --config.log.{name}=False."
-            ) from error
         for folder in (workdir, self._local):
             written = epath.Path(folder) / name
             if written.exists():
@@ -278,6 +278,16 @@ class Records:
                 for tracker in self._trackers:
                     tracker.close()
                 self.publish()
+
+
+def _find_tracker(name: str) -> type[Tracker]:
+    try:
+        return pkgutil.resolve_name(TRACKERS[name])
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            f"config.log.{name}=True needs {error.name}, which is not installed; "
+            f"install it, or add --config.log.{name}=False."
+        ) from error
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:

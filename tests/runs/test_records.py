@@ -8,6 +8,7 @@ import pytest
 from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs import records
 from gpt1_jax.runs import records as records_lib
 from gpt1_jax.runs.records import (
@@ -216,6 +217,32 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
     assert events.Scalars("loss")[0].value == 2.5
     assert events.Scalars("loss")[0].step == 1
     assert any("sample" in tag for tag in events.Tags()["tensors"])
+
+
+def test_a_tracker_is_a_line_in_the_table_and_a_class(tmp_path, monkeypatch):
+    """It gets the records so far, then each new one; its folder is made anew."""
+    (tmp_path / "shown.py").write_text(
+        "class Shown(list):\n"
+        "    add = list.append\n"
+        "    def __init__(self, folder):\n"
+        "        assert not folder.exists()\n"
+        "        self.folder = folder\n"
+        "    def close(self):\n"
+        "        self.folder.mkdir()\n"
+        "        steps = [str(each['step']) for each in self]\n"
+        "        (self.folder / 'steps').write_text(' '.join(steps))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(records_lib.TRACKERS, "shown", "shown:Shown")
+    monkeypatch.setitem(records_lib.TRACKERS, "gone", "not_there.gone:Gone")
+    for first_step, steps in ((0, (1, 2)), (1, (3,))):
+        records = open_records(tmp_path, first_step, trackers=["shown"])
+        for step in steps:
+            records.write({"step": step})
+        records.close()
+    assert (tmp_path / "shown" / "steps").read_text() == "1 3"
+    with pytest.raises(UserError, match=r"log.gone=True needs not_there, .*gone=False"):
+        open_records(tmp_path, trackers=["gone"])
 
 
 def test_the_session_is_written_as_the_run_goes(tmp_path):
