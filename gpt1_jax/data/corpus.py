@@ -15,7 +15,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import pkgutil
 import shutil
 import signal
 import threading
@@ -41,7 +40,7 @@ from gpt1_jax.data.shards import (
 )
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, find_named
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
 TOKENIZER_FORMAT = 2  # of training; 2 keeps all of ASCII and falls back to bytes
@@ -126,7 +125,12 @@ def find_documents(
       FileNotFoundError, ValueError: if they do not exist, or a document is named for
         both.
     """
-    return pkgutil.resolve_name(SOURCES[config.source])(config, cache_dir, say)
+    find_text = find_named(
+        SOURCES[config.source],
+        f"config.data.source={config.source!r}",
+        "read text files with --config.data.source=text --config.data.train=PATHS",
+    )
+    return find_text(config, cache_dir, say)
 
 
 # --- tokenizer ----------------------------------------------------------------

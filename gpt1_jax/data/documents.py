@@ -12,7 +12,6 @@ import gzip
 import hashlib
 import io
 import os
-import pkgutil
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,7 +28,7 @@ from gpt1_jax.data.text import (
     refuse_json,
     refuse_other_name,
 )
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, find_named
 
 BLOCK_CHARS = 1 << 18
 
@@ -269,15 +268,13 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
     if how is None:
         refuse_other_name(f"{key}: {path}")
         how = _PLAIN
-    if not how.has_field:
-        chunks = functools.partial(pkgutil.resolve_name(how.read), path)
-    elif jsonl_field:
+    if how.has_field and not jsonl_field:  # asked for as they are
+        return Document(str(path), stamp, stat.length, functools.partial(decode, path))
+    read = find_named(how.read, str(path), f"leave it out of {key}")
+    chunks = functools.partial(read, path)
+    if how.has_field:
         stamp += f"-{jsonl_field}"
-        chunks = functools.partial(
-            pkgutil.resolve_name(how.read), path, key, jsonl_field
-        )
-    else:  # asked for as they are
-        chunks = functools.partial(decode, path)
+        chunks = functools.partial(read, path, key, jsonl_field)
     return Document(str(path), stamp, stat.length, chunks)
 
 

@@ -11,7 +11,6 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import pkgutil
 import platform
 import re
 import time
@@ -38,7 +37,7 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
@@ -281,13 +280,8 @@ class Records:
 
 
 def _find_tracker(name: str) -> type[Tracker]:
-    try:
-        return pkgutil.resolve_name(TRACKERS[name])
-    except ModuleNotFoundError as error:
-        raise MissingPackage(
-            f"config.log.{name}=True needs {error.name}, which is not installed; "
-            f"install it, or add --config.log.{name}=False."
-        ) from error
+    key = f"config.log.{name}"
+    return find_named(TRACKERS[name], f"{key}=True", f"add --{key}=False")
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:

@@ -828,6 +828,14 @@ def test_find_documents_builtin_has_no_validation(tmp_path, data_config, monkeyp
     assert (file_names(train), valid) == (["a"], [])
 
 
+def test_find_documents_names_the_module_of_a_source_that_is_not_there(
+    tmp_path, data_config, monkeypatch
+):
+    monkeypatch.setitem(corpus.SOURCES, "builtin", "not_there:find_text")
+    with pytest.raises(ValueError, match=r"source='builtin' needs not_there, .*=text"):
+        find_documents(data_config(source="builtin", train=""), tmp_path, print)
+
+
 @pytest.mark.parametrize("how", ["same path", "link", "relative path"])
 def test_find_documents_refuses_a_file_named_for_both_splits(
     three_books, tmp_path, data_config, monkeypatch, how

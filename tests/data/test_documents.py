@@ -553,6 +553,12 @@ def test_a_format_is_a_line_in_the_table_and_a_function(
     assert text_of(document) == "text" + (KEY + "body") * has_field
     with pytest.raises(ValueError, match="compressed by xz"):
         text_documents(str((folder / "a.REV.xz").rename(folder / "a.xz")))
+    monkeypatch.setitem(documents.TEXT_FORMATS, ".xz", form._replace(read="gone:read"))
+    with pytest.raises(
+        ValueError, match=rf"a.xz needs gone, .* or leave it out of {KEY}"
+    ):
+        text_documents(str(folder), jsonl_field="body")
+    monkeypatch.delitem(documents.TEXT_FORMATS, ".xz")
     if has_field:
         with pytest.raises(FileNotFoundError, match="names no file"):
             text_documents(str(folder), jsonl_field="")
