@@ -1,5 +1,8 @@
 """What the user can mend, told apart from what is wrong with the program."""
 
+import pkgutil
+from typing import Any
+
 
 class UserError(ValueError):
     """Says what was found, what was expected and the way out; printed as one line.
@@ -19,3 +22,23 @@ class MissingData(FileNotFoundError):
 
 class TryAgain(OSError):
     """A passing state of the machine: the same command may well succeed (code 75)."""
+
+
+def find_named(name: str, needed_by: str, otherwise: str) -> Any:
+    """Imports what a table has under MODULE:NAME.
+
+    Args:
+      name: the module and the name in it.
+      needed_by: what asks for it, such as a configuration key and its value.
+      otherwise: how to do without, for the message.
+
+    Raises:
+      MissingPackage: if the module, or a package that it imports, is not there.
+    """
+    try:
+        return pkgutil.resolve_name(name)
+    except ModuleNotFoundError as error:
+        raise MissingPackage(
+            f"{needed_by} needs {error.name}, which is not installed; install it, or "
+            f"{otherwise}."
+        ) from error

@@ -19,10 +19,11 @@ from ml_collections import config_flags
 from ml_collections.config_flags import tuple_parser
 
 from gpt1_jax import config as config_lib
+from gpt1_jax import streams
 from gpt1_jax.config import usage
 from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.data import files, progress
+from gpt1_jax.data import files
 from gpt1_jax.data.text import printable
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.runs import wall_time
@@ -81,7 +82,7 @@ def main(argv: Sequence[str]) -> None:
     try:
         config = config_lib.load(_CONFIG.value.to_dict())
         if config.writes_folder or getattr(config, "output", ""):
-            progress.output_may_fail()
+            streams.output_may_fail()
         for key, path, local in places(config):
             files.locate(path, key, local=local)
         workdir = _WORKDIR.value or config.default_workdir
@@ -129,14 +130,14 @@ def _run(config: JobConfig, workdir: str) -> None:
 
 def _join(config: JobConfig, workdir: str) -> None:
     """Joins the other processes, if there are any; together they check the run."""
-    from gpt1_jax.parallel import devices, processes
+    from gpt1_jax.parallel import devices, join
     from gpt1_jax.runs.processes import check_processes
 
     waits = getattr(config, "distributed", None)  # of the jobs for several processes
     if waits is not None:
-        processes.initialize_processes(
+        join.initialize_processes(
             _DISTRIBUTED.value,
-            processes.Waits(
+            join.Waits(
                 waits.initialization_seconds,
                 waits.heartbeat_seconds,
                 waits.shutdown_seconds,
@@ -144,7 +145,7 @@ def _join(config: JobConfig, workdir: str) -> None:
         )
         devices.check_platform()
         check_processes(config, workdir)
-    elif (count := processes.count_processes(_DISTRIBUTED.value)) > 1:
+    elif (count := join.count_processes(_DISTRIBUTED.value)) > 1:
         raise UserError(
             f"The job {config.job} is the work of one process, but a launcher has "
             f"started {count}; start one, or use --distributed=off."
@@ -223,9 +224,9 @@ def _exit(message: str, code: int = 1) -> NoReturn:
 
 def _leave(code: int) -> NoReturn:
     """Ends the program; of several processes, without awaiting others."""
-    if processes := sys.modules.get("gpt1_jax.parallel.processes"):
+    if join := sys.modules.get("gpt1_jax.parallel.join"):
         # The import may have been interrupted.
-        getattr(processes, "leave", lambda code: None)(code)
+        getattr(join, "leave", lambda code: None)(code)
     sys.exit(code)
 
 
@@ -251,6 +252,6 @@ def run() -> None:
     atexit.register(_skip_finalization)  # first to be registered, last to be called
     os.environ["MPLBACKEND"] = "agg"  # figures are files
     _let_warnings_be()
-    progress.open_streams()
+    streams.open_streams()
     logging.get_absl_handler().python_handler.setStream(sys.stderr)
     app.run(main, flags_parser=_parse)

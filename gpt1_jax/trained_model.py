@@ -19,9 +19,9 @@ from gpt1_jax.data.words import (
     ReadingWindow,
     Word,
     lines_of,
-    place_words,
     reading_windows,
     split_words,
+    words_in_sentences,
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import decoding
@@ -225,7 +225,9 @@ class TrainedModel:
         """
         config = _replaced(DEFAULT_WORDS, reading)
         apart = config.punctuation == "apart"
-        words = place_words(self.tokenizer, lines_of(text, "the text"), apart=apart)
+        words = words_in_sentences(
+            self.tokenizer, lines_of(text, "the text"), apart=apart
+        )
         model = dataclasses.replace(self.config, dtype="float32")
         model = scoring_model(model, BATCH_TOKENS)
         return list(score_words(model, self.params, self.tokenizer, words, config))

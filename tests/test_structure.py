@@ -17,7 +17,7 @@ ORDER = [
     {"training"},
     {"kernels", "finetuning", "interop"},
     {"report"},
-    {"trained_model"},
+    {"streams", "trained_model"},
     {"", "jobs"},  # the first is the package itself
     {"studies"},
     {"eval_harness"},
@@ -46,6 +46,7 @@ ONLY_IN = {
     "jax.experimental.pallas": {"kernels"},
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
+    "tensorboardX": {"runs/tensorboard.py"},
     "lm_eval": {"studies/lm_eval/model.py"},
 }
 WITHOUT_JAX = {"config", "data", "tasks"}
@@ -55,7 +56,7 @@ WRITERS = {
     "finetuning/submission.py": {"ZipFile"},  # in memory
     "interop/openai.py": {"save"},  # in memory
     "report/figures.py": {"savefig"},  # in memory
-    "runs/records.py": {"SummaryWriter"},  # in a run folder searched for links
+    "runs/tensorboard.py": {"SummaryWriter"},  # in a run folder searched for links
 }
 WRITING = {
     *("write_text", "write_bytes", "mkdir", "makedirs", "touch", "symlink_to", "link"),

@@ -25,14 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig, default_cache_dir
-from gpt1_jax.data.builtin import builtin_documents
-from gpt1_jax.data.documents import (
-    Document,
-    hold_out,
-    is_near,
-    shared_texts,
-    text_documents,
-)
+from gpt1_jax.data.documents import Document, hold_out, is_near, shared_texts
 from gpt1_jax.data.files import FULL, check_writable, exclusive, locate, whole_folder
 from gpt1_jax.data.progress import Progress, show_line
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -46,9 +39,8 @@ from gpt1_jax.data.shards import (
     write_record,
 )
 from gpt1_jax.data.text import clean
-from gpt1_jax.data.tfds import shared_rows, tfds_documents
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, find_named
 
 FORMAT = 1  # of the shards and of `clean`; raise it when either changes
 TOKENIZER_FORMAT = 2  # of training; 2 keeps all of ASCII and falls back to bytes
@@ -106,11 +98,15 @@ def _say_nothing(text: str) -> None:
 
 # --- where text comes from ----------------------------------------------------
 
-# The documentation on this machine (`builtin`), files of plain text or JSON lines
-# (`text`), or a TensorFlow Datasets corpus (`tfds`). A document is one file, one
-# module's docstrings, or a range of a dataset's rows.
-
-_TRAIN, _VALID = "config.data.train", "config.data.valid"
+# The sources that `config.data.source` names. Each function takes the configuration of
+# the data, the cache folder, and a function that shows a line to the user. It returns
+# the documents for training and, if they are named separately, for validation. It
+# refuses what does not exist, and text that is named for both.
+SOURCES = {
+    "text": "gpt1_jax.data.documents:find_text",  # files of plain text or JSON lines
+    "builtin": "gpt1_jax.data.builtin:find_text",  # the documentation on this machine
+    "tfds": "gpt1_jax.data.tfds:find_text",  # a TensorFlow Datasets corpus
+}
 
 
 def find_documents(
@@ -118,8 +114,10 @@ def find_documents(
 ) -> tuple[list[Document], list[Document]]:
     """Finds the documents for training and, if named separately, for validation.
 
+    A document is one file, one module's docstrings, or a range of a dataset's rows.
+
     Args:
-      config: the sources.
+      config: the source, which is one of `SOURCES`, and what it reads.
       cache_dir: where the built-in documentation is collected.
       say: shows a line to the user.
 
@@ -127,45 +125,12 @@ def find_documents(
       FileNotFoundError, ValueError: if they do not exist, or a document is named for
         both.
     """
-    if config.source == "builtin":
-        return builtin_documents(cache_dir, say), []
-
-    def read(value: str, key: str) -> list[Document]:
-        if config.source == "text":
-            return text_documents(value, key, config.jsonl_field)
-        feature, data_dir = config.tfds_feature, config.tfds_data_dir
-        return tfds_documents(value, feature, data_dir, key, say) if value else []
-
-    train, valid = read(config.train, _TRAIN), read(config.valid, _VALID)
-    if config.source == "text":
-        _refuse_shared(train, valid)
-    elif valid:
-        shared = shared_rows(config.train, config.valid, config.tfds_data_dir)
-        if shared:
-            raise UserError(
-                f"{_TRAIN}={config.train!r} and {_VALID}={config.valid!r} have "
-                f"{shared:,} rows in common; the validation loss would be that of text "
-                "trained on. Name splits that share none, such as train[:98%] and "
-                "train[98%:]."
-            )
-    return train, valid
-
-
-def _refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
-    """Refuses documents that are named for both splits, by whatever path."""
-    trained = {_identity(document) for document in train}
-    for document in valid:
-        if _identity(document) in trained:
-            raise UserError(
-                f"{document.name} is named by {_TRAIN} and by {_VALID}; the validation "
-                f"loss would be that of text trained on. Leave it out of one of them, "
-                f"or leave {_VALID} empty to hold out a part of the text."
-            )
-
-
-def _identity(document: Document) -> str:
-    is_file = os.path.exists(document.name)
-    return os.path.realpath(document.name) if is_file else document.name
+    find_text = find_named(
+        SOURCES[config.source],
+        f"config.data.source={config.source!r}",
+        "read text files with --config.data.source=text --config.data.train=PATHS",
+    )
+    return find_text(config, cache_dir, say)
 
 
 # --- tokenizer ----------------------------------------------------------------

@@ -15,21 +15,20 @@ import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
 from gpt1_jax.config.checks import split_paths
+from gpt1_jax.config.sections import DataConfig
 from gpt1_jax.data.files import file_stamp, files_below, is_remote, locate
-from gpt1_jax.data.tables import read_json_lines
 from gpt1_jax.data.text import (
-    brief,
     encoding_hint,
     refuse_binary,
     refuse_json,
     refuse_other_name,
 )
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, find_named
 
 BLOCK_CHARS = 1 << 18
 
@@ -112,10 +111,70 @@ def cut_blocks(chunks: Iterable[str]) -> Iterator[str]:
         yield rest if rest.endswith("\n") else rest + "\n"
 
 
-# --- text files: plain text and JSON lines, gzipped or not --------------------
+# --- text files: plain text and other formats, gzipped or not -----------------
 
-_PLAIN = (".txt", ".text", ".md")
-_JSON_LINES = (".jsonl", ".ndjson")
+TRAIN_KEY, VALID_KEY = "config.data.train", "config.data.valid"
+
+
+class TextFormat(NamedTuple):
+    """How the text of a file is read.
+
+    Attributes:
+      read: MODULE:FUNCTION of a function that takes the path and yields the text, in
+        pieces of any size.
+      has_field: whether the file holds records, of which one field is the text. Then
+        the function also takes the key that names the file, for messages, and the name
+        of the field.
+    """
+
+    read: str
+    has_field: bool = False
+
+
+_PLAIN = TextFormat("gpt1_jax.data.documents:read_plain_text")
+_JSON_LINES = TextFormat("gpt1_jax.data.json_lines:read_field", has_field=True)
+# How names of files end, in lower case and without .gz; other files are plain text.
+TEXT_FORMATS = {
+    ".txt": _PLAIN,
+    ".text": _PLAIN,
+    ".md": _PLAIN,
+    ".jsonl": _JSON_LINES,
+    ".ndjson": _JSON_LINES,
+}
+
+
+def find_text(
+    config: DataConfig, cache_dir: Path, say: Callable[[str], None]
+) -> tuple[list[Document], list[Document]]:
+    """The documents for training and validation in the files of `config.data`.
+
+    Raises:
+      FileNotFoundError, ValueError: as `text_documents`, or if a file is named for
+        both.
+    """
+    del cache_dir, say
+    field = config.jsonl_field
+    train = text_documents(config.train, TRAIN_KEY, field)
+    valid = text_documents(config.valid, VALID_KEY, field)
+    _refuse_shared(train, valid)
+    return train, valid
+
+
+def _refuse_shared(train: Sequence[Document], valid: Sequence[Document]) -> None:
+    """Refuses documents that are named for both splits, by whatever path."""
+    trained = {_identity(document) for document in train}
+    for document in valid:
+        if _identity(document) in trained:
+            raise UserError(
+                f"{document.name} is named by {TRAIN_KEY} and by {VALID_KEY}; the "
+                "validation loss would be that of text trained on. Leave it out of one "
+                f"of them, or leave {VALID_KEY} empty to hold out a part of the text."
+            )
+
+
+def _identity(document: Document) -> str:
+    is_file = os.path.exists(document.name)
+    return os.path.realpath(document.name) if is_file else document.name
 
 
 def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
@@ -123,12 +182,13 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
 
     Args:
       paths: files, folders and globs, separated by commas (or one that has commas in
-        its name); local or gs://. Folders are searched for .txt, .text, .md, .jsonl and
-        .ndjson, each also as .gz, in lower or upper case; hidden files and folders are
-        skipped.
+        its name); local or gs://. Folders are searched for the suffixes in
+        `TEXT_FORMATS`, each also as .gz, in lower or upper case; hidden files and
+        folders are skipped.
       key: the configuration key, for messages.
-      jsonl_field: the field to read from each object in a JSON lines file; if empty,
-        such files count as plain text and are not looked for in folders.
+      jsonl_field: the field to read from each record of a file that holds records,
+        such as JSON lines; if empty, such files count as plain text and are not looked
+        for in folders.
 
     Returns:
       The documents sorted by path.
@@ -138,7 +198,8 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
       ValueError: if a file is empty or its name says that it is not text, or there is
         no entry between the commas.
     """
-    suffixes = (*_PLAIN, *_JSON_LINES) if jsonl_field else _PLAIN
+    formats = TEXT_FORMATS.items()
+    suffixes = tuple(end for end, how in formats if jsonl_field or not how.has_field)
     files: dict[str, epath.Path] = {}
     for entry in filter(None, split_paths(paths)):
         found = expand_paths(entry, suffixes)
@@ -202,26 +263,35 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
     if not stat.length:
         raise UserError(f"{path} is empty; remove it or leave it out of {key}.")
     stamp = file_stamp(path)
-    if not _has_suffix(path.name, _JSON_LINES):
+    formats = TEXT_FORMATS.items()
+    how = next((how for end, how in formats if _has_suffix(path.name, (end,))), None)
+    if how is None:
         refuse_other_name(f"{key}: {path}")
-        chunks = functools.partial(_plain_texts, path)
-    elif jsonl_field:
+        how = _PLAIN
+    if how.has_field and not jsonl_field:  # asked for as they are
+        return Document(str(path), stamp, stat.length, functools.partial(decode, path))
+    read = find_named(how.read, str(path), f"leave it out of {key}")
+    chunks = functools.partial(read, path)
+    if how.has_field:
         stamp += f"-{jsonl_field}"
-        chunks = functools.partial(_json_texts, path, key, jsonl_field)
-    else:  # asked for as they are
-        chunks = functools.partial(_decoded, path)
+        chunks = functools.partial(read, path, key, jsonl_field)
     return Document(str(path), stamp, stat.length, chunks)
 
 
-def _plain_texts(path: epath.Path) -> Iterator[str]:
-    return refuse_json(_decoded(path), str(path))
-
-
-def _decoded(path: epath.Path) -> Iterator[str]:
-    """The text of a file in chunks, with all line ends as newlines.
+def read_plain_text(path: epath.Path) -> Iterator[str]:
+    """The text of a file of plain text, gzipped or not.
 
     Raises:
-      ValueError: if the bytes are not UTF-8 or the gzip file is damaged.
+      UserError: as `decode`, or if it is JSON.
+    """
+    return refuse_json(decode(path), str(path))
+
+
+def decode(path: epath.Path) -> Iterator[str]:
+    """The text of a file, gzipped or not, in chunks, with all line ends as newlines.
+
+    Raises:
+      UserError: if the bytes are not UTF-8 or the gzip file is damaged.
     """
     utf8 = codecs.getincrementaldecoder("utf-8-sig")()
     decoder = io.IncrementalNewlineDecoder(utf8, translate=True)
@@ -245,40 +315,6 @@ def _decoded(path: epath.Path) -> Iterator[str]:
         ) from error
     except (gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise UserError(f"{path} is damaged or not a gzip file: {error}.") from error
-
-
-def _json_texts(path: epath.Path, key: str, field: str) -> Iterator[str]:
-    """The text field of each object in a JSON lines file, a newline after each.
-
-    Raises:
-      UserError: naming the line that is not an object with text in that field.
-    """
-    lines = _lines(_decoded(path))
-    for where, value in read_json_lines(lines, str(path), only_column=field):
-        if field not in value:
-            name = "Name the text's field with --config.data.jsonl_field=NAME, or leave"
-            raise UserError(
-                f"{where}: the object has no field {field!r}; it has "
-                f"{', '.join(map(repr, value)) or 'none':.200}. "
-                f"{name if key.startswith('config.data.') else 'Leave'} the file out."
-            )
-        text = value[field]
-        if not isinstance(text, str):
-            raise UserError(f"{where}: the field {field!r} is {brief(text)}, not text.")
-        yield text + "\n"
-
-
-def _lines(chunks: Iterable[str]) -> Iterator[str]:
-    """Whole lines; only a newline ends one, as JSON may hold other line breaks."""
-    parts: list[str] = []
-    for chunk in chunks:
-        first, *others = chunk.split("\n")
-        parts.append(first)
-        for part in others:
-            yield "".join(parts) + "\n"
-            parts = [part]
-    if last := "".join(parts):
-        yield last
 
 
 # --- which documents are held out for validation ------------------------------

@@ -14,11 +14,9 @@ import functools
 import glob
 import hashlib
 import importlib.util
-import itertools
 import json
 import math
 import os
-import pickle
 import re
 import secrets
 import shutil
@@ -26,9 +24,9 @@ import socket
 import stat
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Generic, TypeVar, cast
+from typing import Any, BinaryIO
 
 from etils import epath
 
@@ -36,10 +34,8 @@ from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.saved import NOT_FINITE
 from gpt1_jax.errors import MissingPackage, UserError
 
-_HELD_BYTES, _HELD_ITEMS = 1 << 26, 1000  # of `MadeOnce`: in memory; in one write
 _TRIES = 3  # of `write_whole`
 _LEFT_SECONDS = 86_400.0  # after which a file is left over where no lock can tell
-Item = TypeVar("Item")
 
 # The buckets that epath opens, and the package it needs for each (or TensorFlow). Only
 # gs:// is tested.
@@ -122,41 +118,10 @@ def check_writable(folder: epath.PathLike) -> None:
       OSError: if either fails.
     """
     make_folder(folder)
-    _probe(folder)
+    try_writing(folder)
 
 
-def check_output(path: epath.PathLike, option: str) -> None:
-    """Refuses an output that cannot be written, before any work.
-
-    Args:
-      path: the file, as `locate` returns it. Its folder may be missing and is not made.
-      option: the option that names another file, for the message.
-
-    Raises:
-      OSError: naming the path.
-    """
-    path = epath.Path(path)
-    try:
-        if is_remote(path):
-            check_writable(path.parent)
-        elif path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        elif not is_stream(path):
-            above = path.absolute().parents
-            folder = next(folder for folder in above if folder.exists())
-            refuse_being_written(folder / path.name)
-            _probe(folder)
-        elif path.exists() and not os.access(path, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        if isinstance(error, BeingWritten):
-            raise
-        raise OSError(
-            f"{path} cannot be written ({error.strerror}); name another with {option}."
-        ) from error
-
-
-def _probe(folder: epath.PathLike) -> None:
+def try_writing(folder: epath.PathLike) -> None:
     """Makes a file in a folder, which has no name if the file system can do that."""
     if is_remote(folder):
         probe = epath.Path(folder) / f"{_PROBE}{secrets.token_hex(8)}"
@@ -309,63 +274,6 @@ def temporary_folder() -> Iterator[Path]:
     """A new folder for this process alone, removed in the end."""
     with tempfile.TemporaryDirectory(prefix="gpt1_jax-") as folder:
         yield Path(folder)
-
-
-class MadeOnce(Generic[Item]):
-    """Items that are made once, by the first pass over them, and then read again.
-
-    They may be many: memory holds them up to a size, and beyond it a temporary file. A
-    pass that was not finished counts for nothing.
-
-    Args:
-      make: makes the items, which `pickle` takes.
-
-    Raises:
-      OSError: in the first pass, if the temporary folder is full.
-    """
-
-    def __init__(self, make: Callable[[], Iterable[Item]]):
-        self._make = make
-        self._file: IO[bytes] | None = None
-
-    def __enter__(self) -> "MadeOnce[Item]":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def __iter__(self) -> Iterator[Item]:
-        return self._first_pass() if self._file is None else self._read(self._file)
-
-    def _first_pass(self) -> Iterator[Item]:
-        items = iter(self._make())
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(tempfile.SpooledTemporaryFile(_HELD_BYTES))
-            while part := list(itertools.islice(items, _HELD_ITEMS)):
-                try:
-                    pickle.dump(part, file)
-                except OSError as error:
-                    raise OSError(
-                        error.errno,
-                        f"{error.strerror}: the encoded text does not fit into the "
-                        "temporary folder; name a larger one with TMPDIR=DIR",
-                        tempfile.gettempdir(),
-                    ) from error
-                yield from part
-            stack.pop_all()
-            self._file = cast(IO[bytes], file)
-
-    def _read(self, file: IO[bytes]) -> Iterator[Item]:
-        place = 0
-        while True:
-            file.seek(place)
-            try:
-                part = pickle.load(file)
-            except EOFError:
-                return
-            place = file.tell()
-            yield from part
 
 
 def is_stream(path: epath.PathLike) -> bool:

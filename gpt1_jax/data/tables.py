@@ -26,11 +26,13 @@ from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.data.files import append_to, locate, whole_file
+from gpt1_jax.data.json_lines import RowsRead, read_json_lines
 from gpt1_jax.data.text import (
     brief,
+    encoding_hint,
+    refuse_binary,
     refuse_json,
     refuse_other_name,
-    text_lines,
 )
 from gpt1_jax.errors import MissingPackage, UserError
 
@@ -39,7 +41,6 @@ from gpt1_jax.errors import MissingPackage, UserError
 FORMATS = {".jsonl": "jsonl", ".tsv": "tsv", ".csv": "csv"}  # by a file's suffix
 STANDARD_INPUT = "-"
 _MOST_CHARACTERS = 1 << 24  # in a cell of CSV: a whole book; not a file behind a quote
-RowsRead = Iterator[tuple[str, dict[Any, Any]]]  # where a row is, and its cells
 
 
 def open_input(
@@ -247,65 +248,40 @@ def _tsv_rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, text.split("\t")
 
 
-def read_json_lines(lines: Iterable[str], name: str, only_column: str = "") -> RowsRead:
-    """The JSON objects on the lines that are not blank, and where each is.
+def text_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
+    """The lines of an open file with their ends, as `split_lines` divides them.
 
     Args:
-      lines: the lines, with or without their ends.
+      file: parts of the file that end where a line does, as a binary file yields them.
       name: the file's name, for messages.
-      only_column: as for `parse_json_object`.
-    """
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            where = f"{name}:{number}"
-            yield where, parse_json_object(line, where, only_column)
-
-
-def parse_json_object(text: str, where: str, only_column: str = "") -> dict[str, Any]:
-    """Reads a JSON object.
-
-    Args:
-      text: the JSON.
-      where: its place, which begins each message.
-      only_column: the only column that is used; the others may hold halves of
-        characters. By default none may.
 
     Raises:
-      UserError: if it is something else, or holds half of a character.
+      UserError: naming the file and the first line that is not UTF-8.
     """
-    try:
-        value = _parse_json(text, where)
-        if not isinstance(value, dict):
+    number, is_ascii = 0, True
+    for part in file:
+        if not number:
+            refuse_binary(part, name)
+        try:
+            text = part.decode("utf-8" if number else "utf-8-sig")
+        except UnicodeDecodeError as error:
+            number += 1 + error.object.count(b"\r", 0, error.start)
             raise UserError(
-                f"{where}: this is {brief(value)}, not a JSON object: {{...}}."
-            )
-        if "\\" in text:  # an escape may stand for half of a character
-            used = value.get(only_column) if only_column else value
-            _check_characters(used, where)
-    except RecursionError as error:
-        raise UserError(f"{where}: this JSON is nested too deeply.") from error
-    return value
+                f"{name}:{number}: byte {error.object[error.start]:#04x} is not UTF-8 "
+                f"text. {encoding_hint(error, after_utf8=not is_ascii)}"
+            ) from error
+        is_ascii = is_ascii and part.isascii()
+        for line in split_lines(text):
+            number += 1
+            yield line
 
 
-def _parse_json(text: str, where: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: this is not JSON: {error}.") from error
-    except ValueError as error:  # Python reads numbers of up to 4,300 digits
-        raise UserError(f"{where}: a number is too long: {error}.") from error
+def split_lines(text: str) -> Iterator[str]:
+    r"""Lines with their ends, which are "\n", "\r\n" or "\r" everywhere.
 
-
-def _check_characters(value: Any, where: str) -> None:
-    """Refuses lone surrogates, which no tokenizer and no file takes."""
-    if isinstance(value, str):
-        check_encodable(value, where)
-    elif isinstance(value, dict):
-        for part in (*value, *value.values()):
-            _check_characters(part, where)
-    elif isinstance(value, list):
-        for part in value:
-            _check_characters(part, where)
+    Other breaks, such as U+2028, do not end a line.
+    """
+    return io.StringIO(text, newline="")
 
 
 def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:

@@ -1,7 +1,6 @@
-"""Text: told from other files, decoded into lines, cleaned, shown in messages."""
+"""Text: told from other files, cleaned, shown in messages."""
 
 import codecs
-import io
 import json
 import re
 import reprlib
@@ -206,42 +205,6 @@ def encoding_hint(error: UnicodeDecodeError, *, after_utf8: bool) -> str:
     if is_western:
         return _CONVERT.format("windows-1252")
     return "Convert it with iconv -f ENCODING -t utf-8, naming the file's encoding."
-
-
-def split_lines(text: str) -> Iterator[str]:
-    r"""Lines with their ends, which are "\n", "\r\n" or "\r" everywhere.
-
-    Other breaks, such as U+2028, do not end a line.
-    """
-    return io.StringIO(text, newline="")
-
-
-def text_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of an open file with their ends, as `split_lines` divides them.
-
-    Args:
-      file: parts of the file that end where a line does, as a binary file yields them.
-      name: the file's name, for messages.
-
-    Raises:
-      UserError: naming the file and the first line that is not UTF-8.
-    """
-    number, is_ascii = 0, True
-    for part in file:
-        if not number:
-            refuse_binary(part, name)
-        try:
-            text = part.decode("utf-8" if number else "utf-8-sig")
-        except UnicodeDecodeError as error:
-            number += 1 + error.object.count(b"\r", 0, error.start)
-            raise UserError(
-                f"{name}:{number}: byte {error.object[error.start]:#04x} is not UTF-8 "
-                f"text. {encoding_hint(error, after_utf8=not is_ascii)}"
-            ) from error
-        is_ascii = is_ascii and part.isascii()
-        for line in split_lines(text):
-            number += 1
-            yield line
 
 
 def clean(text: str) -> str:

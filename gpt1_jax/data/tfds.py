@@ -9,9 +9,11 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from gpt1_jax.data.documents import Document
+from gpt1_jax.config.sections import DataConfig
+from gpt1_jax.data.documents import TRAIN_KEY, VALID_KEY, Document
 from gpt1_jax.data.files import file_stamp, files_below, json_digest
 from gpt1_jax.errors import MissingData, UserError
 
@@ -215,6 +217,30 @@ def _ask(host: str, answers: "queue.SimpleQueue[ConnectionError | None]") -> Non
 
 
 # --- a corpus -----------------------------------------------------------------
+
+
+def find_text(
+    config: DataConfig, cache_dir: Path, say: Callable[[str], None]
+) -> tuple[list[Document], list[Document]]:
+    """The documents for training and validation in the splits of `config.data`.
+
+    Raises:
+      MissingData, ValueError: as `tfds_documents`, or if rows are named for both.
+    """
+    del cache_dir
+    train, valid = config.train, config.valid
+    feature, folder = config.tfds_feature, config.tfds_data_dir
+    trained = tfds_documents(train, feature, folder, TRAIN_KEY, say)
+    if not valid:
+        return trained, []
+    held_out = tfds_documents(valid, feature, folder, VALID_KEY, say)
+    if shared := shared_rows(train, valid, folder):
+        raise UserError(
+            f"{TRAIN_KEY}={train!r} and {VALID_KEY}={valid!r} have {shared:,} rows in "
+            "common; the validation loss would be that of text trained on. Name splits "
+            "that share none, such as train[:98%] and train[98%:]."
+        )
+    return trained, held_out
 
 
 def tfds_documents(

@@ -23,8 +23,15 @@ from etils import epath
 
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.config.reading import ReadingConfig
-from gpt1_jax.data.tables import FORMATS, open_input, read_rows, require_column
-from gpt1_jax.data.text import brief, clean, refuse_json, split_lines, text_lines
+from gpt1_jax.data.tables import (
+    FORMATS,
+    open_input,
+    read_rows,
+    require_column,
+    split_lines,
+    text_lines,
+)
+from gpt1_jax.data.text import brief, clean, refuse_json
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import UserError
 
@@ -34,7 +41,7 @@ _TEXT = ".txt"
 
 
 class Word(NamedTuple):
-    """A word: its place in a text, its tokens and, once scored, its surprisal.
+    """A word: its position in a text, its tokens and, once scored, its surprisal.
 
     It is filled in on the way. A part of a word is one too if punctuation is apart, and
     so is a line or a table's cell that is read as a whole.
@@ -57,7 +64,7 @@ class Word(NamedTuple):
     cells: Mapping[str, Any] = {}  # the columns of its row in a table
 
 
-PLACE = Word._fields[:6]  # the columns of a word's place in a text
+POSITION = Word._fields[:6]  # the columns of a word's position in a text
 SURPRISAL = Word._fields[6:12]  # and those of its surprisal
 
 
@@ -196,10 +203,10 @@ def encode_whole(tokenizer: Tokenizer, lines: Iterable[Word]) -> Iterator[Word]:
         yield line._replace(ids=tuple(ids))
 
 
-def place_words(
+def words_in_sentences(
     tokenizer: Tokenizer, lines: Iterable[Word], *, apart: bool
 ) -> Iterator[Word]:
-    """The words of lines, with their tokens and their places in sentences.
+    """The words of lines, with their tokens and their positions in sentences.
 
     Args:
       tokenizer: the model's tokenizer.

@@ -6,6 +6,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoints import Checkpoints, refuse_name
+from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.resume import Identity
 
 
@@ -28,7 +29,7 @@ def save_params(
       OSError: if the disk has no room.
     """
     target = run_folder.locate_run(workdir)
-    run_folder.refuse_used(target)
+    refuse_used(target)
     refuse_name(target, to_save=True)
     identity = Identity(config.to_dict(), tokenizer.digest)
     with whole_folder(target) as folder:

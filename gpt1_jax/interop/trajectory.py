@@ -23,6 +23,7 @@ from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.past_runs import Pretrained
 from gpt1_jax.runs.resume import saved_digests
+from gpt1_jax.runs.steps import milestone_revision
 from gpt1_jax.training.fit import Run, batches_on_devices
 from gpt1_jax.training.optimizer import make_schedule
 
@@ -60,7 +61,7 @@ def describe_trajectory(
     for step, metadata in saved.items():
         milestone = read_milestone(metadata)
         steps[str(step)] = {
-            "name": milestone.revision if milestone else f"step-{step}",
+            "name": milestone_revision(milestone) if milestone else f"step-{step}",
             "params_digest": metadata.get("params_digest"),
             "text_read": metadata.get("text_read"),
             "valid_loss": losses.get(step),

@@ -40,9 +40,10 @@ from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import tree_digest
-from gpt1_jax.runs.steps import each_step, open_steps
+from gpt1_jax.runs.steps import each_step, milestone_revision, open_steps
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
 from gpt1_jax.tasks.transforms import describe_room
@@ -67,7 +68,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
         is damaged, or has a part for which the format has no place.
     """
     target = run_folder.locate_run(workdir)
-    run_folder.refuse_used(target)
+    refuse_used(target)
     if config.target == RUN:
         refuse_name(target, to_save=True)
     folder = run_folder.locate_run(config.init_from)
@@ -140,7 +141,7 @@ def _step_folder(asked: str, trained: TrainedRun) -> str:
     """
     milestone = read_milestone(trained.metadata)
     if asked == MILESTONES and milestone:
-        return milestone.revision
+        return milestone_revision(milestone)
     return f"step-{trained.step}" if asked == ALL else ""
 
 

@@ -13,8 +13,8 @@ from gpt1_jax.inference.decoding import Continuation
 from gpt1_jax.inference.generation import Generator
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.open import open_run, say_what_is_read
+from gpt1_jax.runs.outputs import check_output_file
 
 
 def run(config: GenerateConfig, workdir: str) -> None:

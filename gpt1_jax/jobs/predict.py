@@ -7,16 +7,16 @@ import numpy as np
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.models import PredictConfig
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.tables import plain_lines, read_input
-from gpt1_jax.data.text import split_lines
+from gpt1_jax.data.tables import plain_lines, read_input, split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning import submission
 from gpt1_jax.finetuning.scores import Predictor, make_head
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.folder import RESULTS_FILE, check_output_file
+from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.tasks.batches import padded_lengths
 from gpt1_jax.tasks.examples import check_new_examples, describe_long_examples

@@ -31,7 +31,7 @@ from gpt1_jax.runs.checkpoint_files import (
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Workload, choose_forms, saved_forms, say_forms
-from gpt1_jax.runs.milestones import announce_milestones, place_milestones
+from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
 from gpt1_jax.runs.records import (
     SESSIONS_FILE,
     Throughput,
@@ -140,7 +140,7 @@ def prepare_run(
     num_steps = _count_steps(config, corpus)
     check_end(origin, num_steps)
     unit, amounts = config.checkpoint.milestones
-    milestones = place_milestones(
+    milestones = schedule_milestones(
         unit, amounts, tokens_per_step, corpus.train, num_steps
     )
     optimizer = make_optimizer(config.optimizer, num_steps)

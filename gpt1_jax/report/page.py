@@ -12,10 +12,10 @@ from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
 from markdown_it.token import Token
 
-from gpt1_jax.data.files import check_output, remove_partial, write_whole
+from gpt1_jax.data.files import remove_partial, write_whole
 from gpt1_jax.report.figures import DARK, LIGHT, render_figure
 from gpt1_jax.report.markdown import code_block, escape
-from gpt1_jax.runs.folder import is_left
+from gpt1_jax.runs.outputs import check_output, is_left
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

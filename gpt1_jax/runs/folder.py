@@ -5,14 +5,11 @@ import shutil
 
 from etils import epath
 
-from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data import files
-from gpt1_jax.data.files import check_output, is_remote, write_json
+from gpt1_jax.data.files import is_remote, write_json
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.errors import UserError
 from gpt1_jax.parallel.processes import is_main_process
-from gpt1_jax.runs import lock
 
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # written last, when all is finished
@@ -20,7 +17,6 @@ SCORES_FOLDER = "scores"  # of a zero-shot job, before it is finished
 
 _ROOM = 1 << 20  # bytes
 _MAX_FILES = 50  # a checkpoint has about 30
-_DEPTH = 5  # of the files of a run, such as checkpoints/120/state/d/FILE
 
 
 def locate_run(workdir: str) -> epath.Path:
@@ -38,60 +34,6 @@ def has_begun(folder: epath.Path) -> bool:
     parts = (folder / "checkpoints", folder / SCORES_FOLDER)
     saved = any(part.exists() and any(part.iterdir()) for part in parts)
     return saved or (folder / RESULTS_FILE).exists()
-
-
-def refuse_used(folder: epath.Path) -> None:
-    """Refuses a folder for a new run if it is not empty or cannot be written.
-
-    Clears what jobs have left that were killed before they wrote their first file.
-
-    Raises:
-      FileExistsError: if it is not empty, or another process is making it.
-      FolderInUse: if another process owns it.
-      OSError: if it cannot be written.
-    """
-    if not is_remote(folder):
-        files.refuse_being_written(folder)
-    held = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    if not all(map(is_left, held)) or (folder.exists() and not folder.is_dir()):
-        raise FileExistsError(
-            f"{folder} is not empty, and nothing in it is overwritten; name another "
-            "--workdir."
-        )
-    check_output(folder / CONFIG_FILE, "--workdir=DIR")
-    if held:
-        with lock.owned(folder):
-            (folder / files.LOCK_FILE).unlink(missing_ok=True)
-
-
-def is_left(name: str) -> bool:
-    """Whether a killed job may leave a file of this name that it does not need."""
-    return name in lock.FILES or files.is_unfinished(name)
-
-
-def check_output_file(path: epath.Path, option: str) -> None:
-    """Refuses an output that cannot be written, or is a file of a run or an export.
-
-    Args:
-      path: the file, as `locate` returns it. Its folder may be missing and is not made.
-      option: the option that names another file, for the message.
-
-    Raises:
-      OSError: naming the path.
-    """
-    check_output(path, option)
-    if not path.exists():
-        return
-    for folder in path.absolute().parents[:_DEPTH]:
-        try:
-            keys = read_json(folder / CONFIG_FILE).keys()
-        except UserError:  # there is none, or it is no run's
-            continue
-        if keys & {"job", "model_type"}:
-            raise FileExistsError(
-                f"{path} is in the run folder {folder}, and nothing in it is "
-                f"overwritten; name another file with {option}."
-            )
 
 
 def write_config_and_tokenizer(

@@ -1,7 +1,4 @@
-"""Milestones: the checkpoints of a pre-training run that are kept for good.
-
-Also finds the steps that a job means by "all" or "milestones".
-"""
+"""Milestones: the checkpoints of a pre-training run that are kept for good."""
 
 import dataclasses
 import math
@@ -12,11 +9,10 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import ALL, MILESTONES, NEWEST
 from gpt1_jax.config.pretrain import MILESTONE_UNITS
 from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.errors import UserError
-from gpt1_jax.runs.checkpoint_files import saved_metadata, saved_steps
+from gpt1_jax.runs.checkpoint_files import saved_metadata
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
 
@@ -38,12 +34,6 @@ class Milestone(NamedTuple):
         )
         # Decimal writes every digit, and no exponent with "f".
         return f"{(Decimal(self.amount) / factor).normalize():f}{suffix}"
-
-    @property
-    def revision(self) -> str:
-        """The name of its export: chck_1M after words, as BabyLM has it."""
-        end = {"words": "", "tokens": "_tokens", "steps": "_steps"}[self.unit]
-        return f"chck_{self.short}{end}"
 
     def __str__(self) -> str:
         return f"{self.short} {self.unit}"
@@ -88,7 +78,7 @@ class Milestones:
         return {"text_read": read, **kept}
 
 
-def place_milestones(
+def schedule_milestones(
     unit: str,
     amounts: Sequence[int],
     tokens_per_step: int,
@@ -216,37 +206,3 @@ def saved_milestones(folder: epath.Path) -> dict[int, Milestone]:
         for step, metadata in saved_metadata(folder).items()
     }
     return {step: milestone for step, milestone in found.items() if milestone}
-
-
-def find_milestones(folder: epath.Path) -> dict[int, Milestone]:
-    """The milestones that a run has saved; there must be one.
-
-    Raises:
-      FileNotFoundError: if there is none.
-    """
-    found = saved_milestones(folder)
-    if not found:
-        raise FileNotFoundError(
-            f"{folder} holds no milestone (config.checkpoint.milestone_words, "
-            "milestone_tokens or milestone_steps keep them); its saved steps are "
-            f"{saved_steps(folder)}."
-        )
-    return found
-
-
-def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
-    """The steps that a configured step means, as `open_run` takes them.
-
-    Args:
-      folder: the run folder; `open_run` refuses one without a saved step.
-      step: `ALL`, `MILESTONES`, or what `open_run` takes.
-
-    Raises:
-      FileNotFoundError: if milestones are asked for and there is none.
-    """
-    if step not in (ALL, MILESTONES):
-        return [step]
-    steps = saved_steps(folder)
-    if step == MILESTONES and steps:
-        return list(find_milestones(folder))
-    return steps or [NEWEST]

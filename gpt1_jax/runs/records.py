@@ -1,4 +1,4 @@
-"""Records a run as it goes: metrics, sessions, TensorBoard, the progress bar.
+"""Records a run as it goes: metrics, sessions, trackers, the progress bar.
 
 `sessions.json` holds one entry for each program that trained in the run folder. It is
 written with every checkpoint and evaluation, so that a program that is killed has
@@ -17,7 +17,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import tqdm
@@ -38,7 +38,7 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.console import say
@@ -48,9 +48,24 @@ from gpt1_jax.runs.lock import check_owned
 from gpt1_jax.runs.wall_time import PROGRAM
 
 METRICS_FILE = "metrics.jsonl"
-_TENSORBOARD = "tensorboard"
 _ROOM = 1 << 20  # bytes that must be free on the disk to write a record
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps of a whole surrogate pair
+
+# The classes of trackers, by the keys of `config.log` that switch them on. The keys are
+# also the names of their folders in the run folder.
+TRACKERS = {"tensorboard": "gpt1_jax.runs.tensorboard:TensorBoard"}
+
+
+class Tracker(Protocol):
+    """Shows the records of a run elsewhere; made with the folder to write to."""
+
+    def __init__(self, folder: Path): ...
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Shows a record: a step, and its metrics by name or a generated text."""
+
+    def close(self) -> None:
+        """Writes what is held back, and ends."""
 
 
 class Throughput(NamedTuple):
@@ -67,7 +82,7 @@ class Records:
     `metrics.jsonl` holds one JSON object per line: `{"step": .., "loss": ..}` for
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
     "sample": ..}` for generated text. A resumed run drops the lines after the step
-    it resumes from, so steps never go back, and rewrites TensorBoard's events from
+    it resumes from, so steps never go back, and rewrites what the trackers show from
     the lines that are left. `sessions.json` is brought up to date by `publish`, with
     the digest of `metrics.jsonl`; if that no longer matches, a resumed run says so.
 
@@ -77,7 +92,7 @@ class Records:
       first_step: the step the run continues from.
       num_steps: the step it ends at.
       throughput: what a step processes.
-      tensorboard: whether to write TensorBoard events.
+      trackers: which of `TRACKERS` get the records too.
       text: tokens and words of the training text, for `sessions.json`; empty where
         they are not counted.
       forms: the forms of attention and LayerNorm, for `sessions.json`.
@@ -85,6 +100,7 @@ class Records:
     Raises:
       ValueError: if an existing file of records holds something else.
       OSError: if the disk has no room.
+      MissingPackage: if a tracker is not installed.
     """
 
     def __init__(
@@ -93,16 +109,17 @@ class Records:
         first_step: int,
         num_steps: int,
         throughput: Throughput,
-        tensorboard: bool,
+        trackers: Sequence[str],
         text: Mapping[str, int],
         forms: Forms,
     ):
         self._active = is_main_process()
         self._throughput = throughput
         self._clock: tuple[int, float] | None = None
-        self._writer = None
+        self._trackers: list[Tracker] = []
         if not self._active:
             return
+        classes = {name: _find_tracker(name) for name in trackers}
         self._remote = workdir if is_remote(workdir) else None
         self._local = Path(workdir)
         with contextlib.ExitStack() as copies:  # which vanish if anything fails
@@ -114,8 +131,10 @@ class Records:
             self._session = Session(sessions, first_step, text, forms)
             kept = self._drop_after(first_step, workdir)
             self._file = append_to(self._path, buffering=0)
-            if tensorboard:
-                self._open_tensorboard(workdir, kept)
+            self._trackers = [
+                self._open_tracker(name, make, workdir, kept)
+                for name, make in classes.items()
+            ]
             self._copies = copies.pop_all()
         self._bar = tqdm.tqdm(
             total=num_steps,
@@ -156,20 +175,22 @@ class Records:
         self._bytes, self._digest = len(kept), hashlib.sha256(kept)
         return records
 
-    def _open_tensorboard(
-        self, workdir: epath.Path, records: list[dict[str, Any]]
-    ) -> None:
-        import tensorboardX  # loads PyTorch where that is installed: 1 s, 0.1 GB
-
+    def _open_tracker(
+        self,
+        name: str,
+        make: type[Tracker],
+        workdir: epath.Path,
+        records: list[dict[str, Any]],
+    ) -> Tracker:
+        """Makes a tracker anew, with the records so far."""
         for folder in (workdir, self._local):
-            events = epath.Path(folder) / _TENSORBOARD
-            if events.exists():
-                events.rmtree()
-        self._writer = tensorboardX.SummaryWriter(
-            str(self._local / _TENSORBOARD), flush_secs=1
-        )
+            written = epath.Path(folder) / name
+            if written.exists():
+                written.rmtree()
+        tracker = make(self._local / name)
         for record in records:
-            self._add_events(record)
+            tracker.add(record)
+        return tracker
 
     def step_done(self, step: int) -> None:
         """Notes that a step has finished; the first one only starts the clock."""
@@ -217,7 +238,7 @@ class Records:
         return speed
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Appends one record to `metrics.jsonl` and to TensorBoard."""
+        """Appends one record to `metrics.jsonl` and to the trackers."""
         if not self._active:
             return
         check_room(epath.Path(self._local), _ROOM, METRICS_FILE)
@@ -226,16 +247,8 @@ class Records:
             written = self._file.write(line)  # less on a disk that fills up
         self._bytes += written
         self._digest.update(line[:written])
-        self._add_events(record)
-
-    def _add_events(self, record: Mapping[str, Any]) -> None:
-        if self._writer is None:
-            return
-        for name, value in record.items():
-            if isinstance(value, str):
-                self._writer.add_text(name, value, record["step"])
-            elif isinstance(value, int | float) and name != "step":
-                self._writer.add_scalar(name, value, record["step"])
+        for tracker in self._trackers:
+            tracker.add(record)
 
     def recorded(self, name: str, step: int) -> bool:
         """Whether `metrics.jsonl` holds a metric for a step."""
@@ -262,9 +275,14 @@ class Records:
             with self._copies:
                 self._bar.close()
                 self._file.close()
-                if self._writer is not None:
-                    self._writer.close()
+                for tracker in self._trackers:
+                    tracker.close()
                 self.publish()
+
+
+def _find_tracker(name: str) -> type[Tracker]:
+    key = f"config.log.{name}"
+    return find_named(TRACKERS[name], f"{key}=True", f"add --{key}=False")
 
 
 def read_metrics(path: epath.PathLike) -> list[dict[str, Any]]:
@@ -389,8 +407,8 @@ class Session:
         }
         if metrics is not None:
             session["metrics"] = metrics
-        if failed := progress.failed_streams():
-            session["not_printed"] = failed
+        if progress.failed_streams:
+            session["not_printed"] = dict(progress.failed_streams)
         # A full disk is reported by the save that fails; this file is written again.
         with contextlib.suppress(OSError):
             write_json(self._path, {"sessions": [*self._before, session]})

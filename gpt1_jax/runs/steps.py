@@ -1,16 +1,56 @@
-"""Opens a run at several of its steps, one after the other."""
+"""Opens a run at one or several of its saved steps, as a job asks for them."""
 
 import os
 from collections.abc import Iterator, Sequence
 
 from etils import epath
 
-from gpt1_jax.config import ALL, MILESTONES
+from gpt1_jax.config import ALL, MILESTONES, NEWEST
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import NoCheckpoint
+from gpt1_jax.runs.checkpoint_files import NoCheckpoint, saved_steps
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import find_steps
+from gpt1_jax.runs.milestones import Milestone, saved_milestones
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+
+
+def find_steps(folder: epath.Path, step: str) -> Sequence[int | str]:
+    """The steps that a configured step means, as `open_run` takes them.
+
+    Args:
+      folder: the run folder; `open_run` refuses one without a saved step.
+      step: `ALL`, `MILESTONES`, or what `open_run` takes.
+
+    Raises:
+      FileNotFoundError: if milestones are asked for and there is none.
+    """
+    if step not in (ALL, MILESTONES):
+        return [step]
+    steps = saved_steps(folder)
+    if step == MILESTONES and steps:
+        return list(find_milestones(folder))
+    return steps or [NEWEST]
+
+
+def find_milestones(folder: epath.Path) -> dict[int, Milestone]:
+    """The milestones that a run has saved; there must be one.
+
+    Raises:
+      FileNotFoundError: if there is none.
+    """
+    found = saved_milestones(folder)
+    if not found:
+        raise FileNotFoundError(
+            f"{folder} holds no milestone (config.checkpoint.milestone_words, "
+            "milestone_tokens or milestone_steps keep them); its saved steps are "
+            f"{saved_steps(folder)}."
+        )
+    return found
+
+
+def milestone_revision(milestone: Milestone) -> str:
+    """The name of a milestone's export: chck_1M after words, as BabyLM has it."""
+    end = {"words": "", "tokens": "_tokens", "steps": "_steps"}[milestone.unit]
+    return f"chck_{milestone.short}{end}"
 
 
 def open_steps(init_from: str, step: str) -> tuple[TrainedRun, list[int]]:

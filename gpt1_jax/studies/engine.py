@@ -35,6 +35,7 @@ from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps
@@ -117,7 +118,7 @@ def score_steps(
     if (folder / run_folder.CONFIG_FILE).exists():
         config = begin_run(folder, config)
     else:
-        run_folder.refuse_used(folder)
+        refuse_used(folder)
     runs = open_runs(config)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
 

@@ -27,13 +27,9 @@ from etils import epath
 
 from gpt1_jax.config.finetune import TaskDataConfig
 from gpt1_jax.data.files import find_files, locate
-from gpt1_jax.data.tables import (
-    FORMATS,
-    parse_json_object,
-    read_rows,
-    require_column,
-)
-from gpt1_jax.data.text import brief, text_lines
+from gpt1_jax.data.json_lines import parse_json_object
+from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
+from gpt1_jax.data.text import brief
 from gpt1_jax.data.tfds import open_dataset
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.errors import MissingData, UserError

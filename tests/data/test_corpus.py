@@ -22,7 +22,7 @@ import pytest
 
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data import builtin, corpus, documents, shards
+from gpt1_jax.data import builtin, corpus, documents, shards, tfds
 from gpt1_jax.data.corpus import find_documents, prepare_corpus, start_encoders
 from gpt1_jax.data.documents import Document
 from gpt1_jax.data.progress import Progress
@@ -828,6 +828,14 @@ def test_find_documents_builtin_has_no_validation(tmp_path, data_config, monkeyp
     assert (file_names(train), valid) == (["a"], [])
 
 
+def test_find_documents_names_the_module_of_a_source_that_is_not_there(
+    tmp_path, data_config, monkeypatch
+):
+    monkeypatch.setitem(corpus.SOURCES, "builtin", "not_there:find_text")
+    with pytest.raises(ValueError, match=r"source='builtin' needs not_there, .*=text"):
+        find_documents(data_config(source="builtin", train=""), tmp_path, print)
+
+
 @pytest.mark.parametrize("how", ["same path", "link", "relative path"])
 def test_find_documents_refuses_a_file_named_for_both_splits(
     three_books, tmp_path, data_config, monkeypatch, how
@@ -847,8 +855,8 @@ def test_find_documents_refuses_rows_in_both_splits(
     tmp_path, data_config, monkeypatch, shared, refused
 ):
     document = Document("a[0]", "", 1, lambda: iter(()))
-    monkeypatch.setattr(corpus, "tfds_documents", lambda *_: [document])
-    monkeypatch.setattr(corpus, "shared_rows", lambda *_: shared)
+    monkeypatch.setattr(tfds, "tfds_documents", lambda *_: [document])
+    monkeypatch.setattr(tfds, "shared_rows", lambda *_: shared)
     config = data_config(source="tfds", train="a:train", valid="a:train[9%:]")
     if not refused:
         assert find_documents(config, tmp_path, print) == ([document], [document])

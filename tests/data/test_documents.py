@@ -531,6 +531,39 @@ def test_jsonl_document_that_cannot_be_read_is_named_with_its_line(
     "".join(str(raised.value)).encode()  # can be printed
 
 
+# --- another format -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_field", [False, True])
+def test_a_format_is_a_line_in_the_table_and_a_function(
+    tmp_path, monkeypatch, has_field
+):
+    """Its suffix is found in folders, and names that seem compressed are its own."""
+    (tmp_path / "upside_down.py").write_text(
+        "def read(path, key='', field=''):\n"
+        "    yield path.read_text()[::-1] + key + field"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    form = documents.TextFormat("upside_down:read", has_field)
+    monkeypatch.setitem(documents.TEXT_FORMATS, ".rev.xz", form)
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.REV.xz").write_text("txet")
+    (document,) = text_documents(str(folder), jsonl_field="body")
+    assert text_of(document) == "text" + (KEY + "body") * has_field
+    with pytest.raises(ValueError, match="compressed by xz"):
+        text_documents(str((folder / "a.REV.xz").rename(folder / "a.xz")))
+    monkeypatch.setitem(documents.TEXT_FORMATS, ".xz", form._replace(read="gone:read"))
+    with pytest.raises(
+        ValueError, match=rf"a.xz needs gone, .* or leave it out of {KEY}"
+    ):
+        text_documents(str(folder), jsonl_field="body")
+    monkeypatch.delitem(documents.TEXT_FORMATS, ".xz")
+    if has_field:
+        with pytest.raises(FileNotFoundError, match="names no file"):
+            text_documents(str(folder), jsonl_field="")
+
+
 # --- which documents are held out ---------------------------------------------
 
 

@@ -21,7 +21,6 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.data.files import (
     append_to,
-    check_output,
     create,
     find_files,
     format_json,
@@ -34,6 +33,7 @@ from gpt1_jax.data.files import (
     write_whole,
 )
 from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.runs.outputs import check_output
 
 
 def test_a_place_is_local_or_a_bucket(monkeypatch):
@@ -395,28 +395,6 @@ def test_sha256_is_of_all_bytes(tmp_path):
     assert sha256(tmp_path / "a") == hashlib.sha256(data).hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("name", "problem"),
-    [("file/a", "Not a directory"), ("folder", "Is a directory")],
-)
-def test_an_output_that_cannot_be_written_is_refused(tmp_path, name, problem):
-    (tmp_path / "file").touch()
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(OSError, match=rf"{name} cannot .* \({problem}\); .* --output"):
-        check_output(tmp_path / name, "--output")
-
-
-def test_looking_at_an_output_leaves_nothing(tmp_path):
-    (tmp_path / f".writable-{16 * '0'}").touch()  # by processes that were killed
-    (tmp_path / f".a.{16 * '0'}.partial").touch()
-    for name in ("new/folder/a", "a"):
-        check_output(tmp_path / name, "--output")
-    check_output("/dev/stdout", "--output")
-    os.mkfifo(tmp_path / "pipe")
-    check_output(tmp_path / "pipe", "--output")
-    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]
-
-
 # --- the lock on a folder: one at a time, and what those who wait are told ----
 
 HOLD = """
@@ -527,48 +505,3 @@ def test_lock_is_done_without_where_there_are_none(tmp_path, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", refuse)
     with files.exclusive(tmp_path, print):
         pass
-
-
-@pytest.mark.parametrize("held", [1, 1 << 26])
-def test_items_are_made_once_and_read_again(held, monkeypatch):
-    """From memory or from disk, by several readers at a time."""
-    monkeypatch.setattr(files, "_HELD_BYTES", held)
-    passes = []
-
-    def make():
-        passes.append(0)
-        for number in range(2500):
-            passes[-1] += 1
-            yield number, str(number)
-
-    with files.MadeOnce(make) as items:
-        next(iter(items))  # a pass that is not finished counts for nothing
-        assert passes == [1000]
-        expected = [(number, str(number)) for number in range(2500)]
-        assert list(items) == expected
-        assert list(items) == expected
-        assert [one == other for one, other in zip(items, items, strict=True)]
-        assert passes == [1000, 2500]
-
-
-def test_a_full_temporary_folder_is_named(monkeypatch):
-    def full(part, file):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(files.pickle, "dump", full)
-    with (
-        files.MadeOnce(lambda: [1]) as items,
-        pytest.raises(OSError, match=r"does not fit .* TMPDIR=DIR: .*tmp"),
-    ):
-        list(items)
-
-
-def test_what_cannot_be_made_is_said_each_time():
-    def make():
-        yield 1
-        raise UserError("no more")
-
-    with files.MadeOnce(make) as items:
-        for _ in range(2):
-            with pytest.raises(UserError, match="no more"):
-                list(items)

@@ -16,10 +16,10 @@ from gpt1_jax.data.tables import (
     open_arrays,
     open_table,
     read_input,
-    read_json_lines,
     read_number,
     read_rows,
     require_column,
+    split_lines,
 )
 from gpt1_jax.errors import UserError
 
@@ -252,13 +252,11 @@ def test_a_published_table_may_have_more_cells_or_fewer(caplog):
     ]
 
 
-def test_of_one_json_column_the_others_may_hold_anything():
-    """Titles of crawled text are often cut within a character."""
-    line = r'{"title": "\ud83d", "text": "a"}'
-    ((_, cells),) = read_json_lines([line], "a", "text")
-    assert cells["text"] == "a"
-    with pytest.raises(UserError, match=r"a:1: .* half of a character"):
-        list(read_json_lines([line], "a"))
+def test_three_line_ends_and_no_other_break():
+    text = "one\r\n\rtwo\u2028still\x0btwo\n\n\r\nlast"
+    lines = ["one\r\n", "\r", "two\u2028still\x0btwo\n", "\n", "\r\n", "last"]
+    assert list(split_lines(text)) == lines
+    assert list(split_lines("")) == []
 
 
 @pytest.mark.parametrize("format_name", ["csv", "tsv", "jsonl"])

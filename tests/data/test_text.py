@@ -1,4 +1,4 @@
-"""What ends a line, what is not UTF-8, what `clean` takes out, what is escaped."""
+"""What is not UTF-8 or not plain text, what `clean` takes out, what is escaped."""
 
 import io
 import json
@@ -15,7 +15,6 @@ from gpt1_jax.data.text import (
     refuse_binary,
     refuse_json,
     refuse_other_name,
-    split_lines,
 )
 from gpt1_jax.errors import UserError
 
@@ -47,13 +46,6 @@ def test_clean_text_is_clean(text):
     assert "  " not in cleaned
     assert set(cleaned) <= set("ab \n")
     assert all(line == line.strip() != "" for line in cleaned.split("\n") if cleaned)
-
-
-def test_three_line_ends_and_no_other_break():
-    text = "one\r\n\rtwo\u2028still\x0btwo\n\n\r\nlast"
-    lines = ["one\r\n", "\r", "two\u2028still\x0btwo\n", "\n", "\r\n", "last"]
-    assert list(split_lines(text)) == lines
-    assert list(split_lines("")) == []
 
 
 @pytest.mark.parametrize(

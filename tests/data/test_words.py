@@ -17,13 +17,13 @@ from gpt1_jax.data.words import (
     Word,
     check_words_source,
     lines_of,
-    place_words,
     punctuation_apart,
     read_column,
     read_lines,
     reading_windows,
     sentence_starts,
     split_words,
+    words_in_sentences,
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs.generate import read_prompts
@@ -477,7 +477,7 @@ def test_the_ending_says_how_a_file_is_read(source, column, message):
 
 def test_words_know_where_they_stand(prose_tokenizer):
     text = 'So it was. "Was it?" he said.\n  It WAS\n\nMr. Old said'
-    found = list(place_words(prose_tokenizer, lines_of(text, ""), apart=False))
+    found = list(words_in_sentences(prose_tokenizer, lines_of(text, ""), apart=False))
     assert [(p.line, p.sentence, p.position) for p in found] == [
         *[(1, 1, 1), (1, 1, 2), (1, 1, 3)],
         *[(1, 2, 1), (1, 2, 2), (1, 2, 3), (1, 2, 4)],
@@ -493,7 +493,7 @@ def test_words_know_where_they_stand(prose_tokenizer):
 
 def test_punctuation_may_stand_apart(prose_tokenizer):
     text = '"It was," he said.'
-    found = list(place_words(prose_tokenizer, lines_of(text, ""), apart=True))
+    found = list(words_in_sentences(prose_tokenizer, lines_of(text, ""), apart=True))
     assert [p.word for p in found] == ['"', "It", "was", ',"', "he", "said", "."]
     assert [text[p.start : p.end] for p in found] == [p.word for p in found]
     assert [p.position for p in found] == [1, 2, 3, 4, 5, 6, 7]

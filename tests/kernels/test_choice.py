@@ -306,7 +306,7 @@ import jax
 from gpt1_jax.config import load
 from gpt1_jax.kernels import choice, find, trials
 from gpt1_jax.ops.attention import causal_attention
-from gpt1_jax.parallel import processes
+from gpt1_jax.parallel import join
 from gpt1_jax.runs import forms
 
 cache, what = sys.argv[1:]
@@ -331,7 +331,7 @@ mine = "JAX_PROCESS_ID" in os.environ and int(os.environ["JAX_PROCESS_ID"])
 # By its own watch, each process would choose another form.
 trials.Trial.seconds = lambda *_: (1.0, 2.0) if mine else (2.0, 1.0)
 if "JAX_PROCESS_ID" in os.environ:
-    processes.initialize_processes("on", processes.Waits())
+    join.initialize_processes("on", join.Waits())
 import tiny
 model, found = forms.choose_forms(tiny.MODEL, forms.Workload(2, 8, True))
 forms.say_forms(found)

@@ -5,16 +5,14 @@ import shutil
 import pytest
 from etils import epath
 
-from gpt1_jax.config import NEWEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.runs.milestones import (
     Milestone,
     announce_milestones,
-    find_steps,
-    place_milestones,
     read_milestone,
     saved_milestones,
+    schedule_milestones,
 )
 
 # 200 tokens a step, and three words in four tokens: 150 words a step.
@@ -22,7 +20,7 @@ TRAIN = SplitCounts(1, tokens=4000, words=3000, bytes=20_000, shards=(4000,))
 
 
 def place(unit, *amounts, tokens_per_step=200, train=TRAIN, num_steps=20):
-    return place_milestones(unit, amounts, tokens_per_step, train, num_steps)
+    return schedule_milestones(unit, amounts, tokens_per_step, train, num_steps)
 
 
 def milestones(unit, *amounts):
@@ -127,24 +125,6 @@ def test_the_milestones_of_a_folder_are_those_that_say_so(tmp_path):
 def test_what_is_saved_of_a_milestone_is_read_back(unit):
     milestone = Milestone(4, unit)
     assert read_milestone({"kept_at": milestone._asdict()}) == milestone
-
-
-def test_all_steps_or_the_milestones_may_be_meant(tmp_path):
-    folder = epath.Path(tmp_path)
-    assert find_steps(folder, "all") == find_steps(folder, "milestones") == [NEWEST]
-    placed = place("steps", 4, 10)
-    save(tmp_path, {step: placed.metadata(step) for step in (10, 4, 9)})
-    assert find_steps(folder, "all") == [4, 9, 10]
-    assert find_steps(folder, "milestones") == [4, 10]
-    assert find_steps(folder, "best") == ["best"] and find_steps(folder, "10") == ["10"]
-
-
-def test_a_run_that_kept_no_step_is_refused_by_name(tmp_path):
-    save(tmp_path, {3: {}, 12: {}})
-    with pytest.raises(FileNotFoundError) as error:
-        find_steps(epath.Path(tmp_path), "milestones")
-    assert str(error.value).startswith(f"{tmp_path} holds no milestone")
-    assert "keep them); its saved steps are [3, 12]" in str(error.value)
 
 
 @pytest.mark.parametrize(

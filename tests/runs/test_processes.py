@@ -10,14 +10,14 @@ from pathlib import Path
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
-from gpt1_jax.parallel import processes
+from gpt1_jax.parallel import join, processes
 from gpt1_jax.runs.processes import check_processes
 
 spec = importlib.util.spec_from_file_location("pretrain", "configs/pretrain.py")
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 config = config_lib.load(module.get_config().to_dict())
-processes.initialize_processes("on", processes.Waits(60, 30, 30))
+join.initialize_processes("on", join.Waits(60, 30, 30))
 main, folder = processes.is_main_process(), Path(sys.argv[1])
 processes.PATIENCE_SECONDS = 0.5
 

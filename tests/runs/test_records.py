@@ -8,6 +8,7 @@ import pytest
 from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from gpt1_jax.errors import UserError
 from gpt1_jax.runs import records
 from gpt1_jax.runs import records as records_lib
 from gpt1_jax.runs.records import (
@@ -27,9 +28,9 @@ METRICS = {"loss": 2.5, "grad_norm": 1.0, "learning_rate": 1e-3}
 FORMS = {"attention": {"form": "fused", "ms": {"fused": 1.0}}}
 
 
-def open_records(tmp_path, first_step=0, mfu_per_rate=None, tensorboard=False):
+def open_records(tmp_path, first_step=0, mfu_per_rate=None, trackers=()):
     throughput = Throughput("tokens", 100, mfu_per_rate)
-    return Records(tmp_path, first_step, 10, throughput, tensorboard, {}, {})
+    return Records(tmp_path, first_step, 10, throughput, trackers, {}, {})
 
 
 def test_metrics_are_written_a_line_each(tmp_path):
@@ -48,10 +49,10 @@ def test_a_metric_that_is_not_finite_is_null_and_survives_a_resume(tmp_path):
     path = tmp_path / METRICS_FILE
     earlier = '{"step": 1, "valid_loss": NaN}\n{"step": 2, "valid_loss": null}\n'
     path.write_text(earlier)
-    records = open_records(tmp_path, first_step=2, tensorboard=True)
+    records = open_records(tmp_path, first_step=2, trackers=["tensorboard"])
     records.write({"step": 3, "valid_loss": math.inf})
     records.close()
-    records = open_records(tmp_path, first_step=3, tensorboard=True)
+    records = open_records(tmp_path, first_step=3, trackers=["tensorboard"])
     records.close()
     assert path.read_text() == (
         '{"step": 1, "valid_loss": null, "not_finite": {"valid_loss": "NaN"}}\n'
@@ -74,7 +75,7 @@ def test_halves_of_characters_in_a_strangers_records_are_replaced(tmp_path):
         {"step": 2, "\ufffd": "\\ud8"},
     ]
     assert read_metrics(tmp_path / METRICS_FILE) == whole
-    open_records(tmp_path, first_step=2, tensorboard=True).close()
+    open_records(tmp_path, first_step=2, trackers=["tensorboard"]).close()
     assert read_metrics(tmp_path / METRICS_FILE) == whole
 
 
@@ -208,7 +209,7 @@ def test_sessions_of_earlier_versions_have_no_digest_to_compare(tmp_path, capsys
 
 
 def test_tensorboard_holds_the_same_numbers(tmp_path):
-    records = open_records(tmp_path, tensorboard=True)
+    records = open_records(tmp_path, trackers=["tensorboard"])
     records.train(1, METRICS)
     records.write({"step": 1, "sample": "the end"})
     records.close()
@@ -218,9 +219,35 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
     assert any("sample" in tag for tag in events.Tags()["tensors"])
 
 
+def test_a_tracker_is_a_line_in_the_table_and_a_class(tmp_path, monkeypatch):
+    """It gets the records so far, then each new one; its folder is made anew."""
+    (tmp_path / "shown.py").write_text(
+        "class Shown(list):\n"
+        "    add = list.append\n"
+        "    def __init__(self, folder):\n"
+        "        assert not folder.exists()\n"
+        "        self.folder = folder\n"
+        "    def close(self):\n"
+        "        self.folder.mkdir()\n"
+        "        steps = [str(each['step']) for each in self]\n"
+        "        (self.folder / 'steps').write_text(' '.join(steps))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(records_lib.TRACKERS, "shown", "shown:Shown")
+    monkeypatch.setitem(records_lib.TRACKERS, "gone", "not_there.gone:Gone")
+    for first_step, steps in ((0, (1, 2)), (1, (3,))):
+        records = open_records(tmp_path, first_step, trackers=["shown"])
+        for step in steps:
+            records.write({"step": step})
+        records.close()
+    assert (tmp_path / "shown" / "steps").read_text() == "1 3"
+    with pytest.raises(UserError, match=r"log.gone=True needs not_there, .*gone=False"):
+        open_records(tmp_path, trackers=["gone"])
+
+
 def test_the_session_is_written_as_the_run_goes(tmp_path):
     text = {"tokens": 9, "words": 7}
-    records = Records(tmp_path, 2, 10, Throughput("tokens", 100), False, text, FORMS)
+    records = Records(tmp_path, 2, 10, Throughput("tokens", 100), (), text, FORMS)
     for step in (3, 4):
         records.step_done(step)
     records.publish()
@@ -256,7 +283,7 @@ def remote(tmp_path, monkeypatch):
 def test_a_remote_run_folder_gets_copies(remote):
     folder, local = remote
     (folder / METRICS_FILE).write_text('{"step": 1, "loss": 9.0}\n')
-    records = open_records(folder, first_step=1, tensorboard=True)
+    records = open_records(folder, first_step=1, trackers=["tensorboard"])
     records.train(2, METRICS)
     assert [r["step"] for r in read_metrics(folder / METRICS_FILE)] == [1]
     records.publish()

@@ -14,7 +14,7 @@ from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.parallel.processes import Watchdog
 from gpt1_jax.runs.checkpoint_files import LOWEST_LOSS
-from gpt1_jax.runs.milestones import place_milestones
+from gpt1_jax.runs.milestones import schedule_milestones
 from gpt1_jax.runs.records import Throughput
 from gpt1_jax.runs.resume import Identity
 from gpt1_jax.runs.signals import Stopped
@@ -210,7 +210,7 @@ def test_a_run_evaluates_and_saves_when_due():
     always = make_run(Diary(), save_evaluated=True, **given)
     assert [s for s in range(8) if always.saves(s)] == [2, 3, 4, 6, 7]
     counts = SplitCounts(1, tokens=40, words=30, bytes=200, shards=(40,))
-    milestones = place_milestones("steps", (0, 1, 4), 8, counts, num_steps=7)
+    milestones = schedule_milestones("steps", (0, 1, 4), 8, counts, num_steps=7)
     also = make_run(Diary(), milestones=milestones, **given)
     assert [s for s in range(8) if also.saves(s)] == [0, 1, 4, 7]
     assert [s for s in range(8) if also.evaluates(s)] == [0, 1, 2, 3, 4, 6, 7]

@@ -14,9 +14,8 @@ from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.milestones import find_milestones
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.runs.steps import open_steps
+from gpt1_jax.runs.steps import find_milestones, milestone_revision, open_steps
 from gpt1_jax.studies.babylm.config import BabyLMConfig
 from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
 from gpt1_jax.studies.babylm.parts import (
@@ -188,7 +187,7 @@ def _revisions(scores: StepScores[Items]) -> dict[tuple[str, int], str]:
             names[run.name, step] = _MAIN
             if run.name == FAST:
                 milestones = find_milestones(run.opened.folder)
-                names[run.name, step] = milestones[step].revision
+                names[run.name, step] = milestone_revision(milestones[step])
     return names
 
 

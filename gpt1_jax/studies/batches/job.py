@@ -9,6 +9,7 @@ from gpt1_jax.data.progress import show_line
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say, say_wrote
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.studies.batches.config import BatchesConfig
 from gpt1_jax.studies.batches.training_text import TrainingText
 
@@ -26,7 +27,7 @@ def run(config: BatchesConfig, workdir: str) -> None:
     """
     config.check_workdir(workdir)
     if config.output:
-        run_folder.check_output_file(locate(config.output), "--config.output=FILE")
+        check_output_file(locate(config.output), "--config.output=FILE")
     text = TrainingText(run_folder.locate_run(config.init_from), config.data)
     if config.passage:
         places, records = text.find(config.passage)

@@ -12,7 +12,7 @@ import tqdm
 from gpt1_jax import __version__
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import MadeOnce, locate
+from gpt1_jax.data.files import locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.tokenizers import special_tokens
@@ -33,10 +33,11 @@ from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.studies.features.config import FeaturesConfig
+from gpt1_jax.studies.made_once import MadeOnce
 
 
 def run(config: FeaturesConfig, workdir: str) -> None:

@@ -35,7 +35,7 @@ from gpt1_jax.config.sections import (
     SamplingConfig,
     compilation_cache,
 )
-from gpt1_jax.data.progress import open_streams, without_bars
+from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.text import brief, printable
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
@@ -47,6 +47,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import open_run, say_what_is_read
 from gpt1_jax.runs.scoring_model import scoring_model
+from gpt1_jax.streams import open_streams
 
 try:
     import lm_eval.utils

@@ -14,20 +14,20 @@ from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import MadeOnce, locate
+from gpt1_jax.data.files import locate
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
-    PLACE,
+    POSITION,
     SURPRISAL,
     Word,
     check_words_source,
     encode_whole,
     lines_of,
-    place_words,
     read_column,
     read_lines,
+    words_in_sentences,
 )
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import BATCH_TOKENS
@@ -35,10 +35,11 @@ from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
 from gpt1_jax.report import figures, notebook_figures
 from gpt1_jax.runs.console import say, say_wrote
-from gpt1_jax.runs.folder import check_output_file
 from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps
+from gpt1_jax.studies.made_once import MadeOnce
 from gpt1_jax.studies.surprisal.config import SurprisalConfig
 
 _STEP = "step"  # the column that is added in front
@@ -116,7 +117,7 @@ def _words(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[Word]:
     if config.words_column:
         return encode_whole(tokenizer, _unencoded(config))
     apart = config.punctuation == "apart"
-    return place_words(tokenizer, _unencoded(config), apart=apart)
+    return words_in_sentences(tokenizer, _unencoded(config), apart=apart)
 
 
 # --- what is computed -----------------------------------------------------------
@@ -140,7 +141,7 @@ def _rows(
 
 def _columns(config: SurprisalConfig) -> tuple[str, ...]:
     """The columns that are added to a row, behind those that it has already."""
-    return SURPRISAL if config.words_column else PLACE + SURPRISAL
+    return SURPRISAL if config.words_column else POSITION + SURPRISAL
 
 
 class _Summary:

@@ -54,10 +54,11 @@ from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.milestones import (
     Milestone,
     Milestones,
-    place_milestones,
     read_milestone,
+    schedule_milestones,
 )
 from gpt1_jax.runs.open import TrainedRun, check_sizes
+from gpt1_jax.runs.outputs import check_output_file
 from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
 from gpt1_jax.runs.resume import (
     DOCUMENTS_FILE,
@@ -97,7 +98,7 @@ def run(config: VerifyConfig, workdir: str) -> None:
     """
     config.check_workdir(workdir)
     if config.output:
-        run_folder.check_output_file(locate(config.output), "--config.output=FILE")
+        check_output_file(locate(config.output), "--config.output=FILE")
     tables = read_trajectories(locate(config.table)) if config.table else []
     folders = [each for name in config.folders for each in _find_members(name)]
     members = []
@@ -333,7 +334,7 @@ def _milestones(run: Pretrained, config: PretrainConfig | None) -> Milestones | 
     size = _text_size(run) or (SplitCounts(0, 1, 1, 0, ()) if unit != "words" else None)
     if not (config and size and run.num_steps):
         return None
-    return place_milestones(unit, amounts, run.tokens_per_step, size, run.num_steps)
+    return schedule_milestones(unit, amounts, run.tokens_per_step, size, run.num_steps)
 
 
 def _saved_config(metadata: Mapping[str, Any]) -> PretrainConfig | None:

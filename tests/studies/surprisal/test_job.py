@@ -14,12 +14,12 @@ from tiny_run import as_flags, load_config, run_program
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-from gpt1_jax.data.words import PLACE, SURPRISAL
+from gpt1_jax.data.words import POSITION, SURPRISAL
 from gpt1_jax.errors import UserError
 from gpt1_jax.studies.surprisal import job as surprisal
 
 TEXT = "The abcd of efgh. And a!\n\nhij bcd ghi"
-COLUMNS = ["step", *PLACE, *SURPRISAL]
+COLUMNS = ["step", *POSITION, *SURPRISAL]
 
 
 @pytest.fixture

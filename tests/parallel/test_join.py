@@ -1,0 +1,245 @@
+"""Which processes join, and what they say when they cannot."""
+
+import contextlib
+import http.server
+import os
+import socket
+import threading
+
+import jax
+import pytest
+from joined import LAUNCHERS, OURS, addresses, free_port, start_script
+
+from gpt1_jax.parallel import join
+from gpt1_jax.parallel.join import Waits, count_processes, initialize_processes
+from gpt1_jax.parallel.processes import EXIT_AGAIN
+
+SLURM = {
+    "SLURM_JOB_ID": "7",
+    "SLURM_STEP_NODELIST": "node[1-4]",
+    "SLURM_PROCID": "0",
+    "SLURM_LOCALID": "0",
+}
+# Joins, as the program does, and tells what it sees.
+JOIN = """
+import os, sys
+import jax
+os.environ.pop("TPU_SKIP_MDS_QUERY", None)  # JAX sets it where it sees no TPU chips
+from gpt1_jax.parallel import join
+try:
+    waits = join.Waits(initialization=int(sys.argv[1]))
+    join.initialize_processes("auto", waits)
+except ValueError as error:
+    sys.exit(str(error))
+print("process", jax.process_index(), "of", jax.process_count())
+"""
+
+
+def start_join(wait=20, **variables):
+    return start_script(JOIN, wait, **variables)
+
+
+@pytest.fixture
+def joined(monkeypatch):
+    """The arguments of each call of `jax.distributed.initialize`, which joins none."""
+    for name in list(os.environ):
+        if name.startswith(LAUNCHERS):
+            monkeypatch.delenv(name)
+    calls = []
+
+    def initialize(
+        coordinator_address=None,
+        num_processes=None,
+        process_id=None,
+        initialization_timeout=300,
+        heartbeat_timeout_seconds=100,
+    ):
+        calls.append((coordinator_address, num_processes, process_id))
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("variables", "count"),
+    [
+        ({}, 1),
+        pytest.param(
+            {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"},  # salloc, without srun
+            1,
+            marks=pytest.mark.skipif(
+                jax.__version_info__ < (0, 8), reason="JAX takes it for four processes"
+            ),
+        ),
+        ({**SLURM, "SLURM_NTASKS": "1"}, 1),
+        ({**SLURM, "SLURM_NTASKS": "4"}, 4),
+        ({**SLURM, "SLURM_NTASKS": "4", "JAX_COORDINATOR_ADDRESS": "node1:99"}, 4),
+        ({"OMPI_MCA_orte_hnp_uri": "0;tcp://h:1", "OMPI_COMM_WORLD_SIZE": "2"}, 2),
+        ({"TPU_WORKER_HOSTNAMES": "localhost"}, 1),
+    ],
+    ids=str,
+)
+def test_auto_joins_where_a_launcher_started_several(
+    joined, monkeypatch, variables, count
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert count_processes("auto") == count
+    initialize_processes("auto", Waits())
+    assert len(joined) == (count > 1)
+    initialize_processes("off", Waits())
+    assert len(joined) == (count > 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "joins"),
+    [
+        (("host-0:1234", "4", "2"), [("host-0:1234", 4, 2)]),
+        (("[::1]:1234", "2", "1"), [("[::1]:1234", 2, 1)]),
+        (("host-0:1234", "1", "0"), []),
+    ],
+    ids=str,
+)
+def test_our_own_variables_name_address_count_and_process(
+    joined, monkeypatch, variables, joins
+):
+    for name, value in zip(OURS, variables, strict=True):
+        monkeypatch.setenv(name, value)
+    initialize_processes("auto", Waits())
+    assert joined == joins
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        (("host-0:1234", "", ""), r"neither JAX_NUM_PROCESSES with JAX_PROCESS_ID nor"),
+        (("host-0:1234", "4", ""), r"JAX_NUM_PROCESSES='4' JAX_PROCESS_ID='' do not"),
+        (("", "4", "2"), r"JAX_COORDINATOR_ADDRESS='' .* do not name a process"),
+        (("host-0", "4", "2"), r"as HOST:PORT of process 0"),
+        (("host-0:1234", "4", "4"), r"counted from 0"),
+        (("host-0:1234", "two", "0"), r"JAX_NUM_PROCESSES='two'"),
+    ],
+    ids=str,
+)
+def test_variables_that_name_no_process_are_refused(
+    joined, monkeypatch, variables, problem
+):
+    for name, value in zip(OURS, variables, strict=True):
+        if value:
+            monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=rf"{problem}.*--distributed=off"):
+        initialize_processes("auto", Waits())
+    assert joined == []
+    assert count_processes("off") == 1
+
+
+def test_on_joins_without_asking_or_fails(joined, monkeypatch):
+    monkeypatch.setattr(join, "_count_in_cluster", lambda: 1)
+    initialize_processes("on", Waits())
+    assert len(joined) == 1
+    monkeypatch.undo()
+    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+    monkeypatch.setattr(join, "Watchdog", lambda *_: contextlib.nullcontext())
+
+    def initialize(**_):
+        raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    with pytest.raises(ValueError, match=r"address should be.*set JAX_COORD.*=off"):
+        initialize_processes("on", Waits())
+
+
+def test_a_version_of_jax_that_cannot_be_asked_is_told(joined, monkeypatch):
+    monkeypatch.setattr("jax._src.clusters.ClusterEnv", None)
+    with pytest.warns(UserWarning, match=r"Running alone: a version.*--distributed=on"):
+        assert count_processes("auto") == 1
+
+
+def test_a_launcher_that_cannot_be_asked_is_refused(joined, monkeypatch):
+    for name, value in {**SLURM, "SLURM_NTASKS": "many"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=r"not its processes: .*'many'.*=off"):
+        count_processes("auto")
+
+
+class Metadata(http.server.BaseHTTPRequestHandler):
+    """The metadata server of one host of a TPU pod made with gcloud."""
+
+    def do_GET(self):
+        value = self.server.attributes.get(self.path.rpartition("/")[2])
+        self.send_response(200 if value else 404)
+        self.end_headers()
+        self.wfile.write((value or "").encode())
+
+    def log_message(self, *message):
+        pass
+
+
+@pytest.fixture
+def tpu_host():
+    """`tpu_host(worker, workers)`: the variables of a host with a metadata server."""
+    servers = []
+
+    def make(worker, workers):
+        server = http.server.ThreadingHTTPServer(("localhost", 0), Metadata)
+        server.attributes = {
+            "agent-worker-number": str(worker),
+            "worker-network-endpoints": ",".join(
+                f"worker-{k}:{k}:127.0.0.1" for k in range(workers)
+            ),
+            "tpu-env": "ACCELERATOR_TYPE: 'v5litepod-8'",
+        }
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        return {
+            "GCE_METADATA_IP": f"localhost:{server.server_port}",
+            "JAX_FORCE_TPU_INIT": "1",
+        }
+
+    yield make
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_hosts_of_a_tpu_pod_find_each_other_by_their_metadata(tpu_host):
+    port = str(free_port())
+    hosts = [
+        start_join(JAX_COORDINATOR_PORT=port, **tpu_host(k, workers=2))
+        for k in range(2)
+    ]
+    for k, host in enumerate(hosts):
+        output = host.communicate(timeout=60)[0]
+        assert f"process {k} of 2" in output and host.returncode == 0, output
+
+
+def test_a_tpu_host_that_is_alone_waits_for_nobody(tpu_host):
+    """Nor does one without a metadata server, which it says."""
+    single = start_join(wait=1, **tpu_host(0, workers=1))
+    without = start_join(
+        wait=1, GCE_METADATA_IP=f"localhost:{free_port()}", JAX_FORCE_TPU_INIT="1"
+    )
+    for host, warns in ((single, False), (without, True)):
+        output = host.communicate(timeout=60)[0]
+        assert "process 0 of 1" in output and host.returncode == 0, output
+        assert ("Running alone" in output) == warns
+
+
+def test_processes_that_do_not_come_end_the_wait_with_one_line():
+    """Process 0 of two that is alone, and process 1 without it."""
+    started = [start_join(2, **addresses()[index]) for index in range(2)]
+    for process in started:
+        output = process.communicate(timeout=60)[0]
+        assert process.returncode == EXIT_AGAIN, output
+        assert output.startswith("gpt1_jax: the other processes did not all join at lo")
+        assert "initialization_seconds=2" in output and output.count("\n") == 1
+
+
+def test_a_port_in_use_is_refused(joined, monkeypatch):
+    with socket.create_server(("", 0)) as taken:
+        address = f"localhost:{taken.getsockname()[1]}"
+        for name, value in zip(OURS, (address, "2", "0"), strict=True):
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ValueError, match=rf"{address}.*in use.*another port"):
+            initialize_processes("auto", Waits())
+    assert joined == []

@@ -1,0 +1,84 @@
+"""Outputs that cannot be written, or that are there, are refused before any work."""
+
+import functools
+import os
+
+import pytest
+from etils import epath
+
+from gpt1_jax.runs import lock
+from gpt1_jax.runs.outputs import check_output, check_output_file, refuse_used
+
+
+def test_a_folder_to_be_made_anew_must_be_empty(tmp_path):
+    folder = epath.Path(tmp_path)
+    refuse_used(folder)
+    refuse_used(folder / "not there")
+    (folder / "file").write_text("")
+    for used in (folder, folder / "file"):
+        with pytest.raises(FileExistsError, match=r"nothing in it is overwritten"):
+            refuse_used(used)
+
+
+@pytest.mark.parametrize(
+    "left", [".lock", "run.lock", f".writable-{16 * '0'}", ".a.HEX.partial"]
+)
+def test_a_folder_of_a_job_killed_before_its_first_file_is_empty(tmp_path, left):
+    (tmp_path / left.replace("HEX", 16 * "0")).touch()
+    refuse_used(epath.Path(tmp_path))
+    assert not list(tmp_path.iterdir())
+    with lock.owned(epath.Path(tmp_path)):
+        with pytest.raises(lock.FolderInUse, match="is in use by process"):
+            refuse_used(epath.Path(tmp_path))
+        assert (tmp_path / "run.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [
+        ("run/config.json", True),
+        ("run/checkpoints/120/manifest.json", True),
+        ("run/new.json", False),
+        ("project/labels.csv", False),
+    ],
+)
+def test_an_output_is_no_file_of_a_run(tmp_path, name, own):
+    files = {
+        "run/config.json": '{"job": "pretrain"}',
+        "run/checkpoints/120/manifest.json": "{}",
+        "project/config.json": '["of another program"]',
+        "project/labels.csv": "",
+    }
+    for path, content in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    check = functools.partial(
+        check_output_file, epath.Path(tmp_path / name), "--output"
+    )
+    if own:
+        with pytest.raises(FileExistsError, match=r"run folder .*/run, .* --output"):
+            check()
+    else:
+        check()
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("file/a", "Not a directory"), ("folder", "Is a directory")],
+)
+def test_an_output_that_cannot_be_written_is_refused(tmp_path, name, problem):
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match=rf"{name} cannot .* \({problem}\); .* --output"):
+        check_output(tmp_path / name, "--output")
+
+
+def test_looking_at_an_output_leaves_nothing(tmp_path):
+    (tmp_path / f".writable-{16 * '0'}").touch()  # by processes that were killed
+    (tmp_path / f".a.{16 * '0'}.partial").touch()
+    for name in ("new/folder/a", "a"):
+        check_output(tmp_path / name, "--output")
+    check_output("/dev/stdout", "--output")
+    os.mkfifo(tmp_path / "pipe")
+    check_output(tmp_path / "pipe", "--output")
+    assert [p.name for p in tmp_path.iterdir()] == ["pipe"]

@@ -1,0 +1,94 @@
+"""Standard output and standard error that fail."""
+
+import sys
+
+import pytest
+from tiny_run import run_program
+
+from gpt1_jax import streams
+
+SHOWING = """
+import sys
+from gpt1_jax import streams
+from gpt1_jax.data import progress
+
+streams.open_streams()
+if {may_fail}:
+    streams.output_may_fail()
+progress.show_line("café" * 40_000)
+print("beside", file=sys.stderr)
+print("x" * 70_000)
+open({path!r}, "w").write(f"on: {{progress.failed_streams}}")
+print("at the end, not flushed", end="")
+print("at the end, not flushed", end="", file=sys.stderr)
+"""
+BROKEN, FULL, CLOSED = "Broken pipe", "No space left on device", "Bad file descriptor"
+
+
+@pytest.mark.parametrize("may_fail", [True, False])
+@pytest.mark.parametrize(
+    ("redirected", "output", "error"),
+    [
+        ("| true", BROKEN, ""),
+        ("| head -c 1 > /dev/null", BROKEN, ""),
+        ("> /dev/full", FULL, ""),
+        ("2> /dev/full", "", FULL),
+        ("> /dev/full 2>&1", FULL, FULL),
+        (">&-", CLOSED, ""),
+        ("<&- 2>&-", "", CLOSED),
+        ("<&- >&- 2>&-", CLOSED, CLOSED),
+    ],
+)
+def test_output_that_fails_ends_only_a_job_that_has_no_other(
+    tmp_path, redirected, output, error, may_fail
+):
+    """At once and with an exception; never when the interpreter ends."""
+    file = tmp_path / "file"
+    code = SHOWING.format(may_fail=may_fail, path=str(file))
+    status, shown = run_program(program=("-c", code), redirected=redirected)
+    goes_on = may_fail or not output
+    assert status == (0 if goes_on else 1), shown
+    assert file.exists() == goes_on
+    if goes_on:
+        found = {"standard output": output, "standard error": error}
+        assert file.read_text() == f"on: { {k: v for k, v in found.items() if v} }"
+    said = f"standard output cannot be written ({output}); "
+    said += "the job goes on." if may_fail else "write to a file, as with --config.o"
+    assert (said in shown) == bool(output and not error)
+    assert ("Traceback" in shown) == (not goes_on and not error)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252:strict", "utf-8"])
+def test_what_an_encoding_lacks_is_escaped(encoding):
+    code = "from gpt1_jax import streams; from gpt1_jax.data import progress; "
+    code += r"streams.open_streams(); progress.show_line('\u6f22\ud800 \u0142')"
+    status, shown = run_program(
+        program=("-c", code), env={"PYTHONIOENCODING": encoding}
+    )
+    assert status == 0, shown
+    expected = "漢\\ud800 ł" if encoding == "utf-8" else "\\u6f22\\ud800 \\u0142"
+    assert shown.rstrip("\n") == expected
+
+
+def test_a_full_pipe_that_does_not_wait_is_waited_for():
+    """Another program may have set it so."""
+    code = """
+import os
+from gpt1_jax import streams
+from gpt1_jax.data import progress
+
+os.set_blocking(1, False)
+streams.open_streams()
+progress.show_line("line " * 100_000)
+"""
+    status, shown = run_program(
+        program=("-c", code), redirected="| (sleep 1; tail -c 7)"
+    )
+    assert (status, shown) == (0, " line \n")
+
+
+def test_streams_of_others_stay(capsys):
+    """As of a notebook, or of a test."""
+    before = sys.stdout, sys.stderr
+    streams.open_streams()
+    assert (sys.stdout, sys.stderr) == before
