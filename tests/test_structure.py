@@ -28,7 +28,7 @@ ORDER = [
 # What pre-training imports, and nothing else of the package.
 CORE = {"errors", "config", "ops", "parallel", "data", "model", "runs", "training"}
 GUESTS = {
-    *("inference", "inference.decoding", "inference.generation", "inference.sampling"),
+    *("inference", "inference.decoding", "inference.sampling"),
     *("jobs", "jobs.pretrain", "report", "report.loss_plot"),
 }
 BY_NAME = {"kernels", "studies"}  # imported only by name, or by these

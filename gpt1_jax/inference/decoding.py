@@ -34,6 +34,7 @@ _SMALLEST, _LARGEST_STEP = 32, 128
 _FEWEST_ROWS = {"bfloat16": 2}
 _ROUND = 32  # the most tokens drawn before they leave the device
 _READ_TOGETHER = 256  # tokens of prompts, padding included, unless one has more
+TOKEN_BYTES = 48  # the least memory of the host for a token that is drawn
 
 
 @dataclasses.dataclass

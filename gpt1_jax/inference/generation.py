@@ -6,12 +6,11 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import check_encodable
 from gpt1_jax.config.sections import SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.inference.decoding import Continuation, Decoder
+from gpt1_jax.inference.decoding import TOKEN_BYTES, Continuation, Decoder
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel.devices import require_memory
 
-# The least memory of the host for a continuation, and for each of its tokens.
-_CONTINUATION_BYTES, TOKEN_BYTES = 500, 48
+_CONTINUATION_BYTES = 500  # the least memory of the host for a continuation
 
 
 def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:

@@ -124,8 +124,7 @@ def prepare_run(
     configured = config.model.with_vocab_size(config.tokenizer.vocab_size)
     check_sharing(train, config.eval.batch_size, configured, mesh)
     check_memory(train, config.optimizer, config.eval.batch_size, configured, mesh)
-    needs_corpus = config.preset.startswith(("paper", "babylm"))
-    if needs_corpus and config.data.source == "builtin":
+    if config.model.is_full_size and config.data.source == "builtin":
         say(_BUILTIN_WARNING)
     corpus, tokenizer = prepare_corpus(
         config.data,

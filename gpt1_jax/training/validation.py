@@ -17,8 +17,7 @@ from gpt1_jax.data import progress
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.errors import UserError
-from gpt1_jax.inference.decoding import Continuation, Decoder
-from gpt1_jax.inference.generation import TOKEN_BYTES
+from gpt1_jax.inference.decoding import TOKEN_BYTES, Continuation, Decoder
 from gpt1_jax.model import language_model
 from gpt1_jax.parallel.devices import fetched_late, require_memory
 from gpt1_jax.parallel.exchange import rows_by_device
