@@ -34,7 +34,7 @@ class State(NamedTuple):
 
 class Pair(NamedTuple):
     tokens: np.ndarray
-    places: np.ndarray | None
+    real_indices: np.ndarray | None
 
 
 def test_make_mesh_takes_all_devices_or_those_given():
