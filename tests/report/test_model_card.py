@@ -106,7 +106,7 @@ def test_a_run_without_a_checkpoint_says_so(make_card):
 def test_any_optimizer_is_named_with_its_arguments(make_card):
     arguments = {"optimizer__arguments": "mu_dtype=bfloat16"}
     card = make_card(optimizer__name="lion", **arguments)
-    assert r"| **optimizer** | lion of optax (mu\_dtype=bfloat16), learning" in card
+    assert "| **optimizer** | lion of optax (mu_dtype=bfloat16), learning" in card
     assert "norm 1; b1=0.9, b2=0.999, eps=1e-08 if it takes them" in card
     card = make_card(optimizer__name="adamw", optimizer__arguments="nesterov=True")
     assert "AdamW of optax (nesterov=True), learning rate" in card
