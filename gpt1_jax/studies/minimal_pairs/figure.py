@@ -36,11 +36,11 @@ def draw_pairs(scores: "pd.DataFrame") -> "Figure":
     means = pd.concat([group_means(scores, group) for group in groups])
     published = {**published_means(scores, ""), **published_means(scores, "term")}
     if (scores.groupby("run")["step"].nunique() > 1).any():
-        return _over_steps(means, published)
-    return _by_group(means, published)
+        return pairs_over_steps(means, published)
+    return pairs_by_group(means, published)
 
 
-def _by_group(
+def pairs_by_group(
     means: "pd.DataFrame", published: Mapping[str, Mapping[str, float]]
 ) -> "Figure":
     """Draws the accuracy on minimal pairs of each group at one step, a row per group.
@@ -80,7 +80,7 @@ def _by_group(
     return figure
 
 
-def _over_steps(
+def pairs_over_steps(
     means: "pd.DataFrame", published: Mapping[str, Mapping[str, float]]
 ) -> "Figure":
     """Draws the accuracy on minimal pairs over updates, a panel for each group.

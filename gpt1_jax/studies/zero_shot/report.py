@@ -3,7 +3,7 @@
 import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpt1_jax.report.markdown import escape
 from gpt1_jax.report.page import Block, Picture, ReportSection, Text, missing
@@ -12,9 +12,6 @@ from gpt1_jax.report.sections import make_command, origin_of
 from gpt1_jax.report.studies import Evaluation, StudyReport
 from gpt1_jax.studies.zero_shot.figure import relative_scores
 from gpt1_jax.studies.zero_shot.table import zero_shot_scores, zero_shot_table
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _HUGE = 1e15  # beyond it, a figure does not tell numbers apart
 _PAPER = Text(
@@ -25,7 +22,7 @@ _PAPER = Text(
 )
 
 
-def read_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
+def read_scores(runs: Sequence[Mapping[str, Any]]) -> Any:
     """The scores of an evaluation, as `zero_shot_scores` returns them.
 
     Args:
@@ -43,7 +40,7 @@ def read_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
     return scores
 
 
-def _check_scores(scores: "pd.DataFrame") -> None:
+def _check_scores(scores: Any) -> None:
     """Refuses scores that cannot be drawn.
 
     Raises:
