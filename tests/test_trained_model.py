@@ -244,5 +244,7 @@ def test_without_the_study_of_batches_only_they_are_missing(pretrained, monkeypa
     monkeypatch.setitem(sys.modules, "gpt1_jax.studies.batches", None)
     model = gpt1_jax.load(str(pretrained))
     assert len(model.log_probs("a word"))
-    with pytest.raises(UserError, match="study in gpt1_jax/studies/batches, which this"):
+    with pytest.raises(
+        UserError, match="study in gpt1_jax/studies/batches, which this"
+    ):
         model.batches(1)
