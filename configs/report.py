@@ -19,4 +19,6 @@ def get_config() -> ml_collections.ConfigDict:
         # fine-tuned and zero-shot.
         runs="runs",
         title="A reproduction of GPT-1",  # the heading of the page
+        # Modules of studies outside of this program, whose results have sections too.
+        studies=(),
     ).lock()

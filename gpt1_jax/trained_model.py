@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import operator
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
     ReadingWindow,
     Word,
+    encode_line,
     lines_of,
     reading_windows,
     split_words,
@@ -33,9 +35,9 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.runs.scoring_model import scoring_model
-from gpt1_jax.studies.answers import encode_line
-from gpt1_jax.studies.batches.training_text import TrainingText
-from gpt1_jax.studies.config import SAME_TEXT
+
+# By name, so that the study can be left out.
+_TRAINING_TEXT = "gpt1_jax.studies.batches.training_text:TrainingText"
 
 Config = TypeVar("Config", SamplingConfig, WordsConfig)
 
@@ -249,8 +251,18 @@ class TrainedModel:
         return self._training_text.batch(step)
 
     @functools.cached_property
-    def _training_text(self) -> TrainingText:
-        return TrainingText(self.run.folder, SAME_TEXT)
+    def _training_text(self) -> Any:
+        try:
+            training_text = pkgutil.resolve_name(_TRAINING_TEXT)
+        except ModuleNotFoundError as error:
+            if not str(error.name).startswith("gpt1_jax.studies"):
+                raise
+            raise UserError(
+                "The batches of a run are looked up by the study in gpt1_jax/studies/"
+                "batches, which this copy of the program lacks; install one that has "
+                "it."
+            ) from error
+        return training_text(self.run.folder)
 
     @property
     def _for_generation(self) -> Params:

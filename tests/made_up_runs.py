@@ -4,8 +4,8 @@ import json
 
 from tiny_run import load_config
 
-from gpt1_jax.report.scores import relative_score, zero_shot_metric
 from gpt1_jax.runs.wall_time import TRAINING
+from gpt1_jax.studies.zero_shot.table import relative_score, zero_shot_metric
 
 SIZES = {
     "num_layers": 4,

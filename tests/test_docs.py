@@ -14,7 +14,7 @@ from tiny_run import ROOT
 
 import gpt1_jax.program
 from gpt1_jax import config as config_lib
-from gpt1_jax.studies import answers as zero_shot
+from gpt1_jax.studies.zero_shot import tasks as zero_shot
 from gpt1_jax.tasks.paper_tasks import select_tasks
 
 README = ROOT / "README.md"

@@ -616,7 +616,7 @@ program.run()
         ("pretrain.py:nope", "has no preset 'nope'; choose one of paper,"),
         ("convert.py:nope", "has no preset 'nope'; choose one of run,"),
         ("predict.py:nope", "this job has no presets"),
-        ("nope.py", "there is no such file. The program has configs/babylm.py,"),
+        ("nope.py", "there is no such file. The program has configs/"),
     ],
 )
 def test_a_job_or_preset_that_there_is_not_takes_one_line(config, problem, more):

@@ -238,3 +238,13 @@ def test_an_option_that_there_is_not_is_refused_with_those_there_are(model):
         model.generate("a", foo=1)
     with pytest.raises(UserError, match=r"no option bar, foo; there are context, cont"):
         model.surprisal("a", foo=1, bar=2)
+
+
+def test_without_the_study_of_batches_only_they_are_missing(pretrained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gpt1_jax.studies.batches", None)
+    model = gpt1_jax.load(str(pretrained))
+    assert len(model.log_probs("a word"))
+    with pytest.raises(
+        UserError, match="study in gpt1_jax/studies/batches, which this"
+    ):
+        model.batches(1)

@@ -31,9 +31,8 @@ import numpy as np
 import gpt1_jax
 from benchmarks import harness
 from benchmarks.harness import count
-from gpt1_jax.data.words import ReadingWindow
+from gpt1_jax.data.words import ReadingWindow, encode_line
 from gpt1_jax.inference.scoring import Scorer
-from gpt1_jax.studies.answers import encode_line
 from gpt1_jax.trained_model import TrainedModel
 
 Rows = list[dict[str, Any]]

@@ -25,11 +25,12 @@ from benchmarks import harness
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.finetuning.results import read_finished
-from gpt1_jax.report import figures
-from gpt1_jax.report.scores import zero_shot_scores
+from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.past_runs import find_folders, read_pretrained
+from gpt1_jax.studies.figures import scale_updates
 from gpt1_jax.studies.minimal_pairs.table import group_means, pair_scores
+from gpt1_jax.studies.zero_shot.table import zero_shot_scores
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.paper_tasks import TASKS
 
@@ -177,7 +178,7 @@ def draw(scores: "pd.DataFrame", path: Path) -> None:
     measures = list(dict.fromkeys(scores["measure"]))
     columns = 4 if len(measures) > 9 else 3
     lines = -(-len(measures) // columns)
-    figure = figures.new_figure(3.1 * columns, 2.3 * lines + 0.5)
+    figure = new_figure(3.1 * columns, 2.3 * lines + 0.5)
     panels = figure.subplots(lines, columns, squeeze=False, sharex=True).flat
     for axes, measure in zip(panels, measures, strict=False):
         _panel(axes, scores[scores["measure"] == measure])
@@ -199,7 +200,7 @@ def _panel(axes: "Axes", own: "pd.DataFrame") -> None:
             axes.plot(curves[member].dropna(), color=color, linewidth=0.7, alpha=0.6)
         mean = curves.dropna().mean(axis=1)
         axes.plot(mean, color=color, linewidth=1.8, label=name)
-    figures.scale_updates(axes, [0, *own["step"]])
+    scale_updates(axes, [0, *own["step"]])
     axes.set_xticks([0, 1, 10, 100, 1000])
     axes.tick_params(labelsize=8)
     axes.grid(alpha=0.3)

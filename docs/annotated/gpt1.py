@@ -781,7 +781,7 @@ table(
 # sentence decides.
 
 # %% tags=["hide-input"]
-from gpt1_jax.studies.answers import ZERO_SHOT
+from gpt1_jax.studies.zero_shot.tasks import ZERO_SHOT
 
 table(
     ("task", "read", "scored", "answers"),

@@ -106,7 +106,16 @@ def load(values: Mapping[str, Any]) -> Any:
     Raises:
       UserError: naming the first key that is unknown, missing or impossible.
     """
-    name = values.get("job", "")
+    know_job(values.get("job", ""))
+    return load_known(values)
+
+
+def know_job(name: Any) -> None:
+    """Imports a job that the user names, unless it is one of `JOBS`.
+
+    Raises:
+      UserError: if it is no job.
+    """
     if not (isinstance(name, str) and name in JOBS):
         require(
             _is_job(name),
@@ -116,7 +125,6 @@ def load(values: Mapping[str, Any]) -> Any:
             "current folder and in PYTHONPATH.",
         )
         _outside[name] = Job(f"{name}:Config", name)
-    return load_known(values)
 
 
 def load_known(values: Mapping[str, Any]) -> Any:
@@ -153,6 +161,7 @@ __all__ = [
     "Job",
     "ModelConfig",
     "find_job",
+    "know_job",
     "load",
     "load_known",
 ]

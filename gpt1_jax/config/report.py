@@ -1,8 +1,15 @@
 """The typed configuration of a report."""
 
 import dataclasses
+from typing import Annotated
 
-from gpt1_jax.config.checks import Files, require, split_paths
+from gpt1_jax.config.checks import (
+    Files,
+    Newer,
+    require,
+    split_paths,
+)
+from gpt1_jax.config.constraints import Names, different
 from gpt1_jax.config.sections import JobConfig
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
@@ -32,6 +39,7 @@ class ReportConfig(RunsConfig):
     """The configuration of a report on runs."""
 
     title: str
+    studies: Annotated[Names, different, Newer(())]
 
     def __post_init__(self):
         super().__post_init__()

@@ -15,7 +15,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import sentencex
@@ -227,6 +227,26 @@ def words_in_sentences(
 
 
 # --- what is read to score words --------------------------------------------------
+
+
+def encode_line(
+    context: str, scored: str, encode: Callable[[str], Sequence[int]]
+) -> ReadingWindow:
+    """A line, divided where the tokens of its end begin.
+
+    It is encoded whole, since a word is spelled with or without a mark of its end,
+    depending on what follows. A token across the border counts as read.
+
+    Args:
+      context: the beginning of the line, which is read; may be empty.
+      scored: its end.
+      encode: text to ids.
+    """
+    ids, end = encode(context + scored), encode(scored)
+    pairs = zip(reversed(ids), reversed(end), strict=False)
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
+    first = len(ids) - len(list(same))
+    return ReadingWindow(ids, first)
 
 
 def window_overlap(reading: ReadingConfig, max_seq_len: int) -> int:

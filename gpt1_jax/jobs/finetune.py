@@ -32,6 +32,7 @@ from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report import figures
+from gpt1_jax.report.loss_plot import plot_loss, save_figure
 from gpt1_jax.report.scores import (
     ablations_table,
     aux_weight_scores,
@@ -416,7 +417,7 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     result = _conclude(run, setup)
     lock.check_owned()
     if is_main_process():
-        figures.plot_loss(folder, "clf_loss", "nats per example")
+        plot_loss(folder, "clf_loss", "nats per example")
         write_json(folder / RESULTS_FILE, result)
     return result
 
@@ -568,7 +569,7 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
     else:
         return
     if not scores.empty:
-        plot = figures.save_figure(draw(scores), folder / "plots" / f"{compare}.png")
+        plot = save_figure(draw(scores), folder / "plots" / f"{compare}.png")
         say(f"Plot: {plot}")
 
 

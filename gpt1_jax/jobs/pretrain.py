@@ -17,7 +17,7 @@ from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
 from gpt1_jax.parallel.processes import gather, host_rows, is_main_process
-from gpt1_jax.report import figures
+from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
 from gpt1_jax.runs.checkpoint_files import (
@@ -96,7 +96,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
         _announce(config, prepared, corpus, tokenizer, origin)
         first_step, last_step = fit(prepared), prepared.num_steps
         if is_main_process():
-            picture = figures.plot_loss(folder, "loss", "nats per token")
+            picture = plot_loss(folder, "loss", "nats per token")
             done = f"Done: {last_step:,} steps, in {folder}."
             if first_step == last_step:
                 done = (

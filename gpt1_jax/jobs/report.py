@@ -8,6 +8,7 @@ from gpt1_jax.data.progress import show_line
 from gpt1_jax.report import page
 from gpt1_jax.report.runs import read_runs
 from gpt1_jax.report.sections import make_report
+from gpt1_jax.report.studies import find_studies
 from gpt1_jax.runs import folder as run_folder
 
 
@@ -21,14 +22,16 @@ def run(config: ReportConfig, workdir: str) -> None:
     Raises:
       FileExistsError: if `workdir` holds anything but a report.
       FileNotFoundError: if a folder is missing, or holds nothing for a report.
+      UserError: if there is no such study.
       ValueError: naming the file of a run that is damaged.
     """
     folder = run_folder.locate_run(workdir)
-    page.refuse_other_files(folder)
+    studies = find_studies(config.studies)
+    page.refuse_other_files(folder, (study.picture for study in studies.values()))
     refuse_links(folder)
     today = datetime.date.today()
     date = f"{today.day} {today:%B %Y}"
-    document = make_report(read_runs(config.folders), config.title, date)
+    document = make_report(read_runs(config.folders, studies), config.title, date)
     page.write_report(document, folder)
     show_line(
         f"Report: {folder / page.HTML_FILE}\nMarkdown: {folder / page.MARKDOWN_FILE}"

@@ -1,4 +1,4 @@
-"""Figures for notebooks: surprisal of words, attention, states, parameters."""
+"""Figures for notebooks: predictions, attention, states, parameters."""
 
 import math
 import textwrap
@@ -9,14 +9,12 @@ import numpy as np
 
 from gpt1_jax.model.costs import component_sizes
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.report.figures import GUIDE, new_figure
+from gpt1_jax.report.loss_plot import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_NUMBERED = 15  # the most columns of a heat map with numbers in its cells
-_ROW, _NARROWEST = 110, 3  # characters: of a row of words, and the least of a word
-_CHARACTER = 0.093  # inches
+MOST_NUMBERED = 15  # the most columns of a heat map with numbers in its cells
 _WIDTH = 11.0  # inches; notebooks shrink wider figures
 _SENTENCE = 40  # characters of a label
 
@@ -28,7 +26,7 @@ def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Fi
       predictions: tokens and their probabilities, as `model.next_tokens` gives them.
       title: such as the text that they follow.
     """
-    words = [_label(word) for word, _ in predictions]
+    words = [token_label(word) for word, _ in predictions]
     figure = new_figure(7, 0.9 + 0.3 * len(words))
     axes = figure.subplots()
     bars = axes.barh(range(len(words)), [share for _, share in predictions])
@@ -39,75 +37,6 @@ def next_token_bars(predictions: Sequence[tuple[str, float]], title: str) -> "Fi
     axes.set_xlabel("probability")
     axes.set_title(textwrap.fill(title, 80), fontsize=10, parse_math=False)
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def surprisal_of_words(words: Sequence[str], bits: Sequence[float]) -> "Figure":
-    """Draws the surprisal of each word of a text as a bar above it.
-
-    Args:
-      words: at least one.
-      bits: -log2 P of each, given those before it.
-    """
-    rows = _wrapped(words)
-    room = max(sum(_room(words[i]) for i in row) for row in rows)
-    figure = new_figure(0.9 + _CHARACTER * room, 0.5 + 1.5 * len(rows))
-    grid = figure.subplots(len(rows), 1, squeeze=False, sharey=True)
-    for axes, row in zip(grid.flat, rows, strict=True):
-        widths = np.asarray([_room(words[i]) for i in row])
-        middles = np.cumsum(widths) - widths / 2
-        heights = [bits[i] for i in row]
-        bars = axes.bar(middles, heights, widths - 1, color="tab:blue", alpha=0.8)
-        axes.bar_label(bars, fmt="%.1f", padding=2, fontsize=7, color=GUIDE)
-        labels = [_label(words[i]) for i in row]
-        axes.set_xticks(middles, labels, fontsize=9, parse_math=False)
-        axes.tick_params(axis="x", length=0)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="y", alpha=0.3)
-        axes.set(axisbelow=True, xlim=(0, room), ylim=(0, 1.15 * max(*bits, 1)))
-    figure.supylabel("surprisal, bits", fontsize=10)
-    return figure
-
-
-def surprisal_by_step(
-    words: Sequence[str],
-    bits: Sequence[Sequence[float]],
-    steps: Sequence[int],
-    means: Sequence[float],
-) -> "Figure":
-    """Draws the surprisal of words at several steps of training.
-
-    Args:
-      words: N, drawn as rows.
-      bits: [S][N], -log2 P of each word at each step.
-      steps: S, drawn as columns.
-      means: [S], of a whole text, drawn above.
-    """
-    figure = new_figure(max(5.0, 2.6 + 0.42 * len(steps)), 2.6 + 0.2 * len(words))
-    heights = [1.4, 0.2 * len(words)]
-    above, axes = figure.subplots(2, 1, sharex=True, height_ratios=heights)
-    columns = range(len(steps))
-    above.plot(columns, means, marker="o", color="tab:blue")
-    for column, mean in zip(columns, means, strict=True):
-        above.annotate(
-            f"{mean:.2f}",
-            (column, mean),
-            xytext=(0, 6),
-            textcoords="offset points",
-            ha="center",
-            fontsize=7,
-        )
-    above.margins(y=0.35)
-    above.set_ylabel("mean of the text,\nbits", fontsize=9)
-    above.grid(alpha=0.3)
-    picture = axes.imshow(np.transpose(bits), vmin=0, cmap="viridis", aspect="auto")
-    if len(steps) <= _NUMBERED:
-        _number_cells(axes, picture, np.transpose(bits), "{:.1f}")
-    labels = [_label(word) for word in words]
-    axes.set_yticks(range(len(words)), labels, fontsize=8, parse_math=False)
-    axes.set_xticks(columns, [f"{step:,}" for step in steps], rotation=90, fontsize=8)
-    axes.set_xlabel("step of training")
-    figure.colorbar(picture, ax=axes, label="surprisal, bits")
     return figure
 
 
@@ -133,24 +62,6 @@ def tokens_per_word(counts: Sequence[int]) -> "Figure":
     return figure
 
 
-def _wrapped(words: Sequence[str]) -> list[list[int]]:
-    """Indices of words, in rows as wide as a figure."""
-    rows: list[list[int]] = [[]]
-    taken = 0
-    for number, word in enumerate(words):
-        taken += _room(word)
-        if rows[-1] and taken > _ROW:
-            rows.append([])
-            taken = _room(word)
-        rows[-1].append(number)
-    return rows
-
-
-def _room(word: str) -> int:
-    """Characters that a word takes in a row, with the space after it."""
-    return max(len(_label(word)), _NARROWEST) + 1
-
-
 def attention_maps(
     probs: np.ndarray, tokens: Sequence[str], titles: Sequence[str] = ()
 ) -> "Figure":
@@ -164,7 +75,7 @@ def attention_maps(
     """
     from matplotlib import colormaps
 
-    words = [_label(token) for token in tokens]
+    words = [token_label(token) for token in tokens]
     titles = titles or [f"head {i}" for i in range(1, len(probs) + 1)]
     side = max(2.0, (0.17 if len(probs) > 1 else 0.3) * len(words))  # inches
     columns = max(1, min(len(probs), 4, int(_WIDTH // side)))
@@ -265,18 +176,18 @@ def _cosine_map(
     rotation = 90 if below > 0.5 else 0
     axes.set_xticks(range(len(rows)), columns, rotation=rotation, parse_math=False)
     axes.set_yticks(range(len(rows)), rows, parse_math=False)
-    if len(rows) <= _NUMBERED:
-        _number_cells(axes, picture, cosines, "{:.2f}")
+    if len(rows) <= MOST_NUMBERED:
+        number_cells(axes, picture, cosines, "{:.2f}")
     figure.colorbar(picture, ax=axes, shrink=0.8, label="cosine similarity")
     return figure
 
 
-def _label(token: str) -> str:
+def token_label(token: str) -> str:
     """A token as a label, quoted if it is blank or not printable."""
     return token if token.strip() and token.isprintable() else repr(token)
 
 
-def _number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None:
+def number_cells(axes: Any, picture: Any, values: np.ndarray, form: str) -> None:
     """Writes its value into each cell of a heat map."""
     for (row, column), value in np.ndenumerate(values):
         red, green, blue, _ = picture.to_rgba(value)

@@ -2,7 +2,7 @@
 
 import base64
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jinja2
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
-_PICTURE_FILE = re.compile(
-    r"(pretraining|(layer_transfer|aux_lm_weight|zero_shot)(_\d+)?)\.png"
-)
+_PACKAGE = "gpt1_jax.report"
+_PICTURES = ("layer_transfer", "aux_lm_weight")  # beside those of studies
 
 
 class Text(NamedTuple):
@@ -86,8 +85,12 @@ def missing(what: str, command: str) -> Text:
     return Text(f"**Missing:** {what}. Made by:\n\n{block}")
 
 
-def refuse_other_files(folder: epath.Path) -> None:
+def refuse_other_files(folder: epath.Path, pictures: Iterable[str]) -> None:
     """Refuses a folder with anything but an earlier report, or without write access.
+
+    Args:
+      folder: where the report is to be.
+      pictures: the names of the pictures of studies.
 
     Raises:
       FileExistsError: naming what it holds.
@@ -98,10 +101,12 @@ def refuse_other_files(folder: epath.Path) -> None:
     check_output(folder / HTML_FILE, "--workdir=DIR")
     if not folder.exists():
         return
+    several = "|".join(map(re.escape, (*_PICTURES, *pictures)))
+    picture = re.compile(rf"(pretraining|({several})(_\d+)?)\.png")
     others = [
         path.relative_to(folder).as_posix()
         for path in (*folder.iterdir(), *_plots(folder))
-        if not _is_own(path.relative_to(folder).as_posix())
+        if not _is_own(path.relative_to(folder).as_posix(), picture)
     ]
     if others:
         raise FileExistsError(
@@ -131,11 +136,11 @@ def write_report(report: Report, folder: epath.Path) -> None:
     write_whole(folder / HTML_FILE, html)
 
 
-def _is_own(name: str) -> bool:
+def _is_own(name: str, picture: re.Pattern[str]) -> bool:
     """Whether a report, or a killed program, leaves a file of a name."""
     if name in (HTML_FILE, MARKDOWN_FILE, PLOTS) or is_left(name.rpartition("/")[2]):
         return True
-    return bool(_PICTURE_FILE.fullmatch(name.removeprefix(f"{PLOTS}/")))
+    return bool(picture.fullmatch(name.removeprefix(f"{PLOTS}/")))
 
 
 def _plots(folder: epath.Path) -> list[epath.Path]:
@@ -144,7 +149,7 @@ def _plots(folder: epath.Path) -> list[epath.Path]:
 
 
 def _markdown(report: Report) -> str:
-    environment = templates(autoescape=False)
+    environment = templates(_PACKAGE, autoescape=False)
     environment.filters["escaped"] = escape
     template = environment.get_template("report.md.jinja")
     return template.render(report=report, kind=_kind, plots=PLOTS)
@@ -156,14 +161,14 @@ def _html(report: Report) -> str:
     def as_html(text: str) -> markupsafe.Markup:
         return markupsafe.Markup(renderer.render(text))
 
-    environment = templates(autoescape=True)
+    environment = templates(_PACKAGE, autoescape=True)
     environment.filters["html"] = as_html
     environment.filters["light_uri"] = lambda picture: _svg_uri(picture, LIGHT)
     environment.filters["dark_uri"] = lambda picture: _svg_uri(picture, DARK)
     return environment.get_template("report.html.jinja").render(
         report=report,
         kind=_kind,
-        style=markupsafe.Markup(read_template("style.css")),
+        style=markupsafe.Markup(read_template(_PACKAGE, "style.css")),
     )
 
 
@@ -173,16 +178,16 @@ def _svg_uri(picture: Picture, style: Mapping[str, Any]) -> str:
     return f"data:image/svg+xml;base64,{svg}"
 
 
-def read_template(name: str) -> str:
-    """A file of the templates, as it is."""
-    environment = templates(autoescape=False)
+def read_template(package: str, name: str) -> str:
+    """A file of a package's templates, as it is."""
+    environment = templates(package, autoescape=False)
     return environment.loader.get_source(environment, name)[0]
 
 
-def templates(autoescape: bool) -> Any:
-    """The environment of the pages' templates."""
+def templates(package: str, autoescape: bool) -> Any:
+    """The environment of the templates in a package, for pages."""
     return jinja2.Environment(
-        loader=jinja2.PackageLoader("gpt1_jax.report"),
+        loader=jinja2.PackageLoader(package),
         autoescape=autoescape,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -99,26 +99,3 @@ TABLE_5: Mapping[str, Ablation] = {  # by the name of the variant
         69.1,
     ),
 }
-
-# Figure 2 (right) is relative to chance and to the best score published before GPT-1,
-# in points. The paper does not print these constants. The best scores are those that it
-# cites or the best published; not all are of a single model, as the figure's are said
-# to be.
-CHANCE: Mapping[str, float] = {
-    "cola": 0.0,
-    "sst2": 50.0,
-    "race": 25.0,
-    "dpr": 50.0,
-    "story_cloze": 50.0,
-    "copa": 50.0,
-    "wsc273": 50.0,
-}
-BEST_BEFORE: Mapping[str, float] = {
-    "cola": 35.0,  # Table 4: single-task BiLSTM with ELMo, attention
-    "sst2": 93.2,  # Table 4: sparse byte mLSTM
-    "race": 53.3,  # Table 3: BiAttention MRU, an ensemble of nine
-    "dpr": 76.4,  # Peng et al. 2015, test split of 564
-    "story_cloze": 77.6,  # Table 3: hidden coherence model
-    "copa": 71.2,  # announcement of GPT-1
-    "wsc273": 63.7,  # Trinh and Le 2018, an ensemble
-}

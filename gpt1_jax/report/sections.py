@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gpt1_jax.config import JOBS
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import flatten
 from gpt1_jax.config.sections import JobConfig
@@ -46,7 +47,6 @@ from gpt1_jax.report.scores import (
     row_numbers,
     run_names,
     score_table,
-    zero_shot_table,
 )
 from gpt1_jax.runs.past_runs import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
@@ -61,12 +61,6 @@ _PAPER_ON_LAYERS = Text(
     "The paper's curves, as others have read them off its figure to about a point: "
     "from the embeddings alone to all 12 layers, RACE (dev) rises from about 40 to 60 "
     "and MultiNLI (dev, matched) from about 72 to 82."
-)
-_PAPER_ON_ZERO_SHOT = Text(
-    "The paper's curves end, as others have read them off its figure, at relative "
-    "scores of about 0.68 in sentiment (SST-2), 0.55 in Winograd schemas (DPR), 0.43 "
-    "in acceptability (CoLA) and 0.25 in questions (RACE); the LSTM's lie lower and "
-    "vary more."
 )
 _PAPER_ON_WEIGHTS = Text(
     "The paper compares the weights 0.5 and 0 (Table 5, test): on average over eight "
@@ -88,7 +82,10 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
     counts = [
         counted(len(runs.pretrained), "pre-trained run"),
         counted(len(runs.finetuned), "finished fine-tuned run"),
-        counted(len(runs.zero_shot), "zero-shot evaluation"),
+        *(
+            counted(len(evaluations), f"{study.name} evaluation")
+            for study, evaluations in runs.studies.items()
+        ),
     ]
     version = package_versions()["gpt1_jax"]
     introduction = (
@@ -104,7 +101,7 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
         ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
         ReportSection("Ablations (Table 5)", _table_5(runs)),
         ReportSection("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
-        ReportSection("Zero-shot over updates (Figure 2, right)", _zero_shot(runs)),
+        *_of_studies(runs),
         ReportSection("Weight of the auxiliary objective", _aux_lm_weight(runs)),
         ReportSection("Configurations", _configurations(runs)),
         ReportSection("Versions", _versions(runs)),
@@ -116,26 +113,17 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
 
 
 def _pretrain_command() -> str:
-    return _command("pretrain.py:quickstart")
+    return make_command("pretrain.py:quickstart")
 
 
 def _finetune_command(runs: ReportedRuns, suite: str) -> str:
-    flags = [f"--config.init_from={_origin_of(runs, 'transformer')}"]
+    flags = [f"--config.init_from={origin_of(runs, 'transformer')}"]
     if suite == "ablations":
-        flags.append(f"--config.suite.lstm_init_from={_origin_of(runs, 'lstm')}")
-    return _command(f"finetune.py:{suite}", *flags, "--config.seeds=0,1,2")
+        flags.append(f"--config.suite.lstm_init_from={origin_of(runs, 'lstm')}")
+    return make_command(f"finetune.py:{suite}", *flags, "--config.seeds=0,1,2")
 
 
-def _zero_shot_command(runs: ReportedRuns) -> str:
-    return _command(
-        "zero_shot.py",
-        f"--config.init_from={_origin_of(runs, 'transformer')}",
-        f"--config.baseline_init_from={_origin_of(runs, 'lstm')}",
-        "--config.step=milestones",
-    )
-
-
-def _origin_of(runs: ReportedRuns, kind: str) -> str:
+def origin_of(runs: ReportedRuns, kind: str) -> str:
     """A pre-trained run: one that was fine-tuned, or else any, or else a preset's.
 
     Args:
@@ -148,7 +136,8 @@ def _origin_of(runs: ReportedRuns, kind: str) -> str:
     return next(filter(None, known), f"runs/pretrain/{presets[kind]}")
 
 
-def _command(file: str, *flags: str) -> str:
+def make_command(file: str, *flags: str) -> str:
+    """The command of a file in `configs/`, with flags, one on each line."""
     quoted = map(shlex.quote, (f"--config=configs/{file}", *flags))
     return "python -m gpt1_jax.main " + " \\\n    ".join(quoted)
 
@@ -538,27 +527,21 @@ def _picture_name(name: str, blocks: Sequence[Block]) -> str:
     return f"{name}_{number}" if number > 1 else name
 
 
-# --- zero-shot evaluations ------------------------------------------------------
+# --- studies --------------------------------------------------------------------
 
 
-def _zero_shot(runs: ReportedRuns) -> list[Block]:
-    """Figure 2 (right), for each evaluation."""
-    blocks: list[Block] = []
-    headings = Counter(tuple(evaluation.origins) for evaluation in runs.zero_shot)
-    for evaluation in runs.zero_shot:
-        several = headings[tuple(evaluation.origins)] > 1
-        where = f", in {escape(str(evaluation.folder))}" if several else ""
-        picture = Picture(
-            _picture_name("zero_shot", blocks),
-            "Relative zero-shot scores over updates, 0 at chance and 1 at the best "
-            "published before; the numbers are in the table.",
-            functools.partial(figures.relative_scores, evaluation.scores),
-        )
-        heading = Text(f"### Of {' and '.join(evaluation.origins)}{where}")
-        blocks += [heading, picture, Text(zero_shot_table(evaluation.scores))]
-    if not blocks:
-        blocks = [missing("zero-shot evaluations", _zero_shot_command(runs))]
-    return [*blocks, _PAPER_ON_ZERO_SHOT]
+def _of_studies(runs: ReportedRuns) -> list[ReportSection]:
+    """The sections of studies, whose pictures are named after them."""
+    sections = []
+    for study, evaluations in runs.studies.items():
+        if section := study.make_section(runs, evaluations):
+            blocks: list[Block] = []
+            for block in section.blocks:
+                if isinstance(block, Picture):
+                    block = block._replace(name=_picture_name(study.picture, blocks))
+                blocks.append(block)
+            sections.append(section._replace(blocks=blocks))
+    return sections
 
 
 # --- configurations and versions ------------------------------------------------
@@ -574,9 +557,10 @@ def _configurations(runs: ReportedRuns) -> list[Block]:
         title = f"Fine-tuning: {counted(len(runs.finetuned), 'run')}"
         configs = [run.config for run in runs.finetuned]
         blocks.append(Folded(title, describe_configs(configs)))
-    for evaluation in runs.zero_shot:
-        title = f"Zero-shot: {evaluation.config.init_from}"
-        blocks.append(Folded(title, describe_config(evaluation.config)))
+    for study, evaluations in runs.studies.items():
+        for evaluation in evaluations:
+            title = f"{study.name.capitalize()}: {evaluation.config.init_from}"
+            blocks.append(Folded(title, describe_config(evaluation.config)))
     return blocks
 
 
@@ -584,20 +568,23 @@ def changed_values(config: JobConfig) -> dict[str, Any]:
     """The values that differ from the job's file in `configs/`, by key.
 
     Args:
-      config: a run's. Its preset is applied to the file, if the file still has it.
+      config: a run's. Its preset is applied to the file, if the file still has it. All
+        values are those of a job outside of this package, which has no file there.
     """
+    values = flatten(config.to_dict())
+    if config.job not in JOBS:
+        return values
     known = flatten(defaults(config.job, config.preset))
-    return {
-        key: value
-        for key, value in flatten(config.to_dict()).items()
-        if key in known and known[key] != value
-    }
+    return {k: v for k, v in values.items() if k in known and known[k] != v}
 
 
 def describe_config(config: JobConfig) -> str:
     """The changed values of a run as a Markdown table."""
     preset = f"{config.job}.py:{config.preset}" if config.preset else config.job
-    return f"`configs/` file: {escape(preset)}\n\n{_values(changed_values(config))}"
+    file = f"`configs/` file: {escape(preset)}"
+    if config.job not in JOBS:
+        file = f"Module: {escape(config.job)}"
+    return f"{file}\n\n{_values(changed_values(config))}"
 
 
 def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
@@ -656,7 +643,8 @@ def _versions(runs: ReportedRuns) -> list[Block]:
         counts[used] += 1
     for used, count in counts.items():
         rows.append([counted(count, "fine-tuned run"), used])
-    for evaluation in runs.zero_shot:
-        name = f"zero-shot of {escape(evaluation.config.init_from)}"
-        rows.append([name, list_versions(evaluation.versions)])
+    for study, evaluations in runs.studies.items():
+        for evaluation in evaluations:
+            name = f"{study.name} of {escape(evaluation.config.init_from)}"
+            rows.append([name, list_versions(evaluation.versions)])
     return [Text(markdown_table(["of", "versions"], rows, text_columns=2))]

@@ -1,44 +1,29 @@
-"""Zero-shot tasks (sec. 5): how a language model answers without training.
+"""Answers to examples as texts, by which a language model answers without training.
 
 Each answer to an example becomes a text to read and a text to score, by format strings
 over the columns of the task. There is no start token, so a text begins with a newline,
 as a paragraph does in training; its first token is then scored like the others. Texts
 are cleaned as the corpus is.
-
-Two tasks ask what a pronoun stands for: definite pronoun resolution (the paper's,
-Figure 2, right) and WSC273, the Winograd schema challenge. Their examples become the
-texts around the pronoun, and candidates to take its place. Data such as PDP-60 and
-WSC-285 can be given the columns of either, with more than two candidates.
 """
 
 import dataclasses
 import functools
 import hashlib
-import itertools
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from gpt1_jax.data.text import brief, clean
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import ReadingWindow
-from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.studies.config import ZeroShotDataConfig
-from gpt1_jax.tasks.batches import draw_examples
-from gpt1_jax.tasks.examples import SPLITS, load_split
-from gpt1_jax.tasks.paper_tasks import TASKS
-from gpt1_jax.tasks.task import Example, Inputs, Published, Record, Target, Task
+from gpt1_jax.data.words import ReadingWindow, encode_line
+from gpt1_jax.errors import UserError
+from gpt1_jax.tasks.task import Example, Task
 
-ALL = "all"
 CANDIDATES = (  # names of the labels; most schemas need two
     *("first", "second", "third", "fourth", "fifth"),
     *("sixth", "seventh", "eighth", "ninth", "tenth"),
 )
-
-
-Encode = Callable[[str], list[int]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,258 +112,6 @@ class Answers(NamedTuple):
         return values
 
 
-# --- columns of records ---------------------------------------------------------
-
-
-def _with_open_premise(record: Record) -> Record:
-    """COPA: the premise without its final period, so that a connective may follow."""
-    premise = record.columns.get("premise")
-    if not isinstance(premise, str):
-        return record
-    columns = {**record.columns, "premise": premise.rstrip().removesuffix(".")}
-    return record._replace(columns=columns)
-
-
-def _around_the_word(record: Record) -> Record:
-    """DPR: divides the sentence at the pronoun, which is named."""
-    _need(record, ("sentence", "pronoun"), "candidates (a list)")
-    columns = record.columns
-    sentence, pronoun = columns["sentence"], columns["pronoun"]
-    if not isinstance(sentence, str) or not isinstance(pronoun, str):
-        raise UserError(
-            f"{record.where}: columns 'sentence' and 'pronoun' must hold texts, not "
-            f"{brief(sentence)} and {brief(pronoun)}."
-        )
-    candidates = columns.get("candidates")
-    start = _after(sentence, candidates if isinstance(candidates, list) else ())
-    word = re.compile(rf"(?<!\w){re.escape(pronoun)}(?!\w)", re.IGNORECASE)
-    match = word.search(sentence, start) or word.search(sentence)
-    if match is None or not pronoun:
-        raise UserError(
-            f"{record.where}: the pronoun {brief(pronoun)} is not a word of "
-            f"{brief(sentence)}."
-        )
-    return _split(record, sentence, match.start(), match.end())
-
-
-def _after(sentence: str, candidates: Iterable[Any]) -> int:
-    """The offset behind the first mention of every candidate."""
-    places = [
-        (sentence.lower().find(name.lower()), len(name))
-        for name in candidates
-        if isinstance(name, str)
-    ]
-    return max((at + length for at, length in places if at >= 0), default=0)
-
-
-def _around_the_place(record: Record) -> Record:
-    """WSC273: divides the text at the pronoun's place; each candidate has a column."""
-    names = ("text", "pronoun_start", "pronoun_end")
-    _need(record, names, "option1 and option2 (and so on, or a list: options)")
-    text, start, end = (record.columns[name] for name in names)
-    if not (
-        isinstance(text, str)
-        and isinstance(start, int)
-        and isinstance(end, int)
-        and 0 <= start < end <= len(text)
-    ):
-        raise UserError(
-            f"{record.where}: columns 'pronoun_start' and 'pronoun_end' hold "
-            f"{brief(start)} and {brief(end)}, not the place of a pronoun in "
-            f"{brief(text)}: its first character, counted from 0, and the one behind "
-            "its last."
-        )
-    if "options" not in record.columns:
-        numbered = (f"option{number}" for number in itertools.count(1))
-        found = itertools.takewhile(record.columns.__contains__, numbered)
-        options = [record.columns[name] for name in found]
-        record = record._replace(columns={**record.columns, "options": options})
-    return _split(record, text, start, end)
-
-
-def _need(record: Record, names: Sequence[str], candidates: str) -> None:
-    """Refuses a record that lacks a column, and names all that an example needs."""
-    missing = [name for name in names if name not in record.columns]
-    if missing:
-        raise UserError(
-            f"{record.where}: there is no column {' or '.join(map(repr, missing))}; an "
-            f"example has {', '.join(names)}, {candidates} and label."
-        )
-
-
-def _split(record: Record, text: str, start: int, end: int) -> Record:
-    columns = {**record.columns, "before": text[:start], "after": text[end:]}
-    return record._replace(columns=columns)
-
-
-# --- the tasks ------------------------------------------------------------------
-
-_DPR = Task(
-    name="dpr",
-    title="DPR",
-    inputs=Inputs(
-        transform="multiple_choice",
-        text=("before", "after"),
-        choices=("candidates",),
-        fewer_choices=True,
-        may_be_empty=True,  # a pronoun may be the first or the last word
-    ),
-    target=Target(
-        labels=CANDIDATES,
-    ),
-    metrics=("accuracy",),
-    published=Published(
-        prepare=_around_the_word,
-        tfds={
-            split: {"": f"definite_pronoun_resolution:{split}"}
-            for split in ("train", "test")
-        },
-    ),
-)
-_WSC273 = dataclasses.replace(
-    _DPR,
-    name="wsc273",
-    title="WSC273",
-    inputs=dataclasses.replace(_DPR.inputs, choices=("options",)),
-    published=Published(tfds={"test": {"": "wsc273:test"}}, prepare=_around_the_place),
-)
-_COPA = dataclasses.replace(
-    TASKS["copa"],
-    inputs=dataclasses.replace(
-        TASKS["copa"].inputs,
-        wording={"question": {"cause": "because", "effect": "so"}},
-    ),
-    published=dataclasses.replace(TASKS["copa"].published, prepare=_with_open_premise),
-)
-# All of the published examples: nothing is trained on any.
-_STORY_CLOZE = dataclasses.replace(
-    TASKS["story_cloze"],
-    published=dataclasses.replace(TASKS["story_cloze"].published, dev_split=None),
-)
-
-_TASKS = (
-    ZeroShotTask(TASKS["cola"], scored="{sentence}", threshold_split="train"),
-    ZeroShotTask(
-        TASKS["sst2"],
-        context="{sentence} very",
-        scored=" {answer}",
-        answers=("negative", "positive"),
-        mean=False,
-    ),
-    ZeroShotTask(
-        TASKS["race"], passage="{article}", context="{question}", scored=" {answer}"
-    ),
-    ZeroShotTask(
-        _DPR,
-        context="{before}{answer}",
-        scored="{after}",
-        splits=("test", "train"),
-    ),
-    ZeroShotTask(_STORY_CLOZE, context="{context}", scored=" {answer}"),
-    ZeroShotTask(_COPA, context="{premise} {question}", scored=" {answer}"),
-    ZeroShotTask(
-        _WSC273,
-        context="{before}{answer}",
-        scored="{after}",
-        splits=("test",),
-    ),
-)
-
-ZERO_SHOT: Mapping[str, ZeroShotTask] = {each.task.name: each for each in _TASKS}
-
-
-def select_zero_shot_tasks(names: Sequence[str]) -> list[ZeroShotTask]:
-    """The tasks named, each once; "all" stands for all of them.
-
-    Args:
-      names: of tasks; NAME:SPLIT says which split to take.
-
-    Raises:
-      UserError: if there is no such task or split.
-    """
-    selected: dict[str, ZeroShotTask] = {}
-    for name in ZERO_SHOT if tuple(names) == (ALL,) else names:
-        task, colon, split = name.partition(":")
-        if task not in ZERO_SHOT:
-            raise UserError(
-                f"There is no zero-shot task {task!r}; there are "
-                f"{', '.join(ZERO_SHOT)}, or {ALL!r} alone."
-            )
-        if colon and split not in SPLITS:
-            raise UserError(
-                f"config.tasks names {name!r}, but {split!r} is none of the splits "
-                f"{', '.join(SPLITS)}."
-            )
-        selected[task] = ZERO_SHOT[task]
-        if colon:
-            selected[task] = dataclasses.replace(ZERO_SHOT[task], splits=(split,))
-    return list(selected.values())
-
-
-# --- answers as tokens -----------------------------------------------------------
-
-
-def load_answers(
-    task: ZeroShotTask, data: ZeroShotDataConfig, tokenizer: Tokenizer, max_seq_len: int
-) -> Answers:
-    """Reads the examples of a task and encodes the answers to them.
-
-    Args:
-      task: the task; the first of its splits whose data is at hand is read.
-      data: where examples come from, and how many to draw.
-      tokenizer: the model's tokenizer.
-      max_seq_len: the most tokens that the model reads.
-
-    Raises:
-      MissingData: if there is no data of any split.
-      UserError: naming the example that cannot be used.
-    """
-
-    def load(splits: Sequence[str]) -> Answers:
-        split, examples = read_labelled(task, splits, data.source, data.dir)
-        examples = draw_examples(examples, data.max_examples)
-        return encode_answers(task, split, examples, tokenizer, max_seq_len)
-
-    train = load([task.threshold_split]) if task.threshold_split else None
-    return load(task.splits)._replace(threshold_on=train)
-
-
-def read_labelled(
-    task: ZeroShotTask, splits: Sequence[str], source: str, directory: str
-) -> tuple[str, list[Example]]:
-    """The labelled examples of the first split whose data is at hand.
-
-    Args:
-      task: the task.
-      splits: names of splits.
-      source: as `load_split` takes it.
-      directory: the same.
-
-    Returns:
-      The name of the split, and its examples.
-
-    Raises:
-      MissingData: if there is no data of any.
-      UserError: as `load_split`, or if an example has no label.
-    """
-    definition, missing = task.task, MissingData("")
-    for split in splits:
-        try:
-            examples = load_split(definition, split, source=source, directory=directory)
-        except MissingData as error:
-            missing = missing if str(missing) else error
-            continue
-        for example in examples:
-            if example.label is None:
-                raise UserError(
-                    f"{example.where}: the example has no label, as in test splits "
-                    f"whose labels are withheld; take another split of "
-                    f"{definition.title}, such as {definition.name}:dev."
-                )
-        return split, examples
-    raise missing
-
-
 def encode_answers(
     task: ZeroShotTask,
     split: str,
@@ -433,24 +166,6 @@ def encode_answers(
         num_answers.append(len(whole))
         num_long += is_long
     return Answers(task, split, examples, windows, num_answers, num_long)
-
-
-def encode_line(context: str, scored: str, encode: Encode) -> ReadingWindow:
-    """A line, divided where the tokens of its end begin.
-
-    It is encoded whole, since a word is spelled with or without a mark of its end,
-    depending on what follows. A token across the border counts as read.
-
-    Args:
-      context: the beginning of the line, which is read; may be empty.
-      scored: its end.
-      encode: text to ids.
-    """
-    ids, end = encode(context + scored), encode(scored)
-    pairs = zip(reversed(ids), reversed(end), strict=False)
-    same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
-    first = len(ids) - len(list(same))
-    return ReadingWindow(ids, first)
 
 
 class ContextWindows:

@@ -11,7 +11,6 @@ from gpt1_jax.config.checks import (
     Files,
     Free,
     Newer,
-    NotNegative,
     Positive,
     RunFolder,
     Section,
@@ -19,7 +18,6 @@ from gpt1_jax.config.checks import (
     require,
 )
 from gpt1_jax.config.constraints import Steps
-from gpt1_jax.config.finetune import check_examples_source
 from gpt1_jax.config.sections import DataConfig, JobConfig
 
 
@@ -50,21 +48,6 @@ class ScoringConfig(AnalysisConfig):
             f"config.baseline_init_from={self.baseline_init_from!r} is the run of "
             "config.init_from too; name another one, or none.",
         )
-
-
-@dataclasses.dataclass(frozen=True)
-class ZeroShotDataConfig(Section):
-    """Where the examples of zero-shot tasks come from."""
-
-    section = "data"
-
-    source: Literal["tfds", "jsonl", "official"]
-    dir: ByContent[File]
-    max_examples: NotNegative[int]
-
-    def __post_init__(self):
-        super().__post_init__()
-        check_examples_source(self.source, self.dir)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 import jax
@@ -22,7 +22,13 @@ import gpt1_jax
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
-from gpt1_jax.data.files import json_digest, sha256, write_json, write_whole
+from gpt1_jax.data.files import (
+    format_json,
+    json_digest,
+    sha256,
+    write_json,
+    write_whole,
+)
 from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.words import ReadingWindow
@@ -30,6 +36,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
+from gpt1_jax.report.loss_plot import save_figure
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
@@ -79,34 +86,45 @@ class ScoredRun(Generic[Examples]):
         return {name: task.content_digest() for name, task in self.tasks.items()}
 
 
-# From a task's examples, a scorer and parameters to scores, ready for JSON, and to what
-# writes the predictions to a file.
+# Scores, ready for JSON, and what writes the predictions behind them to a file.
 Scored = tuple[Mapping[str, Any], Callable[[epath.Path], None]]
 ScoreTask = Callable[[Examples, Scorer, Params], Scored]
+Results = Sequence[Mapping[str, Any]]
 
 
 def score_steps(
     config: Any,
     workdir: str,
-    open_runs: Callable[[Any], Sequence[ScoredRun[Examples]]],
-    score: ScoreTask[Examples],
     *,
-    describe: Callable[[str, Mapping[str, Any]], str],
-    write_results: Callable[[epath.Path, Any, "StepScores[Examples]"], None],
     title: str,
+    load: Callable[[Any], Sequence[ScoredRun[Examples]]],
+    score: ScoreTask[Examples],
+    describe: Callable[[str, Mapping[str, Any]], str],
+    table: Callable[[Results], str],
+    figure: Callable[[Results], Any] | None = None,
+    packages: Sequence[str] = ("jax", "numpy"),
+    results: "Callable[[StepScores[Examples]], Results] | None" = None,
+    finish: "Callable[[epath.Path, Any, StepScores[Examples]], None] | None" = None,
 ) -> None:
     """Scores runs at their steps, and writes what all scores together say.
 
-    Each score is kept; the same command goes on from there.
+    Each score is kept; the same command goes on from there. A table, a figure and
+    results.json follow once all is scored.
 
     Args:
       config: the job's configuration.
       workdir: the folder to make, or to go on in.
-      open_runs: opens the runs that the configuration names, and reads the tasks.
+      title: what is scored, for the progress bar.
+      load: opens the runs that the configuration names, and reads the tasks;
+        `run_and_baseline` makes it for a run and a baseline.
       score: scores one task.
       describe: a line on the scores of a task, by its name.
-      write_results: writes to the folder, with the configuration, once all is scored.
-      title: what is scored, for the progress bar.
+      table: Markdown, from the results.
+      figure: a matplotlib figure, from the results; None draws nothing.
+      packages: whose versions are noted in results.json, beside ours.
+      results: from all scores to the results, ready for JSON, that are written and
+        that table and figure show; by default `StepScores.of_runs`.
+      finish: writes and says what else there is, once the results are written.
 
     Raises:
       FileExistsError: if the folder holds something else.
@@ -119,7 +137,7 @@ def score_steps(
         config = begin_run(folder, config)
     else:
         refuse_used(folder)
-    runs = open_runs(config)
+    runs = load(config)
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
 
     def make_scorer(run: TrainedRun) -> Scorer:
@@ -140,25 +158,25 @@ def score_steps(
                     f"stopped by a signal; {scores.num_kept} of {scores.total} scores "
                     "are saved."
                 )
-        write_results(folder, config, scores)
+        found = results(scores) if results else scores.of_runs()
+        _write_results(folder, config, found, table(found), figure, packages)
+        if finish:
+            finish(folder, config, scores)
 
 
-def write_results(
+def _write_results(
     folder: epath.Path,
     config: Any,
-    runs: Sequence[Mapping[str, Any]],
+    results: Results,
     table: str,
+    figure: Callable[[Results], Any] | None,
     packages: Sequence[str],
 ) -> None:
-    """Writes the table, results.md, and then all that is known, results.json.
-
-    Args:
-      folder: the job's folder.
-      config: its configuration.
-      runs: the scores of each run, ready for JSON.
-      table: Markdown.
-      packages: whose versions are noted, beside ours.
-    """
+    """Writes the figure, results.md and, last, all that is known, results.json."""
+    said = f"Results: {folder / 'results.md'}"
+    if figure:
+        plot = folder / "plots" / f"{config.job}.png"
+        said += f"\nPlot: {save_figure(figure(results), plot)}"
     write_whole(folder / "results.md", table)
     versions = {name: importlib.metadata.version(name) for name in packages}
     write_json(
@@ -166,41 +184,52 @@ def write_results(
         {
             "config": config.to_dict(),
             "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
-            "runs": runs,
+            "runs": results,
         },
     )
+    say(table)
+    say(said)
 
 
-def open_run_and_baseline(
-    load: Callable[[Any, TrainedRun, Sequence[str]], Mapping[str, Examples]],
-    config: Any,
-) -> list[ScoredRun[Examples]]:
-    """The run and, if there is one, the baseline; opened before anything is read.
+def write_lines(rows: Iterable[Mapping[str, Any]]) -> Callable[[epath.Path], None]:
+    """What writes predictions to a file as JSON lines."""
+    lines = (format_json(row, ensure_ascii=False) for row in rows)
+    return lambda path: write_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+def run_and_baseline(
+    load_tasks: Callable[[Any, TrainedRun, Sequence[str]], Mapping[str, Examples]],
+) -> Callable[[Any], Sequence[ScoredRun[Examples]]]:
+    """What opens the run and, if there is one, the baseline, before it reads the tasks.
 
     Args:
-      load: the tasks as a run reads them, by name; from the configuration, the run,
-        and the names of the tasks to load, none of which means all.
-      config: `init_from`, `baseline_init_from` and `step`.
+      load_tasks: the tasks as a run reads them, by name; from the configuration
+        (`init_from`, `baseline_init_from` and `step`), the run, and the names of the
+        tasks to load, none of which means all.
     """
-    named = {"run": config.init_from, "baseline": config.baseline_init_from}
-    opened = {}
-    for name, init_from in named.items():
-        if init_from:
-            opened[name] = first, _ = open_steps(init_from, config.step)
-            if isinstance(first.config, FinetuneConfig):
-                say(
-                    f"{first.folder} is fine-tuned; its language model answers, not "
-                    "its head."
-                )
-    runs: list[ScoredRun[Examples]] = []
-    for name, (first, steps) in opened.items():
-        if runs and read_alike(runs[0].opened, first):
-            tasks = runs[0].tasks
-        else:
-            # Whatever is missing is missing for the baseline too, and said once.
-            tasks = load(config, first, list(runs[0].tasks) if runs else [])
-        runs.append(ScoredRun(name, named[name], first, steps, tasks))
-    return runs
+
+    def load(config: Any) -> list[ScoredRun[Examples]]:
+        named = {"run": config.init_from, "baseline": config.baseline_init_from}
+        opened = {}
+        for name, init_from in named.items():
+            if init_from:
+                opened[name] = first, _ = open_steps(init_from, config.step)
+                if isinstance(first.config, FinetuneConfig):
+                    say(
+                        f"{first.folder} is fine-tuned; its language model answers, "
+                        "not its head."
+                    )
+        runs: list[ScoredRun[Examples]] = []
+        for name, (first, steps) in opened.items():
+            if runs and read_alike(runs[0].opened, first):
+                tasks = runs[0].tasks
+            else:
+                # Whatever is missing is missing for the baseline too, and said once.
+                tasks = load_tasks(config, first, list(runs[0].tasks) if runs else [])
+            runs.append(ScoredRun(name, named[name], first, steps, tasks))
+        return runs
+
+    return load
 
 
 def read_alike(one: TrainedRun, other: TrainedRun) -> bool:

@@ -105,7 +105,7 @@ def test_a_wheel_holds_templates_and_configurations(tmp_path):
     )
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
-    for folder in ("report/templates", "configs"):
+    for folder in ("report/templates", "studies/explore/templates", "configs"):
         files = (ROOT / "gpt1_jax" / folder).iterdir()
         assert sorted(path.name for path in files if path.is_file()) == sorted(
             name.split("/")[-1] for name in names if f"gpt1_jax/{folder}/" in name

@@ -9,7 +9,7 @@ from etils import epath
 from markdown_it import MarkdownIt
 
 from gpt1_jax.report import page
-from gpt1_jax.report.figures import new_figure
+from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.report.markdown import code_block, escape
 from gpt1_jax.report.page import Folded, Picture, Report, ReportSection, Text, missing
 
@@ -156,7 +156,7 @@ def test_the_same_report_is_the_same_bytes(tmp_path):
 
 def test_a_report_replaces_the_one_before(tmp_path):
     write(tmp_path, *PLAIN, Picture("zero_shot_2", "old", draw))
-    page.refuse_other_files(epath.Path(tmp_path))
+    page.refuse_other_files(epath.Path(tmp_path), ["zero_shot"])
     read, _, _ = write(tmp_path, title="Another")
     assert "Another" in read.text and "A title" not in read.text
     plots = [path.name for path in (tmp_path / "plots").iterdir()]
@@ -173,20 +173,20 @@ def test_a_folder_with_anything_else_is_refused(tmp_path, name):
     with pytest.raises(
         FileExistsError, match=f"holds {name.removesuffix('/report.md')}"
     ):
-        page.refuse_other_files(epath.Path(tmp_path))
+        page.refuse_other_files(epath.Path(tmp_path), ["zero_shot"])
     assert (tmp_path / name).read_text() == "mine"
 
 
 def test_a_new_folder_and_what_a_kill_left_are_accepted(tmp_path):
-    page.refuse_other_files(epath.Path(tmp_path / "new"))
+    page.refuse_other_files(epath.Path(tmp_path / "new"), ["zero_shot"])
     write(tmp_path)
     (tmp_path / f".report.md.{16 * 'a'}.partial").write_text("")
     (tmp_path / "plots" / f".zero_shot.png.{16 * '0'}.partial").write_text("")
     for name in (".lock", "run.lock", f".writable-{16 * '0'}"):
         (tmp_path / name).write_text("")
-    page.refuse_other_files(epath.Path(tmp_path))
+    page.refuse_other_files(epath.Path(tmp_path), ["zero_shot"])
     with pytest.raises(FileExistsError, match="is a file"):
-        page.refuse_other_files(epath.Path(tmp_path / "report.md"))
+        page.refuse_other_files(epath.Path(tmp_path / "report.md"), ["zero_shot"])
 
 
 def test_anchors_are_those_of_github():

@@ -14,7 +14,6 @@ from made_up_runs import (
     write_json,
     write_pretrained,
     write_zero_shot,
-    zero_shot_scores,
 )
 from tiny_run import load_config
 
@@ -23,6 +22,7 @@ from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.report import sections
 from gpt1_jax.report.page import Folded, Picture, Text
 from gpt1_jax.report.runs import read_runs
+from gpt1_jax.report.studies import find_studies
 from gpt1_jax.runs.past_runs import read_pretrained
 
 TITLES = [
@@ -41,7 +41,7 @@ FINE_TUNING, ABLATIONS, LAYERS, ZERO_SHOT, WEIGHTS = range(2, 7)
 
 
 def document(*folders):
-    runs = read_runs([str(folder) for folder in folders])
+    runs = read_runs([str(folder) for folder in folders], find_studies())
     return sections.make_report(runs, "A title", "23 November 2026")
 
 
@@ -363,28 +363,6 @@ def test_sections_without_runs_keep_the_words_on_the_paper(add):
         text = text_of(report.sections[section])
         assert "**Missing:**" in text and paper in text
         assert pictures(report.sections[section]) == []
-
-
-def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
-    write_zero_shot(tmp_path / "a")
-    write_zero_shot(tmp_path / "b", scores=(0.6,))
-    section = document(tmp_path).sections[ZERO_SHOT]
-    assert pictures(section) == ["zero_shot", "zero_shot_2"]
-    text = text_of(section)
-    assert "50.0 ± 1.0 | 75.0 ± 1.0 |" in text and "60.0 ± 1.0 |" in text
-    for name in "ab":  # two of one run are told apart by their folders
-        assert f"### Of runs/pretrain/small, in {tmp_path / name}\n" in f"{text}\n"
-
-
-def test_runs_of_one_evaluation_are_both_named(tmp_path):
-    tasks = {"sst2": zero_shot_scores("sst2", 0.5)}
-    runs = [
-        {"init_from": name, "kind": kind, "checkpoints": [{"step": 1, "tasks": tasks}]}
-        for name, kind in (("gpt", "transformer"), ("lstm", "lstm"))
-    ]
-    write_zero_shot(tmp_path / "a", runs=runs)
-    text = text_of(document(tmp_path).sections[ZERO_SHOT])
-    assert "### Of gpt and lstm" in text
 
 
 # --- fine-tuned runs by origin --------------------------------------------------

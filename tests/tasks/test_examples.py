@@ -31,7 +31,7 @@ from tiny_tasks import finetune_config, read_lines, write_lines
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.tables import plain_lines, read_input
 from gpt1_jax.errors import MissingData, UserError
-from gpt1_jax.studies.answers import ZERO_SHOT
+from gpt1_jax.studies.zero_shot.tasks import ZERO_SHOT
 from gpt1_jax.tasks import examples as examples_module
 from gpt1_jax.tasks.examples import (
     SPLITS,

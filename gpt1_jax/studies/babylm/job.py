@@ -9,7 +9,7 @@ from etils import epath
 
 from gpt1_jax.config import MILESTONES
 from gpt1_jax.config.checks import split_paths
-from gpt1_jax.data.files import format_json, locate, write_whole
+from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
@@ -40,11 +40,10 @@ from gpt1_jax.studies.engine import (
     ScoredRun,
     StepScores,
     score_steps,
-    write_results,
+    write_lines,
 )
 
 _ALL = "all"
-_VERSIONS = ("jax", "numpy", "scikit-learn", "scipy")
 _BACKEND = "causal"  # as the pipeline calls models that read from left to right
 _MAIN = "main"  # the revision of the full set
 _SHOWN = 12  # of what a submission lacks
@@ -76,11 +75,14 @@ def run(config: BabyLMConfig, workdir: str) -> None:
     score_steps(
         config,
         workdir,
-        functools.partial(_open_runs, parts),
-        _score,
-        describe=describe_part,
-        write_results=functools.partial(_write_results, finetuned),
         title="BabyLM",
+        load=functools.partial(_open_runs, parts),
+        score=_score,
+        describe=describe_part,
+        table=babylm_table,
+        packages=("jax", "numpy", "scikit-learn", "scipy"),
+        results=_by_revision,
+        finish=functools.partial(_submit, finetuned),
     )
 
 
@@ -133,27 +135,16 @@ def _load_parts(
 def _score(items: Items, score: Scorer, params: Params) -> Scored:
     """The scores of a part, and what writes its predictions."""
     scores, predictions = score_part(items, score, params)
-
-    def write(path: epath.Path) -> None:
-        lines = (format_json(each, ensure_ascii=False) for each in predictions)
-        write_whole(path, "".join(f"{line}\n" for line in lines))
-
-    return scores, write
+    return scores, write_lines(predictions)
 
 
 # --- what is written of all -----------------------------------------------------
 
 
-def _write_results(
-    finetuned: Mapping[str, list[int]],
-    folder: epath.Path,
-    config: BabyLMConfig,
-    scores: StepScores[Items],
-) -> None:
-    """Writes the pipeline's files, the submission, the table and all scores."""
+def _by_revision(scores: StepScores[Items]) -> list[_Json]:
+    """All scores, by set and revision."""
     revisions = _revisions(scores)
-    submission, missing = _collect(folder, config, finetuned, scores, revisions)
-    results = [
+    return [
         {
             "set": run.name,
             "init_from": run.init_from,
@@ -164,10 +155,17 @@ def _write_results(
         }
         for run in scores.runs
     ]
-    table = babylm_table(results)
-    write_results(folder, config, results, table, _VERSIONS)
-    say(table)
-    say(f"Results: {folder / 'results.md'}")
+
+
+def _submit(
+    finetuned: Mapping[str, list[int]],
+    folder: epath.Path,
+    config: BabyLMConfig,
+    scores: StepScores[Items],
+) -> None:
+    """Writes the pipeline's files, and the submission unless something is missing."""
+    revisions = _revisions(scores)
+    submission, missing = _collect(folder, config, finetuned, scores, revisions)
     path = folder / f"all_full_preds_and_fast_scores_{_BACKEND}.json"
     if missing:
         more = f"\n- and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""

@@ -18,7 +18,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import saved_digests, which_documents
 from gpt1_jax.studies.batches.passages import find_passage
-from gpt1_jax.studies.config import TextConfig
+from gpt1_jax.studies.config import SAME_TEXT, TextConfig
 
 
 class TrainingText:
@@ -38,7 +38,7 @@ class TrainingText:
       OSError: if the text cannot be read.
     """
 
-    def __init__(self, folder: epath.Path, text: TextConfig):
+    def __init__(self, folder: epath.Path, text: TextConfig = SAME_TEXT):
         run = read_pretrained(folder)
         if run is None:
             raise UserError(

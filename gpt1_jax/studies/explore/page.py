@@ -13,6 +13,7 @@ from gpt1_jax.report.markdown import counted
 from gpt1_jax.report.page import read_template, templates
 from gpt1_jax.studies.explore.inside import Inside
 
+_PACKAGE = "gpt1_jax.studies.explore"
 MOST_BYTES = 6_000_000  # of a page with attention at every step
 
 
@@ -69,7 +70,7 @@ def _html(
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return (
-        templates(autoescape=True)
+        templates(_PACKAGE, autoescape=True)
         .get_template("explore.html.jinja")
         .render(
             runs=runs,
@@ -77,9 +78,10 @@ def _html(
             # As text it could end the script: in JSON, "<" is also "\u003c".
             data=markupsafe.Markup(text.replace("<", "\\u003c")),
             style=markupsafe.Markup(
-                read_template("style.css") + read_template("explore.css")
+                read_template("gpt1_jax.report", "style.css")
+                + read_template(_PACKAGE, "explore.css")
             ),
-            script=markupsafe.Markup(read_template("explore.js")),
+            script=markupsafe.Markup(read_template(_PACKAGE, "explore.js")),
         )
     )
 

@@ -8,29 +8,21 @@ from etils import epath
 from gpt1_jax.finetuning.submission import write_predictions
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.studies.answer_scores import score_pairs
 from gpt1_jax.studies.answers import Answers, ZeroShotTask
-from gpt1_jax.studies.engine import (
-    Scored,
-    StepScores,
-    open_run_and_baseline,
-    score_steps,
-    write_results,
-)
+from gpt1_jax.studies.engine import Scored, run_and_baseline, score_steps
 from gpt1_jax.studies.minimal_pairs.config import MinimalPairsConfig
+from gpt1_jax.studies.minimal_pairs.figure import draw_pairs
 from gpt1_jax.studies.minimal_pairs.pairs import equal_pairs, load_pairs, select_pairs
 from gpt1_jax.studies.minimal_pairs.table import (
     describe_pairs,
-    draw_pairs,
     pair_scores,
     pairs_tables,
 )
 
-_VERSIONS = ("jax", "numpy")
 _NAMED = 10  # equal pairs in a line
 
 
@@ -54,11 +46,12 @@ def run(config: MinimalPairsConfig, workdir: str) -> None:
     score_steps(
         config,
         workdir,
-        functools.partial(open_run_and_baseline, functools.partial(_load_all, tasks)),
-        _score,
-        describe=describe_pairs,
-        write_results=_write_results,
         title="minimal pairs",
+        load=run_and_baseline(functools.partial(_load_all, tasks)),
+        score=_score,
+        describe=describe_pairs,
+        table=lambda results: pairs_tables(pair_scores(results)),
+        figure=lambda results: draw_pairs(pair_scores(results)),
     )
 
 
@@ -101,18 +94,3 @@ def _score(answers: Answers, score: Scorer, params: Params) -> Scored:
         )
 
     return {**scores, "equal": equal_pairs(answers)}, write
-
-
-def _write_results(
-    folder: epath.Path, config: MinimalPairsConfig, scores: StepScores[Answers]
-) -> None:
-    """Writes the plot, the tables and, last, all that is known of the scores."""
-    results = scores.of_runs()
-    score_table = pair_scores(results)
-    tables = pairs_tables(score_table)
-    plot = figures.save_figure(
-        draw_pairs(score_table), folder / "plots" / "minimal_pairs.png"
-    )
-    write_results(folder, config, results, tables, _VERSIONS)
-    say(tables)
-    say(f"Results: {folder / 'results.md'}\nPlot: {plot}")

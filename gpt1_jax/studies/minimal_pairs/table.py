@@ -7,14 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted, escape, markdown_table
 from gpt1_jax.report.scores import run_names, with_error
 from gpt1_jax.studies.minimal_pairs.blimp import PARADIGMS, PUBLISHED
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 WHOLE = "all paradigms"
 _NOTE = (
@@ -184,19 +182,3 @@ def _table(scores: "pd.DataFrame", groups: Sequence[str], title: str) -> str:
             ]
         )
     return markdown_table(header, body, text_columns=1)
-
-
-def draw_pairs(scores: "pd.DataFrame") -> "Figure":
-    """The figure of terms, at one step or over several.
-
-    Args:
-      scores: as `pair_scores` returns them.
-    """
-    import pandas as pd
-
-    groups = ["", "term"]
-    means = pd.concat([group_means(scores, group) for group in groups])
-    published = {**published_means(scores, ""), **published_means(scores, "term")}
-    if (scores.groupby("run")["step"].nunique() > 1).any():
-        return figures.pairs_over_steps(means, published)
-    return figures.pairs_by_group(means, published)

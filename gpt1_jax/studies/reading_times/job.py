@@ -11,18 +11,12 @@ from gpt1_jax.data.tables import format_table
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.report import figures
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.studies.engine import (
-    Scored,
-    StepScores,
-    open_run_and_baseline,
-    score_steps,
-    write_results,
-)
+from gpt1_jax.studies.engine import Scored, run_and_baseline, score_steps
 from gpt1_jax.studies.reading_times.config import ReadingTimesConfig
+from gpt1_jax.studies.reading_times.figure import draw_gains
 from gpt1_jax.studies.reading_times.gain import (
     check_statsmodels,
     check_times,
@@ -30,20 +24,13 @@ from gpt1_jax.studies.reading_times.gain import (
     reading_gain,
     word_surprisals,
 )
-from gpt1_jax.studies.reading_times.table import (
-    TASK,
-    describe_gain,
-    draw_gains,
-    gains_table,
-)
+from gpt1_jax.studies.reading_times.table import TASK, describe_gain, gains_table
 from gpt1_jax.studies.reading_times.words import (
     Frequency,
     TimedWords,
     count_words,
     load_timed_words,
 )
-
-_VERSIONS = ("jax", "numpy", "scikit-learn", "statsmodels")
 
 
 def run(config: ReadingTimesConfig, workdir: str) -> None:
@@ -77,11 +64,13 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
     score_steps(
         config,
         workdir,
-        functools.partial(open_run_and_baseline, _load),
-        score,
-        describe=lambda name, scores: describe_gain(scores),
-        write_results=_write_results,
         title="reading times",
+        load=run_and_baseline(_load),
+        score=score,
+        describe=lambda name, scores: describe_gain(scores),
+        table=gains_table,
+        figure=draw_gains,
+        packages=("jax", "numpy", "scikit-learn", "statsmodels"),
     )
 
 
@@ -125,15 +114,3 @@ def _frequency(config: ReadingTimesConfig, run: TrainedRun) -> Frequency:
 @functools.cache
 def _counted(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
     return count_words(paths, key, jsonl_field)
-
-
-def _write_results(
-    folder: epath.Path, config: ReadingTimesConfig, scores: StepScores[TimedWords]
-) -> None:
-    """Writes the plot, the table and, last, all that is known of the scores."""
-    runs = scores.of_runs()
-    table = gains_table(runs)
-    plot = figures.save_figure(draw_gains(runs), folder / "plots" / "reading_times.png")
-    write_results(folder, config, runs, table, _VERSIONS)
-    say(table)
-    say(f"Results: {folder / 'results.md'}\nPlot: {plot}")

@@ -33,7 +33,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import BATCH_TOKENS
 from gpt1_jax.inference.surprisal import score_words, word_windows
 from gpt1_jax.parallel import devices
-from gpt1_jax.report import figures, notebook_figures
+from gpt1_jax.report.loss_plot import save_figure
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import check_output_file
@@ -41,6 +41,7 @@ from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.runs.steps import each_step, open_steps
 from gpt1_jax.studies.made_once import MadeOnce
 from gpt1_jax.studies.surprisal.config import SurprisalConfig
+from gpt1_jax.studies.surprisal.figure import surprisal_by_step, surprisal_of_words
 
 _STEP = "step"  # the column that is added in front
 _TOGETHER = 1000  # rows written at a time
@@ -216,12 +217,12 @@ def _draw(path: epath.Path, summaries: Sequence[_Summary]) -> None:
     if not first.words:
         raise UserError("No word has a surprisal that could be drawn.")
     if more:
-        figure = notebook_figures.surprisal_by_step(
+        figure = surprisal_by_step(
             first.words,
             [summary.bits for summary in summaries],
             [summary.step for summary in summaries],
             [summary.mean for summary in summaries],
         )
     else:
-        figure = notebook_figures.surprisal_of_words(first.words, first.bits)
-    figures.save_figure(figure, path)
+        figure = surprisal_of_words(first.words, first.bits)
+    save_figure(figure, path)

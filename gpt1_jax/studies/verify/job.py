@@ -25,15 +25,7 @@ from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, openai
-from gpt1_jax.interop.trajectory import (
-    TRAJECTORY_FILE,
-    describe_trajectory,
-    differing_facts,
-    distance,
-    read_trajectories,
-    read_trajectory,
-    train_again,
-)
+from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.jobs.convert import TOKENIZER_FOLDER
 from gpt1_jax.jobs.pretrain import prepare_run
 from gpt1_jax.model.language_model import Params
@@ -67,6 +59,13 @@ from gpt1_jax.runs.resume import (
     tree_digest,
 )
 from gpt1_jax.studies.verify.config import VerifyConfig
+from gpt1_jax.studies.verify.trajectory import (
+    differing_facts,
+    distance,
+    read_trajectories,
+    read_trajectory,
+    train_again,
+)
 from gpt1_jax.training.fit import Run
 
 # What is computed again on another machine, or with other kernels, differs by less.

@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from etils import epath
 
@@ -9,32 +10,25 @@ from gpt1_jax.errors import MissingData
 from gpt1_jax.finetuning.submission import write_predictions
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
-from gpt1_jax.report import figures
-from gpt1_jax.report.scores import (
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.open import TrainedRun
+from gpt1_jax.studies.answers import Answers, ZeroShotTask
+from gpt1_jax.studies.engine import (
+    Scored,
+    StepScores,
+    run_and_baseline,
+    score_steps,
+)
+from gpt1_jax.studies.zero_shot.config import ZeroShotConfig
+from gpt1_jax.studies.zero_shot.figure import relative_scores
+from gpt1_jax.studies.zero_shot.scores import score_answers
+from gpt1_jax.studies.zero_shot.table import (
     describe_zero_shot,
     relative_score,
     zero_shot_scores,
     zero_shot_table,
 )
-from gpt1_jax.runs.console import say
-from gpt1_jax.runs.open import TrainedRun
-from gpt1_jax.studies.answer_scores import score_answers
-from gpt1_jax.studies.answers import (
-    Answers,
-    ZeroShotTask,
-    load_answers,
-    select_zero_shot_tasks,
-)
-from gpt1_jax.studies.engine import (
-    Scored,
-    StepScores,
-    open_run_and_baseline,
-    score_steps,
-    write_results,
-)
-from gpt1_jax.studies.zero_shot.config import ZeroShotConfig
-
-_VERSIONS = ("jax", "numpy", "scikit-learn", "scipy")
+from gpt1_jax.studies.zero_shot.tasks import load_answers, select_zero_shot_tasks
 
 
 def run(config: ZeroShotConfig, workdir: str) -> None:
@@ -57,11 +51,14 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
     score_steps(
         config,
         workdir,
-        functools.partial(open_run_and_baseline, functools.partial(_load_all, tasks)),
-        functools.partial(_score, config),
-        describe=describe_zero_shot,
-        write_results=_write_results,
         title="zero-shot",
+        load=run_and_baseline(functools.partial(_load_all, tasks)),
+        score=functools.partial(_score, config),
+        describe=describe_zero_shot,
+        table=lambda results: zero_shot_table(zero_shot_scores(results)),
+        figure=lambda results: relative_scores(zero_shot_scores(results)),
+        packages=("jax", "numpy", "scikit-learn", "scipy"),
+        results=_relative_to_chance,
     )
 
 
@@ -113,19 +110,11 @@ def _score(
     return scores, write
 
 
-def _write_results(
-    folder: epath.Path, config: ZeroShotConfig, scores: StepScores[Answers]
-) -> None:
-    """Writes the plot, the table and, last, all that is known of the scores."""
+def _relative_to_chance(scores: StepScores[Answers]) -> list[dict[str, Any]]:
+    """All scores, each also relative to chance and to the best published before."""
     results = scores.of_runs()
     for run in results:
         for checkpoint in run["checkpoints"]:
             for name, values in checkpoint["tasks"].items():
                 values |= relative_score(name, values)
-    score_table = zero_shot_scores(results)
-    table = zero_shot_table(score_table)
-    figure = figures.relative_scores(score_table)
-    plot = figures.save_figure(figure, folder / "plots" / "zero_shot.png")
-    write_results(folder, config, results, table, _VERSIONS)
-    say(table)
-    say(f"Results: {folder / 'results.md'}\nPlot: {plot}")
+    return results

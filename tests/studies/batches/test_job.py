@@ -7,7 +7,6 @@ import shutil
 import numpy as np
 import pytest
 from etils import epath
-from gpt1_jax.config.analyses import SAME_TEXT as NOW
 from tiny_run import load_config, stop_after
 
 import gpt1_jax
@@ -18,6 +17,7 @@ from gpt1_jax.jobs import pretrain
 from gpt1_jax.runs.signals import Stopped
 from gpt1_jax.studies.batches import job as batches
 from gpt1_jax.studies.batches.training_text import TrainingText
+from gpt1_jax.studies.config import SAME_TEXT as NOW
 from gpt1_jax.studies.config import TextConfig
 from gpt1_jax.training import fit
 

@@ -27,9 +27,9 @@ from tiny_run import ROOT, load_config
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import trajectory
 from gpt1_jax.jobs import convert, pretrain
 from gpt1_jax.studies.verify import job as verify
+from gpt1_jax.studies.verify import trajectory
 
 STEPS = (0, 1, 2, 4, 8, 12)
 

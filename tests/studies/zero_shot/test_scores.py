@@ -12,14 +12,14 @@ from tiny_tasks import write_lines, write_task
 from gpt1_jax.errors import MissingData
 from gpt1_jax.inference.scoring import Scorer, TokenScores
 from gpt1_jax.model import language_model
-from gpt1_jax.studies.answer_scores import score_answers
-from gpt1_jax.studies.answers import (
+from gpt1_jax.studies.answers import ZeroShotTask
+from gpt1_jax.studies.zero_shot.config import ZeroShotDataConfig
+from gpt1_jax.studies.zero_shot.scores import score_answers
+from gpt1_jax.studies.zero_shot.tasks import (
     ZERO_SHOT,
-    ZeroShotTask,
     load_answers,
     select_zero_shot_tasks,
 )
-from gpt1_jax.studies.config import ZeroShotDataConfig
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 TOKENIZER = Characters()

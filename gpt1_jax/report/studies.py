@@ -1,0 +1,140 @@
+"""What studies add to a report: the one hook that each may offer.
+
+A study that wants a section has a `REPORT`, a `StudyReport`: in the module `report` of
+its folder, or, outside of this package, in the module that `config.studies` names. No
+module is imported because a results folder names it.
+"""
+
+import importlib
+import importlib.util
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from etils import epath
+
+from gpt1_jax.config import STUDIES, know_job
+from gpt1_jax.config.saved import load_values, read_json
+from gpt1_jax.errors import UserError
+from gpt1_jax.report.markdown import escape_strings
+from gpt1_jax.report.page import ReportSection
+from gpt1_jax.runs.folder import RESULTS_FILE
+
+if TYPE_CHECKING:
+    from gpt1_jax.report.runs import ReportedRuns
+
+_DAMAGE = (
+    KeyError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    IndexError,
+    ArithmeticError,
+)
+
+
+class Evaluation(NamedTuple):
+    """The results of a study, read from their folder."""
+
+    folder: epath.Path
+    config: Any
+    versions: Mapping[str, str]
+    origins: Sequence[str]  # the folders of the runs that were scored, escaped
+    scores: Any  # as `StudyReport.read_scores` returns them
+
+
+class StudyReport(NamedTuple):
+    """What a study adds to a report, beside its configurations and versions.
+
+    Attributes:
+      name: names it in a sentence: "zero-shot" is counted as "2 zero-shot evaluations".
+      read_scores: from the runs of a results.json (`studies.engine.score_steps`), all
+        texts escaped, to what the section shows. It raises an error, such as a
+        KeyError, if they are damaged.
+      make_section: from all runs of the report and the evaluations of the study, in
+        order, to its section; None for no section. The report names the pictures.
+    """
+
+    name: str
+    read_scores: Callable[[Sequence[Mapping[str, Any]]], Any]
+    make_section: "Callable[[ReportedRuns, Sequence[Evaluation]], ReportSection | None]"
+
+    @property
+    def picture(self) -> str:
+        """The name of its first picture."""
+        return re.sub(r"\W+", "_", self.name)
+
+
+def find_studies(modules: Sequence[str] = ()) -> dict[str, StudyReport]:
+    """What studies add to a report, by job: those of this package, then others.
+
+    Args:
+      modules: the modules of studies outside of this package, each the job's name.
+
+    Raises:
+      UserError: if there is no such module, or it adds nothing to a report.
+    """
+    found = {}
+    for name in STUDIES:
+        module = f"gpt1_jax.studies.{name}.report"
+        if importlib.util.find_spec(module):
+            found[name] = importlib.import_module(module).REPORT
+    for name in modules:
+        try:
+            study = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise UserError(
+                f"config.studies names {name!r}, but there is no such module here; "
+                "name modules that Python finds, such as one in this folder or in "
+                "PYTHONPATH."
+            ) from error
+        if not isinstance(getattr(study, "REPORT", None), StudyReport):
+            raise UserError(
+                f"config.studies names {name!r}, which has no REPORT, a "
+                "gpt1_jax.report.studies.StudyReport, so there is nothing to add; "
+                "leave it out, or give it one."
+            )
+        know_job(name)
+        found[name] = study.REPORT
+    return found
+
+
+def read_evaluation(
+    folder: epath.Path, studies: Mapping[str, StudyReport]
+) -> tuple[StudyReport, Evaluation] | None:
+    """The results of a study in a folder; None if it holds none of these studies.
+
+    Raises:
+      UserError: if they are damaged.
+    """
+    file = folder / RESULTS_FILE
+    if not file.exists():
+        return None
+    result = read_json(file)
+    values = result.get("config")
+    if not isinstance(values, dict) or str(values.get("job")) not in studies:
+        return None
+    study = studies[values["job"]]
+    try:
+        config = load_values(values)
+        runs = escape_strings(result.get("runs") or [_single_run(result, config)])
+        scores = study.read_scores(runs)
+        origins = [run["init_from"] for run in runs]
+        versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
+    except _DAMAGE as error:
+        raise UserError(
+            f"{file} holds no {study.name} scores ({error!r:.80}); it is damaged. "
+            "Remove the folder and run the evaluation again, or name other folders."
+        ) from error
+    return study, Evaluation(folder, config, versions, origins, scores)
+
+
+def _single_run(result: Mapping[str, Any], config: Any) -> dict[str, Any]:
+    """The run of a folder of 0.2, which had one only."""
+    return {
+        "init_from": config.init_from,
+        "kind": "transformer",
+        "checkpoints": result.get("checkpoints"),
+    }

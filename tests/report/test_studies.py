@@ -1,0 +1,148 @@
+"""What studies add to a report, also studies outside of the package."""
+
+import dataclasses
+import json
+import sys
+
+import pytest
+from made_up_runs import write_zero_shot
+
+from gpt1_jax.config import load
+from gpt1_jax.errors import UserError
+from gpt1_jax.jobs import report
+from gpt1_jax.report.page import Picture, Text
+from gpt1_jax.report.runs import read_runs
+from gpt1_jax.report.sections import make_report
+from gpt1_jax.report.studies import find_studies
+
+_STUDY = """
+from gpt1_jax.report.loss_plot import new_figure
+from gpt1_jax.report.page import Picture, ReportSection, Text
+from gpt1_jax.report.studies import StudyReport
+from gpt1_jax.studies.zero_shot.config import ZeroShotConfig as Config
+
+def run(config, workdir):
+    raise NotImplementedError
+
+def read_scores(runs):
+    return [run["checkpoints"][0]["step"] for run in runs]
+
+def make_section(runs, evaluations):
+    blocks = []
+    for each in evaluations:
+        blocks += [Picture("", "alt", lambda: new_figure(1, 1)), Text(str(each.scores))]
+    return ReportSection("Ours", blocks) if blocks else None
+
+REPORT = StudyReport("own-words", read_scores, make_section)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """`module(name, text)` makes a module that Python finds."""
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    made = []
+
+    def make(name, text):
+        (tmp_path / "modules").mkdir(exist_ok=True)
+        (tmp_path / "modules" / f"{name}.py").write_text(text)
+        made.append(name)
+
+    yield make
+    for name in made:
+        sys.modules.pop(name, None)
+
+
+def write_results(folder, job):
+    """The results of a study outside: those of the zero-shot job under its name."""
+    file = write_zero_shot(folder) / "results.json"
+    result = json.loads(file.read_text())
+    result["config"]["job"] = job
+    file.write_text(json.dumps(result))
+
+
+def test_a_study_outside_has_its_section_counts_configuration_and_versions(
+    tmp_path, module
+):
+    module("own_words", _STUDY)
+    for name in ("a", "b"):
+        write_results(tmp_path / "runs" / name, "own_words")
+    runs = read_runs([str(tmp_path / "runs")], find_studies(["own_words"]))
+    document = make_report(runs, "A title", "23 November 2026")
+    assert "0 zero-shot evaluations, 2 own-words evaluations." in document.introduction
+    titles = [section.title for section in document.sections]
+    assert titles.index("Ours") == 1 + titles.index(
+        "Zero-shot over updates (Figure 2, right)"
+    )
+    ours = document.sections[titles.index("Ours")].blocks
+    assert [b.name for b in ours if isinstance(b, Picture)] == [
+        "own_words",
+        "own_words_2",
+    ]
+    assert [b.markdown for b in ours if isinstance(b, Text)] == 2 * ["[1000]"]
+    configurations, versions = document.sections[-2:]
+    assert configurations.blocks[-1].title == "Own-words: runs/pretrain/small"
+    assert "Module: own_words\n" in configurations.blocks[-1].markdown
+    assert "| own-words of runs/pretrain/small | jax" in versions.blocks[0].markdown
+
+
+def test_a_study_without_results_may_have_no_section(tmp_path, module):
+    module("own_words", _STUDY)
+    write_zero_shot(tmp_path / "runs")
+    runs = read_runs([str(tmp_path / "runs")], find_studies(["own_words"]))
+    document = make_report(runs, "A title", "23 November 2026")
+    assert "1 zero-shot evaluation, 0 own-words evaluations." in document.introduction
+    assert "Ours" not in [section.title for section in document.sections]
+    with pytest.raises(
+        FileNotFoundError,
+        match="one, nor a zero-shot evaluation, nor an own-words evaluation; leave it",
+    ):
+        (tmp_path / "none").mkdir()
+        read_runs([str(tmp_path / "none")], find_studies(["own_words"]))
+
+
+def test_what_a_results_folder_names_is_not_imported(tmp_path, module):
+    module("stranger", "raise SystemExit('imported')")
+    write_results(tmp_path / "runs" / "strange", "stranger")
+    write_zero_shot(tmp_path / "runs" / "known")
+    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    assert [len(found) for found in runs.studies.values()] == [1]
+    assert "stranger" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (
+            "from gpt1_jax.report.studies import StudyReport\n"
+            "REPORT = StudyReport('a', None, None)\n",
+            "config.job='own_words' is not known",
+        ),
+        (None, "config.studies names 'own_words', but there is no such module here"),
+        ("x = 1\n", "names 'own_words', which has no REPORT"),
+        ("REPORT = 'Ours'\n", "names 'own_words', which has no REPORT"),
+    ],
+)
+def test_a_module_that_adds_nothing_is_refused(module, text, problem):
+    if text:
+        module("own_words", text)
+    with pytest.raises(UserError, match=problem):
+        find_studies(["own_words"])
+
+
+def test_a_module_that_lacks_another_shows_its_own_error(module):
+    module("own_words", "import no_such_module\n")
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        find_studies(["own_words"])
+
+
+def test_a_report_replaces_the_pictures_of_studies(tmp_path, module):
+    module("own_words", _STUDY)
+    write_results(tmp_path / "runs", "own_words")
+    values = {"job": "report", "preset": "", "title": "Ours", "studies": ("own_words",)}
+    config = load({**values, "runs": str(tmp_path / "runs")})
+    for _ in range(2):
+        report.run(config, str(tmp_path / "out"))
+    assert (tmp_path / "out" / "plots" / "own_words.png").exists()
+    with pytest.raises(FileExistsError, match=r"holds plots/own_words\.png beside"):
+        report.run(dataclasses.replace(config, studies=()), str(tmp_path / "out"))

@@ -1,0 +1,53 @@
+"""What the figures of surprisal show."""
+
+import numpy as np
+import pytest
+from drawn import png, texts
+
+from gpt1_jax.studies.surprisal.figure import surprisal_by_step, surprisal_of_words
+
+
+def test_surprisal_stands_above_its_words():
+    words, bits = ["The", "$5", "“cat”"], [3.0, 12.5, 0.0]
+    figure = surprisal_of_words(words, bits)
+    assert png(figure).startswith(b"\x89PNG")
+    (axes,) = figure.axes
+    assert texts(axes.get_xticklabels()) == words
+    assert [bar.get_height() for bar in axes.patches] == bits
+    middles = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
+    assert axes.get_xticks().tolist() == pytest.approx(middles)
+
+
+def test_surprisal_of_a_long_sentence_takes_several_rows_of_one_scale():
+    words = [f"word{i}" for i in range(40)]
+    figure = surprisal_of_words(words, list(range(40)))
+    png(figure)
+    rows = [texts(axes.get_xticklabels()) for axes in figure.axes]
+    assert len(rows) == 3 and [word for row in rows for word in row] == words
+    assert len({(axes.get_ylim(), axes.get_xlim()) for axes in figure.axes}) == 1
+    assert figure.get_figwidth() < 13
+
+
+def test_a_word_wider_than_a_row_has_one_of_its_own():
+    figure = surprisal_of_words(["a", "b" * 150, "c"], [1, 2, 3])
+    assert [len(axes.patches) for axes in figure.axes] == [1, 1, 1]
+
+
+def test_surprisal_by_step_has_a_column_for_each_step():
+    figure = surprisal_by_step(
+        ["$a$", "b"], [[4.0, 12.25], [3.0, 10.0]], steps=[500, 1000], means=[8.0, 7.5]
+    )
+    assert png(figure).startswith(b"\x89PNG")
+    above, below, *_ = figure.axes
+    np.testing.assert_array_equal(above.lines[0].get_ydata(), [8.0, 7.5])
+    assert texts(above.texts) == ["8.00", "7.50"]
+    np.testing.assert_array_equal(below.images[0].get_array(), [[4, 3], [12.25, 10]])
+    assert texts(below.texts) == ["4.0", "3.0", "12.2", "10.0"]
+    assert texts(below.get_yticklabels()) == ["$a$", "b"]
+    assert texts(below.get_xticklabels()) == ["500", "1,000"]
+
+
+def test_surprisal_at_many_steps_has_no_numbers():
+    steps = range(1, 21)
+    figure = surprisal_by_step(["a"], [[1.0]] * 20, steps, [1.0] * 20)
+    assert png(figure) and not texts(figure.axes[1].texts)

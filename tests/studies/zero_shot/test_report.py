@@ -1,0 +1,116 @@
+"""Zero-shot evaluations in a report."""
+
+import json
+import math
+
+import pytest
+from made_up_runs import write_json, write_zero_shot, zero_shot_scores
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.report.page import Picture, Text
+from gpt1_jax.report.runs import read_runs
+from gpt1_jax.report.sections import make_report
+from gpt1_jax.report.studies import find_studies
+from gpt1_jax.studies.zero_shot.report import REPORT
+
+
+def read(folder):
+    return read_runs([str(folder)], find_studies())
+
+
+def evaluations(folder):
+    return read(folder).studies[REPORT]
+
+
+def section_of(folder):
+    sections = make_report(read(folder), "A title", "23 November 2026").sections
+    return next(each for each in sections if each.title.startswith("Zero-shot"))
+
+
+def text_of(section):
+    return "\n\n".join(b.markdown for b in section.blocks if isinstance(b, Text))
+
+
+def pictures(section):
+    return [block.name for block in section.blocks if isinstance(block, Picture)]
+
+
+@pytest.mark.parametrize(
+    "checkpoints",
+    [
+        [],
+        [{"step": 1}],
+        [{"step": 1, "tasks": {}}],
+        [{"step": 1, "tasks": {"sst3": {}}}],
+        [{"step": "a", "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}],
+        [{"step": 1, "tasks": {"sst2": {"n": 3}}}],
+        [{"step": -1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}],
+        *(
+            [{"step": 1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5) | changed}}]
+            for changed in (
+                {"relative": math.inf},
+                {"relative": 10**400},
+                {"relative_standard_error": "<b>"},
+                {"relative_standard_error": -0.5},
+            )
+        ),
+    ],
+    ids=str,
+)
+def test_damaged_zero_shot_scores_are_named(tmp_path, checkpoints):
+    run = {"init_from": "a", "kind": "transformer", "checkpoints": checkpoints}
+    write_zero_shot(tmp_path / "z", runs=[run])
+    with pytest.raises(ValueError, match=r"z.results\.json holds no zero-shot scores"):
+        evaluations(tmp_path)
+
+
+def test_a_zero_shot_run_without_a_name_is_refused(tmp_path):
+    scores = [{"step": 1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}]
+    for name in ({"init_from": 1e308, "kind": "lstm"}, {"init_from": "a", "kind": 3}):
+        write_zero_shot(tmp_path / "z", runs=[{**name, "checkpoints": scores}])
+        with pytest.raises(UserError, match=r"z.results\.json holds no zero-shot"):
+            evaluations(tmp_path)
+
+
+def test_zero_shot_folders_of_one_run_open(tmp_path):
+    """Those of before there was a second run, the baseline."""
+    folder = write_zero_shot(tmp_path / "z")
+    result = json.loads((folder / "results.json").read_text())
+    result["checkpoints"] = result.pop("runs")[0]["checkpoints"]
+    write_json(folder / "results.json", result)
+    (evaluation,) = evaluations(folder)
+    assert evaluation.origins == ["runs/pretrain/small"]
+    assert set(evaluation.scores["run"]) == {"small"}
+    assert list(evaluation.scores["step"]) == [1000, 2000]
+
+
+def test_texts_of_zero_shot_results_are_escaped(tmp_path):
+    scores = {**zero_shot_scores("sst2", 0.5), "split": "<b>"}
+    checkpoint = {"step": 1, "tasks": {"sst2": scores}}
+    run = {"init_from": "![a](b)", "kind": "transformer", "checkpoints": [checkpoint]}
+    write_zero_shot(tmp_path / "z", runs=[run])
+    (evaluation,) = evaluations(tmp_path)
+    assert evaluation.origins == [r"\!\[a\](b)"]
+    assert list(evaluation.scores["split"]) == [r"\<b\>"]
+
+
+def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
+    write_zero_shot(tmp_path / "a")
+    write_zero_shot(tmp_path / "b", scores=(0.6,))
+    section = section_of(tmp_path)
+    assert pictures(section) == ["zero_shot", "zero_shot_2"]
+    text = text_of(section)
+    assert "50.0 ± 1.0 | 75.0 ± 1.0 |" in text and "60.0 ± 1.0 |" in text
+    for name in "ab":  # two of one run are told apart by their folders
+        assert f"### Of runs/pretrain/small, in {tmp_path / name}\n" in f"{text}\n"
+
+
+def test_runs_of_one_evaluation_are_both_named(tmp_path):
+    tasks = {"sst2": zero_shot_scores("sst2", 0.5)}
+    runs = [
+        {"init_from": name, "kind": kind, "checkpoints": [{"step": 1, "tasks": tasks}]}
+        for name, kind in (("gpt", "transformer"), ("lstm", "lstm"))
+    ]
+    write_zero_shot(tmp_path / "a", runs=runs)
+    text = text_of(section_of(tmp_path))
+    assert "### Of gpt and lstm" in text

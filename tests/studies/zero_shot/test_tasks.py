@@ -1,0 +1,283 @@
+"""How each task is put to a language model, from its records to what is scored."""
+
+import dataclasses
+
+import pytest
+from made_up_tasks import load, prepare_dataset
+from made_up_tokenizer import Characters
+from tiny_tasks import rows, write_lines, write_task
+
+from gpt1_jax.errors import MissingData
+from gpt1_jax.studies.answers import encode_answers
+from gpt1_jax.studies.zero_shot.tasks import (
+    ALL,
+    BEST_BEFORE,
+    CHANCE,
+    ZERO_SHOT,
+    read_labelled,
+    select_zero_shot_tasks,
+)
+from gpt1_jax.tasks.paper_tasks import TASKS
+from gpt1_jax.tasks.task import Record
+
+TOKENIZER = Characters()
+DPR, WSC273 = ZERO_SHOT["dpr"].task, ZERO_SHOT["wsc273"].task
+
+# A row of each task, and the texts of its answers: what is read | what is scored.
+WORDING = {
+    "cola": (
+        {"sentence": "They sang.", "label": 1},
+        ["\n|They sang. "],
+    ),
+    "sst2": (
+        {"sentence": "a fine film . ", "label": 1},
+        ["\na fine film . very |negative ", "\na fine film . very |positive "],
+    ),
+    "race": (
+        {
+            "article": "Ann ran.\n\nBob sat.",
+            "question": "Who ran?",
+            "options": ["Ann.", "Bob.", "both", "none"],
+            "answer": "A",
+        },
+        [
+            f"\nAnn ran. \nBob sat. \nWho ran? |{answer} "
+            for answer in ("Ann.", "Bob.", "both", "none")
+        ],
+    ),
+    "dpr": (
+        {
+            "sentence": "Ann hit Bob, so he hid.",
+            "pronoun": "he",
+            "candidates": ["Ann", "Bob"],
+            "label": 1,
+        },
+        ["\nAnn hit Bob, so Ann |hid. ", "\nAnn hit Bob, so Bob |hid. "],
+    ),
+    "story_cloze": (
+        {"context": "Ann ran. She fell.", "endings": ["It hurt.", "It rains."],
+         "label": 0},
+        ["\nAnn ran. She fell. |It hurt. ", "\nAnn ran. She fell. |It rains. "],
+    ),
+    "copa": (
+        {"premise": "Ann fell.", "question": "cause", "choice1": "Bob pushed her.",
+         "choice2": "It hurt.", "label": 0},
+        ["\nAnn fell because |Bob pushed her. ", "\nAnn fell because |It hurt. "],
+    ),
+    "wsc273": (
+        {"text": "Ann hit Bob: it hurt him.", "pronoun_start": 21, "pronoun_end": 24,
+         "option1": "Ann", "option2": "Bob", "label": 1},
+        ["\nAnn hit Bob: it hurt Ann|. ", "\nAnn hit Bob: it hurt Bob|. "],
+    ),
+}  # fmt: skip
+
+
+def read_and_scored(answer):
+    """The ids that are read, and those that are scored after them."""
+    return answer.ids[: answer.num_context], answer.ids[answer.num_context :]
+
+
+def texts(encoded):
+    parts = map(read_and_scored, encoded.windows)
+    return ["|".join(map(TOKENIZER.decode, both)) for both in parts]
+
+
+@pytest.mark.parametrize("name", ZERO_SHOT)
+def test_the_wording_of_each_task(name):
+    columns, wanted = WORDING[name]
+    task = ZERO_SHOT[name]
+    example = task.task.check_record(Record(columns, "here"), needs_label=True)
+    encoded = encode_answers(task, "dev", [example], TOKENIZER, 100)
+    assert texts(encoded) == wanted and encoded.num_answers == [len(wanted)]
+
+
+def test_an_effect_follows_so():
+    row = {**WORDING["copa"][0], "question": "effect"}
+    example = ZERO_SHOT["copa"].task.check_record(Record(row, "here"), needs_label=True)
+    assert example.text == ("Ann fell", "so")
+
+
+def test_copa_keeps_what_is_wrong_for_the_reader_to_refuse():
+    row = {**WORDING["copa"][0], "premise": 3}
+    with pytest.raises(ValueError, match="column 'premise' holds 3, not text"):
+        ZERO_SHOT["copa"].task.check_record(Record(row, "here"), needs_label=True)
+
+
+def test_each_task_has_a_way_to_be_scored_and_what_to_compare_with():
+    assert set(ZERO_SHOT) == set(BEST_BEFORE) == set(CHANCE) == set(WORDING)
+    for task in ZERO_SHOT.values():
+        labels = len(task.task.target.labels)
+        assert len(task.answers) in (0, labels)
+        assert bool(task.threshold_split) != bool(
+            task.answers or task.task.inputs.choices
+        )
+        assert "{answer}" in task.context + task.scored or task.threshold_split
+    assert not ZERO_SHOT["sst2"].mean  # the words as a whole
+    inputs = TASKS["copa"].inputs  # the table is as it was
+    assert inputs.text == ("premise", "question")
+    assert inputs.wording["question"]["cause"].startswith("What")
+    assert TASKS["story_cloze"].published.dev_split
+    assert not ZERO_SHOT["story_cloze"].task.published.dev_split
+
+
+# --- which tasks, which splits --------------------------------------------------------
+
+
+def test_tasks_are_selected_by_name_and_split():
+    assert select_zero_shot_tasks([ALL]) == list(ZERO_SHOT.values())
+    first, second = select_zero_shot_tasks(["copa:train", "sst2", "copa:dev"])
+    assert (first, second) == (ZERO_SHOT["copa"], ZERO_SHOT["sst2"])  # the last counts
+    (train,) = select_zero_shot_tasks(["copa:train"])
+    assert train == dataclasses.replace(first, splits=("train",))
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("sst3", "no zero-shot task 'sst3'; there are cola, sst2, race, dpr, story_"),
+        ("all", "'all' alone"),
+        ("sst2:valid", "'valid' is none of the splits train, dev, test"),
+        ("sst2:", "'' is none"),
+    ],
+)
+def test_unknown_tasks_and_splits_are_refused(name, problem):
+    with pytest.raises(ValueError, match=problem):
+        select_zero_shot_tasks(["cola", name])
+
+
+def test_the_first_split_with_data_is_read(tmp_path):
+    (task,) = select_zero_shot_tasks(["dpr"])
+    with pytest.raises(MissingData, match=r"test data of DPR: .*test\.jsonl"):
+        read_labelled(task, task.splits, "jsonl", str(tmp_path))
+    write_task(tmp_path, "dpr", train=3, dev=0)
+    split, examples = read_labelled(task, task.splits, "jsonl", str(tmp_path))
+    assert (split, len(examples)) == ("train", 3)
+    write_lines(tmp_path / "dpr" / "test.jsonl", rows("dpr", 2, seed=0))
+    assert read_labelled(task, task.splits, "jsonl", str(tmp_path))[0] == "test"
+
+
+def test_withheld_labels_are_refused(tmp_path):
+    write_task(tmp_path, "sst2", test=3)
+    (task,) = select_zero_shot_tasks(["sst2:test"])
+    with pytest.raises(ValueError, match=r"test\.jsonl:1: .*such as sst2:dev"):
+        read_labelled(task, task.splits, "jsonl", str(tmp_path))
+
+
+# --- pronouns -------------------------------------------------------------------------
+
+
+def dpr(sentence, pronoun, candidates=("The bee", "the flower"), label=1):
+    row = {"sentence": sentence, "pronoun": pronoun, "candidates": list(candidates)}
+    return {**row, "label": label}
+
+
+def read_test(tmp_path, task, *made):
+    write_lines(tmp_path / task.name / "test.jsonl", made)
+    return load(task, "test", "jsonl", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "pronoun", "before", "after"),
+    [
+        # whole words only, whatever their case
+        ("The bee hit the flower. It bit.", "it", "The bee hit the flower. ", " bit."),
+        ("It bit the bee; it was it.", "it", "It bit the bee; ", " was it."),
+        ("The bee and the flower saw him.", "him", "The bee and the flower saw ", "."),
+        # before both candidates, where it is not found behind them
+        ("Since it hid, the bee bit the flower.", "it", "Since ", " hid, the bee bit"
+         " the flower."),
+    ],
+)  # fmt: skip
+def test_the_first_pronoun_after_the_candidates_is_meant(
+    tmp_path, sentence, pronoun, before, after
+):
+    (example,) = read_test(tmp_path, DPR, dpr(sentence, pronoun))
+    assert example.text == (before, after)
+    assert example.choices == ("The bee", "the flower") and example.label == 1
+
+
+def test_a_pronoun_within_a_candidate_is_not_meant(tmp_path):
+    row = dpr("Tom met his dad; his arm hurt.", "his", ("Tom", "his dad"))
+    assert read_test(tmp_path, DPR, row)[0].text == ("Tom met his dad; ", " arm hurt.")
+
+
+def test_wsc273_says_where_its_pronoun_is(tmp_path):
+    text = "It did not fit in it as it was big."
+    row = {"text": text, "pronoun_start": 24, "pronoun_end": 26, "pronoun_text": "it"}
+    row |= {"option1": "the box", "option2": "the bag", "label": 0, "idx": 7}
+    (example,) = read_test(tmp_path, WSC273, row)
+    assert example.text == ("It did not fit in it as ", " was big.")
+    assert (example.choices, example.id) == (("the box", "the bag"), "7")
+
+
+@pytest.mark.parametrize("as_list", [True, False])
+def test_any_number_of_candidates(tmp_path, as_list):
+    """As in PDP-60 and WSC-285."""
+
+    def row(*names):
+        options = {f"option{k}": name for k, name in enumerate(names, 1)}
+        text = {"text": "As it bit.", "pronoun_start": 3, "pronoun_end": 5}
+        return {**text, **({"options": list(names)} if as_list else options)}
+
+    made = ({**row("A", "B", "C"), "label": 2}, {**row("A", "B"), "label": "second"})
+    examples = read_test(tmp_path, WSC273, *made)
+    assert [example.choices for example in examples] == [("A", "B", "C"), ("A", "B")]
+    assert [example.label for example in examples] == [2, 1]
+
+
+@pytest.mark.parametrize("task", [DPR, WSC273], ids=["dpr", "wsc273"])
+def test_examples_are_the_same_from_tfds(task, tmp_path):
+    made = rows(task.name, 6, seed=0)
+    wanted = read_test(tmp_path, task, *made)
+    if task is DPR:
+        made = [{k: v for k, v in row.items() if k != "idx"} for row in made]
+    else:
+        more = {"option1_normalized": "a", "option2_normalized": "b"}
+        made = [{**row, **more} for row in made]
+    name = task.published.tfds["test"][""].partition(":")[0]
+    parts = {split: made for split in task.published.tfds}
+    prepare_dataset(name, parts, tmp_path / "tfds")
+    found = load(task, "test", "tfds", tmp_path / "tfds")
+    assert sorted(each.text + each.choices for each in found) == sorted(
+        each.text + each.choices for each in wanted
+    )
+    assert sorted(each.label for each in found) == [0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("task", "row", "problem"),
+    [
+        (DPR, dpr("The bee bit.", "it"), "pronoun 'it' is not a word of 'The bee bit"),
+        (DPR, dpr("The bee bit.", ""), "pronoun '' is not a word"),
+        (DPR, dpr("The bee bit it.", 3), "hold texts, not 'The bee bit it.' and 3"),
+        (DPR, dpr("It bit.", "it", candidates=("a",)), "list of 2 to 10 texts"),
+        (DPR, dpr("It bit.", "it", label=2), "label 2 is none of the example's 2 ch"),
+        (DPR, {"text": "It bit."}, "'sentence' or 'pronoun'; .* has sentence, pronoun"),
+        (
+            WSC273,
+            {"text": "It bit.", "pronoun_start": 6, "pronoun_end": 9},
+            "hold 6 and 9, not the place of a pronoun in 'It bit.'",
+        ),
+        (
+            WSC273,
+            {"text": "It bit.", "pronoun_start": 0},
+            "no column 'pronoun_end'; an example has text, pronoun_start, pronoun_end, "
+            "option1 and option2 .* and label",
+        ),
+        (
+            WSC273,
+            {"text": "It bit.", "pronoun_start": 0, "pronoun_end": 2, "option1": "a"},
+            r"column 'options' holds \['a'\], not a list of 2 to 10 texts",
+        ),
+    ],
+)
+def test_rows_without_their_pronoun_are_refused_by_file_and_line(
+    tmp_path, task, row, problem
+):
+    with pytest.raises(ValueError, match=rf"test\.jsonl:1: .*{problem}"):
+        read_test(tmp_path, task, row)
+
+
+def test_the_official_files_are_not_read(tmp_path):
+    with pytest.raises(MissingData, match="source 'official' has no test split"):
+        load(DPR, "test", "official", tmp_path)
