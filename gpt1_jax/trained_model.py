@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gpt1_jax.config import DEFAULT, ModelConfig
-from gpt1_jax.config.checks import check_encodable
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.checks import DEFAULT, check_encodable
 from gpt1_jax.config.reading import DEFAULT_WORDS, ReadingConfig, WordsConfig
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, SamplingConfig
 from gpt1_jax.data.tokenizers import Tokenizer

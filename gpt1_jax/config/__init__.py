@@ -13,15 +13,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from gpt1_jax.config.checks import (
-    ALL,
-    BEST,
-    DEFAULT,
-    MILESTONES,
-    NEWEST,
-    make_section,
-    require,
-)
+from gpt1_jax.config.checks import make_section, require
 from gpt1_jax.config.sections import JobConfig, ModelConfig
 
 
@@ -151,12 +143,7 @@ def _is_job(name: Any) -> bool:
 
 
 __all__ = [
-    "ALL",
-    "BEST",
-    "DEFAULT",
     "JOBS",
-    "MILESTONES",
-    "NEWEST",
     "STUDIES",
     "Job",
     "ModelConfig",

@@ -14,7 +14,8 @@ import jax
 from etils import epath
 
 import gpt1_jax
-from gpt1_jax.config import ALL, DEFAULT, MILESTONES, ModelConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.checks import ALL, DEFAULT, MILESTONES
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import load_saved, read_json

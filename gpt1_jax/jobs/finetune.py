@@ -7,7 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.config import BEST
+from gpt1_jax.config.checks import BEST
 from gpt1_jax.config.finetune import (
     FinetuneConfig,
     TaskDataConfig,

@@ -35,7 +35,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from etils import epath
 
-from gpt1_jax.config import BEST, NEWEST
+from gpt1_jax.config.checks import BEST, NEWEST
 from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.data.files import FULL
 from gpt1_jax.errors import TryAgain, UserError

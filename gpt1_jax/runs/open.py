@@ -7,8 +7,8 @@ from typing import Any, Literal, NamedTuple
 import jax
 from etils import epath
 
-from gpt1_jax.config import BEST, DEFAULT, NEWEST, ModelConfig
-from gpt1_jax.config.checks import DType, check_step
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.checks import BEST, DEFAULT, NEWEST, DType, check_step
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError

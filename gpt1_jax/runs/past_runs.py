@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from etils import epath
 
-from gpt1_jax.config import BEST, ModelConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.checks import BEST
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.data.files import is_remote

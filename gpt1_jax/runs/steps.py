@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from etils import epath
 
-from gpt1_jax.config import ALL, MILESTONES, NEWEST
+from gpt1_jax.config.checks import ALL, MILESTONES, NEWEST
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import NoCheckpoint, saved_steps
 from gpt1_jax.runs.console import say

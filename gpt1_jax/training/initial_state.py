@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import jax
 from etils import epath
 
-from gpt1_jax.config import BEST, DEFAULT, NEWEST, ModelConfig
+from gpt1_jax.config import ModelConfig
+from gpt1_jax.config.checks import BEST, DEFAULT, NEWEST
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.config.sections import ModelSection

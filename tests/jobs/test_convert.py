@@ -18,7 +18,7 @@ from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
-from gpt1_jax.config import BEST
+from gpt1_jax.config.checks import BEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.interop import hugging_face, openai

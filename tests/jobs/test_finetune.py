@@ -29,7 +29,7 @@ from tiny_tasks import (
     write_lines,
 )
 
-from gpt1_jax.config import BEST
+from gpt1_jax.config.checks import BEST
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from gpt1_jax.config import BEST, NEWEST
+from gpt1_jax.config.checks import BEST, NEWEST
 from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.parallel import processes

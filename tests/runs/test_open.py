@@ -13,7 +13,7 @@ import pytest
 from etils import epath
 from tiny_run import saved_state
 
-from gpt1_jax.config import BEST, NEWEST
+from gpt1_jax.config.checks import BEST, NEWEST
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data.files import sha256

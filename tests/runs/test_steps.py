@@ -3,7 +3,7 @@
 import pytest
 from etils import epath
 
-from gpt1_jax.config import ALL, NEWEST
+from gpt1_jax.config.checks import ALL, NEWEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.runs.milestones import Milestone
 from gpt1_jax.runs.steps import (

@@ -7,8 +7,7 @@ from typing import Any
 
 from etils import epath
 
-from gpt1_jax.config import MILESTONES
-from gpt1_jax.config.checks import split_paths
+from gpt1_jax.config.checks import MILESTONES, split_paths
 from gpt1_jax.data.files import locate, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer

@@ -21,8 +21,8 @@ import numpy as np
 import tqdm
 
 import gpt1_jax
-from gpt1_jax.config import NEWEST
 from gpt1_jax.config.checks import (
+    NEWEST,
     DType,
     NotNegative,
     Seed,
