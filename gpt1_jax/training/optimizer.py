@@ -340,8 +340,8 @@ def _try_shapes(optimizer: optax.GradientTransformation) -> None:
 
 
 def describe_defaults(config: OptimizerConfig) -> str:
-    """Which of `b1`, `b2` and `eps` are not optax's defaults; "" if all of them are."""
-    if config.name == RELEASED_ADAM:
+    """Which of `b1`, `b2` and `eps` are not the defaults of another optimizer; or ""."""
+    if config.name in (RELEASED_ADAM, "adamw"):  # for which the keys are
         return ""
     takes = _parameters(_find_function(config.name))
     changed = [
