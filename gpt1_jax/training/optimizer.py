@@ -340,7 +340,7 @@ def _try_shapes(optimizer: optax.GradientTransformation) -> None:
 
 
 def describe_defaults(config: OptimizerConfig) -> str:
-    """Which of `b1`, `b2` and `eps` are not the defaults of another optimizer; or ""."""
+    """Which of `b1`, `b2` and `eps` are not the defaults of an optax optimizer."""
     if config.name in (RELEASED_ADAM, "adamw"):  # for which the keys are
         return ""
     takes = _parameters(_find_function(config.name))
