@@ -1,5 +1,6 @@
 """Made-up tasks whose answer can be seen in the words, and runs on them."""
 
+import dataclasses
 import json
 import random
 from pathlib import Path
@@ -36,6 +37,12 @@ def finetune_config(tasks, base, **overrides):
     """The frozen configuration of `tasks` with `base` and `section__key` overrides."""
     values = load_config(tasks, file="finetune", **{**base, **overrides}).to_dict()
     return config_lib.load(values)
+
+
+def changed(task, part, **values):
+    """A task with other values in one of its parts."""
+    other = dataclasses.replace(getattr(task, part), **values)
+    return dataclasses.replace(task, **{part: other})
 
 
 def sentence(rng, sign, length=5):

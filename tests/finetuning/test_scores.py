@@ -1,4 +1,4 @@
-import dataclasses
+from tiny_tasks import changed
 
 from gpt1_jax.finetuning.scores import make_head
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -16,5 +16,5 @@ def test_make_head_fits_the_task():
         "stsb": (6, False, 0.2, 96),
         "race": (4, True, 0.2, 96),
     }
-    regression = dataclasses.replace(TASKS["stsb"], score_loss="regression")
+    regression = changed(TASKS["stsb"], "target", score_loss="regression")
     assert make_head(regression, 0.1, 94) == (1, False, 0.1, 96)

@@ -1,7 +1,6 @@
 """Files for the GLUE leaderboard and for people."""
 
 import csv
-import dataclasses
 import io
 import json
 import logging
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from etils import epath
+from tiny_tasks import changed
 
 from gpt1_jax.finetuning.submission import (
     write_glue,
@@ -340,7 +340,7 @@ def test_predictions_may_be_a_table(folder, suffix):
 )
 def test_a_text_named_like_another_column_is_refused(folder, name):
     """Only in a table: JSON lines keep the texts apart."""
-    task = dataclasses.replace(TASKS["cola"], text=(name,))
+    task = changed(TASKS["cola"], "inputs", text=(name,))
     for suffix in (".csv", ".tsv"):
         with pytest.raises(ValueError, match=rf"two columns named '{re.escape(name)}'"):
             write_predictions(folder / f"a{suffix}", task, [COPA], [0], with_text=True)

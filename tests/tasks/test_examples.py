@@ -26,7 +26,7 @@ from made_up_tasks import (
     write_official,
 )
 from made_up_tokenizer import Numbers
-from tiny_tasks import finetune_config, read_lines, write_lines
+from tiny_tasks import changed, finetune_config, read_lines, write_lines
 
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.tables import plain_lines, read_input
@@ -62,7 +62,7 @@ OWN_CONFIG = finetune_config(
     custom__text=("a", "b"),
     custom__labels=("n", "y"),
 )
-STORY = dataclasses.replace(TASKS["story_cloze"], dev_split=(3, 3535999445))
+STORY = changed(TASKS["story_cloze"], "published", dev_split=(3, 3535999445))
 COUNT = 4  # of a subset
 
 
@@ -92,8 +92,7 @@ def plain(task, examples):
 
 @pytest.mark.parametrize("task", TASKS.values(), ids=TASKS)
 def test_examples_are_the_same_from_every_source(task, tmp_path):
-    published = dataclasses.replace(task.published, dev_split=None)
-    task = dataclasses.replace(task, published=published)
+    task = changed(task, "published", dev_split=None)
     made = {split: made_up(task, split, COUNT) for split in splits_of(task)}
     tmp_path = tmp_path / "a [1]*"  # a name, not a pattern
     for split, examples in made.items():
@@ -674,7 +673,7 @@ def test_tfds_rows_may_hold_text_instead_of_bytes(tmp_path, monkeypatch):
 
 
 def test_tfds_unknown_dataset_is_refused(tmp_path):
-    task = dataclasses.replace(TASKS["rte"], tfds={"dev": {"": "gpt1_nothing:test"}})
+    task = changed(TASKS["rte"], "published", tfds={"dev": {"": "gpt1_nothing:test"}})
     with pytest.raises(
         ValueError, match="not know the dataset 'gpt1_nothing'"
     ) as raised:

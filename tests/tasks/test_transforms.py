@@ -1,12 +1,11 @@
 """Figure 1's sequences by hand, where they are cut, targets and predictions."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import VOCAB_SIZE, Numbers
+from tiny_tasks import changed
 
 from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -21,7 +20,7 @@ from gpt1_jax.tasks.transforms import (
 
 few = settings(deadline=None, max_examples=60)
 START, DELIMITER, EXTRACT = VOCAB_SIZE, VOCAB_SIZE + 1, VOCAB_SIZE + 2
-REGRESSION = dataclasses.replace(TASKS["stsb"], score_loss="regression")
+REGRESSION = changed(TASKS["stsb"], "target", score_loss="regression")
 SINGLE, PAIR, SIMILARITY = TASKS["sst2"], TASKS["rte"], TASKS["mrpc"]
 STORY, COPA, RACE, STSB = (TASKS[n] for n in ("story_cloze", "copa", "race", "stsb"))
 BOOLQ = TASKS["boolq"]
@@ -170,8 +169,7 @@ def test_texts_are_made_of_columns_as_the_task_formats_them():
     reads = ('Does "{it}" refer to "Ann" in this passage?', "Ann has it.")
     assert task.inputs.format_text(example) == reads
     formats = ("{span1_text} 5 {span2_text}", "{text}")
-    inputs = dataclasses.replace(task.inputs, formats=formats)
-    made = dataclasses.replace(task, inputs=inputs)
+    made = changed(task, "inputs", formats=formats)
     encoded = encode(made, "3", "4", "6")
     assert encoded[0] == [START, 4, 5, 3, DELIMITER, 6, EXTRACT]
 
@@ -297,13 +295,13 @@ def test_sequences_have_one_extract_token_at_their_end(task, sizes, max_seq_len)
     ids=lambda value: getattr(value, "name", value),
 )
 def test_num_outputs(task, score_loss, expected):
-    target = dataclasses.replace(task.target, score_loss=score_loss)
-    assert num_outputs(dataclasses.replace(task, target=target)) == expected
+    other = changed(task, "target", score_loss=score_loss)
+    assert num_outputs(other) == expected
 
 
 @pytest.mark.parametrize("score_loss", ["soft_labels", "regression"])
 def test_label_is_one_hot_and_a_missing_one_all_zeros(score_loss):
-    task = dataclasses.replace(TASKS["mnli"], score_loss=score_loss)
+    task = changed(TASKS["mnli"], "target", score_loss=score_loss)
     rows = targets(task, [2, None, 0])
     assert rows.tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
     assert rows.dtype == np.float32
@@ -333,7 +331,7 @@ def test_soft_labels_sum_to_one_and_mean_the_score(score):
 
 
 def test_soft_labels_start_at_the_lowest_score():
-    task = dataclasses.replace(STSB, score_range=(1.0, 3.0))
+    task = changed(STSB, "target", score_range=(1.0, 3.0))
     assert targets(task, [1.0, 2.5]).tolist() == [
         [1, 0, 0],
         [0, 0.5, 0.5],
