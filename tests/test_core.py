@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from core import closure, module_paths, size, write_core
+from core import ROOT, closure, module_paths, size, write_core
 from tiny_run import (
     as_flags,
     assert_same_run,
@@ -121,6 +121,14 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
     with pytest.raises(FileExistsError, match="is not empty; name another"):
         write_core(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_the_pages_say_how_large_the_core_is():
+    modules, lines = size(closure("jobs.pretrain"))
+    rounded = f"{round(lines, -2):,}"
+    for page in ("docs/architecture.md", "docs/paper-to-code.md"):
+        assert f"{modules} modules of {rounded} lines" in (ROOT / page).read_text()
+    assert f"{rounded} for pre-training alone" in (ROOT / "README.md").read_text()
 
 
 def test_every_module_of_the_core_is_one_of_the_package():
