@@ -3,7 +3,7 @@
 `config.model.attention_impl` and `layer_norm_impl` name them. "auto" leaves the choice
 to the run: on an accelerator it tries the kernels, at its own sizes, before it compiles
 its step (`kernels/choice.py`); on a CPU it takes what XLA makes. A run that resumes
-goes on with the forms it began with, bit for bit.
+goes on with the forms it began with, bit for bit, where the machine has them.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ def choose_forms(
     All processes get the main one's choice.
 
     Args:
-      model: the model; a form that it names is used as it is.
+      model: the model; a form that it names is used, `fused` if there is a kernel.
       workload: what is computed where.
       before: the forms with which the run was computed so far, if it resumes. They are
         used again, so that it goes on bit for bit.

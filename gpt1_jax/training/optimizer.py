@@ -341,7 +341,7 @@ def _try_shapes(optimizer: optax.GradientTransformation) -> None:
 
 def describe_defaults(config: OptimizerConfig) -> str:
     """Which of `b1`, `b2` and `eps` are not the defaults of an optax optimizer."""
-    if config.name in (RELEASED_ADAM, "adamw"):  # for which the keys are
+    if config.name in (RELEASED_ADAM, "adamw"):  # the keys are theirs
         return ""
     takes = _parameters(_find_function(config.name))
     changed = [
