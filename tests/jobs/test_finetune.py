@@ -10,7 +10,6 @@ import signal
 import numpy as np
 import pytest
 from etils import epath
-from made_up_tasks import write_babylm
 from tiny_run import (
     as_flags,
     assert_same_run,
@@ -25,7 +24,6 @@ from tiny_tasks import (
     finetune_config,
     read_lines,
     rows,
-    tiny_finetune_overrides,
     write_lines,
 )
 
@@ -43,7 +41,6 @@ from gpt1_jax.report.scores import score_table
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import SESSIONS_FILE, read_metrics, read_sessions
 from gpt1_jax.runs.signals import Stopped
-from gpt1_jax.studies.babylm.finetuned import read_babylm_predictions
 from gpt1_jax.tasks.metrics import METRICS, Metric
 from gpt1_jax.tasks.paper_tasks import TASKS
 
@@ -524,62 +521,3 @@ def test_count_steps_leaves_out_partial_batches_and_refuses_nothing_to_do():
     endless = finetune_config("rte", START, train__num_epochs=2e9)
     with pytest.raises(ValueError, match=r"has 4,000,000,000 updates .*2,147,483,647"):
         finetune.count_steps(endless, 32 * 2)
-
-
-# --- BabyLM's evaluation --------------------------------------------------------
-
-
-@pytest.fixture
-def babylm(pretrained, tmp_path):
-    """Fine-tunes on made-up files of BabyLM's; returns their rows and the folder."""
-
-    def run(preset, *tasks, **overrides):
-        made = {task: rows(task, 13, seed=1) for task in tasks}
-        for task, dev in made.items():
-            for split, given in (("train", rows(task, 32, seed=0)), ("dev", dev)):
-                write_babylm(TASKS[task], split, given, tmp_path / "data")
-        base = tiny_finetune_overrides(pretrained, tmp_path / "data")
-        for key in ("data.source", "optimizer.learning_rate", "eval.first_epoch_steps"):
-            del base[key]
-        few = {"train__num_epochs": 3.0, "optimizer__learning_rate": 0.03, **overrides}
-        config = finetune_config(preset, base, **few)
-        finetune.run(config, str(tmp_path / "runs"))
-        return made, epath.Path(tmp_path / "runs")
-
-    return run
-
-
-def test_babylm_tasks_are_fine_tuned_and_their_predictions_read_back(babylm, caplog):
-    made, folder = babylm("babylm_long", "boolq", "multirc")
-    found = read_babylm_predictions(folder)
-    assert list(found) == ["boolq", "multirc"]
-    for task, numbers in found.items():
-        of_run = folder / task / "pretrained-seed42"
-        lines = read_lines(of_run / "predictions/dev.jsonl")
-        labels = [row["label"] for row in made[task]]
-        named = [str(bool(number)) for number in labels]
-        assert [line["label"] for line in lines] == named, "in the order of the file"
-        assert [line["prediction"] for line in lines] == [
-            str(bool(number)) for number in numbers
-        ]
-        right = np.mean(np.equal(numbers, labels))
-        result = json.loads((of_run / "results.json").read_text())
-        assert result["dev"]["accuracy"] == pytest.approx(right)
-        assert result["dev"]["n"] == 13 and "test" not in result
-    assert set(found["boolq"]) == {0, 1}, "it does not tell examples apart"
-    assert "13 predictions, and BabyLM wants all 1635" in caplog.text
-    table = (folder / "results.md").read_text()
-    assert "| boolq | accuracy | 13 |" in table and "GPT-1 paper" not in table
-
-
-def test_a_run_on_one_babylm_task_is_evaluated_after_each_epoch(babylm):
-    _, folder = babylm("babylm_wsc", "wsc")
-    assert list(measured(folder)) == [4, 8, 12]
-    rates = [
-        record["learning_rate"]
-        for record in read_metrics(folder / "metrics.jsonl")
-        if "loss" in record
-    ]
-    assert max(rates) == pytest.approx(0.03) and rates[-1] > 0.003
-    assert list(read_babylm_predictions(folder)) == ["wsc"]
-    assert len(read_babylm_predictions(folder)["wsc"]) == 13

@@ -1,11 +1,23 @@
 """Predictions of fine-tuned runs for BabyLM."""
 
+import json
+
+import numpy as np
 import pytest
 from etils import epath
 from made_up_runs import finished_result, write_finished, write_pretrained
-from tiny_tasks import write_lines
+from made_up_tasks import write_babylm
+from tiny_tasks import (
+    finetune_config,
+    read_lines,
+    rows,
+    tiny_finetune_overrides,
+    write_lines,
+)
 
 from gpt1_jax.errors import UserError
+from gpt1_jax.jobs import finetune
+from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.studies.babylm import finetuned
 from gpt1_jax.studies.babylm.finetuned import BABYLM_SIZES, read_babylm_predictions
 from gpt1_jax.tasks.paper_tasks import TASKS
@@ -93,3 +105,60 @@ def test_a_folder_without_fine_tuned_runs_says_how_to_make_one(tmp_path, name):
     write_pretrained(tmp_path / "pretrained")
     with pytest.raises(UserError, match=r"holds no fine-tuned run; make one .*babylm"):
         read_babylm_predictions(epath.Path(tmp_path / name))
+
+
+# --- runs on made-up files -----------------------------------------------------------
+
+
+@pytest.fixture
+def babylm(pretrained, tmp_path):
+    """Fine-tunes on made-up files of BabyLM's; returns their rows and the folder."""
+
+    def run(preset, *tasks, **overrides):
+        made = {task: rows(task, 13, seed=1) for task in tasks}
+        for task, dev in made.items():
+            for split, given in (("train", rows(task, 32, seed=0)), ("dev", dev)):
+                write_babylm(TASKS[task], split, given, tmp_path / "data")
+        base = tiny_finetune_overrides(pretrained, tmp_path / "data")
+        for key in ("data.source", "optimizer.learning_rate", "eval.first_epoch_steps"):
+            del base[key]
+        few = {"train__num_epochs": 3.0, "optimizer__learning_rate": 0.03, **overrides}
+        config = finetune_config(preset, base, **few)
+        finetune.run(config, str(tmp_path / "runs"))
+        return made, epath.Path(tmp_path / "runs")
+
+    return run
+
+
+def test_babylm_tasks_are_fine_tuned_and_their_predictions_read_back(babylm, caplog):
+    made, folder = babylm("babylm_long", "boolq", "multirc")
+    found = read_babylm_predictions(folder)
+    assert list(found) == ["boolq", "multirc"]
+    for task, numbers in found.items():
+        of_run = folder / task / "pretrained-seed42"
+        lines = read_lines(of_run / "predictions/dev.jsonl")
+        labels = [row["label"] for row in made[task]]
+        named = [str(bool(number)) for number in labels]
+        assert [line["label"] for line in lines] == named, "in the order of the file"
+        assert [line["prediction"] for line in lines] == [
+            str(bool(number)) for number in numbers
+        ]
+        right = np.mean(np.equal(numbers, labels))
+        result = json.loads((of_run / "results.json").read_text())
+        assert result["dev"]["accuracy"] == pytest.approx(right)
+        assert result["dev"]["n"] == 13 and "test" not in result
+    assert set(found["boolq"]) == {0, 1}, "it does not tell examples apart"
+    assert "13 predictions, and BabyLM wants all 1635" in caplog.text
+    table = (folder / "results.md").read_text()
+    assert "| boolq | accuracy | 13 |" in table and "GPT-1 paper" not in table
+
+
+def test_a_run_on_one_babylm_task_is_evaluated_after_each_epoch(babylm):
+    _, folder = babylm("babylm_wsc", "wsc")
+    records = read_metrics(folder / "metrics.jsonl")
+    evaluated = [each["step"] for each in records if "valid_accuracy" in each]
+    assert evaluated == [4, 8, 12]
+    rates = [each["learning_rate"] for each in records if "loss" in each]
+    assert max(rates) == pytest.approx(0.03) and rates[-1] > 0.003
+    assert list(read_babylm_predictions(folder)) == ["wsc"]
+    assert len(read_babylm_predictions(folder)["wsc"]) == 13
