@@ -39,6 +39,6 @@ def find_named(name: str, needed_by: str, otherwise: str) -> Any:
         return pkgutil.resolve_name(name)
     except ModuleNotFoundError as error:
         raise MissingPackage(
-            f"{needed_by} needs {error.name}, which is not installed; install it, or "
+            f"{needed_by} needs {error.name}, which is not there; install it, or "
             f"{otherwise}."
         ) from error

@@ -268,6 +268,8 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
     if how is None:
         refuse_other_name(f"{key}: {path}")
         how = _PLAIN
+    if how not in (_PLAIN, _JSON_LINES):  # another reader makes another text
+        stamp += f"-{how.read}"
     if how.has_field and not jsonl_field:  # asked for as they are
         return Document(str(path), stamp, stat.length, functools.partial(decode, path))
     read = find_named(how.read, str(path), f"leave it out of {key}")
@@ -287,8 +289,13 @@ def read_plain_text(path: epath.Path) -> Iterator[str]:
     return refuse_json(decode(path), str(path))
 
 
-def decode(path: epath.Path) -> Iterator[str]:
+def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
     """The text of a file, gzipped or not, in chunks, with all line ends as newlines.
+
+    Args:
+      path: the file.
+      is_plain: whether to refuse content of other kinds, such as HTML; a format that
+        reads one of these says False.
 
     Raises:
       UserError: if the bytes are not UTF-8 or the gzip file is damaged.
@@ -301,7 +308,7 @@ def decode(path: epath.Path) -> Iterator[str]:
             zipped = path.name.lower().endswith(".gz")
             stream: Any = gzip.GzipFile(fileobj=raw) if zipped else raw
             while data := stream.read(BLOCK_CHARS):
-                if not position:
+                if is_plain and not position:
                     refuse_binary(data, str(path))
                 yield decoder.decode(data)
                 position += len(data)

@@ -191,7 +191,10 @@ def load_split(
         "babylm": _BABYLM_SPLITS,
     }.get(source)
     if places is not None and published not in places:
-        raise MissingData(f"{task.title}: source {source!r} has no {published} split.")
+        raise MissingData(
+            f"{task.title}: source {source!r} has no {published} split; name another "
+            "with --config.data.source, such as jsonl."
+        )
     if source == "tfds":
         records = _read_dataset(task, published, directory)
     elif source == "files":

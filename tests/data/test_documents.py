@@ -545,9 +545,15 @@ def test_a_format_is_a_line_in_the_table_and_a_function(
     )
     monkeypatch.syspath_prepend(tmp_path)
     form = documents.TextFormat("upside_down:read", has_field)
-    monkeypatch.setitem(documents.TEXT_FORMATS, ".rev.xz", form)
     folder = tmp_path / "texts"
     folder.mkdir()
+    (folder / "a.rev").write_text("txet")
+    (plain,) = text_documents(str(folder / "a.rev"), jsonl_field="body")
+    monkeypatch.setitem(documents.TEXT_FORMATS, ".rev", form)
+    (document,) = text_documents(str(folder / "a.rev"), jsonl_field="body")
+    assert document.stamp != plain.stamp, "tokens of the other text would be found"
+    (folder / "a.rev").unlink()
+    monkeypatch.setitem(documents.TEXT_FORMATS, ".rev.xz", form)
     (folder / "a.REV.xz").write_text("txet")
     (document,) = text_documents(str(folder), jsonl_field="body")
     assert text_of(document) == "text" + (KEY + "body") * has_field
@@ -562,6 +568,14 @@ def test_a_format_is_a_line_in_the_table_and_a_function(
     if has_field:
         with pytest.raises(FileNotFoundError, match="names no file"):
             text_documents(str(folder), jsonl_field="")
+
+
+def test_a_format_may_read_what_plain_text_refuses(tmp_path):
+    page = tmp_path / "a.html"
+    page.write_text("<!DOCTYPE html><p>text")
+    assert "".join(documents.decode(page, is_plain=False)) == "<!DOCTYPE html><p>text"
+    with pytest.raises(ValueError, match="is HTML or XML"):
+        list(documents.decode(page))
 
 
 # --- which documents are held out ---------------------------------------------
