@@ -3,8 +3,16 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from etils import epath
+
+from gpt1_jax.config import JOBS
 from gpt1_jax.finetuning.results import Finished, read_finished
-from gpt1_jax.report.studies import Evaluation, StudyReport, read_evaluation
+from gpt1_jax.report.studies import (
+    Evaluation,
+    StudyReport,
+    job_of_results,
+    read_evaluation,
+)
 from gpt1_jax.runs.folder import locate_run
 from gpt1_jax.runs.past_runs import Pretrained, find_folders, read_pretrained
 
@@ -59,5 +67,17 @@ def read_runs(
             raise FileNotFoundError(
                 f"{root} holds neither a pre-trained run, nor a finished fine-tuned "
                 f"one{''.join(others)}; leave it out of config.runs."
+                f"{_on_unknown_jobs(f for f in folders if f.is_relative_to(root))}"
             )
     return ReportedRuns(pretrained, finetuned, evaluations)
+
+
+def _on_unknown_jobs(folders: Iterable[epath.Path]) -> str:
+    """A sentence on results of jobs of other packages, if there are any."""
+    jobs = {job for folder in folders if (job := job_of_results(folder))} - {*JOBS}
+    if not jobs:
+        return ""
+    return (
+        f" It holds results of the job {min(jobs)!r:.80}, which is unknown here; if "
+        "that is a study of yours, name its module in config.studies."
+    )

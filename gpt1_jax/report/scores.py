@@ -45,20 +45,17 @@ _MAJORITY = "majority baseline (dev)"
 _SPREAD_NOTE = "Over several seeds: the median, then the lowest to highest."
 _NOTE = (
     "Ours is measured on the dev splits, and on the test splits whose labels are at "
-    "hand; the paper's on the test splits. {} x 100; for several runs, the "
-    "median, then the lowest to highest. No pre-training is Table 5's, which "
+    "hand; the paper's on the test splits. {} No pre-training is Table 5's, which "
     "leaves tasks out and has only the mean of MNLI's m and mm. WNLI is from the GLUE "
     "leaderboard, COPA from the announcement of GPT-1. Average: the unweighted mean "
     "over the lines with a value of ours; their number is in brackets."
 )
 _NOTE_WITHOUT_PAPER = (
-    "Measured on the dev split, and on the test split where its labels are at hand. "
-    "{} x 100; for several runs, the median, then the lowest to highest."
+    "Measured on the dev split, and on the test split where its labels are at hand. {}"
 )
 _NOTE_ON_VARIANTS = (
     "Measured on the dev split, on training examples where they were scored, and on "
-    "the test split where its labels are at hand. {} x 100; for several "
-    "runs, the median, then the lowest to highest."
+    "the test split where its labels are at hand. {}"
 )
 _NOTE_ON_TABLE_5 = (
     "Table 5. Ours is measured on the dev splits, the paper's on GLUE's test sets. All "
@@ -128,10 +125,18 @@ def _shown(metric: str, value: float | None) -> float:
     return math.nan if value is None else METRICS[metric].shown(value)
 
 
-def _scale(scores: "pd.DataFrame") -> str:
-    """What notes on a table say of its values."""
-    others = [name for name in scores["metric"].unique() if not METRICS[name].in_points]
-    return f"All values but {', '.join(others)} are" if others else "All values are"
+def _how_to_read(lines: Iterable[PaperScore]) -> str:
+    """What notes on a table of these lines say of its values."""
+    names = list(dict.fromkeys(line.metric for line in lines))
+    others = [name for name in names if not METRICS[name].in_points]
+    lower = [name for name in names if not METRICS[name].highest_is_best]
+    text = "or several runs, the median, then the lowest to highest."
+    if not names or len(others) < len(names):
+        left_out = f" but {', '.join(others)}" if others else ""
+        text = f"All values{left_out} are x 100; f{text}"
+    else:
+        text = f"F{text}"
+    return f"{text} Lower is better: {', '.join(lower)}." if lower else text
 
 
 def row_numbers(runs: Sequence[Finished]) -> list[int]:
@@ -185,15 +190,28 @@ def headline(lines: Iterable[PaperScore], task: str) -> PaperScore:
     return next((line for line in own if not line.subset), own[0])
 
 
-def spread(values: Iterable[float]) -> str:
-    """The median of points, and their range if there are several; "-" if none."""
-    points = sorted(value for value in values if not math.isnan(value))
-    if not points:
+def spread(values: Iterable[float], metric: str) -> str:
+    """The median of values, and their range if there are several; "-" if none.
+
+    Args:
+      values: of a metric, as `Metric.shown` gives them; unknown ones are NaN.
+      metric: its name. Points have one decimal, small values of others more.
+    """
+    known = sorted(value for value in values if not math.isnan(value))
+    if not known:
         return "-"
-    text = f"{statistics.median(points):.1f}"
-    if len(points) > 1:
-        text += f" ({points[0]:.1f} to {points[-1]:.1f})"
-    return text
+    middle, *ends = (
+        _number(value, metric)
+        for value in (statistics.median(known), known[0], known[-1])
+    )
+    return f"{middle} ({' to '.join(ends)})" if len(known) > 1 else middle
+
+
+def _number(value: float, metric: str) -> str:
+    """One decimal, but three significant digits of what is not in points."""
+    if METRICS[metric].in_points or abs(value) >= 9.995:
+        return f"{value:.1f}"
+    return f"{value:#.3g}"
 
 
 def _where(scores: "pd.DataFrame", **values: Any) -> "pd.DataFrame":
@@ -256,7 +274,8 @@ def results_table(
     if set(scores["variant"]) <= set(VARIANTS):
         parts = [paper_table(scores), *paper_table_notes(scores)]
     else:
-        parts = [_variants_table(scores), _NOTE_ON_VARIANTS.format(_scale(scores))]
+        note = _NOTE_ON_VARIANTS.format(_how_to_read(paper_lines(scores)))
+        parts = [_variants_table(scores), note]
     lines = []
     for task, reason in (skipped or {}).items():
         titles = [line.title for line in PAPER if line.task == task] or [task]
@@ -285,7 +304,7 @@ def paper_table(scores: "pd.DataFrame") -> str:
             body.append([f"**{heading}**", *[""] * (len(titles) + 2)])
         for n in in_table:
             line, own = lines[n]
-            texts = [spread(points[n][title]) for title in titles]
+            texts = [spread(points[n][title], line.metric) for title in titles]
             body.append([line.title, line.metric, _count_examples(own, line), *texts])
     with_ours = [
         each
@@ -296,7 +315,8 @@ def paper_table(scores: "pd.DataFrame") -> str:
         _mean([statistics.median(each[title]) for each in with_ours if each[title]])
         for title in titles
     ]
-    if not has_several_rows(scores):
+    no_points = lines and not any(METRICS[line.metric].in_points for line, _ in lines)
+    if not (no_points or has_several_rows(scores)):
         body.append(["**Average**", "", "", *averages])
     return markdown_table(["task", "metric", "n (dev)", *titles], body, text_columns=2)
 
@@ -351,8 +371,9 @@ def _count_examples(scores: "pd.DataFrame", line: PaperScore) -> str:
 def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
     """Notes on `paper_table`, and the GLUE scores if all tasks of GLUE are there."""
     glue = {variant: glue_score(scores, variant) for variant in VARIANTS}
+    note = _NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER
     return [
-        (_NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER).format(_scale(scores)),
+        note.format(_how_to_read(line for line, _ in _rows(scores))),
         *(
             f"GLUE score: {score:.1f} ({variant}, dev); the paper's {GLUE} (test)."
             for variant, score in glue.items()
@@ -405,9 +426,11 @@ def _variants_table(scores: "pd.DataFrame") -> str:
             del splits["train"]
         for split, subset in splits.items():
             own = _where_line(scores, line._replace(subset=subset))
-            texts = _where(own, split=split).groupby("variant")["score"].agg(spread)
+            of_variants = _where(own, split=split).groupby("variant")["score"]
+            texts = of_variants.agg(spread, metric=line.metric)
             if not texts.empty:
-                baseline = spread(_majority(own)) if split == "dev" else "-"
+                majority = _majority(own) if split == "dev" else []
+                baseline = spread(majority, line.metric)
                 header.append(f"{line.title}, {line.metric} ({split})")
                 columns.append([*texts.reindex(variants, fill_value="-"), baseline])
     return markdown_table(header, zip(*columns, strict=True), text_columns=1)
@@ -427,10 +450,8 @@ def ablations_table(runs: Sequence[Finished]) -> str:
     lines = [[line for line in PAPER if line.task == task] for task in TABLE_5_TASKS]
     ours = [_one_for_each_run(_where(scores, split="dev"), each) for each in lines]
     header = ["task", "metric"]
-    columns = [
-        [*TABLE_5_TASKS.values(), "**Average**"],
-        [*(line.metric for line, *_ in lines), ""],
-    ]
+    metrics = [line.metric for line, *_ in lines]
+    columns = [[*TABLE_5_TASKS.values(), "**Average**"], [*metrics, ""]]
     for variant, paper in TABLE_5.items():
         points = [_known(_where(of_task, variant=variant)) for of_task in ours]
         both = [n for n, of_task in enumerate(points) if of_task]
@@ -439,7 +460,8 @@ def ablations_table(runs: Sequence[Finished]) -> str:
         if len(both) == len(lines):
             paper_average = f"{paper.average} ({len(lines)})"
         header += [f"{paper.title}, ours (dev)", "paper (test)"]
-        columns.append([*map(spread, points), average])
+        ours_shown = [spread(p, m) for p, m in zip(points, metrics, strict=True)]
+        columns.append([*ours_shown, average])
         columns.append([*(f"{score:.1f}" for score in paper.scores), paper_average])
     table = markdown_table(header, zip(*columns, strict=True), text_columns=2)
     return f"{table}\n\n{' '.join([_NOTE_ON_TABLE_5, *_origins(chosen)])}\n"
@@ -538,9 +560,11 @@ def _headline_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
 
 def _pivot(scores: "pd.DataFrame", rows: list[str], columns: str) -> "pd.DataFrame":
     """Spreads of scores as text; rows stay in order, columns are sorted."""
+    scores = scores.reset_index(drop=True)
 
     def text(values: "pd.Series") -> str:
-        return spread(values if values.nunique() > 1 else values[:1])
+        metric = scores["metric"][values.index[0]]
+        return spread(values if values.nunique() > 1 else values[:1], metric)
 
     cells = scores.pivot_table("score", rows, columns, text, fill_value="-", sort=False)
     return cells.sort_index(axis=1)

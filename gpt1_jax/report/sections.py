@@ -48,6 +48,7 @@ from gpt1_jax.report.scores import (
     run_names,
     score_table,
 )
+from gpt1_jax.report.studies import StudyReport
 from gpt1_jax.runs.past_runs import Pretrained, tokens_before
 from gpt1_jax.runs.records import SESSIONS_FILE, package_versions, read_sessions
 from gpt1_jax.runs.resume import saved_digests
@@ -79,12 +80,14 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
       title: its heading, plain text.
       date: today's, as it is written out.
     """
+    of_studies = _of_studies(runs)
     counts = [
         counted(len(runs.pretrained), "pre-trained run"),
         counted(len(runs.finetuned), "finished fine-tuned run"),
         *(
             counted(len(evaluations), f"{study.name} evaluation")
             for study, evaluations in runs.studies.items()
+            if evaluations or study in of_studies
         ),
     ]
     version = package_versions()["gpt1_jax"]
@@ -101,7 +104,7 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
         ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
         ReportSection("Ablations (Table 5)", _table_5(runs)),
         ReportSection("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
-        *_of_studies(runs),
+        *of_studies.values(),
         ReportSection("Weight of the auxiliary objective", _aux_lm_weight(runs)),
         ReportSection("Configurations", _configurations(runs)),
         ReportSection("Versions", _versions(runs)),
@@ -530,9 +533,9 @@ def _picture_name(name: str, blocks: Sequence[Block]) -> str:
 # --- studies --------------------------------------------------------------------
 
 
-def _of_studies(runs: ReportedRuns) -> list[ReportSection]:
-    """The sections of studies, whose pictures are named after them."""
-    sections = []
+def _of_studies(runs: ReportedRuns) -> dict[StudyReport, ReportSection]:
+    """The sections of studies that have one, with pictures named after the study."""
+    sections = {}
     for study, evaluations in runs.studies.items():
         if section := study.make_section(runs, evaluations):
             blocks: list[Block] = []
@@ -540,7 +543,7 @@ def _of_studies(runs: ReportedRuns) -> list[ReportSection]:
                 if isinstance(block, Picture):
                     block = block._replace(name=_picture_name(study.picture, blocks))
                 blocks.append(block)
-            sections.append(section._replace(blocks=blocks))
+            sections[study] = section._replace(blocks=blocks)
     return sections
 
 

@@ -40,7 +40,8 @@ class Evaluation(NamedTuple):
     config: Any
     versions: Mapping[str, str]
     origins: Sequence[str]  # the folders of the runs that were scored, escaped
-    scores: Any  # as `StudyReport.read_scores` returns them
+    scores: Any  # as `StudyReport.read_scores` returns them from escaped texts
+    drawn: Any  # the same from texts as they are, for figures
 
 
 class StudyReport(NamedTuple):
@@ -48,11 +49,14 @@ class StudyReport(NamedTuple):
 
     Attributes:
       name: names it in a sentence: "zero-shot" is counted as "2 zero-shot evaluations".
-      read_scores: from the runs of a results.json (`studies.engine.score_steps`), all
-        texts escaped, to what the section shows. It raises an error, such as a
-        KeyError, if they are damaged.
+      read_scores: from the runs of a results.json (`studies.engine.score_steps`) to
+        what the section shows. It is called twice: with all texts escaped, but not the
+        keys of objects, for Markdown (`Evaluation.scores`), as the engine calls
+        `table`; and with texts as they are, for figures (`Evaluation.drawn`). It raises
+        an error, such as a KeyError, if they are damaged.
       make_section: from all runs of the report and the evaluations of the study, in
-        order, to its section; None for no section. The report names the pictures.
+        order, to its section; None for no section. The report names the pictures, and
+        counts a study that has evaluations or a section.
     """
 
     name: str
@@ -109,26 +113,33 @@ def read_evaluation(
     Raises:
       UserError: if they are damaged.
     """
-    file = folder / RESULTS_FILE
-    if not file.exists():
+    job = job_of_results(folder)
+    if job not in studies:
         return None
+    study, file = studies[job], folder / RESULTS_FILE
     result = read_json(file)
-    values = result.get("config")
-    if not isinstance(values, dict) or str(values.get("job")) not in studies:
-        return None
-    study = studies[values["job"]]
     try:
-        config = load_values(values)
-        runs = escape_strings(result.get("runs") or [_single_run(result, config)])
-        scores = study.read_scores(runs)
-        origins = [run["init_from"] for run in runs]
+        config = load_values(result["config"])
+        runs = result.get("runs") or [_single_run(result, config)]
+        escaped = escape_strings(runs)
+        scores = study.read_scores(escaped)
+        drawn = study.read_scores(runs)
+        origins = [run["init_from"] for run in escaped]
         versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
     except _DAMAGE as error:
         raise UserError(
             f"{file} holds no {study.name} scores ({error!r:.80}); it is damaged. "
             "Remove the folder and run the evaluation again, or name other folders."
         ) from error
-    return study, Evaluation(folder, config, versions, origins, scores)
+    return study, Evaluation(folder, config, versions, origins, scores, drawn)
+
+
+def job_of_results(folder: epath.Path) -> str:
+    """The job that a folder's results name; "" if there are none, or they name none."""
+    file = folder / RESULTS_FILE
+    values = read_json(file).get("config") if file.exists() else None
+    job = values.get("job") if isinstance(values, dict) else None
+    return job if isinstance(job, str) else ""
 
 
 def _single_run(result: Mapping[str, Any], config: Any) -> dict[str, Any]:

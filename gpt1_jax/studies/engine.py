@@ -37,6 +37,7 @@ from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
 from gpt1_jax.report.loss_plot import save_figure
+from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock, signals
 from gpt1_jax.runs.checkpoint_files import manifest_digest
@@ -119,8 +120,9 @@ def score_steps(
         `run_and_baseline` makes it for a run and a baseline.
       score: scores one task.
       describe: a line on the scores of a task, by its name.
-      table: Markdown, from the results.
-      figure: a matplotlib figure, from the results; None draws nothing.
+      table: Markdown, from the results with all texts escaped, but not the keys of
+        objects, such as the names of tasks.
+      figure: a matplotlib figure, from the results as they are; None draws nothing.
       packages: whose versions are noted in results.json, beside ours.
       results: from all scores to the results, ready for JSON, that are written and
         that table and figure show; by default `StepScores.of_runs`.
@@ -159,7 +161,8 @@ def score_steps(
                     "are saved."
                 )
         found = results(scores) if results else scores.of_runs()
-        _write_results(folder, config, found, table(found), figure, packages)
+        text = table(escape_strings(found))
+        _write_results(folder, config, found, text, figure, packages)
         if finish:
             finish(folder, config, scores)
 

@@ -40,7 +40,8 @@ def add_legend(figure: "Figure", place: Any, styles: dict[str, dict[str, Any]]) 
     """Adds a legend of lines, by label, each in its style."""
     from matplotlib.lines import Line2D
 
-    lines = [Line2D([], [], label=label, **style) for label, style in styles.items()]
-    legend = figure.legend(handles=lines, loc=place, handlelength=3)
+    # Labels of their own, since matplotlib omits those of lines that begin with "_".
+    lines = [Line2D([], [], **style) for style in styles.values()]
+    legend = figure.legend(lines, list(styles), loc=place, handlelength=3)
     for text in legend.get_texts():
         text.set_parse_math(False)  # names of folders

@@ -157,9 +157,8 @@ def test_a_metric_of_any_range_takes_one_entry(finetune_base, tmp_path, monkeypa
     assert value == pytest.approx(values[best], rel=1e-6)
     table = (tmp_path / "run/results.md").read_text()
     assert f"| custom | squares | 12 | {value:.1f} |" in table
-    assert "| **Average** |  |  | - |" in table
-    assert "All values but squares, " not in table
-    assert "All values but squares are x 100" in table
+    assert "Average" not in table and "x 100" not in table
+    assert "Lower is better: squares." in table
     scores = score_table([found]).assign(title="Custom").query("metric == 'squares'")
     (axes,) = figures.aux_lm_weight(scores).axes
     assert axes.get_ylabel() == "squares"

@@ -23,6 +23,7 @@ from gpt1_jax.report.scores import (
     layer_transfer_scores,
     layers_table,
 )
+from gpt1_jax.tasks.metrics import Metric
 from gpt1_jax.tasks.paper_tasks import TASKS
 
 SIZES = dict(num_layers=2, num_heads=2, embed_dim=8, mlp_dim=32, lstm_units=24)
@@ -219,6 +220,30 @@ def test_custom_task_has_its_first_metric_and_no_paper_value():
     alone = results_table(mine)
     assert "| mine | f1 | 10 | 50.0 |" in alone
     assert "paper" not in alone and "GPT-1" not in alone and "Table" not in alone
+
+
+def test_small_values_that_are_not_in_points_keep_three_digits(monkeypatch):
+    """A table of such values alone has no average and says nothing of x 100."""
+    loss = Metric(lambda predictions, labels: 0.0, highest_is_best=False)
+    monkeypatch.setitem(scores.METRICS, "loss", loss)
+    runs = [result(seed=n, loss=v) for n, v in enumerate([1.234, 1.25, 99.95])]
+    alone = results_table({"mine": {"pretrained": runs}})
+    assert "| mine | loss | 10 | 0.0125 (0.0123 to 1.00) | - |" in alone
+    assert "Average" not in alone and "x 100" not in alone
+    assert alone.endswith(
+        "hand. For several runs, the median, then the lowest to highest. Lower is "
+        "better: loss.\n"
+    )
+    points = {"rte": {"pretrained": [result(accuracy=60, loss=3)]}}
+    both = results_table({"mine": {"pretrained": runs}, **points})
+    assert "All values but loss are x 100; for several runs," in both
+    assert parsed(both)["**Average**"]["pretrained"] == "60.0 (1)"
+    assert "x 100; for" in results_table(points)
+    assert "loss" not in results_table(points)  # which shows the accuracy alone
+    named = table_of({"mine": {"bigger": [result(loss=0.125)]}})
+    assert "| bigger | 0.00125 |" in scores.results_table(named)
+    large = table_of({"mine": {"bigger": [result(loss=123456)]}})
+    assert "| bigger | 1234.6 |" in scores.results_table(large)
 
 
 def test_scores_of_labelled_test_splits_have_a_column():
@@ -554,7 +579,7 @@ def test_a_task_with_one_lambda_is_not_compared():
     assert aux_weight_scores([]).empty
 
 
-def test_a_task_of_ones_own_is_compared_by_its_first_metric():
+def test_a_task_of_ones_own_is_compared_by_its_first_metric(monkeypatch):
     configs = [
         dataclasses.replace(each.config, tasks=("<i>",))
         for each in (layers("rte", 0, f1=1), layers("rte", 1, f1=1))
@@ -564,6 +589,10 @@ def test_a_task_of_ones_own_is_compared_by_its_first_metric():
         for config, score in zip(configs, (0.2, 0.3), strict=True)
     ]
     table = layer_transfer_scores(runs)
+    small = Metric(lambda predictions, labels: 0.0)
+    monkeypatch.setitem(scores.METRICS, "small", small)
+    shown = layers_table(table.assign(metric="small", score=table["score"] / 1e4))
+    assert r"| \<i\>, small | dev | 0.00200 | 0.00300 |" in shown
     assert spreads(table, "title", "metric", "layers") == {
         (r"\<i\>", "f1", 0): (20, 20, 20),
         (r"\<i\>", "f1", 1): (30, 30, 30),

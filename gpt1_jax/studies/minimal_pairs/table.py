@@ -125,7 +125,11 @@ def published_means(scores: "pd.DataFrame", group: str) -> dict[str, dict[str, f
 
 
 def pairs_tables(scores: "pd.DataFrame") -> str:
-    """The Markdown of what `pair_scores` returns: terms, fields and paradigms."""
+    """The Markdown of what `pair_scores` returns: terms, fields and paradigms.
+
+    Args:
+      scores: of runs whose texts are escaped.
+    """
     parts = [_table(scores, ["", "term"], "term")]
     if scores["field"].any():
         parts.append(_table(scores, ["field"], "field"))
@@ -156,9 +160,7 @@ def _table(scores: "pd.DataFrame", groups: Sequence[str], title: str) -> str:
     runs = list(dict.fromkeys(zip(means["run"], means["step"], strict=True)))
     several = means["run"].nunique() > 1
     header = [title, "paradigms", "pairs"] if title != "paradigm" else [title, "pairs"]
-    header += [
-        f"{f'{escape(run)}, ' if several else ''}step {step:,}" for run, step in runs
-    ]
+    header += [f"{f'{run}, ' if several else ''}step {step:,}" for run, step in runs]
     header += PUBLISHED if published else []
     body = []
     for name, own in means.groupby("group", sort=False):

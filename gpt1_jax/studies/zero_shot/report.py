@@ -71,7 +71,7 @@ def make_section(
             "zero_shot",
             "Relative zero-shot scores over updates, 0 at chance and 1 at the best "
             "published before; the numbers are in the table.",
-            functools.partial(relative_scores, evaluation.scores),
+            functools.partial(relative_scores, evaluation.drawn),
         )
         heading = Text(f"### Of {' and '.join(evaluation.origins)}{where}")
         blocks += [heading, picture, Text(zero_shot_table(evaluation.scores))]

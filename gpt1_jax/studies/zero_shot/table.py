@@ -106,7 +106,11 @@ def zero_shot_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
 
 
 def zero_shot_table(scores: "pd.DataFrame") -> str:
-    """The Markdown of what `zero_shot_scores` returns: a table for each run."""
+    """The Markdown of what `zero_shot_scores` returns: a table for each run.
+
+    Args:
+      scores: of runs whose texts are escaped.
+    """
     parts = []
     for _, of_run in scores.groupby("is_baseline"):
         table = _zero_shot_table(of_run)

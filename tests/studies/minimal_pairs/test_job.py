@@ -11,10 +11,12 @@ from tiny_tasks import read_lines, write_lines
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
+from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.minimal_pairs import job as minimal_pairs
 from gpt1_jax.studies.minimal_pairs.pairs import select_pairs
+from gpt1_jax.studies.minimal_pairs.table import pair_scores, pairs_tables
 
 TERMS = ("ellipsis", "anaphor_agreement")
 
@@ -130,6 +132,20 @@ def test_tables_and_figures_are_written(score, pretrained_lstm, tmp_path):
     assert (tmp_path / "out/plots/minimal_pairs.png").stat().st_size > 20_000
     score(to="one-step")
     assert (tmp_path / "one-step/plots/minimal_pairs.png").stat().st_size > 10_000
+
+
+def test_names_of_runs_and_of_paradigms_are_escaped_once():
+    """The engine escapes texts, but the names of tasks and paradigms are keys."""
+    values = {"n": 3, "accuracy": 0.5, "standard_error": 0.1, "ties": 0}
+    tasks = {"<b>": {"paradigms": {"<i>": values}}}
+    checkpoints = [{"step": 8, "tasks": tasks}]
+    runs = [
+        {"init_from": name, "kind": "lstm", "checkpoints": checkpoints}
+        for name in ("a_b&c<i>x", "other")
+    ]
+    table = pairs_tables(pair_scores(escape_strings(runs)))
+    assert r"| a_b\&c\<i\>x, step 8 | other, step 8 |" in table
+    assert r"| \<b\> | 1 | 3 |" in table and r"| \<i\> | 3 |" in table
 
 
 def test_own_pairs_have_no_published_scores(score, tmp_path):

@@ -13,10 +13,12 @@ from tiny_run import load_config
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
+from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.reading_times import gain as evaluation
 from gpt1_jax.studies.reading_times import job as reading_times
 from gpt1_jax.studies.reading_times.gain import reading_gain
+from gpt1_jax.studies.reading_times.table import gains_table
 from gpt1_jax.studies.reading_times.words import BEFORE, count_words, normal_word
 
 STORIES = 4
@@ -174,6 +176,14 @@ def test_rows_in_another_order_are_put_in_that_of_the_story(
     assert one["reading_times"]["gain"] == pytest.approx(
         two["reading_times"]["gain"], abs=1e-9
     )
+
+
+def test_a_table_shows_texts_as_they_are_escaped():
+    """The engine escapes them, as the report does."""
+    scores = dict.fromkeys(("gain", "gain_error", "r2_without", "r2_with"), 0.5)
+    checkpoint = {"step": 8, "tasks": {"reading_times": {**scores, "n": 9}}}
+    runs = [{"init_from": "runs/a_b&c<i>x", "checkpoints": [checkpoint]}]
+    assert r"| runs/a_b\&c\<i\>x | 8 | 9 |" in gains_table(escape_strings(runs))
 
 
 def test_several_steps_and_a_baseline_resume(pretrained, table, tmp_path, capsys):

@@ -202,6 +202,24 @@ def test_a_baseline_is_scored_beside_the_run(ask, pretrained, other, tmp_path):
         assert alone == run
 
 
+def test_names_of_folders_are_escaped_in_the_table_and_not_in_the_figure(
+    ask, pretrained, other, tmp_path, monkeypatch
+):
+    drawn = []
+    monkeypatch.setattr(
+        step_scores, "save_figure", lambda figure, path: drawn.append(figure) or path
+    )
+    folder = tmp_path / "a_b&c<i>x"
+    folder.symlink_to(pretrained)
+    out = ask(tasks="sst2", folder=folder, baseline_init_from=str(other))
+    table = (tmp_path / "out/results.md").read_text()
+    assert r"**a_b\&c\<i\>x** (solid)" in table and table in out
+    (run, _) = results(tmp_path)["runs"]
+    assert run["init_from"] == str(folder)
+    ((legend,),) = (figure.legends for figure in drawn)
+    assert legend.get_texts()[0].get_text() == "a_b&c<i>x"
+
+
 def test_kept_steps_may_be_asked_for(ask, other, tmp_path):
     ask(folder=other, tasks="sst2", step="milestones")
     assert [each["step"] for each in checkpoints(tmp_path)] == [4]

@@ -94,6 +94,21 @@ def test_texts_of_zero_shot_results_are_escaped(tmp_path):
     assert list(evaluation.scores["split"]) == [r"\<b\>"]
 
 
+def test_a_figure_shows_the_name_of_a_run_as_it_is_and_the_table_escapes_it(tmp_path):
+    checkpoint = {"step": 1, "tasks": {"sst2": zero_shot_scores("sst2", 0.5)}}
+    names = ("runs/a_b&c<i>x", "runs/_own")
+    runs = [
+        {"init_from": name, "kind": "transformer", "checkpoints": [checkpoint]}
+        for name in names
+    ]
+    write_zero_shot(tmp_path / "z", runs=runs)
+    section = section_of(tmp_path)
+    assert r"**a_b\&c\<i\>x** (solid)" in text_of(section)
+    (picture,) = (b for b in section.blocks if isinstance(b, Picture))
+    (legend,) = picture.draw().legends
+    assert [t.get_text() for t in legend.get_texts()] == ["a_b&c<i>x", "_own"]
+
+
 def test_each_zero_shot_evaluation_has_its_figure_and_table(tmp_path):
     write_zero_shot(tmp_path / "a")
     write_zero_shot(tmp_path / "b", scores=(0.6,))
