@@ -25,8 +25,8 @@ def read(*places):
 
 def counts(*places):
     found = read(*places)
-    (evaluations,) = found.studies.values()
-    return len(found.pretrained), len(found.finetuned), len(evaluations)
+    evaluations = sum(map(len, found.studies.values()))
+    return len(found.pretrained), len(found.finetuned), evaluations
 
 
 def test_runs_of_each_kind_are_found_at_any_depth(runs):
