@@ -1,5 +1,7 @@
 """What the devices can hold: sizes are refused, and batches cut into parts."""
 
+import dataclasses
+
 import jax
 
 from gpt1_jax.config import ModelConfig
@@ -38,13 +40,29 @@ def state_bytes(
     gradients and gathered parameters are whole for a part of every step.
     """
     weights = 4 * costs.num_params(model)  # bytes, float32
-    params = jax.eval_shape(
-        lambda: language_model.init_params(model, jax.random.key(0))
-    )
-    state = jax.eval_shape(make_optimizer(optimizer, None).init, params)
-    arrays = [array for array in jax.tree.leaves(state) if array.ndim]
-    held = sum(array.size * array.dtype.itemsize for array in arrays)
-    return (2 * weights + held * optimizer_share(mesh)) / tensor_parallelism(mesh)
+    held = _optimizer_bytes(optimizer, model) * optimizer_share(mesh)
+    return (2 * weights + held) / tensor_parallelism(mesh)
+
+
+def _optimizer_bytes(optimizer: OptimizerConfig, model: ModelConfig) -> int:
+    """Bytes of the arrays that an optimizer keeps, asked of one and of two layers.
+
+    All layers are alike, and tracing each of a model that is much too deep has no end.
+    """
+
+    def of_layers(number: int) -> int:
+        shallow = dataclasses.replace(model, num_layers=number)
+        params = jax.eval_shape(
+            lambda: language_model.init_params(shallow, jax.random.key(0))
+        )
+        state = jax.eval_shape(make_optimizer(optimizer, None).init, params)
+        arrays = [array for array in jax.tree.leaves(state) if array.ndim]
+        return sum(array.size * array.dtype.itemsize for array in arrays)
+
+    one = of_layers(1)
+    if model.depth == 1:
+        return one
+    return one + (model.num_layers - 1) * (of_layers(2) - one)
 
 
 def check_memory(
