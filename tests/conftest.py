@@ -3,6 +3,7 @@
 import gc
 import hashlib
 import os
+import re
 import shutil
 import signal
 import tempfile
@@ -31,6 +32,7 @@ os.environ.setdefault(
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 
 import jax
+import numpy as np
 import pytest
 from etils import epath
 from tiny_models import KIND, WAYS
@@ -40,6 +42,7 @@ from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.data.files import exclusive
+from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.ops import products
 from gpt1_jax.runs.checkpoint_files import Best, saved_steps, write_score
 
@@ -254,3 +257,30 @@ def run_main(corpus_dir):
         return run_program(config, *tiny, *flags, **more)
 
     return run
+
+
+_WORDS = re.findall(
+    r"\w+",
+    """the quick brown fox jumps over a lazy dog while seven wizards mix their
+black potions in boxes of jade and quartz by night she said nothing walked home and
+never looked back again for every river has two banks""",
+)
+TRAINED_SIZE = 480  # of which 256 are bytes and 70 are characters and the newline
+
+
+@pytest.fixture(scope="session")
+def make_text() -> Callable[..., str]:
+    """`make_text(words, name="", words_in_line=9)`: prose of known words, in lines."""
+
+    def make(words: int, name: str = "", words_in_line: int = 9) -> str:
+        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
+        chosen = np.random.default_rng(seed).choice(_WORDS, words)
+        starts = range(0, words, words_in_line)
+        return "\n".join(" ".join(chosen[i : i + words_in_line]) for i in starts) + "\n"
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def sentencepiece_tokenizer(make_text) -> SentencePieceTokenizer:
+    return SentencePieceTokenizer.train(make_text(4000).splitlines(), TRAINED_SIZE)

@@ -1,42 +1,13 @@
 """What the tests of the data room share: made-up text, tokenizers, settings."""
 
-import hashlib
-import re
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig
-from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
-
-WORDS = re.findall(
-    r"\w+",
-    """the quick brown fox jumps over a lazy dog while seven wizards mix their
-black potions in boxes of jade and quartz by night she said nothing walked home and
-never looked back again for every river has two banks""",
-)
 
 VOCAB_SIZE = 480  # of which 256 are bytes and 70 are characters and the newline
-
-
-@pytest.fixture(scope="session")
-def make_text() -> Callable[..., str]:
-    """`make_text(words, name="", words_in_line=9)`: prose of known words, in lines."""
-
-    def make(words: int, name: str = "", words_in_line: int = 9) -> str:
-        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4])
-        chosen = np.random.default_rng(seed).choice(WORDS, words)
-        starts = range(0, words, words_in_line)
-        return "\n".join(" ".join(chosen[i : i + words_in_line]) for i in starts) + "\n"
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def sentencepiece_tokenizer(make_text) -> SentencePieceTokenizer:
-    return SentencePieceTokenizer.train(make_text(4000).splitlines(), VOCAB_SIZE)
 
 
 @pytest.fixture(scope="session")

@@ -26,9 +26,9 @@ GOOD, BAD = "the abcd of efgh and a", "the abcd of efgh and a jjjj"
 @pytest.fixture(scope="module")
 def harness():
     pytest.importorskip("lm_eval", reason="lm_eval is not installed")
-    from gpt1_jax import eval_harness
+    from gpt1_jax.studies.lm_eval import model
 
-    return eval_harness
+    return model
 
 
 @pytest.fixture(scope="module")
