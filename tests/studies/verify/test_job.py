@@ -254,7 +254,9 @@ def test_another_training_is_found_out(run, tmp_path, monkeypatch, capsys):
     """As if step 8 were of a run with other masks."""
 
     def train_again(run, *steps):
-        return trajectory.train_again(dataclasses.replace(run, seed=99), *steps)
+        computation = dataclasses.replace(run.computation, seed=99)
+        other = dataclasses.replace(run, computation=computation)
+        return trajectory.train_again(other, *steps)
 
     monkeypatch.setattr(verify, "train_again", train_again)
     [problem] = problems(tmp_path, retrain_step="4")
