@@ -241,7 +241,8 @@ def test_an_option_that_there_is_not_is_refused_with_those_there_are(model):
 
 
 def test_without_the_study_of_batches_only_they_are_missing(pretrained, monkeypatch):
-    monkeypatch.setitem(sys.modules, "gpt1_jax.studies.batches", None)
+    for name in ("batches", "batches.training_text"):  # another test may have loaded
+        monkeypatch.setitem(sys.modules, f"gpt1_jax.studies.{name}", None)
     model = gpt1_jax.load(str(pretrained))
     assert len(model.log_probs("a word"))
     with pytest.raises(
