@@ -11,7 +11,6 @@ from core import ROOT, closure, module_paths, size, write_core
 from tiny_run import (
     as_flags,
     assert_same_run,
-    metrics_without_times,
     tiny_overrides,
 )
 
@@ -38,11 +37,11 @@ def pretrain(core, corpus_dir):
     """Pre-trains in a folder below the core; returns what was printed."""
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
-    def run(workdir, *flags, program=PROGRAM):
+    def run(workdir, *flags, program=PROGRAM, cwd=core):
         tiny = as_flags({**tiny_overrides(corpus_dir), "log.tensorboard": False})
         done = subprocess.run(
             [sys.executable, *program, *tiny, f"--workdir={workdir}", *flags],
-            cwd=core,
+            cwd=cwd,
             env=env,
             text=True,
             stdout=subprocess.PIPE,
@@ -59,9 +58,7 @@ def steps(folder):
 
 
 @pytest.mark.slow
-def test_the_core_pretrains_samples_resumes_and_goes_on(
-    core, pretrain, tiny_config, tmp_path
-):
+def test_the_core_pretrains_samples_resumes_and_goes_on(core, pretrain, tmp_path):
     milestones = "--config.checkpoint.milestone_steps=0,2"
     printed = pretrain("first", milestones)
     assert "  | " in printed and "Loss curve" in printed
@@ -80,11 +77,8 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
     )
     assert "LSTM layer of 24 units" in printed and "Done" in printed
 
-    from gpt1_jax.jobs import pretrain as whole
-
-    config = tiny_config(log__tensorboard=False, checkpoint__milestone_steps=(0, 2))
-    whole.run(config, str(tmp_path / "whole"))
-    assert metrics_without_times(first) == metrics_without_times(tmp_path / "whole")
+    pretrain(tmp_path / "whole", milestones, cwd=ROOT)
+    assert_same_run(first, tmp_path / "whole", 12)
 
 
 @pytest.mark.slow

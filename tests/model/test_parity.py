@@ -26,6 +26,7 @@ from gpt1_jax.config import ModelConfig
 from gpt1_jax.model import language_model, transformer
 from gpt1_jax.model.language_model import apply
 from gpt1_jax.model.layers import LayerNorm
+from gpt1_jax.ops import attention
 from gpt1_jax.ops import layer_norm as layer_norm_lib
 from gpt1_jax.ops.layer_norm import EPSILON, plain_layer_norm
 
@@ -254,12 +255,12 @@ def patched_attention(name, before, after=lambda out: out):
     """The attention of other queries, keys and values."""
 
     def mistake(patch):
-        attend = transformer.causal_attention
+        attend = attention.causal_attention
 
         def other(query, key, value, *rest):
             return after(attend(*before(query, key, value), *rest))
 
-        patch(transformer, "causal_attention", other)
+        patch(attention, "causal_attention", other)
 
     mistake.__name__ = name
     return mistake
@@ -279,7 +280,7 @@ def no_causal_mask(patch):
         scores = jnp.einsum("nthk,nshk->nhts", query, key) / query.shape[-1] ** 0.5
         return jnp.einsum("nhts,nshk->nthk", jax.nn.softmax(scores), value)
 
-    patch(transformer, "causal_attention", attend)
+    patch(attention, "causal_attention", attend)
 
 
 def mask_sees_one_token_ahead(patch):
@@ -289,7 +290,7 @@ def mask_sees_one_token_ahead(patch):
         scores = jnp.where(visible, scores, -1e9)
         return jnp.einsum("nhts,nshk->nthk", jax.nn.softmax(scores), value)
 
-    patch(transformer, "causal_attention", attend)
+    patch(attention, "causal_attention", attend)
 
 
 def patched_embedding(name, change):
