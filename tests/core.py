@@ -184,7 +184,7 @@ def _helper(name: str) -> tuple[Path, str]:
 def _is_outside(name: str, core: set[str], modules: dict[str, Path]) -> bool:
     """Whether a dotted name leads to a module of the package outside the core."""
     if not name.startswith("gpt1_jax."):
-        return False
+        return name.startswith("benchmarks.")
     parts = name.split(".")[1:]
     for length in range(len(parts), 0, -1):
         module = ".".join(parts[:length])
