@@ -284,3 +284,16 @@ def make_text() -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def sentencepiece_tokenizer(make_text) -> SentencePieceTokenizer:
     return SentencePieceTokenizer.train(make_text(4000).splitlines(), TRAINED_SIZE)
+
+
+@pytest.fixture
+def write(tmp_path):
+    """`write(name, text)` makes a file; returns its path as a string."""
+
+    def make(name, text):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        return str(path)
+
+    return make

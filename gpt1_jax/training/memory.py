@@ -1,6 +1,7 @@
 """What the devices can hold: sizes are refused, and batches cut into parts."""
 
 import dataclasses
+import functools
 
 import jax
 
@@ -16,6 +17,7 @@ from gpt1_jax.parallel.mesh import (
     tensor_parallelism,
 )
 from gpt1_jax.parallel.processes import gather
+from gpt1_jax.runs.checkpoint_files import state_bytes
 from gpt1_jax.training.optimizer import make_optimizer
 
 _MEMORY_SHARE = 0.75  # of a device's memory, for what training is known to need
@@ -31,7 +33,7 @@ def check_sharing(
     check_batch_size("config.eval.batch_size", eval_size, mesh)
 
 
-def state_bytes(
+def train_state_bytes(
     optimizer: OptimizerConfig, model: ModelConfig, mesh: jax.sharding.Mesh
 ) -> float:
     """Memory of parameters, gradients and optimizer state on a device.
@@ -44,6 +46,7 @@ def state_bytes(
     return (2 * weights + held) / tensor_parallelism(mesh)
 
 
+@functools.cache  # asked several times before a run begins
 def _optimizer_bytes(optimizer: OptimizerConfig, model: ModelConfig) -> int:
     """Bytes of the arrays that an optimizer keeps, asked of one and of two layers.
 
@@ -56,8 +59,7 @@ def _optimizer_bytes(optimizer: OptimizerConfig, model: ModelConfig) -> int:
             lambda: language_model.init_params(shallow, jax.random.key(0))
         )
         state = jax.eval_shape(make_optimizer(optimizer, None).init, params)
-        arrays = [array for array in jax.tree.leaves(state) if array.ndim]
-        return sum(array.size * array.dtype.itemsize for array in arrays)
+        return state_bytes([array for array in jax.tree.leaves(state) if array.ndim])
 
     one = of_layers(1)
     if model.depth == 1:
@@ -90,7 +92,7 @@ def check_memory(
     sizes = [f"config.model.{n}={getattr(model, n)}" for n in ("embed_dim", *names)]
     devices.require_memory(
         "Training this model",
-        state_bytes(optimizer, model, mesh),
+        train_state_bytes(optimizer, model, mesh),
         "That is for parameters, gradients and optimizer alone; lower "
         f"{', '.join(sizes)} or config.tokenizer.vocab_size={model.vocab_size}.",
     )
@@ -147,7 +149,7 @@ def accumulation_steps(
     if train.accumulation_steps:
         return train.accumulation_steps
     per_device = train.batch_size // data_parallelism(mesh)
-    state = state_bytes(optimizer, model, mesh)
+    state = train_state_bytes(optimizer, model, mesh)
     room = _MEMORY_SHARE * min(map(int, gather(str(devices.memory_bytes())))) - state
     example_bytes = num_seqs * costs.train_activation_bytes(model)
     fitting = max(1, int(room // example_bytes))
