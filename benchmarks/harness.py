@@ -10,7 +10,9 @@ import pkgutil
 import platform
 import resource
 import shlex
+import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +22,8 @@ from concurrent.futures import ProcessPoolExecutor
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import gpt1_jax
 
 PEER_PACKAGES = ("torch", "transformers")
 COMPILER_PACKAGES = ("libtpu", "jax_cuda12_plugin")
@@ -164,21 +168,31 @@ def describe(script: str, arguments: Sequence[str]) -> dict[str, Any]:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if "model name" in line]
-    packages = ("gpt1_jax", "jax", "jaxlib", "flax")
-    packages += PEER_PACKAGES + COMPILER_PACKAGES
+    packages = ("jax", "jaxlib", "flax", *PEER_PACKAGES, *COMPILER_PACKAGES)
     return {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": {
             "cpu": models[0] if models else platform.processor(),
             "cores": os.cpu_count(),
             "load_average_before": os.getloadavg()[0],  # of other jobs, if not near 0
+            "gpus": nvidia_gpus(),
         },
         "versions": {
             "python": platform.python_version(),
+            "gpt1_jax": gpt1_jax.__version__,
             **{p: metadata.version(p) for p in packages if importlib.util.find_spec(p)},
         },
         "command": shlex.join(["python", "-m", f"benchmarks.{script}", *arguments]),
     }
+
+
+def nvidia_gpus() -> list[str]:
+    """The name, driver and memory of each NVIDIA GPU; none without their driver."""
+    if not shutil.which("nvidia-smi"):
+        return []
+    query = "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"
+    found = subprocess.run(["nvidia-smi", *query], capture_output=True, text=True)
+    return found.stdout.splitlines()
 
 
 def missing_packages(packages: Iterable[str]) -> list[str]:

@@ -80,6 +80,12 @@ def script(name: str, paper: Sequence[str] = (), toy: Sequence[str] = ()) -> Com
     return command
 
 
+def resume(flags: argparse.Namespace, seconds: float) -> list[str]:
+    """The quickstart's model on --texts, or on the documentation installed here."""
+    command = script("experiments.resumption")(flags, seconds)
+    return [*command, *([f"--texts={flags.texts}"] if flags.texts else [])]
+
+
 def pretrain(flags: argparse.Namespace, seconds: float) -> list[str]:
     """Trains for as many updates as there is time for at the rate of `step`."""
     if not flags.texts:
@@ -172,7 +178,7 @@ MEASUREMENTS = {
             (*_TOY, *_ONCE, "--variants=torch_sdpa_bf16_eager,jax_bf16"),
         ),
     ),
-    "resume": Measurement(150, script("experiments.resumption")),
+    "resume": Measurement(150, resume),
     "kernels": Measurement(
         150, script("on_accelerator.top_kernels", ("--batch=64",), _TOY)
     ),

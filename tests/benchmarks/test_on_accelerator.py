@@ -5,11 +5,14 @@ import json
 import operator
 import sys
 import time
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from tiny_run import load_config
 
+import gpt1_jax
+from benchmarks import harness
 from benchmarks.on_accelerator import __main__ as on_accelerator
 from benchmarks.on_accelerator.__main__ import MEASUREMENTS, LeftOut, Measurement
 
@@ -119,6 +122,22 @@ def test_scripts_take_the_flags_they_are_given(tmp_path, name, flags):
     )
     script = importlib.import_module(module)
     assert hasattr(script.parse([*arguments, "--output=x.json"]), "output")
+
+
+def test_the_resumed_run_reads_the_texts_that_are_given(tmp_path):
+    command = on_accelerator.resume(parsed(tmp_path, "--texts=books"), 100.0)
+    assert "--texts=books" in command
+
+
+def test_a_clone_that_is_not_installed_can_be_measured(monkeypatch):
+    def version(package):
+        if package == "gpt1_jax":
+            raise metadata.PackageNotFoundError(package)
+        return "1.2"
+
+    monkeypatch.setattr(metadata, "version", version)
+    versions = harness.describe("script", [])["versions"]
+    assert versions["gpt1_jax"] == gpt1_jax.__version__
 
 
 def assert_known(command):
