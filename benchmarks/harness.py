@@ -100,8 +100,11 @@ def _take_turns(
                 processes[name].shutdown()
                 del results[name]
                 continue
-            results[name]["seconds"] += reply.pop("seconds", [])
+            seconds = reply.pop("seconds", [])
+            results[name]["seconds"] += seconds
             results[name].update(reply)
+            said = f"{min(seconds):.4g} s" if seconds else "ready"
+            print(f"{name}, turn {turn} of {flags.rounds}: {said}", file=sys.stderr)
     for process in processes.values():
         process.shutdown()
     return results
@@ -137,7 +140,7 @@ def _train(num_steps: int) -> dict[str, Any]:
     first_batch, *tokens = (_trainer.put(next(_batches)) for _ in range(num_steps + 1))
     loss = _trainer.step(first_batch)
     _trainer.wait()
-    at_once = 1 if _trainer.device == "cpu" else num_steps
+    at_once = 1 if _trainer.device == "cpu" else max(1, num_steps)
     seconds = []
     for first in range(0, num_steps, at_once):
         start = time.perf_counter()

@@ -1,11 +1,12 @@
 """Where the time of a training step goes on a device, kernel by kernel.
 
-    python -m benchmarks.on_accelerator.top_kernels --batch=64 [--dtype=bfloat16]
+    python -m benchmarks.on_accelerator.top_kernels --batch=64 [--variant=jax_bf16]
         [--steps=5] [--top=40] [--trace=DIR] [--output=FILE]
 
-Trains the benchmarks' model of the paper's size for a few steps under JAX's profiler
-and adds up the time of each kernel on the device; on a CPU, of each operation on its
-threads. `--trace` keeps the trace, for XProf or Perfetto.
+Trains the benchmarks' model of the paper's size, or another variant of
+`peers.train_step`, for a few steps under JAX's profiler and adds up the time of each
+kernel on the device; on a CPU, of each operation on its threads. `--trace` keeps the
+trace, for XProf or Perfetto.
 """
 
 import argparse
@@ -21,12 +22,15 @@ import jax
 from benchmarks import harness
 from benchmarks.harness import count
 from benchmarks.paper_model import add_sizes, draw_batches
-from benchmarks.peers.train_step import build_jax
+from benchmarks.peers.train_step import VARIANTS, build_jax
+
+_OURS = [name for name, variant in VARIANTS.items() if not variant.is_peer]
 
 
 def record_trace(flags: argparse.Namespace, folder: str) -> str:
     """Traces `--steps` steps after two untraced ones; returns the kind of device."""
-    trainer, batches = build_jax(flags, flags.dtype), draw_batches(flags)
+    variant, batches = VARIANTS[flags.variant], draw_batches(flags)
+    trainer = build_jax(flags, variant.dtype, **variant.options)
     for _ in range(2):
         trainer.step(trainer.put(next(batches)))
     tokens = [trainer.put(next(batches)) for _ in range(flags.steps)]
@@ -80,7 +84,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_sizes(parser)
-    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="bfloat16")
+    text = f"one of {', '.join(_OURS)}"
+    parser.add_argument("--variant", choices=_OURS, default="jax_bf16", help=text)
     parser.add_argument("--steps", type=count, default=5, help="traced steps")
     parser.add_argument("--top", type=count, default=40, help="kernels to show")
     parser.add_argument("--trace", type=Path, help="folder to keep the trace in")
