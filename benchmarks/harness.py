@@ -245,7 +245,7 @@ def write_json(
     settings = {name: value for name, value in vars(flags).items() if name != "output"}
     path.parent.mkdir(parents=True, exist_ok=True)
     document = {**record, "settings": settings, "results": results}
-    path.write_text(json.dumps(document, indent=2) + "\n")
+    path.write_text(json.dumps(document, indent=2, default=str) + "\n")
 
 
 def compare(results: Mapping[str, Any], is_peer: Callable[[str], bool]) -> None:

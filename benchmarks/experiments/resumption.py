@@ -29,7 +29,7 @@ from gpt1_jax.runs.checkpoints import read_params
 
 ROOT = Path(__file__).resolve().parents[2]
 _FLAGS = "--xla_gpu_deterministic_ops=true"
-_TIMES = ("step_seconds", "tokens_per_second")
+_TIMES = ("step_seconds", "tokens_per_second", "mfu")
 
 
 def train(workdir: Path, flags: argparse.Namespace) -> None:

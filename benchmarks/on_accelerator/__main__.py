@@ -162,7 +162,7 @@ _ONE_CALL = ("--calls=1", "--rounds=1")
 _SMALL_PROBE = ("--size=256", "--tokens=64", "--megabytes=8")
 MEASUREMENTS = {
     "fused": Measurement(
-        200,
+        350,
         script(
             "on_accelerator.fused_kernels",
             ("--batch=64",),
@@ -171,7 +171,7 @@ MEASUREMENTS = {
     ),
     "probe": Measurement(150, script("on_accelerator.probe", toy=_SMALL_PROBE)),
     "step": Measurement(
-        400,
+        500,
         script(
             "peers.train_step",
             ("--batch=64", "--steps=30", "--rounds=3", _STEP),

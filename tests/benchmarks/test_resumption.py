@@ -35,7 +35,8 @@ def test_another_loss_and_another_step_are_differences(run, tmp_path):
     path = copy / "metrics.jsonl"
     first, *others = path.read_text().splitlines()
     record = json.loads(first)
-    changed = {**record, "loss": record["loss"] + 1e-6, "step_seconds": 100}
+    changed = {**record, "loss": record["loss"] + 1e-6}
+    changed.update(step_seconds=100, mfu=0.4)
     path.write_text("\n".join([json.dumps(changed), *others]) + "\n")
     assert resumption.differences(run, copy, 12) == {"records": 1, "arrays": 0}
     shutil.rmtree(copy / "checkpoints" / "12")
