@@ -4,6 +4,7 @@ import configparser
 import copy
 import re
 import shlex
+import subprocess
 import warnings
 
 import pytest
@@ -251,6 +252,27 @@ def test_the_readme_marks_the_commands_that_ci_runs(marker):
         rf"^<!-- {marker} -->\n```bash\n(?:.+\n)+```$", text, re.MULTILINE
     )
     assert len(found) == 1 and text.count(f"<!-- {marker} -->") == 1
+
+
+def test_only_setup_cfg_says_who_owns_the_project():
+    """What the owner fills in before a release; CITATION.cff repeats the author."""
+    listed = subprocess.run(
+        ["git", "grep", "-lE", "OWNER|THIS_REPOSITORY|YOUR_(NAME|ACCOUNT)"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if listed.returncode > 1:
+        pytest.skip("not a git checkout")
+    found = set(listed.stdout.split())
+    # install.md says what to replace in notebooks that no longer say it.
+    tests = {"tests/test_docs.py", "tests/test_notebooks.py"}
+    assert found - tests - {"docs/install.md"} <= {"setup.cfg"}
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    authors = [each["name"] for each in citation["authors"]]
+    assert authors == [setup["metadata"]["author"]]
 
 
 # --- links and paths ----------------------------------------------------------
