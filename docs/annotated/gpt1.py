@@ -9,9 +9,9 @@
 # # The annotated GPT-1
 #
 # This page reads *Improving Language Understanding by Generative Pre-Training* (Radford
-# et al. 2018) from section 3.1 to section 5, with the code that is each equation beside
-# it. The code is not copied: it is taken from the package `gpt1_jax` when this page is
-# made, and what stands below it was computed then. Have the
+# et al. 2018) from section 3.1 to section 5, with the code for each equation beside it.
+# The code is not copied: it comes from the package `gpt1_jax` when this page is built,
+# and the outputs below it were computed then. Have the
 # [paper](https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf)
 # open; [from the paper to the code](../paper-to-code.md) has every detail in tables.
 #
@@ -62,11 +62,11 @@ def table(header, rows):
 #
 # $$L_1(\mathcal{U}) = \sum_i \log P(u_i \mid u_{i-k}, \dots, u_{i-1}; \Theta)$$
 #
-# We turn the sign, so that it is a loss, and take the mean. The states `hidden` are
-# what the model made of each token and of those before it; `unembedding` turns a state
+# We flip the sign to get a loss, and take the mean. `hidden` has the model's state for
+# each token, computed from it and the tokens before it; `unembedding` turns a state
 # into a score for each token of the vocabulary. Position $t$ predicts token $t+1$,
-# hence the `roll`. The first token of a sequence is not predicted: nothing stands
-# before it.
+# hence the `roll`. The first token of a sequence is not predicted, because there is
+# nothing before it.
 
 # %% tags=["hide-input"]
 from gpt1_jax.ops import losses
@@ -74,11 +74,11 @@ from gpt1_jax.ops import losses
 show(losses.plain_next_token_nll)
 
 # %% [markdown]
-# Training uses another form of the same function, which never holds all the scores: at
-# the paper's size they would take 5 GB. A test holds the two together.
+# Training uses another form of the same function, which never holds all the scores at
+# once: at the paper's size they would take 5 GB. A test checks that the two agree.
 #
-# A model that knows nothing gives each of the $V$ tokens about the same probability, so
-# its loss is about $\log V$. Here is the paper's model before training: 12 layers, 768
+# An untrained model gives each of the $V$ tokens about the same probability, so its
+# loss is about $\log V$. Here is the paper's model before training: 12 layers, 768
 # wide, 40,478 tokens.
 
 # %%
@@ -100,11 +100,11 @@ print(f"loss {float(nll.sum() / 63):.2f}; log V = {np.log(40478):.2f}")
 #
 # $$h_0 = U W_e + W_p$$
 #
-# Twelve blocks follow, each of which reads what the one before wrote:
+# Twelve blocks follow, each of which reads the output of the one before:
 #
 # $$h_l = \mathrm{block}(h_{l-1}) \quad \text{for } l = 1, \dots, n$$
 #
-# The last states are compared with the vectors of all tokens:
+# The last states are compared with the embeddings of all tokens:
 #
 # $$P(u) = \mathrm{softmax}(h_n W_e^T)$$
 #
@@ -116,13 +116,15 @@ from gpt1_jax.model import transformer
 show(transformer.Block)
 
 # %% [markdown]
-# Read the inner function first: what a branch (attention, then the feed-forward
-# network) gives is dropped out, added to its input, and *then* normalised. This is
-# "post-LN", as in the first Transformer. Since GPT-2 it is done the other way round,
-# which is easier to train at larger sizes; a GPT-2 with GPT-1's sizes is another model.
+# Read the inner function first: the output of a branch (attention, then the
+# feed-forward network) goes through dropout, is added to the branch's input, and *then*
+# normalised. This is "post-LN", as in the first Transformer. GPT-2 and later models
+# normalise first, which is easier to train at larger sizes; a GPT-2 with GPT-1's sizes
+# is another model.
 #
-# Attention is the only place where tokens meet. Each token asks (query) all tokens
-# before it and itself (keys), and takes a mean of what they offer (values):
+# Attention is the only place where tokens interact. Each token compares its query with
+# the keys of itself and all tokens before it, and takes a weighted mean of their
+# values:
 
 # %% tags=["hide-input"]
 from gpt1_jax.ops import attention
@@ -130,10 +132,10 @@ from gpt1_jax.ops import attention
 show(attention.attention_probs, attention.plain_causal_attention)
 
 # %% [markdown]
-# The mask is what makes it a language model: without it, a token would see the one that
-# it must predict. Left, who may see whom among eight tokens; right, one head of the
-# untrained model: with weights near zero each token attends equally to all that it
-# sees.
+# The mask makes this a language model: without it, a token would see the token that it
+# must predict. On the left, the mask for eight tokens; on the right, one head of the
+# untrained model: with weights near zero, each token attends equally to every token
+# that it can see.
 
 # %%
 seen = jnp.tril(jnp.ones((8, 8)))
@@ -147,7 +149,7 @@ for axis, picture, title in zip(
 plt.show()
 
 # %% [markdown]
-# Does it hold? Change the last of eight tokens, and see which states change:
+# Does the mask work? Change the last of eight tokens, and see which states change:
 
 # %%
 changed = tokens[:, :8].at[0, 7].add(1)
@@ -159,8 +161,8 @@ print(np.asarray(jnp.any(before != after, axis=-1)).astype(int))
 
 # %% [markdown]
 # The other half of a block computes each token by itself: 768 to 3,072 and back, with a
-# GELU between. The paper cites the exact function; the released code has its tanh form,
-# and the code decides, as it is what ran.
+# GELU between. The paper cites the exact function; the released code has the tanh
+# approximation, and we follow the code, because it is what ran.
 
 # %% tags=["hide-input"]
 from gpt1_jax.ops import gelu
@@ -177,8 +179,8 @@ axes.grid(alpha=0.3)
 plt.show()
 
 # %% [markdown]
-# And the third line of equation 2: the scores of the next token are the products of the
-# last state with the *same* matrix $W_e$ that the tokens came from.
+# The third line of equation 2: the scores of the next token are the products of the
+# last state with the *same* matrix $W_e$ that embedded the tokens.
 
 # %% tags=["hide-input"]
 show(language_model.logits)
@@ -201,30 +203,28 @@ table(
 # %% [markdown]
 # ## 4.1 Setup: how it is trained
 #
-# (Section 4.1 comes after fine-tuning in the paper. Training comes first here.)
+# (In the paper, section 4.1 comes after fine-tuning. Here, training comes first.)
 #
 # ### The text: BooksCorpus
 #
 # The model reads BooksCorpus (Zhu et al. 2015): over 7,000 books that were never
-# published, of adventure, fantasy, romance and other kinds. The paper wants it for its
-# long stretches of connected text, from which a model can learn to use what stands far
-# back. The 1B Word Benchmark, on which ELMo was trained, is about as large, but its
-# sentences are shuffled. GPT-1 reached a perplexity of 18.4 per token on BooksCorpus
-# (on which part of it is not said), which is a loss of
+# published: adventure, fantasy, romance and other genres. The paper chose it for its
+# long stretches of connected text, from which a model can learn to use distant context.
+# The 1B Word Benchmark, on which ELMo was trained, is about as large, but its sentences
+# are shuffled. GPT-1 reached a perplexity of 18.4 per token on BooksCorpus (the paper
+# does not say on which part), which is a loss of
 
 # %%
-print(
-    f"{np.log(18.4):.2f} nats, against {np.log(40_478):.2f} of one that knows nothing"
-)
+print(f"{np.log(18.4):.2f} nats, against {np.log(40_478):.2f} for an untrained model")
 
 # %% [markdown]
-# The corpus is not public; here [any text](../pretraining.md#text) can stand
-# for it.
+# The corpus is not public; [any text](../pretraining.md#text) can take its
+# place.
 #
 # ### Cleaning
 #
 # The paper uses ftfy "to clean the raw text in BooksCorpus, standardize some
-# punctuation and whitespace", and spaCy to split it into words. Its rules are in the
+# punctuation and whitespace", and spaCy to split it into words. The rules are in the
 # released code:
 
 # %% tags=["hide-input"]
@@ -239,16 +239,16 @@ raw = "He said:  “It’s a state–of–the–art\n\n  ﬁlm — really?!”"
 print(repr(gpt1_tokenizer.standardize_text(ftfy.fix_text(raw))))
 
 # %% [markdown]
-# ftfy has straightened the quotation marks and the ligature, and the function did the
-# rest. A line break stays, as a token of its own. Words are lower-cased after spaCy has
-# split them: *I don't* becomes *i do n't*.
+# ftfy has straightened the quotation marks and resolved the ligature; the function did
+# the rest. A line break stays, as a separate token. Words are lower-cased after spaCy
+# has split them: *I don't* becomes *i do n't*.
 #
 # ### Byte-pair encoding with 40,000 merges
 #
-# A word is spelled in characters, the last of which is marked as its end, `</w>`. Then
-# neighbours are merged into one symbol, again and again, first the pair that was the
-# most frequent in the corpus. So frequent words become one token, and rare ones a few
-# pieces. The first ten merges that eight words lead to:
+# A word is a sequence of characters, the last of which carries the end mark `</w>`.
+# Then the most frequent pair of neighbours in the corpus is merged into one symbol,
+# again and again. So frequent words become one token, and rare ones a few pieces. These
+# are the first ten merges for eight words:
 
 # %%
 import tokenizers
@@ -267,16 +267,16 @@ characters, ends = 238, 238  # of OpenAI's vocabulary
 print(f"OpenAI's: {1 + characters + ends + 40_000 + 1:,} tokens")
 
 # %% [markdown]
-# The vocabulary is thus larger than the 40,000 of the paper: it has the merges, 238
-# characters, the same at the end of a word, one token for what is unknown, and the line
-# break. This is the tokenizer that reads OpenAI's files:
+# So the vocabulary is larger than the paper's 40,000: it has the merges, 238
+# characters, the same characters at the end of a word, one token for unknown
+# characters, and the line break. This tokenizer reads OpenAI's files:
 
 # %% tags=["hide-input"]
 show(gpt1_tokenizer.GPT1Tokenizer.encode)
 
 # %% [markdown]
-# Those who pre-train anew get an encoding of the same size, learnt from their own text
-# by SentencePiece, as below.
+# If you pre-train your own model, SentencePiece learns an encoding of the same size
+# from your text, as below.
 #
 # ### The model, and its first weights
 #
@@ -315,8 +315,8 @@ table(
 )
 
 # %% [markdown]
-# Positions are learnt like all else: `wpe` has a row for each of 512. So the loss
-# before training can be told in advance. The last LayerNorm makes states of 768 numbers
+# Positions are learnt like everything else: `wpe` has a row for each of 512. We can now
+# predict the loss before training. The last LayerNorm makes states of 768 numbers
 # with variance 1; their product with a row of $W_e$ has the variance
 # $768 \times 0.02^2 = 0.31$, and half of that is added to $\log V$:
 
@@ -327,13 +327,13 @@ print(f"expected {expected:.2f}; above, it was {float(nll.sum() / 63):.2f}")
 # %% [markdown]
 # ### Dropout, 37 times
 #
-# With probability 0.1 a number is set to 0, and the others are scaled up, so that their
-# mean stays. It happens once on the embedding and three times in each block: on the
-# attention probabilities, and on what attention and the feed-forward network give back.
-# 1 + 3 x 12 = 37 sites.
+# With probability 0.1 a number is set to 0, and the others are scaled up to keep their
+# mean. This happens once on the embedding and three times in each block: on the
+# attention probabilities, and on the outputs of attention and of the feed-forward
+# network. That makes 1 + 3 x 12 = 37 sites.
 #
-# Our masks are not drawn from a generator that has a state. Whether an element is kept
-# is a function of the seed, the update, the site and the element's place. So the same
+# Our masks do not come from a stateful generator. Whether an element is kept is a
+# function of the seed, the update, the site and the element's index. So the same
 # elements are dropped on one device or on many, and after a restart.
 
 # %% tags=["hide-input"]
@@ -358,8 +358,8 @@ for site in (0, 1, 36):
 #
 # It rises over 2,000 updates to 2.5e-4 and falls "to 0 using a cosine schedule". In the
 # released code the cosine runs over *all* updates and not from the end of the warmup,
-# so there is a small step down where the two meet. optax' usual schedule is the dashed
-# line. (Here with 20,000 updates, so that the difference can be seen.)
+# so there is a small step down where the two meet. The dashed line is optax's usual
+# schedule. (The plot has 20,000 updates, to make the difference visible.)
 
 # %%
 from gpt1_jax.training import optimizer as optimizers
@@ -381,9 +381,9 @@ plt.show()
 # %% [markdown]
 # ### Adam, as released
 #
-# The paper names Adam with a decay of 0.01 on all weights that are no bias or gain. The
+# The paper uses Adam with a decay of 0.01 on all weights except biases and gains. The
 # released code does two things that `optax.adamw` does not: it adds epsilon before the
-# bias correction, and it multiplies the decay, too, with the correction.
+# bias correction, and it multiplies the decay by the correction, too.
 
 # %% tags=["hide-input"]
 show(optimizers.released_adam)
@@ -411,8 +411,8 @@ print(f"by hand {by_hand.item():.6f}, by the function {updates['w'].item():.6f}"
 #
 # "We train for 100 epochs on minibatches of 64 randomly sampled, contiguous sequences
 # of 512 tokens." Here the windows of an epoch lie side by side, from a random token on,
-# and are visited in random order, so that an epoch reads each token once, but for a few
-# at the ends. They pay no heed to where a book ends: the model has no token for that.
+# and are visited in random order, so that an epoch reads each token once, except a few
+# at the ends. They ignore the ends of books: the model has no token for them.
 
 # %% tags=["hide-input"]
 from gpt1_jax.data.windows import TrainWindows
@@ -441,7 +441,7 @@ for number in range(6):
     print(f"update {number}: windows from {small.starts(number)}, of epochs {epochs}")
 
 # %% [markdown]
-# At the paper's size, from the configuration that this program has for it:
+# At the paper's size, with this program's configuration for it:
 
 # %%
 batch, length = paper.train.batch_size, paper.model.max_seq_len
@@ -452,13 +452,13 @@ print(f"{epochs:.0f} epochs of {corpus / 1e9} billion tokens: {updates:,.0f} upd
 
 # %% [markdown]
 # The paper does not say how many tokens BooksCorpus has. 1.1 billion is our estimate,
-# from the 985 million words that its makers count. Figure 2 ends at a million updates,
-# which would be about 30 epochs of that; which it was cannot be told from what is
-# published, so both are presets here.
+# from the 985 million words that its authors count. Figure 2 ends at a million updates,
+# which would be about 30 epochs. The published material does not settle which it was,
+# so both are presets here.
 #
 # ### One update
 #
-# All of it together is a pure function: state and batch in, state and metrics out.
+# Everything together is a pure function: state and batch in, state and metrics out.
 
 # %% tags=["hide-input"]
 from gpt1_jax.training import steps as train_steps
@@ -468,9 +468,9 @@ show(train_steps.pretrain_loss, train_steps.make_pretrain_step, train_steps.upda
 # %% [markdown]
 # ### A model that learns in a minute
 #
-# Let us train one: two layers, 64 wide, on made-up sentences in which there is
-# something to learn. Verbs agree with their subjects, pronouns with names, and people
-# call good what is warm and sweet, and bad what is cold and bitter.
+# Let us train a model with two layers, 64 wide, on made-up sentences with something to
+# learn. Verbs agree with their subjects, pronouns with names, and people call warm and
+# sweet food good, and cold and bitter food bad.
 
 # %%
 draw = random.Random(0)
@@ -502,8 +502,8 @@ lines = [" ".join(sentence() for _ in range(3)) for _ in range(4000)]
 print("\n".join(lines[:3]))
 
 # %% [markdown]
-# Text becomes tokens: pieces of words, of which the last ends its word. Then windows
-# are cut from them, as above.
+# Text becomes tokens: pieces of words, with a mark on the last piece of each word. Then
+# the tokens are cut into windows, as above.
 
 # %%
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -545,8 +545,8 @@ plt.show()
 print(f"{curve[0]:.2f} at first, {np.mean(curve[-20:]):.2f} in the last 20 updates")
 
 # %% [markdown]
-# It begins at $\log V$ (dotted). What is left at the end is mostly chance: nobody can
-# know whose dog it will be. What does it expect?
+# The loss begins at $\log V$ (dotted). At the end it is mostly chance: nobody can know
+# whose dog it will be. What does the model expect?
 
 # %%
 model_params = state.params
@@ -573,9 +573,9 @@ for text in (
     print(f"{text} ... {expect(text)}")
 
 # %% [markdown]
-# It has learnt agreement over another name, pronouns, and what people find good. How?
-# Here is what "because" attends to, after which *she* or *he* must come: look for a
-# head that finds the name.
+# It has learnt agreement across another name, pronouns, and which food people like.
+# How? After "because", *she* or *he* must come. Here is what "because" attends to: look
+# for a head that finds the name.
 
 # %%
 text = "anna called the horse because"
@@ -598,7 +598,8 @@ plt.show()
 #
 # $$P(y \mid x^1, \dots, x^m) = \mathrm{softmax}(h_l^m W_y)$$
 #
-# which is trained with all the rest to make the labels likely (equation 4):
+# It is trained together with the rest of the model to make the labels likely (equation
+# 4):
 #
 # $$L_2(\mathcal{C}) = \sum_{(x, y)} \log P(y \mid x^1, \dots, x^m)$$
 
@@ -617,8 +618,7 @@ show(heads.apply, losses.classification_loss)
 show(train_steps.finetune_loss)
 
 # %% [markdown]
-# The settings of section 4.1 are those of pre-training, unless it says otherwise. It
-# says so for these:
+# Section 4.1 reuses the settings of pre-training, with these exceptions:
 
 # %% tags=["hide-input"]
 tuning = config_lib.load({**defaults("finetune", "rte"), "init_from": "a run"})
@@ -640,8 +640,8 @@ table(
 )
 
 # %% [markdown]
-# Which tasks are the exceptions is not published. RTE has 2,490 training examples; a
-# last batch that is not full is left out, as in the released code:
+# OpenAI did not publish which tasks are the exceptions. RTE has 2,490 training
+# examples; an incomplete last batch is dropped, as in the released code:
 
 # %%
 per_epoch = 2_490 // tuning.train.batch_size
@@ -652,12 +652,13 @@ for number in (0, 1, 2, total // 2, total - 1):
     print(f"update {number}: rate {float(rate(number)):.3e}")
 
 # %% [markdown]
-# A warmup of half an update is none, but for the first rate of 0. These updates follow
-# a pre-training that took OpenAI a month on 8 GPUs, by its announcement.
+# A warmup of half an update has no effect, except that the first rate is 0. These
+# updates follow a pre-training that took OpenAI a month on 8 GPUs, according to its
+# announcement.
 #
-# What is new in a fine-tuned model is this matrix and three rows of $W_e$ for special
-# tokens. For two classes that is 768 x 2 + 2 + 3 x 768 = 3,842 of 116 million numbers.
-# All else is copied, or only some layers of it, which is Figure 2, left:
+# The new parameters of a fine-tuned model are this matrix and three rows of $W_e$ for
+# special tokens. For two classes that is 768 x 2 + 2 + 3 x 768 = 3,842 of 116 million
+# numbers. The rest is copied, or only some layers, as in Figure 2, left:
 
 # %% tags=["hide-input"]
 from gpt1_jax.finetuning import initial_state
@@ -667,10 +668,10 @@ show(initial_state.transfer_params)
 # %% [markdown]
 # ## 3.3 Task-specific input transformations
 #
-# A language model reads one sequence; tasks have pairs, or choices. Earlier work built
-# new parts on top for each task. GPT-1 writes the task as one or several sequences
-# (Figure 1). Here are the four, on examples of our own; `[s]`, `[$]` and `[e]` are
-# the new tokens.
+# A language model reads one sequence, but tasks have pairs or choices. Earlier work
+# added new layers for each task. GPT-1 instead writes the task as one or several
+# sequences (Figure 1). Here are the four transformations on made-up examples; `[s]`,
+# `[$]` and `[e]` are the new tokens.
 
 # %% tags=["hide-input"]
 from gpt1_jax.tasks import transforms
@@ -721,18 +722,18 @@ for name in EXAMPLES:
 table(("transformation", "a sequence", "target"), rows)
 
 # %% [markdown]
-# (Our tiny vocabulary has few of these words, so some fall into letters. **▁** ends a
-# word whose last letter does not.)
+# (Our tiny vocabulary lacks some of these words and splits them into letters. **▁**
+# ends a word if its last letter does not.)
 #
-# Similarity has no order, so both orders are read and their states added before $W_y$.
-# Each choice is read by itself, gets one number, and a softmax goes over the choices.
+# Similarity is symmetric, so both orders are read and their states added before $W_y$.
+# Each choice is read separately and gets one score, and a softmax goes over the
+# choices.
 #
 # ### Padding removal
 #
-# Texts of different lengths are padded to one. But outside of attention a token is
-# computed by itself, so the padding can be left out: tokens are laid end to end, and
-# spread out again only where they attend to each other. The result is the same
-# function, and the dropout masks are the same too.
+# Texts of different lengths are padded to one length. But outside attention, each token
+# is computed independently, so the padding can be left out: tokens are concatenated,
+# and padded again only for attention. The function and the dropout masks stay the same.
 
 # %% tags=["hide-input"]
 from gpt1_jax.ops.unpad import make_unpadding, pad, unpad
@@ -750,8 +751,8 @@ print(padded, "\n\nunpadded:", unpad(padded, how))
 # %% [markdown]
 # ## 4.2 The tasks
 #
-# The data sets of Tables 2 to 4, and two that OpenAI reported elsewhere (COPA, WNLI).
-# Each is an entry in a table, and nothing else in the code knows about it.
+# These are the data sets of Tables 2 to 4, and two that OpenAI reported elsewhere
+# (COPA, WNLI). Each is an entry in a table; nothing else in the code knows about it.
 
 # %% tags=["hide-input"]
 from gpt1_jax.tasks.paper_tasks import select_tasks
@@ -772,11 +773,11 @@ table(
 )
 
 # %% [markdown]
-# ## 5 Analysis: what does it know before it is told?
+# ## 5 Analysis: what does it know without being told?
 #
-# Figure 2 (right) asks the language model itself, without any training on a task. The
-# trick is to write the task so that the answer is a text, and to see which answer the
-# model finds likelier. A review is followed by "very" and the words *positive* and
+# Figure 2 (right) evaluates the language model without any training on a task. The
+# trick is to write the task so that the answer is a text, and to compare the
+# probabilities of the answers. After a review and "very", the words *positive* and
 # *negative* are compared; a pronoun is replaced by each candidate, and the rest of the
 # sentence decides.
 
@@ -817,8 +818,9 @@ for taste in ("warm and fresh", "stale and cold", "sweet and bitter"):
     print(f"{taste}: log P of good {good:.2f}, of bad {bad:.2f}")
 
 # %% [markdown]
-# The last is a question that its text never answers.
+# The training text never answers the last one.
 #
-# That is all of GPT-1: equation 2, trained by equation 1 on much text, then by equation
-# 5 on a little. To run it, start at the [quick start](../../README.md#quick-start); to
-# read on, take [an afternoon](../paper-to-code.md#an-afternoons-reading).
+# That is all of GPT-1: equation 2, trained with equation 1 on a lot of text, then with
+# equation 5 on a little. To run it, start at the [quick
+# start](../../README.md#quick-start); to read on, take [an
+# afternoon](../paper-to-code.md#an-afternoons-reading).
