@@ -322,8 +322,8 @@ def _warnings(
         )
     if not valid and len(train) > 1:
         yield (
-            f"No whole documents make up config.data.valid_fraction={wanted} of the "
-            "text; the end of the last ones is held out instead."
+            f"Whole documents cannot make up config.data.valid_fraction={wanted} of "
+            "the text; the end of the text is held out instead."
         )
 
 

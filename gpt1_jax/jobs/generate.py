@@ -103,7 +103,7 @@ def read_prompts(source: str) -> list[str]:
 
 def _converse(generator: Generator, params: Any, config: GenerateConfig) -> None:
     """Continues what is typed, until the end of the input."""
-    say("Type a text to continue it; Ctrl-D ends.")
+    say("Type a text for the model to continue; Ctrl-D ends.")
     while True:
         try:
             prompt = input("> ")

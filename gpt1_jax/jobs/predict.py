@@ -52,8 +52,8 @@ def run(config: PredictConfig, workdir: str) -> None:
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)
     if not (origin.folder / RESULTS_FILE).exists():
         say(
-            f"WARNING: the run in {origin.folder} is not finished; its best step may "
-            "be still to come.",
+            f"WARNING: the run in {origin.folder} is not finished; a better step may "
+            "follow.",
             beside_output=True,
         )
     task = find_task(trained)

@@ -160,7 +160,7 @@ def announce_milestones(
         m for step, m in by_step.items() if step <= last_step and step not in saved
     ]
     if passed:
-        say(f"Not kept: {_first_and_last(passed)}, which step {last_step:,} is past.")
+        say(f"Not kept: {_first_and_last(passed)}, passed by step {last_step:,}.")
     coming = [m for step, m in by_step.items() if step > last_step]
     if coming:
         plural = "s" if len(coming) > 1 else ""

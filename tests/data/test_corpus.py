@@ -704,7 +704,7 @@ def test_prepare_cuts_the_end_off_where_no_documents_are_the_wanted_share(
     whole = [*tokens_of(prepared, "train"), *tokens_of(prepared, "valid")]
     assert whole == tokenizer.encode(texts["a.txt"] + texts["b.txt"])
     (warning,) = prepared.warnings
-    assert "the end of the last ones" in warning
+    assert "the end of the text is held out instead" in warning
 
 
 def test_prepare_holds_out_by_size(tmp_path, run, make_text):

@@ -208,7 +208,7 @@ def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, c
         run(6, **MILESTONES)
     with pytest.raises(Stopped):
         run(10, checkpoint__milestone_tokens=(256, 1000))
-    assert "Not kept: 256 tokens, which step 6 is past." in capsys.readouterr().out
+    assert "Not kept: 256 tokens, passed by step 6." in capsys.readouterr().out
     run(0)
     assert saved_steps(epath.Path(tmp_path)) == [0, 3, 5, 8, 10, 12]
 
@@ -244,7 +244,7 @@ def test_a_run_that_goes_on_counts_the_text_of_both(
     longer = {**MILESTONES, "init_from": str(whole_run), "train__num_steps": 14}
     pretrain.run(tiny_config(**longer, init_optimizer=True), str(tmp_path))
     said = capsys.readouterr().out
-    assert "Not kept: 0 to 1.408k tokens, which step 12 is past." in said
+    assert "Not kept: 0 to 1.408k tokens, passed by step 12." in said
     kept = saved_milestones(epath.Path(tmp_path))
     assert kept == {13: Milestone(13 * 128, "tokens")}
 

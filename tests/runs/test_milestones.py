@@ -160,7 +160,7 @@ def test_a_run_says_what_it_will_keep(tmp_path, capsys):
     save(tmp_path, {1: placed.metadata(1), 2: {}, 10: {}})
     announce_milestones(placed, folder, 10, 10**6)
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "Not kept: 300 to 1.5k words, which step 10 is past.",
+        "Not kept: 300 to 1.5k words, passed by step 10.",
         "Keeping for good: 1 checkpoint at 3k words, 1.0 MB.",
     ]
     announce_milestones(place("words"), folder, 0, 10**6)
