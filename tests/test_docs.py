@@ -265,9 +265,8 @@ def test_only_setup_cfg_says_who_owns_the_project():
     if listed.returncode > 1:
         pytest.skip("not a git checkout")
     found = set(listed.stdout.split())
-    # install.md says what to replace in notebooks that no longer say it.
     tests = {"tests/test_docs.py", "tests/test_notebooks.py"}
-    assert found - tests - {"docs/install.md"} <= {"setup.cfg"}
+    assert found - tests <= {"setup.cfg"}
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
