@@ -83,8 +83,8 @@ def count_processes(mode: str) -> int:
     count = _named_processes().get("num_processes") or _count_in_cluster()
     if count is None and "JAX_COORDINATOR_ADDRESS" in os.environ:
         raise UserError(
-            "JAX_COORDINATOR_ADDRESS is set, but neither JAX_NUM_PROCESSES with "
-            f"JAX_PROCESS_ID nor a launcher tells the processes; set both. {_ALONE}"
+            "JAX_COORDINATOR_ADDRESS is set without JAX_NUM_PROCESSES and "
+            f"JAX_PROCESS_ID, and no launcher was found; set both. {_ALONE}"
         )
     return count or 1
 
