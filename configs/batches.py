@@ -1,4 +1,4 @@
-"""Lists the text that updates of a run read, or the updates that read a passage.
+"""Lists the text that updates read, or the updates that read a passage.
 
     python -m gpt1_jax.main --config=configs/batches.py \
         --config.init_from=runs/pretrain/quickstart --config.steps=1200,1201

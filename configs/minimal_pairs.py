@@ -1,4 +1,4 @@
-"""Scores minimal pairs: does the model find the better sentence more likely?
+"""Scores minimal pairs: is the better sentence more likely to the model?
 
     python -m gpt1_jax.main --config=configs/minimal_pairs.py \
         --config.init_from=runs/pretrain/quickstart [--config.step=milestones] \

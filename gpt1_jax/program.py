@@ -164,7 +164,7 @@ def _quit_at_once() -> None:
     """Ends the program in the middle of a save.
 
     After an exception, orbax would report the save as failed, with a traceback. With
-    several processes it is raised all the same, so that the main one ends last.
+    several processes it is still raised, so that the main one ends last.
     """
     from gpt1_jax.parallel import processes
 

@@ -3,11 +3,11 @@
 A prompt is read in one pass; then a compiled loop draws a token, reads it and draws the
 next. The cache grows in steps. Apart from reading it, each token costs the same.
 
-The tokens drawn for a prompt depend on the prompt, its seed and the number of rows
-computed together, but not, bit for bit, on the other rows. So only contexts that are
-padded to the same length share a batch, and a batch always has the same number of rows,
-however few are needed. A row whose context is full leaves its batch, and the newest
-half of the context is read again.
+The tokens drawn for a prompt are determined, bit for bit, by the prompt, its seed and
+the number of rows computed together, whatever the other rows are. So only contexts that
+are padded to the same length share a batch, and a batch always has the same number of
+rows, however few are needed. A row whose context is full leaves its batch, and the
+newest half of the context is read again.
 """
 
 import dataclasses

@@ -301,7 +301,7 @@ def _load_bpe_files(folder: epath.Path, files: tuple[str, str]) -> Tokenizer:
         return GPT1Tokenizer(*((folder / name).read_text("utf-8") for name in files))
     except (OSError, ImportError):
         raise
-    except Exception as error:  # those of JSON and of the BPE
+    except Exception as error:  # from JSON or from the BPE
         raise UserError(
             f"{' and '.join(files)} in {folder} are not GPT-1's vocabulary: {error}"
         ) from error
@@ -392,7 +392,7 @@ def describe_export(
     architecture: str = "",
     notes: Sequence[str] = (),
 ) -> str:
-    """The README in Markdown: what a folder is, its origin, how to load it, its lacks.
+    """The README in Markdown: contents, origin, how to load the folder, what is absent.
 
     Args:
       sizes: the model's sizes.
@@ -472,7 +472,7 @@ def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]
         f"The tokenizer puts the special tokens, ids {start} (start), {start + 1} "
         f"(delimiter) and {start + 2} (extract), before an input, between two texts "
         "and after it, unless `add_special_tokens=False`. The head reads the state at "
-        "the extract token. Padding follows it, made of start tokens.",
+        "the extract token. Padding comes after it and consists of start tokens.",
         f"The tokenizer does not cut inputs as fine-tuning did, to {room} with "
         "special tokens: a text that is too long keeps its beginning, and of a context "
         "with a question only the context is cut. Uncut inputs may get other labels.",
