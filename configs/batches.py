@@ -1,4 +1,4 @@
-"""Tells what the updates of a run read, or when a passage was read.
+"""Lists the text that updates read, or the updates that read a passage.
 
     python -m gpt1_jax.main --config=configs/batches.py \
         --config.init_from=runs/pretrain/quickstart --config.steps=1200,1201
@@ -12,14 +12,14 @@ from ml_collections import config_dict
 
 
 def get_config() -> ml_collections.ConfigDict:
-    """The configuration of looking up what was read."""
+    """The configuration for looking up training text by update, or updates by text."""
     return config_dict.create(
         job="batches",
         preset="",
         init_from="",  # the folder of a pre-training run
-        # The updates whose batches to list: update N is the one that makes state N.
+        # The updates whose batches to list; update N makes the state of step N.
         steps=(),
-        passage="",  # or: a text, of which to list the updates that read it
+        passage="",  # or: a text; lists the updates that read it
         # Where the text is now; empty: where the run had it.
         data=config_dict.create(train="", valid="", cache_dir=""),
         output="",  # a .jsonl file; empty: print

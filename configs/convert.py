@@ -32,7 +32,7 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
         # newest), "newest", "best" or a number. "all" writes each saved step to a
         # folder step-N, "milestones" each milestone to a folder chck_1M, chck_2M, ...
         step="default",
-        # A run folder's values beside the sizes; configs/pretrain.py explains them.
+        # A run folder's values besides the sizes; configs/pretrain.py explains them.
         model=config_dict.create(
             embed_dropout=0.1,
             attn_dropout=0.1,

@@ -26,7 +26,7 @@ def get_config() -> ml_collections.ConfigDict:
         input="",  # a file of them, .jsonl or one a line; "-": standard input
         output="",  # a .jsonl file; empty: standard output, as text
         num_return_sequences=1,  # continuations of each prompt
-        seed=0,  # of the first continuation of each prompt; the next has seed + 1, ...
+        seed=0,  # for each prompt's first continuation; the next has seed + 1, ...
         # Continuations computed together. Each is independent of the others, but its
         # last bits may depend on this number.
         batch_size=8,
@@ -38,8 +38,8 @@ def get_config() -> ml_collections.ConfigDict:
             do_sample=True,  # False: always the most likely token
             temperature=1.0,
             top_k=40,  # draw from the k most likely tokens; 0: from all
-            top_p=1.0,  # draw from the likeliest that together have this probability
-            min_p=0.0,  # draw from tokens at least this times as likely as the best
+            top_p=1.0,  # draw from the most likely that together have this probability
+            min_p=0.0,  # draw from tokens at least this fraction as likely as the best
             repetition_penalty=1.0,  # above 1 makes tokens of the text so far rarer
             stop_strings=(),  # texts that end a continuation and stay in it
         ),

@@ -1,4 +1,4 @@
-"""Scores minimal pairs: does the model find the better sentence likelier?
+"""Scores minimal pairs: is the better sentence more likely to the model?
 
     python -m gpt1_jax.main --config=configs/minimal_pairs.py \
         --config.init_from=runs/pretrain/quickstart [--config.step=milestones] \
@@ -40,10 +40,10 @@ def get_config(tasks: str = "blimp") -> ml_collections.ConfigDict:
             # 0; empty: the first.
             good="",
             context="",  # read before each sentence, not scored
-            paradigm="",  # a column: pairs with one value are scored together
+            paradigm="",  # a column: pairs with the same value are scored together
             max_pairs=0,  # a random subset of each paradigm of this size; 0: all
         ),
         batch_tokens=2048,  # tokens computed together
-        dtype="float32",  # "bfloat16" makes ties of near-ties; empty: the run's own
+        dtype="float32",  # "bfloat16" turns near-ties into ties; empty: the run's own
         compilation_cache_dir="",  # empty: ~/.cache/gpt1_jax/xla
     ).lock()

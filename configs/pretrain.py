@@ -24,7 +24,7 @@ Any value can be overridden on the command line, after --config:
 import ml_collections
 from ml_collections import config_dict
 
-TOPOLOGIES = {  # config.mesh, by which their devices share the paper's 64 sequences
+TOPOLOGIES = {  # their config.mesh: how devices share the paper's 64 sequences
     "paper_h200": dict(),
     "paper_h100x8": dict(),
     "paper_v5e_16": dict(),
@@ -94,7 +94,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             kind="sentencepiece",  # trained on the corpus; or "gpt1": OpenAI's own
             vocab_size=40478,  # entries; "gpt1" takes the number from its files
             path="",  # a saved tokenizer, or OpenAI's model/ folder for "gpt1"
-            train_megabytes=200.0,  # of text at most to train the tokenizer on
+            train_megabytes=200.0,  # at most this much text trains the tokenizer
         ),
         data=config_dict.create(
             source="builtin",  # "builtin" documentation, "text" files or "tfds"
@@ -114,12 +114,12 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         optimizer=config_dict.create(
             # Or any optimizer of optax, such as "adamw", "lion" or "contrib.muon".
             name="released_adam",
-            # What else optax's function takes: "momentum=0.9,nesterov=True" for "sgd".
+            # Further arguments of optax's function: "momentum=0.9,nesterov=True" (sgd).
             arguments="",
             learning_rate=2.5e-4,  # sec. 4.1: the maximum
-            # b1, b2 and eps go to an optimizer that has arguments of these names; one
-            # that has none does without. Optax's defaults may be others: Lion's b2 is
-            # 0.99, Adafactor's eps 1e-30. The run says so when it begins.
+            # b1, b2 and eps are passed to optimizers that have arguments of these
+            # names. Optax's defaults may differ: Lion's b2 is 0.99, Adafactor's eps
+            # 1e-30. The run says so when it begins.
             b1=0.9,
             b2=0.999,
             eps=1e-8,
@@ -142,7 +142,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             compilation_cache_dir="",  # empty: xla/ in data.cache_dir's default
         ),
         mesh=config_dict.create(
-            # What to split over the devices beside the batch: "replicated" = nothing;
+            # What to split over the devices besides the batch: "replicated" = nothing;
             # "optimizer" = its state; "full" = parameters too; "auto" = the fastest,
             # "full" on several GPUs or TPUs.
             sharding="auto",
@@ -151,7 +151,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         eval=config_dict.create(
             every_steps=1000,
             batch_size=64,  # sequences
-            max_batches=0,  # validate on the first ones only; 0: on all
+            max_batches=0,  # how many to validate on, from the first; 0: all
             sample_prompt="",  # text to continue; empty: a new paragraph
             sample_tokens=64,  # 0: no sample
             sample_temperature=1.0,
@@ -205,7 +205,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         )
     if preset in ("small", "suite", "quickstart"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
-        config.model.lstm_units = 680  # to embed_dim about as in the paper
+        config.model.lstm_units = 680  # about the paper's ratio to embed_dim
         config.train.num_epochs = 0.0
         config.optimizer.learning_rate = 1e-3
         config.tokenizer.vocab_size = 8192

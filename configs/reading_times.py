@@ -1,4 +1,4 @@
-"""Measures how much surprisal says about how long people read each word.
+"""Measures how well surprisal predicts how long people read each word.
 
     python -m gpt1_jax.main --config=configs/reading_times.py:natural_stories \
         --config.init_from=runs/pretrain/quickstart [--config.step=milestones] \
@@ -18,7 +18,7 @@ from ml_collections import config_dict
 
 
 def get_config(preset: str = "natural_stories") -> ml_collections.ConfigDict:
-    """The configuration of comparing surprisal with reading times."""
+    """The configuration for comparing surprisal with reading times."""
     if preset not in ("natural_stories", "babylm", "custom"):
         raise ValueError(
             f"configs/reading_times.py has no preset {preset!r}; choose one of "
@@ -40,7 +40,7 @@ def get_config(preset: str = "natural_stories") -> ml_collections.ConfigDict:
             time="time",  # milliseconds; an empty cell or NA: not measured
             story="story",  # a new story begins where it changes
             # The number of the word in its story, if rows are in another order; empty:
-            # they are in that of the story.
+            # rows are in the order of the story.
             position="",
             # The text before the word, where each row has its own, in any order; empty:
             # the rows of a story are its text.
@@ -54,10 +54,10 @@ def get_config(preset: str = "natural_stories") -> ml_collections.ConfigDict:
         # Files, folders or globs of text in which words are counted; empty: the text
         # that the run was trained on.
         frequency_corpus="",
-        # Words left out: with "punctuation", or "unknown" in the corpus of frequencies.
-        # Those without two words before them, with a frequency, always are.
+        # Words to leave out: with "punctuation", or "unknown" in the frequency corpus.
+        # Words that do not follow two words with a frequency are always left out.
         exclude=("punctuation", "unknown"),
-        folds=10,  # of stories, at most one for each, for cross-validation
+        folds=10,  # for cross-validation over stories; at most one per story
         batch_tokens=2048,  # tokens computed together
         dtype="float32",  # or "bfloat16"; empty: the run's own
         compilation_cache_dir="",  # empty: ~/.cache/gpt1_jax/xla

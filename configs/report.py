@@ -3,7 +3,7 @@
     python -m gpt1_jax.main --config=configs/report.py \
         --config.runs=runs/pretrain/small,runs/finetune,runs/zero_shot
 
-It writes report.html, which fetches nothing, and the same as Markdown.
+Writes report.html, which fetches nothing from the network, and the same as Markdown.
 """
 
 import ml_collections
@@ -19,6 +19,6 @@ def get_config() -> ml_collections.ConfigDict:
         # fine-tuned and zero-shot.
         runs="runs",
         title="A reproduction of GPT-1",  # the heading of the page
-        # Modules of studies outside of this program, whose results have sections too.
+        # Modules of studies outside of this program, whose results get sections too.
         studies=(),
     ).lock()

@@ -27,7 +27,7 @@ def get_config(tasks: str = "all") -> ml_collections.ConfigDict:
         # newest), "newest", "best" or a number; or "all" saved steps or the
         # "milestones".
         step="default",
-        seed=0,  # of the resamples that give standard errors
+        seed=0,  # for the resamples that give standard errors
         data=config_dict.create(
             # "tfds"; "jsonl": DIR/TASK/SPLIT.jsonl; "official": the files as their
             # authors distribute them, under DIR (not for dpr and wsc273).

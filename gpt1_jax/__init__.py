@@ -16,7 +16,7 @@ __version__ = "0.2.0"
 
 
 def load(folder: str, step: "int | str" = "default") -> "TrainedModel":
-    """The model in a run folder, pre-trained, fine-tuned or converted.
+    """Loads the model of a run folder: pre-trained, fine-tuned or converted.
 
     Args:
       folder: the run folder, local or gs://.
@@ -25,7 +25,7 @@ def load(folder: str, step: "int | str" = "default") -> "TrainedModel":
 
     Raises:
       FileNotFoundError: if there is no run, or no checkpoint of that step.
-      ValueError: if a file is damaged, or the step is none.
+      ValueError: if a file is damaged, or `step` is not a valid value.
     """
     from gpt1_jax import trained_model
 

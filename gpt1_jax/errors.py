@@ -1,14 +1,15 @@
-"""What the user can mend, told apart from what is wrong with the program."""
+"""Errors that the user can fix, as opposed to bugs of the program."""
 
 import pkgutil
 from typing import Any
 
 
 class UserError(ValueError):
-    """Says what was found, what was expected and the way out; printed as one line.
+    """An error that the user can fix, printed as one line.
 
-    Any other exception but those of the system (`OSError`) and of training that broke
-    down (`FloatingPointError`) is a bug, and its traceback is shown.
+    It says what was found, what was expected and the way out. Any other exception is a
+    bug and shows its traceback, except `OSError` and diverged training
+    (`FloatingPointError`).
     """
 
 
@@ -17,28 +18,28 @@ class MissingPackage(UserError, ImportError):
 
 
 class MissingData(FileNotFoundError):
-    """Data is not where it should be; a job of several tasks goes on without it."""
+    """Data is missing; a job with several tasks continues without it."""
 
 
 class TryAgain(OSError):
-    """A passing state of the machine: the same command may well succeed (code 75)."""
+    """A temporary failure: the same command may succeed later (exit code 75)."""
 
 
 def find_named(name: str, needed_by: str, otherwise: str) -> Any:
-    """Imports what a table has under MODULE:NAME.
+    """Imports an object by its name MODULE:NAME.
 
     Args:
-      name: the module and the name in it.
-      needed_by: what asks for it, such as a configuration key and its value.
-      otherwise: how to do without, for the message.
+      name: MODULE:NAME, the module and the object in it.
+      needed_by: what needs it, such as a configuration key and its value.
+      otherwise: how to do without it, for the message.
 
     Raises:
-      MissingPackage: if the module, or a package that it imports, is not there.
+      MissingPackage: if the module, or a package that it imports, is not installed.
     """
     try:
         return pkgutil.resolve_name(name)
     except ModuleNotFoundError as error:
         raise MissingPackage(
-            f"{needed_by} needs {error.name}, which is not there; install it, or "
+            f"{needed_by} needs {error.name}, which is not installed; install it, or "
             f"{otherwise}."
         ) from error

@@ -1,6 +1,6 @@
 """The command `python -m gpt1_jax.eval_harness`, and its model class.
 
-What there is to it is in `studies/lm_eval`.
+The implementation is in `studies/lm_eval`.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""The program: reads the flags, does the job, and says in one line what went wrong.
+"""The program: parses the flags, runs the job, and reports an error in one line.
 
 Kept short: testable logic is in the other modules. Heavy imports wait until the flags
-are read.
+are parsed.
 """
 
 import atexit
@@ -30,7 +30,7 @@ from gpt1_jax.runs import wall_time
 
 
 class _TupleParser(flags.ArgumentParser):
-    """The last of several values wins, as for all keys; ml_collections joins them."""
+    """Lets the last of several values win, as for all keys, instead of joining them."""
 
     def parse(self, argument: object) -> tuple[object, ...]:
         return tuple_parser.TupleParser().parse(argument)
@@ -58,15 +58,15 @@ _DISTRIBUTED = flags.DEFINE_enum(
 
 _INTERRUPTED = threading.Event()
 _LOST = (
-    "another process of this run has ended; what it printed says why. Run the same "
+    "another process of this run has ended; its output says why. Run the same "
     "command again to resume."
 )
 _QUIT = (
     b"\ngpt1_jax: interrupted without saving. Run the same command again to resume "
     b"from what was saved before.\n"
 )
-# What the user can mend, or a fault of the machine; all else is a bug and shows its
-# traceback.
+# Errors that the user can fix, or faults of the machine; any other exception is a bug
+# and shows its traceback.
 _USER_ERRORS = (UserError, OSError, FloatingPointError)
 
 
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _run(config: JobConfig, workdir: str) -> None:
-    """Does the job, with the other processes if there are any."""
+    """Runs the job, together with the other processes if there are any."""
     try:
         from gpt1_jax.parallel import processes
     except ValueError as error:  # JAX cannot read one of its environment variables
@@ -107,7 +107,7 @@ def _run(config: JobConfig, workdir: str) -> None:
     from gpt1_jax.runs import signals
 
     try:
-        # Before signals raise an exception, which an import can lose.
+        # Before signals are caught: an import could swallow their exception.
         job = config_lib.find_job(config.job).import_module()
         with signals.catch(_quit_at_once):
             _join(config, workdir)
@@ -133,7 +133,7 @@ def _join(config: JobConfig, workdir: str) -> None:
     from gpt1_jax.parallel import devices, join
     from gpt1_jax.runs.processes import check_processes
 
-    waits = getattr(config, "distributed", None)  # of the jobs for several processes
+    waits = getattr(config, "distributed", None)  # None: a job for one process
     if waits is not None:
         join.initialize_processes(
             _DISTRIBUTED.value,
@@ -147,8 +147,8 @@ def _join(config: JobConfig, workdir: str) -> None:
         check_processes(config, workdir)
     elif (count := join.count_processes(_DISTRIBUTED.value)) > 1:
         raise UserError(
-            f"The job {config.job} is the work of one process, but a launcher has "
-            f"started {count}; start one, or use --distributed=off."
+            f"The job {config.job} runs in one process, but a launcher has started "
+            f"{count}; start one, or use --distributed=off."
         )
 
 
@@ -163,8 +163,8 @@ def _say(text: str) -> None:
 def _quit_at_once() -> None:
     """Ends the program in the middle of a save.
 
-    After an exception, orbax would report the save as failed, with a traceback. Several
-    processes raise it all the same, so that the main one ends last.
+    After an exception, orbax would report the save as failed, with a traceback. With
+    several processes it is still raised, so that the main one ends last.
     """
     from gpt1_jax.parallel import processes
 
@@ -176,7 +176,7 @@ def _quit_at_once() -> None:
 
 
 def _skip_finalization() -> None:
-    """The last exit handler: JAX, interrupted while it compiles, crashes after it."""
+    """Exits before JAX's finalization, which crashes after an interrupted compile."""
     if _INTERRUPTED.is_set():
         sys.stdout.flush()
         sys.stderr.flush()
@@ -184,9 +184,9 @@ def _skip_finalization() -> None:
 
 
 def _let_warnings_be() -> None:
-    """Has no warning end the job, as PYTHONWARNINGS=error would.
+    """Keeps warnings from ending the job, as PYTHONWARNINGS=error would make them.
 
-    Most are of other packages.
+    Most come from other packages.
     """
     if any(action == "error" for action, *_ in warnings.filters):
         warnings.resetwarnings()
@@ -196,14 +196,14 @@ def _let_warnings_be() -> None:
 
 def _warn_plainly() -> None:
     """Shows only warnings, as lines that do not break progress bars."""
-    from tqdm.contrib import DummyTqdmFile  # which --help does not need
+    from tqdm.contrib import DummyTqdmFile  # --help does not need it
 
     logging.set_verbosity(logging.WARNING)
     handler = logging.get_absl_handler().python_handler
     handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     handler.setStream(DummyTqdmFile(sys.stderr))
     getLogger("gcsfs").setLevel(CRITICAL)  # it also raises what it logs at length
-    # About workers that are processes, with an old JAX; ours are threads.
+    # With an old JAX, Grain warns about worker processes; ours are threads.
     handler.addFilter(lambda record: "Grain multiprocess" not in record.getMessage())
 
 
@@ -223,7 +223,7 @@ def _exit(message: str, code: int = 1) -> NoReturn:
 
 
 def _leave(code: int) -> NoReturn:
-    """Ends the program; of several processes, without awaiting others."""
+    """Ends the program; with several processes, without waiting for the others."""
     if join := sys.modules.get("gpt1_jax.parallel.join"):
         # The import may have been interrupted.
         getattr(join, "leave", lambda code: None)(code)
@@ -231,7 +231,7 @@ def _leave(code: int) -> NoReturn:
 
 
 def _parse(argv: Sequence[str]) -> list[str]:
-    """Reads the flags; a bad one prints one line, not the parser's traceback."""
+    """Parses the flags; a bad one prints one line, not the parser's traceback."""
     try:
         if {"-h", "-help", "--help", "--helpshort", "--helpfull"} & set(argv[1:]):
             print(printable(usage.describe_usage(argv)), flush=True)
@@ -240,7 +240,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
             jobs = usage.describe_usage(argv)
             _refuse(f"name a job with --config=configs/NAME.py.\n\n{jobs}")
         return flags.FLAGS(usage.find_configs(argv))
-    except OSError as error:  # no such configuration; no way to show the help
+    except OSError as error:  # no such configuration, or the help cannot be shown
         _refuse(str(error))
     except (flags.Error, ValueError, TypeError, LookupError, AttributeError) as error:
         problem = usage.explain(error, argv)
@@ -250,7 +250,7 @@ def _parse(argv: Sequence[str]) -> list[str]:
 def run() -> None:
     """Runs the program."""
     atexit.register(_skip_finalization)  # first to be registered, last to be called
-    os.environ["MPLBACKEND"] = "agg"  # figures are files
+    os.environ["MPLBACKEND"] = "agg"  # figures are only written to files
     _let_warnings_be()
     streams.open_streams()
     logging.get_absl_handler().python_handler.setStream(sys.stderr)

@@ -1,6 +1,6 @@
-"""The standard streams of a program: printing to them cannot fail.
+"""Standard streams to which printing cannot fail.
 
-A job whose results are in files does not end because nobody can read what it prints.
+A job that writes its results to files must not end because its output cannot be shown.
 """
 
 import atexit
@@ -19,12 +19,12 @@ _required = {_OUTPUT}  # a failure to write here ends the program
 def open_streams() -> None:
     """Opens this program's standard streams again, so that printing cannot fail.
 
-    What their encoding lacks is escaped. Writing to a full disk or to a pipe that has
-    ended is an error once on standard output, until `output_may_fail`; from then on,
-    and on standard error, it does nothing. Streams that are not the interpreter's own,
-    as in a notebook, stay as they are.
+    Characters that their encoding lacks are escaped. Writing to a full disk or a closed
+    pipe raises an error once on standard output, until `output_may_fail` is called;
+    from then on, and on standard error, it does nothing. Streams other than the
+    interpreter's own, as in a notebook, are left alone.
     """
-    atexit.register(output_may_fail)  # the interpreter's last flush has no caller
+    atexit.register(output_may_fail)  # nothing can catch an error of the last flush
     if sys.stdin is None:
         sys.stdin = open(os.devnull)
     if sys.stdout is sys.__stdout__:
@@ -35,8 +35,8 @@ def open_streams() -> None:
 
 def _reopened(stream: io.TextIOBase | None, fd: int, name: str) -> io.TextIOWrapper:
     if stream is None:
-        # It is closed, and the next file would get its number. Nothing can be written
-        # to a folder, not even under the name /dev/stdout.
+        # It is closed, so the next file opened would get its number. A folder takes the
+        # number, as nothing can be written to one, not even under the name /dev/stdout.
         folder = os.open(os.sep, os.O_RDONLY)
         if folder != fd:
             os.dup2(folder, fd)
@@ -70,7 +70,7 @@ class _StandardStream(io.RawIOBase):
         while left:
             try:
                 left = left[os.write(self._fd, left) :]
-            except BlockingIOError:  # it is full, and set not to wait
+            except BlockingIOError:  # a full, non-blocking pipe
                 select.select((), (self._fd,), ())
             except OSError as error:
                 self._fail(str(error.strerror))
@@ -89,5 +89,5 @@ class _StandardStream(io.RawIOBase):
 
 
 def output_may_fail() -> None:
-    """Lets the job go on if standard output fails: its results are elsewhere."""
+    """Lets the job continue if standard output fails: its results are elsewhere."""
     _required.clear()

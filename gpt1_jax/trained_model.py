@@ -1,4 +1,4 @@
-"""A trained model in a notebook: what `gpt1_jax.load` returns."""
+"""The trained model that `gpt1_jax.load` returns, for use in notebooks."""
 
 import dataclasses
 import functools
@@ -36,7 +36,7 @@ from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.runs.scoring_model import scoring_model
 
-# By name, so that the study can be left out.
+# Imported by name, so that the study can be left out.
 _TRAINING_TEXT = "gpt1_jax.studies.batches.training_text:TrainingText"
 
 Config = TypeVar("Config", SamplingConfig, WordsConfig)
@@ -45,16 +45,16 @@ Config = TypeVar("Config", SamplingConfig, WordsConfig)
 class TrainedModel:
     """The language model of a run.
 
-    Its methods read its attributes each time: whoever assigns other parameters, or
-    another configuration, gets their answers from all of them.
+    Its methods read its attributes on every call, so assigning other parameters or
+    another configuration changes the answers of all of them.
 
     Args:
       run: the run, opened at a step.
 
     Attributes:
-      run: the same.
+      run: the opened run.
       config: the language model's configuration.
-      tokenizer: text to ids and back.
+      tokenizer: converts text to ids and back.
       params: the language model's parameters, float32; `gpt1_jax.model.language_model`
         has the pure functions that take them.
     """
@@ -77,7 +77,7 @@ class TrainedModel:
         """The ids of a text, or of a newline if it is empty.
 
         Raises:
-          UserError: if it is longer than the context, or UTF-8 cannot encode it.
+          UserError: if it is longer than the context, or cannot be encoded as UTF-8.
         """
         ids = prompt_ids(self.tokenizer, text)
         if len(ids) > self.config.max_seq_len:
@@ -88,11 +88,11 @@ class TrainedModel:
         return ids
 
     def tokens(self, text: str) -> list[str]:
-        """The tokens of a text, each as text."""
+        """The tokens of a text, each as a string."""
         return [self.tokenizer.decode([i]) for i in self.encode(text)]
 
     def logits(self, text: str) -> np.ndarray:
-        """The logits of the next token after each token of a text: [T, V] float32."""
+        """The next-token logits after each token of a text: [T, V] float32."""
         ids = self.encode(text)
         rows = _logits(self.config, self.params, _padded(ids, self.config))
         return np.asarray(rows)[: len(ids), : self.tokenizer.vocab_size]
@@ -108,17 +108,17 @@ class TrainedModel:
         ]
 
     def log_probs(self, text: str, context: str = "") -> np.ndarray:
-        """Log P, in nats, of each token of a text after a context: [T] float32.
+        """Log-probabilities, in nats, of a text's tokens given a context: [T] float32.
 
         Args:
           text: the text to score, such as " positive".
-          context: read before it on the same line; a newline is read before both.
+          context: the text before it on the same line; a newline is read before both.
 
         If they are longer than the model's context, they are read in windows that
         overlap by half.
 
         Raises:
-          UserError: if UTF-8 cannot encode them.
+          UserError: if they cannot be encoded as UTF-8.
         """
         check_encodable(context + text, "the text")
         line = encode_line(context, text, self.tokenizer.encode)
@@ -131,7 +131,7 @@ class TrainedModel:
     def hidden_states(self, text: str) -> np.ndarray:
         """The embedding and each layer's state of each token: [L + 1, T, D] float32.
 
-        transformers returns the same by this name.
+        Corresponds to `hidden_states` in transformers.
         """
         ids = self.encode(text)
         read = Reader(self.config, self.params, range(self.config.depth + 1))
@@ -140,16 +140,17 @@ class TrainedModel:
         return states
 
     def features(self, text: str, layer: int, context_words: int = 0) -> np.ndarray:
-        """A layer's state at the end of each word of a text: [words, D] float32.
+        """A layer's hidden state at the end of each word: [words, D] float32.
 
         Args:
           text: words separated by white space; it may be longer than the context.
-          layer: 0 is the embedding; then 1 to the number of layers.
+          layer: 0 for the embedding, or 1 to the number of layers.
           context_words: words read before each word; 0 reads all that fit, in windows
             that overlap by half.
 
         Raises:
-          UserError: if there is no such layer or no word, or a word is too long.
+          UserError: if the layer does not exist, the text has no words, or a word is
+            too long.
         """
         read = Reader(self.config, self.params, [layer])
         windows = reading_windows(
@@ -165,10 +166,10 @@ class TrainedModel:
         """The attention weights of each head: [L, H, T, T] float32.
 
         Rows are the tokens that attend, columns the tokens attended to; each row sums
-        to one. transformers returns the same as `attentions`.
+        to one. Corresponds to `attentions` in transformers.
 
         Raises:
-          UserError: if the model is an LSTM, which has none.
+          UserError: if the model is an LSTM, which has no attention.
         """
         return attention_of_text(self.config, self.params, self.encode(text))
 
@@ -179,12 +180,12 @@ class TrainedModel:
         batch_size: int = 8,
         **sampling: Any,
     ) -> Any:
-        """Continues texts.
+        """Generates continuations of one or more texts.
 
         Args:
-          text: a text, or several.
-          seed: of the first continuation of each; the next has seed + 1.
-          batch_size: continuations computed together.
+          text: a text, or a sequence of texts.
+          seed: the seed of each text's first continuation; the next has seed + 1.
+          batch_size: the number of continuations computed together.
           **sampling: `num_return_sequences`, and the fields of
             `gpt1_jax.config.sections.SamplingConfig`, with the names and defaults of
             transformers' GenerationConfig: `max_new_tokens=20`,
@@ -192,11 +193,11 @@ class TrainedModel:
             `repetition_penalty=1.0`, `stop_strings=()`.
 
         Returns:
-          The continuation of a text, without the text; or a list if there are several
-          texts or continuations, with those of one text side by side.
+          The continuation, without the text; or a list if there are several texts or
+          continuations, in which those of one text are adjacent.
 
         Raises:
-          UserError: if there is no such option, or a value is impossible.
+          UserError: if an option does not exist or its value is invalid.
         """
         number = sampling.pop("num_return_sequences", 1)
         config = _replaced(DEFAULT_SAMPLING, sampling, "num_return_sequences")
@@ -207,23 +208,23 @@ class TrainedModel:
         return found[0] if isinstance(text, str) and number == 1 else found
 
     def surprisal(self, text: str, **reading: Any) -> list[Word]:
-        """Scores how surprising each word of a text is.
+        """Computes the surprisal of each word of a text.
 
         Args:
           text: words, separated by white space; each line is read on its own.
           **reading: the fields of `gpt1_jax.config.reading.WordsConfig`:
-            `context="line"`, or "text" to read all lines as one; `context_words=0`
-            before each word, 0 for all that fit; `overlap=0` tokens of windows, 0 for
-            half of the context; `first_word="scored"` or "unscored";
+            `context="line"`, or "text" to read all lines as one; `context_words=0`, the
+            words before each word, 0 for all that fit; `overlap=0`, the tokens that
+            windows share, 0 for half the context; `first_word="scored"` or "unscored";
             `punctuation="with_word"` or "apart".
 
         Returns:
-          The words with their place in the text, tokens, surprisal in nats and bits,
-          rank and the entropy before each, computed in float32. `pandas.DataFrame`
-          takes the list.
+          The words, each with its place in the text, its tokens, surprisal in nats and
+          bits, rank, and the entropy before it, computed in float32.
+          `pandas.DataFrame` accepts the list.
 
         Raises:
-          UserError: if there is no word, or one that is longer than the context.
+          UserError: if the text has no words, or one longer than the context.
         """
         config = _replaced(DEFAULT_WORDS, reading)
         apart = config.punctuation == "apart"
@@ -235,17 +236,17 @@ class TrainedModel:
         return list(score_words(model, self.params, self.tokenizer, words, config))
 
     def batches(self, step: int) -> list[dict[str, Any]]:
-        """What an update of the run's training read; its text must be there, unchanged.
+        """The batch that a training update read; needs the unchanged training text.
 
         Args:
-          step: the update that makes the state of this step, from 1.
+          step: the number of the update, from 1; update n makes the state of step n.
 
         Returns:
           A record for each sequence, as `TrainingText.batch` describes.
 
         Raises:
-          UserError: if the run took no such update, was not pre-trained, or its text
-            has changed.
+          UserError: if the run has no such update, is not a pre-training run, or its
+            text has changed.
           OSError: if its text cannot be read.
         """
         return self._training_text.batch(step)
@@ -259,14 +260,13 @@ class TrainedModel:
                 raise
             raise UserError(
                 "The batches of a run are looked up by the study in gpt1_jax/studies/"
-                "batches, which this copy of the program lacks; install one that has "
-                "it."
+                "batches, which this installation lacks; install a complete one."
             ) from error
         return training_text(self.run.folder)
 
     @property
     def _for_generation(self) -> Params:
-        """The parameters as `decoding.prepare` returns them, kept while they hold."""
+        """The parameters prepared for decoding, cached until they change."""
         made_from = [self.config, *jax.tree.leaves(self.params)]
         kept = self._prepared_from
         if len(kept) != len(made_from) or any(map(operator.is_not, kept, made_from)):
@@ -281,7 +281,7 @@ def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:
 
 
 def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Config:
-    """The defaults with some values replaced by name; `others` are options, too."""
+    """The defaults with some values replaced; `others` are further valid names."""
     known = [*others, *(field.name for field in dataclasses.fields(defaults))]
     if unknown := sorted(set(values) - set(known)):
         raise UserError(
@@ -291,7 +291,7 @@ def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Conf
 
 
 def _padded(ids: list[int], model: ModelConfig) -> jax.Array:
-    """[1, T]: the ids, padded behind to one of few lengths, so that few compile."""
+    """[1, T]: the ids, right-padded to one of a few lengths, to limit recompilation."""
     size = decoding.bucket(len(ids), model.max_seq_len)
     return jnp.asarray([ids + [0] * (size - len(ids))], jnp.int32)
 

@@ -385,7 +385,7 @@ def test_a_job_for_one_process_refuses_to_be_several():
     flags = ["--config=configs/predict.py", "--config.init_from=x", "--config.text=y"]
     code, output = run_program(*flags, env=addresses()[0])
     assert code == 1
-    assert "job predict is the work of one process, but a launcher has sta" in output
+    assert "job predict runs in one process, but a launcher has started" in output
 
 
 @pytest.mark.slow

@@ -1,1 +1,1 @@
-"""What a trained model is used for."""
+"""Inference: continuations, scores of tokens and words, hidden states."""

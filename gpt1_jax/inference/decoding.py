@@ -1,13 +1,13 @@
-"""Tokens from a language model, one after another, with a cache.
+"""Autoregressive decoding from a language model, with a cache.
 
 A prompt is read in one pass; then a compiled loop draws a token, reads it and draws the
 next. The cache grows in steps. Apart from reading it, each token costs the same.
 
-The tokens drawn for a prompt depend on the prompt, its seed and the number of rows
-computed together, but not on the other rows, to the last bit. So only contexts that are
-padded to the same length share a batch, and a batch always has the same number of rows,
-however few are needed. A row whose context is full leaves its batch, and the newest
-half of the context is read again.
+The tokens drawn for a prompt are determined, bit for bit, by the prompt, its seed and
+the number of rows computed together, whatever the other rows are. So only contexts that
+are padded to the same length share a batch, and a batch always has the same number of
+rows, however few are needed. A row whose context is full leaves its batch, and the
+newest half of the context is read again.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ from gpt1_jax.parallel.devices import require_memory
 _SMALLEST, _LARGEST_STEP = 32, 128
 # XLA's CPU backend is slow at bfloat16 products with one row.
 _FEWEST_ROWS = {"bfloat16": 2}
-_ROUND = 32  # the most tokens drawn before they leave the device
+_ROUND = 32  # the most tokens drawn before they are copied to the host
 _READ_TOGETHER = 256  # tokens of prompts, padding included, unless one has more
 TOKEN_BYTES = 48  # the least memory of the host for a token that is drawn
 
@@ -63,12 +63,12 @@ class Decoder:
 
     Args:
       model: configuration of the language model.
-      vocab_size: the vocabulary size without special tokens, which a fine-tuned model
-        has behind the others and which are never drawn.
-      config: how many tokens, and how they are drawn.
+      vocab_size: the vocabulary size without special tokens, which come last in a
+        fine-tuned model and are never drawn.
+      config: how many tokens to draw, and how.
       batch_size: rows computed together; in bfloat16 there are at least 2.
-      round_size: tokens drawn before they are yielded; 0 for a fast number.
-      stop: sees all tokens of a continuation so far; None never ends one.
+      round_size: tokens drawn before they are yielded; 0 chooses a fast number.
+      stop: decides from all tokens so far whether a continuation ends; None: never.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Decoder:
         Yields:
           Each continuation whenever it has grown or finished.
         """
-        waiting: dict[int, list[Continuation]] = {}  # by the length they are padded to
+        waiting: dict[int, list[Continuation]] = {}  # by padded length
         for continuation in continuations:
             self._enqueue(continuation, waiting)
         while waiting:
@@ -126,7 +126,7 @@ class Decoder:
         """Refuses a batch that no device of this machine can hold.
 
         Args:
-          longest: tokens of the longest prompt.
+          longest: the number of tokens in the longest prompt.
 
         Raises:
           UserError: naming its size, the memory that it needs and the memory there is.
@@ -251,9 +251,9 @@ class Decoder:
 
 
 def prepare(model: ModelConfig, params: Params) -> Params:
-    """Parameters on the device, stored as `Decoder` takes them.
+    """Parameters on the device, in the layout that `Decoder` takes.
 
-    Reading all matrices once bounds the time of each token, so they are in the model's
+    Reading all matrices once bounds the time per token, so they are in the model's
     dtype, and kernels are transposed, like the token embedding.
     """
 
@@ -307,7 +307,7 @@ def _read_prompts(
     Args:
       model, params, state: the model and the batch.
       tokens: [R, T] int32, contexts padded in front.
-      padding: [R] int32, how many of the tokens are not real: the first.
+      padding: [R] int32, how many leading tokens are padding.
       newest: [R] int32, the token that follows each.
       seeds: [R] uint32.
       seen: [R, V] bool, the tokens of each text so far.

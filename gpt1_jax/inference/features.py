@@ -19,18 +19,18 @@ from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
 
-# The most that waits for windows of similar length, unless one batch has more: batches
-# of tokens, and numbers in their states.
+# The most that is held to batch windows of similar length, unless one batch has more:
+# batches of tokens, and numbers in their states.
 _HELD_BATCHES, _HELD_NUMBERS = 8, 1 << 26
 
 
 class Reader:
-    """Reads hidden states.
+    """Computes the hidden states of reading windows.
 
     Args:
       model: configuration of the language model.
       params: its parameters.
-      layers: 0 is the embedding, 1 to L the layers.
+      layers: the layers to read: 0 is the embedding, then 1 to L.
       mean: whether a row is the mean over its span, or the state of its last token.
       batch_tokens: tokens computed together, unless one sequence has more.
 
@@ -63,7 +63,7 @@ class Reader:
         """Each window, in order, with the states of its spans.
 
         Args:
-          windows: each has at least one token and one span, and at most the context's.
+          windows: each has a span, and at least one token and at most a full context.
 
         Yields:
           The window, and [layers, spans, D] float32.
@@ -104,7 +104,7 @@ class Reader:
         """The states of a batch, padded: [layers, N, R, D]."""
         length = self._padded(max(len(window.ids) for window in windows))
         most = max(len(window.spans) for window in windows)
-        # Few numbers of rows, so few programs.
+        # Few different batch sizes, so few programs.
         num_rows = next(size for size in (1, length // 2, length) if most <= size)
         num_sequences = self._rows_together(length)
         tokens = np.zeros((num_sequences, length), np.int32)
@@ -127,7 +127,7 @@ class Reader:
 def attention_of_text(
     model: ModelConfig, params: Params, ids: Sequence[int]
 ) -> np.ndarray:
-    """The weight of each head from each token to each other: [L, H, T, T] float32."""
+    """Attention weights of each head between all tokens: [L, H, T, T] float32."""
     tokens = np.zeros((1, round_up_length(len(ids), model.max_seq_len)), np.int32)
     tokens[0, : len(ids)] = ids
     probs = jax.device_get(_read_attention(model, params, tokens))

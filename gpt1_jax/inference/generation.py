@@ -24,16 +24,16 @@ def prompt_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
 
 
 class Generator:
-    """Continues texts.
+    """Generates continuations of texts.
 
     Args:
       model: configuration of the language model.
       tokenizer: the model's tokenizer.
-      config: length, filters and stop strings. These match whatever their case, since
-        tokenizers write in lower case.
+      config: length, filters and stop strings. Case is ignored in stop strings, since
+        tokenizers lowercase text.
       batch_size: continuations computed together.
-      round_size: tokens drawn between two looks at the text; 0 for a fast number.
-      longest_prompt: the last tokens of a prompt that are read; 0 for all.
+      round_size: tokens drawn before the text is updated; 0 chooses a fast number.
+      longest_prompt: how many tokens at the end of a prompt are read; 0 for all.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Generator:
     def as_finished(
         self, params: Params, prompts: Sequence[str], seeds: Sequence[int]
     ) -> Iterator[tuple[int, Continuation]]:
-        """The same, each when it is finished, with the number of its prompt."""
+        """Yields each continuation when it is finished, with its prompt's number."""
         continuations = [
             Continuation(prompt, self._ids(prompt), seed)
             for prompt, seed in zip(prompts, seeds, strict=True)
@@ -85,7 +85,7 @@ class Generator:
         """`number` continuations of each prompt, with the seeds from `seed` on.
 
         Raises:
-          UserError: as `check_memory`.
+          UserError: see `check_memory`.
         """
         self.check_memory(prompts, number)
         samples = range(number)

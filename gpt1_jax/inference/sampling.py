@@ -115,4 +115,4 @@ def _lowest_of_top_p(logits: jax.Array, top_p: jax.Array) -> jax.Array:
 
 
 _NEGLIGIBLE = 104.0  # e^-104 is 0 in float32
-_HALVINGS = 40  # leave neighbouring float32 numbers
+_HALVINGS = 40  # enough to reach neighbouring float32 numbers

@@ -1,8 +1,8 @@
 """Log-probabilities, ranks and entropies of the tokens of texts.
 
 A context that several windows share is read once. Sequences of similar length are
-computed together, and logits only for tokens that are scored. What follows the same
-tokens in two sequences of a batch is scored once.
+computed together, and logits only for tokens that are scored. Tokens that follow the
+same prefix in two sequences of a batch are scored once.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from gpt1_jax.parallel.devices import require_memory
 BATCH_TOKENS = 2048  # tokens computed together by default
 _SMALLEST = 8  # the shortest padded length
 _CHUNK = 128  # tokens whose logits are held at a time
-_WORTH_SHARING = 32  # a shared context with this many tokens is read once
+_WORTH_SHARING = 32  # shared contexts of this many tokens or more are read once
 _MOST_SHARING = 8  # windows computed together with their shared context
 
 
@@ -33,7 +33,7 @@ class TokenScores(NamedTuple):
     """Scores of T tokens, each given those before it."""
 
     log_probs: np.ndarray  # [T] float32, nats
-    # Both [0] if they were not asked for.
+    # Both are empty if they were not requested.
     ranks: np.ndarray = np.zeros(0, np.int32)  # [T]; 1 is the most likely of all tokens
     entropies: np.ndarray = np.zeros(0, np.float32)  # [T] nats, of the distributions
 
@@ -43,8 +43,8 @@ class Scorer:
 
     Args:
       model: configuration of the language model.
-      vocab_size: the vocabulary size without special tokens, which a fine-tuned model
-        has behind the others and which get no probability.
+      vocab_size: the vocabulary size without special tokens, which come last in a
+        fine-tuned model and get no probability.
       batch_tokens: tokens computed together, unless one group of sequences has more.
       ranks_and_entropies: whether to compute these too.
     """
@@ -64,7 +64,7 @@ class Scorer:
     def __call__(
         self, params: Params, windows: Sequence[ReadingWindow]
     ) -> list[TokenScores]:
-        """The scores of each window's tokens behind its context, in order.
+        """The scores of each window's tokens after its context, in order.
 
         A window that is longer than the model's context is read in parts: see
         `split_window`. Windows of the same tokens are scored once, so that their scores
@@ -95,7 +95,7 @@ class Scorer:
     def as_computed(
         self, params: Params, windows: Sequence[ReadingWindow]
     ) -> Iterator[tuple[int, TokenScores]]:
-        """The same, batch by batch, each with the number of its window.
+        """Yields the same scores, batch by batch, each with its window's number.
 
         The last token of a window is scored, not read, so a window may have one token
         more than the model reads.
@@ -108,7 +108,7 @@ class Scorer:
         for size, groups in self._by_size(windows).items():
             # One program for all, even if the last batch has few groups.
             together = self._num_groups(size, len(groups))
-            # What begins with the same tokens comes together.
+            # Groups that begin with the same tokens become neighbours.
             groups.sort(key=lambda each: (each.context, each.rows, each.first))
             for start in range(0, len(groups), together):
                 batch = groups[start : start + together]
@@ -118,8 +118,8 @@ class Scorer:
         """Refuses `batch_tokens` that no device of this machine can hold.
 
         Args:
-          windows: what will be scored.
-          name: what the user sets, if not `config.batch_tokens`.
+          windows: the windows that will be scored.
+          name: the setting to name, if not `config.batch_tokens`.
 
         Raises:
           UserError: naming the number, the memory it needs and the memory there is.
@@ -164,7 +164,7 @@ class Scorer:
         return max(1, self._batch_tokens // size.tokens())
 
     def _num_groups(self, size: "_Size", count: int) -> int:
-        """Groups of a batch: few numbers, so few programs."""
+        """The number of groups in a batch: few different numbers, so few programs."""
         return min(power_of_two(count), self._groups_together(size))
 
     def _size(self, group: "_Group") -> "_Size":
@@ -237,9 +237,9 @@ class Scorer:
 
 
 def split_window(window: ReadingWindow, longest: int) -> list[ReadingWindow]:
-    """The windows in which a window is read by a model with a context of `longest`.
+    """Splits a window into windows for a model with a context of `longest` tokens.
 
-    Each token is scored once, after half a context at least from the second window on.
+    Each token is scored once; from the second window on, after at least half a context.
     """
     ids, first = window.ids, window.num_context
     if len(ids) <= longest + 1:  # the last token is scored, not read
@@ -274,7 +274,7 @@ class _Group(NamedTuple):
 
 
 def _starts(groups: Sequence[_Group]) -> list[int]:
-    """For each row, its first token that is scored with it, not with the row before."""
+    """For each row, the first token that is scored there, not in the row before."""
     rows = [(group, ids) for group in groups for ids in group.rows]
     starts = [group.first for group, _ in rows]
     for row, ((other, before), (group, ids)) in enumerate(itertools.pairwise(rows), 1):
@@ -307,14 +307,14 @@ class _Size(NamedTuple):
 
 
 def _groups(windows: Sequence[ReadingWindow]) -> Iterator[_Group]:
-    """The windows, together with others of the same context if it is worth it."""
+    """The windows, grouped with others of the same context where that saves time."""
     by_context: dict[tuple[int, ...], list[int]] = {}
     for index, window in enumerate(windows):
         context = tuple(window.ids[: window.num_context])
         by_context.setdefault(context, []).append(index)
     for context, indices in by_context.items():
         shares = len(indices) > 1 and len(context) >= _WORTH_SHARING
-        # The last token of a context is read with each row: it predicts its first.
+        # A context's last token is read with each row, whose first token it predicts.
         num_shared = len(context) - 1 if shares else 0
         most = _MOST_SHARING if shares else 1
         for start in range(0, len(indices), most):

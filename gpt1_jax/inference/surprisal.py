@@ -1,11 +1,11 @@
-"""How surprising words are: -log P(word | context).
+"""The surprisal of words: -log P(word | context).
 
 The chain rule gives the probability of a word from those of its tokens. The last of
-them ends the word (`</w>`, or the space that a SentencePiece token ends in), so nothing
-needs the correction that tokens which begin words do (Pimentel and Meister 2024, arXiv
-2406.14561). The tokens are the tokenizer's own spelling of the word. A model gives some
-probability to other spellings, too, so the probabilities of all possible next words sum
-to a little less than one (docs/surprisal.md has the measured share).
+them ends the word (`</w>`, or the space that a SentencePiece token ends in), so no
+correction is needed, as it is for tokens that begin words (Pimentel and Meister 2024,
+arXiv 2406.14561). The tokens are the tokenizer's own spelling of the word. A model also
+gives some probability to other spellings, so the probabilities of all possible next
+words sum to a little less than one (docs/surprisal.md has the measured share).
 """
 
 import functools
@@ -21,8 +21,8 @@ from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
 from gpt1_jax.model.language_model import Params
 
-_WORD_END = "▁"  # stands for a token that only ends a word
-_CHUNK_TOKENS = 16 * BATCH_TOKENS  # of windows that are scored before more are made
+_WORD_END = "▁"  # shown for a token that only ends a word
+_CHUNK_TOKENS = 16 * BATCH_TOKENS  # of windows scored before more are made
 
 
 def word_windows(
@@ -45,14 +45,14 @@ def score_words(
     words: Iterable[Word],
     reading: WordsConfig,
 ) -> Iterator[Word]:
-    """Computes how surprising words are, a few windows at a time.
+    """Computes the surprisal of words, a few windows at a time.
 
     Args:
-      model: configuration of the language model; in bfloat16 values are rougher.
+      model: configuration of the language model; bfloat16 is less precise.
       params: its parameters.
       tokenizer: its tokenizer.
       words: words with their tokens.
-      reading: what is read before a word.
+      reading: the context to read before a word.
 
     Yields:
       Each word, in order, with its surprisal.
@@ -69,7 +69,7 @@ def score_words(
 
     for chunk in _chunks(word_windows(words, reading, model, tokenizer.newline_id)):
         scored = [index for index, window in enumerate(chunk) if _has_scores(window)]
-        with jax.default_matmul_precision("highest"):  # of float32, on accelerators
+        with jax.default_matmul_precision("highest"):  # for float32 on accelerators
             scores = score(params, [chunk[index] for index in scored])
         by_window = dict(zip(scored, scores, strict=True))
         for index, window in enumerate(chunk):
@@ -91,7 +91,7 @@ def score_words(
 
 
 def _has_scores(window: ReadingWindow) -> bool:
-    """Whether a window has a context, and a token to score behind it."""
+    """Whether a window has a context, and a token to score after it."""
     return 0 < window.num_context < len(window.ids)
 
 

@@ -1,8 +1,8 @@
-"""The conversion job: a model in another format.
+"""The conversion job: writes a model in another format.
 
 The model comes from a run folder, OpenAI's `model/` folder or a Hugging Face folder,
-and becomes one of the three. Exported folders hold a copy of the tokenizer in our own
-form, so that any tokenizer comes back bit for bit, and a README.
+and becomes one of the three. Exported folders hold a README and a copy of the tokenizer
+in our own format, from which any tokenizer can be restored bit for bit.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ from gpt1_jax.tasks.transforms import describe_room
 
 RUN, HUGGING_FACE, OPENAI = "run", "huggingface", "openai"
 
-TOKENIZER_FOLDER = "gpt1_jax_tokenizer"  # our own form
+TOKENIZER_FOLDER = "gpt1_jax_tokenizer"  # our own format
 OPENAI_BPE_FILES = ("encoder_bpe_40000.json", "vocab_40000.bpe")
 HUGGING_FACE_BPE_FILES = ("vocab.json", "merges.txt")
 
@@ -82,7 +82,7 @@ def run(config: ConvertConfig, workdir: str) -> None:
 
 
 def find_format(folder: epath.Path) -> str:
-    """The format of a folder, told by its files."""
+    """The format of a folder, detected from its files."""
     if (folder / run_folder.CONFIG_FILE).exists():
         values = read_json(folder / run_folder.CONFIG_FILE)
         if "job" in values:
@@ -112,7 +112,7 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
     saved = load_saved(folder / run_folder.CONFIG_FILE)
     if not hasattr(saved, "model"):
         raise UserError(
-            f"{folder} holds what the job {saved.job!r} wrote, and no model; name the "
+            f"{folder} holds the output of the job {saved.job!r}, no model; name the "
             "run folder that it read."
         )
     if saved.model.kind != "transformer":
@@ -152,16 +152,16 @@ def _write_trajectory(
     places: Mapping[int, str],
     exported: Mapping[int, Mapping[str, Any]],
 ) -> None:
-    """Writes the table that binds exported states to the steps of their training.
+    """Writes the table that maps exported states to the steps of their training.
 
     It lists all saved steps of a pre-training run, and the files of those exported. The
-    folder of each step gets a copy, as it may become a branch of its own.
+    folder of each step gets a copy, as it may become a separate branch.
 
     Args:
-      folder: the run folder; of another job's run, nothing is written.
+      folder: the run folder; nothing is written unless it is of pre-training.
       target: the exported folder.
-      places: by step, the folder of each exported step below it.
-      exported: by step, the metadata of each, which may have been deleted since.
+      places: by step, the folder of each exported step below `target`.
+      exported: by step, its metadata; the step may have been deleted since.
     """
     run = read_pretrained(folder)
     if run is None:
@@ -236,7 +236,7 @@ def _convert_foreign(
 
 
 def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
-    """The tokenizer beside weights: a copy in our own form, or GPT-1's two BPE files.
+    """The tokenizer beside weights: a copy in our own format, or GPT-1's two BPE files.
 
     Args:
       folder: the folder with weights in another format.
@@ -251,8 +251,8 @@ def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
     if tokenizer.vocab_size != vocab_size:
         more = vocab_size - tokenizer.vocab_size
         explained = (
-            f"The {more} further rows, of tokens that were added, have no place here: "
-            "with transformers, take them away by "
+            f"The {more} further rows, of added tokens, have no place here: "
+            "with transformers, remove them by "
             f"model.resize_token_embeddings({tokenizer.vocab_size}) and save the model."
             if more > 0
             else "They do not belong together."
@@ -278,7 +278,7 @@ def _load_tokenizer(folder: epath.Path) -> Tokenizer:
 
 
 def _way_to_tokenizer(folder: epath.Path) -> str:
-    """How the files of a tokenizer come to a folder that has none that can be read."""
+    """How to provide tokenizer files for a folder that has no readable ones."""
     path = folder / hugging_face_tokenizer.TOKENIZER_FILE
     if not path.exists():
         return "Copy GPT-1's two files there."
@@ -301,7 +301,7 @@ def _load_bpe_files(folder: epath.Path, files: tuple[str, str]) -> Tokenizer:
         return GPT1Tokenizer(*((folder / name).read_text("utf-8") for name in files))
     except (OSError, ImportError):
         raise
-    except Exception as error:  # JSON's and the BPE's own
+    except Exception as error:  # from JSON or from the BPE
         raise UserError(
             f"{' and '.join(files)} in {folder} are not GPT-1's vocabulary: {error}"
         ) from error
@@ -329,7 +329,7 @@ def _export(
       model: the configuration of the language model.
       params: its parameters.
       tokenizer: its tokenizer.
-      origin: the origin, in words for the README.
+      origin: describes the origin, for the README.
       head: the head, if the model is fine-tuned.
       head_notes: what a caller of the head must do, for the README.
       for_babylm: whether BabyLM's evaluation will read the folder.
@@ -392,10 +392,10 @@ def describe_export(
     architecture: str = "",
     notes: Sequence[str] = (),
 ) -> str:
-    """Markdown: what a folder is, its origin, how to load it, what it lacks.
+    """The README in Markdown: contents, origin, how to load the folder, what is absent.
 
     Args:
-      sizes: of the model.
+      sizes: the model's sizes.
       origin: "step 1,200, the newest, of runs/pretrain/small"
       tokenizer_kind: as in `Tokenizer.kind`.
       architecture: the class of transformers; "" in OpenAI's format.
@@ -414,7 +414,7 @@ def describe_export(
         f"Exported by gpt1_jax {gpt1_jax.__version__} from {origin}.\n"
         f"Tokenizer: {tokenizer_kind}.\n\n"
         f"## Load it\n\n{loading}\n"
-        f"## What is not carried\n\n{lines}"
+        f"## What is left out\n\n{lines}"
     )
 
 
@@ -472,8 +472,8 @@ def _head_notes(task: Task, tokenizer: Tokenizer, max_seq_len: int) -> list[str]
         f"The tokenizer puts the special tokens, ids {start} (start), {start + 1} "
         f"(delimiter) and {start + 2} (extract), before an input, between two texts "
         "and after it, unless `add_special_tokens=False`. The head reads the state at "
-        "the extract token. Padding is behind it, with start.",
+        "the extract token. Padding comes after it and consists of start tokens.",
         f"The tokenizer does not cut inputs as fine-tuning did, to {room} with "
         "special tokens: a text that is too long keeps its beginning, and of a context "
-        "with a question only the context is cut. Uncut, other labels may be found.",
+        "with a question only the context is cut. Uncut inputs may get other labels.",
     ]

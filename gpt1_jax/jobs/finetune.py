@@ -103,13 +103,13 @@ ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up wi
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """The examples of a task as runs read them that start from one origin."""
+    """The examples of a task, as read by runs that start from the same origin."""
 
     task: Task
     config: TaskDataConfig
     origin: TrainedRun
     origin_digest: str  # of its parameters
-    seq_lens: Sequence[int]  # that batches are padded to
+    seq_lens: Sequence[int]  # lengths that batches are padded to
     splits: Mapping[str, EncodedExamples]
 
     def serve(self, run: SuiteRun, origin: TrainedRun) -> bool:
@@ -120,7 +120,7 @@ class TaskData:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSetup:
-    """What the runs of a task share if they differ only in seed and layers."""
+    """The objects shared by the runs of a task that differ only in seed and layers."""
 
     config: FinetuneConfig  # as `_shared` gives it
     data: TaskData
@@ -196,7 +196,7 @@ def _run_all(
             if has_work or (result and saved_digests(result)):
                 known = task.name in missing or (data and data.serve(run, origin))
                 if not known:
-                    data = setup = None  # makes room
+                    data = setup = None  # frees memory
                     try:
                         data = _read_data(run, origin)
                     except MissingData as error:
@@ -250,7 +250,7 @@ def _check_finished(
     data: TaskData,
     origins: Mapping[str, TrainedRun],
 ) -> None:
-    """Refuses finished runs that read other examples, or started from something else.
+    """Refuses finished runs that read other examples, or started from another origin.
 
     Raises:
       UserError: naming what differs.
@@ -262,7 +262,7 @@ def _check_finished(
 
 
 def _shared(config: FinetuneConfig) -> FinetuneConfig:
-    """The configuration without what runs of one setup may differ in."""
+    """The configuration without the values in which runs of one setup may differ."""
     return dataclasses.replace(config, seeds=(0,), transfer_layers="all")
 
 
@@ -294,7 +294,7 @@ def _read_data(run: SuiteRun, origin: TrainedRun) -> TaskData:
 
 
 def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
-    """Prepares what the runs of a task share."""
+    """Prepares the objects that the runs of a task share."""
     task, config, origin = run.task, run.config, data.origin
     splits, seq_lens = data.splits, data.seq_lens
     mesh = make_mesh(config.mesh.sharding, config.mesh.tensor_parallelism)
@@ -362,7 +362,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
 def _init(
     config: FinetuneConfig, data: TaskData, predict: Predictor, optimizer: Optimizer
 ) -> Callable[[TrainState], TrainState]:
-    """What makes the state that a run starts from."""
+    """The function that makes the state a run starts from."""
     return functools.partial(
         init_finetune_state,
         predict.model,
@@ -423,7 +423,7 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
 
 
 def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
-    """What is about to happen."""
+    """A description of the run that is about to start."""
     origin, splits = setup.data.origin, setup.data.splits
     start = f"step {origin.step:,} of {origin.folder}"
     if config.transfer_layers == "none":
@@ -438,7 +438,7 @@ def _description(config: FinetuneConfig, setup: TaskSetup) -> str:
 
 
 def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Run:
-    """Decides everything about one run."""
+    """Prepares one run."""
     data, batches, seed = setup.data, setup.batches, config.seeds[0]
     per_epoch, first = batches.steps_per_epoch, data.task.metrics[0]
     early = (
@@ -471,7 +471,7 @@ def _prepare(config: FinetuneConfig, folder: epath.Path, setup: TaskSetup) -> Ru
 
 
 def _identity(config: FinetuneConfig, data: TaskData) -> Identity:
-    """What a run's checkpoints and results belong to."""
+    """The identity of the training that checkpoints and results belong to."""
     splits = data.splits
     digests = {
         f"{long} examples": splits[name].digest
@@ -537,7 +537,7 @@ def _delete_checkpoints(run: SuiteRun) -> None:
     """Deletes the checkpoints of a finished run of a suite, unless they are kept.
 
     A run that finished before may still have some, if its program was killed while it
-    deleted them. A run that was made by itself, or told to keep them, keeps them.
+    deleted them. A run that was made alone, or configured to keep them, keeps them.
     """
     folder = run.folder
     directory = folder / "checkpoints"
@@ -574,7 +574,7 @@ def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:
 
 
 def _nothing_to_do(folder: epath.Path, results: list[Result]) -> str:
-    """Says that all runs had finished, and only what sums them up is written again."""
+    """Says that all runs had finished, and that only their summary is written again."""
     if len(results) > 1:
         return f"Nothing to do: all {len(results)} runs in {folder} had finished."
     best = results[0][1].get("best_step", "not recorded")

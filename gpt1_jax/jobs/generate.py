@@ -1,4 +1,4 @@
-"""The generation job: continues texts."""
+"""The generation job: writes continuations of texts."""
 
 import sys
 from typing import Any
@@ -72,7 +72,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
 
 
 def _prompts(config: GenerateConfig) -> list[str] | None:
-    """The texts to continue; None asks for them at the terminal."""
+    """The texts to continue; None if the user is to be asked at the terminal."""
     if config.input:
         return read_prompts(config.input)
     if config.prompt:
@@ -84,7 +84,7 @@ def read_prompts(source: str) -> list[str]:
     """Reads prompts: plain lines, or rows with a column "prompt".
 
     Args:
-      source: as for `read_input`.
+      source: a file, or "-" for standard input; see `read_input`.
 
     Raises:
       FileNotFoundError: if the file cannot be read.

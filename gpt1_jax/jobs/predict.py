@@ -106,7 +106,7 @@ def _table(
     predictions: np.ndarray,
     probabilities: np.ndarray,
 ) -> Iterator[list[str]]:
-    """Rows for people: the prediction, its probabilities and the text."""
+    """Rows to print: the prediction, its probabilities and the text."""
     names = list(task.target.labels)
     yield ["label" if names else "score", *(f"P({name})" for name in names), "text"]
     for example, prediction, row in zip(

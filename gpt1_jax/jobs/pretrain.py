@@ -63,8 +63,8 @@ from gpt1_jax.training.validation import (
 )
 
 _BUILTIN_WARNING = """\
-WARNING: this recipe is for a corpus of yours. The built-in one, the documentation found
-on this machine, is fine for a first try and too small for GPT-1. Name a corpus with
+WARNING: this recipe is for a corpus of your own. The built-in one, documentation found
+on this machine, is fine for a first try but too small for GPT-1. Name a corpus with
   --config.data.source=text --config.data.train='books/train/*.txt'
   or --config.data.source=tfds --config.data.train=lm1b:train
 and see configs/pretrain.py:quickstart for a run that takes minutes."""
@@ -81,7 +81,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
       ValueError, OSError: if the configuration, data or folder cannot be used, before
         any long work.
       Stopped: after a signal, once the state is saved.
-      FloatingPointError: if training has broken down.
+      FloatingPointError: if training has diverged.
     """
     folder = run_folder.locate_run(workdir)
     refuse_name(folder, to_save=True)
@@ -109,7 +109,7 @@ def run(config: PretrainConfig, workdir: str) -> None:
 def prepare_run(
     config: PretrainConfig, folder: epath.Path, origin: PretrainOrigin | None
 ) -> tuple[Run, Corpus, Tokenizer]:
-    """Prepares the text and decides everything about the run; leaves its folder alone.
+    """Prepares the text and everything else of the run, without touching its folder.
 
     Args:
       config: the run's configuration.
@@ -194,7 +194,7 @@ def _announce(
     tokenizer: Tokenizer,
     origin: PretrainOrigin | None,
 ) -> None:
-    """Says what is about to happen, and refuses a disk that cannot hold it.
+    """Describes the run to come, and refuses a disk that cannot hold it.
 
     Raises:
       OSError: if it lacks room for the milestones.
@@ -275,7 +275,7 @@ def _evaluation(
 def _steps_of_origin(
     config: PretrainConfig, folder: epath.Path, origin: PretrainOrigin | None
 ) -> int:
-    """How many of the updates the origin took, whose optimizer is taken over."""
+    """The number of updates taken by the origin whose optimizer is taken over."""
     if origin:
         return origin.first_step
     return steps_taken_over(config, read_sessions(folder / SESSIONS_FILE))
@@ -288,13 +288,13 @@ def _identity(
     tokenizer: Tokenizer,
     corpus: Corpus,
 ) -> Identity:
-    """What the run's checkpoints belong to."""
+    """The identity of the training that the checkpoints belong to."""
     digests = {"text": corpus.digest}
     # A run that resumes does not open its origin again.
     digest = origin.digest if origin else newest_digests(folder).get("origin")
     if config.init_from and digest:
         digests["origin"] = digest
-    # On other hosts the same text may lie in files of another time.
+    # On other hosts, files with the same text may have another modification time.
     older = gather(corpus.older_identity)[0]
     return Identity(
         config.to_dict(), tokenizer.digest, digests, older, corpus.documents

@@ -13,7 +13,7 @@ from gpt1_jax.runs import folder as run_folder
 
 
 def run(config: ReportConfig, workdir: str) -> None:
-    """Writes a report on run folders, in place of an earlier one; asks no device.
+    """Writes a report on run folders, replacing an earlier one; uses no device.
 
     Args:
       config: the folders.

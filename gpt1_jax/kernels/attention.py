@@ -36,15 +36,15 @@ def mask_counters(
     """The counters from which kernels compute the dropout masks of the probabilities.
 
     Args:
-      shape: of the queries, [N, T, H, K].
-      rate: of dropout.
-      noise: this step's; None for no dropout.
+      shape: shape of the queries, [N, T, H, K].
+      rate: dropout rate.
+      noise: this step's noise; None for no dropout.
       site: dropout site of the probabilities.
 
     Returns:
       [3, N] uint32, for each sequence the counter of its first hash, its key and the
-      second word of the site's key, as `hash_bits` takes them; and the rate, 0.0 if
-      there is no dropout.
+      second word of the site's key, as `hash_bits` takes them; and the rate, 0.0
+      without dropout.
     """
     num_seqs, seq_len, num_heads, _ = shape
     if noise is None or rate == 0.0:

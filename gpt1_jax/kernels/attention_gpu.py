@@ -27,8 +27,8 @@ from gpt1_jax.ops.dropout import Noise
 
 # Chosen by the compiler's output for an H100 with K = 64; no others have been timed.
 # 64 rows and 4 warps are one `wgmma`; larger tiles compute more scores that are masked.
-# With two stages a tile is loaded during the step before; more leave room for one
-# program only.
+# With two stages a tile is loaded during the step before; more leave room for only one
+# program.
 PLAN = Plan(
     forward=Tiles(queries=64, keys=64, num_warps=4, num_stages=2),
     query_gradient=Tiles(queries=64, keys=64, num_warps=4, num_stages=2),
@@ -52,7 +52,7 @@ def refusal(shape: tuple[int, ...], dtype: jnp.dtype) -> str:
 
 
 def _padded_dim(head_dim: int) -> int:
-    """K of the kernels' arrays."""
+    """The padded K of the kernels' arrays."""
     return max(MIN_HEAD_DIM, pl.next_power_of_2(head_dim))
 
 
@@ -64,7 +64,7 @@ def attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """`causal_attention` without any [T, T] array, where `refusal` has no objection.
+    """`causal_attention` without any [T, T] array, where `refusal` is empty.
 
     Within `jax.shard_map` each device computes its own sequences. The compiler cannot
     split the kernels by itself: it would have each device compute all.
@@ -100,7 +100,7 @@ def _fused(qkv: jax.Array, seeds: jax.Array, problem: Problem) -> jax.Array:
 
 
 def _fused_fwd(qkv, seeds, problem):
-    """Keeps, beside the output, log2 of the sum of exp2(score) of each query."""
+    """Keeps, besides the output, log2 of the sum of exp2(score) of each query."""
     num_seqs, seq_len, _, *heads, head_dim = qkv.shape
     outputs = (
         jax.ShapeDtypeStruct((num_seqs, seq_len, *heads, head_dim), qkv.dtype),
@@ -151,8 +151,8 @@ def _call(
 ) -> list[jax.Array]:
     """Runs a kernel for each sequence, pair of heads and block of positions.
 
-    All programs of a sequence and pair get the whole arrays of both. They are
-    neighbours in the grid, so they find them in the L2 cache.
+    All programs of a sequence and pair read the whole arrays of both. They are
+    neighbours in the grid, so they find the arrays in the L2 cache.
     """
     num_seqs, seq_len, _, _, pairs, head_dim = inputs[1].shape
     block = tiles.keys if kernel is key_value_kernel else tiles.queries

@@ -59,12 +59,12 @@ class Plan(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The constants that the kernels are compiled for, beside the arrays' shapes."""
+    """The constants that the kernels are compiled for, besides the arrays' shapes."""
 
     seq_len: int  # T, without padding
     num_heads: int  # H
     head_dim: int  # K, without padding
-    rate: float  # of dropout; 0.0: none
+    rate: float  # dropout rate; 0.0: no dropout
     plan: Plan
 
     @property
@@ -83,7 +83,7 @@ class Problem(NamedTuple):
 
 
 class Setup(NamedTuple):
-    """What one kernel is compiled for, and whether it is interpreted instead."""
+    """The compile-time constants of one kernel, and whether it is interpreted."""
 
     problem: Problem
     tiles: Tiles
@@ -137,7 +137,7 @@ def query_kernel(setup: Setup, *refs: Any) -> None:
 
     With P the probabilities, M the scaled mask, O the output: c = rowsum(dO * O),
     dS = P * (dO V^T * M - c), dQ = dS K / sqrt(K). The scale of M is applied to the
-    sums at the end: here dS is without it, and c, which is also stored, divided by it.
+    sums at the end: here dS lacks it, and c, which is also stored, is divided by it.
     """
     seeds_ref, qkv_ref, grad_ref, output_ref, log_sum_ref, *result_refs = refs
     d_qkv_ref, correction_ref = result_refs

@@ -33,7 +33,7 @@ def attention(
     noise: Noise | None,
     site: int | jax.Array,
 ) -> jax.Array:
-    """`causal_attention` as a kernel, where `refusal` has no objection.
+    """`causal_attention` as a kernel, where `refusal` is empty.
 
     The kernel reads query, key and value from one array; if they are its parts, XLA
     passes it on as it is. On other devices than TPUs the kernel is interpreted: the
@@ -102,7 +102,7 @@ def _run(
     """Runs a kernel for every sequence and pair of heads.
 
     From an array [N, T, x D] it gets, for each D, the lanes of the lower and the upper
-    head. Other arrays and the results it gets whole, for one sequence.
+    head. It gets other arrays and the results whole, for one sequence.
     """
     half = sizes.embed_dim // 2 // sizes.width
 
@@ -152,8 +152,8 @@ def _run(
 def _chip_bytes(sizes: Sizes, dtype: jnp.dtype) -> int:
     """Bytes of the chip's own memory for the backward kernel, which needs the most.
 
-    Arrays exist twice, to be copied ahead; blocks of scores take up to some 16 bytes
-    for each element of [T, T].
+    Arrays are double-buffered; blocks of scores take up to some 16 bytes for each
+    element of [T, T].
     """
     length, item = sizes.padded_len, jnp.dtype(dtype).itemsize
     row = 2 * item * (10 * sizes.width + 3 * sizes.embed_dim) + 8 * sizes.width

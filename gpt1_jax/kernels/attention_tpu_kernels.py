@@ -1,6 +1,6 @@
 """The kernels of `attention_tpu`, in Pallas.
 
-A program serves one sequence and a pair of heads, h and h + H / 2, whose masks come
+A program computes one sequence and a pair of heads, h and h + H / 2, whose masks come
 from the same hashes. A vector of the chip has 128 lanes, the width of two heads of 64:
 a program reads such neighbours together, zeroes the others' lanes in one operand of
 each product, and writes its own lanes of the results.
@@ -33,7 +33,7 @@ class Sizes(NamedTuple):
     seq_len: int  # without padding
     num_heads: int
     head_dim: int
-    rate: float  # of dropout
+    rate: float  # dropout rate
 
     @property
     def embed_dim(self) -> int:
@@ -42,7 +42,7 @@ class Sizes(NamedTuple):
 
     @property
     def padded_len(self) -> int:
-        """T of the kernels' arrays: whole blocks."""
+        """The padded T of the kernels' arrays: whole blocks."""
         return self.seq_len + -self.seq_len % BLOCK_SIZE
 
     @property
@@ -67,10 +67,10 @@ class Sizes(NamedTuple):
 
 
 class Pair:
-    """The pair of heads that a program serves.
+    """The pair of heads that a program computes.
 
     Args:
-      sizes: of the kernel.
+      sizes: the kernel's constants.
       counters: [3, N] uint32, for each sequence the counter of its first element, and
         the first and the second word of its key, as `hash_bits` takes them.
     """
@@ -99,7 +99,7 @@ class Pair:
 
         Args:
           ref: [1, T, x D].
-          rows: of `ref`.
+          rows: the rows of `ref` to write.
           half: which group of D / 2 lanes of `ref` holds the head.
           x: [rows, width].
         """
@@ -112,7 +112,7 @@ class Pair:
         ref[0, rows, lanes] = x
 
     def keep(self, keys: slice, queries: slice) -> Sequence[jax.Array | None]:
-        """[keys, queries] bool, the elements kept of the lower head and of the upper.
+        """[keys, queries] bool, the kept elements of the lower and of the upper head.
 
         Without dropout, None for each.
         """

@@ -1,9 +1,9 @@
-"""Chooses between the kernels for this machine and what XLA makes.
+"""Chooses between our kernels and XLA's own code on this machine.
 
-Kernels that are right (`trials.py`) and faster than what XLA makes are used. What was
-found is remembered beside the compiled programs, in a file for each function, device
-kind, version and size. The file also names the kernels under trial, so that those that
-hang or end the process are not tried again.
+Kernels that are correct (`trials.py`) and faster than XLA's code are used. The result
+is cached beside the compiled programs, in a file for each function, device kind,
+version and size. The file also names the kernels under trial, so that those that hang
+or end the process are not tried again.
 """
 
 import contextlib
@@ -43,26 +43,26 @@ from gpt1_jax.parallel.mesh import tensor_parallelism
 from gpt1_jax.parallel.processes import EXIT_AGAIN, Watchdog
 from gpt1_jax.runs.forms import KERNELS, TITLES, USUAL, Workload, are_forms, left_out
 
-_SECONDS = 20.0  # that the check of a kernel may take; then it is not timed
-_STUCK_SECONDS = 180.0  # of a trial; its programs take a few seconds to compile
-_FOLDER = "forms"  # of the folder of compiled programs
+_SECONDS = 20.0  # for the check of a kernel; one that takes longer is not timed
+_STUCK_SECONDS = 180.0  # for a trial, whose programs take a few seconds to compile
+_FOLDER = "forms"  # inside the folder of compiled programs
 _UNDER_TRIAL = "under trial since"
-_MESSAGE = 160  # characters of what a compiler says
-_NO_MEMORY = "RESOURCE_EXHAUSTED"  # XLA's word
+_MESSAGE = 160  # characters kept of a compiler's message
+_NO_MEMORY = "RESOURCE_EXHAUSTED"  # in XLA's messages
 
 
 def choose_form(name: str, model: ModelConfig, workload: Workload) -> Mapping[str, Any]:
-    """The form of one function where kernels may be used.
+    """Chooses the form of one function, with or without kernels.
 
-    Kernels that the configuration names are used untried.
+    Kernels that the configuration names are used without a trial.
 
     Args:
       name: "attention" or "layer_norm".
-      model: the model; its form of the function is "auto" or "fused".
-      workload: what is computed where.
+      model: the model's configuration; the function's form is "auto" or "fused".
+      workload: the computation and the devices that share it.
 
     Returns:
-      The form, its times if it was tried, and why kernels are left out if they are.
+      The form, its times if it was tried, and the reason if kernels are left out.
     """
     function, why = find_function(name, model, workload)
     if function is None:
@@ -97,7 +97,7 @@ def _tried(
 ) -> Mapping[str, Any]:
     """The result of a trial: remembered, or made now.
 
-    A file that cannot be written is done without.
+    If the file cannot be written, the result is not cached.
     """
     facts = {
         "function": name,
@@ -125,7 +125,7 @@ def _tried(
 
 @contextlib.contextmanager
 def _locked(file: epath.Path) -> Iterator[None]:
-    """Keeps other processes of this machine from the same trial meanwhile."""
+    """Keeps other processes on this machine from running the same trial."""
     with contextlib.ExitStack() as held:
         with contextlib.suppress(OSError):
             make_folder(file.parent)
@@ -136,10 +136,10 @@ def _locked(file: epath.Path) -> Iterator[None]:
 
 
 def _remembered(file: epath.Path) -> Mapping[str, Any] | None:
-    """What an earlier trial found; None if there was none."""
+    """The result of an earlier trial; None without one."""
     try:
         held = read_json(file)
-    except UserError:  # missing, or damaged: tried anew
+    except UserError:  # missing or damaged: try again
         return None
     if began := held.get(_UNDER_TRIAL):
         why = f"it hung or ended the process that tried it on {began!s:.40}"
@@ -152,12 +152,12 @@ def _remembered(file: epath.Path) -> Mapping[str, Any] | None:
 def _try(
     file: epath.Path, facts: Mapping[str, Any], trial: Trial, function: Function
 ) -> Mapping[str, Any]:
-    """Tries the kernels, and writes down what was found."""
+    """Tries the kernels and writes the result to the file."""
     usual = USUAL[facts["function"]]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     found: dict[str, Any] = {}
     stuck = (
-        f"stuck: the kernels for {TITLES[facts['function']]} were not done with their "
+        f"stuck: the kernels for {TITLES[facts['function']]} did not finish their "
         f"trial within {_STUCK_SECONDS:.0f} seconds. Run the same command again, which "
         "does without them."
     )
@@ -168,7 +168,7 @@ def _try(
     finally:
         if found and _NO_MEMORY not in found.get("why", ""):
             _write(file, {**facts, "found": found})
-        else:  # interrupted, or for lack of memory, of which there may be more later
+        else:  # interrupted, or out of memory, which may be free later
             with contextlib.suppress(OSError):
                 file.unlink(missing_ok=True)
     return found
@@ -183,7 +183,7 @@ def _compare(usual: str, trial: Trial, function: Function) -> dict[str, Any]:
         seconds = trial.seconds(function.kernels)
     except Refused as refused:
         return {"form": usual, "why": left_out(str(refused))}
-    except Exception as error:  # of whatever kind a compiler raises
+    except Exception as error:  # compilers may raise anything
         message = f"{type(error).__name__}: {error}".partition("\n")[0]
         return {"form": usual, "why": left_out(f"{message:.{_MESSAGE}}")}
     names = function.usual_name, KERNELS

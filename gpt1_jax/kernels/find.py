@@ -23,7 +23,7 @@ def find_kernels(modules: dict[str, str], *sizes: Any) -> tuple[ModuleType | Non
         return None, SHARED_HEADS
     if backend not in modules:
         return None, f"there are none for a {backend.upper()}"
-    # Imported where it is used: Pallas takes a second.
+    # Imported only here, as importing Pallas takes a second.
     kernels = importlib.import_module(f"gpt1_jax.kernels.{modules[backend]}")
     why = kernels.refusal(*sizes)
     return (None, why) if why else (kernels, "")
@@ -33,7 +33,7 @@ SHARED_HEADS = "the compiler cannot split them between devices that share the he
 
 
 def kernels_here(what: str, modules: dict[str, str], *sizes: Any) -> ModuleType | None:
-    """As `find_kernels`, for a form that was asked for: warns if there are none.
+    """Like `find_kernels`, for a form that was requested: warns if there are none.
 
     Args:
       what: what the kernels compute, for the warning.

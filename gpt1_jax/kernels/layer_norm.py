@@ -11,7 +11,7 @@ MODULES = {"gpu": "layer_norm_gpu"}
 def fused_residual_layer_norm(
     x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
 ) -> jax.Array:
-    """`residual_layer_norm`, in one pass over memory each way.
+    """`residual_layer_norm`, in one pass over memory forward and one backward.
 
     Without a kernel, this is `residual_layer_norm`, and a warning says why.
 

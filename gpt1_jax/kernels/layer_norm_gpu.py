@@ -38,10 +38,10 @@ FORWARD_VECTORS, BACKWARD_VECTORS = 16, 64
 
 
 class Problem(NamedTuple):
-    """The constants that the kernels are compiled for, beside the arrays' shapes."""
+    """The constants that the kernels are compiled for, besides the arrays' shapes."""
 
     dim: int  # D
-    rate: float  # of dropout; 0.0: none
+    rate: float  # dropout rate; 0.0: no dropout
 
     @property
     def width(self) -> int:
@@ -73,7 +73,7 @@ def refusal(dim: int) -> str:
 def residual_layer_norm(
     x: jax.Array, branch: Branch, scale: jax.Array, bias: jax.Array
 ) -> jax.Array:
-    """`residual_layer_norm` by kernels, where `refusal` has no objection."""
+    """`residual_layer_norm` by kernels, where `refusal` is empty."""
     shape, dim = x.shape, x.shape[-1]
     problem = Problem(dim, 0.0 if branch.noise is None else branch.rate)
     arrays = [a.reshape(-1, dim) for a in (x, branch.output)]

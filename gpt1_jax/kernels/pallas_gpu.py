@@ -48,13 +48,13 @@ def run(
     outputs: Sequence[Any],
     block_spec: Callable[[Any], pl.BlockSpec],
 ) -> list[jax.Array]:
-    """Runs a kernel, which a CPU interprets.
+    """Runs a kernel: compiled on a GPU, interpreted on a CPU.
 
     Args:
       kernel: a function of `interpret` and of a reference for each input and output.
       launch: its grid, warps and memory.
       inputs: arrays.
-      outputs: arrays or others with the shapes and dtypes of the results.
+      outputs: arrays, or anything with the shapes and dtypes of the results.
       block_spec: gives the part of an array that a program sees.
     """
     moved = sum(x.size * x.dtype.itemsize for x in (*inputs, *outputs))

@@ -1,8 +1,8 @@
-"""Whether a form of attention or of LayerNorm is right on this device, and its time.
+"""Checks and times a form of attention or of LayerNorm on this device.
 
-A form is one of several ways to compute the same function. Kernels have to prove
-themselves where they are to be used: a compiler may refuse them, or make of them
-something slow or wrong that no test on another chip has shown.
+A form is one of several ways to compute the same function. Kernels are tried on the
+device that is to use them: its compiler may refuse them, or generate slow or wrong
+code, which no test on another chip would show.
 """
 
 import functools
@@ -25,32 +25,32 @@ from gpt1_jax.ops.attention import (
 from gpt1_jax.ops.dropout import Noise, keep_mask, site_words, step_noise
 from gpt1_jax.ops.layer_norm import Branch, residual_layer_norm
 
-# (noise or None, rate of dropout, arrays) -> output, shaped like the first array
+# (noise or None, dropout rate, arrays) -> output, shaped like the first array
 Form = Callable[[Noise | None, float, Sequence[jax.Array]], jax.Array]
 # (arrays, noise, gradient of the output) -> output and, in training, gradients
 Compiled = Callable[..., tuple[jax.Array, ...]]
 
-MOST_ERROR = 1.3  # of a form that is right; that of what XLA makes is 1
-_NO_ERROR = 1e-6  # of an array's mean; less is how float32 rounds
+MOST_ERROR = 1.3  # of a correct form, in units of the error of XLA's own
+_NO_ERROR = 1e-6  # of an array's mean; smaller errors are float32's rounding
 _SITE = 1
 _CHECKED = 2  # sequences whose results are compared with the formula's
-_ROUNDS, _ROUND_SECONDS, _MOST_CALLS = 3, 0.05, 20  # of timing
-_FURTHER_PAGE = 2**27 + 1  # a row whose counters start anew: see `random_bits`
+_ROUNDS, _ROUND_SECONDS, _MOST_CALLS = 3, 0.05, 20  # for timing
+_FURTHER_PAGE = 2**27 + 1  # a row whose counters start over: see `random_bits`
 
 
 class Refused(Exception):
-    """Why a form is not to be used."""
+    """A form must not be used; the message says why."""
 
 
 class Function(NamedTuple):
     """A function that several forms compute, at certain sizes.
 
     Attributes:
-      usual: the form that XLA makes, to compare with.
+      usual: XLA's own form, to compare with.
       usual_name: its name.
-      formula: the form that gives the right result in float32.
+      formula: the form whose float32 result is the reference.
       kernels: the form that uses our kernels.
-      shapes: of the arrays it takes; the output has the first.
+      shapes: the shapes of its input arrays; the output has the first.
       wrong_masks: counts wrong elements of the dropout masks of a compiled form, given
         the noise, the rate and the dtype of the arrays.
       most_time: the share of the usual form's time below which kernels are used.
@@ -72,7 +72,7 @@ def attention_function(
     shape = num_seqs, seq_len, num_heads, head_dim
     blocked, plain = map(attention_form, (causal_attention, plain_causal_attention))
     # For a TPU, blocks take half a minute to compile, longer than a trial may take, and
-    # the formula a sixth of that. By the compiler's account, blocks then run in 0.84
+    # the formula a sixth of that. By the compiler's estimate, blocks then run in 0.84
     # times its cycles.
     on_tpu = jax.default_backend() == "tpu"
     return Function(
@@ -119,12 +119,12 @@ def layer_norm_form(norm: Callable[..., jax.Array]) -> Form:
 
 
 class Trial:
-    """Compares forms of a function with what XLA makes of it, on one device.
+    """Compares forms of a function with XLA's own, on one device.
 
     Args:
       function: the function, at the sizes of a run.
-      dtype: of its large arrays; vectors are float32.
-      rate: of dropout.
+      dtype: dtype of its large arrays; vectors are float32.
+      rate: dropout rate.
       training: whether gradients are computed, and dropout is on.
     """
 
@@ -153,7 +153,7 @@ class Trial:
         return jnp.dtype("float32") if len(shape) == 1 else self._dtype
 
     def _program(self, form: Form) -> Compiled:
-        """A form's program, the same each time, so that it is compiled once."""
+        """A form's program, cached so that it is compiled only once."""
 
         def compute(arrays: Any, noise: Noise | None, gradient: jax.Array) -> Any:
             if not self._training:
@@ -166,11 +166,11 @@ class Trial:
     def check(self, form: Form) -> None:
         """Checks that a form computes the function.
 
-        Dropout masks must be equal bit for bit, output and gradients as close to the
-        formula as what XLA makes of it, and the same in a second run.
+        Dropout masks must be bit-exact, output and gradients as close to the formula as
+        XLA's own form, and a second run must reproduce both.
 
         Raises:
-          Refused: if it does not; or whatever its compiler raises.
+          Refused: if it does not. Its compiler may raise other errors.
         """
         wrong = self.wrong_masks(form)
         if wrong:
@@ -216,7 +216,7 @@ class Trial:
 
     @functools.cached_property
     def _exact_results(self) -> list[np.ndarray]:
-        """Of the formula in float32, which sees the checked sequences alone."""
+        """The formula's results in float32, on the checked sequences alone."""
         arrays = [_checked(x).astype(jnp.float32) for x in self._arrays]
         gradient, noise = _checked(self._gradient).astype(jnp.float32), self._noise
         if noise is not None:
@@ -226,9 +226,9 @@ class Trial:
         return [np.asarray(x) for x in results]
 
     def seconds(self, form: Form) -> tuple[float, float]:
-        """The least times of the form that XLA makes, and of another, in turns.
+        """The best times of XLA's own form and of another, measured in turns.
 
-        Each is that of a pass forward, and in training backward, in seconds.
+        Each is the time of a forward and, in training, a backward pass, in seconds.
         """
         runs = [self._program(each) for each in (self._function.usual, form)]
         for run in runs:
@@ -293,8 +293,8 @@ def _wrong_layer_norm_masks(
 ) -> int:
     """Reads the masks off the results.
 
-    If only the branch adds something, the same everywhere, then what is kept lies above
-    the mean of its vector. The gradient of the branch is zero where it is dropped.
+    If only the branch adds something, the same everywhere, then kept elements lie above
+    the mean of their vector. The gradient of the branch is zero where it is dropped.
     """
     num_seqs, _, embed_dim = shape
     rows = noise.rows[jnp.array(sorted({0, num_seqs - 1}))]

@@ -10,12 +10,12 @@ from gpt1_jax.ops.unpad import Unpadding
 
 
 class Cache(NamedTuple):
-    """The state of a model after some tokens, from which it reads on.
+    """The state of a model after some tokens, from which it continues reading.
 
     All sequences take the same number of places; shorter ones begin with padding.
     """
 
-    # L, each a tree of arrays; along their first axis, one sequence follows another.
+    # One tree of arrays per layer; sequences follow one another along the first axis.
     layers: tuple[Any, ...]
     taken: jax.Array  # int32, places taken so far
     padding: jax.Array  # [N] int32, places in front that hold no token
@@ -24,9 +24,9 @@ class Cache(NamedTuple):
 class Context(NamedTuple):
     """Options of a forward pass; by default no dropout, and whole sequences."""
 
-    noise: Noise | None = None  # of this training step; None: no dropout
+    noise: Noise | None = None  # this training step's noise; None: no dropout
     unpadding: Unpadding | None = None  # leaves out the padding behind sequences
-    cache: Cache | None = None  # of the tokens before these
+    cache: Cache | None = None  # the state after the preceding tokens
 
     def positions(self, seq_len: int) -> jax.Array | None:
         """Each token's position, [N, T] or unpadded [S, R]; None if it is 0 to T-1."""

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, memory and floating-point operations."""
+"""The costs of a model: parameters, memory and floating-point operations."""
 
 import jax
 import jax.numpy as jnp
@@ -36,10 +36,10 @@ def num_params(model: ModelConfig) -> int:
 
 
 def component_sizes(params: Params) -> dict[str, int]:
-    """The parameters of each component that a model has, summed over its layers.
+    """The number of parameters of each component of a model, summed over its layers.
 
     Args:
-      params: a language model's or a fine-tuned model's.
+      params: the parameters of a language model or a fine-tuned model.
     """
     sizes = dict.fromkeys(_COMPONENTS.values(), 0)
     for path, leaf in jax.tree.leaves_with_path(params):

@@ -27,7 +27,7 @@ class Head(NamedTuple):
 
     num_outputs: int  # K: classes, choices, or 1
     per_choice: bool  # one output for each of the C sequences, K = C
-    dropout: float  # rate, on the head's input
+    dropout: float  # dropout rate on the head's input
     extract_token: int  # the head reads the state where it first occurs
 
 

@@ -131,7 +131,7 @@ def check_attention(model: ModelConfig) -> None:
     """Refuses a model without attention.
 
     Raises:
-      ValueError: naming its kind.
+      ValueError: if it has none; names the model's kind.
     """
     if model.kind != "transformer":
         raise UserError(
@@ -163,7 +163,7 @@ def next_token_loss(
 
     Args:
       model: its dtype and `loss_chunk` are used.
-      output: what `apply` returned for the tokens.
+      output: the output of `apply` for the tokens.
       tokens: [N, T], or unpadded [S, R] if `output` is.
       weights: float32, shaped like `tokens`; column t weighs the loss of token t + 1.
     """
@@ -176,7 +176,7 @@ def next_token_nll(model: ModelConfig, output: Output, tokens: jax.Array) -> jax
 
     Args:
       model: its dtype and `loss_chunk` are used.
-      output: what `apply` returned for the tokens.
+      output: the output of `apply` for the tokens.
       tokens: [N, T].
 
     Returns:

@@ -1,16 +1,16 @@
-"""The paper's LSTM baseline (sec. 5): one layer in the place of the Transformer.
+"""The paper's LSTM baseline (sec. 5): one layer in place of the Transformer.
 
 The paper says that it is "a single layer 2048 unit LSTM using the same framework";
 docs/fidelity.md says what that leaves open. Here an LSTM reads token embeddings alone
-(its order is its position), and a dense layer takes its output back to the width of
+(its order is its position), and a dense layer projects its output back to the width of
 the embedding, which the softmax shares. U is `lstm_units`.
 
 Dropout acts at 2 sites, before and after the recurrence and never within it (Zaremba
 et al. 2014): on the embedding, and on the LSTM's output.
 
 The Transformer's LayerNorms scale their input, however small it is. An LSTM has none,
-and with embeddings and kernels of N(0, 0.02^2) its output would be close to zero at
-first. So it reads embeddings times sqrt(D) (Vaswani et al. 2017, who share them with
+and with embeddings and kernels of N(0, 0.02^2) its output would initially be close to
+zero. So it reads embeddings times sqrt(D) (Vaswani et al. 2017, who share them with
 the softmax too), and the variance of a kernel is 1 / (number of its inputs) (LeCun et
 al. 1998).
 """
@@ -56,7 +56,7 @@ class LSTM(nn.Module):
 
         Returns:
           [N, T, D], or [S, R, D] if unpadded; [V, D]; and the cache with these tokens,
-          if there is one.
+          None if the context has none.
         """
         cfg = self.config
         normal = nn.initializers.normal(0.02)

@@ -50,8 +50,8 @@ class Transformer(nn.Module):
 
     Parameters, all float32: `wte` [V, D], `wpe` [max_seq_len, D] and, for each layer,
     `h_{layer}/{attn/{c_attn,c_proj},mlp/{c_fc,c_proj}}/{kernel,bias}` and
-    `h_{layer}/{ln_1,ln_2}/{scale,bias}`. The tree is the same however the layers are
-    run.
+    `h_{layer}/{ln_1,ln_2}/{scale,bias}`. The tree does not depend on how the layers
+    are run.
     """
 
     config: ModelConfig
@@ -68,7 +68,7 @@ class Transformer(nn.Module):
 
         Returns:
           [N, T, D], or [S, R, D] if unpadded; [rows, D]; and the cache with these
-          tokens, if there is one.
+          tokens, None if the context has none.
         """
         cfg = self.config
         normal = nn.initializers.normal(0.02)
@@ -166,7 +166,7 @@ class MLP(nn.Module):
 
 
 def _last_dense(cfg: ModelConfig, features: int) -> Dense:
-    """The last layer of a branch; a fused residual sum adds its bias instead."""
+    """The last dense layer of a branch; a fused residual sum adds its bias instead."""
     add_bias = cfg.layer_norm_impl != "fused"
     return Dense(features, jnp.dtype(cfg.dtype), add_bias=add_bias, name="c_proj")
 
@@ -189,8 +189,8 @@ def _run_layers(
     """h_l = block(h_{l-1}) for l = 1..L, unrolled or as a scan; with a cache, unrolled.
 
     Returns:
-      h_0 to h_L, of a scan only h_L; the matrix that scores h_L; and the cache with
-      these tokens, if there is one.
+      h_0 to h_L, only h_L from a scan; the matrix that scores h_L; and the cache with
+      these tokens, None if the context has none.
     """
 
     def run_block(

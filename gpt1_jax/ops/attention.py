@@ -21,9 +21,9 @@ MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released cod
 BLOCK_SIZE = 128  # positions computed together
 MASK_NDIM = 3  # heads h and h + H / 2 share the dropout hash of a query and a key
 
-# The values of `config.model.attention_impl`; each is imported when it is asked for.
+# The values of `config.model.attention_impl`; each is imported on demand.
 FORMS = {
-    "auto": "gpt1_jax.ops.attention:causal_attention",  # where nobody has chosen
+    "auto": "gpt1_jax.ops.attention:causal_attention",  # without a trial
     "blocked": "gpt1_jax.ops.attention:causal_attention",
     "fused": "gpt1_jax.kernels.attention:fused_causal_attention",
     "plain": "gpt1_jax.ops.attention:plain_causal_attention",
@@ -77,8 +77,8 @@ def causal_attention(
 
     Args:
       query, key, value: [N, T, H, K].
-      dropout_rate: for the probabilities, after the softmax.
-      noise: this step's; None for no dropout.
+      dropout_rate: dropout rate of the probabilities, applied after the softmax.
+      noise: this step's noise; None for no dropout.
       site: dropout site of the probabilities.
 
     Returns:
@@ -101,7 +101,7 @@ class Memory(NamedTuple):
 
 
 def empty_memory(shape: tuple[int, ...], dtype: str) -> Memory:
-    """Room for keys and values; `shape` is (N, S, H, K).
+    """An empty memory for keys and values; `shape` is (N, S, H, K).
 
     On a CPU the memory is always float32: XLA would convert all of a bfloat16 memory
     for each token.
@@ -124,8 +124,8 @@ def cached_attention(
     """`causal_attention` of new tokens to those in memory and to each other.
 
     Args:
-      query, key, value: [N, T, H, K], of the new tokens.
-      memory: of the tokens before them, with room for T more.
+      query, key, value: [N, T, H, K], those of the new tokens.
+      memory: keys and values of the tokens before them, with room for T more.
       taken: int32, how many places of the memory are taken.
       padding: [N] int32, how many places at its beginning hold no token.
 

@@ -1,7 +1,7 @@
 """Dropout whose mask is a function of seed, step, site and element.
 
-Whether an element is kept is decided by a counter hash of (seed, step, site, global
-index of the element), 16 random bits per element. Each hash of 32 bits serves two
+A counter hash of (seed, step, site, global index of the element) decides whether an
+element is kept, with 16 random bits per element. Each hash of 32 bits serves two
 elements that lie half a vector or half of the heads apart, so that no device must move
 bits to interleave them. The mask is therefore the same on one device or many, for a
 whole batch or its accumulated parts, in a scan or unrolled, before or after a restart.
@@ -47,10 +47,10 @@ def dropout(
       x: [N, ...] floats; axis 0 runs over `noise.rows`.
       rate: the probability of zero, rounded to a multiple of 2**-16. The scale comes
         from the rounded rate, so the expectation is exact.
-      noise: this step's; None returns `x`.
+      noise: this step's noise; None returns `x`.
       site: the number of this dropout in the forward pass.
       rows: global row indices if they are not `noise.rows`; x is [*rows.shape, ...].
-      unit_ndim: see `random_bits`.
+      unit_ndim: how many trailing axes of a row form a unit of `random_bits`.
 
     Returns:
       An array like `x`.
@@ -110,7 +110,7 @@ def keep_mask(
     window: Window | None = None,
     unit_ndim: int = 1,
 ) -> jax.Array:
-    """Which elements are kept; for the arguments see `random_bits`."""
+    """True for each element that is kept; the arguments are those of `random_bits`."""
     bits = random_bits(words, rows, row_shape, window, unit_ndim)
     return bits >= keep_threshold(rate)
 
@@ -131,7 +131,7 @@ def random_bits(
 
     A row of several axes consists of units: vectors along its last axis, or arrays over
     its last `unit_ndim` axes. A unit of S elements has h = ceil(S / 2) hashes. Element
-    e of unit u is given half e // h, the lower before the upper, of the hash of the
+    e of unit u gets half e // h, the lower before the upper, of the hash of the
     counter u h + e % h, where units are numbered through all rows. There are 2**32
     counters; rows beyond are on further pages, whose number is mixed into the key.
 
@@ -139,8 +139,8 @@ def random_bits(
       words: [2] uint32, the key.
       rows: uint32, global row indices, of any shape.
       row_shape: the shape of one row.
-      window: (start, size) along each axis of a row, for only part of it.
-      unit_ndim: how many of the last axes of a row make a unit.
+      window: (start, size) along each axis of a row, to compute only a part of it.
+      unit_ndim: how many trailing axes of a row form a unit.
 
     Returns:
       [*rows.shape, *row_shape] uint16; [*rows.shape, *sizes] with a window.
@@ -185,7 +185,7 @@ def row_counters(
 ) -> tuple[jax.Array, jax.Array]:
     """The counter of each row's first hash, and its key for `hash_bits`.
 
-    Args: see `random_bits`.
+    The arguments are those of `random_bits`.
 
     Returns:
       Two uint32 arrays like `rows`.
@@ -201,15 +201,15 @@ def hash_bits(counter: jax.Array, key: jax.Array, word: jax.Array) -> jax.Array:
     """The 32 random bits of counters; all are uint32.
 
     Args:
-      counter: numbers of hashes.
-      key: of their rows, from `row_counters`.
+      counter: the counters of the hashes.
+      key: the keys of their rows, from `row_counters`.
       word: the second word of the site's key.
     """
     return mix(mix(counter ^ key) + word)
 
 
 def _may_be_split() -> bool:
-    """Whether devices may share a unit: the mesh has an axis beside the batch's.
+    """Whether devices may share a unit: the mesh has an axis besides the batch's.
 
     If so, each element's hash is computed for it alone, and devices exchange nothing.
     """

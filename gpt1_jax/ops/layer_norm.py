@@ -10,17 +10,16 @@ from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.products import in_order, wait_to_recompute
 
 EPSILON = 1e-5  # released code; Flax's own default is 1e-6
-# `residual_layer_norm` for `config.model.layer_norm_impl="fused"`; imported when it is
-# asked for.
+# `residual_layer_norm` for `config.model.layer_norm_impl="fused"`, imported on demand.
 FUSED = "gpt1_jax.kernels.layer_norm:fused_residual_layer_norm"
 
 
 class Branch(NamedTuple):
-    """A branch, which adds dropout(output + bias) to the residual stream."""
+    """A branch that adds dropout(output + bias) to the residual stream."""
 
     output: jax.Array  # [..., D]
     bias: jax.Array  # [D] float32
-    rate: float  # this and the rest as in `dropout`
+    rate: float  # this and the following are arguments of `dropout`
     noise: Noise | None
     site: int | jax.Array
     rows: jax.Array | None
@@ -48,7 +47,7 @@ def layer_norm(
     Args:
       x: [..., D] floats.
       scale, bias: [D] float32.
-      dtype: of the result.
+      dtype: dtype of the result.
 
     Returns:
       [..., D].
@@ -66,7 +65,7 @@ def _layer_norm_fwd(x, scale, bias, dtype):
 
 
 def _layer_norm_bwd(dtype, residuals, grad):
-    del dtype  # the gradient has it
+    del dtype  # the gradient has this dtype
     (x, mean, inverse, scale), grad = wait_to_recompute(residuals, grad)
     grad, normed = grad.astype(jnp.float32), (x - mean) * inverse
     rows, scaled = tuple(range(x.ndim - 1)), grad * scale

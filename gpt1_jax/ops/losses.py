@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from gpt1_jax.ops.products import einsum, product, transposed_product
 
 ROW_MULTIPLE = 128  # matrix units compute this many softmax rows at a time
-# Powers of e up to this are summed as they are; float32 ends at e^88 and e^-87.
+# Up to this exponent, powers of e are summed unscaled; float32 spans e^-87 to e^88.
 MAX_EXPONENT = 64.0
 
 
@@ -48,7 +48,7 @@ def next_token_nll(
       hidden: [N, T, D], states of the last layer; position t has seen tokens 0..t.
       unembedding: [rows, D], at least one row per token id.
       tokens: [N, T] integers.
-      dtype: for the operands of the logits product; the rest is float32.
+      dtype: dtype of the operands of the logits product; the rest is float32.
       chunk: positions whose logits are computed at a time; 0 for all T.
 
     Returns:
@@ -148,10 +148,10 @@ def _score_gradients(
 
     Args:
       scores: [R, padded rows], as the product gives them.
-      vectors: of each position the log-normaliser, the label and the weight, [R] each.
+      vectors: the log-normaliser, label and weight of each position, each [R].
       hidden: [R, D].
       kernel: [padded rows, D].
-      rows: how many of `kernel` are not padding.
+      rows: how many rows of `kernel` are not padding.
     """
 
     def d_scores(scores, log_sum, labels, weights):
@@ -224,7 +224,7 @@ def _log_sum_exp(
     """[R], log(sum(exp(scores))) over the columns that are not padding.
 
     On a TPU this is part of the product that writes the scores, on a GPU one pass over
-    them. On a CPU, which has them in its cache, the largest comes first, then the sum.
+    them. On a CPU, which has them in its cache, the maximum comes first, then the sum.
 
     Args:
       scores: [R, padded rows], the product of the next two.
@@ -249,7 +249,7 @@ def _log_sum_exp(
 
 @_log_sum_exp.defjvp
 def _log_sum_exp_jvp(rows, primals, tangents):
-    """Not every form has a derivative of its own; the scores stand for the operands."""
+    """Differentiates by the scores, as not every form has a derivative of its own."""
     scores, *operands = primals
     log_sum = _log_sum_exp(scores, rows, *operands)
     probs = jnp.exp(_hide_padding(scores, rows) - log_sum[:, None])
@@ -259,7 +259,7 @@ def _log_sum_exp_jvp(rows, primals, tangents):
 def _log_sum_exp_in_product(
     rows: int, scores: jax.Array, hidden: jax.Array, kernel: jax.Array
 ) -> jax.Array:
-    """Sums powers of e as they are, unless one might leave float32's range.
+    """Sums powers of e unscaled, unless one might leave float32's range.
 
     A TPU writes scores, maxima and sums in one kernel. If a sum waited for its maximum,
     the scores would be read again.
@@ -276,7 +276,7 @@ def _log_sum_exp_in_product(
         return jax.nn.logsumexp(_hide_padding(scores, rows), axis=-1)[0]
 
     def careful(total: jax.Array, hidden: jax.Array) -> jax.Array:
-        # Computes a few scores at a time, again, so that no memory is kept for it.
+        # Recomputes the scores, a few at a time, so that no memory is kept for it.
         return jax.lax.map(from_maximum, hidden, batch_size=ROW_MULTIPLE)
 
     in_range = jnp.abs(highest).max() < MAX_EXPONENT  # also false if one is NaN
@@ -284,7 +284,7 @@ def _log_sum_exp_in_product(
 
 
 def _log_sum_exp_in_one_pass(scores: jax.Array) -> jax.Array:
-    """Largest score and sum together; where the first grows, the sum is rescaled."""
+    """Computes maximum and sum together; rescales the sum where the maximum grows."""
 
     def combine(left: Any, right: Any) -> tuple[jax.Array, jax.Array]:
         (highest, total), (other, more) = left, right
@@ -370,7 +370,7 @@ def classification_loss(logits: jax.Array, targets: jax.Array) -> jax.Array:
 
     Args:
       logits: [B, K] float32.
-      targets: [B, K] float32, probabilities of classes; scores if K = 1.
+      targets: [B, K] float32, class probabilities, or scores if K = 1.
     """
     if logits.shape[1] == 1:
         return jnp.square(logits - targets).mean()

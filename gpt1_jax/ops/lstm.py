@@ -1,4 +1,4 @@
-"""A layer of long short-term memory: Hochreiter & Schmidhuber 1997, Gers et al. 2000.
+"""An LSTM layer (Hochreiter & Schmidhuber 1997, Gers et al. 2000).
 
     i, f, o = sigmoid(x_t W + h_{t-1} R + b), g = tanh(x_t W + h_{t-1} R + b)
     c_t = f c_{t-1} + i g,  h_t = o tanh(c_t)
@@ -7,8 +7,8 @@ Each gate has its own columns, in the order i, f, g, o (PyTorch's). There are no
 peepholes. `x W + b` is one product for all positions, computed before the recurrence.
 Units are U in shapes.
 
-`plain_lstm` is the formula; `lstm` equals it from a state of zeros, and has a backward
-pass of its own.
+`plain_lstm` is the formula; `lstm` equals it from a zero state, with its own backward
+pass.
 """
 
 import functools
@@ -51,7 +51,7 @@ def plain_lstm(
       inputs: [N, T, 4 U], `x W + b` at each position.
       recurrent: [U, 4 U] floats, R; rounded to the state's dtype.
       state: the state before the first position.
-      padding: [N] int32, positions in front that leave the state as it is.
+      padding: [N] int32, how many leading positions leave the state unchanged.
 
     Returns:
       h_1 to h_T, [N, T, U] in the state's dtype, and the state after them.
@@ -74,15 +74,15 @@ def plain_lstm(
 
 
 def lstm(inputs: jax.Array, recurrent: jax.Array, dtype: jnp.dtype) -> jax.Array:
-    """h_1 to h_T from a state of zeros.
+    """h_1 to h_T from a zero state.
 
     The backward scan computes only the gates' gradients. The gradient of R is one
-    product over all positions afterwards; autodiff would add to it, in memory, at each.
+    product over all positions afterwards; autodiff would update it in memory at each.
 
     Args:
       inputs: [N, T, 4 U], `x W + b` at each position.
       recurrent: [U, 4 U] float32, R.
-      dtype: of the operands of products and of the gates that are kept for the backward
+      dtype: dtype of the products' operands and of the gates kept for the backward
         pass; the cell state and all sums are float32.
 
     Returns:
@@ -146,7 +146,7 @@ def _lstm_bwd(dtype, residuals, grad):
     start = zeros, zeros, last_cell
     _, d_inputs = jax.lax.scan(step, start, (grad, kept), reverse=True)
     d_inputs = _from_bits(d_inputs, dtype)
-    # The first position's h is zero: nothing comes from it.
+    # The first position's h is zero and contributes nothing.
     rows, columns = (x.reshape(-1, x.shape[-1]) for x in (outputs[:-1], d_inputs[1:]))
     return d_inputs.astype(as_inputs.dtype), transposed_product(rows, columns)
 
@@ -155,7 +155,7 @@ _lstm.defvjp(_lstm_fwd, _lstm_bwd)
 
 
 def _as_bits(x: jax.Array) -> jax.Array:
-    """bfloat16 as uint16; float32 as it is.
+    """Reinterprets bfloat16 as uint16; leaves float32 as it is.
 
     XLA's CPU backend cannot update a slice in bfloat16: to stack one position of a scan
     it would convert the whole stack to float32 and back.

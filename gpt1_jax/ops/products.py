@@ -13,7 +13,7 @@ from jax.experimental.layout import Layout, with_layout_constraint
 def einsum(equation: str, left: jax.Array, right: jax.Array) -> jax.Array:
     """`jnp.einsum` with float32 sums and result."""
     if jax.__version_info__ < (0, 9) and jax.default_backend() == "cpu":
-        # XLA's CPU backend had no such product of bfloat16; copies are exact.
+        # XLA's CPU backend had no such product of bfloat16; the casts are exact.
         left, right = left.astype(jnp.float32), right.astype(jnp.float32)
     return jnp.einsum(equation, left, right, preferred_element_type=jnp.float32)
 
@@ -23,7 +23,7 @@ def plain_matmul(x: jax.Array, kernel: jax.Array, dtype: jnp.dtype) -> jax.Array
     return einsum("...i,io->...o", x.astype(dtype), kernel.astype(dtype))
 
 
-Activation = Callable[[jax.Array], jax.Array]  # element by element
+Activation = Callable[[jax.Array], jax.Array]  # element-wise
 
 
 def plain_dense(
@@ -55,9 +55,9 @@ def dense(
     """x W + b, or an activation of it: [..., I] x [I, O] -> [..., O] of `dtype`.
 
     The product is `matmul`'s. Its sum with b is float32, and so is the activation,
-    which is given the sum rounded to `dtype`. The backward pass stores one array of
-    gradients, of `dtype`; autodiff would store a float32 one. For an activation its
-    input is kept and no intermediate result.
+    whose input is the sum rounded to `dtype`. The backward pass stores one array of
+    gradients, in `dtype`; autodiff would store a float32 one. Of an activation, only
+    the input is kept, no intermediate results.
     """
     return _dense_fwd(x, kernel, bias, dtype, activation)[0]
 
@@ -121,7 +121,7 @@ def _affine_of_kept(kept: jax.Array, bias: jax.Array, dtype: jnp.dtype) -> jax.A
 def on_gpu(
     gpu: Callable[..., jax.Array], default: Callable[..., jax.Array], *args: jax.Array
 ) -> jax.Array:
-    """The result of one function on a GPU, of another elsewhere."""
+    """Calls one function on a GPU, another elsewhere."""
     return jax.lax.platform_dependent(*args, cuda=gpu, rocm=gpu, default=default)
 
 
@@ -258,9 +258,9 @@ def wait_for_gradient(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
 
 
 def wait_to_recompute(residuals: Any, grad: jax.Array) -> tuple[Any, jax.Array]:
-    """Like `wait_for_gradient`, for a computation on each element of the gradient.
+    """Like `wait_for_gradient`, for an element-wise function of the gradient.
 
-    A TPU makes it part of the product that gives the gradient, and stores neither.
+    A TPU fuses it into the product that gives the gradient, and stores neither.
     There the barrier only keeps XLA from reusing results of the forward pass.
     """
 

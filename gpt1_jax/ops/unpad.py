@@ -39,8 +39,8 @@ def make_unpadding(indices: jax.Array, lengths: jax.Array, seq_len: int) -> Unpa
     """The padding removal of N sequences of the given lengths, padded to T.
 
     Args:
-      indices: [S, R], of the real tokens: see `Unpadding`.
-      lengths: [N] integers, real tokens of each sequence.
+      indices: [S, R], indices of the real tokens, as in `Unpadding`.
+      lengths: [N] integers, the number of real tokens in each sequence.
       seq_len: T.
     """
     groups = lengths.reshape(len(indices), -1)

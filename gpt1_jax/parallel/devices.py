@@ -1,4 +1,4 @@
-"""What the devices can hold and how fast they are."""
+"""The memory, speed and settings of the devices."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -28,13 +28,13 @@ _PEAK_FLOPS = {
 }
 
 
-# Linux says here which control groups a process is in, and what they may use.
+# Linux lists the control groups of a process and their limits here.
 _GROUPS_FILE = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_bytes() -> int:
-    """Memory that this process may use on a device, on the one with the least.
+    """Bytes of memory that this process may use on the device with the least.
 
     On a CPU, a device's share of the host's memory.
     """
@@ -44,7 +44,7 @@ def memory_bytes() -> int:
 
 
 def host_memory_bytes() -> int:
-    """Memory of the machine, or of its container if that may use less."""
+    """Bytes of memory of the machine, or of its container if that may use less."""
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([machine, *_group_limits()])
 
@@ -103,19 +103,19 @@ def require_memory(
 
 
 def check_platform() -> None:
-    """Refuses to go on without a device; several processes must have joined before.
+    """Refuses to continue without a device; to be called after processes have joined.
 
     Raises:
       UserError: naming the platform asked for, and why JAX cannot use it.
     """
     try:
         jax.devices()
-    except (RuntimeError, AssertionError) as error:  # the latter says nothing
+    except (RuntimeError, AssertionError) as error:  # the latter has no message
         reason = f": {error}" if str(error) else ""
         raise UserError(
             "JAX finds no device to compute on, with JAX_PLATFORMS="
-            f"{os.environ.get('JAX_PLATFORMS', '')!r}{reason}. Name a platform that is "
-            "there, such as JAX_PLATFORMS=cpu, or unset the variable."
+            f"{os.environ.get('JAX_PLATFORMS', '')!r}{reason}. Name an available "
+            "platform, such as JAX_PLATFORMS=cpu, or unset the variable."
         ) from error
 
 
@@ -134,13 +134,13 @@ def peak_flops() -> float | None:
 
 
 def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
-    """Sets the precision of numbers and where compiled programs are kept.
+    """Sets the numerical precision and the folder of compiled programs.
 
     Args:
-      matmul_precision: of matrix products, "default", "high" or "highest".
-      compilation_cache_dir: the folder.
+      matmul_precision: precision of matrix products: "default", "high" or "highest".
+      compilation_cache_dir: the folder of compiled programs.
     """
-    # With JAX_ENABLE_X64 numbers and arrays without a type would be of 64 bits.
+    # With JAX_ENABLE_X64, arrays without an explicit dtype would have 64 bits.
     jax.config.update("jax_enable_x64", False)
     jax.config.update("jax_default_matmul_precision", matmul_precision)
     jax.config.update("jax_compilation_cache_dir", compilation_cache_dir)
@@ -150,9 +150,9 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
 
 
 def fetched_late(outputs: Iterable[Any]) -> Iterator[Any]:
-    """Outputs of a jitted function on the host, each once the next is under way.
+    """Copies outputs of a jitted function to the host, each once the next is under way.
 
-    So the devices need not wait for the host between calls.
+    Thus the devices need not wait for the host between calls.
 
     Args:
       outputs: trees of arrays, computed on demand.

@@ -1,8 +1,8 @@
-"""What devices exchange in a step: parameters, gradients, looked-up vectors.
+"""Exchanges between devices in a step: parameters, gradients, looked-up vectors.
 
 If devices hold parts of the parameters (`mesh.sharding="full"`), each layer's are
 gathered just before it runs, and its gradients are sent as soon as they are ready, so
-that the exchange goes on while the devices compute.
+that communication overlaps with computation.
 """
 
 import dataclasses
@@ -31,10 +31,10 @@ def rows_by_device(mesh: Mesh, function: Callable[..., Any]) -> Callable[..., An
 
     Args:
       mesh: the device mesh.
-      function: (params, *arrays) -> arrays; axis 0 of all is that of the batch.
+      function: (params, *arrays) -> arrays; axis 0 of all is the batch axis.
 
     Returns:
-      The same function, of whole batches; to be jitted.
+      The function of whole batches; to be jitted.
     """
     if mesh.size == 1:
         return function
@@ -66,17 +66,17 @@ def gradients_by_device(
     Args:
       mesh: the device mesh.
       gradients: (params, rows, same) -> (losses, gradients), means over the rows;
-        axis 0 of `rows` is that of the batch, and `same` is for all rows. If the mesh
-        splits the parameters, `wte` is a `SplitTable`.
-      rounded: of a parameter's path ("h_0/mlp/c_fc/kernel"), the dtype that the model
-        rounds it to before each use, or None. It is sent in this dtype.
+        axis 0 of `rows` is the batch axis, and `same` is shared by all rows. If the
+        mesh splits the parameters, `wte` is a `SplitTable`.
+      rounded: maps a parameter's path ("h_0/mlp/c_fc/kernel") to the dtype that the
+        model rounds it to before each use, or None. It is sent in this dtype.
       by_layer: whether the model exchanges its layers ("h_0", "h_1", ..) itself, by
         `layer_boundary`; if not, all parameters are gathered before the forward pass
         and all gradients are sent after the backward pass.
 
     Returns:
-      The same function, of whole batches; to be jitted. The gradients lie like the
-      optimizer's state; they are summed in float32.
+      The function of whole batches; to be jitted. The gradients are sharded like the
+      optimizer's state and summed in float32.
     """
     if mesh.size == 1:
         return gradients
@@ -100,7 +100,7 @@ def gradients_by_device(
         grad_dims = split_by_batch(mesh, state)["opt_state"]
 
         def prepare(path: jax.tree_util.KeyPath, part: jax.Array, dim: int) -> Any:
-            """A parameter as the model gets it."""
+            """A parameter in the form that the model takes."""
             if dim < 0:
                 return part
             name = jax.tree_util.keystr(path, simple=True, separator="/")
@@ -136,8 +136,8 @@ class Part:
     """A device's part of a parameter; inside `map_batch`."""
 
     part: Any  # None if it only says how a parameter is split
-    dim: int  # that is split; -1 if each device has all of it
-    dtype: Any  # that it is sent in; None for its own
+    dim: int  # the split dimension; -1 if each device has all of it
+    dtype: Any  # the dtype to send it in; None for its own
 
     def gather(self) -> jax.Array:
         """The whole parameter, in the dtype of the part."""
@@ -148,16 +148,16 @@ class Part:
 
 
 class Gathered(NamedTuple):
-    """A parameter of which a device holds a part, and which is whole already."""
+    """A parameter split over the devices that has already been gathered."""
 
     whole: jax.Array
-    # Only its gradient is of use: that of the whole, summed by `layer_boundary`. None
-    # if it is summed after the backward pass.
+    # Used only for its gradient: that of the whole, summed by `layer_boundary`. None if
+    # it is summed after the backward pass.
     part: jax.Array | None
 
 
 class SplitTable(NamedTuple):
-    """An embedding [V, D] as a device has it that holds some of its columns.
+    """An embedding [V, D] of which a device holds some columns.
 
     To look tokens up, devices exchange the tokens and the vectors, not the table.
     """
@@ -169,7 +169,7 @@ class SplitTable(NamedTuple):
 def look_up(table: jax.Array | SplitTable, tokens: jax.Array) -> jax.Array:
     """Rows of an embedding: [V, D], [...] -> [..., D].
 
-    Of a split table each device looks up all devices' tokens in its columns.
+    In a split table, each device looks up all devices' tokens in its own columns.
     """
     if not isinstance(table, SplitTable):
         return table[tokens]
@@ -182,11 +182,11 @@ def look_up(table: jax.Array | SplitTable, tokens: jax.Array) -> jax.Array:
 def layer_boundary(
     x: jax.Array, params: Any, later: Any, softmax: Any
 ) -> tuple[jax.Array, Any, Any, Any]:
-    """Where devices exchange the parameters and gradients of a layer; before the layer.
+    """Exchanges a layer's parameters and gradients; to be called before the layer.
 
     In the forward pass it gathers the layer's parameters. In the backward pass, which
-    comes here when the layer's gradients are ready, it sends them. They have until the
-    next boundary to arrive, while the device is busy with the layer before. The largest
+    gets here when the layer's gradients are ready, it sends them. They have until the
+    next boundary to arrive, while the device computes the preceding layer. The largest
     gradient, the softmax's, is sent first, after the last layer.
 
     Args:
@@ -197,8 +197,8 @@ def layer_boundary(
       softmax: the matrix that scores the last layer; `Gathered` if split.
 
     Returns:
-      The arguments as they are from here on, the layer's parameters whole. If nothing
-      is split, these are the arguments.
+      The arguments, to be used from here on, with the layer's parameters gathered;
+      unchanged if nothing is split.
     """
     layers = jax.tree.leaves((params, later), is_leaf=_is_split)
     sends = isinstance(softmax, Gathered) and softmax.part is not None
@@ -259,7 +259,7 @@ _map_split = functools.partial(jax.tree.map, is_leaf=_is_split)
 
 
 def _mapped_axis() -> str:
-    """The batch axis; inside `map_batch`."""
+    """The name of the batch axis; inside `map_batch`."""
     return jax.sharding.get_abstract_mesh().axis_names[0]
 
 
@@ -282,8 +282,8 @@ def _sum_received(array: jax.Array, dim: int) -> jax.Array:
     """
     if dim == 0:
         return _sum_received_rows(array)
-    # Of an embedding, columns. If all rows went at once, and were no whole tiles of a
-    # TPU, XLA would transpose them in a kernel of its own, and again what arrives.
+    # An embedding is split by columns. If all rows were sent at once without filling
+    # whole TPU tiles, XLA would transpose them separately, and again on arrival.
     tiles = len(array) - len(array) % 128
     blocks = [block for block in jnp.split(array, [tiles]) if len(block)]
     return jnp.concatenate([_sum_received_rows(block.T).T for block in blocks])
@@ -305,8 +305,8 @@ def _sum_received_rows(array: jax.Array) -> jax.Array:
     return jax.lax.optimization_barrier(total)
 
 
-# Options with which a compiler lets devices compute while they exchange. A GPU's puts
-# arrays together up to a size: about a layer, not all.
+# Options that overlap communication with computation. A GPU's compiler combines arrays
+# up to these sizes: about a layer, not all.
 _EXCHANGE_OPTIONS: dict[str, dict[str, bool | str]] = {
     "tpu": {
         "xla_tpu_enable_async_all_to_all": True,
@@ -330,7 +330,7 @@ _LIMITED = {"xla_tpu_enable_async_all_to_all": 128}  # devices at most
 def exchange_options(mesh: Mesh) -> dict[str, bool | str]:
     """Compiler options for a training step.
 
-    Options that the compiler does not know, or cannot follow on these devices, are left
+    Options that the compiler does not know, or cannot apply on these devices, are left
     out; a warning names them.
     """
     platform = mesh.devices.flat[0].platform

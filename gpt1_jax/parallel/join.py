@@ -1,7 +1,7 @@
 """How the processes of a run find and join each other, and how one that fails leaves.
 
 JAX finds them: its cluster environments know TPU pods, SLURM, Open MPI and Kubernetes.
-A process that is alone joins nobody, waits for nobody, and keeps all devices of its
+A single process joins no others, waits for none, and keeps all devices of its
 machine.
 """
 
@@ -34,9 +34,9 @@ class Waits(NamedTuple):
     """How long the processes of a run wait for each other, in seconds.
 
     Attributes:
-      initialization: for all of them to join.
-      heartbeat: for a sign of life of each, from then on.
-      shutdown: for all of them to leave.
+      initialization: until all of them have joined.
+      heartbeat: without a sign of life from one of them, after that.
+      shutdown: until all of them have left.
     """
 
     initialization: int = 300
@@ -50,11 +50,11 @@ def initialize_processes(mode: str, waits: Waits) -> None:
     Args:
       mode: "auto" joins if a launcher has started several processes, or if the
         variables JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID say so;
-        "on" joins without asking, or fails; "off" never joins.
+        "on" always joins, or fails; "off" never joins.
       waits: ends the process with one line and exit code 75 when joining takes longer.
 
     Raises:
-      ValueError: if variables or launcher do not tell who is there.
+      ValueError: if neither variables nor launcher identify the processes.
     """
     if mode == "on" or count_processes(mode) > 1:
         named = _named_processes()
@@ -73,18 +73,18 @@ def count_processes(mode: str) -> int:
     """The number of processes to join, this one included.
 
     Args:
-      mode: as for `initialize_processes`; "off" does not ask.
+      mode: as for `initialize_processes`; "off" counts only this one.
 
     Raises:
-      ValueError: if variables or launcher do not tell who is there.
+      ValueError: if neither variables nor launcher identify the processes.
     """
     if mode == "off":
         return 1
     count = _named_processes().get("num_processes") or _count_in_cluster()
     if count is None and "JAX_COORDINATOR_ADDRESS" in os.environ:
         raise UserError(
-            "JAX_COORDINATOR_ADDRESS is set, but neither JAX_NUM_PROCESSES with "
-            f"JAX_PROCESS_ID nor a launcher says who is there; set both. {_ALONE}"
+            "JAX_COORDINATOR_ADDRESS is set without JAX_NUM_PROCESSES and "
+            f"JAX_PROCESS_ID, and no launcher was found; set both. {_ALONE}"
         )
     return count or 1
 
@@ -114,8 +114,8 @@ def _named_processes() -> dict[str, Any]:
 def _count_in_cluster() -> int | None:
     """How many processes a launcher started, as JAX detects it; None without one.
 
-    The only public way to ask is `initialize`. That would join a process that is alone
-    too, and would leave it one GPU of its machine if a launcher has numbered it.
+    The only public way to ask is `initialize`. That would also join a lone process, and
+    would leave it one GPU of its machine if a launcher has numbered it.
     """
     try:
         from jax._src.clusters import ClusterEnv
@@ -146,7 +146,7 @@ def _check_port(address: str) -> None:
     except OSError as error:
         raise UserError(
             f"Process 0 cannot listen at JAX_COORDINATOR_ADDRESS={address!r} "
-            f"({error.strerror}); end what does, or name another port."
+            f"({error.strerror}); stop the program that does, or name another port."
         ) from error
 
 
@@ -172,9 +172,9 @@ def _join(named: dict[str, Any], waits: Waits) -> None:
 def leave(code: int) -> None:
     """Ends a process that has failed; does nothing if it has joined no others.
 
-    On any other way out JAX waits for all processes, and some may be waiting for this
+    On any other exit, JAX waits for all processes, and some may be waiting for this
     one. The main process leaves last: its end also ends the others, which may still be
-    about to say what is wrong.
+    about to report an error.
     """
     if not is_joined():
         return

@@ -1,4 +1,4 @@
-"""The device mesh and how arrays lie on it: the only file that names its axes.
+"""The device mesh and how arrays are laid out on it; only this file names its axes.
 
 The first axis splits the batch; its name says what else it splits:
 
@@ -6,7 +6,7 @@ The first axis splits the batch; its name says what else it splits:
   zero  the optimizer state. Each device updates its part of the parameters, and all
         gather the result (ZeRO, stage 1: Rajbhandari et al. 2020).
   fsdp  the parameters too. All gather them for each step (ZeRO, stage 3), layer by
-        layer, and send a layer's gradients while they compute those of the one before:
+        layer, and send a layer's gradients while they compute the preceding layer's:
         see `layer_boundary`.
 
 A mesh of `data` may have a second axis, `tensor`: its devices share the work on one
@@ -46,7 +46,7 @@ def make_mesh(
     """A mesh of devices.
 
     Args:
-      sharding: what the mesh splits beside the batch: nothing ("replicated"), the
+      sharding: what the mesh splits besides the batch: nothing ("replicated"), the
         optimizer's state ("optimizer"), or the parameters too ("full"). "auto" is
         "full" on several accelerators without tensor parallelism, where it is the
         fastest, and otherwise "replicated".
@@ -54,7 +54,7 @@ def make_mesh(
       devices: by default all devices of all processes.
 
     Raises:
-      ValueError: if the number of devices of a process, or JAX, does not allow it.
+      ValueError: if the number of devices per process, or JAX, does not allow it.
     """
     devices = jax.devices() if devices is None else devices
     if sharding == "auto":
@@ -112,17 +112,17 @@ def state_sharding(mesh: Mesh, abstract_state: Any) -> Any:
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
-    """For every array of a batch: axis 0 split over the devices."""
+    """The sharding of every array of a batch: axis 0 is split over the devices."""
     return NamedSharding(mesh, _spec(0, batch_axis(mesh)))
 
 
 def replicated(mesh: Mesh) -> NamedSharding:
-    """For scalars and metrics: the same on every device."""
+    """The sharding of scalars and metrics: the same value on every device."""
     return NamedSharding(mesh, PartitionSpec())
 
 
 def gathered(mesh: Mesh, params: Any) -> Any:
-    """Parameters, whole on each device; all processes must call this."""
+    """The whole parameters on each device; all processes must call this."""
     if all(param.is_fully_replicated for param in jax.tree.leaves(params)):
         return params
     return jax.jit(lambda x: x, out_shardings=replicated(mesh))(params)
@@ -179,11 +179,11 @@ def split_by_batch(mesh: Mesh, arrays: Any) -> Any:
 def _split_dimensions(mesh: Mesh, arrays: Any) -> Any:
     """The dimension of each array that the mesh splits, or -1.
 
-    The batch axis splits the first dimension of a matrix that it can, for its parts lie
-    in one piece in memory; of an embedding the last one (see `exchange.SplitTable`).
-    Vectors are a thousandth of the parameters and not worth a message of their own.
-    In the optimizer's state, what belongs to a parameter and has its shape is split as
-    the parameter; all else, such as sums over rows or columns, is whole on each device.
+    The batch axis splits the first dimension of a matrix that it can, as its parts are
+    contiguous in memory; of an embedding the last one (see `exchange.SplitTable`).
+    Vectors are a thousandth of the parameters and not worth separate messages. In the
+    optimizer's state, arrays that belong to a parameter and have its shape are split
+    like it; all others, such as sums over rows, are whole on each device.
     """
     axis, parts = batch_axis(mesh), data_parallelism(mesh)
     shapes = {
@@ -219,7 +219,7 @@ def _path_name(path: jax.tree_util.KeyPath) -> str:
 
 
 def batch_specs(mesh: Mesh, dims: Any) -> Any:
-    """The specs of arrays of which the batch axis splits these dimensions."""
+    """The specs of arrays whose given dimensions the batch axis splits."""
     return jax.tree.map(lambda dim: _spec(dim, batch_axis(mesh)), dims)
 
 

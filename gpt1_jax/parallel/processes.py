@@ -1,4 +1,4 @@
-"""The processes of a run: what they tell each other, and how a stuck one ends."""
+"""The processes of a run: how they communicate, and how a stuck one is ended."""
 
 import contextlib
 import faulthandler
@@ -15,10 +15,10 @@ from jax.experimental import multihost_utils
 
 EXIT_AGAIN = 75  # EX_TEMPFAIL of sysexits.h: the same command may be run again
 
-PATIENCE_SECONDS = 10.0  # until one host sees what another has written
+PATIENCE_SECONDS = 10.0  # until one host sees a file that another has written
 
-# Of the watchdog: between two looks, and what counts as a stop (a busy machine is late
-# by less).
+# For the watchdog: the time between two checks, and the delay that counts as a stop (a
+# busy machine delays them by less).
 _TICK_SECONDS = 1.0
 _STOP_SECONDS = 5.0
 # Parts of the messages when the other side of a collective or barrier is gone.
@@ -35,7 +35,7 @@ def is_lost(error: BaseException | None) -> bool:
     if error is None or not is_joined():
         return False
     text = str(error)
-    status = re.match("[A-Z_]+: ", text)  # of XLA, whatever the class of the error
+    status = re.match("[A-Z_]+: ", text)  # XLA's, whatever the class of the error
     lost = status and any(sign in text.lower() for sign in _LOST)
     return bool(lost) or is_lost(error.__cause__ or error.__context__)
 
@@ -64,7 +64,7 @@ def gather(text: str) -> list[str]:
 
 
 def eventually(check: Callable[[], bool]) -> bool:
-    """Whether a check succeeds; tried for some seconds if there are other processes.
+    """Whether a check succeeds; retried for some seconds if there are other processes.
 
     What one host writes to a network disk, another sees a little later.
     """
@@ -85,9 +85,9 @@ def host_rows(batch_size: int) -> slice:
 class Watchdog(contextlib.AbstractContextManager):
     """Ends the process if it makes no progress for a while within the block.
 
-    JAX's heartbeats would not notice: they come from a thread of their own, which goes
-    on where the program hangs. Time in which the process is stopped, as by Ctrl-Z, does
-    not count.
+    JAX's heartbeats would not notice: they come from a separate thread, which goes on
+    when the program hangs. Time in which the process is stopped, as by Ctrl-Z, does not
+    count.
 
     Args:
       seconds: the longest silence; 0 watches nothing.

@@ -73,7 +73,7 @@ class Computation:
       init: makes the state before the first step, given its sharding; called only if
         there is no checkpoint.
       step: the training step, jitted by `jit_step`.
-      seed: of the dropout masks.
+      seed: seed of the dropout masks.
       forms: the forms of attention and LayerNorm that the step uses.
     """
 
@@ -87,7 +87,7 @@ class Computation:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """How the states of a run are evaluated, when, and which is the best.
+    """When and how the states of a run are evaluated and ranked.
 
     Attributes:
       evaluate: computes the metrics of a state, the one in `best` among them.
@@ -111,13 +111,13 @@ class Run:
     Attributes:
       config: the job's configuration.
       folder: the run folder.
-      identity: what the checkpoints belong to.
+      identity: identifies the training that the checkpoints belong to.
       num_steps: updates in the whole run.
       computation: how its states are computed.
       batches: this host's rows of each batch, by step.
       evaluation: how its states are evaluated.
-      throughput: what a step processes.
-      milestones: the checkpoints kept for good; None where text is not counted.
+      throughput: the amount of data that a step processes.
+      milestones: the checkpoints kept for good; None if text is not counted.
     """
 
     config: TrainingConfig
@@ -153,7 +153,7 @@ class Run:
         return self.milestones is not None and step in self.milestones.by_step
 
     def metadata(self, step: int, params: Any) -> dict[str, Any]:
-        """What is saved beside the state of a step; all processes must call this."""
+        """The metadata saved with the state of a step; all processes must call this."""
         text_read = self.milestones.metadata(step) if self.milestones else {}
         if jax.process_count() > 1:
             params = gathered(self.computation.mesh, params)
@@ -166,22 +166,22 @@ class Run:
 
 
 class Host(NamedTuple):
-    """What the loop hands states and metrics to."""
+    """Receives the loop's states and metrics."""
 
     checkpoints: Checkpoints  # saves states and notes their scores
     records: Records  # notes metrics
-    watchdog: Watchdog  # hears of every step, evaluation batch and save
+    watchdog: Watchdog  # is told of every step, evaluation batch and save
 
 
 def fit(run: Run) -> int:
     """Trains a run to its end, from the newest checkpoint if there is one.
 
     Returns:
-      The step that it went on from: `run.num_steps` if there was nothing to do.
+      The step that it continued from: `run.num_steps` if there was nothing to do.
 
     Raises:
       Stopped: after a signal, once the state is saved.
-      FloatingPointError: if training has broken down.
+      FloatingPointError: if training has diverged.
       ValueError: if the checkpoints belong to another run, or all are damaged; or if
         the processes have prepared different text.
       OSError: if the disk is full.
@@ -216,7 +216,7 @@ def fit(run: Run) -> int:
 
 @contextlib.contextmanager
 def _closed_after(checkpoints: Checkpoints) -> Iterator[None]:
-    """Waits for the save under way, unless another process of the save is gone."""
+    """Waits for the save in progress, unless another process of the save is gone."""
     try:
         yield
     except BaseException as error:
@@ -242,7 +242,7 @@ def _first_state(run: Run, checkpoints: Checkpoints) -> TrainState:
 
 
 def _watchdog(minutes: float) -> Watchdog:
-    """Ends a run that no longer moves, as when one process of several hangs."""
+    """Ends a run that makes no progress, as when one process of several hangs."""
     stuck = (
         "stuck: no step, evaluation batch or save within config.distributed."
         f"stuck_minutes={minutes}; above is what each thread was doing. Run the same "
@@ -273,7 +273,7 @@ def train(
       run: the run.
       state: the state to start from; donated.
       batches: batches on the devices, that of the next step first.
-      host: what states and metrics are handed to.
+      host: receives states and metrics.
 
     Returns:
       The final state, which is also saved.
@@ -378,7 +378,7 @@ def _evaluate(run: Run, state: TrainState, host: Host, stop: StopSignal) -> bool
 def _catch_up(run: Run, state: TrainState, host: Host, stop: StopSignal) -> None:
     """Runs the evaluation that a stop skipped, as if there had been no stop.
 
-    Also the first one of a run that continues another's steps.
+    Also runs the first evaluation of a run that continues another run's steps.
     """
     step = int(state.step)
     if agree(host.records.recorded(run.evaluation.best.metric, step)):

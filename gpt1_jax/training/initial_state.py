@@ -42,7 +42,7 @@ class PretrainOrigin(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """The content digest of what the new run takes over."""
+        """The content digest of the parameters or state that the new run takes over."""
         return tree_digest(self.run.params if self.state is None else self.state)
 
 
@@ -60,12 +60,12 @@ def resolve_origin(
       folder: the run's folder.
 
     Returns:
-      The configuration, and the origin; None if there is none or if the run resumes.
+      The configuration, and the origin, None without one or if the run resumes.
 
     Raises:
       FileNotFoundError: if `config.init_from` is no run, or lacks the step.
       ValueError: if it is damaged or cannot be continued like this, or the folder holds
-        a run that started from something else.
+        a run that started from another origin.
     """
     if not config.init_from:
         return config, None
@@ -97,7 +97,7 @@ def resolve_origin(
 
 
 def resolve_step(step: str, origin: TrainedRun) -> str:
-    """`config.step`, with the default replaced by what it means for the origin."""
+    """`config.step`, with the default resolved for the origin."""
     return origin.config.default_step if step == DEFAULT else step
 
 
@@ -132,7 +132,7 @@ def _open_origin(config: PretrainConfig) -> PretrainOrigin:
 
 
 def _language_model(run: TrainedRun) -> TrainedRun:
-    """A run without what fine-tuning added: head and special tokens."""
+    """A run without the head and special tokens that fine-tuning added."""
     vocab_size = run.tokenizer.vocab_size
     params = dict(run.language_model)
     params["wte"] = params["wte"][:vocab_size]
@@ -153,7 +153,7 @@ def _check_optimizer(config: PretrainConfig, origin: TrainedRun) -> None:
             raise UserError(
                 f"{origin.folder} was trained with config.optimizer.{key}="
                 f"{getattr(theirs, key)!r}, not {getattr(config.optimizer, key)!r}, "
-                f"whose state is another; use the same, or {_WEIGHTS_ALONE}"
+                f"whose state differs; use the same, or {_WEIGHTS_ALONE}"
             )
 
 
@@ -164,8 +164,8 @@ def _read_state(config: PretrainConfig, run: TrainedRun) -> TrainState:
         return read_state(run.folder, run.step, shapes)
     except ValueError as error:
         raise UserError(
-            f"{run.folder} holds weights, but no state with which the optimizer could "
-            f"go on; {_WEIGHTS_ALONE} ({error})"
+            f"{run.folder} holds weights, but no state from which the optimizer could "
+            f"continue; {_WEIGHTS_ALONE} ({error})"
         ) from error
 
 
@@ -185,7 +185,7 @@ def check_end(origin: PretrainOrigin | None, num_steps: int) -> None:
 
 
 def describe_origin(origin: PretrainOrigin, num_steps: int) -> str:
-    """A line on what the run starts from."""
+    """A line that describes where the run starts from."""
     run = origin.run
     start = f"Start: step {run.step:,} of {run.folder}, with its tokenizer, sizes and"
     if origin.state is None:
@@ -218,7 +218,7 @@ def init_pretrain_state(
       model: the model to train.
       optimizer: its optimizer.
       origin: the run to start from, as `resolve_origin` returned it.
-      sharding: of each array of the state.
+      sharding: the sharding of each array of the state.
     """
 
     def init(start: Any) -> TrainState:  # a key, parameters or a whole state
@@ -230,6 +230,6 @@ def init_pretrain_state(
     if not config.init_from:
         start: Any = jax.random.key(config.seed)
     else:
-        origin = origin or _open_origin(config)  # if the run lost all that it had saved
+        origin = origin or _open_origin(config)  # if the run lost all its checkpoints
         start = origin.run.params if origin.state is None else origin.state
     return jax.jit(init, out_shardings=sharding)(start)

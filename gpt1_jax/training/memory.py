@@ -1,4 +1,4 @@
-"""What the devices can hold: sizes are refused, and batches cut into parts."""
+"""The limits of memory: refuses sizes that do not fit, and cuts batches into parts."""
 
 import dataclasses
 import functools
@@ -20,7 +20,7 @@ from gpt1_jax.parallel.processes import gather
 from gpt1_jax.runs.checkpoint_files import state_bytes
 from gpt1_jax.training.optimizer import make_optimizer
 
-_MEMORY_SHARE = 0.75  # of a device's memory, for what training is known to need
+_MEMORY_SHARE = 0.75  # of a device's memory, for the known needs of training
 
 
 def check_sharing(
@@ -38,7 +38,7 @@ def train_state_bytes(
 ) -> float:
     """Memory of parameters, gradients and optimizer state on a device.
 
-    Roughly: what is too small to be split counts as split, counters count nothing, and
+    An estimate: arrays too small to be split count as split, counters are ignored, and
     gradients and gathered parameters are whole for a part of every step.
     """
     weights = 4 * costs.num_params(model)  # bytes, float32
@@ -46,11 +46,11 @@ def train_state_bytes(
     return (2 * weights + held) / tensor_parallelism(mesh)
 
 
-@functools.cache  # asked several times before a run begins
+@functools.cache  # called several times before a run begins
 def _optimizer_bytes(optimizer: OptimizerConfig, model: ModelConfig) -> int:
-    """Bytes of the arrays that an optimizer keeps, asked of one and of two layers.
+    """Bytes of an optimizer's arrays, extrapolated from one and two layers.
 
-    All layers are alike, and tracing each of a model that is much too deep has no end.
+    All layers are alike, and tracing each of a model that is much too deep never ends.
     """
 
     def of_layers(number: int) -> int:
@@ -111,7 +111,7 @@ def check_train_batch(
 
     Args:
       train: the batch and its parts.
-      model: its sizes, with the `max_seq_len` of the shortest sequence.
+      model: the model's sizes, with the `max_seq_len` of the shortest sequence.
       mesh: the device mesh.
       num_seqs: sequences per example.
 
@@ -120,7 +120,7 @@ def check_train_batch(
     """
     tokens = train.batch_size // data_parallelism(mesh) * num_seqs * model.max_seq_len
     read = costs.forward_bytes(model) // tensor_parallelism(mesh)
-    parts = train.accumulation_steps  # 0: as many as it takes
+    parts = train.accumulation_steps  # 0: as many as needed
     devices.require_memory(
         f"config.train.batch_size={train.batch_size}",
         tokens * max(4, read // parts if parts else 0),  # an id has 4 bytes
@@ -137,12 +137,12 @@ def accumulation_steps(
 ) -> int:
     """The configured number of parts of a batch, or the fewest that fit in memory.
 
-    They are the same on all processes, as the device with the least memory needs them.
+    All processes use the number that the device with the least memory needs.
 
     Args:
-      train: its batch size and, if not 0, its `accumulation_steps`.
+      train: the batch size and, if not 0, `accumulation_steps`.
       optimizer: the optimizer, whose state is kept.
-      model: its sizes, with the `max_seq_len` of the longest batch.
+      model: the model's sizes, with the `max_seq_len` of the longest batch.
       mesh: the device mesh.
       num_seqs: sequences per example.
     """

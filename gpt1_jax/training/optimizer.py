@@ -1,7 +1,7 @@
 """The optimizer as released (opt.py): Adam, its decay, clipping and schedules.
 
-Any other optimizer of optax takes its place by its name and arguments. What its state
-holds is known to it alone: whoever needs shapes asks `jax.eval_shape`.
+Any other optimizer of optax takes its place by its name and arguments. Only the
+optimizer knows the structure of its state; other code gets it by `jax.eval_shape`.
 """
 
 import difflib
@@ -19,14 +19,14 @@ import optax
 from gpt1_jax.config.sections import RELEASED_ADAM, OptimizerConfig
 from gpt1_jax.errors import UserError
 
-_GIVEN = ("b1", "b2", "eps")  # keys that an optimizer gets if it has such arguments
-_MASKS = ("mask", "weight_decay_mask")  # what optax calls the mask of weight decay
+_GIVEN = ("b1", "b2", "eps")  # keys passed to optimizers that have these arguments
+_MASKS = ("mask", "weight_decay_mask")  # optax's names for the mask of weight decay
 
 Schedule = Callable[[jax.typing.ArrayLike], jax.Array]
 
 
 def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
-    """Learning rate of each update.
+    """The learning rate of each update.
 
     Let t be the number of completed updates, x = t / num_steps, and w the fraction of
     the run that warms up (warmup_steps / num_steps, or warmup_fraction). The rate is
@@ -38,8 +38,8 @@ def make_schedule(config: OptimizerConfig, num_steps: int) -> Schedule:
       linear               min(x / w, 1) (1 - x): released code, fine-tuning.
       constant             x / w, then 1.
 
-    With a final fraction f, what falls from 1 to 0 falls from 1 to f: it is multiplied
-    by 1 - f, and f is added.
+    With a final fraction f, a factor that falls from 1 to 0 falls from 1 to f instead:
+    it is multiplied by 1 - f, and f is added.
 
     In a run with warmup the first update has rate 0, as in the released code.
 
@@ -145,7 +145,7 @@ def released_adam(
 def skip_nonfinite(
     optimizer: optax.GradientTransformation,
 ) -> optax.GradientTransformationExtraArgs:
-    """Gives any optimizer an `update` that takes `finite`, as `released_adam` has."""
+    """Gives any optimizer an `update` that takes `finite`, like `released_adam`'s."""
 
     def update(
         grads: optax.Updates,
@@ -197,7 +197,7 @@ def decay_weights(
 ) -> optax.GradientTransformation:
     """Decoupled decay: subtracts schedule(t) * weight_decay * p from matrices p.
 
-    For optimizers that have no decay with a mask. The state is the same for every
+    For optimizers without a decay that takes a mask. The state is the same for every
     `weight_decay`, so that a run may start from another one's optimizer.
     """
 
@@ -216,10 +216,10 @@ def decay_weights(
 def optax_optimizer(
     config: OptimizerConfig, schedule: Schedule
 ) -> optax.GradientTransformation:
-    """An optimizer of optax, with what the configuration gives it.
+    """Builds an optimizer of optax from the configuration.
 
-    `b1`, `b2` and `eps` go to optimizers that have these arguments. Weight decay is the
-    optimizer's own if that takes a mask, and otherwise `decay_weights`.
+    `b1`, `b2` and `eps` are passed to optimizers with these arguments. Weight decay is
+    the optimizer's own if that takes a mask, and otherwise `decay_weights`.
 
     Raises:
       UserError: if optax has no such optimizer, or it does not work with these
@@ -278,7 +278,7 @@ def _find_function(name: str) -> Callable[..., optax.GradientTransformation]:
 
 
 def _makes_optimizer(name: str, found: Any) -> bool:
-    """Whether this is an optimizer that evaluates the parameters which it trains."""
+    """Whether this is an optimizer whose trained parameters are those to evaluate."""
     if name.startswith(("_", "scale_by_", "schedule_free")):
         return False
     function = isinstance(found, types.FunctionType | functools.partial)
@@ -336,11 +336,11 @@ def _try_shapes(optimizer: optax.GradientTransformation) -> None:
         for each in (before, after)
     )
     if before != after:
-        raise ValueError(f"an update makes {after} of {before}")
+        raise ValueError(f"an update returns {after} for {before}")
 
 
 def describe_defaults(config: OptimizerConfig) -> str:
-    """Which of `b1`, `b2` and `eps` are not the defaults of an optax optimizer."""
+    """Names those of `b1`, `b2` and `eps` that differ from an optimizer's defaults."""
     if config.name in (RELEASED_ADAM, "adamw"):  # the keys are theirs
         return ""
     takes = _parameters(_find_function(config.name))

@@ -50,9 +50,9 @@ def pretrain_loss(
 
     Args:
       model: sizes and dropout.
-      params: the language model's.
+      params: the language model's parameters.
       tokens: [B, T].
-      noise: of the dropout.
+      noise: the step's dropout noise.
 
     Returns:
       The loss, and no further metrics.
@@ -77,9 +77,9 @@ def finetune_loss(
       model: configuration of the language model.
       head: the task's head.
       aux_lm_weight: lambda; 0 leaves L1 out.
-      params: those of the model and the head.
+      params: parameters of the model and the head.
       batch: examples [B, C, T].
-      noise: of the dropout.
+      noise: the step's dropout noise.
 
     Returns:
       L3, and the metrics `clf_loss` (L2, nats per example) and `lm_loss` (L1, nats per
@@ -120,8 +120,8 @@ def make_pretrain_step(
     Args:
       model: sizes and dropout.
       optimizer: turns gradients into updates.
-      accumulation_steps: parts a batch is computed in, one after another; the result
-        is that of the whole batch.
+      accumulation_steps: number of parts in which a batch is computed one by one; the
+        result is that of the whole batch.
       mesh: the devices that share the batch, if there are several.
 
     Returns:
@@ -152,11 +152,9 @@ def make_finetune_step(
     """Builds the pure function of one fine-tuning update.
 
     Args:
-      model: see `finetune_loss`.
-      head: the same.
-      aux_lm_weight: the same.
+      model, head, aux_lm_weight: as for `finetune_loss`.
       optimizer: turns gradients into updates.
-      accumulation_steps: parts a batch is computed in, one after another.
+      accumulation_steps: number of parts in which a batch is computed one by one.
       mesh: the devices that share the batch, if there are several.
 
     Returns:
@@ -183,7 +181,7 @@ def make_gradients(
 ) -> Gradients:
     """Builds (params, batch, noise) -> ((loss, metrics), gradients), means over rows.
 
-    Each device computes those of its rows, in `accumulation_steps` parts.
+    Each device computes the gradients of its rows, in `accumulation_steps` parts.
     """
 
     def of_rows(params: Any, rows: Any, key: jax.Array) -> Any:
@@ -214,7 +212,7 @@ def accumulated_gradients(
       params: the parameters to differentiate with respect to.
       batch: arrays whose first axis (examples, or groups of them) `parts` divides.
       noise: the whole batch's noise.
-      parts: how many; 1 computes the whole batch at once.
+      parts: the number of parts; 1 computes the whole batch at once.
 
     Returns:
       ((mean loss, metrics), gradients), as for the whole batch.
@@ -255,7 +253,7 @@ def update(
 
 
 def jit_step(step: Step, mesh: jax.sharding.Mesh, state: TrainState) -> Step:
-    """A training step, jitted over a mesh; it consumes (donates) the state.
+    """Jits a training step over a mesh; it consumes (donates) the state.
 
     Args:
       step: from `make_pretrain_step` or `make_finetune_step`.

@@ -39,7 +39,7 @@ def sequence_losses(
       lengths: [B] int32, real tokens in each sequence; the rest does not count.
 
     Returns:
-      [B] nats over its predicted tokens, and [B] their number.
+      The nats of each sequence's predicted tokens [B], and their number [B].
     """
     output = language_model.apply(model, params, tokens)
     nll = language_model.next_token_nll(model, output, tokens)
@@ -108,7 +108,7 @@ class TokenCounts(Protocol):
 
 
 def loss_metrics(loss: float, split: TokenCounts) -> dict[str, float]:
-    """A validation loss in the units that people compare.
+    """A validation loss in the units that are commonly reported.
 
     Nats and bits per word, which are comparable across tokenizers, spread the loss of
     all tokens over the words of the text before tokenisation.
@@ -127,7 +127,7 @@ def loss_metrics(loss: float, split: TokenCounts) -> dict[str, float]:
 
 
 def describe_loss(step: int, metrics: Mapping[str, float]) -> str:
-    """`loss_metrics` as a line for people."""
+    """`loss_metrics` as a line to print."""
     perplexity = metrics["valid_perplexity"]
     shown = (
         f"{perplexity:.2f}" if perplexity < _PLAIN_PERPLEXITY else f"{perplexity:.1e}"
@@ -145,7 +145,7 @@ class TextSampler:
       model: configuration of the language model.
       config: prompt, length, temperature and top-k.
       tokenizer: the model's tokenizer.
-      seed: for the samples.
+      seed: the random seed of the samples.
 
     Raises:
       ValueError: if the prompt leaves no room for a sample, or the host cannot hold it.

@@ -112,7 +112,7 @@ def test_our_own_variables_name_address_count_and_process(
 @pytest.mark.parametrize(
     ("variables", "problem"),
     [
-        (("host-0:1234", "", ""), r"neither JAX_NUM_PROCESSES with JAX_PROCESS_ID nor"),
+        (("host-0:1234", "", ""), r"set without JAX_NUM_PROCESSES and JAX_PROCESS_ID"),
         (("host-0:1234", "4", ""), r"JAX_NUM_PROCESSES='4' JAX_PROCESS_ID='' do not"),
         (("", "4", "2"), r"JAX_COORDINATOR_ADDRESS='' .* do not name a process"),
         (("host-0", "4", "2"), r"as HOST:PORT of process 0"),
