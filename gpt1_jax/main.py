@@ -21,10 +21,10 @@ def _quit(number: int, frame: "types.FrameType | None") -> None:
 
 def run() -> None:
     """Entry point of `python -m gpt1_jax.main` and of the command `gpt1_jax`."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _quit)
     if sys.version_info < (3, 11):  # noqa: UP036 - of a copy that is not installed
         sys.exit("gpt1_jax: error: Python 3.11 or newer is needed to run this.")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _quit)
     from gpt1_jax import program
 
     program.run()
