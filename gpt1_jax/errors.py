@@ -1,6 +1,8 @@
 """Errors that the user can fix, as opposed to bugs of the program."""
 
+import contextlib
 import pkgutil
+from collections.abc import Iterator
 from typing import Any
 
 
@@ -42,4 +44,25 @@ def find_named(name: str, needed_by: str, otherwise: str) -> Any:
         raise MissingPackage(
             f"{needed_by} needs {error.name}, which is not installed; install it, or "
             f"{otherwise}."
+        ) from error
+
+
+@contextlib.contextmanager
+def from_extra(extra: str, needed_by: str, otherwise: str = "") -> Iterator[None]:
+    """Around the import of packages that only an extra of setup.cfg installs.
+
+    Args:
+      extra: the extra.
+      needed_by: what asks for the packages, such as a configuration key and its value.
+      otherwise: how to do without, for the message; empty if there is no way.
+
+    Raises:
+      MissingPackage: if one is missing, with the command that installs them.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingPackage(
+            f"{needed_by} needs the extra {extra} ({error}): pip install "
+            f"'gpt1_jax[{extra}]'{otherwise and ', or ' + otherwise}."
         ) from error

@@ -30,7 +30,7 @@
 #   VERSION          the runtime; default: the one that belongs to TYPE
 #   SPOT=1           cheaper, may be preempted at any time
 #   QUEUED=1         wait in the queue of queued resources, at most WAIT_HOURS=24
-#   EXTRAS=tpu,gcp   what to install of setup.cfg's extras
+#   EXTRAS=tpu,gcp,tfds  what to install of setup.cfg's extras
 #   RESTARTS=10      how often each host restarts the command
 set -euo pipefail
 
@@ -208,7 +208,7 @@ VERSION=${VERSION:-$runtime}
 SPOT=${SPOT-}
 QUEUED=${QUEUED-}
 WAIT_HOURS=${WAIT_HOURS:-24}
-EXTRAS=${EXTRAS:-tpu,gcp}
+EXTRAS=${EXTRAS:-tpu,gcp,tfds}
 RESTARTS=${RESTARTS:-10}
 for number in "$WAIT_HOURS" "$RESTARTS"; do
   [[ $number =~ ^[0-9]+$ ]] || fail "'$number' is not a whole number."

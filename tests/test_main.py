@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import time
 
 import numpy as np
@@ -14,6 +15,7 @@ from joined import addresses, together
 from tiny_run import as_flags, assert_same_run, run_program, saved_state, signal_at
 from tiny_tasks import finetune_config, tiny_finetune_overrides, write_task
 
+from gpt1_jax import main
 from gpt1_jax.jobs import finetune, pretrain
 from gpt1_jax.parallel.processes import EXIT_AGAIN
 from gpt1_jax.runs import lock
@@ -646,3 +648,9 @@ def test_a_place_that_cannot_be_used_takes_one_line_before_any_work(
     assert code == 1 and len(more) == 1
     assert error.startswith("gpt1_jax: error: ") and problem in error
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_python_is_refused_in_one_line(monkeypatch):
+    monkeypatch.setattr(sys, "version_info", (3, 10, 13))
+    with pytest.raises(SystemExit, match=r"error: Python 3\.11 or newer"):
+        main.run()

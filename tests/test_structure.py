@@ -1,9 +1,13 @@
 """The walls of the house: which room may import which."""
 
 import ast
+import configparser
+import importlib.metadata
+import re
+import sys
 
 import pytest
-from core import PACKAGE, closure, imported
+from core import PACKAGE, ROOT, closure, imported
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -50,6 +54,7 @@ ONLY_IN = {
     "tensorboardX": {"runs/tensorboard.py"},
     "lm_eval": {"studies/lm_eval/model.py"},
 }
+IN_NO_EXTRA = {"gpt1_jax", "torch"}  # the second has a message of its own
 WITHOUT_JAX = {"config", "data", "tasks"}
 # data/files.py writes all else; these hand what it made or checked to a library.
 WRITERS = {
@@ -95,6 +100,45 @@ def test_imports_run_one_way(path):
         if top in ONLY_IN:
             places = {room(here.parts), str(here), f"{here.parts[0]}/*/{here.name}"}
             assert places & ONLY_IN[top], f"{here} imports {name}"
+
+
+def required():
+    """The packages that setup.cfg requires, under "", and those of each extra."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    lists = {**setup["options.extras_require"]}
+    lists[""] = setup["options"]["install_requires"]
+    return {
+        name: {distribution(line) for line in lines.split("\n") if line.strip()}
+        for name, lines in lists.items()
+    }
+
+
+def distribution(requirement):
+    """The normalised name of a package in a line of setup.cfg."""
+    return re.sub(r"[-_.]+", "-", re.match(r"[\w.-]*", requirement)[0]).lower()
+
+
+def with_their_extras(tree):
+    """The packages whose import `errors.from_extra` explains, and their extra."""
+    for node in ast.walk(tree):
+        call = node.items[0].context_expr if isinstance(node, ast.With) else None
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "from_extra":
+            for name in imported(node):
+                yield name.partition(".")[0], call.args[0].value
+
+
+def test_every_package_that_is_imported_is_required_or_its_extra_is_named():
+    requirements, providers = required(), importlib.metadata.packages_distributions()
+    for path in FILES:
+        tree = ast.parse(path.read_text())
+        extras = dict(with_their_extras(tree))
+        for package in {name.partition(".")[0] for name in imported(tree)}:
+            if package in sys.stdlib_module_names or package in IN_NO_EXTRA:
+                continue
+            names = map(distribution, providers.get(package, [package]))
+            listed = requirements[extras.get(package, "")]
+            assert listed & set(names), f"{path}: {package} may not be installed"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))

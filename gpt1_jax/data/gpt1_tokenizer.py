@@ -10,7 +10,7 @@ import tokenizers
 from etils import epath
 
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, texts_digest
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import UserError, from_extra
 
 
 class GPT1Tokenizer(Tokenizer):
@@ -25,13 +25,8 @@ class GPT1Tokenizer(Tokenizer):
     _ENCODER, _MERGES = "encoder_bpe_40000.json", "vocab_40000.bpe"
 
     def __init__(self, encoder_text: str, merges_text: str):
-        try:
+        with from_extra("openai", "GPT-1's own tokenizer, which uses spaCy,"):
             import spacy
-        except ImportError as error:
-            raise MissingPackage(
-                "GPT-1's own tokenizer splits words with spaCy; install it with "
-                "pip install 'gpt1_jax[openai]'."
-            ) from error
         self._files = {self._ENCODER: encoder_text, self._MERGES: merges_text}
         vocabulary: dict[str, int] = json.loads(encoder_text)
         merges = [

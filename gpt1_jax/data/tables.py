@@ -7,7 +7,6 @@ import abc
 import codecs
 import contextlib
 import csv
-import importlib
 import io
 import itertools
 import json
@@ -34,7 +33,7 @@ from gpt1_jax.data.text import (
     refuse_json,
     refuse_other_name,
 )
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import UserError, from_extra
 
 # --- rows of files: JSON lines and tables -------------------------------------
 
@@ -501,13 +500,9 @@ class _Hdf5Writer(ArrayWriter):
 
 
 def _h5py() -> Any:
-    try:
-        return importlib.import_module("h5py")
-    except ImportError as error:
-        raise MissingPackage(
-            "An .h5 file needs h5py, which is not installed: "
-            "pip install -e '.[hdf5]'. An .npz file needs nothing more."
-        ) from error
+    with from_extra("hdf5", "An .h5 file", "write an .npz file"):
+        import h5py
+    return h5py
 
 
 # --- tables of columns: .csv, .tsv and .npz -------------------------------------

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from gpt1_jax.config.sections import DataConfig
 from gpt1_jax.data.documents import TRAIN_KEY, VALID_KEY, Document
 from gpt1_jax.data.files import file_stamp, files_below, json_digest
-from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.errors import MissingData, UserError, from_extra
 
 _MAX_DOCUMENTS = 10_000
 _PATIENCE_SECONDS = 10.0  # for a first answer from the hosts that serve a dataset
@@ -50,10 +50,12 @@ def open_dataset(
       say: shows a line to the user.
 
     Raises:
+      MissingPackage: if TFDS is not installed.
       MissingData: if it cannot be prepared here.
       ValueError: if the dataset or split is unknown, or stored as TFRecord.
     """
-    import tensorflow_datasets as tfds
+    with from_extra("tfds", f"{where}, of TensorFlow Datasets,", otherwise):
+        import tensorflow_datasets as tfds
 
     name, colon, split = spec.partition(":")
     if not colon:

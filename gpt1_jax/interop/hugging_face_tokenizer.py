@@ -25,7 +25,7 @@ from tokenizers import (
 
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, special_tokens
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, from_extra
 
 TOKENIZER_FILE = "tokenizer.json"
 _SPACE = "\u2581"  # SentencePiece's mark of a space
@@ -400,8 +400,9 @@ def _standardize() -> Steps:
 
 def _exceptions() -> Exceptions:
     """Those of spaCy's English exceptions that standardised text can contain."""
-    import spacy
-    from spacy.symbols import ORTH
+    with from_extra("openai", "Writing GPT-1's own tokenizer as rules"):
+        import spacy
+        from spacy.symbols import ORTH
 
     tokenizer: Any = spacy.blank("en").tokenizer
     impossible = re.compile(rf"[{_SPACED}\s’‘—]")

@@ -74,5 +74,5 @@ def test_every_host_runs_the_command_and_gpu_hosts_say_who_is_there(
 
 def test_every_host_installs_what_its_kind_needs(task, run_script):
     script, kind = task["setup"].removeprefix("bash launch/").split(" ", 1)
-    assert (script, kind) == ("setup.sh", '"$KIND,gcp"')
-    assert run_script(script, "--dry-run", "cuda12,gcp")[0] == 0
+    assert (script, kind) == ("setup.sh", '"$KIND,gcp,tfds"')
+    assert run_script(script, "--dry-run", "cuda12,gcp,tfds")[0] == 0

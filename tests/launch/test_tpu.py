@@ -81,7 +81,7 @@ def test_up_creates_installs_and_starts_the_same_on_all_hosts(
     assert " describe gpt1 " in describe
     assert create == f"{CREATE} --spot --zone=us-central1-a"
     assert " scp " in copy and "gpt1:gpt1_jax.tar.gz" in copy
-    assert "launch/setup.sh\\ tpu\\,gcp" in install
+    assert "launch/setup.sh\\ tpu\\,gcp\\,tfds" in install
     assert "detached.sh\\ start\\ python\\ -m\\ gpt1_jax.main" in start
     assert all("--worker=all" in call for call in (copy, install, start))
 

@@ -30,7 +30,7 @@ from tiny_tasks import changed, finetune_config, read_lines, write_lines
 
 from gpt1_jax.data import tfds as opener
 from gpt1_jax.data.tables import plain_lines, read_input
-from gpt1_jax.errors import MissingData, UserError
+from gpt1_jax.errors import MissingData, MissingPackage, UserError
 from gpt1_jax.studies.zero_shot.tasks import ZERO_SHOT
 from gpt1_jax.tasks import examples as examples_module
 from gpt1_jax.tasks.examples import (
@@ -722,6 +722,14 @@ def test_tfds_dataset_whose_hosts_do_not_answer_is_missing(tmp_path, monkeypatch
     assert str(tmp_path) in str(raised.value)
     assert "set the source to 'official'" in str(raised.value)
     assert not list(tmp_path.iterdir())
+
+
+def test_without_tfds_its_extra_and_another_source_are_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(MissingPackage) as raised:
+        load(TASKS["rte"], "train", "tfds", tmp_path)
+    assert str(raised.value).startswith("glue/rte:train, of TensorFlow Datasets, ")
+    assert "pip install 'gpt1_jax[tfds]', or set the source to" in str(raised.value)
 
 
 def test_tfds_dataset_that_needs_another_package_says_which(tmp_path, monkeypatch):

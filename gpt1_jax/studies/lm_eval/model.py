@@ -39,7 +39,7 @@ from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.text import brief, printable
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import UserError, from_extra
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer, TokenScores
@@ -49,18 +49,13 @@ from gpt1_jax.runs.open import open_run, say_what_is_read
 from gpt1_jax.runs.scoring_model import scoring_model
 from gpt1_jax.streams import open_streams
 
-try:
+with from_extra("lm-eval", "gpt1_jax.eval_harness"):
     import lm_eval.utils
     from lm_eval.__main__ import cli_evaluate
     from lm_eval.api.instance import Instance
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
     from lm_eval.models.utils import normalize_gen_kwargs, postprocess_generated_text
-except ImportError as error:
-    raise MissingPackage(
-        f"gpt1_jax.eval_harness needs EleutherAI's lm_eval ({error}); install it with "
-        "pip install 'gpt1_jax[lm-eval]'."
-    ) from error
 
 _AUTO = "auto"
 _AUTO_BATCH = 8  # continuations

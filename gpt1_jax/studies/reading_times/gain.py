@@ -6,13 +6,12 @@ to. Both have length and log frequency of the word and of the two before it, and
 position of the word; the second also their surprisal.
 """
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gpt1_jax.errors import MissingPackage, UserError
+from gpt1_jax.errors import UserError, from_extra
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.studies.reading_times.words import BEFORE, TimedWords
@@ -29,11 +28,8 @@ _EXACT = 1e-10  # of the times, is what rounding leaves of an exact fit
 
 def check_statsmodels() -> None:
     """Raises a MissingPackage error if statsmodels is not installed."""
-    if importlib.util.find_spec("statsmodels") is None:
-        raise MissingPackage(
-            "Reading times need statsmodels; install it with pip install -e "
-            "'.[reading]'."
-        )
+    with from_extra("reading", "The job reading_times"):
+        import statsmodels  # noqa: F401
 
 
 def word_surprisals(words: TimedWords, score: Scorer, params: Params) -> np.ndarray:

@@ -4,6 +4,7 @@ import collections
 import csv
 import json
 import math
+import sys
 import time
 
 import numpy as np
@@ -15,7 +16,6 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
 from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.studies import engine as step_scores
-from gpt1_jax.studies.reading_times import gain as evaluation
 from gpt1_jax.studies.reading_times import job as reading_times
 from gpt1_jax.studies.reading_times.gain import reading_gain
 from gpt1_jax.studies.reading_times.table import gains_table
@@ -385,6 +385,6 @@ def test_words_that_are_not_those_of_the_text_are_named(pretrained, table, tmp_p
 
 
 def test_without_statsmodels_the_way_out_is_named(monkeypatch, pretrained, tmp_path):
-    monkeypatch.setattr(evaluation.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(UserError, match=r"pip install -e '\.\[reading\]'"):
+    monkeypatch.setitem(sys.modules, "statsmodels", None)
+    with pytest.raises(UserError, match=r"pip install 'gpt1_jax\[reading\]'"):
         job(tmp_path / "out", pretrained, tmp_path / "times.csv")
