@@ -95,17 +95,10 @@ def are_forms(value: Any) -> bool:
 
 
 def saved_forms(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The forms that computed a checkpoint, by its metadata; none without metadata.
-
-    Until 24 November 2026 they were those that the configuration named.
-    """
+    """The forms that computed a checkpoint, by its metadata; none without metadata."""
     match metadata:
         case {"forms": {"attention": str(attention), "layer_norm": str(layer_norm)}}:
             return {"attention": attention, "layer_norm": layer_norm}
-        case {"config": {"model": {"attention_impl": str(attention), **model}}}:
-            if attention != AUTO:
-                layer_norm = str(model.get("layer_norm_impl", USUAL["layer_norm"]))
-                return {"attention": attention, "layer_norm": layer_norm}
     return {}
 
 
