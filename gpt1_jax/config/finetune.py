@@ -85,7 +85,7 @@ class TaskDataConfig(Section):
     max_seq_len: NotNegative[int]
     drop_long: bool
     seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")]
-    packed_sizes: NotNegative[int]
+    unpadded_sizes: NotNegative[int]
 
     def __post_init__(self):
         super().__post_init__()

@@ -80,8 +80,8 @@ class ModelOptions(Section):
     resid_dropout: DropoutRate
     embed_dropout_on: Literal["sum", "matrix", "lookups"]
     # A run resumes with the forms that its checkpoints say (`runs/forms`).
-    attention_impl: Free[Literal["auto", "blocked", "fused", "plain"]]
-    layer_norm_impl: Free[Literal["auto", "fused", "plain"]]
+    attention_form: Free[Literal["auto", "blocked", "fused", "plain"]]
+    layer_norm_form: Free[Literal["auto", "fused", "plain"]]
     softmax_rows: Literal["tokens", "tokens+positions"]
     loss_chunk: NotNegative[int]
     dtype: DType

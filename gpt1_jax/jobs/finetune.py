@@ -352,7 +352,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             seq_lens=seq_lens,
             devices=data_parallelism(mesh),
             parts=parts,
-            packed_sizes=config.data.packed_sizes,
+            unpadded_sizes=config.data.unpadded_sizes,
             num_steps=num_steps,
             seed=shared.seeds[0],
         ),

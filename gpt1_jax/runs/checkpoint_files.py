@@ -5,7 +5,7 @@ lies beside its arrays, and finds, deletes and sets aside whole checkpoints:
 
   checkpoints/STEP/manifest.json      SHA-256 of every file; without it, no checkpoint
   checkpoints/STEP/metadata/metadata  what the state belongs to, and how far it is
-  checkpoints/STEP/measured.json      its score, once it has been evaluated
+  checkpoints/STEP/score.json      its score, once it has been evaluated
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from gpt1_jax.runs.resume import digests_record, saved_digests
 
 DAMAGED_FOLDER = "damaged_checkpoints"
 MANIFEST_FILE = "manifest.json"
-SCORE_FILE = "measured.json"
+SCORE_FILE = "score.json"
 # What the manifest of a checkpoint is called from the moment it is no longer kept.
 _DELETED_FILE = "deleted.json"
 # What orbax writes last to a checkpoint on gs://, where nothing can be renamed.

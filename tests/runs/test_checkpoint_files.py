@@ -163,7 +163,7 @@ def test_a_damaged_score_is_refused_by_name(unscored, damage):
     write_score(unscored / "checkpoints" / "1", ACCURACY, 0.5)
     file = unscored / "checkpoints" / "1" / SCORE_FILE
     file.write_text(damage(file.read_text()))
-    with pytest.raises(ValueError, match=r"1/measured.json is damaged.*run the"):
+    with pytest.raises(ValueError, match=r"1/score.json is damaged.*run the"):
         best_step(unscored)
 
 

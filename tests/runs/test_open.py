@@ -105,7 +105,7 @@ def mutated(value, random):
         "tokenizer/tokenizer.json",
         "checkpoints/12/_CHECKPOINT_METADATA",
         "checkpoints/12/manifest.json",
-        "checkpoints/12/measured.json",
+        "checkpoints/12/score.json",
         "checkpoints/12/metadata/metadata",
         "checkpoints/12/state/_METADATA",
         "checkpoints/12/state/_sharding",

@@ -28,8 +28,8 @@ from gpt1_jax.runs.resume import (
 # What each key of any job may do when a run resumes, in one place.
 FREE = {
     "preset",
-    "model.attention_impl",
-    "model.layer_norm_impl",
+    "model.attention_form",
+    "model.layer_norm_form",
     "model.layer_loop",
     "model.remat",
     "data.cache_dir",

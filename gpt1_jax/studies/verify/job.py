@@ -405,7 +405,7 @@ def _contradictions(
         return  # nor is the rest that of the step
     milestones = _milestones(run, _saved_config(metadata))
     expected = milestones.metadata(step) if milestones else metadata
-    keys = ("text_read", "kept_at") if _text_size(run) else ("kept_at",)
+    keys = ("text_read", "milestone") if _text_size(run) else ("milestone",)
     for key in keys:
         if key in metadata and metadata[key] != expected.get(key):
             yield (
