@@ -72,7 +72,8 @@ def read_all(places: Sequence[Path]) -> "tuple[pd.DataFrame, pd.DataFrame]":
             member = Path(tuned.config.init_from).name
             finetuned.append((member, task, tuned.config.seeds[0], score))
         elif (file := folder / RESULTS_FILE).exists():
-            results.append(read_json(file))
+            results.append(found := read_json(file))
+            RESULTS.check(found, file)
     for each in results:
         for run in each.get("runs", ()):
             member = Path(run["init_from"]).name

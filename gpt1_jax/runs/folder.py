@@ -37,6 +37,11 @@ def has_begun(folder: epath.Path) -> bool:
     return saved or (folder / RESULTS_FILE).exists()
 
 
+def write_config(folder: epath.Path, config: JobConfig) -> None:
+    """Writes the resolved configuration, by which the folder says its format."""
+    write_json(folder / CONFIG_FILE, saved_values(config))
+
+
 def write_config_and_tokenizer(
     folder: epath.Path, config: JobConfig, tokenizer: Tokenizer
 ) -> None:
@@ -44,7 +49,7 @@ def write_config_and_tokenizer(
     if not is_main_process():
         return
     check_room(folder, _ROOM, "the configuration with the tokenizer")
-    write_json(folder / CONFIG_FILE, saved_values(config))
+    write_config(folder, config)
     if own_tokenizer(folder) is None:
         if (folder / "tokenizer").exists():  # of a run that never began
             (folder / "tokenizer").rmtree()

@@ -19,7 +19,7 @@ import tqdm
 from etils import epath
 
 from gpt1_jax.config.finetune import FinetuneConfig
-from gpt1_jax.config.saved import read_json, saved_values
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import (
     format_json,
@@ -153,7 +153,7 @@ def score_steps(
     scores = StepScores(folder, runs, title)
     with lock.owned(folder):
         config = begin_run(folder, config)
-        write_json(folder / run_folder.CONFIG_FILE, saved_values(config))
+        run_folder.write_config(folder, config)
         with signals.catch() as stop, stop.deferred():
             if not scores.score_missing(make_scorer, score, describe, stop.received):
                 raise signals.Stopped(
