@@ -64,7 +64,7 @@ RUN_FOLDER = Format(
 RESULTS = Format(
     "a file of results", 1, "remove it and run the command that writes it again"
 )
-KEPT_SCORE = Format("a kept score", 1, "remove it, and the same command scores again")
+KEPT_SCORE = Format("a kept score", 1, "let this command score again")
 TOKENIZER = Format("a saved tokenizer", 1, "name one that this version saved")
 # Its number is part of the name of a corpus, so that the cache may hold several.
 CORPUS = Format("a prepared corpus", 1, "remove it, and the next run makes it again")

@@ -25,6 +25,7 @@ from benchmarks import harness
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.finetuning.results import read_finished
+from gpt1_jax.formats import RESULTS
 from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.past_runs import find_folders, read_pretrained

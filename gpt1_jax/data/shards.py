@@ -176,9 +176,9 @@ def _read_record(directory: Path) -> dict[str, Any]:
         raise DamagedCorpus(path, f"cannot be read ({error})") from error
     if not isinstance(record, dict):
         raise DamagedCorpus(path, "is not a JSON object")
-    CORPUS.check(record, directory)
     if record.pop("sha256", None) != json_digest(record):
         raise DamagedCorpus(path, "differs from its checksum")
+    CORPUS.check(record, directory)
     return record
 
 

@@ -20,7 +20,7 @@ from etils import epath
 
 from gpt1_jax.data.files import create, sha256, whole_folder, write_json
 from gpt1_jax.errors import UserError
-from gpt1_jax.formats import TOKENIZER
+from gpt1_jax.formats import FORMAT, TOKENIZER, VERSION
 
 NEWLINE = "\n"
 NUM_SPECIAL_TOKENS = 3
@@ -82,7 +82,9 @@ _SAVE_FIRST = (
     "SentencePieceTokenizer as Tokenizer; Tokenizer(Path('FILE.model').read_bytes())"
     ".save('FOLDER')\"."
 )
-_DESCRIPTION_KINDS = {  # of each value beside those of the format
+_DESCRIPTION_KINDS = {  # of each value
+    FORMAT: int,
+    VERSION: str,
     "kind": str,
     "vocab_size": int,
     "content_digest": str,
@@ -149,8 +151,7 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
     if not isinstance(description, dict):
         raise changed
     TOKENIZER.check(description, directory)
-    own = description.keys() - TOKENIZER.stamp().keys()
-    if {key: type(description[key]) for key in own} != _DESCRIPTION_KINDS:
+    if {key: type(value) for key, value in description.items()} != _DESCRIPTION_KINDS:
         raise changed
     if description["kind"] not in _KINDS:
         raise UserError(

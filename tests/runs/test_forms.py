@@ -96,13 +96,7 @@ def test_an_lstm_has_no_forms(model, monkeypatch, capsys):
     [
         ({}, {}),
         ({"forms": FUSED, "config": {"model": {"attention_form": "auto"}}}, FUSED),
-        # Folders of before 24 November 2026.
-        ({"config": {"model": {"attention_form": "blocked"}}}, USUAL),
-        (
-            {"config": {"model": {"attention_form": "fused", "layer_norm_form": "x"}}},
-            {"attention": "fused", "layer_norm": "x"},
-        ),
-        ({"config": {"model": {"attention_form": "auto"}}}, {}),
+        ({"config": {"model": {"attention_form": "blocked"}}}, {}),
         ({"config": 3, "forms": [1]}, {}),
     ],
 )

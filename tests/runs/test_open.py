@@ -18,6 +18,7 @@ from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs import checkpoints
 from gpt1_jax.runs.checkpoint_files import (
     NoCheckpoint,
@@ -61,7 +62,10 @@ def test_nothing_is_read_or_written_where_a_strangers_folder_says(copied, tmp_pa
     assert run.config.data.cache_dir == ""
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "{}", '{"job": "predict"}', "{"])
+PREDICT = json.dumps({**RUN_FOLDER.stamp(), "job": "predict"})
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "{}", PREDICT, "{"])
 def test_another_configuration_file_is_one_error(copied, text):
     (copied / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json"):
