@@ -73,10 +73,12 @@ def read_all(places: Sequence[Path]) -> "tuple[pd.DataFrame, pd.DataFrame]":
             member = Path(tuned.config.init_from).name
             finetuned.append((member, task, tuned.config.seeds[0], score))
         elif (file := folder / RESULTS_FILE).exists():
-            results.append(found := read_json(file))
-            RESULTS.check(found, file)
+            found = read_json(file)
+            if "runs" in found:
+                RESULTS.check(found, file)
+                results.append(found)
     for each in results:
-        for run in each.get("runs", ()):
+        for run in each["runs"]:
             member = Path(run["init_from"]).name
             rows += [(member, *score) for score in measured(each["config"]["job"], run)]
     scores = pd.DataFrame(rows, columns=["member", "measure", "step", "score"])

@@ -486,7 +486,7 @@ def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path):
     assert json.loads(text_of(plain)) == {"text": "one", "body": "two"}
     assert len({one.stamp, other.stamp, plain.stamp}) == 3
     stat = os.stat(path)
-    assert plain.stamp == f"{stat.st_size}-{stat.st_mtime_ns}"  # as in 0.1.0
+    assert plain.stamp == f"{stat.st_size}-{stat.st_mtime_ns}"
 
 
 def test_jsonl_documents_may_hold_anything_in_other_fields(tmp_path):

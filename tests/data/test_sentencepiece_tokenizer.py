@@ -114,7 +114,7 @@ def test_sentencepiece_bytes_cost_known_text_nothing(make_text):
 
 
 def model_without_bytes(lines: list[str], vocab_size: int) -> bytes:
-    """A model as earlier versions trained it: without bytes or required symbols."""
+    """A model trained elsewhere, without bytes or required symbols."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),

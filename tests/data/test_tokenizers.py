@@ -10,6 +10,7 @@ import pytest
 from gpt1_jax.data import tokenizers
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import TOKENIZER
 
 
 def test_load_missing_folder_is_named(tmp_path):
@@ -17,14 +18,20 @@ def test_load_missing_folder_is_named(tmp_path):
         load_tokenizer(tmp_path / "nowhere")
 
 
+def write_description(folder, **values):
+    whole = {"vocab_size": 480, "content_digest": "0", "files": {}, **values}
+    text = json.dumps({**TOKENIZER.stamp(), **whole})
+    (folder / "tokenizer.json").write_text(text)
+
+
 def test_load_unknown_kind_is_refused(tmp_path):
-    (tmp_path / "tokenizer.json").write_text('{"kind": "bert"}')
+    write_description(tmp_path, kind="bert")
     with pytest.raises(ValueError, match=r"'bert'.*sentencepiece, gpt1"):
         load_tokenizer(tmp_path)
 
 
 def test_load_lacking_sentencepiece_model_is_named(tmp_path):
-    (tmp_path / "tokenizer.json").write_text('{"kind": "sentencepiece"}')
+    write_description(tmp_path, kind="sentencepiece")
     with pytest.raises(FileNotFoundError, match=r"sentencepiece\.model"):
         load_tokenizer(tmp_path)
 
@@ -132,6 +139,15 @@ def test_load_of_another_tokenizer_than_described_is_refused(saved, key, value, 
     description = json.loads((saved / "tokenizer.json").read_text())
     (saved / "tokenizer.json").write_text(json.dumps({**description, key: value}))
     with pytest.raises(ValueError, match=f"another {what}"):
+        load_tokenizer(saved)
+
+
+@pytest.mark.parametrize("stamp", [{}, {"format": 2, "gpt1_jax": "1.3.0"}])
+def test_load_of_another_format_is_refused(saved, stamp):
+    description = json.loads((saved / "tokenizer.json").read_text())
+    del description["format"], description["gpt1_jax"]
+    (saved / "tokenizer.json").write_text(json.dumps({**stamp, **description}))
+    with pytest.raises(UserError, match=r"a saved tokenizer .* reads format 1\. Use"):
         load_tokenizer(saved)
 
 

@@ -58,7 +58,7 @@ def ours() -> SentencePieceTokenizer:
 
 @pytest.fixture(scope="module")
 def without_bytes() -> SentencePieceTokenizer:
-    """As earlier versions trained it: without bytes or required symbols."""
+    """Trained elsewhere, without bytes or required symbols."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES),

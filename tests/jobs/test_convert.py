@@ -529,7 +529,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path, files):
 
 
 def test_what_a_job_without_a_model_wrote_is_refused(tmp_path):
-    results = ROOT / "tests" / "saved_runs" / "2026-11-24" / "zero_shot"
+    results = ROOT / "tests" / "saved_runs" / "1.0.0" / "zero_shot"
     with pytest.raises(ValueError, match=r"the job 'zero_shot' wrote, and no model"):
         run("huggingface", results, tmp_path / "out")
 

@@ -178,7 +178,7 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
     write_finished(tmp_path / "a")
     (tmp_path / "other" / "sessions.json").rename(tmp_path / "a" / "sessions.json")
     text = text_of(document(tmp_path / "a").sections[-1])
-    assert "| 1 fine-tuned run | gpt1_jax 0.2.0, jax 0.10.2 |" in text
+    assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in text
 
 
 def test_kinds_are_named_where_they_differ(tmp_path):

@@ -115,7 +115,7 @@ def test_a_checkpoint_says_what_was_read_and_why_it_is_kept():
 def test_the_milestones_of_a_folder_are_those_that_say_so(tmp_path):
     placed = place("tokens", 400, 2000)
     steps = {step: placed.metadata(step) for step in (2, 5, 10)}
-    save(tmp_path, {**steps, 1: {}})  # of an older version
+    save(tmp_path, {**steps, 1: {}})
     found = saved_milestones(epath.Path(tmp_path))
     expected = zip((2, 10), milestones("tokens", 400, 2000), strict=True)
     assert found == dict(expected)
