@@ -94,12 +94,14 @@ def test_training_resumes_bit_for_bit(saved, one_device, capsys, name):
     same = read_metadata(epath.Path("never_stopped"), 2)["params_digest"] == digest
     job.run(config, name)
     assert "Resuming from the checkpoint of step 2" in capsys.readouterr().out
-    expected = saved_state("never_stopped", 4)
-    for key, value in saved_state(name, 4).items():
+    expected = saved_state(saved / "never_stopped", 4)
+    for key, value in saved_state(saved / name, 4).items():
         tolerance = 0 if same else 1e-6
         np.testing.assert_allclose(value, expected[key], rtol=0, atol=tolerance)
     if same:
-        assert metrics_without_times(name) == metrics_without_times("never_stopped")
+        assert metrics_without_times(saved / name) == metrics_without_times(
+            saved / "never_stopped"
+        )
 
 
 @pytest.mark.parametrize("name", ["finetune", "suite"])

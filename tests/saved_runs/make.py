@@ -133,8 +133,6 @@ AS_IN_TESTS = {
     "--xla_llvm_disable_expensive_passes=true "
     "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false",
 }
-# Their last state is left out, so that they resume from the one before.
-INTERRUPTED = ("lstm",)
 
 
 def write_data(folder: Path) -> None:
@@ -203,9 +201,6 @@ def main(checkout: str, target: str) -> None:
         shutil.rmtree(root, ignore_errors=True)
         for folder, *_ in RUNS:
             shutil.copytree(Path(scratch, folder), root / folder)
-    for folder in INTERRUPTED:
-        states = (root / folder / "checkpoints").iterdir()
-        shutil.rmtree(max(states, key=lambda path: int(path.name)))
     for extra in root.rglob("plots"):
         shutil.rmtree(extra)
     for name in (".lock", "commit_success.txt"):  # the last names the scratch folder
