@@ -64,8 +64,8 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             attn_dropout=0.1,
             resid_dropout=0.1,
             embed_dropout_on="sum",  # see configs/pretrain.py for these
-            attention_impl="auto",
-            layer_norm_impl="auto",
+            attention_form="auto",
+            layer_norm_form="auto",
             softmax_rows="tokens",
             loss_chunk=0,
             dtype="float32",
@@ -100,7 +100,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             seq_len_buckets=(32, 64, 128, 256, 512),
             # In training, only attention sees padding: elsewhere, real tokens take k/16
             # of the padded batch, with the smallest k that fits. 0: padding is left in.
-            packed_sizes=16,
+            unpadded_sizes=16,
         ),
         head=config_dict.create(
             dropout=0.1,  # sec. 4.1, on the state at the extract token

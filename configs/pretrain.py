@@ -55,8 +55,8 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         init_optimizer=False,
         model=config_dict.create(  # sec. 4.1, "Model specifications"
             # "transformer", or "lstm": the paper's baseline (sec. 5), one layer that
-            # ignores num_layers, num_heads, mlp_dim, attn_dropout, attention_impl,
-            # layer_norm_impl, layer_loop and remat.
+            # ignores num_layers, num_heads, mlp_dim, attn_dropout, attention_form,
+            # layer_norm_form, layer_loop and remat.
             kind="transformer",
             num_layers=12,
             num_heads=12,
@@ -76,11 +76,11 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             # TPUs and GPUs that never form this array, and is "blocked" elsewhere;
             # "plain" is the formula. "auto": "fused" where a trial at the start of the
             # run finds it right and faster, otherwise "blocked".
-            attention_impl="auto",
+            attention_form="auto",
             # The form of LayerNorm: "fused" computes it with the residual sum and its
             # dropout in one GPU kernel each way, and is "plain" elsewhere. "auto": as
             # for attention.
-            layer_norm_impl="auto",
+            layer_norm_form="auto",
             # Output softmax over "tokens", or "tokens+positions" (released code).
             softmax_rows="tokens",
             loss_chunk=0,  # positions whose logits are computed at a time; 0: all
@@ -100,10 +100,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             source="builtin",  # "builtin" documentation, "text" files or "tfds"
             train="",  # text: files, folders, globs, comma-separated; tfds: NAME:SPLIT
             valid="",  # the same; empty: hold out whole documents from train
-            valid_fraction=0.02,  # share of the text to hold out if valid is empty
-            # valid_fraction is a share of the text's "size" in bytes, or of its number
-            # of "documents", as in 0.1.0.
-            valid_split="size",
+            valid_fraction=0.02,  # of the bytes, to hold out if valid is empty
             # The field to read from a .jsonl file's objects; "": read lines as text.
             jsonl_field="text",
             tfds_feature="text",  # the text feature of the dataset

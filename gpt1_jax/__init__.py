@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gpt1_jax.trained_model import TrainedModel
 
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 
 def load(folder: str, step: "int | str" = "default") -> "TrainedModel":

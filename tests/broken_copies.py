@@ -201,7 +201,7 @@ def take_other_seed(run, other):
 def take_other_seed_as_own(run, other):
     own, its = read_metadata(run, 4), read_metadata(other, 4)
     replace(saved(run, 4), saved(other, 4))
-    (saved(run, 4) / "measured.json").unlink()
+    (saved(run, 4) / "score.json").unlink()
     own["params_digest"] = its["params_digest"]
     replace_metadata(run, 4, own)
 
@@ -224,14 +224,14 @@ def edit_documents(run, other):
 
 
 def edit_score(run, other):
-    edit_json(saved(run, 8) / "measured.json", lambda values: values.update(value=1.0))
+    edit_json(saved(run, 8) / "score.json", lambda values: values.update(value=1.0))
 
 
 def insert_other_seed(run, other):
     own, its = read_metadata(run, 4), read_metadata(other, 8)
     replace(saved(run, 10), saved(other, 8))
     kept = {"amount": 10, "unit": "steps"}
-    forged = {**own, "kept_at": kept, "data": {"next_index": 10}}
+    forged = {**own, "milestone": kept, "data": {"next_index": 10}}
     forged["params_digest"] = its["params_digest"]
     replace_metadata(run, 10, forged)
 
@@ -244,8 +244,8 @@ def pass_for_other_seed(run, other):
         edit_metadata(run, place.name, lambda v: v["config"].update(seed=seed))
 
 
-def edit_kept_at(run, other):
-    edit_metadata(run, 4, lambda values: values["kept_at"].update(amount=5))
+def edit_milestone(run, other):
+    edit_metadata(run, 4, lambda values: values["milestone"].update(amount=5))
 
 
 RUNS = [
@@ -330,7 +330,7 @@ RUNS = [
         "step 4 is missing, a milestone",
     ),
     Broken("22 the list of documents", edit_documents, LOSSES, "holds other text"),
-    Broken("23 the score of a step", edit_score, FILES, "measured.json is damaged"),
+    Broken("23 the score of a step", edit_score, FILES, "score.json is damaged"),
     Broken("24 a state put in", insert_other_seed, FILES, "step 10: says"),
     Broken(
         "25 another seed's run, consistent",
@@ -345,7 +345,7 @@ RUNS = [
         FILES,
         "step 9: holds the state of step 8",
     ),
-    Broken("27 the amount kept at", edit_kept_at, FILES, "says kept_at=.*5"),
+    Broken("27 the amount kept at", edit_milestone, FILES, "says milestone=.*5"),
     Broken(
         "28 a file added",
         lambda run, other: (saved(run, 4) / "state" / "extra").write_text("x"),

@@ -39,7 +39,7 @@ def made_up_batch(
 def unpadded(batch: Batch, devices: int = 1, parts: int = 1) -> Batch:
     """The batch with the indices of its real tokens."""
     seq_len = batch.tokens.shape[-1]
-    indices = real_indices(batch.lengths, seq_len, devices, parts, packed_sizes=8)
+    indices = real_indices(batch.lengths, seq_len, devices, parts, unpadded_sizes=8)
     return batch._replace(real_indices=indices)
 
 

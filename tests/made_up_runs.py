@@ -4,10 +4,14 @@ import json
 
 from tiny_run import load_config
 
+from gpt1_jax.formats import RESULTS, RUN_FOLDER
+from gpt1_jax.runs.resume import digests_record
 from gpt1_jax.runs.wall_time import TRAINING
 from gpt1_jax.studies.zero_shot.table import relative_score, zero_shot_metric
 
 SIZES = {
+    "kind": "transformer",
+    "lstm_units": 680,
     "num_layers": 4,
     "num_heads": 4,
     "embed_dim": 64,
@@ -21,7 +25,7 @@ SESSION = {
     "devices": "8 x TPU v5e",
     "processes": 2,
     "host": "Linux x86_64, 112 cores",
-    "versions": {"gpt1_jax": "0.2.0", "jax": "0.10.2"},
+    "versions": {"gpt1_jax": "1.0.0", "jax": "0.10.2"},
     "text": {"tokens": 4096, "words": 3000},
     "seconds": {TRAINING: 90.0, "evaluation": 20.0, "the rest": 10.0},
 }
@@ -52,7 +56,7 @@ def write_pretrained(
     config = load_config("quickstart", **short)
     named = {key.replace("__", "."): value for key, value in overrides.items()}
     config.update_from_flattened_dict(named)
-    write_json(folder / "config.json", config.to_dict())
+    write_json(folder / "config.json", {**RUN_FOLDER.stamp(), **config.to_dict()})
     write_json(folder / "tokenizer" / "tokenizer.json", {"vocab_size": 500})
     lines = "".join(json.dumps(record) + "\n" for record in records)
     (folder / "metrics.jsonl").write_text(lines)
@@ -68,11 +72,14 @@ def finished_result(task, score, **more):
     metrics = ("accuracy", "matthews", "f1", "pearson", "spearman")
     scores = {"n": 40, **dict.fromkeys(metrics, score)}
     return {
+        **RESULTS.stamp(),
         "task": task,
-        "init_step": 8,
+        "origin_step": 8,
+        "best_step": 12,
         "train_examples": 64,
         "majority": {**scores, **dict.fromkeys(metrics, 0.5)},
         "dev": scores,
+        **digests_record({}),
         **more,
     }
 
@@ -82,7 +89,7 @@ def write_finished(folder, task="sst2", score=0.75, seed=0, result=None, **overr
     given = {"init_from": "runs/pretrain/small", "seeds": (seed,), **overrides}
     config = load_config(task, file="finetune", **given).to_dict()
     config["model"] |= SIZES
-    write_json(folder / "config.json", config)
+    write_json(folder / "config.json", {**RUN_FOLDER.stamp(), **config})
     write_json(folder / "results.json", result or finished_result(task, score))
     return folder
 
@@ -103,6 +110,7 @@ def write_zero_shot(folder, scores=(0.5, 0.75), **more):
     ]
     run = {"init_from": "runs/pretrain/small", "kind": "transformer"}
     result = {
+        **RESULTS.stamp(),
         "config": config.to_dict(),
         "versions": {"jax": "0.10.2"},
         "runs": [{**run, "checkpoints": checkpoints}],

@@ -203,7 +203,7 @@ def test_a_run_survives_kills_at_the_worst_moments(run_long, whole_run, tmp_path
 
     # A save is whole, but for its name; a score was written, but for its name.
     assert any("tmp" in name for name in killed("os.rename", "orbax-checkpoint-tmp"))
-    assert killed("os.rename", "measured.json") == ["100", "150"]
+    assert killed("os.rename", "score.json") == ["100", "150"]
     # A deletion begins; goes on; is finished at the next start, and killed again.
     assert killed("os.rename", "100/manifest.json") == ["100", "150", "200"]
     assert "100" in killed("os.remove", "manifest.ocdbt")
@@ -451,7 +451,7 @@ def test_two_processes_fine_tune_as_one_does(pretrained, tmp_path):
     # Biases of keys and of choices have no gradient but rounding, and Adam divides a
     # gradient by its size: not by less than this.
     base |= {"eval.first_epoch_steps": (), "optimizer.eps": 1e-4}
-    base |= {"data.packed_sizes": 4, "suite.keep_checkpoints": True}
+    base |= {"data.unpadded_sizes": 4, "suite.keep_checkpoints": True}
     alone, joined = (tmp_path / name for name in ("alone", "joined"))
     finetune.run(finetune_config("rte+copa", base), str(alone))
     config = "--config=configs/finetune.py:rte+copa"

@@ -1,25 +1,29 @@
-"""Folders of older versions still open: to resume, to start from, to predict with."""
+"""Folders of 1.0 are read by every job, and training resumes from them."""
 
+import dataclasses
+import importlib
 import importlib.util
-import math
+import json
 import os
 import shutil
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 from tiny_run import load_config, metrics_without_times, saved_state
 from tiny_tasks import read_lines
 
+import gpt1_jax
 from gpt1_jax import config as config_lib
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.errors import UserError
 from gpt1_jax.inference.scoring import Scorer
-from gpt1_jax.jobs import finetune, predict, pretrain, report
-from gpt1_jax.ops import dropout
+from gpt1_jax.jobs import finetune, predict, pretrain
+from gpt1_jax.runs.checkpoint_files import read_metadata
 from gpt1_jax.runs.milestones import saved_milestones
 from gpt1_jax.runs.open import open_run
-from gpt1_jax.studies.zero_shot import job as zero_shot
 
 SAVED = Path(__file__).parent / "saved_runs"
 
@@ -27,43 +31,17 @@ spec = importlib.util.spec_from_file_location("make", SAVED / "make.py")
 make = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make)
 
+RUNS = {name: run for name, *run in make.RUNS}
+VERSIONS = sorted(path.name for path in SAVED.iterdir() if path.is_dir())
 
-@pytest.fixture(params=make.RUNS)
+
+@pytest.fixture(params=VERSIONS)
 def saved(request, tmp_path, monkeypatch):
-    """A copy of a version's folders, in the working directory they were made in."""
-    for folder in (SAVED / request.param).iterdir():
-        shutil.copytree(folder, tmp_path / folder.name)
-    for path in (tmp_path / "texts").iterdir():
-        os.utime(path, (make.MTIME, make.MTIME))
+    """A copy of a version's folders, beside the data that they were made from."""
+    shutil.copytree(SAVED / request.param, tmp_path, dirs_exist_ok=True)
+    make.write_data(tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-newer = pytest.mark.parametrize("saved", ["2026-11-24"], indirect=True)
-
-
-def random_bits_of_0_1_0(words, rows, row_shape, window=None, unit_ndim=1):
-    """The masks then: each hash served two neighbours, counted through all rows."""
-    del unit_ndim
-    window = window or tuple((0, size) for size in row_shape)
-    starts, sizes = zip(*window, strict=True)
-    first = rows * np.uint32(math.prod(row_shape))
-    index = first.reshape(rows.shape + (1,) * len(row_shape))
-    index = index + dropout._flat_index(row_shape, starts, sizes)
-    bits = dropout.hash_bits(index >> 1, words[0], words[1])
-    return (bits >> (16 * (index & 1))).astype(jnp.uint16)
-
-
-@pytest.fixture
-def its_masks(saved, request, monkeypatch):
-    """Those of the version, with which runs end where they would have then."""
-    if request.node.callspec.params["saved"] != "0.1.0":
-        yield
-        return
-    jax.clear_caches()
-    monkeypatch.setattr(dropout, "random_bits", random_bits_of_0_1_0)
-    yield
-    jax.clear_caches()
 
 
 @pytest.fixture
@@ -74,148 +52,130 @@ def one_device(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda *backend: 1)
 
 
-# How flags of older versions are written today.
-TODAY = {
-    ("init_step", 6): ("step", "6"),
-    ("init_step", "best"): ("step", "best"),
-    ("step", "kept"): ("step", "milestones"),
-    ("checkpoint.keep_at_steps", "2:6:+4"): ("checkpoint.milestone_steps", "(2, 6)"),
-    ("checkpoint.keep_at_words", "100:500:+400"): (
-        "checkpoint.milestone_words",
-        "(100, 500)",
-    ),
-}
-
-
-def resolved(saved, name):
-    """The configuration that made a folder, in today's words."""
-    version = "2026-11-24" if (saved / "lstm").exists() else "0.1.0"
-    job, preset, flags = next(run[1:] for run in make.RUNS[version] if run[0] == name)
-    config = load_config(preset, file=job)
-    given = dict(TODAY.get(flag, flag) for flag in flags.items())
+def configured(job, preset="", **flags):
+    """A job's configuration; flags as on the command line."""
     values = {
         key: eval(value) if str(value).startswith("(") else value
-        for key, value in given.items()
+        for key, value in flags.items()
     }
+    config = load_config(preset, file=job)
     config.update_from_flattened_dict(values)
-    if "train" in config:
-        config.train.compilation_cache_dir = jax.config.jax_compilation_cache_dir
-    if job == "pretrain":
-        config.data.cache_dir = str(saved / "cache")
+    cache = jax.config.jax_compilation_cache_dir
+    for section in (config, config.get("train", {})):
+        if "compilation_cache_dir" in section:
+            section.compilation_cache_dir = cache
+    if "cache_dir" in config.get("data", {}):
+        config.data.cache_dir = os.path.abspath("cache")
     return config_lib.load(config.to_dict())
 
 
-def roll_back(folder, step):
-    """The folder as it was when its run had come to `step`."""
-    expected = saved_state(folder, max(map(int, os.listdir(folder / "checkpoints"))))
-    for path in (folder / "checkpoints").iterdir():
-        if int(path.name) > step:
+def as_made(name):
+    """The configuration that made a folder."""
+    job, preset, flags = RUNS[name]
+    return configured(job, preset, **flags)
+
+
+@pytest.mark.parametrize("name", ["pretrain", "lstm", "finetune"])
+def test_training_resumes_bit_for_bit(saved, one_device, capsys, name):
+    """It ends where a run does that was never stopped, on this machine.
+
+    On one that computes other bits than the one that made the folder, nearly.
+    """
+    config = as_made(name)
+    job = {"pretrain": pretrain, "finetune": finetune}[config.job]
+    checkpoints = saved / name / "checkpoints"
+    for path in checkpoints.iterdir():
+        if path.name != "2":
             shutil.rmtree(path)
-    return expected, metrics_without_times(folder)
+    (saved / name / "results.json").unlink(missing_ok=True)
+    digest = read_metadata(epath.Path(saved / name), 2)["params_digest"]
+
+    job.run(config, "never_stopped")
+    same = read_metadata(epath.Path("never_stopped"), 2)["params_digest"] == digest
+    job.run(config, name)
+    assert "Resuming from the checkpoint of step 2" in capsys.readouterr().out
+    expected = saved_state(saved / "never_stopped", 4)
+    for key, value in saved_state(saved / name, 4).items():
+        tolerance = 0 if same else 1e-6
+        np.testing.assert_allclose(value, expected[key], rtol=0, atol=tolerance)
+    if same:
+        assert metrics_without_times(saved / name) == metrics_without_times(
+            saved / "never_stopped"
+        )
 
 
-def assert_goes_on(folder, expected, step):
-    state, records = expected
-    for name, value in saved_state(folder, step).items():
-        np.testing.assert_allclose(value, state[name], atol=1e-6, err_msg=name)
-    milestones = saved_milestones(folder)
-    known = {(record["step"], "valid_loss" in record) for record in records}
-    found = [
-        record
-        for record in metrics_without_times(folder)
-        # Since then each milestone is evaluated.
-        if (record["step"], "valid_loss" in record) in known
-        or not ("valid_loss" in record and record["step"] in milestones)
-    ]
-    assert [record["step"] for record in found] == [r["step"] for r in records]
-    for ours, theirs in zip(found, records, strict=True):
-        for name, value in theirs.items():
-            if name == "sample":  # since then drawn with other random numbers
-                assert ours[name]
-            elif isinstance(value, float):
-                assert ours[name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
-            else:
-                assert ours[name] == value, name
-
-
-def check_resumes(saved, name, step, last, capsys):
-    folder = saved / name
-    expected = roll_back(folder, step)
-    config = resolved(saved, name)
-    {"pretrain": pretrain, "finetune": finetune}[config.job].run(config, name)
-    assert f"Resuming from the checkpoint of step {step}" in capsys.readouterr().out
-    assert_goes_on(folder, expected, last)
-
-
-@pytest.mark.usefixtures("its_masks")
-def test_pre_training_resumes_and_ends_where_it_would_have(saved, one_device, capsys):
-    # Where milestones are kept, the step before the last one is one of them.
-    step = 6 if (saved / "pretrain" / "checkpoints" / "6").exists() else 4
-    check_resumes(saved, "pretrain", step, 8, capsys)
-
-
-@newer
-@pytest.mark.parametrize("name, step, last", [("lstm", 7, 8), ("continued", 2, 4)])
-def test_other_pre_training_resumes(saved, one_device, capsys, name, step, last):
-    check_resumes(saved, name, step, last, capsys)
-
-
-@pytest.mark.usefixtures("its_masks")
-def test_fine_tuning_resumes_and_ends_where_it_would_have(saved, one_device, capsys):
-    (saved / "finetune" / "results.json").unlink()
-    before = read_lines(saved / "finetune" / "predictions" / "dev.jsonl")
-    check_resumes(saved, "finetune", 2, 4, capsys)
-    after = read_lines(saved / "finetune" / "predictions" / "dev.jsonl")
-    assert len(after) == len(before) == 8
-
-
-def test_a_finished_run_is_not_repeated(saved, one_device, monkeypatch):
+@pytest.mark.parametrize("name", ["finetune", "suite"])
+def test_what_has_finished_is_not_trained_again(saved, one_device, monkeypatch, name):
     monkeypatch.setattr(finetune, "fit", lambda *run: pytest.fail("it began"))
-    finetune.run(resolved(saved, "finetune"), "finetune")
+    tables = Path(name, "results.md").read_text()
+    finetune.run(as_made(name), name)
+    assert Path(name, "results.md").read_text() == tables
 
 
-@newer
-def test_a_finished_suite_is_not_repeated(saved, one_device, monkeypatch):
-    monkeypatch.setattr(finetune, "fit", lambda *run: pytest.fail("it began"))
-    tables = (saved / "suite" / "results.md").read_text()
-    finetune.run(resolved(saved, "suite"), "suite")
-    assert (saved / "suite" / "results.md").read_text() == tables
+@pytest.mark.parametrize(
+    "name", ["zero_shot", "minimal_pairs", "reading_times", "babylm"]
+)
+def test_what_is_scored_is_not_scored_again(saved, one_device, monkeypatch, name):
+    if name == "reading_times":
+        pytest.importorskip("statsmodels")
+    monkeypatch.setattr(Scorer, "__call__", lambda *args: pytest.fail("scored again"))
+    tables = Path(name, "results.md").read_text()
+    job = importlib.import_module(f"gpt1_jax.studies.{name}.job")
+    job.run(as_made(name), name)
+    assert Path(name, "results.md").read_text() == tables
 
 
-@newer
-def test_a_scored_step_is_not_scored_again(saved, one_device, monkeypatch):
-    def scored(*args):
-        raise AssertionError("scored again")
+PASSAGE = {"input": "lines.txt"}
+JOBS = {  # that read a folder: what they are given beside it
+    "generate": {"prompt": "bcd", "sampling.max_new_tokens": 2},
+    "surprisal": {**PASSAGE, "output": "out.csv"},
+    "features": {**PASSAGE, "output": "out.npz"},
+    "explore": {**PASSAGE, "output": "out.html"},
+    "convert": {},
+    "zero_shot": {"data.source": "jsonl", "data.dir": "tasks"},
+    "minimal_pairs": {"data.files": "pairs.jsonl"},
+    "batches": {"steps": "(1,)", "output": "out.jsonl"},
+    "verify": {"losses": 1, "output": "out.json"},
+    "finetune": make.FINETUNE,
+    "predict": {**PASSAGE, "output": "out.jsonl"},
+    "report": {},
+}
+PRESETS = {
+    "convert": "huggingface",
+    "zero_shot": "sst2",
+    "minimal_pairs": "custom",
+    "finetune": "sst2",
+}
+FOLDERS = {"runs": ("explore", "verify", "report")}  # named by this key
+READ = [
+    *((job, "pretrain") for job in JOBS if job != "predict"),
+    *((job, "lstm") for job in ("generate", "surprisal", "features", "verify")),
+    *((job, "finetune") for job in ("generate", "predict", "report", "convert")),
+    *((job, "converted") for job in ("generate", "minimal_pairs", "finetune")),
+    ("verify", "exported"),
+    *(("report", name) for name in ("lstm", "suite", "zero_shot")),
+]
 
-    tables = (saved / "zero_shot" / "results.md").read_text()
-    monkeypatch.setattr(Scorer, "__call__", scored)
-    zero_shot.run(resolved(saved, "zero_shot"), "zero_shot")
-    assert (saved / "zero_shot" / "results.md").read_text() == tables
 
-
-@newer
-def test_all_of_it_is_reported(saved):
-    values = load_config("", file="report").to_dict()
-    values["runs"] = "pretrain,lstm,continued,suite,zero_shot"
-    report.run(config_lib.load(values), "page")
-    text = (saved / "page" / "report.md").read_text()
-    for name in ("pretrain", "lstm", "continued", "zero_shot", "Table 5"):
-        assert name in text
-
-
-@pytest.mark.usefixtures("its_masks")
-def test_fine_tuning_starts_from_it(saved, one_device):
-    finetune.run(resolved(saved, "finetune"), "again")
-    one, other = (metrics_without_times(saved / name) for name in ("again", "finetune"))
-    assert one[0]["loss"] == pytest.approx(other[0]["loss"], rel=1e-5)
+@pytest.mark.parametrize(("job", "folder"), READ)
+def test_every_job_reads_it(saved, one_device, job, folder):
+    """What a job makes of a folder is its own tests' subject."""
+    Path("lines.txt").write_text("bcd efg hi\n")
+    key = next((key for key, jobs in FOLDERS.items() if job in jobs), "init_from")
+    config = configured(job, PRESETS.get(job, ""), **{**JOBS[job], key: folder})
+    if job == "finetune":
+        train = dataclasses.replace(config.train, num_steps=1)
+        config = dataclasses.replace(config, train=train)
+    run = config_lib.find_job(job).import_module().run
+    run(config, "out" if config.writes_folder else "")
+    assert job == "generate" or any(Path().glob("out*"))
 
 
 def test_it_predicts_what_it_predicted(saved, one_device, tmp_path):
     rows = read_lines(saved / "tasks" / "sst2" / "dev.jsonl")
     (tmp_path / "lines.txt").write_text("".join(f"{r['sentence']}\n" for r in rows))
-    values = load_config("", file="predict").to_dict()
-    values |= {"init_from": "finetune", "input": "lines.txt", "output": "out.jsonl"}
-    predict.run(config_lib.load(values), "")
+    values = {"init_from": "finetune", "input": "lines.txt", "output": "out.jsonl"}
+    predict.run(configured("predict", **values), "")
     for found, expected in zip(
         read_lines(tmp_path / "out.jsonl"),
         read_lines(saved / "finetune" / "predictions" / "dev.jsonl"),
@@ -227,23 +187,71 @@ def test_it_predicts_what_it_predicted(saved, one_device, tmp_path):
         )
 
 
-@pytest.mark.parametrize("name", ["pretrain", "finetune"])
-def test_it_opens(saved, name):
-    run = open_run(name)
-    assert run.config.job == name
-    assert run.model.num_layers == 1 and run.step in (4, 8)
-
-
-@newer
-def test_what_was_converted_opens(saved):
+def test_what_was_converted_is_the_same_model(saved):
     converted, origin = open_run("converted"), open_run("pretrain")
-    assert converted.model.embed_dim == origin.model.embed_dim
     jax.tree.map(np.testing.assert_array_equal, converted.params, origin.params)
 
 
 def test_its_milestones_are_known(saved):
-    if (saved / "lstm").exists():
-        assert list(saved_milestones(saved / "pretrain")) == [2, 6]
-        assert list(saved_milestones(saved / "lstm")) == [1, 7]
-    else:  # nothing says how much text was read
-        assert saved_milestones(saved / "pretrain") == {}
+    assert list(saved_milestones(epath.Path("pretrain"))) == [2, 4]
+
+
+# --- what is of another format is refused -----------------------------------------
+
+
+def rewrite(file, change):
+    """Makes a JSON file what another version might have written."""
+    values = read_json(file)
+    change(values)
+    Path(file).write_text(json.dumps(values))
+
+
+def later(values):
+    values |= {"format": 2, "gpt1_jax": "1.3.0"}
+
+
+def before(values):
+    del values["format"], values["gpt1_jax"]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (later, "of format 2, written by gpt1_jax 1.3.0; "),
+        (before, "without the number of its format, written by a version of gpt1_jax"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("file", "job", "flags"),
+    [
+        ("pretrain/config.json", "generate", {"init_from": "pretrain", "prompt": "a"}),
+        ("pretrain/config.json", "report", {"runs": "pretrain"}),
+        ("pretrain/config.json", "convert", {"init_from": "pretrain"}),
+        ("pretrain/tokenizer/tokenizer.json", "convert", {"init_from": "pretrain"}),
+        ("exported/gpt1_jax_tokenizer/tokenizer.json", "convert", {}),
+        ("exported/trajectory.json", "verify", {"runs": "exported"}),
+        ("finetune/results.json", "report", {"runs": "finetune"}),
+        ("zero_shot/results.json", "report", {"runs": "zero_shot"}),
+    ],
+)
+def test_another_format_is_refused_by_what_reads_it(
+    saved, capsys, file, job, flags, change, says
+):
+    rewrite(file, change)
+    preset = "run" if not flags else PRESETS.get(job, "")
+    config = configured(job, preset, **(flags or {"init_from": "exported"}))
+    run = config_lib.find_job(job).import_module().run
+    with pytest.raises(UserError) as error:
+        run(config, "out" if config.writes_folder else "")
+    said = f"{error.value}{capsys.readouterr().out}"
+    assert says in said
+    assert f"gpt1_jax {gpt1_jax.__version__} reads format 1. Use " in said
+
+
+@pytest.mark.parametrize("change", [later, before])
+def test_training_does_not_go_on_in_a_folder_of_another_format(saved, change):
+    file = "pretrain/config.json"
+    rewrite(file, change)
+    with pytest.raises(UserError, match="reads format 1"):
+        pretrain.run(as_made("pretrain"), "pretrain")
+    assert read_json(file).get("format") == (2 if change is later else None)

@@ -14,6 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A package may import itself and those before it, not those of its own rank.
 ORDER = [
     {"errors"},
+    {"formats"},
     {"config", "ops", "parallel"},
     {"data", "model"},
     {"inference", "tasks"},
@@ -30,7 +31,10 @@ ORDER = [
     {"__main__"},
 ]
 # What pre-training imports, and nothing else of the package.
-CORE = {"errors", "config", "ops", "parallel", "data", "model", "runs", "training"}
+CORE = {
+    *("errors", "formats", "config", "ops", "parallel", "data", "model", "runs"),
+    "training",
+}
 GUESTS = {
     *("inference", "inference.decoding", "inference.sampling"),
     *("jobs", "jobs.pretrain", "report", "report.loss_plot"),

@@ -21,7 +21,7 @@ def tiny_finetune_overrides(init_from, data_dir):
         "data.source": "jsonl",
         "data.dir": str(data_dir),
         "data.seq_len_buckets": (40,),
-        "data.packed_sizes": 1,
+        "data.unpadded_sizes": 1,
         "optimizer.learning_rate": 0.04,
         "train.batch_size": 8,
         "train.compilation_cache_dir": jax.config.jax_compilation_cache_dir,

@@ -227,13 +227,13 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--layer_loop", choices=("unrolled", "scan"), default="unrolled"
     )
     parser.add_argument(
-        "--attention_impl",
+        "--attention_form",
         choices=("auto", "blocked", "fused", "plain"),
         default="auto",
         help="auto: our kernels, where the target has any",
     )
     parser.add_argument(
-        "--layer_norm_impl", choices=("auto", "fused", "plain"), default="auto"
+        "--layer_norm_form", choices=("auto", "fused", "plain"), default="auto"
     )
     text = "ms that all kernels of ours for a TPU take; its compiler does not say"
     parser.add_argument("--own_kernels", type=float, default=0.0, help=text)

@@ -161,7 +161,7 @@ def _configured(
     config = pretrain_config(flags, "bfloat16")
     jax.config.update("jax_default_matmul_precision", config.train.matmul_precision)
     model = config.model.with_vocab_size(flags.vocab_size)
-    ways = ("layer_loop", "attention_impl", "layer_norm_impl")
+    ways = ("layer_loop", "attention_form", "layer_norm_form")
     chosen = {way: getattr(flags, way) for way in ways}
     return config, with_kernels(dataclasses.replace(model, **chosen))
 
@@ -173,9 +173,9 @@ def with_kernels(model: ModelConfig) -> ModelConfig:
     """
     workload = Workload(1, model.max_seq_len, training=True)
     found = {
-        f"{name}_impl": KERNELS if find_function(name, model, workload)[0] else usual
+        f"{name}_form": KERNELS if find_function(name, model, workload)[0] else usual
         for name, usual in USUAL.items()
-        if getattr(model, f"{name}_impl") == AUTO
+        if getattr(model, f"{name}_form") == AUTO
     }
     return dataclasses.replace(model, **found)
 

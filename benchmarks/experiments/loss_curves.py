@@ -19,7 +19,7 @@ from benchmarks import harness
 from benchmarks.harness import count
 from benchmarks.paper_model import load_config
 
-PLAIN = ("--config.model.dtype=float32", "--config.model.attention_impl=plain")
+PLAIN = ("--config.model.dtype=float32", "--config.model.attention_form=plain")
 RUNS = {
     "float32, plain attention": PLAIN,
     "bfloat16, blocked attention": ("--config.model.dtype=bfloat16",),

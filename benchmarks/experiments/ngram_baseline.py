@@ -23,7 +23,6 @@ import numpy as np
 import gpt1_jax
 from benchmarks import harness
 from gpt1_jax.data import shards
-from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.parallel.mesh import make_mesh
 from gpt1_jax.training.validation import Validation
@@ -143,7 +142,7 @@ def find_vocab_size(corpus: shards.Corpus, largest_id: int) -> int:
     folder = corpus.directory.resolve().parent.parent / "tokenizers"
     for path in sorted(folder.glob("*/tokenizer.json")):
         description = json.loads(path.read_text())
-        if saved_digest(description) == corpus.tokenizer_digest:
+        if description["content_digest"] == corpus.tokenizer_digest:
             return int(description["vocab_size"])
     return largest_id + 1
 

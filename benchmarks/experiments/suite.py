@@ -25,6 +25,7 @@ from benchmarks import harness
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.finetuning.results import read_finished
+from gpt1_jax.formats import RESULTS
 from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.past_runs import find_folders, read_pretrained
@@ -72,9 +73,12 @@ def read_all(places: Sequence[Path]) -> "tuple[pd.DataFrame, pd.DataFrame]":
             member = Path(tuned.config.init_from).name
             finetuned.append((member, task, tuned.config.seeds[0], score))
         elif (file := folder / RESULTS_FILE).exists():
-            results.append(read_json(file))
+            found = read_json(file)
+            if "runs" in found:
+                RESULTS.check(found, file)
+                results.append(found)
     for each in results:
-        for run in each.get("runs", ()):
+        for run in each["runs"]:
             member = Path(run["init_from"]).name
             rows += [(member, *score) for score in measured(each["config"]["job"], run)]
     scores = pd.DataFrame(rows, columns=["member", "measure", "step", "score"])

@@ -146,7 +146,11 @@ def build_jax(
         batch = batch._replace(tokens=tokens)
         if not padded:
             indices = real_indices(
-                batch.lengths, seq_len, devices, parts=1, packed_sizes=data.packed_sizes
+                batch.lengths,
+                seq_len,
+                devices,
+                parts=1,
+                unpadded_sizes=data.unpadded_sizes,
             )
             batch = batch._replace(real_indices=indices)
         return to_global_batch(batch, mesh)

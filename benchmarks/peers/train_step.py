@@ -41,10 +41,10 @@ KINDS = ("transformer", "lstm")
 _DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 _CHOICES: dict[str, dict[str, Any]] = {  # of the model's configuration
     "scan": {"layer_loop": "scan"},
-    "plain_attention": {"attention_impl": "plain"},
-    "blocked": {"attention_impl": "blocked", "layer_norm_impl": "plain"},
-    "fused_attention": {"attention_impl": "fused"},
-    "fused": {"attention_impl": "fused", "layer_norm_impl": "fused"},
+    "plain_attention": {"attention_form": "plain"},
+    "blocked": {"attention_form": "blocked", "layer_norm_form": "plain"},
+    "fused_attention": {"attention_form": "fused"},
+    "fused": {"attention_form": "fused", "layer_norm_form": "fused"},
     "no_dropout": dict(embed_dropout=0.0, attn_dropout=0.0, resid_dropout=0.0),
     "loss_chunks": {"loss_chunk": 64},
     "remat": {"remat": True},

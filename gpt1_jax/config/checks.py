@@ -44,7 +44,10 @@ class Section:
 
 
 class Newer(NamedTuple):
-    """Marks a key that older run folders lack."""
+    """Marks a key that run folders of earlier versions lack.
+
+    There is none yet: all keys are those of 1.0.0.
+    """
 
     neutral: Any  # the value that reproduces what those runs did
 
@@ -103,8 +106,6 @@ def make_section(name: str, cls: Any, values: Any) -> Any:
     fields: dict[str, Any] = {each.name: each.type for each in dataclasses.fields(cls)}
     unknown = sorted(set(values) - set(fields))
     missing = sorted(set(fields) - set(values))
-    for old in unknown:
-        refuse_renamed(f"{key}.{old}")
     require(
         not unknown, f"{key} has unknown keys {unknown}; it takes {sorted(fields)}."
     )
@@ -372,24 +373,6 @@ def check_encodable(text: str, where: str) -> None:
 def is_device(path: str) -> bool:
     """Whether an output is a device such as /dev/stdout, whose name has no ending."""
     return path.startswith("/dev/") and not path.startswith("/dev/shm/")  # a folder
-
-
-# Old keys, and how they are written now.
-RENAMED = {
-    "checkpoint.keep_at_words": "checkpoint.milestone_words=1000000,2000000",
-    "checkpoint.keep_at_tokens": "checkpoint.milestone_tokens=1000000,2000000",
-    "checkpoint.keep_at_steps": "checkpoint.milestone_steps=1000,2000",
-    "init_step": "step=best",
-}
-
-
-def refuse_renamed(key: str) -> None:
-    """Refuses a key that has another name now, and says which."""
-    now = RENAMED.get(key.removeprefix("config."), "")
-    require(
-        not now,
-        f"{key} is now config.{now.partition('=')[0]}; for example --config.{now}.",
-    )
 
 
 # --- types --------------------------------------------------------------------------

@@ -14,7 +14,6 @@ from gpt1_jax.config.checks import (
     ByContent,
     File,
     Free,
-    Newer,
     NotNegative,
     Positive,
     RunFolder,
@@ -82,11 +81,11 @@ class TaskDataConfig(Section):
     test: ByContent[File]
     max_train_examples: NotNegative[int]
     max_dev_examples: NotNegative[int]
-    max_test_examples: Annotated[NotNegative[int], Newer(0)]
+    max_test_examples: NotNegative[int]
     max_seq_len: NotNegative[int]
-    drop_long: Annotated[bool, Newer(False)]
+    drop_long: bool
     seq_len_buckets: Annotated[tuple[int, ...], not_empty, rising("32,64,128")]
-    packed_sizes: Annotated[NotNegative[int], Newer(0)]
+    unpadded_sizes: NotNegative[int]
 
     def __post_init__(self):
         super().__post_init__()
@@ -136,7 +135,7 @@ class FinetuneEvalConfig(Section):
 
     batch_size: Positive[int]
     first_epoch_steps: tuple[int, ...]
-    train_examples: Annotated[NotNegative[int], Newer(0)]
+    train_examples: NotNegative[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,13 +144,10 @@ class SuiteConfig(Section):
 
     section = "suite"
 
-    compare: Annotated[
-        Literal["", "scratch", "ablations", "layer_transfer", "aux_lm_weight"],
-        Newer(""),
-    ]
-    lstm_init_from: Annotated[File, Newer("")]
-    aux_lm_weights: Annotated[tuple[float, ...], _different_numbers, Newer(())]
-    train_sizes: Annotated[tuple[int, ...], _different_numbers, Newer(())]
+    compare: Literal["", "scratch", "ablations", "layer_transfer", "aux_lm_weight"]
+    lstm_init_from: File
+    aux_lm_weights: Annotated[tuple[float, ...], _different_numbers]
+    train_sizes: Annotated[tuple[int, ...], _different_numbers]
     keep_checkpoints: bool
 
     def __post_init__(self):

@@ -7,7 +7,6 @@ from gpt1_jax.config.checks import (
     DEFAULT,
     ByContent,
     Free,
-    Newer,
     RunFolder,
     Seed,
     Step,
@@ -29,7 +28,7 @@ from gpt1_jax.config.sections import (
 )
 
 MILESTONE_UNITS = ("words", "tokens", "steps")
-Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000", least=0), Newer(())]
+Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000", least=0)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,9 +64,9 @@ class PretrainConfig(JobConfig):
     """
 
     seed: Seed
-    init_from: Annotated[RunFolder, Newer("")]
-    step: Annotated[ByContent[Step], Newer(DEFAULT)]  # of `init_from`
-    init_optimizer: Annotated[bool, Newer(False)]
+    init_from: RunFolder
+    step: ByContent[Step]  # of `init_from`
+    init_optimizer: bool
     model: ModelSection
     tokenizer: TokenizerConfig
     data: DataConfig

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from gpt1_jax.config.checks import (
     Files,
-    Newer,
     require,
     split_paths,
 )
@@ -39,7 +38,7 @@ class ReportConfig(RunsConfig):
     """The configuration of a report on runs."""
 
     title: str
-    studies: Annotated[Names, different, Newer(())]
+    studies: Annotated[Names, different]
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,24 +1,19 @@
-"""Configurations read back from run folders, written by this version or an older one.
+"""Configurations read back from run folders, of this version or an earlier one.
 
 A run folder may come from a stranger. It never decides which folders of this machine
 are read and written, how many processes run, how long they wait (`Local`), or what is
 imported: that is for the person at the keyboard.
 """
 
-import itertools
 import json
 import re
-from collections.abc import Iterator, Mapping
-from fractions import Fraction
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from etils import epath
 
 from gpt1_jax.config import find_job, load_known
 from gpt1_jax.config.checks import (
-    DEFAULT,
-    MILESTONES,
-    NEWEST,
     Local,
     Newer,
     check_encodable,
@@ -27,22 +22,14 @@ from gpt1_jax.config.checks import (
 )
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import FORMAT, RUN_FOLDER, VERSION
 
 Config = TypeVar("Config", bound=JobConfig)
-
-_KEEP_AT = "checkpoint.keep_at_"  # and a unit: what `checkpoint.milestone_UNIT` was
-_SUFFIXES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
-_NUMBER = r"[0-9]+(?:\.[0-9]+)?[kMB]?"
-_RANGE = re.compile(rf"({_NUMBER})(?::({_NUMBER}):([+*])({_NUMBER}))?")
-_MOST_MILESTONES = 1000
 
 # The key of an object that says which of its nulls stand for what JSON does not have:
 # {"loss": null, "not_finite": {"loss": "NaN"}}.
 NOT_FINITE = "not_finite"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-
-# Removed keys, and the values that change nothing about the run in a folder.
-_REMOVED = {"model.dropout_impl": ("hash",), "suite.from_scratch": (False, True)}
 
 
 def read_json(path: epath.PathLike) -> dict[str, Any]:
@@ -71,8 +58,6 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
 def parse_json(text: str) -> Any:
     """The value of JSON, with the numbers that are not finite (`NOT_FINITE`).
 
-    Files of earlier versions hold `NaN` itself, which is read too.
-
     Raises:
       ValueError, RecursionError: as `json.loads` does.
     """
@@ -94,6 +79,23 @@ def _marked(value: Any, marks: Any) -> Any:
     return value
 
 
+def saved_values(config: JobConfig) -> dict[str, Any]:
+    """What a run folder's `config.json` holds: its format, and the configuration."""
+    return {**RUN_FOLDER.stamp(), **config.to_dict()}
+
+
+def read_values(path: epath.PathLike) -> dict[str, Any]:
+    """The values of the configuration in a run folder's `config.json`.
+
+    Raises:
+      UserError: if the file is damaged, or the run folder is of another format.
+    """
+    values = read_json(path)
+    if "job" in values:  # else it is no run's
+        RUN_FOLDER.check(values, epath.Path(path).parent)
+    return {key: values[key] for key in values if key not in (FORMAT, VERSION)}
+
+
 def load_saved(path: epath.PathLike) -> Any:
     """The configuration that a run folder was written with.
 
@@ -107,7 +109,7 @@ def load_saved(path: epath.PathLike) -> Any:
       UserError: if the file is not a configuration, or not one that this version
         can run.
     """
-    values = read_json(path)
+    values = read_values(path)
     try:
         return load_values(values)
     except (ValueError, RecursionError) as error:
@@ -116,92 +118,23 @@ def load_saved(path: epath.PathLike) -> Any:
 
 def load_values(values: Mapping[str, Any]) -> Any:
     """The configuration that saved values are; see `load_saved`."""
-    return load_known(without_local(upgrade(values)))
+    return load_known(without_local(add_newer_keys(values)))
 
 
-def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved configuration with today's keys, its lists turned into tuples.
+def add_newer_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A saved configuration with all of today's keys, its lists turned into tuples.
 
     Raises:
-      UserError: if it names no known job, or needs a value that no longer exists.
+      UserError: if it names no known job.
     """
     newer = newer_keys(find_job(values.get("job")).config_class())
-    flat = flatten(values)
-    for key, kept in _REMOVED.items():
-        value = flat.pop(key, kept[0])
-        require(
-            value in kept,
-            f"config.{key}={value!r} no longer exists; only {kept[0]!r} does. Use the "
-            "version of gpt1_jax that wrote it.",
-        )
-    return unflatten({**newer, **_in_todays_words(flat)})
+    return unflatten({**newer, **flatten(values)})
 
 
-def _in_todays_words(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A saved configuration, by flat keys, with steps and milestones as of today."""
-    values: dict[str, Any] = {}
-    for key, value in flat.items():
-        if key.startswith(_KEEP_AT):
-            unit = key.removeprefix(_KEEP_AT)
-            values[f"checkpoint.milestone_{unit}"] = _read_keep_at(key, value)
-        elif key in ("step", "init_step"):
-            values["step"] = _read_step(value, bool(flat.get("init_from")))
-        else:
-            values[key] = value
-    return values
-
-
-def _read_step(step: Any, starts_from_run: bool) -> Any:
-    """A step as of today; it was a number, -1 for the newest, or "kept" before."""
-    if isinstance(step, int):
-        newest = NEWEST if starts_from_run else DEFAULT
-        return newest if step < 0 else str(step)
-    return MILESTONES if step == "kept" else step
-
-
-def _read_keep_at(key: str, text: Any) -> tuple[int, ...]:
-    """The amounts in "1M:3M:+1M,10M:1B:*10": 1, 2, 3, 10, 100 and 1,000 million.
-
-    Until 24 November 2026, milestones were written as ranges FIRST:LAST:+STEP or
-    FIRST:LAST:*FACTOR and single amounts; k, M and B are thousands, millions, billions.
-    """
-    found: set[int] = set()
-    for part in str(text).split(",") if text else ():
-        amounts = list(itertools.islice(_amounts(part.strip()), _MOST_MILESTONES + 1))
-        require(
-            0 < len(amounts) <= _MOST_MILESTONES,
-            f"config.{key}={text!r:.80}: {part!r:.40} is neither an amount nor a range "
-            "of amounts.",
-        )
-        found.update(amounts)
-    return tuple(sorted(found))
-
-
-def _amounts(part: str) -> Iterator[int]:
-    """The amounts of one part; none if it cannot be read."""
-    match = _RANGE.fullmatch(part)
-    if match is None:
-        return
-    # A single amount is a range of one.
-    amount, last = _number(match[1]), _number(match[2] or match[1])
-    adds, change = match[3] != "*", _number(match[4] or "1")
-    whole = amount.denominator == 1 and (change.denominator == 1 or not adds)
-    grows = change >= 1 if adds else change > 1
-    while whole and grows and 1 <= amount <= last:
-        yield round(amount)
-        amount = amount + change if adds else amount * change
-
-
-def _number(text: str) -> Fraction:
-    digits = text.rstrip("".join(_SUFFIXES))
-    return Fraction(digits) * _SUFFIXES[text[len(digits) :]]
-
-
-def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[str]]:
-    """The configuration with which a run resumes in an older version's folder.
-
-    A run that has read the newest step goes on with it, even if the default step is
-    asked for: until 24 November 2026, the newest was every job's default.
+def keep_newer_keys_neutral(
+    config: Config, saved: Mapping[str, Any]
+) -> tuple[Config, list[str]]:
+    """The configuration with which a run resumes in an earlier version's folder.
 
     Args:
       config: the configuration given now.
@@ -211,27 +144,23 @@ def adopt_older(config: Config, saved: Mapping[str, Any]) -> tuple[Config, list[
       The configuration with the neutral value of every key that the folder lacks, and
       a sentence for each value that differs from the one given.
     """
-    given, held = flatten(config.to_dict()), _in_todays_words(flatten(saved))
-    newer = newer_keys(type(config))
+    given, held = flatten(config.to_dict()), flatten(saved)
     changed = {
         key: value
-        for key, value in newer.items()
+        for key, value in newer_keys(type(config)).items()
         if key not in held and given.get(key) != value
     }
+    if not changed:
+        return config, []
     notes = [
         f"config.{key} is newer than this run, which continues with {value!r}."
         for key, value in changed.items()
     ]
-    if (given.get("step"), held.get("step")) == (DEFAULT, NEWEST):
-        changed["step"] = NEWEST
-        notes.append(f"config.step={NEWEST!r} is what this run continues with.")
-    if not changed:
-        return config, []
     return load_known(unflatten({**given, **changed})), notes
 
 
 def newer_keys(cls: Any) -> dict[str, Any]:
-    """The keys that older folders may lack, and the values that stand in for them."""
+    """The keys that earlier folders may lack, and the values that stand in."""
     return {key: newer.neutral for key, newer in marked_keys(cls, Newer).items()}
 
 

@@ -15,7 +15,6 @@ from gpt1_jax.config.checks import (
     Free,
     Local,
     LocalFile,
-    Newer,
     NotNegative,
     Positive,
     Section,
@@ -81,8 +80,8 @@ class ModelOptions(Section):
     resid_dropout: DropoutRate
     embed_dropout_on: Literal["sum", "matrix", "lookups"]
     # A run resumes with the forms that its checkpoints say (`runs/forms`).
-    attention_impl: Free[Literal["auto", "blocked", "fused", "plain"]]
-    layer_norm_impl: Annotated[Free[Literal["auto", "fused", "plain"]], Newer("plain")]
+    attention_form: Free[Literal["auto", "blocked", "fused", "plain"]]
+    layer_norm_form: Free[Literal["auto", "fused", "plain"]]
     softmax_rows: Literal["tokens", "tokens+positions"]
     loss_chunk: NotNegative[int]
     dtype: DType
@@ -103,12 +102,12 @@ class ModelSection(ModelOptions):
     An LSTM ignores the sizes and implementations of the Transformer's layers.
     """
 
-    kind: Annotated[Literal["transformer", "lstm"], Newer("transformer")]
+    kind: Literal["transformer", "lstm"]
     num_layers: Size
     num_heads: Size
     embed_dim: Positive[Size]
     mlp_dim: Size
-    lstm_units: Annotated[Size, Newer(2048)]
+    lstm_units: Size
     max_seq_len: Annotated[
         Size,
         at_least(2, ": a sequence needs a token to predict and one to predict it from"),
@@ -208,8 +207,7 @@ class DataConfig(Section):
     train: ByContent[Files]
     valid: ByContent[Files]
     valid_fraction: Annotated[float, within("(0, 1)")]
-    valid_split: Annotated[Literal["size", "documents"], Newer("documents")]
-    jsonl_field: Annotated[str, Newer("")]
+    jsonl_field: str
     tfds_feature: str
     tfds_data_dir: Annotated[ByContent[File], Local("")]
     cache_dir: CacheFolder
@@ -250,7 +248,7 @@ class OptimizerConfig(Section):
     section = "optimizer"
 
     name: Annotated[str, given("config.optimizer.name is empty; use released_adam.")]
-    arguments: Annotated[str, Newer("")]
+    arguments: str
     learning_rate: Positive[float]
     b1: Share
     b2: Share
@@ -260,7 +258,7 @@ class OptimizerConfig(Section):
     schedule: Literal["cosine", "cosine_after_warmup", "linear", "constant"]
     warmup_steps: NotNegative[int]
     warmup_fraction: Share
-    final_fraction: Annotated[Share, Newer(0.0)]
+    final_fraction: Share
 
     def __post_init__(self):
         super().__post_init__()
@@ -381,10 +379,8 @@ class MeshConfig(Section):
 
     section = "mesh"
 
-    sharding: Annotated[
-        Literal["auto", "replicated", "optimizer", "full"], Newer("replicated")
-    ]
-    tensor_parallelism: Annotated[Positive[int], Newer(1)]
+    sharding: Literal["auto", "replicated", "optimizer", "full"]
+    tensor_parallelism: Positive[int]
 
     def __post_init__(self):
         super().__post_init__()
@@ -404,7 +400,7 @@ class EvalConfig(Section):
 
     every_steps: Positive[int]
     batch_size: Positive[int]
-    max_batches: Annotated[NotNegative[int], Newer(0)]
+    max_batches: NotNegative[int]
     sample_prompt: str
     sample_tokens: NotNegative[int]
     sample_temperature: Positive[float]

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gpt1_jax.config.checks import RENAMED
 from gpt1_jax.config.saved import flatten
 from gpt1_jax.errors import UserError
 
@@ -119,12 +118,6 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     if unknown := re.match(r"[\"']+(\w+)'(?: Did you mean \"(\w+)\")?", text):
         key, meant = unknown.groups()
         flag = next((arg for arg in argv if f".{key}=" in arg), f"--config..{key}")
-        old = flag.removeprefix("--config.").partition("=")[0]
-        if now := RENAMED.get(old):
-            return (
-                f"{flag}: the key is now {now.partition('=')[0]}; for example "
-                f"--config.{now}."
-            )
         hint = f"; did you mean {meant}?" if meant else "."
         return f"{flag}: there is no key {key!r}{hint}"
     if "Traceback" in text:  # in a configuration file; its last line says enough

@@ -41,9 +41,11 @@ from gpt1_jax.data.shards import (
 from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError, find_named
+from gpt1_jax.formats import CORPUS, TOKENIZER
 
-FORMAT = 1  # of the shards and of `clean`; raise it when either changes
-TOKENIZER_FORMAT = 2  # of training; 2 keeps all of ASCII and falls back to bytes
+# Raise them when a text would become another tokenizer, or other tokens: the keys of
+# the cache hold them. Formats of files are in `gpt1_jax.formats`.
+_TRAINING, _CLEANING = 1, 1
 _INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
 Say = Callable[[str], None]  # shows, or notes, a line
 _Encoded = tuple[np.ndarray, int, int]  # ids, words, bytes of cleaned UTF-8 text
@@ -80,7 +82,7 @@ def prepare_corpus(
         doing("looking for documents")
         train, valid = find_documents(data, cache, tell)
         if not valid:
-            train, valid = hold_out(train, data.valid_fraction, data.valid_split)
+            train, valid = hold_out(train, data.valid_fraction)
         encoder, encoder_dir = _find_tokenizer(
             tokenizer, own_tokenizer, train, valid, cache, tell, doing
         )
@@ -162,7 +164,7 @@ def _find_tokenizer(
             )
         return tokenizer, directory
     directory = cache / "tokenizers" / _cache_key(
-        TOKENIZER_FORMAT, config.vocab_size, config.train_megabytes,
+        TOKENIZER.number, _TRAINING, config.vocab_size, config.train_megabytes,
         *([d.name, d.stamp] for d in train),
     )  # fmt: skip
     if directory.exists():
@@ -218,17 +220,13 @@ def _find_corpus(
 ) -> Corpus:
     """Opens the prepared corpus, making it first if it is missing or damaged."""
 
-    def key(stamp: Callable[[Document], str]) -> str:
-        return _cache_key(
-            FORMAT, tokenizer.digest, *([d.name, stamp(d)] for d in train),
-            "valid", data.valid_fraction, *([d.name, stamp(d)] for d in valid),
-        )  # fmt: skip
-
-    directory = cache / "corpora" / key(lambda d: d.stamp)
-    older_identity = key(lambda d: d.older_stamp or d.stamp)
+    directory = cache / "corpora" / _cache_key(
+        CORPUS.number, _CLEANING, tokenizer.digest, *([d.name, d.stamp] for d in train),
+        "valid", data.valid_fraction, *([d.name, d.stamp] for d in valid),
+    )  # fmt: skip
     if directory.exists():
         try:
-            return open_corpus(directory, older_identity)
+            return open_corpus(directory)
         except DamagedCorpus as error:
             show_line(f"{error.problem}; making the damaged corpus again.")
             shutil.rmtree(directory)
@@ -244,7 +242,7 @@ def _find_corpus(
         start_encoders(tokenizer_dir, workers) as encode,
     ):
         _write_corpus(Path(partial), data, train, valid, tokenizer, encode, bar)
-    return open_corpus(directory, older_identity)
+    return open_corpus(directory)
 
 
 def _write_corpus(
@@ -318,7 +316,7 @@ def _warnings(
             f"{valid_tokens:,} of {total:,} tokens ({share:.2%}) are held out for "
             f"validation, not config.data.valid_fraction={wanted}: whole documents are "
             "held out, and their sizes differ. Name validation text with "
-            "--config.data.valid=PATHS, or set --config.data.valid_split=size."
+            "--config.data.valid=PATHS."
         )
     if not valid and len(train) > 1:
         yield (

@@ -45,7 +45,6 @@ class Document:
       chunks: reads the text, in pieces of any size.
       may_be_blank: whether the text may be only white space, as rows of a dataset are;
         a blank file is a mistake.
-      older_stamp: the stamp before 24 November 2026, if it was another.
     """
 
     name: str
@@ -53,7 +52,6 @@ class Document:
     num_bytes: int
     chunks: Callable[[], Iterable[str]]
     may_be_blank: bool = False
-    older_stamp: str = ""
     _digest: str | None = dataclasses.field(
         default=None, init=False, repr=False, compare=False
     )
@@ -328,7 +326,7 @@ def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
 
 
 def hold_out(
-    documents: list[Document], fraction: float, rule: str
+    documents: list[Document], fraction: float
 ) -> tuple[list[Document], list[Document]]:
     """Divides documents into those for training and those for validation.
 
@@ -337,9 +335,7 @@ def hold_out(
 
     Args:
       documents: all of them.
-      fraction: the share to hold out.
-      rule: "size" for that share of the bytes, "documents" for that share of the
-        documents, whatever their sizes.
+      fraction: the share of the bytes to hold out.
 
     Returns:
       Training and validation documents in the order given. There are none for
@@ -348,12 +344,7 @@ def hold_out(
     """
     if len(documents) == 1:
         return documents, []
-    order = sorted(documents, key=_position)
-    if rule == "documents":
-        number = min(max(1, round(fraction * len(order))), len(order) - 1)
-        chosen = {document.name for document in order[:number]}
-    else:
-        chosen = _by_size(order, fraction)
+    chosen = _by_size(sorted(documents, key=_position), fraction)
     return (
         [d for d in documents if d.name not in chosen],
         [d for d in documents if d.name in chosen],

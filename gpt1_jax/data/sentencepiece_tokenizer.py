@@ -22,8 +22,8 @@ class SentencePieceTokenizer(Tokenizer):
     corpus uses it or not, and other characters that it lacks are spelled in UTF-8
     bytes, so `<unk>` never occurs. Only normalisation changes text: NFKC, case
     folding, runs of white space (and U+2581, SentencePiece's mark of a space) to one
-    space, no control or replacement characters. Tokenizers saved by earlier versions
-    have no bytes: they make rare characters `<unk>`.
+    space, no control or replacement characters. A model that was trained elsewhere may
+    have no bytes: it makes rare characters `<unk>`.
     """
 
     kind = "sentencepiece"

@@ -2,7 +2,8 @@
 
 A prepared corpus is a folder: `train-00000.bin`, ... and `valid-00000.bin`, ... hold
 the token ids of all documents one after another, little-endian uint16 (uint32 for
-vocabularies over 65,533), and `corpus.json` counts them and holds their checksums.
+vocabularies over 65,533), and `corpus.json` says its format, counts them and holds
+their checksums.
 """
 
 import collections
@@ -20,6 +21,7 @@ import numpy as np
 from gpt1_jax.data.files import append_to, find_files, json_digest, sha256, write_json
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import CORPUS
 
 SHARD_TOKENS = 1 << 26
 CHECK_SECONDS = 5.0  # how long opening a corpus waits for its checksums
@@ -64,14 +66,10 @@ class Corpus:
       train: counts of the training split.
       valid: counts of the validation split.
       warnings: about its text, shown whenever it is opened.
-      older_identity: what older run folders know it by: a digest of its documents'
-        names, sizes and times, and of the tokenizer.
       digest: the content digest of its tokens.
-      documents: the content digests of its documents by name; none if an earlier
-        version prepared it.
+      documents: the content digests of its documents by name.
       document_tokens: how many tokens each training document became, by name, in the
-        order of the split, whose end may have been held out; none if an earlier version
-        prepared it.
+        order of the split, whose end may have been held out.
       verification: compares its shards with their checksums.
     """
 
@@ -81,34 +79,30 @@ class Corpus:
     train: SplitCounts
     valid: SplitCounts
     warnings: tuple[str, ...]
-    older_identity: str
     digest: str = dataclasses.field(compare=False)
     documents: Mapping[str, str] = dataclasses.field(compare=False, repr=False)
     document_tokens: Mapping[str, int] = dataclasses.field(compare=False, repr=False)
     verification: "Verification" = dataclasses.field(compare=False, repr=False)
 
 
-def open_corpus(directory: Path, older_identity: str = "") -> Corpus:
+def open_corpus(directory: Path) -> Corpus:
     """Opens a prepared corpus and checks it.
 
     Sizes are checked first; then up to eight threads compare the shards with their
     checksums. Opening waits at most 5 seconds for them, enough for a few gigabytes. The
     rest of a larger corpus is checked while training runs, and once damage is found,
-    every read raises. Corpora of earlier versions have no checksums; only their sizes
-    are checked.
+    every read raises.
 
     Args:
       directory: the corpus's folder.
-      older_identity: as in `Corpus`; by default the folder's name.
 
     Raises:
       DamagedCorpus: naming the file that is not as it was written.
+      UserError: if the corpus is of another format.
     """
     record = _read_record(directory)
-    checksums = record.get("checksums", {})
-    older = "tokenizer_digest" not in record
-    key = "tokenizer_fingerprint" if older else "tokenizer_digest"
     try:
+        checksums = record["checksums"]
         train, valid = (
             SplitCounts(**{**record[name], "shards": tuple(record[name]["shards"])})
             for name in ("train", "valid")
@@ -119,15 +113,14 @@ def open_corpus(directory: Path, older_identity: str = "") -> Corpus:
                 _check_size(shard_path(directory, name, index), tokens * itemsize)
         corpus = Corpus(
             directory,
-            record[key],
+            record["tokenizer_digest"],
             record["dtype"],
             train,
             valid,
-            warnings=tuple(record.get("warnings", ())),
-            older_identity=older_identity or directory.name,
-            digest=json_digest(checksums or _checksums(directory)),
-            documents=record.get("digests", {}),
-            document_tokens=record.get("document_tokens", {}),
+            warnings=tuple(record["warnings"]),
+            digest=json_digest(checksums),
+            documents=record["digests"],
+            document_tokens=record["document_tokens"],
             verification=Verification({directory / n: c for n, c in checksums.items()}),
         )
     except (KeyError, TypeError, AttributeError) as error:
@@ -160,6 +153,7 @@ def write_record(
       warnings: shown whenever the corpus is opened.
     """
     record = {
+        **CORPUS.stamp(),
         "tokenizer_digest": tokenizer_digest,
         "dtype": dtype.str,
         "train": dataclasses.asdict(train),
@@ -167,14 +161,9 @@ def write_record(
         "digests": dict(digests),
         "document_tokens": dict(document_tokens),
         "warnings": list(warnings),
-        "checksums": _checksums(directory),
+        "checksums": {p.name: sha256(p) for p in find_files(directory, "*.bin")},
     }
     write_json(directory / _RECORD_FILE, {**record, "sha256": json_digest(record)})
-
-
-def _checksums(directory: Path) -> dict[str, str]:
-    """The SHA-256 of each shard, by name."""
-    return {path.name: sha256(path) for path in find_files(directory, "*.bin")}
 
 
 def _read_record(directory: Path) -> dict[str, Any]:
@@ -187,9 +176,9 @@ def _read_record(directory: Path) -> dict[str, Any]:
         raise DamagedCorpus(path, f"cannot be read ({error})") from error
     if not isinstance(record, dict):
         raise DamagedCorpus(path, "is not a JSON object")
-    digest = record.pop("sha256", None)
-    if digest != (json_digest(record) if "checksums" in record else None):
+    if record.pop("sha256", None) != json_digest(record):
         raise DamagedCorpus(path, "differs from its checksum")
+    CORPUS.check(record, directory)
     return record
 
 

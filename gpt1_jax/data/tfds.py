@@ -271,9 +271,11 @@ def tfds_documents(
             f"{info.name}; it has {', '.join(sorted(features))}."
         )
     split = spec.partition(":")[2]
-    older = f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}"
     files = {each.name: file_stamp(each) for each in files_below(info.data_dir)}
-    stamp = f"{older}-{json_digest(files)}"
+    stamp = (
+        f"{info.full_name}-{split}-{feature}-{len(rows)}-{info.dataset_size}-"
+        f"{json_digest(files)}"
+    )
     group = -(-len(rows) // _MAX_DOCUMENTS)
     row_bytes = info.dataset_size // info.splits.total_num_examples
 
@@ -290,7 +292,7 @@ def tfds_documents(
                 yield text + "\n"
 
         size = (stop - start) * row_bytes
-        return Document(f"{spec}[{start}]", stamp, size, lines, True, older)
+        return Document(f"{spec}[{start}]", stamp, size, lines, True)
 
     return [make(start) for start in range(0, len(rows), group)]
 

@@ -20,6 +20,7 @@ from etils import epath
 
 from gpt1_jax.data.files import create, sha256, whole_folder, write_json
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import FORMAT, TOKENIZER, VERSION
 
 NEWLINE = "\n"
 NUM_SPECIAL_TOKENS = 3
@@ -62,6 +63,7 @@ class Tokenizer(abc.ABC):
         """Writes the tokenizer and its checksums to a new or empty folder."""
         files = self._contents()
         description = {
+            **TOKENIZER.stamp(),
             "kind": self.kind,
             "vocab_size": self.vocab_size,
             "content_digest": self.digest,
@@ -80,7 +82,14 @@ _SAVE_FIRST = (
     "SentencePieceTokenizer as Tokenizer; Tokenizer(Path('FILE.model').read_bytes())"
     ".save('FOLDER')\"."
 )
-_DESCRIPTION_KEYS = {"kind", "vocab_size", "content_digest", "fingerprint", "files"}
+_DESCRIPTION_KINDS = {  # of each value
+    FORMAT: int,
+    VERSION: str,
+    "kind": str,
+    "vocab_size": int,
+    "content_digest": str,
+    "files": dict,
+}
 _KINDS = {  # modules that are imported when they are needed
     "sentencepiece": ("sentencepiece_tokenizer", "SentencePieceTokenizer"),
     "gpt1": ("gpt1_tokenizer", "GPT1Tokenizer"),
@@ -90,12 +99,11 @@ _KINDS = {  # modules that are imported when they are needed
 def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
     """Loads a saved tokenizer, or OpenAI's two files, from a folder.
 
-    The files are compared with their checksums; a folder that an earlier version
-    saved has none, so only its content digest is compared.
+    The files that we saved are compared with their checksums.
 
     Raises:
       FileNotFoundError: if the folder or one of its files is missing.
-      ValueError: if it is damaged or of no known kind.
+      ValueError: if it is damaged, of another format or of no known kind.
     """
     folder = epath.Path(directory)
     if folder.suffix == ".model" and folder.is_file():
@@ -120,7 +128,7 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
         ) from error
     if description.get("vocab_size", tokenizer.vocab_size) != tokenizer.vocab_size:
         raise _damaged(folder, "holds a tokenizer of another vocabulary size")
-    if saved_digest(description, tokenizer.digest) != tokenizer.digest:
+    if description.get("content_digest", tokenizer.digest) != tokenizer.digest:
         raise _damaged(folder, "holds a tokenizer of another content digest")
     return tokenizer
 
@@ -139,15 +147,17 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as error:
         problem = f"holds a {path.name} that cannot be read: {error}"
         raise _damaged(directory, problem) from error
-    if not isinstance(description, dict) or not description.keys() <= _DESCRIPTION_KEYS:
-        raise _damaged(directory, f"holds a {path.name} that has been changed")
-    if description.get("kind") not in list(_KINDS):  # it may be of any type
+    changed = _damaged(directory, f"holds a {path.name} that has been changed")
+    if not isinstance(description, dict):
+        raise changed
+    TOKENIZER.check(description, directory)
+    if {key: type(value) for key, value in description.items()} != _DESCRIPTION_KINDS:
+        raise changed
+    if description["kind"] not in _KINDS:
         raise UserError(
-            f"{path} names the tokenizer kind {description.get('kind')!r}; known are "
+            f"{path} names the tokenizer kind {description['kind']!r}; known are "
             f"{', '.join(_KINDS)}."
         )
-    if not isinstance(description.get("files", {}), dict):
-        raise _damaged(directory, f"holds a {path.name} that has been changed")
     return description
 
 
@@ -156,14 +166,6 @@ def _damaged(directory: epath.Path, how: str) -> UserError:
         f"The tokenizer in {directory} is damaged: the folder {how}. Put back a sound "
         "copy of it."
     )
-
-
-def saved_digest(description: Mapping[str, Any], default: Any = None) -> Any:
-    """The content digest in the description of a saved tokenizer, in `tokenizer.json`.
-
-    Earlier versions called it the fingerprint.
-    """
-    return description.get("content_digest", description.get("fingerprint", default))
 
 
 def texts_digest(*parts: str) -> str:

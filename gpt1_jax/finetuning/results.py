@@ -10,8 +10,8 @@ from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.tables import parse_number
-from gpt1_jax.data.tokenizers import saved_digest
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import RESULTS
 from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
 from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.tasks.metrics import METRICS
@@ -57,7 +57,7 @@ class Finished(NamedTuple):
     def architecture(self) -> tuple[Any, ...]:
         """Its sizes and its tokenizer's content digest; without one, its origin."""
         file = self.folder / "tokenizer" / "tokenizer.json"
-        saved = saved_digest(read_json(file)) if file.exists() else None
+        saved = read_json(file).get("content_digest") if file.exists() else None
         return (saved or self.config.init_from, *self.model.sizes.values())
 
     @property
@@ -93,17 +93,18 @@ def read_results(file: epath.Path) -> dict[str, Any]:
     """The results of a fine-tuned run.
 
     Raises:
-      ValueError: if the file holds anything else.
+      ValueError: if the file holds anything else, or is of another format.
     """
     results = read_json(file)
+    RESULTS.check(results, file)
     for name in ("dev", "majority", "test", "train"):
         always = name in ("dev", "majority")  # and with labels
         if (always or name in results) and not _is_scores(results.get(name), always):
             raise damaged_results(file, f"no {name!r} scores")
-    for name in ("train_examples", "init_step"):
-        if not _is_count(results.get(name, 0)):
+    for name in ("train_examples", "origin_step", "best_step"):
+        if not _is_count(results.get(name)):
             raise damaged_results(file, f"a {name!r} that is no number")
-    digests = results.get(DIGESTS, {})
+    digests = results.get(DIGESTS)
     if not (isinstance(digests, dict) and all(map(_is_text, digests.values()))):
         raise damaged_results(file, f"{DIGESTS!r} of another kind")
     return results

@@ -8,13 +8,11 @@ import tqdm
 from etils import epath
 
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
-from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import progress
 from gpt1_jax.finetuning.results import Finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
-from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.folder import RESULTS_FILE
-from gpt1_jax.runs.resume import begin_run, refuse_changes, saved_digests
+from gpt1_jax.runs.resume import begin_run
 from gpt1_jax.tasks.metrics import METRICS
 from gpt1_jax.tasks.task import Task
 
@@ -69,11 +67,7 @@ def read_result(run: SuiteRun) -> Mapping[str, Any] | None:
     if not (run.folder / RESULTS_FILE).exists():
         return None
     begin_run(run.folder, run.config)
-    result = read_results(run.folder / RESULTS_FILE)
-    config = run.folder / run_folder.CONFIG_FILE
-    if config.exists() and not saved_digests(result):  # paths stand for the content
-        refuse_changes(read_json(config), run.config.to_dict(), str(run.folder))
-    return result
+    return read_results(run.folder / RESULTS_FILE)
 
 
 def find_repeated(run: SuiteRun, results: Sequence[Result]) -> SuiteRun | None:

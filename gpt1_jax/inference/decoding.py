@@ -84,7 +84,7 @@ class Decoder:
             model,
             remat=False,
             softmax_rows="tokens",
-            layer_norm_impl="plain",  # one token at a time leaves a kernel no work
+            layer_norm_form="plain",  # one token at a time leaves a kernel no work
         )
         self._vocab_size, self._config = vocab_size, config
         few = _FEWEST_ROWS.get(model.dtype, 1)

@@ -12,6 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from gpt1_jax.formats import EXPORT
 from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.past_runs import Pretrained
 from gpt1_jax.runs.resume import saved_digests
@@ -34,11 +35,11 @@ def describe_trajectory(
       saved: the metadata of its saved steps, by step, in order.
 
     Returns:
-      "kind" of model, "seed", the content digests "tokenizer" and "text", and "steps":
-      for each saved step its "name" as an export, "params_digest" (None if an earlier
-      version saved it), the tokens and words of "text_read", "valid_loss" (nats per
-      token; None if it was not evaluated) and "learning_rate_sum", over all updates
-      before it: states with the same sum have the same parameters.
+      The format; "kind" of model, "seed", the content digests "tokenizer" and "text",
+      and "steps": for each saved step its "name" as an export, "params_digest", the
+      tokens and words of "text_read", "valid_loss" (nats per token; None if it was not
+      evaluated) and "learning_rate_sum", over all updates before it: states with the
+      same sum have the same parameters.
     """
     newest = list(saved.values())[-1]
     losses = dict(zip(*run.series("valid_loss"), strict=True))
@@ -54,6 +55,7 @@ def describe_trajectory(
             "learning_rate_sum": float(sums[step]) if step < len(sums) else None,
         }
     return {
+        **EXPORT.stamp(),
         "kind": run.config.model.kind,
         "seed": run.config.seed,
         "tokenizer": newest.get("tokenizer"),

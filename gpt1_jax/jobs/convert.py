@@ -43,7 +43,6 @@ from gpt1_jax.runs.milestones import read_milestone
 from gpt1_jax.runs.open import TrainedRun
 from gpt1_jax.runs.outputs import refuse_used
 from gpt1_jax.runs.past_runs import read_pretrained
-from gpt1_jax.runs.resume import tree_digest
 from gpt1_jax.runs.steps import each_step, milestone_revision, open_steps
 from gpt1_jax.tasks.paper_tasks import find_task
 from gpt1_jax.tasks.task import Task
@@ -129,9 +128,7 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             place = places[trained.step] = _step_folder(config.step, trained)
             for_babylm = config.step == MILESTONES
             _export_run(config, trained, partial / place, for_babylm=for_babylm)
-            saved[trained.step] = metadata = dict(trained.metadata)
-            if metadata.get("params_digest") is None:  # saved by an earlier version
-                metadata["params_digest"] = tree_digest(trained.params)
+            saved[trained.step] = trained.metadata
         _write_trajectory(folder, partial, places, saved)
 
 

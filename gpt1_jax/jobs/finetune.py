@@ -28,6 +28,7 @@ from gpt1_jax.finetuning.initial_state import (
 from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.suite import Result, SuiteRun
+from gpt1_jax.formats import RESULTS
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
@@ -351,7 +352,7 @@ def _set_up(run: SuiteRun, data: TaskData) -> TaskSetup:
             seq_lens=seq_lens,
             devices=data_parallelism(mesh),
             parts=parts,
-            packed_sizes=config.data.packed_sizes,
+            unpadded_sizes=config.data.unpadded_sizes,
             num_steps=num_steps,
             seed=shared.seeds[0],
         ),
@@ -482,7 +483,6 @@ def _identity(config: FinetuneConfig, data: TaskData) -> Identity:
         config.to_dict(),
         data.origin.tokenizer.digest,
         {"origin": data.origin_digest, **digests},
-        older=splits["train"].digest,
     )
 
 
@@ -492,11 +492,12 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
     best = read_params(run.folder, BEST)
     train, dev = splits["train"].examples, splits["dev"].examples
     result: dict[str, Any] = {
+        **RESULTS.stamp(),
         "task": task.name,
-        "start": run.variant,
+        "variant": run.variant,
         "seed": config.seeds[0],
         "init_from": config.init_from,
-        "init_step": setup.data.origin.step,
+        "origin_step": setup.data.origin.step,
         "best_step": best.step,
         "train_examples": len(train),
         "majority": majority_baseline(task, train, dev),
@@ -577,7 +578,7 @@ def _nothing_to_do(folder: epath.Path, results: list[Result]) -> str:
     """Says that all runs had finished, and that only their summary is written again."""
     if len(results) > 1:
         return f"Nothing to do: all {len(results)} runs in {folder} had finished."
-    best = results[0][1].get("best_step", "not recorded")
+    best = results[0][1]["best_step"]
     return f"Nothing to do: the run in {folder} had finished; its best step is {best}."
 
 

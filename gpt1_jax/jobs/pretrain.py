@@ -16,7 +16,7 @@ from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.model import costs
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, gathered, make_mesh
-from gpt1_jax.parallel.processes import gather, host_rows, is_main_process
+from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report.loss_plot import plot_loss
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import lock
@@ -294,11 +294,7 @@ def _identity(
     digest = origin.digest if origin else newest_digests(folder).get("origin")
     if config.init_from and digest:
         digests["origin"] = digest
-    # On other hosts, files with the same text may have another modification time.
-    older = gather(corpus.older_identity)[0]
-    return Identity(
-        config.to_dict(), tokenizer.digest, digests, older, corpus.documents
-    )
+    return Identity(config.to_dict(), tokenizer.digest, digests, corpus.documents)
 
 
 def _mfu_per_rate(model: ModelConfig) -> float | None:

@@ -67,7 +67,7 @@ def choose_form(name: str, model: ModelConfig, workload: Workload) -> Mapping[st
     function, why = find_function(name, model, workload)
     if function is None:
         return {"form": USUAL[name], "why": left_out(why)}
-    if getattr(model, f"{name}_impl") == KERNELS:
+    if getattr(model, f"{name}_form") == KERNELS:
         return {"form": KERNELS}
     rate = model.attn_dropout if name == "attention" else model.resid_dropout
     return _tried(name, function, jnp.dtype(model.dtype), rate, workload)

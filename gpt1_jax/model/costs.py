@@ -84,7 +84,7 @@ def train_activation_bytes(model: ModelConfig) -> int:
     if model.kind == "lstm":
         return logits + t * _lstm_bytes(model)
     layer = 16 * t * d * itemsize
-    if model.attention_impl == "plain":
+    if model.attention_form == "plain":
         layer += 2 * model.num_heads * t * t * 4
     layers = layer if model.remat else model.num_layers * layer
     return layers + logits

@@ -111,7 +111,7 @@ class Block(nn.Module):
         def add_and_norm(name: str, x: jax.Array, branch: Any, place: int) -> jax.Array:
             norm = LayerNorm(jnp.dtype(cfg.dtype), name=name)
             where = cfg.resid_dropout, context.noise, block_site(layer, place)
-            if cfg.layer_norm_impl == "fused":
+            if cfg.layer_norm_form == "fused":
                 output, bias = branch
                 return norm(x, Branch(output, bias, *where, rows))
             return norm(x + dropout(branch, *where, rows=rows))
@@ -145,7 +145,7 @@ class Attention(nn.Module):
             places = context.cache.taken, context.cache.padding
             attended, memory = cached_attention(query, key, value, memory, *places)
         else:
-            attend = resolve_name(FORMS[cfg.attention_impl])
+            attend = resolve_name(FORMS[cfg.attention_form])
             site = block_site(layer, ATTN_PROBS)
             attended = attend(query, key, value, cfg.attn_dropout, context.noise, site)
         attended = attended.reshape(*qkv.shape[:2], embed_dim)
@@ -167,7 +167,7 @@ class MLP(nn.Module):
 
 def _last_dense(cfg: ModelConfig, features: int) -> Dense:
     """The last dense layer of a branch; a fused residual sum adds its bias instead."""
-    add_bias = cfg.layer_norm_impl != "fused"
+    add_bias = cfg.layer_norm_form != "fused"
     return Dense(features, jnp.dtype(cfg.dtype), add_bias=add_bias, name="c_proj")
 
 

@@ -21,7 +21,7 @@ MASKED_SCORE = -1e9  # replaces the scores of keys after the query (released cod
 BLOCK_SIZE = 128  # positions computed together
 MASK_NDIM = 3  # heads h and h + H / 2 share the dropout hash of a query and a key
 
-# The values of `config.model.attention_impl`; each is imported on demand.
+# The values of `config.model.attention_form`; each is imported on demand.
 FORMS = {
     "auto": "gpt1_jax.ops.attention:causal_attention",  # without a trial
     "blocked": "gpt1_jax.ops.attention:causal_attention",

@@ -10,7 +10,7 @@ from gpt1_jax.ops.dropout import Noise, dropout
 from gpt1_jax.ops.products import in_order, wait_to_recompute
 
 EPSILON = 1e-5  # released code; Flax's own default is 1e-6
-# `residual_layer_norm` for `config.model.layer_norm_impl="fused"`, imported on demand.
+# `residual_layer_norm` for `config.model.layer_norm_form="fused"`, imported on demand.
 FUSED = "gpt1_jax.kernels.layer_norm:fused_residual_layer_norm"
 
 

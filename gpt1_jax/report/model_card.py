@@ -169,7 +169,7 @@ def hardware(run: Pretrained) -> str:
 def _forms(run: Pretrained) -> str:
     """The forms of attention and LayerNorm that the last session used."""
     forms = run.sessions[-1].get("forms") if run.sessions else None
-    if not forms:  # folders of before 24 November 2026, and an LSTM's
+    if not forms:  # an LSTM's, or there is no session yet
         return UNKNOWN if run.model.kind == "transformer" else "those of an LSTM"
     found = (f"{TITLES[name]} {describe_form(forms[name])}" for name in forms)
     return escape("; ".join(found))

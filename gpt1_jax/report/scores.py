@@ -147,17 +147,11 @@ def row_numbers(runs: Sequence[Finished]) -> list[int]:
     """
     rows: dict[str, dict[str, int]] = {}
     numbers = []
-    by_content = _have_digests(runs)
     for run in runs:
         of_task = rows.setdefault(run.config.tasks[0], {})
-        key = _key(run.settings(by_content), IN_COLUMNS)
+        key = _key(run.settings(by_content=True), IN_COLUMNS)
         numbers.append(of_task.setdefault(key, len(of_task)))
     return numbers
-
-
-def _have_digests(runs: Iterable[Finished]) -> bool:
-    """Whether runs can be compared by content; those of earlier versions cannot."""
-    return all(saved_digests(run.result) for run in runs)
 
 
 def _key(settings: Mapping[str, Any], leave_out: tuple[str, ...]) -> str:
@@ -584,7 +578,7 @@ def _comparable(
         equals, the one with the most training examples, then with the most runs.
     """
     sizes, origins = "data.max_train_examples" in varied, "init_from" in varied
-    by_content = _have_digests(runs) and not (sizes or origins)
+    by_content = not (sizes or origins)
     sets: dict[str, list[Finished]] = {}
     for run in runs:
         # Training examples differ with their number, all examples with the tokenizer.

@@ -287,10 +287,9 @@ def by_origin(runs: Sequence[Finished]) -> dict[Origin, list[Finished]]:
 def _origin(run: Finished) -> Origin:
     if run.is_from_scratch:
         return Origin(run.config.init_from, None, run.kind)
-    step = run.result.get("init_step")
-    known = step if isinstance(step, int) else run.config.step
+    step = describe_step(run.result["origin_step"])
     digest = saved_digests(run.result).get("origin", "")
-    return Origin(run.config.init_from, describe_step(known), run.kind, digest)
+    return Origin(run.config.init_from, step, run.kind, digest)
 
 
 def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:

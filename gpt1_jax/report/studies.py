@@ -16,6 +16,7 @@ from etils import epath
 from gpt1_jax.config import STUDIES, know_job
 from gpt1_jax.config.saved import load_values, read_json
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import RESULTS, VERSION
 from gpt1_jax.report.markdown import escape_strings
 from gpt1_jax.report.page import ReportSection
 from gpt1_jax.runs.folder import RESULTS_FILE
@@ -111,21 +112,23 @@ def read_evaluation(
     """The results of a study in a folder; None if it holds none of these studies.
 
     Raises:
-      UserError: if they are damaged.
+      UserError: if they are damaged, or of another format.
     """
     job = job_of_results(folder)
     if job not in studies:
         return None
     study, file = studies[job], folder / RESULTS_FILE
     result = read_json(file)
+    RESULTS.check(result, file)
     try:
         config = load_values(result["config"])
-        runs = result.get("runs") or [_single_run(result, config)]
+        runs = result["runs"]
         escaped = escape_strings(runs)
         scores = study.read_scores(escaped)
         drawn = study.read_scores(runs)
         origins = [run["init_from"] for run in escaped]
-        versions = {str(k): str(v) for k, v in result.get("versions", {}).items()}
+        packages = {VERSION: result[VERSION], **result["versions"]}
+        versions = {str(name): str(version) for name, version in packages.items()}
     except _DAMAGE as error:
         raise UserError(
             f"{file} holds no {study.name} scores ({error!r:.80}); it is damaged. "
@@ -140,12 +143,3 @@ def job_of_results(folder: epath.Path) -> str:
     values = read_json(file).get("config") if file.exists() else None
     job = values.get("job") if isinstance(values, dict) else None
     return job if isinstance(job, str) else ""
-
-
-def _single_run(result: Mapping[str, Any], config: Any) -> dict[str, Any]:
-    """The run of a folder of 0.2, which had one only."""
-    return {
-        "init_from": config.init_from,
-        "kind": "transformer",
-        "checkpoints": result.get("checkpoints"),
-    }

@@ -5,7 +5,7 @@ lies beside its arrays, and finds, deletes and sets aside whole checkpoints:
 
   checkpoints/STEP/manifest.json      SHA-256 of every file; without it, no checkpoint
   checkpoints/STEP/metadata/metadata  what the state belongs to, and how far it is
-  checkpoints/STEP/measured.json      its score, once it has been evaluated
+  checkpoints/STEP/score.json      its score, once it has been evaluated
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from gpt1_jax.runs.resume import digests_record, saved_digests
 
 DAMAGED_FOLDER = "damaged_checkpoints"
 MANIFEST_FILE = "manifest.json"
-SCORE_FILE = "measured.json"
+SCORE_FILE = "score.json"
 # What the manifest of a checkpoint is called from the moment it is no longer kept.
 _DELETED_FILE = "deleted.json"
 # What orbax writes last to a checkpoint on gs://, where nothing can be renamed.
@@ -209,13 +209,12 @@ def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
 
 
 def _is_metadata(value: Mapping[str, Any]) -> bool:
-    """Whether each part of a record is of its kind; earlier versions lack some."""
-    texts = {"tokenizer": "", "corpus": "", "params_digest": ""}
+    """Whether each part of a record that is there is of its kind."""
+    texts = {"tokenizer": "", "params_digest": ""}
     tables: dict[str, Any] = {"config": {}, "data": {}, "text_read": {}}
     match {**texts, **tables, **digests_record({}), **value}:
         case {
             "tokenizer": str(),
-            "corpus": str(),
             "params_digest": str(),
             "config": dict(),
             "data": dict(),
@@ -361,11 +360,10 @@ def read_scores(folder: epath.Path, step: int) -> dict[Best, float]:
     """
     file = folder / "checkpoints" / str(step) / SCORE_FILE
     if not file.exists():
-        return _older_scores(folder, step)
+        return {}
     try:
         record = read_json(file)
-        # Versions before 24 November 2026 wrote no checksum.
-        intact = record.pop("sha256", None) in (None, json_digest(record))
+        intact = record.pop("sha256", None) == json_digest(record)
         value = float(record["value"])
         if intact and math.isfinite(value) and isinstance(record["metric"], str):
             return {Best(record["metric"], bool(record["highest"])): value}
@@ -375,17 +373,6 @@ def read_scores(folder: epath.Path, step: int) -> dict[Best, float]:
         f"{file} is damaged, which says how good step {step} is. Name a step by its "
         "number, or run the training command again: it has the score elsewhere too."
     )
-
-
-def _older_scores(folder: epath.Path, step: int) -> dict[Best, float]:
-    """Versions before 0.2 kept scores in the metadata, without the direction."""
-    try:
-        return {
-            Best(name, highest=name != LOWEST_LOSS.metric): float(value)
-            for name, value in read_metadata(folder, step)["metrics"].items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
-        return {}
 
 
 def best_step(folder: epath.Path) -> int:

@@ -5,6 +5,7 @@ import shutil
 
 from etils import epath
 
+from gpt1_jax.config.saved import saved_values
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data import files
 from gpt1_jax.data.files import is_remote, write_json
@@ -36,6 +37,11 @@ def has_begun(folder: epath.Path) -> bool:
     return saved or (folder / RESULTS_FILE).exists()
 
 
+def write_config(folder: epath.Path, config: JobConfig) -> None:
+    """Writes the resolved configuration, by which the folder says its format."""
+    write_json(folder / CONFIG_FILE, saved_values(config))
+
+
 def write_config_and_tokenizer(
     folder: epath.Path, config: JobConfig, tokenizer: Tokenizer
 ) -> None:
@@ -43,7 +49,7 @@ def write_config_and_tokenizer(
     if not is_main_process():
         return
     check_room(folder, _ROOM, "the configuration with the tokenizer")
-    write_json(folder / CONFIG_FILE, config.to_dict())
+    write_config(folder, config)
     if own_tokenizer(folder) is None:
         if (folder / "tokenizer").exists():  # of a run that never began
             (folder / "tokenizer").rmtree()

@@ -1,6 +1,6 @@
 """The forms of attention and LayerNorm that a run computes with.
 
-`config.model.attention_impl` and `layer_norm_impl` name them. "auto" leaves the choice
+`config.model.attention_form` and `layer_norm_form` name them. "auto" leaves the choice
 to the run: on an accelerator it tries the kernels, at its own sizes, before it compiles
 its step (`kernels/choice.py`); on a CPU it takes what XLA makes. A run that resumes
 goes on with the forms it began with, bit for bit, where the machine has them.
@@ -95,17 +95,10 @@ def are_forms(value: Any) -> bool:
 
 
 def saved_forms(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The forms that computed a checkpoint, by its metadata; none without metadata.
-
-    Until 24 November 2026 they were those that the configuration named.
-    """
+    """The forms that computed a checkpoint, by its metadata; none without metadata."""
     match metadata:
         case {"forms": {"attention": str(attention), "layer_norm": str(layer_norm)}}:
             return {"attention": attention, "layer_norm": layer_norm}
-        case {"config": {"model": {"attention_impl": str(attention), **model}}}:
-            if attention != AUTO:
-                layer_norm = str(model.get("layer_norm_impl", USUAL["layer_norm"]))
-                return {"attention": attention, "layer_norm": layer_norm}
     return {}
 
 
@@ -134,7 +127,7 @@ def describe_form(found: Mapping[str, Any]) -> str:
 
 
 def _with_forms(model: ModelConfig, names: Mapping[str, str]) -> ModelConfig:
-    forms: dict[str, Any] = {f"{name}_impl": form for name, form in names.items()}
+    forms: dict[str, Any] = {f"{name}_form": form for name, form in names.items()}
     return dataclasses.replace(model, **forms)
 
 
@@ -142,7 +135,7 @@ def _choose(
     name: str, model: ModelConfig, workload: Workload, before: str
 ) -> Mapping[str, Any]:
     """The form of one function; `before` is "" or the form that a run resumes with."""
-    configured = getattr(model, f"{name}_impl")
+    configured = getattr(model, f"{name}_form")
     if configured == AUTO and before not in ("", KERNELS):
         return {"form": before}  # XLA makes it everywhere
     if configured not in (AUTO, KERNELS):

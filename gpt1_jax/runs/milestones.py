@@ -73,7 +73,7 @@ class Milestones:
     def metadata(self, step: int) -> dict[str, Any]:
         """What a checkpoint says of the text read, and of why it is kept."""
         milestone = self.by_step.get(step)
-        kept = {"kept_at": milestone._asdict()} if milestone else {}
+        kept = {"milestone": milestone._asdict()} if milestone else {}
         read = {unit: self.amount(step, unit) for unit in ("tokens", "words")}
         return {"text_read": read, **kept}
 
@@ -181,7 +181,7 @@ def read_milestone(metadata: Mapping[str, Any]) -> Milestone | None:
     Raises:
       ValueError: if it is no amount of words, tokens or steps.
     """
-    match metadata.get("kept_at"):
+    match metadata.get("milestone"):
         case None:
             return None
         case {"amount": int(amount), "unit": unit} if (
@@ -190,7 +190,7 @@ def read_milestone(metadata: Mapping[str, Any]) -> Milestone | None:
             return Milestone(amount, unit)
         case other:
             raise UserError(
-                f"A checkpoint says kept_at={other!r:.80}, which is no amount of "
+                f"A checkpoint says milestone={other!r:.80}, which is no amount of "
                 "words, tokens or steps; it was not written by this program."
             )
 

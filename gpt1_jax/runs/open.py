@@ -46,15 +46,15 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     """Reads the configuration, tokenizer and parameters of a run; changes nothing.
 
     Args:
-      workdir: the run folder, local or gs://, from this version or an older one.
+      workdir: the run folder, local or gs://, from this version or an earlier one.
       step: the number of a saved step, `NEWEST`, `BEST` by the run's own metric, or
         `DEFAULT`: what its job says (`JobConfig.default_step`).
 
     Raises:
       FileNotFoundError: if there is no run, or no checkpoint of that step
         (`NoCheckpoint`).
-      ValueError: if a file is damaged, or configuration, tokenizer and parameters do
-        not belong together.
+      ValueError: if a file is damaged, the folder is of another format, or
+        configuration, tokenizer and parameters do not belong together.
     """
     check_step("step", str(step))
     folder = run_folder.locate_run(workdir)

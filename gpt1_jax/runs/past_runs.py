@@ -37,7 +37,7 @@ class Pretrained(NamedTuple):
     config: PretrainConfig
     model: ModelConfig
     records: Sequence[Mapping[str, Any]]
-    sessions: Sequence[Mapping[str, Any]]  # none in folders of 0.1.0
+    sessions: Sequence[Mapping[str, Any]]
     saved: Sequence[int]  # its saved steps, in order
 
     @property

@@ -377,7 +377,7 @@ class Session:
     ):
         self._path = path
         self._before = read_sessions(path)
-        # What the last session wrote of `metrics.jsonl`; unknown in earlier versions.
+        # What the last session wrote of `metrics.jsonl`; unknown before it wrote any.
         self.metrics_before: Mapping[str, Any] | None = (
             self._before[-1].get("metrics") if self._before else None
         )
@@ -429,7 +429,7 @@ def read_sessions(path: epath.PathLike) -> list[Mapping[str, Any]]:
     Raises:
       ValueError: if the file holds something else.
     """
-    if not epath.Path(path).exists():  # folders of 0.1.0 have none
+    if not epath.Path(path).exists():
         return []
     sessions = read_json(path).get("sessions")
     if not (isinstance(sessions, list) and all(map(_is_session, sessions))):

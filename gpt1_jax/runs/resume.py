@@ -19,7 +19,13 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config import find_job
 from gpt1_jax.config.checks import Content, Local, MayChange, marked_keys
-from gpt1_jax.config.saved import adopt_older, flatten, read_json, upgrade
+from gpt1_jax.config.saved import (
+    add_newer_keys,
+    flatten,
+    keep_newer_keys_neutral,
+    read_json,
+    read_values,
+)
 from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.data.files import check_writable, refuse_links, write_json
 from gpt1_jax.errors import UserError
@@ -54,15 +60,12 @@ class Identity:
       tokenizer: the tokenizer's content digest.
       digests: content digests by what they identify: "text", "training examples",
         "origin", ...
-      older: identifies text and examples in folders of earlier versions, whose
-        checkpoints hold no content digests.
       documents: content digests of the text's documents by name, to say which differ.
     """
 
     config: Mapping[str, Any]
     tokenizer: str
     digests: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    older: str = ""
     documents: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def metadata(self, step: int) -> dict[str, Any]:
@@ -70,7 +73,6 @@ class Identity:
         return {
             "config": self.config,
             "tokenizer": self.tokenizer,
-            "corpus": self.older,
             DIGESTS: dict(self.digests),
             "data": {"next_index": step},
             "versions": {"gpt1_jax": gpt1_jax.__version__, "jax": jax.__version__},
@@ -88,12 +90,10 @@ class Identity:
         """
         held = saved_digests(saved)
         if "config" in saved:
-            refuse_changes(saved["config"], self.config, "this run folder", bool(held))
+            refuse_changes(saved["config"], self.config, "this run folder")
         if "tokenizer" in saved:
             held["tokenizer"] = saved["tokenizer"]
         now = {**self.digests, "tokenizer": self.tokenizer}
-        if not saved_digests(saved):
-            held, now = {**held, "text": saved["corpus"]}, {**now, "text": self.older}
         if changed := [name for name in sorted(held) if held[name] != now.get(name)]:
             names, which = " and the ".join(changed), ""
             if "text" in changed:
@@ -115,7 +115,7 @@ class Identity:
 
 
 def saved_digests(saved: Mapping[str, Any]) -> dict[str, str]:
-    """The content digests in a record; none if an earlier version wrote it."""
+    """The content digests in a record: metadata of a checkpoint, or results."""
     return dict(saved.get(DIGESTS, {}))
 
 
@@ -194,13 +194,13 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
       config: the run's configuration.
 
     Returns:
-      The configuration. If an older version wrote the folder, keys that it did not know
-      have the values that continue what it did.
+      The configuration. If an earlier version wrote the folder, keys that it did not
+      know have the values that continue what it did.
 
     Raises:
       PermissionError: if the folder cannot be written.
-      ValueError: if it holds checkpoints, scores or results of another configuration,
-        or a link.
+      ValueError: if it holds checkpoints, scores or results of another configuration
+        or format, or a link.
     """
     refuse_links(folder)
     try:
@@ -214,42 +214,37 @@ def begin_run(folder: epath.Path, config: Config) -> Config:
         run_folder.has_begun(folder) and (folder / run_folder.CONFIG_FILE).exists()
     ):
         return config
-    saved = read_json(folder / run_folder.CONFIG_FILE)
-    config, notes = adopt_older(config, saved)
-    refuse_changes(saved, config.to_dict(), str(folder), by_content=True)
+    saved = read_values(folder / run_folder.CONFIG_FILE)
+    config, notes = keep_newer_keys_neutral(config, saved)
+    refuse_changes(saved, config.to_dict(), str(folder))
     for note in notes:
         say(note)
     return config
 
 
 def refuse_changes(
-    saved: Mapping[str, Any],
-    current: Mapping[str, Any],
-    where: str,
-    by_content: bool = False,
+    saved: Mapping[str, Any], current: Mapping[str, Any], where: str
 ) -> None:
     """Raises a ValueError if a configuration would make a saved run another run.
 
+    Paths may differ, of which the content is compared by its digest (`Content`).
+
     Args:
-      saved: the values read back, written by this version or an older one.
+      saved: the values read back, written by this version or an earlier one.
       current: `config.to_dict()` of the run that is to continue.
       where: where the saved run is, for the message.
-      by_content: whether content digests are compared too, so that paths may differ.
     """
     if saved.get("job") != current["job"]:
         raise UserError(
             f"What is saved in {where} belongs to a run of the job "
             f"{saved.get('job')!r}, not {current['job']!r}; name another --workdir."
         )
-    changes = changed_keys(saved, current)
-    if by_content:
-        content = marked_keys(find_job(current["job"]).config_class(), Content)
-        changes = {
-            key: (before, now)
-            for key, (before, now) in changes.items()
-            if not (named := content.get(key))
-            or not (named.may_vanish or (before and now))
-        }
+    content = marked_keys(find_job(current["job"]).config_class(), Content)
+    changes = {
+        key: (before, now)
+        for key, (before, now) in changed_keys(saved, current).items()
+        if not (named := content.get(key)) or not (named.may_vanish or (before and now))
+    }
     if changes:
         listed = "; ".join(
             f"config.{key} is {now!r}, saved {before!r}"
@@ -275,7 +270,7 @@ def changed_keys(
     Returns:
       `{key: (saved value, current value)}`, empty when the run may resume.
     """
-    before, now = (fixed_values(each) for each in (upgrade(saved), current))
+    before, now = (fixed_values(each) for each in (add_newer_keys(saved), current))
     return {
         key: (before.get(key), now.get(key))
         for key in sorted(before.keys() | now.keys())

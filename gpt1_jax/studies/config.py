@@ -10,7 +10,6 @@ from gpt1_jax.config.checks import (
     File,
     Files,
     Free,
-    Newer,
     Positive,
     RunFolder,
     Section,
@@ -38,7 +37,7 @@ class AnalysisConfig(JobConfig):
 class ScoringConfig(AnalysisConfig):
     """What the jobs have in common that score a run beside a baseline."""
 
-    baseline_init_from: Annotated[RunFolder, Newer("")]
+    baseline_init_from: RunFolder
     batch_tokens: Free[Positive[int]]
 
     def __post_init__(self):

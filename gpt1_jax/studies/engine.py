@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import tqdm
 from etils import epath
 
-import gpt1_jax
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.config.sections import compilation_cache
@@ -33,6 +32,7 @@ from gpt1_jax.data.progress import without_bars
 from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import KEPT_SCORE, RESULTS
 from gpt1_jax.inference.scoring import Scorer
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.parallel import devices
@@ -153,7 +153,7 @@ def score_steps(
     scores = StepScores(folder, runs, title)
     with lock.owned(folder):
         config = begin_run(folder, config)
-        write_json(folder / run_folder.CONFIG_FILE, config.to_dict())
+        run_folder.write_config(folder, config)
         with signals.catch() as stop, stop.deferred():
             if not scores.score_missing(make_scorer, score, describe, stop.received):
                 raise signals.Stopped(
@@ -185,8 +185,9 @@ def _write_results(
     write_json(
         folder / run_folder.RESULTS_FILE,
         {
+            **RESULTS.stamp(),
             "config": config.to_dict(),
-            "versions": {"gpt1_jax": gpt1_jax.__version__, **versions},
+            "versions": versions,
             "runs": results,
         },
     )
@@ -422,8 +423,8 @@ class StepScores(Generic[Examples]):
         """
         path = self._scores_file(run, step, task)
         saved = read_json(path)
-        digest = saved.pop(_CHECKSUM, None)  # earlier versions wrote none
-        if digest in (None, json_digest(saved)) and "scores" in saved:
+        KEPT_SCORE.check(saved, path)
+        if saved.pop(_CHECKSUM, None) == json_digest(saved) and "scores" in saved:
             beside = self._file("predictions", run, step, task, "jsonl").parent
             digests = {
                 beside / name: d for name, d in saved.get(_PREDICTIONS, {}).items()
@@ -442,6 +443,7 @@ class StepScores(Generic[Examples]):
         file = self._file("predictions", run, step, task, "jsonl")
         written = [each for each in file.parent.iterdir() if each.stem == file.stem]
         record = {
+            **KEPT_SCORE.stamp(),
             **self._digests(run, step, task),
             "scores": scores,
             _PREDICTIONS: {each.name: sha256(each) for each in written},

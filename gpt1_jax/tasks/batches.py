@@ -140,7 +140,7 @@ def padded_length(length: int, lengths: Sequence[int]) -> int:
 
 
 def real_indices(
-    lengths: np.ndarray, seq_len: int, devices: int, parts: int, packed_sizes: int
+    lengths: np.ndarray, seq_len: int, devices: int, parts: int, unpadded_sizes: int
 ) -> np.ndarray:
     """The indices of the real tokens of a padded batch.
 
@@ -153,8 +153,8 @@ def real_indices(
       seq_len: T.
       devices: the devices that share the batch.
       parts: the parts of a device's rows, which it computes one after another.
-      packed_sizes: the number of values that R may have: it is a multiple of
-        1 / packed_sizes of a group's padded size.
+      unpadded_sizes: the number of values that R may have: it is a multiple of
+        1 / unpadded_sizes of a group's padded size.
 
     Returns:
       [S, R] int32, S = devices * parts: token t of sequence n in a group of N
@@ -164,7 +164,7 @@ def real_indices(
     grouped = by_part.reshape(devices * parts, -1)  # [S, N]
     real = np.arange(seq_len) < grouped[:, :, None]
     real = real.reshape(len(grouped), -1)  # [S, N T]
-    unit = -(-real.shape[1] // packed_sizes)
+    unit = -(-real.shape[1] // unpadded_sizes)
     size = -(-int(grouped.sum(axis=1).max()) // unit) * unit
     indices = np.full((len(grouped), size), real.shape[1], np.int32)
     for row, group in zip(indices, real, strict=True):
@@ -188,7 +188,7 @@ class TrainBatches(Generic[B]):
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
       devices: as for `real_indices`.
       parts: the same.
-      packed_sizes: the same; 0: padding is left in.
+      unpadded_sizes: the same; 0: padding is left in.
       num_steps: the length of the run.
       seed: for the example orders.
     """
@@ -200,7 +200,7 @@ class TrainBatches(Generic[B]):
     seq_lens: Sequence[int]
     devices: int
     parts: int
-    packed_sizes: int
+    unpadded_sizes: int
     num_steps: int
     seed: int
 
@@ -234,12 +234,12 @@ class TrainBatches(Generic[B]):
         chosen = self._order(epoch)[index * self.batch_size :][: self.batch_size]
         seq_len = padded_length(int(self._longest[chosen].max()), self.seq_lens)
         arrays = self.examples.batch(chosen[self.rows], seq_len)
-        if not self.packed_sizes:  # padding is left in
+        if not self.unpadded_sizes:  # padding is left in
             return self.make_batch(**arrays)
         # Every group has the size of the fullest, on whichever host that is.
         lengths = self.examples.lengths[chosen]
         indices = real_indices(
-            lengths, seq_len, self.devices, self.parts, self.packed_sizes
+            lengths, seq_len, self.devices, self.parts, self.unpadded_sizes
         )
         first, last = (
             row * len(indices) // self.batch_size

@@ -9,8 +9,10 @@ import pytest
 from etils import epath
 
 from benchmarks.experiments import ngram_baseline
+from gpt1_jax.data.shards import SplitCounts, open_corpus, write_record
 from gpt1_jax.runs.checkpoints import read_params
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.runs.resume import saved_digests
 
 _VOCAB_SIZE, _MAX_ORDER = 13, 5
 
@@ -113,7 +115,7 @@ def test_discounts_by_hand_and_fallback():
 
 
 def _write_corpus(directory, train, valid, words):
-    record = {"tokenizer_fingerprint": "abc", "dtype": "<u2"}
+    counts = []
     for name, parts in (
         ("train", np.split(train, [len(train) // 3])),
         ("valid", [valid]),
@@ -121,14 +123,8 @@ def _write_corpus(directory, train, valid, words):
         for index, part in enumerate(parts):
             part.tofile(directory / f"{name}-{index:05d}.bin")
         sizes = [len(part) for part in parts]
-        record[name] = {
-            "documents": 1,
-            "tokens": sum(sizes),
-            "words": words,
-            "bytes": 5 * words,
-            "shards": sizes,
-        }
-    (directory / "corpus.json").write_text(json.dumps(record))
+        counts.append(SplitCounts(1, sum(sizes), words, 5 * words, tuple(sizes)))
+    write_record(directory, "abc", np.dtype("<u2"), *counts, {}, {}, [])
 
 
 def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
@@ -138,7 +134,7 @@ def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
     _write_corpus(corpus, train, valid, words=160)
     tokenizer = tmp_path / "tokenizers" / "4567"
     tokenizer.mkdir(parents=True)
-    description = {"fingerprint": "abc", "vocab_size": _VOCAB_SIZE}
+    description = {"content_digest": "abc", "vocab_size": _VOCAB_SIZE}
     (tokenizer / "tokenizer.json").write_text(json.dumps(description))
     output = tmp_path / "ngram.json"
     ngram_baseline.main([f"--corpus={corpus}", f"--output={output}"])
@@ -157,8 +153,13 @@ def test_script_prints_table_of_a_prepared_corpus(tmp_path, capsys):
 
 
 def test_runs_are_scored_on_the_same_tokens(pretrained, corpus_dir, tmp_path, capsys):
-    trained_on = read_params(epath.Path(pretrained)).metadata["corpus"]
-    corpus, output = corpus_dir / "cache/corpora" / trained_on, tmp_path / "ngram.json"
+    trained_on = saved_digests(read_params(epath.Path(pretrained)).metadata)["text"]
+    output = tmp_path / "ngram.json"
+    (corpus,) = (
+        folder
+        for folder in (corpus_dir / "cache" / "corpora").iterdir()
+        if open_corpus(folder).digest == trained_on
+    )
     ngram_baseline.main(
         [f"--corpus={corpus}", f"--runs={pretrained}", f"--output={output}"]
     )

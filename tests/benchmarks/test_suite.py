@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.experiments import suite
 
-SAVED = Path(__file__).parents[1] / "saved_runs" / "2026-11-24"
+SAVED = Path(__file__).parents[1] / "saved_runs" / "1.0.0"
 
 
 def frame(values, **columns):

@@ -54,17 +54,6 @@ def test_unknown_and_missing_keys_are_refused():
         load({**values, "sed": 1})
 
 
-def test_an_old_key_in_a_file_of_ones_own_is_refused_with_the_new_one():
-    values = load_config("paper").to_dict()
-    values["checkpoint"]["keep_at_words"] = "1M"
-    with pytest.raises(UserError) as error:
-        load(values)
-    assert str(error.value) == (
-        "config.checkpoint.keep_at_words is now config.checkpoint.milestone_words; for "
-        "example --config.checkpoint.milestone_words=1000000,2000000."
-    )
-
-
 def test_the_model_of_every_job_is_checked_by_its_keys():
     values = load_config("sst2", file="finetune", init_from="run").to_dict()
     for key, value, problem in (

@@ -13,6 +13,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.config import JOBS, STUDIES, load
 from gpt1_jax.config.saved import load_saved
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import RUN_FOLDER
 
 FIRST = {
     "finetune": {"init_from": "run"},
@@ -70,7 +71,6 @@ from etils import epath
 
 from gpt1_jax.config.checks import Free, LocalFile, Positive
 from gpt1_jax.config.sections import JobConfig
-from gpt1_jax.data.files import write_json
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.resume import begin_run
@@ -86,7 +86,7 @@ class Config(JobConfig):
 def run(config, workdir):
     folder = run_folder.locate_run(workdir)
     config = begin_run(folder, config)
-    write_json(folder / run_folder.CONFIG_FILE, config.to_dict())
+    run_folder.write_config(folder, config)
     lengths = [len(word) for word in epath.Path(config.input).read_text().split()]
     (folder / "scores" / "lengths").mkdir(parents=True, exist_ok=True)
     say(f"Lengths: {[min(n, config.longest) for n in lengths]} in {workdir}.")
@@ -175,7 +175,8 @@ def test_a_strangers_folder_imports_nothing(lab):
     folder = lab / "run"
     folder.mkdir()
     for name in ("planted", "word_lengths"):
-        (folder / "config.json").write_text(json.dumps({"job": name, **VALUES}))
+        written = {**RUN_FOLDER.stamp(), "job": name, **VALUES}
+        (folder / "config.json").write_text(json.dumps(written))
         with pytest.raises(UserError, match=f"config.job='{name}' is not known here"):
             load_saved(folder / "config.json")
         assert name not in sys.modules
@@ -194,7 +195,7 @@ def test_a_job_of_ones_own_on_the_command_line(lab):
     assert code == 0, output
     assert "Lengths: [1, 4, 4] in runs/word_lengths/few." in output
     saved = json.loads((lab / "runs/word_lengths/few/config.json").read_text())
-    assert saved == {"job": "word_lengths", **VALUES}
+    assert saved == {**RUN_FOLDER.stamp(), "job": "word_lengths", **VALUES}
     code, output = command("--config.input=words.txt", "--config.width=7")
     assert code == 0, output
     for flags, problem in (

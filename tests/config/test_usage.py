@@ -73,18 +73,3 @@ def test_the_defaults_of_a_job_are_those_of_its_preset(job, preset, key, value):
 
 def test_a_job_without_presets_has_defaults_too():
     assert usage.defaults("report", "any")["runs"] == "runs"
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("checkpoint.keep_at_steps=1k:1M:*10", "checkpoint.milestone_steps=1000,2000"),
-        ("init_step=7", "step=best"),
-    ],
-)
-def test_an_old_key_is_one_line_that_says_the_new_one(old, new):
-    key, name = (text.partition("=")[0] for text in (old, new))
-    error = KeyError(f"'{key.rpartition('.')[2]}'")
-    assert usage.explain(error, ["main", f"--config.{old}"]) == (
-        f"--config.{old}: the key is now {name}; for example --config.{new}."
-    )

@@ -28,7 +28,6 @@ def data_config(tmp_path) -> Callable[..., DataConfig]:
             train=str(tmp_path / "books"),
             valid="",
             valid_fraction=0.1,
-            valid_split="size",
             jsonl_field="text",
             tfds_feature="text",
             tfds_data_dir="",

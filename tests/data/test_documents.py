@@ -486,7 +486,7 @@ def test_jsonl_documents_of_another_field_have_another_stamp(tmp_path):
     assert json.loads(text_of(plain)) == {"text": "one", "body": "two"}
     assert len({one.stamp, other.stamp, plain.stamp}) == 3
     stat = os.stat(path)
-    assert plain.stamp == f"{stat.st_size}-{stat.st_mtime_ns}"  # as in 0.1.0
+    assert plain.stamp == f"{stat.st_size}-{stat.st_mtime_ns}"
 
 
 def test_jsonl_documents_may_hold_anything_in_other_fields(tmp_path):
@@ -599,17 +599,16 @@ sizes_of_documents = st.lists(st.integers(1, 10_000), min_size=1, max_size=60)
 @given(
     sizes=sizes_of_documents,
     fraction=st.floats(0.001, 0.999),
-    rule=st.sampled_from(["size", "documents"]),
 )
-@example(sizes=[5, 5], fraction=0.99, rule="size")
-def test_hold_out_divides_the_documents_in_order(sizes, fraction, rule):
+@example(sizes=[5, 5], fraction=0.99)
+def test_hold_out_divides_the_documents_in_order(sizes, fraction):
     everything = made_documents(sizes)
-    train, valid = hold_out(everything, fraction, rule)
+    train, valid = hold_out(everything, fraction)
     assert sorted([*train, *valid], key=everything.index) == everything
     assert [d for d in everything if d in train] == train
     assert [d for d in everything if d in valid] == valid
     assert train
-    if rule == "size" and valid:
+    if valid:
         assert is_near(share(valid, everything), fraction)
 
 
@@ -618,7 +617,7 @@ def test_hold_out_divides_the_documents_in_order(sizes, fraction, rule):
 def test_hold_out_by_size_is_exact_where_documents_are_many(number, seed):
     sizes = np.random.default_rng(seed).integers(900, 1101, number).tolist()
     everything = made_documents(sizes)
-    _, valid = hold_out(everything, 0.02, "size")
+    _, valid = hold_out(everything, 0.02)
     assert share(valid, everything) == pytest.approx(0.02, rel=0.2)
 
 
@@ -628,27 +627,12 @@ def test_hold_out_by_size_is_exact_where_documents_are_many(number, seed):
 )
 def test_hold_out_no_whole_documents_where_none_are_the_share(sizes, fraction):
     everything = made_documents(sizes)
-    assert hold_out(everything, fraction, "size") == (everything, [])
-
-
-def test_hold_out_by_documents_is_the_rule_of_earlier_versions():
-    """The names are those that version 0.1.0 chose."""
-    train, valid = hold_out(made_documents([1] * 8 + [10**9, 1]), 0.3, "documents")
-    assert [d.name for d in valid] == ["book2.txt", "book4.txt", "book5.txt"]
-    assert len(train) == 7
-
-
-@pytest.mark.parametrize(
-    ("fraction", "number"), [(0.001, 1), (0.2, 2), (0.26, 3), (0.99, 9)]
-)
-def test_hold_out_by_documents_rounds(fraction, number):
-    _, valid = hold_out(made_documents(range(1, 11)), fraction, "documents")
-    assert len(valid) == number
+    assert hold_out(everything, fraction) == (everything, [])
 
 
 def test_hold_out_changes_little_when_a_document_is_added():
-    before = hold_out(made_documents([1000] * 100), 0.1, "size")[1]
-    after = hold_out(made_documents([1000] * 101), 0.1, "size")[1]
+    before = hold_out(made_documents([1000] * 100), 0.1)[1]
+    after = hold_out(made_documents([1000] * 101), 0.1)[1]
     assert len({d.name for d in before} & {d.name for d in after}) >= 9
 
 
@@ -657,9 +641,7 @@ def test_hold_out_depends_on_the_last_part_of_the_name_alone():
         dataclasses.replace(d, name=f"/elsewhere/{d.name}")
         for d in made_documents(range(1, 40))
     ]
-    one, other = (
-        hold_out(d, 0.1, "size")[1] for d in (moved, made_documents(range(1, 40)))
-    )
+    one, other = (hold_out(d, 0.1)[1] for d in (moved, made_documents(range(1, 40))))
     assert [d.name for d in one] == [f"/elsewhere/{d.name}" for d in other]
 
 

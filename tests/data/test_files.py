@@ -109,8 +109,6 @@ def test_what_is_not_finite_is_null_in_json_and_read_back(tmp_path):
     assert math.isnan(again.pop("a"))
     assert again == {"b": [1.5, {"c": [-math.inf, 2]}], "d": None, "e": math.inf}
     assert strict_json(format_json([math.nan, 1])) == [None, 1]
-    path.write_text('{"a": NaN}')  # as earlier versions wrote it
-    assert math.isnan(read_json(path)["a"])
 
 
 @pytest.mark.parametrize(

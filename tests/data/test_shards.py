@@ -18,6 +18,7 @@ from gpt1_jax.data.shards import (
     open_corpus,
     write_record,
 )
+from gpt1_jax.errors import UserError
 
 
 @pytest.fixture
@@ -92,6 +93,17 @@ def test_load_finds_any_change_of_the_record(corpus_folder, monkeypatch):
 def test_load_of_another_record_is_refused(corpus_folder, content):
     (corpus_folder / "corpus.json").write_text(content)
     with pytest.raises(DamagedCorpus, match=r"corpus\.json"):
+        open_corpus(corpus_folder)
+
+
+@pytest.mark.parametrize("stamp", [{}, {"format": 2, "gpt1_jax": "1.3.0"}])
+def test_load_of_another_format_is_refused(corpus_folder, stamp):
+    path = corpus_folder / "corpus.json"
+    record = json.loads(path.read_text())
+    del record["format"], record["gpt1_jax"], record["sha256"]
+    record = {**stamp, **record}
+    path.write_text(json.dumps({**record, "sha256": shards.json_digest(record)}))
+    with pytest.raises(UserError, match=r"a prepared corpus .* reads format 1\. Use"):
         open_corpus(corpus_folder)
 
 

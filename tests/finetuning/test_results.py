@@ -11,6 +11,7 @@ from tiny_run import load_config
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import read_finished
+from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs.past_runs import find_folders
 from gpt1_jax.tasks.metrics import METRICS, Metric
 
@@ -21,7 +22,7 @@ def write_run(folder, results=True, **overrides):
     config = load_config("sst2", file="finetune", init_from="run", **overrides)
     values = config.to_dict()
     values["model"] |= SIZES
-    (folder / "config.json").write_text(json.dumps(values))
+    (folder / "config.json").write_text(json.dumps({**RUN_FOLDER.stamp(), **values}))
     if results:
         result = finished_result("sst2", 0.5)
         (folder / "results.json").write_text(json.dumps(result))
@@ -111,7 +112,7 @@ def test_a_damaged_file_is_named(tmp_path):
         ("dev/subsets", {"matched": {"n": 3}}),
         ("test", [1]),
         ("train_examples", "64"),
-        ("init_step", -1),
+        ("origin_step", -1),
         ("content_digests", ["a"]),
         ("content_digests", {"dev examples": 1}),
     ],

@@ -57,8 +57,8 @@ def ours() -> SentencePieceTokenizer:
 
 
 @pytest.fixture(scope="module")
-def older() -> SentencePieceTokenizer:
-    """As earlier versions trained it: without bytes or required symbols."""
+def without_bytes() -> SentencePieceTokenizer:
+    """Trained elsewhere, without bytes or required symbols."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(LINES),
@@ -95,8 +95,8 @@ def exported(ours, export):
 
 
 @pytest.fixture(scope="module")
-def exported_older(older, export):
-    return export(older)
+def exported_without_bytes(without_bytes, export):
+    return export(without_bytes)
 
 
 @pytest.mark.parametrize("text", [*TEXTS, *LINES[:3], "\n".join(LINES[:3])])
@@ -108,11 +108,11 @@ def test_sentencepiece_ids_and_text_equal_ours(ours, exported, text):
 
 @pytest.mark.parametrize("text", [*TEXTS, *LINES[:3], "a 日本 b 語x日"])
 def test_sentencepiece_without_bytes_ids_and_text_equal_ours(
-    older, exported_older, text
+    without_bytes, exported_without_bytes, text
 ):
-    ids = older.encode(text)
-    assert exported_older.encode(text).ids == ids
-    assert exported_older.decode(ids) == older.decode(ids)
+    ids = without_bytes.encode(text)
+    assert exported_without_bytes.encode(text).ids == ids
+    assert exported_without_bytes.decode(ids) == without_bytes.decode(ids)
 
 
 # Where several accents meet, or one meets a letter that is itself mapped to another,
@@ -412,7 +412,7 @@ def test_gpt1_limits_name_the_measured_share(small_gpt1):
 # --- for fine-tuned models ---
 
 
-@pytest.mark.parametrize("kind", ["ours", "older", "small_gpt1"])
+@pytest.mark.parametrize("kind", ["ours", "without_bytes", "small_gpt1"])
 def test_texts_of_fine_tuned_models_get_special_tokens(kind, request, tmp_path):
     transformers = pytest.importorskip("transformers")
     tokenizer = request.getfixturevalue(kind)

@@ -155,9 +155,9 @@ def kept(pretrained, made_once):
         for step, amount in ((8, 1_500_000), (12, 10_000_000)):
             checkpoint = epath.Path(folder) / f"checkpoints/{step}"
             metadata = read_metadata(epath.Path(folder), step)
-            metadata["kept_at"] = {"amount": amount, "unit": "words"}
+            metadata["milestone"] = {"amount": amount, "unit": "words"}
             write_json(checkpoint / "metadata" / "metadata", metadata)
-            write_manifest(checkpoint, leave_out={"measured.json"})
+            write_manifest(checkpoint, leave_out={"score.json"})
 
     return made_once("kept", make)
 
@@ -175,10 +175,10 @@ def test_the_name_of_a_kept_step_tells_its_unit(kept, tmp_path):
     folder = epath.Path(shutil.copytree(kept, tmp_path / "run"))
     for step, unit in ((8, "tokens"), (12, "steps")):
         metadata = read_metadata(folder, step)
-        metadata["kept_at"] = {"amount": 2000, "unit": unit}
+        metadata["milestone"] = {"amount": 2000, "unit": unit}
         checkpoint = folder / f"checkpoints/{step}"
         write_json(checkpoint / "metadata" / "metadata", metadata)
-        write_manifest(checkpoint, leave_out={"measured.json"})
+        write_manifest(checkpoint, leave_out={"score.json"})
     run("huggingface", folder, tmp_path / "out", step="milestones")
     names = {path.name for path in (tmp_path / "out").glob("chck*")}
     assert names == {"chck_2k_tokens", "chck_2k_steps"}
@@ -529,7 +529,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path, files):
 
 
 def test_what_a_job_without_a_model_wrote_is_refused(tmp_path):
-    results = ROOT / "tests" / "saved_runs" / "2026-11-24" / "zero_shot"
+    results = ROOT / "tests" / "saved_runs" / "1.0.0" / "zero_shot"
     with pytest.raises(ValueError, match=r"output of the job 'zero_shot', no model"):
         run("huggingface", results, tmp_path / "out")
 

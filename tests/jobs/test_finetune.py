@@ -213,7 +213,7 @@ def test_each_run_of_a_suite_resumes_with_its_own_forms(
     with monkeypatch.context() as patch:
         stop_after(patch, 2)
         with pytest.raises(Stopped):
-            run(1, 0, model__attention_impl="plain")
+            run(1, 0, model__attention_form="plain")
     run(0, 1)
     assert used(0) == ["blocked"]
     assert used(1) == ["plain", "plain"]

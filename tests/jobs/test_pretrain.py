@@ -134,7 +134,7 @@ def test_a_folder_that_names_its_forms_is_the_same_run(
         warnings.simplefilter("ignore")  # there are no kernels for a CPU
         stop_after(patch, 4)
         with pytest.raises(Stopped):
-            pretrain.run(tiny_config(model__attention_impl=named), str(tmp_path))
+            pretrain.run(tiny_config(model__attention_form=named), str(tmp_path))
     pretrain.run(tiny_config(), str(tmp_path))
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
 

@@ -172,7 +172,7 @@ def test_each_run_from_scratch_too_and_checkpoints_kept_if_asked(
         saved = tmp_path / "sst2" / f"{start}-seed0" / "config.json"
         layers = {"pretrained": "all", "scratch": "none"}[start]
         assert json.loads(saved.read_text())["transfer_layers"] == layers
-        assert result["start"] == start
+        assert result["variant"] == start
 
 
 def test_one_run_and_several_share_a_folder(finetuned, finetune_base, tmp_path):

@@ -73,7 +73,7 @@ def test_each_number_of_layers_is_a_run_of_its_own(layers):
             f"layers{number}"
         ]
         assert result == json.loads((folder / "results.json").read_text())
-        assert result["start"] == f"layers{number}"
+        assert result["variant"] == f"layers{number}"
         assert result["train"]["n"] == 10 and "accuracy" in result["train"]
         assert not (folder / "predictions" / "train.jsonl").exists()
     table = (layers / "results.md").read_text()

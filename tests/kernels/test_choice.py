@@ -39,7 +39,7 @@ FUSED = {"attention": "fused", "layer_norm": "fused"}
 @pytest.fixture
 def model(tiny_model_config):
     """A model that leaves the choice to the run."""
-    return tiny_model_config(attention_impl="auto", layer_norm_impl="auto")
+    return tiny_model_config(attention_form="auto", layer_norm_form="auto")
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_right_and_faster_kernels_are_used_and_remembered(
     model, made_up, cache, capsys, monkeypatch
 ):
     chosen, found = choose_forms(model, WORKLOAD)
-    assert (chosen.attention_impl, chosen.layer_norm_impl) == ("fused", "fused")
+    assert (chosen.attention_form, chosen.layer_norm_form) == ("fused", "fused")
     assert found["attention"]["ms"] == {"blocked": 2.0, "fused": 1.0}
     say_forms(found)
     assert capsys.readouterr().out == (
@@ -135,7 +135,7 @@ def test_others_are_left_out_in_one_line(
 ):
     made_up(attention=attention, ms=ms)
     chosen, found = choose_forms(model, WORKLOAD)
-    assert chosen.attention_impl == "blocked"
+    assert chosen.attention_form == "blocked"
     assert found["attention"]["form"] == "blocked"
     say_forms(found)
     line, _ = capsys.readouterr().out.splitlines()
@@ -161,7 +161,7 @@ def test_on_a_tpu_kernels_are_compared_with_the_formula(
 
 
 def test_named_forms_are_used_untried(model, made_up, cache):
-    named = dataclasses.replace(model, attention_impl="plain", layer_norm_impl="fused")
+    named = dataclasses.replace(model, attention_form="plain", layer_norm_form="fused")
     chosen, found = choose_forms(named, WORKLOAD)
     assert chosen == named
     assert found == {"attention": {"form": "plain"}, "layer_norm": {"form": "fused"}}
@@ -169,9 +169,9 @@ def test_named_forms_are_used_untried(model, made_up, cache):
 
 
 def test_named_kernels_that_are_not_there_are_left_out(model):
-    named = dataclasses.replace(model, attention_impl="fused")
+    named = dataclasses.replace(model, attention_form="fused")
     chosen, found = choose_forms(named, WORKLOAD)
-    assert chosen.attention_impl == found["attention"]["form"] == "blocked"
+    assert chosen.attention_form == found["attention"]["form"] == "blocked"
     assert found["attention"]["why"] == "fused is left out: there are none for a CPU"
 
 
@@ -190,7 +190,7 @@ def test_a_run_that_cannot_go_on_with_its_forms_says_so(model, made_up):
     assert found["attention"]["form"] == "blocked"
     assert "this run used fused so far" in found["attention"]["why"]
     assert found["layer_norm"]["form"] == "fused"
-    named = dataclasses.replace(model, attention_impl="plain")
+    named = dataclasses.replace(model, attention_form="plain")
     _, found = choose_forms(named, WORKLOAD, FUSED)
     assert found["attention"] == {
         "form": "plain",
@@ -213,7 +213,7 @@ def test_devices_that_share_heads_have_no_kernels(model, made_up):
 
 
 def test_scoring_tries_the_pass_forward(model, made_up, cache):
-    assert scoring_model(model, 32).attention_impl == "fused"
+    assert scoring_model(model, 32).attention_form == "fused"
     held = json.loads(next(cache.glob("attention-*.json")).read_text())
     assert held["training"] is False and held["dropout"] == 0
     assert held["shapes"][0][0] == 32 // model.max_seq_len
@@ -335,7 +335,7 @@ if "JAX_PROCESS_ID" in os.environ:
 import tiny
 model, found = forms.choose_forms(tiny.MODEL, forms.Workload(2, 8, True))
 forms.say_forms(found)
-print("chosen:", model.attention_impl, flush=True)
+print("chosen:", model.attention_form, flush=True)
 """
 
 

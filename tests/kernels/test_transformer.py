@@ -42,7 +42,7 @@ def test_kernels_change_no_loss_and_no_gradient(
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of kernels that are not there
-        actual = results(attention_impl="fused", layer_norm_impl="fused")
+        actual = results(attention_form="fused", layer_norm_form="fused")
     pairs = zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True)
     for theirs, ours in pairs:
         np.testing.assert_allclose(ours, theirs, atol=2e-6, rtol=1e-5)
@@ -58,5 +58,5 @@ def test_without_kernels_the_same_is_computed(tiny_model_config, tiny_params):
 
     expected = hidden()
     with pytest.warns(UserWarning, match="LayerNorm without kernels"):
-        actual = hidden(layer_norm_impl="fused")
+        actual = hidden(layer_norm_form="fused")
     np.testing.assert_allclose(actual, expected, atol=2e-6)

@@ -67,7 +67,7 @@ def test_train_flops_per_token_of_a_hand_computed_model(tiny_model_config):
         (dict(dtype="bfloat16"), 12 * 16 * 512 * 768 * 2 + 3 * 512 * 40478 * 4),
         (dict(remat=True, loss_chunk=128), 16 * 512 * 768 * 4 + 3 * 128 * 40478 * 4),
         (
-            dict(attention_impl="plain"),
+            dict(attention_form="plain"),
             12 * (16 * 512 * 768 + 2 * 12 * 512**2) * 4 + 3 * 512 * 40478 * 4,
         ),
     ],

@@ -42,7 +42,7 @@ def test_dropout_sites_at_paper_depth_are_37_distinct_ones(
         embed_dropout=0.2,
         attn_dropout=0.3,
         resid_dropout=0.4,
-        attention_impl="plain",  # goes through `dropout` as the others do
+        attention_form="plain",  # goes through `dropout` as the others do
     )
     calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
     assert len(calls) == 37
@@ -67,7 +67,7 @@ def test_embedding_dropout_sites(
     monkeypatch, tiny_model_config, embed_dropout_on, expected
 ):
     config = tiny_model_config(
-        embed_dropout_on=embed_dropout_on, attention_impl="plain"
+        embed_dropout_on=embed_dropout_on, attention_form="plain"
     )
     calls = record_dropout(monkeypatch, config, random_tokens((4, 8)))
     assert len(calls) == len(expected) + 3 * config.num_layers
@@ -86,11 +86,11 @@ def equations(jaxpr):
                     yield from equations(inner)
 
 
-@pytest.mark.parametrize("attention_impl", ["blocked", "plain"])
+@pytest.mark.parametrize("attention_form", ["blocked", "plain"])
 def test_bfloat16_multiplies_in_bfloat16_and_normalises_in_float32(
-    tiny_model_config, tiny_params, attention_impl
+    tiny_model_config, tiny_params, attention_form
 ):
-    config = tiny_model_config(dtype="bfloat16", attention_impl=attention_impl)
+    config = tiny_model_config(dtype="bfloat16", attention_form=attention_form)
     tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
 
     def forward(params):

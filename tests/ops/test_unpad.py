@@ -13,7 +13,7 @@ LENGTHS = np.array([[2], [5], [1], [4]])
 
 
 def unpadding_of(devices=1, sizes=10):
-    indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, packed_sizes=sizes)
+    indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, unpadded_sizes=sizes)
     return make_unpadding(jnp.asarray(indices), jnp.asarray(LENGTHS.ravel()), SEQ_LEN)
 
 

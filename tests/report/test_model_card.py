@@ -31,7 +31,7 @@ def test_a_card_says_what_the_model_is_and_read(make_card):
         "Adam as OpenAI released it, learning rate 0.001, schedule cosine after a "
         "warmup of 2 updates, weight decay 0.01, gradients clipped to norm 1",
         "8 x TPU v5e (Linux x86_64, 112 cores)",
-        "gpt1_jax 0.2.0, jax 0.10.2",
+        "gpt1_jax 1.0.0, jax 0.10.2",
         "5.125 nats per token, perplexity 168.17, 10.500 bits per word (update 8)",
         "```text\nit was a\nsecond line\n```",
         "**Intended use:**",

@@ -178,7 +178,7 @@ def test_versions_of_fine_tuned_runs_are_those_of_their_sessions(tmp_path):
     write_finished(tmp_path / "a")
     (tmp_path / "other" / "sessions.json").rename(tmp_path / "a" / "sessions.json")
     text = text_of(document(tmp_path / "a").sections[-1])
-    assert "| 1 fine-tuned run | gpt1_jax 0.2.0, jax 0.10.2 |" in text
+    assert "| 1 fine-tuned run | gpt1_jax 1.0.0, jax 0.10.2 |" in text
 
 
 def test_kinds_are_named_where_they_differ(tmp_path):
@@ -399,16 +399,16 @@ def test_runs_are_grouped_by_origin(run):
 def test_runs_from_scratch_belong_to_each_origin_of_their_architecture(run):
     """Those with the same tokenizer and sizes, whichever folder and step they name."""
 
-    def with_tokenizer(made, fingerprint):
+    def with_tokenizer(made, digest):
         file = made.folder / "tokenizer" / "tokenizer.json"
-        write_json(file, {"fingerprint": fingerprint})
+        write_json(file, {"content_digest": digest})
         return made
 
     first, later = run(), run(init_from="runs/pretrain/later")
     other = run(init_from="runs/pretrain/other")
     scratch = run(init_from="runs/pretrain/small", transfer_layers="none")
-    for each, fingerprint in ((first, "a"), (later, "a"), (other, "b"), (scratch, "a")):
-        with_tokenizer(each, fingerprint)
+    for each, digest in ((first, "a"), (later, "a"), (other, "b"), (scratch, "a")):
+        with_tokenizer(each, digest)
     found = sections.by_origin([scratch, first, later, other])
     assert list(found.values()) == [[scratch, first], [scratch, later], [other]]
     ((alone, runs),) = sections.by_origin([scratch]).items()

@@ -84,7 +84,8 @@ def test_a_study_outside_has_its_section_counts_configuration_and_versions(
     configurations, versions = document.sections[-2:]
     assert configurations.blocks[-1].title == "Own-words: runs/pretrain/small"
     assert "Module: own_words\n" in configurations.blocks[-1].markdown
-    assert "| own-words of runs/pretrain/small | jax" in versions.blocks[0].markdown
+    row = "| own-words of runs/pretrain/small | gpt1_jax 1.0.0, jax"
+    assert row in versions.blocks[0].markdown
 
 
 def test_a_study_without_results_may_have_no_section(tmp_path, module):

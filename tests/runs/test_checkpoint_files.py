@@ -9,7 +9,6 @@ import pytest
 from etils import epath
 
 from gpt1_jax.runs.checkpoint_files import (
-    LOWEST_LOSS,
     MANIFEST_FILE,
     SCORE_FILE,
     Best,
@@ -130,22 +129,6 @@ def test_scores_come_back_and_name_the_best_step(unscored):
     assert best_step(unscored) == 2
 
 
-def test_the_scores_of_0_1_are_in_the_metadata(unscored):
-    for step, loss in ((1, 2.0), (3, 4.0)):
-        place = unscored / "checkpoints" / str(step) / "metadata"
-        place.mkdir()
-        (place / "metadata").write_text(json.dumps({"metrics": {"valid_loss": loss}}))
-    scores = [read_scores(unscored, step) for step in (1, 2, 3)]
-    assert scores == [{LOWEST_LOSS: 2.0}, {}, {LOWEST_LOSS: 4.0}]
-    assert best_step(unscored) == 1
-
-
-def test_a_file_of_before_has_no_checksum_and_is_read(unscored):
-    file = unscored / "checkpoints" / "1" / SCORE_FILE
-    file.write_text('{"metric": "valid_accuracy", "highest": true, "value": 0.5}')
-    assert best_step(unscored) == 1
-
-
 @pytest.mark.parametrize(
     "damage",
     [
@@ -153,6 +136,7 @@ def test_a_file_of_before_has_no_checksum_and_is_read(unscored):
         lambda text: "[]",
         lambda text: "{}",
         lambda text: text.replace("0.5", "0.7"),
+        lambda text: '{"metric": "valid_accuracy", "highest": true, "value": 0.5}',
         lambda text: text.replace("true", "false"),
         lambda text: text.replace("accuracy", "accurady"),
         lambda text: '{"metric": 3, "highest": true, "value": 0.5}',
@@ -163,7 +147,7 @@ def test_a_damaged_score_is_refused_by_name(unscored, damage):
     write_score(unscored / "checkpoints" / "1", ACCURACY, 0.5)
     file = unscored / "checkpoints" / "1" / SCORE_FILE
     file.write_text(damage(file.read_text()))
-    with pytest.raises(ValueError, match=r"1/measured.json is damaged.*run the"):
+    with pytest.raises(ValueError, match=r"1/score.json is damaged.*run the"):
         best_step(unscored)
 
 

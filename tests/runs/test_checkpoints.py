@@ -234,15 +234,13 @@ def test_a_damaged_score_is_read_from_the_metrics(opened, tmp_path, capsys):
     save_all(opened(), {1: 0.5, 2: 0.7, 3: 0.9})
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "valid_loss": 0.5}\n')
     for step in (1, 2):
-        file = tmp_path / f"checkpoints/{step}/measured.json"
+        file = tmp_path / f"checkpoints/{step}/score.json"
         file.write_text(file.read_text().replace(": 0.", ": 9."))
     save_all(opened(), {4: 1.0})
     said = capsys.readouterr().out
-    assert (
-        "step 1 is damaged (measured.json is not as it was written; metrics.j" in said
-    )
-    assert "moving measured.json, 0.0 MB, to" in said
-    assert (tmp_path / "damaged_checkpoints/2-measured.json-0").exists()
+    assert "step 1 is damaged (score.json is not as it was written; metrics.j" in said
+    assert "moving score.json, 0.0 MB, to" in said
+    assert (tmp_path / "damaged_checkpoints/2-score.json-0").exists()
     assert saved_steps(epath.Path(tmp_path)) == [1, 3, 4]
     assert read_params(epath.Path(tmp_path), BEST).step == 1
 
@@ -334,7 +332,7 @@ def test_manifest_lists_every_file_but_itself(opened, tmp_path):
     left_out = {name.split("/")[-1] for name in found - set(listed)}
     assert left_out <= {
         "manifest.json",
-        "measured.json",
+        "score.json",
         "_CHECKPOINT_METADATA",
         "commit_success.txt",
     }
@@ -465,7 +463,7 @@ def test_the_direction_of_the_metric_is_read_not_guessed(tmp_path):
     assert read_params(epath.Path(tmp_path), BEST).step == 2
 
 
-KEPT = {"kept_at": {"amount": 1000, "unit": "words"}}
+KEPT = {"milestone": {"amount": 1000, "unit": "words"}}
 
 
 def save_some_for_good(checkpoints, losses, for_good):
@@ -491,7 +489,7 @@ def test_what_is_kept_for_good_stays_beside_the_latest_and_the_best(opened, tmp_
 def test_what_cannot_be_read_is_not_deleted_as_if_it_were_not_kept(opened, tmp_path):
     save_some_for_good(opened(), {1: 1.0, 2: 2.0}, {1})
     (tmp_path / "checkpoints/1/metadata/metadata").write_text("{")
-    (tmp_path / "checkpoints/1/measured.json").unlink()
+    (tmp_path / "checkpoints/1/score.json").unlink()
     save_some_for_good(opened(), {3: 0.5, 4: 0.6, 5: 0.7}, {})
     assert saved_steps(epath.Path(tmp_path)) == [3, 4, 5]
     assert (tmp_path / "damaged_checkpoints/1-0/manifest.json").exists()

@@ -17,7 +17,7 @@ LEFT_OUT = "fused is left out: there is no gpt1_jax.kernels"
 @pytest.fixture
 def model(tiny_model_config):
     """A model that leaves the choice to the run."""
-    return tiny_model_config(attention_impl="auto", layer_norm_impl="auto")
+    return tiny_model_config(attention_form="auto", layer_norm_form="auto")
 
 
 @pytest.fixture(autouse=True)
@@ -30,7 +30,7 @@ def test_on_a_cpu_auto_is_what_xla_makes(model, capsys):
     chosen, found = choose_forms(model, WORKLOAD)
     assert found == {name: {"form": form} for name, form in USUAL.items()}
     assert chosen == dataclasses.replace(
-        model, attention_impl="blocked", layer_norm_impl="plain"
+        model, attention_form="blocked", layer_norm_form="plain"
     )
     say_forms(found)
     assert capsys.readouterr().out == "Attention: blocked; LayerNorm: plain\n"
@@ -41,7 +41,7 @@ def test_on_an_accelerator_a_line_says_that_there_are_no_kernels(
 ):
     monkeypatch.setattr(forms, "_may_have_kernels", lambda: True)
     chosen, found = choose_forms(model, WORKLOAD)
-    assert (chosen.attention_impl, chosen.layer_norm_impl) == ("blocked", "plain")
+    assert (chosen.attention_form, chosen.layer_norm_form) == ("blocked", "plain")
     say_forms(found)
     assert capsys.readouterr().out == (
         f"Attention: blocked; {LEFT_OUT}\nLayerNorm: plain; {LEFT_OUT}\n"
@@ -49,9 +49,9 @@ def test_on_an_accelerator_a_line_says_that_there_are_no_kernels(
 
 
 def test_named_kernels_that_are_not_there_are_left_out(model):
-    named = dataclasses.replace(model, attention_impl="fused")
+    named = dataclasses.replace(model, attention_form="fused")
     chosen, found = choose_forms(named, WORKLOAD)
-    assert chosen.attention_impl == found["attention"]["form"] == "blocked"
+    assert chosen.attention_form == found["attention"]["form"] == "blocked"
     assert found["attention"]["why"] == LEFT_OUT
     assert "why" not in found["layer_norm"]
 
@@ -71,14 +71,14 @@ def test_a_run_goes_on_with_its_forms(model, monkeypatch):
     before = {"attention": "plain", "layer_norm": "plain"}
     chosen, found = choose_forms(model, WORKLOAD, before)
     assert found == {name: {"form": "plain"} for name in before}
-    assert (chosen.attention_impl, chosen.layer_norm_impl) == ("plain", "plain")
+    assert (chosen.attention_form, chosen.layer_norm_form) == ("plain", "plain")
 
 
 def test_another_fault_of_the_kernels_is_not_taken_for_their_absence(
     model, monkeypatch
 ):
     monkeypatch.setattr(forms, "_CHOICE", "no_such_package:choose_form")
-    named = dataclasses.replace(model, attention_impl="fused")
+    named = dataclasses.replace(model, attention_form="fused")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):
         choose_forms(named, WORKLOAD)
 
@@ -95,14 +95,8 @@ def test_an_lstm_has_no_forms(model, monkeypatch, capsys):
     ("metadata", "forms"),
     [
         ({}, {}),
-        ({"forms": FUSED, "config": {"model": {"attention_impl": "auto"}}}, FUSED),
-        # Folders of before 24 November 2026.
-        ({"config": {"model": {"attention_impl": "blocked"}}}, USUAL),
-        (
-            {"config": {"model": {"attention_impl": "fused", "layer_norm_impl": "x"}}},
-            {"attention": "fused", "layer_norm": "x"},
-        ),
-        ({"config": {"model": {"attention_impl": "auto"}}}, {}),
+        ({"forms": FUSED, "config": {"model": {"attention_form": "auto"}}}, FUSED),
+        ({"config": {"model": {"attention_form": "blocked"}}}, {}),
         ({"config": 3, "forms": [1]}, {}),
     ],
 )

@@ -115,7 +115,7 @@ def test_a_checkpoint_says_what_was_read_and_why_it_is_kept():
 def test_the_milestones_of_a_folder_are_those_that_say_so(tmp_path):
     placed = place("tokens", 400, 2000)
     steps = {step: placed.metadata(step) for step in (2, 5, 10)}
-    save(tmp_path, {**steps, 1: {}})  # of an older version
+    save(tmp_path, {**steps, 1: {}})
     found = saved_milestones(epath.Path(tmp_path))
     expected = zip((2, 10), milestones("tokens", 400, 2000), strict=True)
     assert found == dict(expected)
@@ -124,7 +124,7 @@ def test_the_milestones_of_a_folder_are_those_that_say_so(tmp_path):
 @pytest.mark.parametrize("unit", ["words", "tokens", "steps"])
 def test_what_is_saved_of_a_milestone_is_read_back(unit):
     milestone = Milestone(4, unit)
-    assert read_milestone({"kept_at": milestone._asdict()}) == milestone
+    assert read_milestone({"milestone": milestone._asdict()}) == milestone
 
 
 @pytest.mark.parametrize(
@@ -140,9 +140,9 @@ def test_what_is_saved_of_a_milestone_is_read_back(unit):
 )
 def test_what_is_no_amount_of_text_is_refused(tmp_path, value):
     """It would name a folder."""
-    save(tmp_path, {3: {"kept_at": value}})
+    save(tmp_path, {3: {"milestone": value}})
     with pytest.raises(
-        ValueError, match=r"says kept_at=.*, which is no amount of words"
+        ValueError, match=r"says milestone=.*, which is no amount of words"
     ):
         saved_milestones(epath.Path(tmp_path))
 

@@ -18,6 +18,7 @@ from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.data.files import sha256
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs import checkpoints
 from gpt1_jax.runs.checkpoint_files import (
     NoCheckpoint,
@@ -61,7 +62,10 @@ def test_nothing_is_read_or_written_where_a_strangers_folder_says(copied, tmp_pa
     assert run.config.data.cache_dir == ""
 
 
-@pytest.mark.parametrize("text", ["[]", "null", "{}", '{"job": "predict"}', "{"])
+PREDICT = json.dumps({**RUN_FOLDER.stamp(), "job": "predict"})
+
+
+@pytest.mark.parametrize("text", ["[]", "null", "{}", PREDICT, "{"])
 def test_another_configuration_file_is_one_error(copied, text):
     (copied / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json"):
@@ -105,7 +109,7 @@ def mutated(value, random):
         "tokenizer/tokenizer.json",
         "checkpoints/12/_CHECKPOINT_METADATA",
         "checkpoints/12/manifest.json",
-        "checkpoints/12/measured.json",
+        "checkpoints/12/score.json",
         "checkpoints/12/metadata/metadata",
         "checkpoints/12/state/_METADATA",
         "checkpoints/12/state/_sharding",

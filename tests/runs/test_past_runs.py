@@ -50,7 +50,7 @@ def test_updates_follow_from_epochs_and_the_size_of_the_text(tmp_path):
     assert unknown.num_steps is None
 
 
-def test_folders_of_older_versions_have_no_sessions(tmp_path):
+def test_a_run_that_has_just_begun_has_no_sessions(tmp_path):
     run = read(write_pretrained(tmp_path / "a", sessions=()))
     assert run.seconds() is None and run.corpus_tokens is None
 

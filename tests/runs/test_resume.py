@@ -11,9 +11,10 @@ from tiny_run import load_config
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import JOBS
 from gpt1_jax.config.checks import Content, Local, marked_keys, section_type
-from gpt1_jax.config.saved import flatten, unflatten
+from gpt1_jax.config.saved import flatten, saved_values, unflatten
 from gpt1_jax.data.files import write_json
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import RUN_FOLDER
 from gpt1_jax.runs import resume
 from gpt1_jax.runs.folder import has_begun
 from gpt1_jax.runs.resume import (
@@ -28,8 +29,8 @@ from gpt1_jax.runs.resume import (
 # What each key of any job may do when a run resumes, in one place.
 FREE = {
     "preset",
-    "model.attention_impl",
-    "model.layer_norm_impl",
+    "model.attention_form",
+    "model.layer_norm_form",
     "model.layer_loop",
     "model.remat",
     "data.cache_dir",
@@ -137,7 +138,7 @@ def text(train, **overrides):
 
 def identity(**changes):
     digests = {"text": "t" * 64, "dev examples": "d" * 64, "origin": "o" * 64}
-    values = {"tokenizer": "k" * 64, "digests": digests, "older": "old" * 5}
+    values = {"tokenizer": "k" * 64, "digests": digests}
     return Identity(**{"config": paper().to_dict(), **values, **changes})
 
 
@@ -159,9 +160,7 @@ def test_identity_names_the_part_that_differs(tmp_path):
 
 
 def test_identity_is_content_and_not_the_place(tmp_path):
-    moved = identity(
-        config=text("elsewhere/*.txt", init_from="there"), older="of other times"
-    )
+    moved = identity(config=text("elsewhere/*.txt", init_from="there"))
     here = identity(config=text("here.txt", init_from="here"))
     moved.check(here.metadata(3), tmp_path)
     scratch = identity(config=text("here.txt"))
@@ -170,17 +169,6 @@ def test_identity_is_content_and_not_the_place(tmp_path):
             now.check(saved.metadata(3), tmp_path)
     with pytest.raises(UserError, match="another configuration"):
         identity(config=text("here.txt", seed=3)).check(moved.metadata(3), tmp_path)
-
-
-def test_a_folder_without_content_digests_is_compared_as_before(tmp_path):
-    older = identity(config=text("here.txt")).metadata(3)
-    del older["content_digests"]
-    identity(config=text("here.txt")).check(older, tmp_path)
-    with pytest.raises(UserError, match="The text of this run"):
-        identity(config=text("here.txt"), older="of others").check(older, tmp_path)
-    moved = text("elsewhere/*.txt")
-    with pytest.raises(UserError, match="another configuration"):
-        identity(config=moved).check(older, tmp_path)
 
 
 def test_the_documents_that_differ_are_named(tmp_path):
@@ -203,15 +191,6 @@ def test_the_documents_that_differ_are_named(tmp_path):
     ]
 
 
-def test_a_key_that_no_longer_exists_is_no_change():
-    saved = json.loads(json.dumps(paper().to_dict()))
-    saved["model"]["dropout_impl"] = "hash"
-    assert not changed_keys(saved, paper().to_dict())
-    saved["model"]["dropout_impl"] = "threefry"
-    with pytest.raises(ValueError, match="'threefry' no longer exists"):
-        changed_keys(saved, paper().to_dict())
-
-
 @pytest.mark.parametrize("others", [1, 20])
 def test_of_many_differences_the_first_are_named(monkeypatch, others):
     def gather(text):
@@ -228,7 +207,7 @@ def test_of_many_differences_the_first_are_named(monkeypatch, others):
 def begun(tmp_path):
     """A folder that holds a checkpoint of the paper's configuration."""
     (tmp_path / "checkpoints" / "4").mkdir(parents=True)
-    write_json(tmp_path / "config.json", paper().to_dict())
+    write_json(tmp_path / "config.json", saved_values(paper()))
     return epath.Path(tmp_path)
 
 
@@ -242,7 +221,7 @@ def test_a_folder_of_another_job_is_refused_in_one_line(begun):
 
 def test_scores_begin_a_run_as_checkpoints_do(tmp_path):
     folder = epath.Path(tmp_path)
-    write_json(folder / "config.json", paper().to_dict())
+    write_json(folder / "config.json", saved_values(paper()))
     (folder / "scores").mkdir()
     assert not has_begun(folder)
     begin_run(folder, paper(seed=1))
@@ -252,20 +231,25 @@ def test_scores_begin_a_run_as_checkpoints_do(tmp_path):
         begin_run(folder, paper(seed=1))
 
 
-def test_a_run_of_an_older_version_keeps_its_ways(begun, capsys):
-    """A key that the folder lacks gets the value that does what the run did."""
-    saved = json.loads((begun / "config.json").read_text())
-    del saved["eval"]["max_batches"]
-    write_json(begun / "config.json", saved)
-    config = begin_run(begun, paper(eval__max_batches=3))
-    assert config.eval.max_batches == 0
-    assert "config.eval.max_batches is newer than this run" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("stamp", "what"),
+    [
+        ({}, "is a run folder without the number of its format"),
+        ({"format": 2, "gpt1_jax": "1.3.0"}, "of format 2, written by gpt1_jax 1.3.0"),
+    ],
+)
+def test_a_folder_of_another_format_is_refused(begun, stamp, what):
+    write_json(begun / "config.json", {**stamp, **paper().to_dict()})
+    with pytest.raises(UserError, match=what):
+        begin_run(begun, paper())
 
 
 @pytest.mark.parametrize(
     "text", ["[]", "null", "3", "{}", '{"job": 3}', '{"job": "x"}', "", "[" * 100_000]
 )
 def test_a_configuration_file_of_another_kind_is_one_error(begun, text):
+    if text.startswith('{"job"'):
+        text = json.dumps({**RUN_FOLDER.stamp(), **json.loads(text)})
     (begun / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config.json|of the job"):
         begin_run(begun, paper())

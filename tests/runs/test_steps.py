@@ -25,7 +25,7 @@ def save(folder, metadata):
 def test_all_steps_or_the_milestones_may_be_meant(tmp_path):
     folder = epath.Path(tmp_path)
     assert find_steps(folder, "all") == find_steps(folder, "milestones") == [NEWEST]
-    kept = {step: {"kept_at": {"amount": step, "unit": "steps"}} for step in (10, 4)}
+    kept = {step: {"milestone": {"amount": step, "unit": "steps"}} for step in (10, 4)}
     save(tmp_path, {**kept, 9: {}})
     assert find_steps(folder, "all") == [4, 9, 10]
     assert find_steps(folder, "milestones") == [4, 10]

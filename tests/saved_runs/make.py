@@ -1,15 +1,13 @@
-"""Makes the run folders of `tests/saved_runs/VERSION/` with that version's program.
+"""Makes the folders of `tests/saved_runs/VERSION/` with that version's program.
 
-    python tests/saved_runs/make.py CHECKOUT tests/saved_runs/0.1.0
+    python tests/saved_runs/make.py CHECKOUT tests/saved_runs/1.0.0
 
-CHECKOUT is a clone at the commit whose folders are wanted, all of them made with jax
-0.10.2. 0.1.0 is the last commit before the rooms were rearranged; 2026-11-24 is
-9c9a055, the last one before keys and steps got the words they have today. The tests
-check that such folders still open: to resume, to start from, to predict with, to
-report. Texts are made-up words; their times are fixed, since 0.1.0 knew a corpus by the
-names, sizes and times of its files.
+CHECKOUT is a clone at the commit whose folders are wanted; 1.0.0 was made with jax
+0.10.2, on one CPU device. The tests check that every job accepts such folders, and that
+training resumes from them. `write_data` makes up the same data each time.
 """
 
+import csv
 import json
 import os
 import random
@@ -19,30 +17,28 @@ import sys
 import tempfile
 from pathlib import Path
 
-MTIME = 1_700_000_000
 SIGNS = ("aaaa", "jjjj")
 WORDS = ("bcd", "efg", "hi", "cbe", "gif", "dh", "feb", "ice")
 
 PRETRAIN = {
     "model.num_layers": 1,
-    "model.num_heads": 2,
-    "model.embed_dim": 16,
+    "model.num_heads": 1,
+    "model.embed_dim": 8,
     "model.mlp_dim": 32,
     "model.max_seq_len": 24,
-    "tokenizer.vocab_size": 60,
+    "tokenizer.vocab_size": 330,
     "data.source": "text",
     "data.train": "texts",
-    "train.num_steps": 8,
+    "train.num_steps": 4,
     "train.batch_size": 8,
-    "optimizer.warmup_steps": 2,
-    "eval.every_steps": 4,
+    "optimizer.warmup_steps": 1,
+    "eval.every_steps": 2,
     "eval.batch_size": 8,
     "eval.sample_tokens": 4,
-    "checkpoint.every_steps": 4,
-    "log.every_steps": 2,
+    "checkpoint.every_steps": 2,
+    "log.every_steps": 1,
+    "log.tensorboard": False,
 }
-# Byte-level pairs, whose tokenizer holds every byte.
-PRETRAIN_BYTES = {**PRETRAIN, "tokenizer.vocab_size": 340, "model.mlp_dim": 64}
 FINETUNE = {
     "init_from": "pretrain",
     "data.source": "jsonl",
@@ -58,110 +54,136 @@ FINETUNE = {
     "log.every_steps": 1,
     "log.tensorboard": False,
 }
-
-
-def write_texts(folder: Path) -> None:
-    """Three files of made-up sentences."""
-    rng = random.Random(0)
-    folder.mkdir()
-    for number in range(3):
-        lines = (" ".join(rng.choices(WORDS + SIGNS, k=12)) + "." for _ in range(30))
-        path = folder / f"{number}.txt"
-        path.write_text("\n".join(lines))
-        os.utime(path, (MTIME, MTIME))
-
-
-def write_task(folder: Path) -> None:
-    """SST-2 with a sign of the label in each sentence."""
-    rng = random.Random(1)
-    folder.mkdir(parents=True)
-    for split, count in (("train", 32), ("dev", 8)):
-        rows = []
-        for index in range(count):
-            words = [*rng.choices(WORDS, k=3), SIGNS[index % 2]]
-            row = {"sentence": " ".join(words), "label": index % 2, "idx": index}
-            rows.append(json.dumps(row))
-        (folder / f"{split}.jsonl").write_text("\n".join(rows) + "\n")
-
-
-# The runs of each version, in the order they are made: folder, job, preset and flags.
-# What a suite or a conversion reads is made before it.
-RUNS = {
-    "0.1.0": (
-        ("pretrain", "pretrain", "quickstart", PRETRAIN),
-        ("finetune", "finetune", "sst2", FINETUNE),
+OF_PRETRAIN = {"init_from": "pretrain"}
+# Folder, job, preset and flags; what another reads is made before it.
+RUNS = (
+    (
+        "pretrain",
+        "pretrain",
+        "quickstart",
+        {
+            **PRETRAIN,
+            "checkpoint.milestone_steps": "(2,4)",
+        },
     ),
-    "2026-11-24": (
-        (
-            "pretrain",
-            "pretrain",
-            "quickstart",
-            {
-                **PRETRAIN_BYTES,
-                "checkpoint.keep_at_steps": "2:6:+4",
-            },
-        ),
-        (
-            "lstm",
-            "pretrain",
-            "quickstart",
-            {
-                **PRETRAIN_BYTES,
-                "model.kind": "lstm",
-                "model.lstm_units": 16,
-                "checkpoint.keep_at_words": "100:500:+400",
-            },
-        ),
-        (
-            "continued",
-            "pretrain",
-            "quickstart",
-            {
-                **PRETRAIN_BYTES,
-                "init_from": "pretrain",
-                "init_step": 6,
-                "train.num_steps": 4,
-                "checkpoint.every_steps": 2,
-            },
-        ),
-        ("finetune", "finetune", "sst2", {**FINETUNE, "init_step": "best"}),
-        (
-            "suite",
-            "finetune",
-            "ablations",
-            {
-                **FINETUNE,
-                "tasks": "('sst2',)",
-                "train.num_steps": 2,
-                "suite.lstm_init_from": "lstm",
-            },
-        ),
-        (
-            "zero_shot",
-            "zero_shot",
-            "sst2",
-            {
-                "init_from": "pretrain",
-                "step": "kept",
-                "data.source": "jsonl",
-                "data.dir": "tasks",
-            },
-        ),
-        ("exported", "convert", "huggingface", {"init_from": "pretrain"}),
-        ("converted", "convert", "run", {"init_from": "exported"}),
+    (
+        "lstm",
+        "pretrain",
+        "quickstart",
+        {
+            **PRETRAIN,
+            "model.kind": "lstm",
+            "model.lstm_units": 16,
+        },
     ),
+    ("finetune", "finetune", "sst2", FINETUNE),
+    (
+        "suite",
+        "finetune",
+        "ablations",
+        {
+            **FINETUNE,
+            "tasks": "('sst2',)",
+            "train.num_steps": 2,
+            "suite.lstm_init_from": "lstm",
+        },
+    ),
+    (
+        "zero_shot",
+        "zero_shot",
+        "sst2",
+        {
+            **OF_PRETRAIN,
+            "step": "milestones",
+            "data.source": "jsonl",
+            "data.dir": "tasks",
+        },
+    ),
+    (
+        "minimal_pairs",
+        "minimal_pairs",
+        "custom",
+        {**OF_PRETRAIN, "data.files": "pairs.jsonl"},
+    ),
+    (
+        "reading_times",
+        "reading_times",
+        "custom",
+        {**OF_PRETRAIN, "data.times": "times.csv"},
+    ),
+    (
+        "babylm",
+        "babylm",
+        "strict-small",
+        {
+            **OF_PRETRAIN,
+            "sets": "('full',)",
+            "tasks": "('blimp_supplement',)",
+            "data.dir": "evaluation_data",
+        },
+    ),
+    ("exported", "convert", "huggingface", OF_PRETRAIN),
+    ("converted", "convert", "run", {"init_from": "exported"}),
+)
+# As tests/conftest.py sets them, so that tests compute the same bits on such a machine.
+AS_IN_TESTS = {
+    "NPROC": "16",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true "
+    "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false",
 }
+
+
+def write_data(folder: Path) -> None:
+    """Texts, SST-2 with a sign of the label in each sentence, pairs and times."""
+    rng = random.Random(0)
+
+    def sentence(count: int) -> str:
+        return " ".join(rng.choices(WORDS + SIGNS, k=count))
+
+    (folder / "texts").mkdir()
+    for number in range(3):
+        lines = "\n".join(f"{sentence(12)}." for _ in range(30))
+        (folder / "texts" / f"{number}.txt").write_text(lines)
+    for split, count in (("train", 32), ("dev", 8)):
+        rows = [
+            {"sentence": f"{sentence(3)} {SIGNS[n % 2]}", "label": n % 2, "idx": n}
+            for n in range(count)
+        ]
+        write_lines(folder / "tasks" / "sst2" / f"{split}.jsonl", rows)
+    pairs = [
+        {"sentence_good": sentence(4), "sentence_bad": sentence(4)} for _ in range(6)
+    ]
+    write_lines(folder / "pairs.jsonl", pairs)
+    below = folder / "evaluation_data" / "full_eval" / "supplement_filtered"
+    write_lines(below / "hypernym.jsonl", pairs)
+    with (folder / "times.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(("story", "word", "time"))
+        for story in range(3):
+            for word in sentence(30).split():
+                writer.writerow((story, word, round(rng.uniform(200, 400))))
+
+
+def write_lines(path: Path, rows: list[dict]) -> None:
+    """Writes JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def main(checkout: str, target: str) -> None:
     """Runs the program of a checkout in a scratch folder and keeps what it wrote."""
     root = Path(target).resolve()
-    environment = {**os.environ, "PYTHONPATH": str(Path(checkout).resolve())}
+    environment = {
+        **os.environ,
+        **AS_IN_TESTS,
+        "PYTHONPATH": str(Path(checkout).resolve()),
+    }
     with tempfile.TemporaryDirectory() as scratch:
         environment["XDG_CACHE_HOME"] = f"{scratch}/cache"
-        write_texts(Path(scratch, "texts"))
-        write_task(Path(scratch, "tasks", "sst2"))
-        for folder, job, preset, flags in RUNS[root.name]:
+        write_data(Path(scratch))
+        for folder, job, preset, flags in RUNS:
             config = Path(checkout, "configs", f"{job}.py").resolve()
             subprocess.run(
                 [
@@ -177,15 +199,13 @@ def main(checkout: str, target: str) -> None:
                 check=True,
             )
         shutil.rmtree(root, ignore_errors=True)
-        folders = [folder for folder, *_ in RUNS[root.name]]
-        for name in (*folders, "texts", "tasks"):
-            if name == "exported":  # only read by the conversion
-                continue
-            shutil.copytree(Path(scratch, name), root / name)
-    for extra in (*root.rglob("plots"), *root.rglob("tensorboard")):
+        for folder, *_ in RUNS:
+            shutil.copytree(Path(scratch, folder), root / folder)
+    for extra in root.rglob("plots"):
         shutil.rmtree(extra)
-    for extra in root.rglob("commit_success.txt"):  # names the scratch folder
-        extra.unlink()
+    for name in (".lock", "commit_success.txt"):  # the last names the scratch folder
+        for extra in root.rglob(name):
+            extra.unlink()
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ import pytest
 from tiny_run import load_config
 
 from gpt1_jax.config import load
-from gpt1_jax.config.saved import upgrade
 from gpt1_jax.studies.config import AnalysisConfig
 from gpt1_jax.studies.features.config import FeaturesConfig
 
@@ -141,13 +140,6 @@ def test_impossible_surprisal_values_are_refused(overrides, problem):
     load(load_config("", file="surprisal", **given, punctuation="apart").to_dict())
     with pytest.raises(ValueError, match=problem):
         load(load_config("", file="surprisal", **{**given, **overrides}).to_dict())
-
-
-def test_a_zero_shot_run_without_a_baseline_had_none():
-    """What a folder says that was written before there was the key."""
-    values = load_config("sst2", file="zero_shot", init_from="run").to_dict()
-    del values["baseline_init_from"]
-    assert load(upgrade(values)).baseline_init_from == ""
 
 
 def test_a_report_names_its_folders():

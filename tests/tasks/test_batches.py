@@ -72,7 +72,7 @@ def train_batches(encoded, batch_size=4, rows=slice(None), **overrides):
         seq_lens=SEQ_LENS,
         devices=1,
         parts=1,
-        packed_sizes=8,
+        unpadded_sizes=8,
         num_steps=STEPS,
         seed=0,
     )
@@ -361,7 +361,7 @@ def test_train_batches_list_real_tokens_unless_told_not_to():
     flat = batch.tokens.reshape(-1)
     found = batch.real_indices[0][batch.real_indices[0] < len(flat)]
     np.testing.assert_array_equal(flat[found], flat[flat > 0])
-    assert train_batches(encoded, packed_sizes=0)[3].real_indices is None
+    assert train_batches(encoded, unpadded_sizes=0)[3].real_indices is None
 
 
 def test_an_epoch_leaves_out_the_partial_batch():

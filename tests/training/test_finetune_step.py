@@ -132,7 +132,7 @@ def test_padding_does_not_change_the_update(no_dropout):
 MODELS = {
     "as trained": {},
     "scan": {"layer_loop": "scan", "remat": True},
-    "plain attention": {"attention_impl": "plain"},
+    "plain attention": {"attention_form": "plain"},
     "matrix": {"embed_dropout_on": "matrix", "softmax_rows": "tokens+positions"},
     "LSTM": {"kind": "lstm"},
     "lookups": {"embed_dropout_on": "lookups", "loss_chunk": 5},

@@ -255,7 +255,7 @@ def test_fine_tuning_starts_from_the_result(
     base = {**finetune_base, "init_from": str(tmp_path / "run")}
     config = finetune_config("sst2", base, train__num_steps=2, train__num_epochs=0)
     finetune.run(config, str(tmp_path / "task"))
-    assert json.loads((tmp_path / "task/results.json").read_text())["init_step"] == 4
+    assert json.loads((tmp_path / "task/results.json").read_text())["origin_step"] == 4
 
 
 def test_it_starts_from_the_step_that_stands_for_a_run(

@@ -100,7 +100,7 @@ def test_step_lowers_for_accelerators(tiny_model_config, platform):
     [
         {},
         {"dtype": "bfloat16"},
-        {"attention_impl": "plain", "dtype": "bfloat16"},
+        {"attention_form": "plain", "dtype": "bfloat16"},
         {"layer_loop": "scan", "remat": True, "loss_chunk": 5},
         {"kind": "lstm"},
         {"kind": "lstm", "dtype": "bfloat16"},

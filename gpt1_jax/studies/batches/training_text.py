@@ -14,7 +14,6 @@ from gpt1_jax.data.shards import TokenReader
 from gpt1_jax.data.windows import TrainWindows
 from gpt1_jax.errors import UserError
 from gpt1_jax.runs.checkpoint_files import newest_metadata, saved_steps
-from gpt1_jax.runs.console import say
 from gpt1_jax.runs.past_runs import read_pretrained
 from gpt1_jax.runs.resume import saved_digests, which_documents
 from gpt1_jax.studies.batches.passages import find_passage
@@ -67,19 +66,11 @@ class TrainingText:
         sizes = self._corpus.document_tokens
         self._names = list(sizes)
         self._firsts = np.cumsum([0, *sizes.values()])  # first token of each document
-        if not sizes:
-            say(
-                f"{self._corpus.directory} was prepared by an earlier version, which "
-                "did not note where documents begin; delete it to have them named."
-            )
 
     def _refuse_other_text(self) -> None:
         """Refuses a corpus that is not the one that the run was trained on."""
-        metadata = newest_metadata(self._folder)
-        saved = saved_digests(metadata).get("text")
+        saved = saved_digests(newest_metadata(self._folder)).get("text")
         if saved == self._corpus.digest:
-            return
-        if saved is None and metadata.get("corpus") == self._corpus.older_identity:
             return
         which = which_documents(self._folder, self._corpus.documents)
         raise UserError(

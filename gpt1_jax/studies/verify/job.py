@@ -24,6 +24,7 @@ from gpt1_jax.data.files import files_below, is_remote, locate, sha256, write_js
 from gpt1_jax.data.shards import SplitCounts
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import VERIFICATION
 from gpt1_jax.interop import hugging_face, openai
 from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.jobs.convert import TOKENIZER_FOLDER
@@ -113,7 +114,8 @@ def run(config: VerifyConfig, workdir: str) -> None:
         members.append(member)
         say(_describe(member))
     if config.output:
-        write_json(locate(config.output), {"folders": members})
+        table = {**VERIFICATION.stamp(), "folders": members}
+        write_json(locate(config.output), table)
         say_wrote(config.output)
     wrong = [member["folder"] for member in members if member["problems"]]
     if wrong:
@@ -248,8 +250,9 @@ class _States:
           said: what was saved about the step: see `describe_trajectory`.
         """
         row["params_digest"] = digest = tree_digest(params)
-        row["digest_saved"] = said["params_digest"] is not None
-        if said["params_digest"] not in (None, digest):
+        if not said["params_digest"]:
+            row["problems"].append("was saved without a digest of its parameters")
+        elif said["params_digest"] != digest:
             row["problems"].append(
                 f"holds parameters with digest {digest[:_SHORT]}, not "
                 f"{said['params_digest'][:_SHORT]}, with which it was saved"
@@ -387,9 +390,7 @@ def _contradictions(
     if index != step:
         yield f"holds the state of step {index!r:.40}"
     try:
-        refuse_changes(
-            metadata.get("config", {}), run.config.to_dict(), "it", by_content=True
-        )
+        refuse_changes(metadata.get("config", {}), run.config.to_dict(), "it")
         check_sizes(
             TrainedRun(run.folder, run.config, tokenizer, model, step, "", saved.params)
         )
@@ -404,7 +405,7 @@ def _contradictions(
         return  # nor is the rest that of the step
     milestones = _milestones(run, _saved_config(metadata))
     expected = milestones.metadata(step) if milestones else metadata
-    keys = ("text_read", "kept_at") if _text_size(run) else ("kept_at",)
+    keys = ("text_read", "milestone") if _text_size(run) else ("milestone",)
     for key in keys:
         if key in metadata and metadata[key] != expected.get(key):
             yield (
@@ -724,22 +725,18 @@ def _describe(member: Mapping[str, Any]) -> str:
 def _verdict(row: Mapping[str, Any]) -> str:
     if row.get("deleted"):
         return "deleted while it was read"
-    if row["problems"]:
-        return "WRONG"
-    return "as saved" if row["digest_saved"] else "files as saved, no digest"
+    return "WRONG" if row["problems"] else "as saved"
 
 
 def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:
     """What is verified, what was computed again for it, and what was only compared."""
     rows = [row for each in members for row in each["steps"] if not row.get("deleted")]
-    known = sum(row["digest_saved"] for row in rows)
     again = sum("valid_loss_again" in row for row in rows)
     left = sum(row["valid_loss"] is not None for row in rows) - again
     trained = [each["trained_again"] for each in members if "trained_again" in each]
     read_text = all(each.get("text_again") for each in members)
 
     digests = "files, tokenizers, texts" if read_text else "files, tokenizers"
-    whose = "" if known == len(rows) else f" of {known} of {len(rows)} states"
     training = f"{len(trained)} stretches of training" if trained else "no training"
     if len(trained) == 1:
         training = f"the training from step {trained[0]['from']} to {trained[0]['to']}"
@@ -754,7 +751,7 @@ def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:
         f"Verified: {counted(len(members), 'folder')} with "
         f"{counted(len(rows), 'saved state')}, against the folders' own records, which "
         f"can be changed together with the states{elsewhere}. The digests of {digests} "
-        f"and parameters{whose}, {_losses(again)} and {training} were computed again; "
+        f"and parameters, {_losses(again)} and {training} were computed again; "
         f"{', '.join(compared)} were only compared."
     )
 

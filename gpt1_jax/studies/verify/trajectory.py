@@ -15,6 +15,7 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.errors import UserError
+from gpt1_jax.formats import EXPORT, VERIFICATION
 from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.runs.checkpoints import read_state
 from gpt1_jax.training.fit import Run, batches_on_devices
@@ -30,9 +31,10 @@ def read_trajectory(file: epath.Path) -> dict[str, Any]:
     """The trajectory in a file, as `describe_trajectory` has it.
 
     Raises:
-      UserError: if the file holds anything else.
+      UserError: if the file holds anything else, or is of another format.
     """
     table = read_json(file)
+    EXPORT.check(table, file)
     _check_table(file, table)
     names = [said.get("name") for said in table["steps"].values()]
     if None in names or len(set(names)) < len(names):
@@ -53,6 +55,7 @@ def read_trajectories(file: epath.Path) -> list[dict[str, Any]]:
     found = read_json(file)
     if "folders" not in found:
         return [read_trajectory(file)]
+    VERIFICATION.check(found, file)
     members = found["folders"]
     if not isinstance(members, list) or not members:
         raise UserError(f"{file} lists no folder, so nothing can be compared with it.")
@@ -86,7 +89,7 @@ def _check_table(file: epath.Path, table: Mapping[str, Any]) -> None:
             "steps": dict(steps),
             **more,
         } if kind.isidentifier() and all(
-            map(_is_digest_or_none, (tokenizer, more.get("text")))
+            each is None or _is_digest(each) for each in (tokenizer, more.get("text"))
         ):
             wrong = [step for step, said in steps.items() if not _is_step(step, said)]
             if not wrong:
@@ -111,14 +114,13 @@ def _is_step(step: str, said: Any) -> bool:
     return (
         _STEP.fullmatch(step) is not None
         and _is_name(said.get("name", "step"))
-        and _is_digest_or_none(said.get("params_digest"))
+        and _is_digest(said.get("params_digest"))
         and all(number is None or _is_number(number) for number in numbers)
         and (read is None or isinstance(read, dict))
         and all(map(_is_number, (read or {}).values()))
         and isinstance(files, dict)
         and all(all(map(_is_name, name.split("/"))) for name in files)
-        and None not in files.values()
-        and all(map(_is_digest_or_none, files.values()))
+        and all(map(_is_digest, files.values()))
     )
 
 
@@ -126,10 +128,8 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and _NAME.fullmatch(value) is not None
 
 
-def _is_digest_or_none(value: Any) -> bool:
-    return value is None or (
-        isinstance(value, str) and _DIGEST.fullmatch(value) is not None
-    )
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and _DIGEST.fullmatch(value) is not None
 
 
 def _is_number(value: Any) -> bool:

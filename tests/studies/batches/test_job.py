@@ -192,25 +192,6 @@ def test_text_that_has_changed_is_refused_by_name(fed, corpus_dir, tmp_path, cap
         TrainingText(epath.Path(folder), moved)
 
 
-def test_a_corpus_of_an_earlier_version_names_no_documents(fed, monkeypatch, capsys):
-    folder, _ = fed
-    monkeypatch.setattr(
-        "gpt1_jax.studies.batches.training_text.prepare_corpus",
-        lambda *args, **kwargs: (
-            dataclasses.replace(prepared[0], document_tokens={}),
-            prepared[1],
-        ),
-    )
-    from gpt1_jax.data.corpus import prepare_corpus
-
-    saved = config_lib.saved.load_saved(epath.Path(folder) / "config.json")
-    prepared = prepare_corpus(
-        saved.data, saved.tokenizer, own_tokenizer=folder / "tokenizer"
-    )
-    assert TrainingText(epath.Path(folder), NOW).batch(1)[0]["documents"] == []
-    assert "prepared by an earlier version" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [

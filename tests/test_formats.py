@@ -1,0 +1,58 @@
+"""What is read again says its format; another one is refused in a line."""
+
+import pytest
+
+import gpt1_jax
+from gpt1_jax import formats
+from gpt1_jax.errors import UserError
+
+FORMATS = [each for each in vars(formats).values() if isinstance(each, formats.Format)]
+NOW = f"gpt1_jax {gpt1_jax.__version__} reads format 1. "
+
+
+def refused(format, values):
+    with pytest.raises(UserError) as error:
+        format.check(values, "runs/a")
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"runs/a is {format.name} ")
+    assert line.endswith(f", or {format.again}.") and NOW in line
+    return line
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
+def test_a_format_of_this_version_is_read(format):
+    assert format.stamp() == {"format": 1, "gpt1_jax": gpt1_jax.__version__}
+    format.check(format.stamp(), "runs/a")
+    format.check({"format": 1, "gpt1_jax": "1.7.2", "other": "key"}, "runs/a")
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=lambda each: each.name)
+def test_another_format_is_refused_with_the_version_that_reads_it(format):
+    line = refused(format, {"format": 2, "gpt1_jax": "1.3.0"})
+    assert "of format 2, written by gpt1_jax 1.3.0; " in line
+    assert f"{NOW}Use gpt1_jax 1.3.0, or " in line
+
+
+def test_what_says_no_format_is_older_than_1_0():
+    line = refused(formats.RUN_FOLDER, {"job": "pretrain"})
+    assert "without the number of its format, written by a version of gpt1_jax" in line
+    assert (
+        "before 1.0.0; " in line and f"{NOW}Use the version that wrote it, or" in line
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"format": "1", "gpt1_jax": "1.0.0"},
+        {"format": True, "gpt1_jax": "1.0.0"},
+        {"format": 1.0},
+        {"format": [1] * 1000, "gpt1_jax": "1.0.0\nTraceback"},
+        {"format": {"\n": 1}, "gpt1_jax": 7},
+        {"format": 2, "gpt1_jax": "9" * 1000},
+    ],
+    ids=range(6),
+)
+def test_odd_values_are_refused_in_a_short_line(values):
+    line = refused(formats.TOKENIZER, values)
+    assert len(line) < 300
