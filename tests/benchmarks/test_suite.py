@@ -70,7 +70,7 @@ def test_scores_of_past_runs_are_read_and_drawn(tmp_path, capsys):
     assert (
         "| zero-shot: SST-2 | 50.00 (50.00 to 50.00) | - |" in capsys.readouterr().out
     )
-    assert "pretrain,transformer,zero-shot: SST-2,2,37.5000" in (
+    assert "pretrain,transformer,zero-shot: SST-2,2,50.0000" in (
         (tmp_path / "scores.csv").read_text()
     )
     assert (tmp_path / "suite.png").stat().st_size > 10_000

@@ -9,9 +9,10 @@ from tiny_tasks import finetune_config
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.finetuning import initial_state
+from gpt1_jax.formats import RESULTS
 from gpt1_jax.jobs import finetune
 from gpt1_jax.runs.folder import write_config_and_tokenizer
-from gpt1_jax.runs.resume import begin_run
+from gpt1_jax.runs.resume import DIGESTS, begin_run
 from gpt1_jax.runs.signals import Stopped
 
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
@@ -159,7 +160,9 @@ def carried_out(monkeypatch):
         seen.append("/".join(run.folder.parts[-2:]))
         scores = {"n": 12, "accuracy": 0.5}
         count = len(setup.data.splits["train"])
-        result = {"dev": scores, "majority": scores, "train_examples": count}
+        counts = {"train_examples": count, "origin_step": 8, "best_step": 2}
+        result = {**RESULTS.stamp(), "dev": scores, "majority": scores, **counts}
+        result[DIGESTS] = {}
         write_json(run.folder / "results.json", result)
         return result
 
@@ -189,20 +192,6 @@ def test_sizes_beyond_the_data_are_run_once_and_said(
         assert "no more than 500 training examples" in said
     assert (tmp_path / "plots" / "aux_lm_weight.png").exists()
     assert "| lambda0.5-size16 |" in (tmp_path / "results.md").read_text()
-
-
-def test_an_older_suite_is_not_repeated(finetune_base, tmp_path, carried_out):
-    """Its runs say `suite.from_scratch`, and have none of the newer keys."""
-    config = finetune_config("sst2", finetune_base, suite__compare="scratch")
-    finetune.run(config, str(tmp_path))
-    assert carried_out == ["sst2/pretrained-seed0", "sst2/scratch-seed0"]
-    for path in tmp_path.rglob("config.json"):
-        saved = json.loads(path.read_text())
-        saved["suite"] = {"from_scratch": True, "keep_checkpoints": False}
-        del saved["eval"]["train_examples"]
-        path.write_text(json.dumps(saved))
-    finetune.run(config, str(tmp_path))
-    assert len(carried_out) == 2
 
 
 def test_ablations_without_an_lstm_say_so(finetune_base, tmp_path, carried_out, capsys):

@@ -125,15 +125,6 @@ def test_a_kept_score_that_was_changed_is_computed_again(runs, tmp_path, capsys,
     assert what == "a score" or file.read_text() == written
 
 
-def test_a_kept_score_of_an_earlier_version_has_no_checksum(runs, tmp_path):
-    score_all(tmp_path / "out", runs)
-    file = tmp_path / "out/scores/run/2/few.json"
-    record = json.loads(file.read_text())
-    del record["sha256"], record["predictions"]
-    file.write_text(json.dumps(record))
-    assert StepScores(epath.Path(tmp_path / "out"), runs, "sums").num_kept == 6
-
-
 @pytest.mark.parametrize("at", ["listed", "opened", "scored"])
 def test_a_step_that_the_training_deletes_is_left_out(
     runs, tmp_path, capsys, monkeypatch, at

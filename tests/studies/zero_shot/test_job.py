@@ -274,21 +274,6 @@ def test_finished_pieces_are_not_repeated(ask, tmp_path, monkeypatch, scored):
     assert scored == pairs
 
 
-def test_a_folder_goes_on_with_the_step_that_was_the_default(
-    ask, past_its_best, tmp_path, scored
-):
-    first, *_, last = saved_steps(epath.Path(past_its_best))
-    ask(folder=past_its_best, tasks="sst2", step="newest")
-    before = contents(tmp_path / "out")
-    out = ask(folder=past_its_best, tasks="sst2")
-    assert "config.step='newest' is what this run continues with" in out
-    assert contents(tmp_path / "out") == before and len(scored) == 1
-    assert [each["step"] for each in checkpoints(tmp_path)] == [last]
-    ask(folder=past_its_best, tasks="sst2", to="anew")
-    (run,) = results(tmp_path, "anew")["runs"]
-    assert [each["step"] for each in run["checkpoints"]] == [first]
-
-
 def test_each_step_is_opened_once_and_none_without_need(ask, tmp_path, monkeypatch):
     opened = []
 

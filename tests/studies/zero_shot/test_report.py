@@ -1,10 +1,9 @@
 """Zero-shot evaluations in a report."""
 
-import json
 import math
 
 import pytest
-from made_up_runs import write_json, write_zero_shot, zero_shot_scores
+from made_up_runs import write_zero_shot, zero_shot_scores
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.report.page import Picture, Text
@@ -70,18 +69,6 @@ def test_a_zero_shot_run_without_a_name_is_refused(tmp_path):
         write_zero_shot(tmp_path / "z", runs=[{**name, "checkpoints": scores}])
         with pytest.raises(UserError, match=r"z.results\.json holds no zero-shot"):
             evaluations(tmp_path)
-
-
-def test_zero_shot_folders_of_one_run_open(tmp_path):
-    """Those of before there was a second run, the baseline."""
-    folder = write_zero_shot(tmp_path / "z")
-    result = json.loads((folder / "results.json").read_text())
-    result["checkpoints"] = result.pop("runs")[0]["checkpoints"]
-    write_json(folder / "results.json", result)
-    (evaluation,) = evaluations(folder)
-    assert evaluation.origins == ["runs/pretrain/small"]
-    assert set(evaluation.scores["run"]) == {"small"}
-    assert list(evaluation.scores["step"]) == [1000, 2000]
 
 
 def test_texts_of_zero_shot_results_are_escaped(tmp_path):
