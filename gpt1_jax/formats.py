@@ -1,9 +1,9 @@
-"""The formats of what the program writes and reads again, and their numbers.
+"""Formats of the files that the program writes and reads back, and their numbers.
 
-What has a format says its number and the version of the program that wrote it. Another
-number, or none, is refused: what was read by guessing might be read wrongly. A number
-rises only when a file can no longer be read as before. A key that is new in a
-configuration does not raise it: its field says what run folders without it did
+A file with a format states its number and the version of the program that wrote it.
+Another number, or none, is refused: a guess might misread the file. The number rises
+only when files can no longer be read as before. A new key in a configuration does not
+raise it: the key's field says what run folders without it did
 (`gpt1_jax.config.checks.Newer`).
 """
 
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import gpt1_jax
 from gpt1_jax.errors import UserError
 
-FORMAT, VERSION = "format", "gpt1_jax"  # the keys that say the two
-_FIRST = "1.0.0"  # no version before it said them
+FORMAT, VERSION = "format", "gpt1_jax"  # the keys of number and version
+_FIRST = "1.0.0"  # earlier versions wrote neither
 _SHORT = re.compile(r"[0-9][0-9A-Za-z.+-]{0,30}")  # anyone may have written a version
 
 
@@ -24,17 +24,17 @@ class Format(NamedTuple):
 
     name: str
     number: int
-    again: str  # how to have it in this version's format
+    again: str  # how to get it in this version's format
 
     def stamp(self) -> dict[str, Any]:
-        """What such a file says first: its format's number, and this version."""
+        """The first entries of such a file: its format's number and this version."""
         return {FORMAT: self.number, VERSION: gpt1_jax.__version__}
 
     def check(self, values: Mapping[str, Any], where: Any) -> None:
-        """Refuses what says another number, or none.
+        """Refuses a file with another number, or without one.
 
         Args:
-          values: of the file.
+          values: the values in the file.
           where: the file or folder, for the message.
 
         Raises:
@@ -57,7 +57,7 @@ class Format(NamedTuple):
         )
 
 
-# All that a run, or a job, writes to its folder; `config.json` says the number.
+# All that a run, or a job, writes to its folder; `config.json` holds the number.
 RUN_FOLDER = Format(
     "a run folder", 1, "make it again with this version, in another --workdir"
 )

@@ -18,10 +18,10 @@ from gpt1_jax.config.sections import JobConfig, ModelConfig
 
 
 class Job(NamedTuple):
-    """Where the parts of a job are."""
+    """Names the modules of a job."""
 
     config: str  # MODULE:CLASS of its configuration
-    module: str  # the one with `run(config, workdir)`
+    module: str  # the module with `run(config, workdir)`
 
     def config_class(self) -> type[JobConfig]:
         """Imports the class of the job's configuration."""
@@ -32,7 +32,7 @@ class Job(NamedTuple):
         return importlib.import_module(self.module)
 
 
-# By name: what is named is imported when the job is asked for. A study is a folder in
+# By name; a job's modules are imported on demand. A study is a folder in
 # studies/, a file in configs/ and a line here.
 STUDIES: Mapping[str, str] = {
     "zero_shot": "ZeroShotConfig",
@@ -69,10 +69,10 @@ _outside: dict[str, Job] = {}  # jobs of other packages that were loaded, by nam
 
 
 def find_job(name: Any) -> Job:
-    """The job of a name: one of `JOBS`, or one that `load` has loaded.
+    """Finds a job by name: one of `JOBS`, or one that `load` has loaded.
 
     Raises:
-      UserError: if there is none.
+      UserError: if there is no such job.
     """
     jobs = {**JOBS, **_outside}
     require(
@@ -84,7 +84,7 @@ def find_job(name: Any) -> Job:
 
 
 def load(values: Mapping[str, Any]) -> Any:
-    """Checks a configuration that the user has given, and freezes it.
+    """Checks and freezes a configuration given by the user.
 
     A job that is not in `JOBS` is a module outside the package, which is imported. It
     has `Config`, its configuration's class, and `run(config, workdir)`.
@@ -106,7 +106,7 @@ def know_job(name: Any) -> None:
     """Imports a job that the user names, unless it is one of `JOBS`.
 
     Raises:
-      UserError: if it is no job.
+      UserError: if it is not a job.
     """
     if not (isinstance(name, str) and name in JOBS):
         require(
@@ -120,7 +120,7 @@ def know_job(name: Any) -> None:
 
 
 def load_known(values: Mapping[str, Any]) -> Any:
-    """Like `load`, but imports nothing that the values name: they may be a stranger's.
+    """Like `load`, but imports nothing that the values name, as they may be untrusted.
 
     Raises:
       UserError: also if the job is neither one of `JOBS` nor loaded already.
@@ -129,7 +129,7 @@ def load_known(values: Mapping[str, Any]) -> Any:
 
 
 def _is_job(name: Any) -> bool:
-    """Imports a module, and says whether it is a job."""
+    """Imports a module and returns whether it is a job."""
     if not (isinstance(name, str) and all(map(str.isidentifier, name.split(".")))):
         return False
     try:
@@ -137,7 +137,7 @@ def _is_job(name: Any) -> bool:
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
             return False
-        raise  # the module is there, and imports another that is not
+        raise  # the module exists, but imports one that does not
     config, run = (getattr(module, each, None) for each in ("Config", "run"))
     return isinstance(config, type) and issubclass(config, JobConfig) and callable(run)
 

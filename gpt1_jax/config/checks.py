@@ -46,7 +46,7 @@ class Section:
 class Newer(NamedTuple):
     """Marks a key that run folders of earlier versions lack.
 
-    There is none yet: all keys are those of 1.0.0.
+    No key has it yet: all keys are those of 1.0.0.
     """
 
     neutral: Any  # the value that reproduces what those runs did
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 class Commas(NamedTuple):
-    """Marks names that the command line gives as one text: a,b."""
+    """Marks names that are one comma-separated text on the command line: a,b."""
 
 
 class MayChange(NamedTuple):
@@ -80,21 +80,21 @@ class Content(NamedTuple):
 
 
 class Local(NamedTuple):
-    """Marks a key for this machine alone: no run folder decides it; it may change."""
+    """Marks a machine-specific key: run folders do not decide it, and it may change."""
 
-    default: Any  # instead of what a folder says
+    default: Any  # replaces the value in a run folder
 
 
 # --- making a section of plain values -----------------------------------------------
 
 
 def make_section(name: str, cls: Any, values: Any) -> Any:
-    """Builds a section and those in it from plain values.
+    """Builds a section and its subsections from plain values.
 
     Args:
-      name: of the section; "" for the whole configuration.
+      name: the section's name; "" for the whole configuration.
       cls: its class.
-      values: a mapping, as JSON and `ml_collections` have it.
+      values: a mapping, as from JSON or `ml_collections`.
 
     Raises:
       UserError: naming the first key that is unknown, missing or impossible.
@@ -121,11 +121,11 @@ def make_section(name: str, cls: Any, values: Any) -> Any:
 
 
 def section_type(kind: Any, values: Any = None) -> Any:
-    """The class of a section with these keys; None if the field is no section.
+    """The class of a section with these keys; None if the field is not a section.
 
     Args:
-      kind: the field's type: a section, or a union of some, each with all keys of the
-        one before and more; with or without marks.
+      kind: the field's type: a section, or a union of sections, each with all keys of
+        the one before and more; with or without marks.
       values: the section's values; without them, the last of a union is meant.
     """
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
@@ -142,7 +142,7 @@ def section_type(kind: Any, values: Any = None) -> Any:
 
 
 def find_mark(kind: Any, mark: type[T]) -> T | None:
-    """The mark of one kind, such as `Place`, in a field's type, if there is one."""
+    """The mark of this class, such as `Place`, in a field's type, or None."""
     return next((each for each in _marks(kind) if isinstance(each, mark)), None)
 
 
@@ -151,7 +151,7 @@ def marked_keys(cls: Any, mark: type[T]) -> dict[str, T]:
 
     Args:
       cls: the class of the configuration.
-      mark: such as `Newer`.
+      mark: the class of the mark, such as `Newer`.
 
     Returns:
       The mark of each key, by flat key: `{"data.valid": Content()}`.
@@ -210,7 +210,7 @@ def _key(*names: str) -> str:
 
 
 def _plain(kind: Any, value: Any) -> Any:
-    """A value with tuples for lists, and with names for what look like numbers."""
+    """Turns lists into tuples, and numbers among names back into text."""
     names = find_mark(kind, Commas) is not None
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     if not (get_origin(kind) is tuple and isinstance(value, list | tuple)):
@@ -338,10 +338,10 @@ ALL, MILESTONES = "all", "milestones"  # each saved step, or those kept for good
 
 
 def check_step(key: str, step: str, *several: str) -> None:
-    """Refuses what names no saved step of a run.
+    """Refuses text that names no saved step of a run.
 
     Args:
-      key: what holds the step, for the message.
+      key: the key that holds the step, for the message.
       step: `DEFAULT`, which is a fine-tuned run's best step and any other run's newest,
         `NEWEST`, `BEST` or a number.
       several: further words that are allowed.

@@ -19,7 +19,7 @@ def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Chec
     Args:
       endings: such as ".csv".
       optional: whether the name may be empty.
-      device: whether it may be that of a device.
+      device: whether it may name a device.
     """
 
     def check(key: str, value: str) -> None:
@@ -33,7 +33,7 @@ def ends_in(*endings: str, optional: bool = False, device: bool = False) -> Chec
 
 
 def different(key: str, value: tuple[Any, ...]) -> None:
-    """Refuses names that are empty, or the same name twice."""
+    """Refuses empty names and repeated names."""
     require(
         all(value) and len(set(value)) == len(value),
         f"{key}={value} must be different names, none of them empty.",
@@ -46,7 +46,7 @@ def not_empty(key: str, value: tuple[Any, ...]) -> None:
 
 
 def check_steps(key: str, step: str) -> None:
-    """Refuses what names neither a saved step of a run nor several."""
+    """Refuses text that names no saved step, or steps, of a run."""
     require(step != "kept", f"{key}='kept' is now {key}={MILESTONES!r}.")
     check_step(key, step, ALL, MILESTONES)
 

@@ -1,6 +1,6 @@
 """The typed configuration of fine-tuning: tasks, suites and what they compare.
 
-A variant of a comparison is a configuration of its own. Nothing that trains knows of
+Each variant of a comparison has its own configuration. Training code knows nothing of
 comparisons.
 """
 
@@ -167,7 +167,7 @@ class FinetuneConfig(JobConfig):
     `model` has no sizes until those of the pre-trained run are written into it.
     """
 
-    default_step = BEST  # whose scores are the run's results
+    default_step = BEST  # the run's results are this step's scores
     adds_head = True
 
     tasks: Annotated[Names, not_empty]
@@ -180,7 +180,7 @@ class FinetuneConfig(JobConfig):
             "--config.init_from=runs/pretrain/quickstart."
         ),
     ]
-    step: ByContent[Step]  # of `init_from`
+    step: ByContent[Step]  # the saved step of `init_from`
     transfer_layers: Annotated[str, _layers]
     model: ModelOptions | ModelSection
     custom: CustomTaskConfig
@@ -214,7 +214,7 @@ class FinetuneConfig(JobConfig):
 
 
 def _check_comparison(config: FinetuneConfig) -> None:
-    """Refuses values that the comparison would overrule."""
+    """Refuses values that the comparison would override."""
     compare = config.suite.compare
     require(
         compare in ("", "scratch") or config.transfer_layers == "all",
@@ -249,10 +249,10 @@ def suite_variants(config: FinetuneConfig, num_layers: int) -> Variants:
 
     Args:
       config: the suite's configuration.
-      num_layers: of the model at `config.init_from`.
+      num_layers: layers of the model at `config.init_from`.
 
     Returns:
-      The configuration of each variant by its name, which is part of its folders'.
+      The configurations by variant name, which is a part of the folders' names.
     """
     base = dataclasses.replace(config, suite=_of_one_run(config.suite))
     own = "scratch" if config.transfer_layers == "none" else "pretrained"
@@ -285,12 +285,12 @@ def describe_left_out(config: FinetuneConfig) -> str:
 
 
 def check_kind(name: str, variant: FinetuneConfig, kind: str) -> None:
-    """Refuses a model that would stand in the wrong line of Table 5.
+    """Refuses a model that would end up in the wrong row of Table 5.
 
     Args:
       name: the variant's name.
       variant: its configuration.
-      kind: of the model it starts from, "transformer" or "lstm".
+      kind: the kind of model it starts from, "transformer" or "lstm".
 
     Raises:
       UserError: naming the key that holds the other kind.
@@ -318,7 +318,7 @@ def _of_one_run(suite: SuiteConfig) -> SuiteConfig:
 def _ablations(
     config: FinetuneConfig, base: FinetuneConfig, scratch: FinetuneConfig
 ) -> dict[str, FinetuneConfig]:
-    """The lines of Table 5."""
+    """The rows of Table 5."""
     own = (base, scratch, _with_aux_lm(base, 0.0))
     found = dict(zip(_OF_THE_TRANSFORMER, own, strict=True))
     if config.suite.lstm_init_from:
@@ -346,7 +346,7 @@ def _with_aux_lm(config: FinetuneConfig, weight: float) -> FinetuneConfig:
 
 
 def check_examples_source(source: str, folder: str) -> None:
-    """Refuses a source of examples that lie in a folder, without the folder."""
+    """Refuses a source that reads examples from a folder if no folder is given."""
     require(
         source in ("tfds", "files") or bool(folder),
         f"config.data.source={source!r} reads files below a folder; name it with "

@@ -77,7 +77,7 @@ class GenerateConfig(JobConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        seed("config.seed", self.seed + self.num_return_sequences - 1)  # of the last
+        seed("config.seed", self.seed + self.num_return_sequences - 1)  # the last seed
         require(
             not (self.prompt and self.input),
             f"config.prompt={self.prompt!r} and config.input={self.input!r}: set one "
@@ -94,7 +94,7 @@ class GenerateConfig(JobConfig):
 class ConvertConfig(JobConfig):
     """The configuration for converting a model to another format.
 
-    `model` has no sizes until those of what is converted are written into it.
+    `model` has no sizes until those of the converted model are written into it.
     """
 
     target: Literal["run", "huggingface", "openai"]

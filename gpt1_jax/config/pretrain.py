@@ -33,7 +33,7 @@ Milestones = Annotated[tuple[int, ...], rising("1000,2000,5000", least=0)]
 
 @dataclasses.dataclass(frozen=True)
 class PretrainCheckpointConfig(CheckpointConfig):
-    """Also the milestones: after how much training a checkpoint is kept for good."""
+    """Adds milestones: amounts of training whose checkpoints are kept for good."""
 
     milestone_words: Milestones
     milestone_tokens: Milestones
@@ -51,7 +51,7 @@ class PretrainCheckpointConfig(CheckpointConfig):
 
     @property
     def milestones(self) -> tuple[str, tuple[int, ...]]:
-        """What is counted, one of `MILESTONE_UNITS`, and the amounts, rising."""
+        """The unit, one of `MILESTONE_UNITS`, and the amounts, rising."""
         units = {unit: getattr(self, f"milestone_{unit}") for unit in MILESTONE_UNITS}
         return next((each for each in units.items() if each[1]), ("steps", ()))
 
@@ -65,7 +65,7 @@ class PretrainConfig(JobConfig):
 
     seed: Seed
     init_from: RunFolder
-    step: ByContent[Step]  # of `init_from`
+    step: ByContent[Step]  # the saved step of `init_from`
     init_optimizer: bool
     model: ModelSection
     tokenizer: TokenizerConfig

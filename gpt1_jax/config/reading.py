@@ -1,4 +1,4 @@
-"""What is read before a word of a text, and what a word is."""
+"""The context that a word of a text is scored in, and the definition of a word."""
 
 import dataclasses
 from typing import Literal
@@ -8,7 +8,7 @@ from gpt1_jax.config.checks import NotNegative, Section
 
 @dataclasses.dataclass(frozen=True)
 class ReadingConfig(Section):
-    """What is read before a word of a text."""
+    """The context that is read before a word of a text."""
 
     context: Literal["line", "text"]
     context_words: NotNegative[int]
@@ -17,7 +17,7 @@ class ReadingConfig(Section):
 
 @dataclasses.dataclass(frozen=True)
 class WordsConfig(ReadingConfig):
-    """Also which words are scored, and what a word is."""
+    """Adds which words are scored and what counts as a word."""
 
     first_word: Literal["scored", "unscored"]
     punctuation: Literal["with_word", "apart"]

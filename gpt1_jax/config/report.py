@@ -16,7 +16,7 @@ KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
 
 @dataclasses.dataclass(frozen=True)
 class RunsConfig(JobConfig):
-    """What the jobs that read several runs have in common."""
+    """The keys shared by the jobs that read several runs."""
 
     runs: Files
 

@@ -26,7 +26,7 @@ from gpt1_jax.formats import FORMAT, RUN_FOLDER, VERSION
 
 Config = TypeVar("Config", bound=JobConfig)
 
-# The key of an object that says which of its nulls stand for what JSON does not have:
+# An object's key that says which of its nulls stand for numbers that JSON lacks:
 # {"loss": null, "not_finite": {"loss": "NaN"}}.
 NOT_FINITE = "not_finite"
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
@@ -56,7 +56,7 @@ def read_json(path: epath.PathLike) -> dict[str, Any]:
 
 
 def parse_json(text: str) -> Any:
-    """The value of JSON, with the numbers that are not finite (`NOT_FINITE`).
+    """Parses JSON and restores the numbers that are not finite (`NOT_FINITE`).
 
     Raises:
       ValueError, RecursionError: as `json.loads` does.
@@ -69,7 +69,7 @@ def parse_json(text: str) -> Any:
 
 
 def _marked(value: Any, marks: Any) -> Any:
-    """A value with NaN and infinities in the places of the nulls that are marked."""
+    """Replaces the marked nulls in a value by NaN and infinities."""
     if value is None and marks in _NO_NUMBERS:
         return float(marks)
     if isinstance(value, dict) and isinstance(marks, dict):
@@ -80,7 +80,7 @@ def _marked(value: Any, marks: Any) -> Any:
 
 
 def saved_values(config: JobConfig) -> dict[str, Any]:
-    """What a run folder's `config.json` holds: its format, and the configuration."""
+    """The contents of a run folder's `config.json`: format and configuration."""
     return {**RUN_FOLDER.stamp(), **config.to_dict()}
 
 
@@ -91,7 +91,7 @@ def read_values(path: epath.PathLike) -> dict[str, Any]:
       UserError: if the file is damaged, or the run folder is of another format.
     """
     values = read_json(path)
-    if "job" in values:  # else it is no run's
+    if "job" in values:  # else it is not a run's
         RUN_FOLDER.check(values, epath.Path(path).parent)
     return {key: values[key] for key in values if key not in (FORMAT, VERSION)}
 
@@ -117,7 +117,7 @@ def load_saved(path: epath.PathLike) -> Any:
 
 
 def load_values(values: Mapping[str, Any]) -> Any:
-    """The configuration that saved values are; see `load_saved`."""
+    """Builds the configuration from saved values, as `load_saved` does."""
     return load_known(without_local(add_newer_keys(values)))
 
 
@@ -160,7 +160,7 @@ def keep_newer_keys_neutral(
 
 
 def newer_keys(cls: Any) -> dict[str, Any]:
-    """The keys that earlier folders may lack, and the values that stand in."""
+    """The keys that earlier folders may lack, and the values to use instead."""
     return {key: newer.neutral for key, newer in marked_keys(cls, Newer).items()}
 
 

@@ -39,12 +39,12 @@ DropoutRate = Annotated[float, within("[0, 1)", "; the paper uses 0.1")]
 
 @dataclasses.dataclass(frozen=True)
 class JobConfig(Section):
-    """What every job's configuration has."""
+    """The keys and defaults of every job's configuration."""
 
-    writes_folder: ClassVar[bool] = True  # or only a file, `output`
-    # Of the models that the job trains or makes, for those that read them back:
-    default_step: ClassVar[str] = NEWEST  # what `DEFAULT` means
-    adds_head: ClassVar[bool] = False  # and the special tokens
+    writes_folder: ClassVar[bool] = True  # False: only a file, `output`
+    # For jobs that read back the models that this job trains or makes:
+    default_step: ClassVar[str] = NEWEST  # the meaning of `DEFAULT`
+    adds_head: ClassVar[bool] = False  # whether it adds a head and the special tokens
 
     job: str
     preset: Free[str]
@@ -71,7 +71,7 @@ class JobConfig(Section):
 
 @dataclasses.dataclass(frozen=True)
 class ModelOptions(Section):
-    """How a model is regularised and computed; what may differ from run to run."""
+    """The regularisation and computation of a model, which may differ between runs."""
 
     section = "model"
 
@@ -79,7 +79,7 @@ class ModelOptions(Section):
     attn_dropout: DropoutRate
     resid_dropout: DropoutRate
     embed_dropout_on: Literal["sum", "matrix", "lookups"]
-    # A run resumes with the forms that its checkpoints say (`runs/forms`).
+    # A run resumes with the forms that its checkpoints record (`runs/forms`).
     attention_form: Free[Literal["auto", "blocked", "fused", "plain"]]
     layer_norm_form: Free[Literal["auto", "fused", "plain"]]
     softmax_rows: Literal["tokens", "tokens+positions"]
@@ -136,12 +136,12 @@ class ModelSection(ModelOptions):
 
     @property
     def is_full_size(self) -> bool:
-        """Whether it is as wide as the paper's, so that it wants a large corpus."""
+        """Whether it is as wide as the paper's model, which needs a large corpus."""
         return self.embed_dim >= _PAPER_WIDTH
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Kind and sizes, by key: a run has those of the run it starts from."""
+        """Kind and sizes, by key; a run inherits those of the run it starts from."""
         options = {field.name for field in dataclasses.fields(ModelOptions)}
         return {
             field.name: getattr(self, field.name)
@@ -240,7 +240,7 @@ class DataConfig(Section):
 class OptimizerConfig(Section):
     """The optimizer, its schedule and clipping (sec. 4.1; opt.py).
 
-    `name` is `released_adam` or that of a function of optax, such as `lion`, or of
+    `name` is `released_adam` or the name of a function of optax, such as `lion`, or of
     optax.contrib, such as `contrib.muon`. Whether optax has it and takes the arguments
     is checked by `training.optimizer.check_optimizer`, where optax is imported.
     """
@@ -319,7 +319,7 @@ class OptimizerConfig(Section):
 
         Args:
           num_steps: updates in the whole run.
-          counted: what their number comes from, for the message.
+          counted: where their number comes from, for the message.
         """
         require(
             num_steps <= _LARGEST,
@@ -367,7 +367,7 @@ class TrainConfig(Section):
         return compilation_cache(self.compilation_cache_dir)
 
     def check_num_steps(self, optimizer: OptimizerConfig) -> None:
-        """Refuses numbers of steps that need neither examples nor text to be wrong."""
+        """Refuses numbers of steps that are wrong whatever the examples or the text."""
         if self.num_steps:
             counted = f"config.train.num_steps={self.num_steps}"
             optimizer.check_num_steps(self.num_steps, counted)

@@ -51,7 +51,7 @@ def defaults(job: str, preset: str) -> dict[str, Any]:
     get_config = _load(CONFIGS / f"{job}.py").get_config
     try:
         return get_config(*([preset] if preset else [])).to_dict()
-    except (TypeError, ValueError):  # takes none, or has no such preset
+    except (TypeError, ValueError):  # the file takes no preset, or not this one
         return get_config().to_dict()
 
 
@@ -107,7 +107,7 @@ def _first_line(module: ModuleType) -> str:
 
 
 def explain(error: Exception, argv: Sequence[str]) -> str:
-    """What is wrong with the arguments, in one line.
+    """Explains in one line what is wrong with the arguments.
 
     Args:
       error: the flag parser's error.

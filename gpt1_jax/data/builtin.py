@@ -78,7 +78,7 @@ def _read(path: Path) -> dict[str, str]:
 def _no_garbage_collection() -> Iterator[None]:
     """Switches the garbage collector off for a while.
 
-    Syntax trees hold no cycles, but making them would set it off all the time. If a
+    Syntax trees hold no cycles, but building them would trigger it all the time. If a
     signal arrives while one of its callbacks runs (JAX has one), the signal's exception
     is lost.
     """
@@ -144,7 +144,7 @@ def _documented(tree: ast.Module) -> Iterator[Documented]:
 
 
 def unwrap(text: str) -> str:
-    """One line for each paragraph; code samples and rulers are left out."""
+    """Joins each paragraph into one line; leaves out code samples and rulers."""
     paragraphs = re.split(r"\n\s*\n", inspect.cleandoc(text))
     prose = [p for p in paragraphs if ">>>" not in p and "    " not in p[:4]]
     lines = (" ".join(re.sub(r"(?m)^[-=~^*#]{3,}$", "", p).split()) for p in prose)

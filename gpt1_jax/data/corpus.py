@@ -1,4 +1,4 @@
-"""From documents to token shards on disk, made once and found again.
+"""Turns documents into token shards on disk, once, and finds them again.
 
 A prepared corpus is a folder of token shards, named by a digest of its tokenizer and of
 the names and stamps of its documents. It is written under a temporary name and renamed
@@ -43,8 +43,8 @@ from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import CORPUS, TOKENIZER
 
-# Raise them when a text would become another tokenizer, or other tokens: the keys of
-# the cache hold them. Formats of files are in `gpt1_jax.formats`.
+# Raise these when a text would yield another tokenizer, or other tokens: the cache's
+# keys contain them. File formats are in `gpt1_jax.formats`.
 _TRAINING, _CLEANING = 1, 1
 _INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
 Say = Callable[[str], None]  # shows, or notes, a line
@@ -65,7 +65,7 @@ def prepare_corpus(
       data: sources, split and cache folder.
       tokenizer: which tokenizer, and its size if it is to be trained.
       own_tokenizer: the saved tokenizer of a run that resumes, used instead.
-      progress: whether to show what is being done.
+      progress: whether to show progress.
 
     Returns:
       The corpus and its tokenizer.
@@ -187,8 +187,8 @@ def _find_tokenizer(
 def _training_lines(documents: Sequence[Document], megabytes: float) -> Iterator[str]:
     """Lines of documents in a fixed random order, up to `megabytes`.
 
-    Every document is read to its end, even when that is enough: so one that cannot be
-    read is found before the training begins, and all content digests are known.
+    Every document is read to its end, even beyond `megabytes`: so an unreadable one is
+    found before the training begins, and all content digests are known.
     """
     left = megabytes * 1e6
     for index in np.random.default_rng(0).permutation(len(documents)):
@@ -286,7 +286,7 @@ def _write_corpus(
 def _named_blocks(
     documents: Iterable[Document], names: collections.deque[str]
 ) -> Iterator[str]:
-    """The blocks of documents; notes of each whose it is."""
+    """Yields the blocks of documents; appends each block's document to `names`."""
     for document in documents:
         for block in document.blocks():
             names.append(document.name)
@@ -300,7 +300,7 @@ def _warnings(
     train_tokens: int,
     valid_tokens: int,
 ) -> Iterator[str]:
-    """What the user should know about the split whenever it is used."""
+    """Warnings about the split, shown whenever it is used."""
     shared = shared_texts(train, valid)
     if shared:
         name, trained = shared[0]
@@ -414,7 +414,7 @@ def _end_late(number: int, frame: types.FrameType | None) -> None:
 
 
 def _end_with(parent: "multiprocessing.process.BaseProcess") -> None:
-    """Ends this process when its parent is gone: it would wait for work for ever."""
+    """Ends this process once its parent is gone; else it would wait forever."""
     parent.join()
     os._exit(1)
 

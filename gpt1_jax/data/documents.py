@@ -1,4 +1,4 @@
-"""Documents: what a corpus consists of, read from text files, and which are held out.
+"""The documents of a corpus: reads them from text files, and holds some out.
 
 A document is one file, the docstrings of one module, or a range of a dataset's rows. It
 is read block by block, so memory never grows with its size.
@@ -131,7 +131,7 @@ class TextFormat(NamedTuple):
 
 _PLAIN = TextFormat("gpt1_jax.data.documents:read_plain_text")
 _JSON_LINES = TextFormat("gpt1_jax.data.json_lines:read_field", has_field=True)
-# How names of files end, in lower case and without .gz; other files are plain text.
+# Suffixes of file names, in lower case and without .gz; other files are plain text.
 TEXT_FORMATS = {
     ".txt": _PLAIN,
     ".text": _PLAIN,
@@ -223,7 +223,7 @@ def name_hint(paths: str) -> str:
 def expand_paths(entry: str, suffixes: tuple[str, ...]) -> list[epath.Path]:
     """The files that a path or glob names; of a folder, those with the suffixes.
 
-    In a glob, a folder that is there as it is written is no pattern.
+    Within a glob, the name of a folder that exists literally is not a pattern.
     """
     path = locate(entry)
     if path.is_dir():
@@ -268,7 +268,7 @@ def _document(path: epath.Path, key: str, jsonl_field: str) -> Document:
         how = _PLAIN
     if how not in (_PLAIN, _JSON_LINES):  # another reader makes another text
         stamp += f"-{how.read}"
-    if how.has_field and not jsonl_field:  # asked for as they are
+    if how.has_field and not jsonl_field:  # to be read as plain text
         return Document(str(path), stamp, stat.length, functools.partial(decode, path))
     read = find_named(how.read, str(path), f"leave it out of {key}")
     chunks = functools.partial(read, path)
@@ -293,7 +293,7 @@ def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
     Args:
       path: the file.
       is_plain: whether to refuse content of other kinds, such as HTML; a format that
-        reads one of these says False.
+        reads one of these passes False.
 
     Raises:
       UserError: if the bytes are not UTF-8 or the gzip file is damaged.
@@ -328,7 +328,7 @@ def decode(path: epath.Path, *, is_plain: bool = True) -> Iterator[str]:
 def hold_out(
     documents: list[Document], fraction: float
 ) -> tuple[list[Document], list[Document]]:
-    """Divides documents into those for training and those for validation.
+    """Splits the documents into training and validation documents.
 
     Documents are considered in an order that depends on their names alone, so a corpus
     that grows by a document keeps most of its split.
@@ -369,7 +369,7 @@ def _by_size(order: list[Document], fraction: float) -> set[str]:
 
 
 def is_near(found: float, wanted: float) -> bool:
-    """Whether a share is between half and twice what was asked for."""
+    """Whether a share is between half and twice the share requested."""
     return wanted / 2 <= found <= wanted * 2
 
 

@@ -35,7 +35,7 @@ from gpt1_jax.config.saved import NOT_FINITE
 from gpt1_jax.errors import MissingPackage, UserError
 
 _TRIES = 3  # of `write_whole`
-_LEFT_SECONDS = 86_400.0  # after which a file is left over where no lock can tell
+_LEFT_SECONDS = 86_400.0  # age at which, without locks, a file counts as left over
 
 # The buckets that epath opens, and the package it needs for each (or TensorFlow). Only
 # gs:// is tested.
@@ -122,7 +122,7 @@ def check_writable(folder: epath.PathLike) -> None:
 
 
 def try_writing(folder: epath.PathLike) -> None:
-    """Makes a file in a folder, which has no name if the file system can do that."""
+    """Creates a file in a folder, unnamed if the file system can do that."""
     if is_remote(folder):
         probe = epath.Path(folder) / f"{_PROBE}{secrets.token_hex(8)}"
         create(probe, "")
@@ -196,11 +196,11 @@ def write_json(path: epath.PathLike, value: Any) -> None:
 def format_json(value: Any, **layout: Any) -> str:
     """JSON with null in place of NaN and infinities, which JSON does not have.
 
-    An object says beside, under `NOT_FINITE`, which of its numbers these are, by keys
-    and by positions in lists. `gpt1_jax.config.saved.parse_json` reads them back.
+    An object also says, under `NOT_FINITE`, which of its numbers these are, by key and
+    by position in lists. `gpt1_jax.config.saved.parse_json` reads them back.
 
     Args:
-      value: what `json.dumps` takes.
+      value: any value that `json.dumps` takes.
       layout: its keywords, such as `indent`.
     """
     try:
@@ -213,7 +213,7 @@ def format_json(value: Any, **layout: Any) -> str:
 
 
 def _finite(value: Any) -> tuple[Any, Any]:
-    """A value with null for what is not finite, and the marks of what that is."""
+    """A value with null for each number that is not finite, and the marks of these."""
     if isinstance(value, float) and not math.isfinite(value):
         return None, json.dumps(value)
     if isinstance(value, dict):
@@ -271,7 +271,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A new folder for this process alone, removed in the end."""
+    """A new folder for this process alone, removed at the end."""
     with tempfile.TemporaryDirectory(prefix="gpt1_jax-") as folder:
         yield Path(folder)
 
@@ -295,7 +295,7 @@ class CannotWrite(OSError):
     """A file cannot be written: says which, and the way out; with the same `errno`."""
 
 
-# What the system raises where a file cannot grow or be made, and the way out.
+# The system's errors when a file cannot grow or be made, and the way out.
 FULL = {
     errno.ENOSPC: "make room on its disk",
     errno.EDQUOT: "make room within your quota",
@@ -381,7 +381,7 @@ def _locked_folder(path: Path, stack: contextlib.ExitStack) -> Path:
 
 
 def _partial(path: Path) -> Path:
-    """A name beside `path` that nobody can foresee, and that tells the machine."""
+    """An unpredictable name beside `path` that identifies the machine."""
     return path.with_name(
         f".{path.name}.{_machine_tag()}{secrets.token_hex(4)}.partial"
     )
@@ -411,7 +411,7 @@ def _whole_name(name: str) -> str:
 
 
 def whole_path(path: epath.PathLike) -> str:
-    """The path that something will have once all around it is whole, for messages."""
+    """The path of a file once the folders around it are whole, for messages."""
     parts = os.fspath(path).split("/")
     return "/".join(part for part in parts if _whole_name(part) == part)
 
@@ -422,7 +422,7 @@ def is_unfinished(name: str) -> bool:
 
 
 def remove_partial(folder: epath.PathLike, name: str | None = None) -> list[Path]:
-    """Removes what killed processes left unfinished in a folder.
+    """Removes unfinished files and folders that killed processes left in a folder.
 
     Args:
       folder: the folder; a remote one is left alone.
@@ -430,7 +430,7 @@ def remove_partial(folder: epath.PathLike, name: str | None = None) -> list[Path
         By default everything unfinished is removed, however deep.
 
     Returns:
-      What living processes are making there, which is left alone.
+      The files and folders that live processes are writing, which are left alone.
     """
     owned = []
     for parent, folders, names in () if is_remote(folder) else os.walk(folder):
@@ -438,7 +438,7 @@ def remove_partial(folder: epath.PathLike, name: str | None = None) -> list[Path
             if not is_unfinished(each):
                 continue
             if name is not None and _whole_name(each) not in (name, each):
-                continue  # of another output
+                continue  # belongs to another output
             if _is_held(path := Path(parent, each)):
                 owned.append(path)
             if each in folders:
@@ -451,10 +451,10 @@ def remove_partial(folder: epath.PathLike, name: str | None = None) -> list[Path
 def refuse_being_written(path: epath.PathLike) -> None:
     """Refuses a file or folder that another process is making.
 
-    What a killed process has left of it is removed.
+    Removes what a killed process has left of it.
 
     Raises:
-      BeingWritten: if that process is at work.
+      BeingWritten: if that process is still at work.
     """
     path = Path(path)
     if owned := remove_partial(path.parent, path.name):
@@ -467,7 +467,7 @@ def refuse_being_written(path: epath.PathLike) -> None:
 def _is_held(path: Path) -> bool:
     """Whether a process is making this; if none is, it is removed.
 
-    Where locks cannot tell, it is left there for a day after its last change.
+    Without locks, it stays there for a day after its last change.
     """
     lock, found = path / LOCK_FILE, _PARTIAL.fullmatch(path.name)
     if path.is_symlink() or not path.is_dir():
@@ -491,7 +491,7 @@ def _is_held(path: Path) -> bool:
 
 
 def _changed(folder: Path) -> float:
-    """When something in a folder was changed last."""
+    """When anything in a folder last changed."""
     times = [folder.stat().st_mtime]
     for path in files_below(folder):
         with contextlib.suppress(OSError):  # removed meanwhile
@@ -500,7 +500,7 @@ def _changed(folder: Path) -> float:
 
 
 def find_files(folder: epath.PathLike, pattern: str) -> list[epath.Path]:
-    """What a pattern finds below a folder, sorted.
+    """The files that match a pattern below a folder, sorted.
 
     epath's own `glob`, and `glob.glob` of a whole path, take brackets and stars in the
     folder's name for a pattern too.
@@ -574,7 +574,7 @@ def system_lock(path: Path, seconds: float = 0.0) -> Iterator[bool]:
     Raises:
       Held: if another process still holds it.
     """
-    import filelock  # where it is needed: --help starts without asyncio
+    import filelock  # imported here so that --help starts without asyncio
 
     lock = filelock.FileLock(path, thread_local=False)
     try:

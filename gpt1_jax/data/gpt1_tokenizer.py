@@ -91,7 +91,7 @@ def standardize_text(text: str) -> str:
     for old, new in _ASCII.items():
         text = text.replace(old, new)
     text = _PUNCTUATION.sub(r" \1 ", text)
-    # Only from the beginning of white space: else its runs take a quadratic time.
+    # Only from the start of white space: otherwise long runs take quadratic time.
     text = re.sub(r"(?<!\s)\s*\n\s*", " \n ", text)
     return re.sub(r"[^\S\n]+", " ", text).strip()
 

@@ -1,4 +1,4 @@
-"""What a program shows: lines, and progress as a bar or as a line now and then."""
+"""Shows lines, and progress as a bar or as an occasional line."""
 
 import os
 import sys
@@ -31,7 +31,7 @@ def show_line(text: str, end: str = "\n", *, beside_output: bool = False) -> Non
 def without_bars() -> bool:
     """Whether standard error is not a terminal, or one that cannot move its cursor.
 
-    A notebook's, for example, cannot: TERM is dumb there.
+    A notebook's terminal, for example, cannot: its TERM is dumb.
     """
     return not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"
 

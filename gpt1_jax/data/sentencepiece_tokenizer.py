@@ -23,7 +23,7 @@ class SentencePieceTokenizer(Tokenizer):
     bytes, so `<unk>` never occurs. Only normalisation changes text: NFKC, case
     folding, runs of white space (and U+2581, SentencePiece's mark of a space) to one
     space, no control or replacement characters. A model that was trained elsewhere may
-    have no bytes: it makes rare characters `<unk>`.
+    have no byte fallback: it maps rare characters to `<unk>`.
     """
 
     kind = "sentencepiece"
@@ -65,7 +65,7 @@ class SentencePieceTokenizer(Tokenizer):
                 for line in lines:
                     yield from _cut(line)
             except (Exception, KeyboardInterrupt) as error:
-                interrupted.append(error)  # which the trainer makes a RuntimeError
+                interrupted.append(error)  # the trainer turns it into a RuntimeError
                 raise
 
         try:
@@ -96,7 +96,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     def encode(self, text: str) -> list[int]:
         lines = text.split(NEWLINE)
-        if len(lines) == 1:  # of a list, even of one, a pool of threads is made
+        if len(lines) == 1:  # for a list, even of one line, a thread pool is made
             return self._processor.encode(text)
         encoded = self._processor.encode(lines, num_threads=1)
         ids = encoded[0]

@@ -1,4 +1,4 @@
-"""Token shards on disk: what a prepared corpus is, how it is written and read.
+"""Token shards on disk: the format of a prepared corpus, its writer and its reader.
 
 A prepared corpus is a folder: `train-00000.bin`, ... and `valid-00000.bin`, ... hold
 the token ids of all documents one after another, little-endian uint16 (uint32 for
@@ -46,7 +46,7 @@ class DamagedCorpus(UserError):
 
 @dataclasses.dataclass(frozen=True)
 class SplitCounts:
-    """How much one split of a prepared corpus holds."""
+    """The counts of one split of a prepared corpus."""
 
     documents: int
     tokens: int
@@ -62,7 +62,7 @@ class Corpus:
     Attributes:
       directory: its folder.
       tokenizer_digest: the content digest of the tokenizer.
-      dtype: of its token ids.
+      dtype: dtype of its token ids.
       train: counts of the training split.
       valid: counts of the validation split.
       warnings: about its text, shown whenever it is opened.
@@ -145,7 +145,7 @@ def write_record(
     Args:
       directory: the folder of the shards.
       tokenizer_digest: the content digest of the tokenizer.
-      dtype: of the token ids.
+      dtype: dtype of the token ids.
       train: counts of the training split.
       valid: counts of the validation split.
       digests: the documents' content digests by name.
@@ -260,7 +260,7 @@ class ShardWriter:
         self._bytes += num_bytes
 
     def counts(self, documents: int) -> SplitCounts:
-        """What has been written, of so many documents."""
+        """The counts of what has been written, given the number of documents."""
         return SplitCounts(
             documents, sum(self._shards), self._words, self._bytes, tuple(self._shards)
         )

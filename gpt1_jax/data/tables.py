@@ -1,4 +1,4 @@
-"""Rows in, rows out: JSON lines, CSV, TSV, and arrays in .npz and .h5.
+"""Reads and writes rows: JSON lines, CSV, TSV, and arrays in .npz and .h5.
 
 Files are read and written row by row, so they may be larger than memory.
 """
@@ -39,7 +39,7 @@ from gpt1_jax.errors import UserError, from_extra
 
 FORMATS = {".jsonl": "jsonl", ".tsv": "tsv", ".csv": "csv"}  # by a file's suffix
 STANDARD_INPUT = "-"
-_MOST_CHARACTERS = 1 << 24  # in a cell of CSV: a whole book; not a file behind a quote
+_MOST_CHARACTERS = 1 << 24  # in a CSV cell: a whole book; not a file after a quote
 
 
 def open_input(
@@ -49,7 +49,7 @@ def open_input(
 
     Args:
       source: the file; with `or_standard_input`, "-" is standard input.
-      or_standard_input: see `source`.
+      or_standard_input: whether "-" stands for standard input.
 
     Raises:
       FileNotFoundError: if the file cannot be read.
@@ -66,14 +66,14 @@ def open_input(
 
 
 def read_input(source: str, content: str) -> Iterator[tuple[str, str | dict[str, Any]]]:
-    """Reads what people give a model: plain lines, or rows with columns.
+    """Reads users' input to a model: plain lines, or rows with columns.
 
     Args:
       source: a file, or "-" for standard input. A `.jsonl`, `.json` or `.ndjson` file
         holds a JSON object on each line, a `.tsv` or `.csv` file has a header. Any
         other file holds plain lines. Standard input does too, unless it begins with
         "{": then it holds JSON lines.
-      content: what one line is, for messages: "example".
+      content: the name of a line in messages, such as "example".
 
     Yields:
       Where a line or row is, and the line without its end, or the cells by column.
@@ -338,10 +338,10 @@ def parse_number(value: Any) -> float:
 # --- files of arrays: .npz, which NumPy reads, and .h5, HDF5's ----------------
 
 Rows = np.ndarray | list[str]
-_CHUNK_BYTES = 1 << 18  # that HDF5 reads and writes together
+_CHUNK_BYTES = 1 << 18  # HDF5 reads and writes this much at a time
 _COPY_BYTES = 1 << 22
-_HELD_BYTES = 1 << 22  # of all arrays, held back before they are written
-_TEXT_BYTES = 100  # of a text in a list, roughly
+_HELD_BYTES = 1 << 22  # of all arrays, buffered before they are written
+_TEXT_BYTES = 100  # rough size of a text in a list
 
 
 class ArrayWriter(abc.ABC):
@@ -352,11 +352,11 @@ class ArrayWriter(abc.ABC):
         self._held_bytes = 0
 
     def append(self, name: str, rows: Rows) -> None:
-        """Adds rows to an array, which the first rows make.
+        """Adds rows to an array, which the first rows create.
 
         Args:
           name: the array's name.
-          rows: [number, ...], alike in shape and type to earlier rows; or texts.
+          rows: [number, ...], with the shape and type of earlier rows; or texts.
         """
         self._held.setdefault(name, []).append(rows)
         if isinstance(rows, np.ndarray):
@@ -367,7 +367,7 @@ class ArrayWriter(abc.ABC):
             self.flush()
 
     def flush(self) -> None:
-        """Writes the rows held back so far: writing many at once is faster."""
+        """Writes the rows buffered so far; writing many at once is faster."""
         for name, parts in self._held.items():
             if isinstance(parts[0], list):
                 self._write(name, [row for part in parts for row in part])
@@ -466,7 +466,7 @@ class _NpzWriter(ArrayWriter):
                     target.write(np.array(json.loads(line), dtype).tobytes())
             else:
                 shutil.copyfileobj(file, target, _COPY_BYTES)
-        self._raw(name).unlink()  # the archive takes its room on the disk
+        self._raw(name).unlink()  # the archive takes its space on the disk
 
     def _raw(self, name: str) -> Path:
         """The file of an array, by its number: names may hold any character."""

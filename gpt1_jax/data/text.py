@@ -1,4 +1,4 @@
-"""Text: told from other files, cleaned, shown in messages."""
+"""Text: tells it from other files, cleans it, and shows it in messages."""
 
 import codecs
 import json
@@ -11,7 +11,7 @@ from typing import Any
 from gpt1_jax.errors import UserError
 
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")
-# Control characters but tab and newline; halves of characters, which no terminal shows.
+# Control characters except tab and newline; lone surrogates, which no terminal shows.
 _ESCAPED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _INVISIBLE = re.compile(r"[\ufeff\u00ad]")  # byte order mark, soft hyphen
 
@@ -39,8 +39,8 @@ _WRITE_ROWS = (
 )
 _SAVE_TEXT = "Save its text as a .txt file."
 _NAME_TEXT = "Name the text that they were made from."
-# Files that are not plain text: what each is, how its name ends, how it begins in lower
-# case, and the way out.
+# Files that are not plain text: kind, suffixes of the name, beginning in lower case,
+# and the way out.
 _OTHER_FILES: tuple[tuple[str, tuple[str, ...], tuple[bytes, ...], str], ...] = (
     ("compressed by gzip", (), (b"\x1f\x8b",), _UNPACK),
     ("compressed by bzip2", (".bz2",), (b"bzh91ay&sy",), _UNPACK),
@@ -76,7 +76,7 @@ _OTHER_FILES: tuple[tuple[str, tuple[str, ...], tuple[bytes, ...], str], ...] = 
 _HEAD = 1 << 16  # characters that tell whether a text is JSON
 _HEAD_BYTES = 1 << 12  # bytes that tell whether a file is text
 _CONTROL_BYTES = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})
-_MOST_CONTROL = 0.3  # of the bytes of text; of numbers more
+_MOST_CONTROL = 0.3  # of the bytes of text; numbers have more
 _NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # control characters, and what is no character
 _NUMBERS = "holds binary data, such as the numbers of tokens, not text. " + _NAME_TEXT
 
@@ -94,7 +94,7 @@ def refuse_other_name(name: str) -> None:
 
 
 def refuse_binary(data: bytes, name: str) -> None:
-    """Refuses what begins like another kind of file, or like UTF-16 or UTF-32.
+    """Refuses data that begins like another kind of file, or like UTF-16 or UTF-32.
 
     Some editors and shells write UTF-16. Without a byte order mark it would pass for
     UTF-8 with zeros between letters.
@@ -141,7 +141,7 @@ def _share_of_control(data: bytes) -> float:
 
 
 def refuse_json(parts: Iterable[str], name: str) -> Iterator[str]:
-    """The parts of a plain text, as they are.
+    """Yields the parts of a plain text unchanged.
 
     Raises:
       UserError: if the text begins with JSON objects or lists and nothing else. Prose
@@ -185,7 +185,7 @@ def encoding_hint(error: UnicodeDecodeError, *, after_utf8: bool) -> str:
     """The way out for a file with bytes that are not UTF-8.
 
     Args:
-      error: with the bytes.
+      error: the error, which holds the bytes.
       after_utf8: whether UTF-8 beyond ASCII came before them.
     """
     data = error.object

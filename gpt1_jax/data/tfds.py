@@ -1,4 +1,4 @@
-"""TensorFlow Datasets (TFDS), opened without TensorFlow, here and nowhere else."""
+"""TensorFlow Datasets (TFDS), opened without TensorFlow, only in this module."""
 
 import contextlib
 import importlib
@@ -135,7 +135,7 @@ def _only_known_classes(name: str) -> Iterator[None]:
 
 
 def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) -> Any:
-    """Downloads and prepares a dataset; `folder` is what messages call `data_dir`."""
+    """Downloads and prepares a dataset; messages call `data_dir` `folder`."""
     import tensorflow_datasets as tfds
 
     elsewhere = (
@@ -302,7 +302,7 @@ def shared_rows(spec: str, other: str, data_dir: str) -> int:
 
     Args:
       spec: NAME:SPLIT of a prepared dataset.
-      other: the same.
+      other: NAME:SPLIT of the other split.
       data_dir: TFDS' folder; empty for its default.
     """
     return sum(
@@ -314,7 +314,7 @@ def shared_rows(spec: str, other: str, data_dir: str) -> int:
 
 
 def _ranges(spec: str, data_dir: str) -> list[tuple[str, int, int]]:
-    """File, first row and last row plus one, of the files that a split reads."""
+    """The file, first row and last row plus one of each file that a split reads."""
     info, _ = open_dataset(spec, data_dir, where=spec)
     instructions = info.splits[spec.partition(":")[2]].file_instructions
     return [(str(i.filename), i.skip, i.skip + i.take) for i in instructions]

@@ -1,4 +1,4 @@
-"""What every kind of tokenizer does, and how one is saved and loaded.
+"""The interface of every tokenizer, and how one is saved and loaded.
 
 `sentencepiece`, a byte-pair encoding trained on the corpus, is the default; `gpt1` is
 the released one. Both are lower-case, end words with a marker and keep the newline as a
@@ -90,7 +90,7 @@ _DESCRIPTION_KINDS = {  # of each value
     "content_digest": str,
     "files": dict,
 }
-_KINDS = {  # modules that are imported when they are needed
+_KINDS = {  # modules, imported on demand
     "sentencepiece": ("sentencepiece_tokenizer", "SentencePieceTokenizer"),
     "gpt1": ("gpt1_tokenizer", "GPT1Tokenizer"),
 }
@@ -141,7 +141,7 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
                 f"The tokenizer folder {directory} lacks {_DESCRIPTION_FILE}, which "
                 f"gpt1_jax writes: put it back, if it was there.{_SAVE_FIRST}"
             )
-        return {"kind": "gpt1"}  # a folder of OpenAI's
+        return {"kind": "gpt1"}  # a folder with OpenAI's files
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -30,7 +30,7 @@ class TrainWindows:
       batch_size: B, over all hosts.
       rows: the rows of the batch that this host loads.
       num_steps: length of the run.
-      seed: for the offsets and orders.
+      seed: seed of the offsets and orders.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class BatchSource(Protocol):
 def read_ahead(source: BatchSource, first_step: int) -> Iterator[Any]:
     """Iterates over the batches from `first_step` on, read ahead on threads.
 
-    `get_state()["next_index"]` is the step of the batch that comes next.
+    `get_state()["next_index"]` is the step of the next batch.
     """
     dataset = grain.MapDataset.source(source).to_iter_dataset(
         grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)

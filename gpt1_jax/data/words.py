@@ -1,4 +1,4 @@
-"""The words of a text or a table, their tokens, and what is read to score them.
+"""The words of a text or a table, their tokens, and the windows read to score them.
 
 A word is what white space separates, punctuation included. Words are encoded one by
 one: no token of either tokenizer reaches across white space, so the ids of a line are
@@ -43,8 +43,8 @@ _TEXT = ".txt"
 class Word(NamedTuple):
     """A word: its position in a text, its tokens and, once scored, its surprisal.
 
-    It is filled in on the way. A part of a word is one too if punctuation is apart, and
-    so is a line or a table's cell that is read as a whole.
+    Its fields are filled in on the way. With punctuation apart, a part of a word is a
+    `Word` too, and so is a line or a table's cell that is read as a whole.
     """
 
     line: int = 1  # from 1; in a table, the number of the text that the word is in
@@ -57,7 +57,7 @@ class Word(NamedTuple):
     num_tokens: int = 0
     nats: float = math.nan  # its surprisal; NaN if nothing is read before it
     bits: float = math.nan
-    rank: float = math.nan  # of its first token among all tokens; 1 is the likeliest
+    rank: float = math.nan  # rank of its first token among all; 1 is the likeliest
     entropy_nats: float = math.nan  # of the next token, before the word
     ids: tuple[int, ...] = ()  # its tokens; the last one ends the word
     where: str = ""  # file:line, for messages
@@ -73,7 +73,7 @@ class ReadingWindow(NamedTuple):
 
     ids: Sequence[int]
     num_context: int  # how many of the first are only read, not scored
-    words: Sequence[Word] = ()  # what it is read for, if that is words
+    words: Sequence[Word] = ()  # the words that it is read for, if any
     spans: Sequence[tuple[int, int]] = ()  # the tokens [first, stop) of each word
 
 
@@ -211,7 +211,7 @@ def words_in_sentences(
     Args:
       tokenizer: the model's tokenizer.
       lines: the lines of a text.
-      apart: whether punctuation is apart from the words it stands at.
+      apart: whether punctuation is split from the words it is attached to.
     """
     sentence = 0
     for line in lines:
@@ -272,11 +272,11 @@ def reading_windows(
     *,
     after_newline: bool,
 ) -> Iterator[ReadingWindow]:
-    """Windows that hold each word once, behind what is read before it.
+    """Windows that hold each word once, after its context.
 
     A newline stands between words of different lines, however many lie between them. A
-    word in parts has a span for each, and all of them in one window: what is read does
-    not depend on how words come apart.
+    word in parts has a span for each part, all in one window: what is read does not
+    depend on how words are split.
 
     Args:
       words: words with their tokens.
@@ -309,7 +309,7 @@ def _full_windows(
     max_seq_len: int,
     overlap: int,
 ) -> Iterator[ReadingWindow]:
-    """Windows as full as whole words make them."""
+    """Windows filled with as many whole words as fit."""
     ids: list[int] = []
     num_context, words, spans = 0, list[Word](), list[tuple[int, int]]()
     for newline, word_ids, parts in text:

@@ -1,1 +1,1 @@
-"""What a run folder holds on disk: written, checked, read back."""
+"""Run folders: writes, checks and reads back their files."""

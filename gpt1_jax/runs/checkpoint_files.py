@@ -39,9 +39,9 @@ from gpt1_jax.runs.resume import digests_record, saved_digests
 DAMAGED_FOLDER = "damaged_checkpoints"
 MANIFEST_FILE = "manifest.json"
 SCORE_FILE = "score.json"
-# What the manifest of a checkpoint is called from the moment it is no longer kept.
+# The name of a checkpoint's manifest once the checkpoint is no longer kept.
 _DELETED_FILE = "deleted.json"
-# What orbax writes last to a checkpoint on gs://, where nothing can be renamed.
+# Orbax writes this file last to a checkpoint on gs://, where nothing can be renamed.
 _COMMITTED_FILE = "commit_success.txt"
 _METADATA_FILE = "metadata/metadata"  # where orbax puts a JSON item of that name
 
@@ -51,7 +51,7 @@ class Damaged(Exception):
 
 
 class NoCheckpoint(FileNotFoundError):
-    """A run folder does not hold a step, or no longer."""
+    """A run folder does not, or no longer, hold a step."""
 
 
 # --- saved steps ----------------------------------------------------------------------
@@ -108,7 +108,7 @@ def _is_deleted(checkpoint: epath.Path) -> bool:
 
 
 def clear_steps(folder: epath.Path) -> list[int]:
-    """Clears a run folder of checkpoints that are not whole, as far as a glance shows.
+    """Clears a run folder of checkpoints that a quick look shows to be incomplete.
 
     The main process finishes deletions and saves that a kill interrupted, and sets
     aside checkpoints that lack a file or have unreadable metadata. Call this as the
@@ -209,7 +209,7 @@ def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
 
 
 def _is_metadata(value: Mapping[str, Any]) -> bool:
-    """Whether each part of a record that is there is of its kind."""
+    """Whether each part that a record has is of the right type."""
     texts = {"tokenizer": "", "params_digest": ""}
     tables: dict[str, Any] = {"config": {}, "data": {}, "text_read": {}}
     match {**texts, **tables, **digests_record({}), **value}:
@@ -314,7 +314,7 @@ def check_files(
 
 
 def manifest_digest(checkpoint: epath.Path) -> str:
-    """Tells a checkpoint from any other; empty if it has no manifest."""
+    """A digest that identifies a checkpoint; empty if it has no manifest."""
     try:
         return sha256(checkpoint / MANIFEST_FILE)
     except FileNotFoundError:
@@ -427,7 +427,7 @@ def first_difference(found: Any, wanted: Any) -> str | None:
 
     Args:
       found: arrays, or anything with their shapes.
-      wanted: the same.
+      wanted: arrays, or anything with the shapes wanted.
 
     Returns:
       For example "h_0/ln_1/bias of shape None, not (768,)", where None stands for an

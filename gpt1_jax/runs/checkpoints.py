@@ -1,4 +1,4 @@
-"""Saves, restores and deletes the checkpoints of a run: the only door of orbax.
+"""Saves, restores and deletes the checkpoints of a run; only this module uses orbax.
 
 A checkpoint is a folder `checkpoints/STEP/` with the train state and the files that
 `runs/checkpoint_files.py` describes. `_delete_old` decides which are deleted: the
@@ -350,7 +350,7 @@ def _describe_damage(
 
 @contextlib.contextmanager
 def _explained_reading(folder: epath.Path) -> Iterator[None]:
-    """Turns what orbax raises for files that it does not understand into one line."""
+    """Turns orbax's errors about files that it does not understand into one line."""
     check_platform()  # orbax asks for them
     hook = sys.unraisablehook
     sys.unraisablehook = functools.partial(_leave_out_late_reads, hook)
@@ -405,7 +405,7 @@ class SavedParams(NamedTuple):
 def read_params(folder: epath.Path, step: int | str = NEWEST) -> SavedParams:
     """Reads only the parameters, and changes nothing in the run folder.
 
-    The run may be at work, and delete checkpoints.
+    The run may still be training, and delete checkpoints.
 
     Args:
       folder: the run folder, local or gs://.
@@ -457,9 +457,9 @@ def read_state(folder: epath.Path, step: int | str, target: Any) -> Any:
 def _read_sound(
     folder: epath.Path, step: int | str, read: Callable[[epath.Path], Read]
 ) -> Read:
-    """Reads a checkpoint whose files are as they were saved.
+    """Reads a checkpoint, and checks that its files are as they were saved.
 
-    If the newest or best is deleted meanwhile, there is another, which is read instead.
+    If the newest or best is deleted meanwhile, the one that replaces it is read.
     """
     refuse_name(folder, to_save=False)
     while True:

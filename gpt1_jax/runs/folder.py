@@ -1,4 +1,4 @@
-"""The run folder: where it is, what it holds, and what is written to begin with."""
+"""The run folder: its path, its first files, and the room on its disk."""
 
 import os
 import shutil
@@ -38,7 +38,7 @@ def has_begun(folder: epath.Path) -> bool:
 
 
 def write_config(folder: epath.Path, config: JobConfig) -> None:
-    """Writes the resolved configuration, by which the folder says its format."""
+    """Writes the resolved configuration, which states the folder's format."""
     write_json(folder / CONFIG_FILE, saved_values(config))
 
 

@@ -2,7 +2,7 @@
 
 `config.model.attention_form` and `layer_norm_form` name them. "auto" leaves the choice
 to the run: on an accelerator it tries the kernels, at its own sizes, before it compiles
-its step (`kernels/choice.py`); on a CPU it takes what XLA makes. A run that resumes
+its step (`kernels/choice.py`); on a CPU it takes XLA's own code. A run that resumes
 goes on with the forms it began with, bit for bit, where the machine has them.
 """
 
@@ -24,18 +24,18 @@ from gpt1_jax.runs.console import say
 Forms = Mapping[str, Mapping[str, Any]]
 
 KERNELS = "fused"
-USUAL = {"attention": "blocked", "layer_norm": "plain"}  # what XLA makes
+USUAL = {"attention": "blocked", "layer_norm": "plain"}  # XLA's own code
 TITLES = {"attention": "Attention", "layer_norm": "LayerNorm"}
 _PACKAGE = "gpt1_jax.kernels"  # imported only if kernels may be used
 _CHOICE = f"{_PACKAGE}.choice:choose_form"
 
 
 class Workload(NamedTuple):
-    """What a device computes at a time, and with which others.
+    """The computation of one device, and the devices that share the work.
 
     Attributes:
       num_seqs: sequences that a device computes at a time.
-      seq_len: their tokens.
+      seq_len: tokens in each sequence.
       training: whether gradients are computed, and dropout is on.
       mesh: the devices that share the work; None for one.
     """
@@ -55,9 +55,9 @@ def choose_forms(
 
     Args:
       model: the model; a form that it names is used, `fused` if there is a kernel.
-      workload: what is computed where.
-      before: the forms with which the run was computed so far, if it resumes. They are
-        used again, so that it goes on bit for bit.
+      workload: the computation and the devices that share it.
+      before: the forms that the run has used so far, if it resumes. They are used
+        again, so that resuming is bit-exact.
 
     Returns:
       The model, and its forms; none for an LSTM.
@@ -111,7 +111,7 @@ def say_forms(forms: Forms) -> None:
 
 
 def form_line(name: str, found: Mapping[str, Any]) -> str:
-    """A function and its form, as a line says them."""
+    """A function and its form, in a line."""
     return f"{TITLES[name]}: {describe_form(found)}"
 
 
@@ -137,14 +137,14 @@ def _choose(
     """The form of one function; `before` is "" or the form that a run resumes with."""
     configured = getattr(model, f"{name}_form")
     if configured == AUTO and before not in ("", KERNELS):
-        return {"form": before}  # XLA makes it everywhere
+        return {"form": before}  # XLA compiles it everywhere
     if configured not in (AUTO, KERNELS):
         found: Mapping[str, Any] = {"form": configured}
     elif KERNELS in (configured, before) or _may_have_kernels():
         found = _choose_with_kernels(name, model, workload)
     else:
         found = {"form": USUAL[name]}
-    if before in found.get("ms", {}):  # right, even if another is faster today
+    if before in found.get("ms", {}):  # correct, even if another is faster today
         return {"form": before, "ms": found["ms"]}
     return _changed(found, before)
 
@@ -157,7 +157,7 @@ def _may_have_kernels() -> bool:
 def _choose_with_kernels(
     name: str, model: ModelConfig, workload: Workload
 ) -> Mapping[str, Any]:
-    """The kernels, if they are there, right and faster; else the usual form."""
+    """The kernels, if they exist, are correct and faster; else the usual form."""
     try:
         choose = resolve_name(_CHOICE)
     except ModuleNotFoundError as error:
@@ -168,7 +168,7 @@ def _choose_with_kernels(
 
 
 def _changed(found: Mapping[str, Any], before: str) -> Mapping[str, Any]:
-    """The form that was found; says so if the run was computed by another before."""
+    """The form that was found; says so if the run used another before."""
     if before in ("", found["form"]):
         return found
     change = f"this run used {before} so far, and goes on equal up to rounding"

@@ -17,7 +17,7 @@ from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
 
 _SUFFIXES = ((10**6, "M"), (10**3, "k"), (1, ""))
-_NEAR = 0.05  # the share that the end of a run may lack of what it stands for
+_NEAR = 0.05  # how far, as a share, the end of a run may fall short of its milestone
 
 
 class Milestone(NamedTuple):
@@ -71,7 +71,7 @@ class Milestones:
         return {"tokens": self.train.tokens, "words": self.train.words}
 
     def metadata(self, step: int) -> dict[str, Any]:
-        """What a checkpoint says of the text read, and of why it is kept."""
+        """The metadata of a checkpoint on the text read and on why it is kept."""
         milestone = self.by_step.get(step)
         kept = {"milestone": milestone._asdict()} if milestone else {}
         read = {unit: self.amount(step, unit) for unit in ("tokens", "words")}
@@ -90,13 +90,13 @@ def schedule_milestones(
     Nothing read is the state before the first update, step 0; anything else is step 1
     at least.
 
-    The end of the run stands for the first milestone beyond it, if at most 5% of the
+    The end of the run counts as the first milestone beyond it, if at most 5% of the
     text are missing: ten epochs of "10 million words" are seldom 100 million to the
     word.
 
     Args:
-      unit: what is counted, one of `MILESTONE_UNITS`.
-      amounts: how many, rising.
+      unit: the unit of the amounts, one of `MILESTONE_UNITS`.
+      amounts: the amounts, rising.
       tokens_per_step: tokens of a batch over all devices.
       train: counts of the training split.
       num_steps: updates in the whole run.
@@ -139,10 +139,10 @@ def _per_step(unit: str, tokens_per_step: int, train: SplitCounts) -> Fraction:
 def announce_milestones(
     milestones: Milestones, folder: epath.Path, last_step: int, state_bytes: int
 ) -> None:
-    """Says what will be kept for good, and refuses a disk that cannot hold it.
+    """Says which checkpoints are kept for good; refuses a disk without room for them.
 
     Args:
-      milestones: those of the run.
+      milestones: the run's milestones.
       folder: the run folder.
       last_step: the last step whose state is saved here or in the run that this one
         continues; -1 if none is.

@@ -48,7 +48,7 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     Args:
       workdir: the run folder, local or gs://, from this version or an earlier one.
       step: the number of a saved step, `NEWEST`, `BEST` by the run's own metric, or
-        `DEFAULT`: what its job says (`JobConfig.default_step`).
+        `DEFAULT`, the default of its job (`JobConfig.default_step`).
 
     Raises:
       FileNotFoundError: if there is no run, or no checkpoint of that step

@@ -1,4 +1,4 @@
-"""Files and folders that a job is to make: refused, before any work, if it cannot."""
+"""Checks, before any work, that a job can make its files and folders."""
 
 import errno
 import os
@@ -18,7 +18,7 @@ _DEPTH = 5  # of the files of a run, such as checkpoints/120/state/d/FILE
 def refuse_used(folder: epath.Path) -> None:
     """Refuses a folder for a new run if it is not empty or cannot be written.
 
-    Clears what jobs have left that were killed before they wrote their first file.
+    Removes the leftovers of jobs that were killed before they wrote their first file.
 
     Raises:
       FileExistsError: if it is not empty, or another process is making it.
@@ -60,7 +60,7 @@ def check_output_file(path: epath.Path, option: str) -> None:
     for folder in path.absolute().parents[:_DEPTH]:
         try:
             keys = read_json(folder / CONFIG_FILE).keys()
-        except UserError:  # there is none, or it is no run's
+        except UserError:  # there is none, or it is not a run's
             continue
         if keys & {"job", "model_type"}:
             raise FileExistsError(

@@ -65,11 +65,11 @@ class Tracker(Protocol):
         """Shows a record: a step, and its metrics by name or a generated text."""
 
     def close(self) -> None:
-        """Writes what is held back, and ends."""
+        """Writes buffered records and closes."""
 
 
 class Throughput(NamedTuple):
-    """What a training step processes."""
+    """The amount of data that a training step processes."""
 
     unit: str  # "tokens" or "examples"
     units_per_step: int
@@ -91,7 +91,7 @@ class Records:
         `publish` is called.
       first_step: the step the run continues from.
       num_steps: the step it ends at.
-      throughput: what a step processes.
+      throughput: the amount of data that a step processes.
       trackers: which of `TRACKERS` get the records too.
       text: tokens and words of the training text, for `sessions.json`; empty where
         they are not counted.

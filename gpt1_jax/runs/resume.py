@@ -53,7 +53,7 @@ _LISTED_FACTS = 5
 
 @dataclasses.dataclass(frozen=True)
 class Identity:
-    """What a checkpoint belongs to: saved with it, and compared when a run resumes.
+    """The run that a checkpoint belongs to: saved with it, compared on resuming.
 
     Attributes:
       config: the run's configuration, as JSON has it.
@@ -148,7 +148,7 @@ def differing_documents(
 
     Args:
       saved: content digests by file name, in the order of the text.
-      current: the same; the files may lie in other folders.
+      current: those of the other text; its files may lie in other folders.
     """
     gone, new = Counter(saved.values()), Counter(current.values())
     lost = {_file_name(n): n for n, d in saved.items() if d not in new}
@@ -227,7 +227,7 @@ def refuse_changes(
 ) -> None:
     """Raises a ValueError if a configuration would make a saved run another run.
 
-    Paths may differ, of which the content is compared by its digest (`Content`).
+    Paths may differ if their content is compared by its digest (`Content`).
 
     Args:
       saved: the values read back, written by this version or an earlier one.
@@ -281,7 +281,7 @@ def changed_keys(
 def fixed_values(config: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a run's configuration that must not change, by flat key.
 
-    Those of `Content` keys are among them: of which only the content must not change.
+    They include those of `Content` keys, of which only the content must not change.
     """
     cls = find_job(config.get("job")).config_class()
     free = {*marked_keys(cls, MayChange), *marked_keys(cls, Local)}
