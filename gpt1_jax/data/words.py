@@ -226,7 +226,7 @@ def words_in_sentences(
                 yield part._replace(sentence=sentence, position=position)
 
 
-# --- what is read to score words --------------------------------------------------
+# --- reading windows --------------------------------------------------------------
 
 
 def encode_line(

@@ -1,1 +1,1 @@
-"""What fine-tuning needs besides its step, from initial states to predictions."""
+"""Fine-tuning apart from its step: initial states, scores, predictions, results."""

@@ -164,8 +164,8 @@ def init_finetune_state(
     Args:
       model, head, pretrained, transfer_layers: as for `transfer_params`.
       optimizer: the run's optimizer.
-      seed: of the parameters that are drawn.
-      sharding: of each array of the state.
+      seed: seed of the randomly drawn parameters.
+      sharding: the sharding of each array of the state.
     """
 
     def init(key: jax.Array, pretrained: Params) -> TrainState:

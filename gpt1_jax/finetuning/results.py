@@ -18,7 +18,7 @@ from gpt1_jax.tasks.metrics import METRICS
 
 
 class Finished(NamedTuple):
-    """A finished fine-tuned run: what it was, and its scores."""
+    """A finished fine-tuned run: its configuration and its scores."""
 
     folder: epath.Path
     config: FinetuneConfig  # with one task and one seed
@@ -40,7 +40,7 @@ class Finished(NamedTuple):
         return self.config.transfer_layers == "none"
 
     def settings(self, by_content: bool) -> dict[str, Any]:
-        """What it was trained with, but for its seed; by flat key.
+        """The settings that it was trained with, except its seed, by flat key.
 
         Args:
           by_content: whether content digests of its examples stand for their paths.
@@ -136,7 +136,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_score(metric: str, value: Any) -> bool:
-    """Whether a value is one that a metric gives; None and NaN are not known."""
+    """Whether a value is one that a metric can give; None and NaN mean unknown."""
     if value is None or value != value:
         return True
     low, high = METRICS[metric].lowest, METRICS[metric].highest
@@ -144,7 +144,7 @@ def _is_score(metric: str, value: Any) -> bool:
 
 
 def damaged_results(file: epath.Path, what: str) -> UserError:
-    """What to raise for a file of a finished run that holds something else."""
+    """The error for a file of a finished run that holds something else."""
     return UserError(
         f"{file} holds {what}; it is damaged or was not written by this program. "
         "Remove it and run the fine-tuning again, or name other folders."

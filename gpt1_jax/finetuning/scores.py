@@ -32,7 +32,7 @@ def make_head(task: Task, dropout: float, vocab_size: int) -> Head:
 
     Args:
       task: the task, with its targets and transform.
-      dropout: rate on the state at the extract token.
+      dropout: dropout rate of the state at the extract token.
       vocab_size: entries of the tokenizer; the special tokens follow them.
     """
     extract_token = special_tokens(vocab_size).extract

@@ -48,7 +48,7 @@ _SAVE_ANEW = (
     "with transformers, OpenAIGPTLMHeadModel.from_pretrained(FOLDER)"
     ".save_pretrained(NEW), then copy the tokenizer's files to NEW"
 )
-_LARGEST_ERROR = 1e-4  # of logits, by rounding
+_LARGEST_ERROR = 1e-4  # of logits, due to rounding
 _SIZES = {
     "vocab_size": "vocab_size",
     "num_layers": "n_layer",
@@ -165,7 +165,7 @@ def _place_of(
         # Start: the class reads the last token that is no padding, which is extract.
         "pad_token_id": model.vocab_size - NUM_SPECIAL_TOKENS,
     }
-    if not head.labels:  # or a pipeline makes a probability of a score
+    if not head.labels:  # else a pipeline turns a score into a probability
         settings["problem_type"] = "regression"
     kernel = _with_bias_inside(head, last_norm)
     return CLASSIFIER, {"score.weight": kernel.T}, settings

@@ -30,7 +30,7 @@ from gpt1_jax.errors import UserError, from_extra
 TOKENIZER_FILE = "tokenizer.json"
 _SPACE = "\u2581"  # SentencePiece's mark of a space
 _UNKNOWN = "\u2047 "  # SentencePiece prints this, after a space, for an unknown piece
-_DELETED = "\x01"  # by SentencePiece's normaliser
+_DELETED = "\x01"  # SentencePiece's normaliser deletes it
 # Private-use characters, by which text tells the ends of tokens to BabyLM's evaluation.
 _PART = "\ue001"  # stands behind a token that does not end its word
 _WORD_END = "\ue002"  # stands for a token that only ends a word
@@ -81,12 +81,12 @@ def write_tokenizer(
     for_babylm: bool = False,
     for_head: bool = False,
 ) -> None:
-    """Writes what `transformers.AutoTokenizer.from_pretrained(folder)` reads.
+    """Writes the files for `transformers.AutoTokenizer.from_pretrained(folder)`.
 
     Ids equal the tokenizer's own, with the exceptions that `tokenizer_limits` states.
 
     Args:
-      tokenizer: of either kind.
+      tokenizer: the tokenizer, of either kind.
       folder: gets `tokenizer.json` and `tokenizer_config.json`.
       max_seq_len: positions of the model, in tokens.
       for_babylm: whether BabyLM's evaluation will read the tokenizer. Then the newline
@@ -108,7 +108,7 @@ def write_tokenizer(
         roles = dict.fromkeys(("bos_token", "pad_token"), newline)
         rules.post_processor = processors.TemplateProcessing(
             single=[newline, "$A"],
-            # The end is where a classifier reads.
+            # A classifier reads at the end.
             pair=[newline, "$A", newline, "$B", newline],
             special_tokens=[(newline, tokenizer.newline_id)],
         )

@@ -3,7 +3,7 @@
 A checkpoint is saved with the content digest of its parameters (`params_digest`), which
 does not depend on the format: it is that of our parameter tree, whatever file holds it.
 Exports carry the table of `describe_trajectory`. It can be changed together with them,
-so it shows whose training they are of only where it agrees with a copy kept elsewhere.
+so it proves which training they come from only if it agrees with a copy kept elsewhere.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ _MOST_UPDATES = 10**8  # whose learning rates are added up
 def describe_trajectory(
     run: Pretrained, saved: Mapping[int, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """What a run says of its saved steps, as JSON values.
+    """Describes the saved steps of a run, as JSON values.
 
     Args:
       run: the run.

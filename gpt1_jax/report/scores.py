@@ -126,7 +126,7 @@ def _shown(metric: str, value: float | None) -> float:
 
 
 def _how_to_read(lines: Iterable[PaperScore]) -> str:
-    """What notes on a table of these lines say of its values."""
+    """The notes on how to read the values in a table of these lines."""
     names = list(dict.fromkeys(line.metric for line in lines))
     others = [name for name in names if not METRICS[name].in_points]
     lower = [name for name in names if not METRICS[name].highest_is_best]
@@ -142,8 +142,8 @@ def _how_to_read(lines: Iterable[PaperScore]) -> str:
 def row_numbers(runs: Sequence[Finished]) -> list[int]:
     """For each run, the number of its row among the rows of its task.
 
-    The runs of a row have the same data and settings, but for what columns of a table
-    show: where they start from, how many layers were transferred, and the seed.
+    The runs of a row have the same data and settings, except those shown in columns:
+    where they start from, how many layers were transferred, and the seed.
     """
     rows: dict[str, dict[str, int]] = {}
     numbers = []
@@ -202,7 +202,7 @@ def spread(values: Iterable[float], metric: str) -> str:
 
 
 def _number(value: float, metric: str) -> str:
-    """One decimal, but three significant digits of what is not in points."""
+    """One decimal, or three significant digits of values that are not in points."""
     if METRICS[metric].in_points or abs(value) >= 9.995:
         return f"{value:.1f}"
     return f"{value:#.3g}"
@@ -507,7 +507,7 @@ def aux_weight_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
 
 
 def layers_table(scores: "pd.DataFrame") -> str:
-    """The Markdown table of what `layer_transfer_scores` returns."""
+    """The Markdown table of the scores from `layer_transfer_scores`."""
     rows = scores.assign(
         task=scores["title"] + ", " + scores["metric"],
         split=scores["split"].replace({"train": "training"}),
@@ -519,7 +519,7 @@ def layers_table(scores: "pd.DataFrame") -> str:
 
 
 def aux_weights_table(scores: "pd.DataFrame") -> str:
-    """The Markdown table of what `aux_weight_scores` returns."""
+    """The Markdown table of the scores from `aux_weight_scores`."""
     rows = scores.assign(
         task=scores["title"] + ", " + scores["metric"],
         train_examples=scores["train_examples"].map("{:,}".format),

@@ -78,7 +78,7 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
     Args:
       runs: the runs to report.
       title: its heading, plain text.
-      date: today's, as it is written out.
+      date: today's date, as text.
     """
     of_studies = _of_studies(runs)
     counts = [
@@ -112,7 +112,7 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
     return Report(title, introduction, sections)
 
 
-# --- commands that make what is missing -----------------------------------------
+# --- commands for missing results -----------------------------------------------
 
 
 def _pretrain_command() -> str:
@@ -365,10 +365,10 @@ def _on_most_examples(runs: Sequence[Finished]) -> list[Finished]:
 
 
 def row_differences(runs: Sequence[Finished]) -> list[str]:
-    """Markdown tables of what tells the lines of `paper_table` apart.
+    """Markdown tables of the settings that tell the lines of `paper_table` apart.
 
     Args:
-      runs: all that are in the table.
+      runs: all runs in the table.
 
     Returns:
       A table for each task that has several lines.
@@ -394,7 +394,7 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
 
 
 def _facts(run: Finished) -> dict[str, Any]:
-    """What a run was made with and from, in numbers and names."""
+    """The settings and the origin of a run, as numbers and names."""
     counts = {"training": run.result.get("train_examples")}
     counts |= {split: run.result.get(split, {}).get("n") for split in ("dev", "test")}
     settings = run.settings(by_content=False).items()

@@ -1,4 +1,4 @@
-"""What studies add to a report: the one hook that each may offer.
+"""The sections that studies add to a report: the one hook that each may offer.
 
 A study that wants a section has a `REPORT`, a `StudyReport`: in the module `report` of
 its folder, or, outside of this package, in the module that `config.studies` names. No
@@ -46,17 +46,17 @@ class Evaluation(NamedTuple):
 
 
 class StudyReport(NamedTuple):
-    """What a study adds to a report, beside its configurations and versions.
+    """A study's part of a report, besides its configurations and versions.
 
     Attributes:
       name: names it in a sentence: "zero-shot" is counted as "2 zero-shot evaluations".
-      read_scores: from the runs of a results.json (`studies.engine.score_steps`) to
+      read_scores: turns the runs of a results.json (`studies.engine.score_steps`) into
         what the section shows. It is called twice: with all texts escaped, but not the
         keys of objects, for Markdown (`Evaluation.scores`), as the engine calls
         `table`; and with texts as they are, for figures (`Evaluation.drawn`). It raises
         an error, such as a KeyError, if they are damaged.
-      make_section: from all runs of the report and the evaluations of the study, in
-        order, to its section; None for no section. The report names the pictures, and
+      make_section: makes the section from all runs of the report and the study's
+        evaluations, in order; None for no section. The report names the pictures, and
         counts a study that has evaluations or a section.
     """
 
@@ -71,7 +71,7 @@ class StudyReport(NamedTuple):
 
 
 def find_studies(modules: Sequence[str] = ()) -> dict[str, StudyReport]:
-    """What studies add to a report, by job: those of this package, then others.
+    """The parts that studies add to a report, by job: this package's, then others.
 
     Args:
       modules: the modules of studies outside of this package, each the job's name.

@@ -1,4 +1,4 @@
-"""Answers to examples as texts, by which a language model answers without training.
+"""Answers to examples as texts, which a language model scores without training.
 
 Each answer to an example becomes a text to read and a text to score, by format strings
 over the columns of the task. There is no start token, so a text begins with a newline,
@@ -36,8 +36,8 @@ class ZeroShotTask:
     Attributes:
       task: the task, whose labels number the answers and whose first metric is used.
       scored: the text whose log-probability decides.
-      context: what is read before it, on the same line.
-      passage: what is read before that, on lines of its own. Its end is cut off if the
+      context: the text read before it, on the same line.
+      passage: the text read before that, on its own lines. Its end is cut off if the
         model's context is too short; without a passage, the beginning of `context` is.
       answers: the texts for `{answer}`, in the order of the labels; empty: the choices
         of each example.
@@ -126,7 +126,7 @@ def encode_answers(
     the answers of an example lose the same.
 
     Args:
-      task: the task, which says how examples are put.
+      task: the task, which says how examples become text.
       split: the name of the examples' split.
       examples: one or more.
       tokenizer: the model's tokenizer.

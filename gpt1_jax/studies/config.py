@@ -1,4 +1,4 @@
-"""What the configurations of studies have in common."""
+"""The keys that the configurations of studies share."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -22,7 +22,7 @@ from gpt1_jax.config.sections import DataConfig, JobConfig
 
 @dataclasses.dataclass(frozen=True)
 class AnalysisConfig(JobConfig):
-    """What these jobs have in common: the model they look into."""
+    """The keys that these jobs share: the model that they examine."""
 
     init_from: Annotated[
         RunFolder,
@@ -35,7 +35,7 @@ class AnalysisConfig(JobConfig):
 
 @dataclasses.dataclass(frozen=True)
 class ScoringConfig(AnalysisConfig):
-    """What the jobs have in common that score a run beside a baseline."""
+    """The keys shared by the jobs that score a run beside a baseline."""
 
     baseline_init_from: RunFolder
     batch_tokens: Free[Positive[int]]
@@ -51,7 +51,7 @@ class ScoringConfig(AnalysisConfig):
 
 @dataclasses.dataclass(frozen=True)
 class TextConfig(Section):
-    """Where the text of a run is now; what is empty is where the run had it."""
+    """Where the text of a run is now; an empty key keeps the run's own value."""
 
     section = "data"
 

@@ -2,8 +2,8 @@
 
 A job scores a run, and perhaps a baseline beside it, at one or several saved steps, on
 one or several tasks (`score_steps`). A score is kept with the content digests of the
-checkpoint and of the examples: the same command goes on where it was stopped, and what
-has changed since is refused.
+checkpoint and of the examples: the same command resumes where it was stopped, and
+refuses checkpoints or examples that have changed since.
 """
 
 import dataclasses
@@ -87,7 +87,7 @@ class ScoredRun(Generic[Examples]):
         return {name: task.content_digest() for name, task in self.tasks.items()}
 
 
-# Scores, ready for JSON, and what writes the predictions behind them to a file.
+# Scores, ready for JSON, and a function that writes their predictions to a file.
 Scored = tuple[Mapping[str, Any], Callable[[epath.Path], None]]
 ScoreTask = Callable[[Examples, Scorer, Params], Scored]
 Results = Sequence[Mapping[str, Any]]
@@ -107,7 +107,7 @@ def score_steps(
     results: "Callable[[StepScores[Examples]], Results] | None" = None,
     finish: "Callable[[epath.Path, Any, StepScores[Examples]], None] | None" = None,
 ) -> None:
-    """Scores runs at their steps, and writes what all scores together say.
+    """Scores runs at their steps, and writes the results of all scores.
 
     Each score is kept; the same command goes on from there. A table, a figure and
     results.json follow once all is scored.
@@ -123,10 +123,10 @@ def score_steps(
       table: Markdown, from the results with all texts escaped, but not the keys of
         objects, such as the names of tasks.
       figure: a matplotlib figure, from the results as they are; None draws nothing.
-      packages: whose versions are noted in results.json, beside ours.
-      results: from all scores to the results, ready for JSON, that are written and
+      packages: packages whose versions results.json notes, beside ours.
+      results: turns all scores into the results, ready for JSON, that are written and
         that table and figure show; by default `StepScores.of_runs`.
-      finish: writes and says what else there is, once the results are written.
+      finish: writes and prints everything else, once the results are written.
 
     Raises:
       FileExistsError: if the folder holds something else.
@@ -175,7 +175,7 @@ def _write_results(
     figure: Callable[[Results], Any] | None,
     packages: Sequence[str],
 ) -> None:
-    """Writes the figure, results.md and, last, all that is known, results.json."""
+    """Writes the figure, results.md and, last, results.json with everything."""
     said = f"Results: {folder / 'results.md'}"
     if figure:
         plot = folder / "plots" / f"{config.job}.png"
@@ -196,7 +196,7 @@ def _write_results(
 
 
 def write_lines(rows: Iterable[Mapping[str, Any]]) -> Callable[[epath.Path], None]:
-    """What writes predictions to a file as JSON lines."""
+    """A function that writes predictions to a file as JSON lines."""
     lines = (format_json(row, ensure_ascii=False) for row in rows)
     return lambda path: write_whole(path, "".join(f"{line}\n" for line in lines))
 
@@ -204,7 +204,7 @@ def write_lines(rows: Iterable[Mapping[str, Any]]) -> Callable[[epath.Path], Non
 def run_and_baseline(
     load_tasks: Callable[[Any, TrainedRun, Sequence[str]], Mapping[str, Examples]],
 ) -> Callable[[Any], Sequence[ScoredRun[Examples]]]:
-    """What opens the run and, if there is one, the baseline, before it reads the tasks.
+    """A function that opens the run and any baseline, then reads the tasks.
 
     Args:
       load_tasks: the tasks as a run reads them, by name; from the configuration
@@ -278,12 +278,12 @@ class StepScores(Generic[Examples]):
 
     @property
     def total(self) -> int:
-        """How many scores there are to be."""
+        """How many scores there will be."""
         return sum(len(self.steps(run)) * len(run.tasks) for run in self.runs)
 
     @property
     def num_kept(self) -> int:
-        """How many of the scores are at hand."""
+        """How many of the scores exist already."""
         return self.total - len(self._missing)
 
     def steps(self, run: ScoredRun) -> list[int]:

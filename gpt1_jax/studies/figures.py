@@ -1,4 +1,4 @@
-"""What figures of several studies share: the axis of updates, styles of runs."""
+"""Shared by the figures of several studies: the axis of updates, styles of runs."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Items that several passes read and the first one makes, however many they are."""
+"""Items made by the first of several passes and read by all, however many there are."""
 
 import contextlib
 import itertools
@@ -14,8 +14,8 @@ Item = TypeVar("Item")
 class MadeOnce(Generic[Item]):
     """Items that are made once, by the first pass over them, and then read again.
 
-    They may be many: memory holds them up to a size, and beyond it a temporary file. A
-    pass that was not finished counts for nothing.
+    Up to a size they are held in memory, beyond it in a temporary file. A pass that was
+    not finished counts for nothing.
 
     Args:
       make: makes the items, which `pickle` takes.

@@ -186,11 +186,10 @@ class TrainBatches(Generic[B]):
       batch_size: B, over all hosts.
       rows: the rows of every batch that this host loads.
       seq_lens: the lengths to pad batches to, from `padded_lengths`.
-      devices: as for `real_indices`.
-      parts: the same.
-      unpadded_sizes: the same; 0: padding is left in.
+      devices, parts: as for `real_indices`.
+      unpadded_sizes: as for `real_indices`; 0: padding is left in.
       num_steps: the length of the run.
-      seed: for the example orders.
+      seed: seed of the example orders.
     """
 
     examples: EncodedExamples

@@ -324,7 +324,7 @@ def _find_official_files(
 
 
 def _matching(folder: epath.Path, pattern: str) -> list[epath.Path]:
-    """The files of a name, or of a pattern with `*`, that there are."""
+    """The existing files of a name, or of a pattern with `*`."""
     paths = find_files(folder, pattern) if "*" in pattern else [folder / pattern]
     return [path for path in paths if path.exists()]
 

@@ -78,7 +78,7 @@ class Metric(NamedTuple):
 
 
 def _in_points(formula: Formula, compares: str, lowest: float) -> Metric:
-    """One of the paper's metrics, of which 1 is the best value."""
+    """One of the paper's metrics, whose best value is 1."""
     return Metric(formula, compares, lowest, 1.0, in_points=True)
 
 
@@ -162,7 +162,7 @@ def majority_baseline(
       dev: the examples to answer.
 
     Returns:
-      What `score_predictions` returns.
+      The scores, as `score_predictions` returns them.
 
     Raises:
       UserError: as `score_predictions`, and if no training label is known.

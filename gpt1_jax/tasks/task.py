@@ -1,4 +1,4 @@
-"""What a task is: its columns, input transformation, labels, metrics and sources."""
+"""The definition of a task: columns, input transformation, labels, metrics, sources."""
 
 import dataclasses
 import math
@@ -38,7 +38,7 @@ class Example(NamedTuple):
     id: str  # the source's own, "" if it has none
     subset: str
     where: str
-    number: int = 0  # of its row among those that were read with it, from 0
+    number: int = 0  # of its row among the rows read with it, from 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,7 +64,7 @@ class FileLayout:
     may_be_short: bool = False
 
 
-BySplit = Mapping[str, Mapping[str, Any]]  # split -> subset -> what is read of it
+BySplit = Mapping[str, Mapping[str, Any]]  # split -> subset -> its data
 
 
 class GlueFile(NamedTuple):
@@ -76,7 +76,7 @@ class GlueFile(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Inputs:
-    """What the model reads of an example.
+    """The parts of an example that the model reads.
 
     Attributes:
       transform: which input transformation of Figure 1: "single" text, "pair" of
@@ -152,7 +152,7 @@ class Inputs:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a task asks for: one of some labels, or a score.
+    """The target of a task: one of several labels, or a score.
 
     Attributes:
       labels: the names of the labels, by number; in a multiple choice, names for the
@@ -274,8 +274,8 @@ class Task:
     Attributes:
       name: its name in configurations and folders.
       title: its name in the paper.
-      inputs: what the model reads.
-      target: what it is asked for.
+      inputs: the parts of an example that the model reads.
+      target: the label or score that it asks for.
       metrics: names in `gpt1_jax.tasks.metrics`; the first is the paper's, and decides
         which checkpoint is best.
       published: where its examples are.

@@ -1,4 +1,4 @@
-"""What runs that are fine-tuned on BabyLM's data predict, for its submission."""
+"""Predictions of runs fine-tuned on BabyLM's data, for its submission."""
 
 import logging
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ BABYLM_SIZES: Mapping[str, int] = {
 
 
 def read_babylm_predictions(*folders: epath.Path) -> dict[str, list[int]]:
-    """What finished runs on BabyLM's data predict for its files `TASK.valid.jsonl`.
+    """Reads the predictions of finished runs for BabyLM's files `TASK.valid.jsonl`.
 
     A warning names a file that has another number of examples than BabyLM's.
 

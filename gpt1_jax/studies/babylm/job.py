@@ -45,7 +45,7 @@ from gpt1_jax.studies.engine import (
 _ALL = "all"
 _BACKEND = "causal"  # as the pipeline calls models that read from left to right
 _MAIN = "main"  # the revision of the full set
-_SHOWN = 12  # of what a submission lacks
+_SHOWN = 12  # lines shown of what a submission lacks
 
 _Json = dict[str, Any]
 
@@ -53,8 +53,8 @@ _Json = dict[str, Any]
 def run(config: BabyLMConfig, workdir: str) -> None:
     """Scores the full set at a step and the fast set at the milestones.
 
-    Each score is kept; the same command goes on from there. Files that are not at hand
-    are said to be missing, and the rest is scored.
+    Each score is kept; the same command goes on from there. Missing files are reported,
+    and the rest is scored.
 
     Args:
       config: the run, the sets and tasks, and the folders of fine-tuned runs.
@@ -132,12 +132,12 @@ def _load_parts(
 
 
 def _score(items: Items, score: Scorer, params: Params) -> Scored:
-    """The scores of a part, and what writes its predictions."""
+    """The scores of a part, and a function that writes its predictions."""
     scores, predictions = score_part(items, score, params)
     return scores, write_lines(predictions)
 
 
-# --- what is written of all -----------------------------------------------------
+# --- results, files and submission ----------------------------------------------
 
 
 def _by_revision(scores: StepScores[Items]) -> list[_Json]:
@@ -246,7 +246,7 @@ def _collect(
 
 
 def _write_for_pipeline(path: epath.Path, value: _Json) -> None:
-    """Writes what the pipeline reads: Python's JSON, with NaN where it has NaN."""
+    """Writes JSON as the pipeline does: Python's dialect, with NaN where it has NaN."""
     write_whole(path, json.dumps(value, indent=2) + "\n")
 
 
@@ -269,7 +269,7 @@ def _missing(
     finetuned: Mapping[str, list[int]],
     needed: Sequence[str],
 ) -> list[str]:
-    """What a submission lacks, a line for each."""
+    """Lists what a submission lacks, a line for each."""
     lines = [
         f"{name}: {problem}"
         for name, part in PARTS.items()

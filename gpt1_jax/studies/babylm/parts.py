@@ -189,7 +189,7 @@ REVISIONS: Mapping[str, Sequence[str]] = {  # that a submission needs, by track
 
 
 class WordItems(NamedTuple):
-    """Words that are scored after a context each: the items of reading and of AoA."""
+    """Words that are each scored after a context: the items of reading and of AoA."""
 
     part: str
     rows: list[dict[str, Any]]  # what is known of each item
@@ -358,7 +358,7 @@ def _comps(record: Record) -> Record:
 
 
 def chosen_text(part: Part, answers: Answers, number: int, choice: int) -> str:
-    """What a submission names as the prediction for an item."""
+    """The prediction for an item, as a submission states it."""
     example = answers.examples[number]
     text = example.choices[choice]
     return f"{text} {example.text[0]}" if part.name == "comps" else text

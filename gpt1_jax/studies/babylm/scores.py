@@ -133,11 +133,11 @@ def _score_words(
 def reading_scores(
     rows: Sequence[Mapping[str, float | None]], predictions: Sequence[Prediction]
 ) -> dict[str, float]:
-    """How much of the reading times surprisal explains beyond other predictors.
+    """How well surprisal explains reading times beyond other predictors.
 
-    The share of the variance left by a linear model of length, log frequency and
-    position with their products, that the surprisal of the word takes away. For
-    self-paced reading the model also has length and surprisal of the word before.
+    Of the variance left by a linear model of length, log frequency and position with
+    their products, the share that the surprisal of the word explains. For self-paced
+    reading the model also has length and surprisal of the word before.
 
     Args:
       rows: reading times and predictors of each word; None where there is none.

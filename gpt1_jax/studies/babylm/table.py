@@ -39,7 +39,7 @@ def babylm_table(runs: Sequence[Mapping[str, Any]]) -> str:
     """A Markdown table: a line for each task, a column for the set and each milestone.
 
     Args:
-      runs: what the job writes: for each set `{"set": .., "checkpoints": [{"revision":
+      runs: the job's results: for each set `{"set": .., "checkpoints": [{"revision":
         .., "step": .., "tasks": {part: scores}}, ..]}`.
     """
     columns = [

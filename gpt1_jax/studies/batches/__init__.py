@@ -1,1 +1,1 @@
-"""What a run has read."""
+"""The training text that a run has read."""

@@ -1,4 +1,4 @@
-"""The typed configuration of looking up what a run has read."""
+"""The typed configuration for looking up the text that a run has read."""
 
 import dataclasses
 from typing import Annotated
@@ -11,7 +11,7 @@ from gpt1_jax.studies.config import TextConfig
 
 @dataclasses.dataclass(frozen=True)
 class BatchesConfig(JobConfig):
-    """The configuration of looking up what a run has read."""
+    """The configuration for looking up the text that a run has read."""
 
     writes_folder = False
 

@@ -80,7 +80,7 @@ class TrainingText:
         )
 
     def batch(self, step: int) -> list[dict[str, Any]]:
-        """What update `step` read, a record for each sequence.
+        """The sequences that update `step` read, a record for each.
 
         Returns:
           "step", "row" and "epoch" (both from 1), "documents": where its tokens come
@@ -135,10 +135,10 @@ class TrainingText:
         return found
 
     def find(self, passage: str) -> tuple[int, list[dict[str, Any]]]:
-        """When a passage was read.
+        """Finds the updates that read a passage.
 
         Args:
-          passage: the text, found in all places that `find_passage` says.
+          passage: the text, searched for by `find_passage`.
 
         Returns:
           In how many places of the training text it is, and a record for each time

@@ -1,4 +1,4 @@
-"""What a model does at each token of a text: predictions, attention, layers."""
+"""Predictions, attention and layers of a model at each token of a text."""
 
 import dataclasses
 import functools
@@ -18,11 +18,11 @@ from gpt1_jax.model.language_model import Params
 
 
 class Inside(NamedTuple):
-    """What a model does as it reads N tokens.
+    """The predictions, attention and layers of a model as it reads N tokens.
 
-    A text longer than the context is read in windows: all that belongs to a token is
-    of the first window that holds it. Nothing stands before the first token, so its
-    numbers of the first four arrays are 0.
+    A text longer than the context is read in windows: the values of a token come from
+    the first window that holds it. Nothing stands before the first token, so its
+    entries in the first four arrays are 0.
     """
 
     bits: np.ndarray  # [N] float32, -log2 P(token | those before it)
@@ -40,8 +40,8 @@ def joined(
     """The tokens of a text, and the span of each word in them.
 
     Args:
-      windows: of one text, in order; each begins with the last tokens of the one
-        before it.
+      windows: the windows of one text, in order; each begins with the last tokens of
+        the one before it.
     """
     ids: list[int] = []
     spans = []
@@ -67,7 +67,7 @@ def look_inside(
       model: configuration of the language model.
       params: its parameters.
       vocab_size: entries of the tokenizer, without special tokens behind them.
-      windows: of one text, as for `joined`.
+      windows: the windows of one text, as for `joined`.
       num_expected: K.
       num_sources: S, or the length of a window if that is less.
 
@@ -78,7 +78,7 @@ def look_inside(
     longest = max(len(window.ids) for window in windows)
     length = round_up_length(longest, model.max_seq_len)
     found: list[Inside] = []
-    total = 0  # tokens before those that are new in a window
+    total = 0  # tokens before the new ones of a window
     for window in windows:
         known = window.num_context if total else 0
         tokens = np.zeros((1, length), np.int32)

@@ -92,7 +92,7 @@ def _explore(
     lines: Sequence[Word],
     bar: Any,
 ) -> ExploredRun:
-    """What a run does with the text at each step."""
+    """Looks inside a run at each step as it reads the text."""
     tokenizer = origin.tokenizer
     words = split_words(tokenizer, lines)
     windows = list(word_windows(words, _READING, origin.model, tokenizer.newline_id))
@@ -128,7 +128,7 @@ def token_text(tokenizer: Tokenizer, token: int) -> str:
 
 
 def _samples(origin: TrainedRun) -> dict[int, str]:
-    """What a pre-training run sampled, by step."""
+    """The texts that a pre-training run sampled, by step."""
     records = read_metrics(origin.folder / METRICS_FILE)
     return {
         record["step"]: record["sample"]

@@ -25,7 +25,7 @@ class ExploredStep(NamedTuple):
 
 
 class ExploredRun(NamedTuple):
-    """What a run does with a text."""
+    """A run, and the inside of its model on a text."""
 
     name: str
     about: str  # its kind and sizes
@@ -33,7 +33,7 @@ class ExploredRun(NamedTuple):
     spans: Sequence[tuple[int, int]]  # the tokens of each word
     spelled: Callable[[int], str]  # a token as people read it
     steps: Sequence[ExploredStep]
-    samples: Mapping[int, str]  # what it sampled in training, by step
+    samples: Mapping[int, str]  # texts sampled in training, by step
 
 
 def make_page(lines: Sequence[Word], runs: Sequence[ExploredRun]) -> tuple[str, str]:

@@ -59,7 +59,7 @@ with from_extra("lm-eval", "gpt1_jax.eval_harness"):
 
 _AUTO = "auto"
 _AUTO_BATCH = 8  # continuations
-_MAX_GEN_TOKS = 256  # where a task does not say; as lm_eval's class for transformers
+_MAX_GEN_TOKS = 256  # the default, as in lm_eval's class for transformers
 _MOST_GEN_TOKS = 32_768  # of any task that lm_eval brings
 # lm_eval's names of the length: the first that is given counts.
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -78,7 +78,7 @@ class RunLM(LM):
         Short texts share their place: at least 2,048 tokens are scored together.
       add_bos_token: whether each text begins with a newline, as a paragraph does in
         training, or only what has nothing else before it.
-      seed: of the first continuation, if a task samples; the next has seed + 1.
+      seed: seed of the first continuation, if a task samples; the next has seed + 1.
 
     Raises:
       FileNotFoundError: if there is no run, or no checkpoint of that step.
@@ -123,7 +123,7 @@ class RunLM(LM):
     def create_from_arg_string(
         cls, arg_string: str, additional_config: dict[str, Any] | None = None
     ) -> "RunLM":
-        """The model of `--model_args`: see `create_from_arg_obj`."""
+        """Makes the model from `--model_args`, like `create_from_arg_obj`."""
         arguments = lm_eval.utils.simple_parse_args_string(arg_string)
         return cls.create_from_arg_obj(arguments, additional_config)
 
@@ -131,11 +131,11 @@ class RunLM(LM):
     def create_from_arg_obj(
         cls, arg_dict: dict[str, Any], additional_config: dict[str, Any] | None = None
     ) -> "RunLM":
-        """The model of arguments by name.
+        """Makes the model from arguments by name.
 
         Args:
-          arg_dict: of the model.
-          additional_config: of lm_eval: its `batch_size`, unless the model has one. Its
+          arg_dict: the model's arguments.
+          additional_config: lm_eval's: its `batch_size`, unless the model has one. Its
             "cuda:0" and the like mean nothing to JAX, which chooses its devices itself.
 
         Raises:
@@ -158,7 +158,7 @@ class RunLM(LM):
         return cls(**arguments)
 
     def get_model_info(self) -> dict[str, Any]:
-        """What lm_eval writes into its results beside the arguments."""
+        """The facts that lm_eval writes into its results beside the arguments."""
         sizes = (leaf.size for leaf in jax.tree.leaves(self._params))
         return {
             "model_num_parameters": sum(sizes),
@@ -173,7 +173,7 @@ class RunLM(LM):
     def loglikelihood(
         self, requests: Sequence[Instance], disable_tqdm: bool = False
     ) -> list[tuple[float, bool]]:
-        """Log P, in nats, of continuations of contexts; and if each token is the best.
+        """Log P, in nats, of continuations of contexts, and whether each is greedy.
 
         See `encode_pair`. A text that is too long loses its beginning.
 
@@ -183,8 +183,8 @@ class RunLM(LM):
           disable_tqdm: whether to show no progress.
 
         Raises:
-          UserError: if a continuation has more tokens than the model reads, or what is
-            given is no text.
+          UserError: if a continuation has more tokens than the model reads, or an
+            argument is not text.
         """
         longest = self._model.max_seq_len
         windows, numbers, empty, num_cut = [], [], [], 0
@@ -237,7 +237,7 @@ class RunLM(LM):
           disable_tqdm: whether to show no progress.
 
         Raises:
-          UserError: if what is given is no text.
+          UserError: if an argument is not text.
         """
         windows, owners = [], []
         for number, (text,) in enumerate(request.args for request in requests):
@@ -314,7 +314,7 @@ class RunLM(LM):
         return [texts[number] for number in range(len(requests))]
 
     def _generator(self, sampling: SamplingConfig, prompts: Sequence[str]) -> Generator:
-        """What continues some prompts, cut so that all that is drawn fits behind."""
+        """A generator for some prompts, cut so that the continuations fit."""
         # Without any room the context slides.
         room = max(0, self._model.max_seq_len - sampling.max_new_tokens)
         if room:

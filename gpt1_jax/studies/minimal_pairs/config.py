@@ -18,7 +18,7 @@ from gpt1_jax.studies.config import ScoringConfig
 
 @dataclasses.dataclass(frozen=True)
 class PairsDataConfig(Section):
-    """Where minimal pairs come from, and what the columns of one's own mean."""
+    """Where minimal pairs come from, and the columns of the user's own pairs."""
 
     section = "data"
 

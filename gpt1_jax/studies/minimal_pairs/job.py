@@ -84,7 +84,7 @@ def _load_all(
 
 
 def _score(answers: Answers, score: Scorer, params: Params) -> Scored:
-    """The scores of a task, and what writes its predictions."""
+    """The scores of a task, and a function that writes its predictions."""
     predictions, log_probs, scores = score_pairs(answers, score, params)
 
     def write(path: epath.Path) -> None:

@@ -44,7 +44,7 @@ def pair_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
     """The long table of the scores of paradigms, as fractions.
 
     Args:
-      runs: what the job writes: the run, then the baseline if there is one. Each is
+      runs: the job's results: the run, then the baseline if there is one. Each is
         `{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks": {task:
         scores, ..}}, ..]}`, with the scores of
         `gpt1_jax.studies.answer_scores.score_pairs`.
@@ -143,7 +143,7 @@ def pairs_tables(scores: "pd.DataFrame") -> str:
 
 
 def _told_apart(scores: "pd.DataFrame") -> "pd.DataFrame":
-    """With a column "line": the paradigm, and its term if it is in several."""
+    """Adds a column "line": the paradigm, and its term if it is in several."""
     several = scores.groupby("paradigm")["term"].transform("nunique") > 1
     longer = scores["paradigm"] + " (" + scores["term"] + ")"
     return scores.assign(line=longer.where(several, scores["paradigm"]))

@@ -1,4 +1,4 @@
-"""The figure of how much surprisal says about reading times."""
+"""The figure of how well surprisal predicts reading times."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any

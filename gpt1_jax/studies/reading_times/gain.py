@@ -1,4 +1,4 @@
-"""How much surprisal says about reading times, beyond what else predicts them.
+"""How well surprisal predicts reading times, beyond the other predictors.
 
 The measure is the gain in log-likelihood per word of a linear model of the times with
 surprisal over the one without (Wilcox et al. 2020), on stories that neither was fitted
@@ -18,12 +18,12 @@ from gpt1_jax.studies.reading_times.words import BEFORE, TimedWords
 
 _OWN = ("length", "log_frequency", "surprisal")
 _BACK = [f"_{back}" for back in range(1, BEFORE + 1)]
-_OTHERS = (  # the predictors but surprisal
+_OTHERS = (  # the predictors except surprisal
     *("length", "log_frequency", "position"),
     *(name + back for name in _OWN[:2] for back in _BACK),
 )
 _SURPRISAL = ("surprisal", *("surprisal" + back for back in _BACK))
-_EXACT = 1e-10  # of the times, is what rounding leaves of an exact fit
+_EXACT = 1e-10  # residual of an exact fit, by rounding, as a share of the times
 
 
 def check_statsmodels() -> None:
@@ -43,7 +43,7 @@ def word_surprisals(words: TimedWords, score: Scorer, params: Params) -> np.ndar
 
 
 def predictors(words: TimedWords, surprisals: np.ndarray) -> list[dict[str, Any]]:
-    """The rows of words with their surprisal, and what is known of the two before.
+    """Rows of words with their surprisal and the predictors of the two words before.
 
     Args:
       words: the words.
@@ -84,7 +84,7 @@ def reading_gain(rows: Sequence[Mapping[str, Any]], folds: int) -> dict[str, Any
 
     Args:
       rows: as `predictors` returns them; those left out are ignored.
-      folds: of stories; at most one for each.
+      folds: how many folds of stories; at most one for each.
 
     Returns:
       "n" words; "gain", in nats per word, and "gain_error", its standard error over
@@ -167,7 +167,7 @@ def _fits(
     Args:
       words: the words.
       names: the predictors.
-      least_left: what a model must leave of the times, as a share of their size.
+      least_left: the smallest residuals to accept, as a share of the times' size.
     """
     from statsmodels.regression.linear_model import OLS
 
@@ -191,7 +191,7 @@ def _fits(
 
 
 def _fit_others(words: _Compared) -> tuple[np.ndarray, float]:
-    """The fits without surprisal, once they can say something of other stories."""
+    """The fits without surprisal, once they can predict other stories."""
     num_columns = 1 + len(_OTHERS) + len(_SURPRISAL)
     for fitted, judged in words.splits:
         if len(fitted) <= num_columns:

@@ -39,7 +39,7 @@ def run(config: ReadingTimesConfig, workdir: str) -> None:
     Each score is kept; the same command goes on from there.
 
     Args:
-      config: the runs, their steps, the table and what predicts the times.
+      config: the runs, their steps, the table and the predictors of the times.
       workdir: the folder to make: results.json, results.md, scores, a plot, and for
         each step predictions/RUN/STEP/reading_times.csv with all predictors.
 

@@ -1,4 +1,4 @@
-"""Tables and the figure of how much surprisal says about reading times."""
+"""Tables of how well surprisal predicts reading times."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

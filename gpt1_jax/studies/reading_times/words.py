@@ -1,4 +1,4 @@
-"""Words with reading times: read from a table, with what else predicts the times.
+"""Reads words with reading times from a table, with the times' other predictors.
 
 The rows of a story, in order, are its text, and a model reads them in full windows; or
 each row has a text of its own before it, as in BabyLM's data.
@@ -36,12 +36,12 @@ from gpt1_jax.studies.reading_times.config import (
     ReadingTimesDataConfig,
 )
 
-BEFORE = 2  # words whose predictors are those of a word too
+BEFORE = 2  # how many preceding words add their predictors to a word's
 NO_TIME, PUNCTUATION, UNKNOWN = "no time", "punctuation", "unknown"
 TOO_EARLY, AFTER_UNKNOWN = "without two words before", "after an unknown one"
 _MOST = 1e15  # of a number in the table: sums of squares stay finite, positions exact
-# From the first letter or digit to the last. A pattern for what stands around them
-# would take a time that is quadratic in a run of other characters.
+# From the first letter or digit to the last. A pattern for the characters around them
+# would take quadratic time on a run of other characters.
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
 
 # From a word to the logarithm of its frequency, and whether it was counted at all.
@@ -56,7 +56,7 @@ class TimedWords:
       rows: for each word "story", "position" (from 1), "word", "time" (milliseconds;
         None if it was not measured), "length" (characters), "log_frequency" and
         "left_out", the reason why a regression leaves it out; "" if it does not.
-      windows: what a model reads.
+      windows: the windows that a model reads.
       tokens: of each word, its window and its scored tokens there, [first, stop).
     """
 
@@ -94,9 +94,9 @@ def load_timed_words(
     """Reads the table and cuts the stories into windows.
 
     Args:
-      config: the table, its columns and what is left out.
-      frequency: of words; None if the table has a column of it.
-      tokenizer: of the model.
+      config: the table, its columns and the words to leave out.
+      frequency: word frequencies; None if the table has a column of them.
+      tokenizer: the model's tokenizer.
       max_seq_len: the most tokens that it reads.
 
     Raises:
@@ -187,7 +187,7 @@ def _digests(words: Iterable[str]) -> list[bytes]:
 def _by_place(
     rows: Iterable[dict[str, Any]], position: str
 ) -> Mapping[str, Mapping[int, Mapping[str, Any]]]:
-    """From a story and a position to its row."""
+    """Maps a story and a position to its row."""
     at: dict[str, dict[int, dict[str, Any]]] = {}
     for row in rows:
         story = at.setdefault(row["story"], {})
@@ -349,8 +349,8 @@ def _plain(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def count_words(paths: str, key: str, jsonl_field: str = "text") -> Frequency:
     """Counts the words of a text.
 
-    A word is what stands between white space, in lower case, without what is not a
-    letter or digit at its ends; so are the words that are looked up.
+    A word is the text between white space, in lower case, with all but letters and
+    digits stripped from its ends. Words that are looked up are treated alike.
 
     Args:
       paths: files, folders and globs.

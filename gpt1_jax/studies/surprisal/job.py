@@ -88,7 +88,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         say_wrote(config.plot)
 
 
-# --- what is read ---------------------------------------------------------------
+# --- reading --------------------------------------------------------------------
 
 
 def _check_text(config: SurprisalConfig) -> None:
@@ -121,7 +121,7 @@ def _words(config: SurprisalConfig, tokenizer: Tokenizer) -> Iterator[Word]:
     return words_in_sentences(tokenizer, _unencoded(config), apart=apart)
 
 
-# --- what is computed -----------------------------------------------------------
+# --- computing ------------------------------------------------------------------
 
 
 def _rows(
@@ -179,7 +179,7 @@ class _Summary:
         )
 
 
-# --- what is written ------------------------------------------------------------
+# --- writing --------------------------------------------------------------------
 
 
 def _progress(total: int) -> Any:

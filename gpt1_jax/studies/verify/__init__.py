@@ -1,1 +1,1 @@
-"""Whether checkpoints are whole, and agree with their training."""
+"""Verifies that checkpoints are whole and agree with their training."""

@@ -10,7 +10,7 @@ from gpt1_jax.studies.config import TextConfig
 
 
 def _saved_step(key: str, step: str) -> None:
-    """Refuses what is neither empty nor the number of a step."""
+    """Refuses text that is neither empty nor the number of a step."""
     require(
         not step or step.isdecimal(),
         f"{key}={step!r} must be the number of a saved step, such as 64, or empty.",

@@ -1,11 +1,11 @@
-"""The verification job: are saved states those of the training they are said to be of?
+"""The verification job: do saved states come from the training that they claim?
 
 For a run folder, everything is compared with what was saved beside the states; for an
 exported folder, with the table that it carries (`interop/trajectory.py`). Whoever
 changes states can change either, so that only shows that a folder is whole. Losses and
 training that are computed again, or a table that is kept elsewhere, show more; the last
-sentence says which of them a verdict rests on. What only informs, such as how far the
-parameters have moved, is displayed and decides nothing.
+sentence says which of them a verdict rests on. Other facts, such as how far the
+parameters have moved, are displayed and decide nothing.
 """
 
 import dataclasses
@@ -69,11 +69,11 @@ from gpt1_jax.studies.verify.trajectory import (
 )
 from gpt1_jax.training.fit import Run
 
-# What is computed again on another machine, or with other kernels, differs by less.
+# Recomputed results on another machine, or with other kernels, differ by less.
 _LOSS_TOLERANCE = 1e-3  # nats per token
 _PARAMS_TOLERANCE = 0.05  # of the distance that the parameters moved
 _SHORT = 12  # digits of a digest in the table
-# Where one of these is, the model of one exported step is.
+# A folder with one of these files holds the model of one exported step.
 _MODEL_FILES = (hugging_face.CONFIG_FILE, openai.SHAPES_FILE)
 _LARGEST_JSON = 1 << 28  # bytes
 _KINDS_OF_FILES = {
@@ -207,7 +207,7 @@ def _member(
     problems: Sequence[str],
     about: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What was found in a folder, as JSON values.
+    """The findings on a folder, as JSON values.
 
     Args:
       folder: the run folder or export.
@@ -245,9 +245,9 @@ class _States:
         """Adds to a row its digest, how far its parameters moved and what is wrong.
 
         Args:
-          row: of the step.
-          params: the language model's.
-          said: what was saved about the step: see `describe_trajectory`.
+          row: the step's row.
+          params: the language model's parameters.
+          said: the record saved about the step, as in `describe_trajectory`.
         """
         row["params_digest"] = digest = tree_digest(params)
         if not said["params_digest"]:
@@ -351,14 +351,14 @@ def _saved_config(metadata: Mapping[str, Any]) -> PretrainConfig | None:
 def _missing(run: Pretrained, steps: Sequence[int]) -> Iterator[str]:
     """The milestones that the run must have passed and does not hold.
 
-    A run may get other milestones when it resumes. One that is named before and after
-    its step, by the states that are there, was kept when the run came past.
+    A run may get other milestones when it resumes. A milestone was kept if the saved
+    states before and after its step both name it.
     """
     named: dict[int, Mapping[int, Milestone]] = {}  # by step, the milestones of its run
     for step in steps:
         try:
             config = _saved_config(read_metadata(run.folder, step))
-        except UserError:  # what cannot be read is said of its state
+        except UserError:  # reported with its state
             continue
         if milestones := _milestones(run, config):
             named[step] = milestones.by_step
@@ -366,7 +366,7 @@ def _missing(run: Pretrained, steps: Sequence[int]) -> Iterator[str]:
         named.setdefault(run.step + 1, now.by_step)
     # A state is evaluated once it is saved, and so are those before it.
     last = max([*steps, *run.series(LOWEST_LOSS.metric)[0]], default=-1)
-    # What starts with another run's optimizer does not save the state that it takes.
+    # A run that takes over an optimizer does not save the state that it starts from.
     first = run.taken_over + 1 if run.taken_over else 0
     for step in sorted({each for by_step in named.values() for each in by_step}):
         before = [named[each] for each in sorted(named) if each < step][-1:]
@@ -384,7 +384,7 @@ def _contradictions(
     saved: SavedParams,
     said: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Where a saved step does not go with the run, or with itself."""
+    """Contradictions between a saved step and the run, or within the step."""
     step, metadata, model = saved.step, saved.metadata, run.model
     index = metadata.get("data", {}).get("next_index")
     if index != step:
@@ -402,7 +402,7 @@ def _contradictions(
     manifest = read_json(checkpoint / MANIFEST_FILE)
     yield from _added(checkpoint, manifest, {MANIFEST_FILE, *UNHASHED})
     if index != step:
-        return  # nor is the rest that of the step
+        return  # the rest is not the step's either
     milestones = _milestones(run, _saved_config(metadata))
     expected = milestones.metadata(step) if milestones else metadata
     keys = ("text_read", "milestone") if _text_size(run) else ("milestone",)
@@ -458,7 +458,7 @@ def _compute_again(
 
 
 def _check_documents(run: Run) -> None:
-    """Refuses a list of documents that is not that of the text, which is."""
+    """Refuses a list of documents that does not match the text's own."""
     file, now = run.folder / DOCUMENTS_FILE, run.identity.documents
     saved = read_json(file) if now and file.exists() else {}
     if saved and list(saved.values()) != list(now.values()):
@@ -482,7 +482,7 @@ def _training_steps(config: VerifyConfig, sound: Mapping[int, Any]) -> tuple[int
 
 
 def _spread(steps: Sequence[int], count: int) -> list[int]:
-    """So many of some steps, from the last to the first, evenly spaced."""
+    """Picks `count` of some steps, from the last to the first, evenly spaced."""
     places = np.linspace(len(steps) - 1, 0, min(count, len(steps))).round()
     return [steps[int(place)] for place in places]
 
@@ -504,7 +504,7 @@ def _validate(run: Run, row: dict[str, Any]) -> None:
 def _train_again(
     run: Run, sound: Mapping[int, dict[str, Any]], first: int, last: int
 ) -> dict[str, Any]:
-    """Trains from a saved step to a later one, and compares what comes out."""
+    """Trains from a saved step to a later one, and compares the results."""
     say(f"Training from step {first} to step {last} again.")
     params = train_again(run, first, last)
     row = sound[last]
@@ -654,7 +654,7 @@ def _compare(
       member: from `_member`.
       tables: the tables in the file; the one with the most of the member's states is
         that of its training.
-      name: of the file.
+      name: the file's name.
     """
     rows = {str(row["step"]): row for row in member["steps"] if not row.get("deleted")}
 
@@ -690,7 +690,7 @@ def _compare(
         ]
 
 
-# --- what is displayed ----------------------------------------------------------------
+# --- display --------------------------------------------------------------------------
 
 
 def _describe(member: Mapping[str, Any]) -> str:
@@ -729,7 +729,7 @@ def _verdict(row: Mapping[str, Any]) -> str:
 
 
 def _conclusion(members: Sequence[Mapping[str, Any]], table: str) -> str:
-    """What is verified, what was computed again for it, and what was only compared."""
+    """Says what is verified, what was recomputed for it, and what was only compared."""
     rows = [row for each in members for row in each["steps"] if not row.get("deleted")]
     again = sum("valid_loss_again" in row for row in rows)
     left = sum(row["valid_loss"] is not None for row in rows) - again

@@ -1,4 +1,4 @@
-"""Trajectories as tables have them, compared, and trained again.
+"""Reads trajectories from tables, compares them, and trains them again.
 
 `interop/trajectory.py` describes a run in such a table, which exports carry.
 """
@@ -45,9 +45,9 @@ def read_trajectory(file: epath.Path) -> dict[str, Any]:
 
 
 def read_trajectories(file: epath.Path) -> list[dict[str, Any]]:
-    """The trajectories in a `trajectory.json`, or in what the job `verify` has written.
+    """The trajectories in a `trajectory.json`, or in the output of the job `verify`.
 
-    Of the latter, steps have no "name" and no "learning_rate_sum".
+    In the latter, steps have no "name" and no "learning_rate_sum".
 
     Raises:
       UserError: if the file holds anything else, or folders that were not verified.
@@ -80,7 +80,7 @@ def _verified_table(member: Any) -> dict[str, Any]:
 
 
 def _check_table(file: epath.Path, table: Mapping[str, Any]) -> None:
-    """Refuses what is no table of a trajectory; checks the type of each value."""
+    """Refuses all but the table of a trajectory; checks the type of each value."""
     match table:
         case {
             "kind": str(kind),
@@ -138,10 +138,10 @@ def _is_number(value: Any) -> bool:
 
 
 def differing_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """The keys, in order, of which two tables, or two steps, say different things.
+    """The keys, in order, whose values differ between two tables or two steps.
 
-    What only one of them says, or leaves open with None, does not count. Numbers may be
-    rounded differently.
+    Keys that one of them lacks, or has as None, do not count. Numbers may be rounded
+    differently.
     """
 
     def differ(a: Any, b: Any) -> bool:

@@ -98,7 +98,7 @@ def _load_all(
 def _score(
     config: ZeroShotConfig, answers: Answers, score: Scorer, params: Params
 ) -> Scored:
-    """The scores of a task, and what writes its predictions."""
+    """The scores of a task, and a function that writes its predictions."""
     predictions, log_probs, scores = score_answers(answers, score, params, config.seed)
 
     def write(path: epath.Path) -> None:

@@ -26,7 +26,7 @@ def score_answers(
       answers: all answers to the examples.
       score: the model.
       params: its parameters.
-      seed: of the resamples from which standard errors are estimated.
+      seed: seed of the resamples from which standard errors are estimated.
 
     Returns:
       predictions: [N] label numbers.

@@ -62,7 +62,7 @@ def zero_shot_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
     """The long table of the scores of a zero-shot evaluation, as fractions.
 
     Args:
-      runs: what the job writes: the run, then the baseline if there is one. Each is
+      runs: the job's results: the run, then the baseline if there is one. Each is
         `{"init_from": .., "kind": .., "checkpoints": [{"step": .., "tasks": {task:
         scores, ..}}, ..]}`. Scores include those of `relative_score`.
 

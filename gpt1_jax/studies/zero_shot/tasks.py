@@ -193,7 +193,7 @@ def select_zero_shot_tasks(names: Sequence[str]) -> list[ZeroShotTask]:
     """The tasks named, each once; "all" stands for all of them.
 
     Args:
-      names: of tasks; NAME:SPLIT says which split to take.
+      names: names of tasks; NAME:SPLIT selects a split.
 
     Raises:
       UserError: if there is no such task or split.
@@ -278,7 +278,7 @@ def read_labelled(
       task: the task.
       splits: names of splits.
       source: as `load_split` takes it.
-      directory: the same.
+      directory: the data folder, as `load_split` takes it.
 
     Returns:
       The name of the split, and its examples.
