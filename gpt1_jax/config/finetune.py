@@ -1,4 +1,4 @@
-"""The typed configuration of fine-tuning: tasks, suites and what they compare.
+"""The typed configuration of fine-tuning: tasks, suites and their comparisons.
 
 Each variant of a comparison has its own configuration. Training code knows nothing of
 comparisons.

@@ -119,7 +119,7 @@ def find_documents(
     A document is one file, one module's docstrings, or a range of a dataset's rows.
 
     Args:
-      config: the source, which is one of `SOURCES`, and what it reads.
+      config: the source, which is one of `SOURCES`, and its input.
       cache_dir: where the built-in documentation is collected.
       say: shows a line to the user.
 

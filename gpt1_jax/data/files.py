@@ -34,7 +34,7 @@ from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.saved import NOT_FINITE
 from gpt1_jax.errors import MissingPackage, UserError
 
-_TRIES = 3  # of `write_whole`
+_TRIES = 3  # attempts of `write_whole`
 _LEFT_SECONDS = 86_400.0  # age at which, without locks, a file counts as left over
 
 # The buckets that epath opens, and the package it needs for each (or TensorFlow). Only
@@ -548,7 +548,7 @@ def json_digest(record: Any) -> str:
 # --- locks: one process at a time in a folder ---------------------------------
 
 LOCK_FILE = ".lock"
-NOTE_FILE = ".lock.json"  # who holds the lock and what for
+NOTE_FILE = ".lock.json"  # the holder of the lock, and its purpose
 _POLL_SECONDS = 0.2
 _REMIND_SECONDS = 60.0
 _UNSUPPORTED = (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL)

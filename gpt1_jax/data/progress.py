@@ -19,7 +19,7 @@ def show_line(text: str, end: str = "\n", *, beside_output: bool = False) -> Non
 
     Args:
       text: the line.
-      end: what follows it.
+      end: the text that follows it.
       beside_output: whether the line goes to standard error, because a job's output
         may be on standard output.
     """

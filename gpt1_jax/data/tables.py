@@ -221,7 +221,7 @@ def _csv_rows(lines: Iterator[str], name: str) -> Iterator[tuple[int, list[str]]
 
 def _next_row(reader: Iterator[list[str]]) -> list[str] | None:
     """The next row; by default a cell may have no more than 131,072 characters."""
-    before = csv.field_size_limit(_MOST_CHARACTERS)  # of all readers, of any thread
+    before = csv.field_size_limit(_MOST_CHARACTERS)  # for all readers in all threads
     try:
         return next(reader, None)
     finally:

@@ -104,7 +104,7 @@ def check_long_enough(split: str, num_tokens: int, seq_len: int) -> None:
       seq_len: T.
 
     Raises:
-      UserError: naming what the split holds and what it needs.
+      UserError: naming the tokens that the split holds and needs.
     """
     needed = 2 if split == "valid" else 2 * seq_len - 1
     if num_tokens < needed:

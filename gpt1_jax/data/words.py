@@ -461,7 +461,7 @@ def _longest(
         most += 1
     if not most:
         return 0, 0
-    # Decoded together: a token may be one byte of a character, which is no text.
+    # Decoded together, since a token may be only one byte of a character.
     spelled = [
         _plain(tokenizer.decode(ids[:count] if direction > 0 else ids[-count:]))
         for count in range(1, len(ids))

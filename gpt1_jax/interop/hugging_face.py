@@ -162,7 +162,7 @@ def _place_of(
     settings: dict[str, Any] = {
         "id2label": {str(number): label for number, label in enumerate(labels)},
         "label2id": {label: number for number, label in enumerate(labels)},
-        # Start: the class reads the last token that is no padding, which is extract.
+        # Start: the class reads the last token that is not padding, which is extract.
         "pad_token_id": model.vocab_size - NUM_SPECIAL_TOKENS,
     }
     if not head.labels:  # else a pipeline turns a score into a probability

@@ -141,7 +141,7 @@ def write_tokenizer(
 
 
 def tokenizer_limits(tokenizer: Tokenizer, for_babylm: bool = False) -> str:
-    """Where the written tokenizer differs from ours, for the README of its folder."""
+    """The differences of the written tokenizer from ours, for its folder's README."""
     kind = _known_kind(tokenizer)
     return _LIMITS[kind] + (_BABYLM + _BABYLM_LIMITS[kind] if for_babylm else "")
 
@@ -399,7 +399,7 @@ def _standardize() -> Steps:
 
 
 def _exceptions() -> Exceptions:
-    """Those of spaCy's English exceptions that standardised text can contain."""
+    """The English exceptions of spaCy that standardised text can contain."""
     with from_extra("openai", "Writing GPT-1's own tokenizer as rules"):
         import spacy
         from spacy.symbols import ORTH

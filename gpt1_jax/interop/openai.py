@@ -25,8 +25,8 @@ SHAPES_FILE = "params_shapes.json"
 NUM_SHARDS = 10
 
 _HEADS_FILE = "gpt1_jax.json"
-_HEAD_DIM = 64  # of the released model
-_PER_LAYER = 12  # tensors
+_HEAD_DIM = 64  # width of a head in the released model
+_PER_LAYER = 12  # tensors in a layer
 
 
 def shard_file(number: int) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GUIDE = "0.5"  # the grey of guide lines and numbers
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # of curves, in turn
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # for the curves, in turn
 LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 
 # --- losses ---------------------------------------------------------------------
@@ -63,8 +63,8 @@ def pretraining_loss(
 # --- comparisons of fine-tuned runs ---------------------------------------------
 
 
-_COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # of the style
-_PANELS = 2  # in a row
+_COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # the style's colours
+_PANELS = 2  # panels in a row
 _ASIDE = 0.012  # between points of one lambda, as a fraction of the axis
 
 

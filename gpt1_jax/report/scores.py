@@ -33,7 +33,7 @@ from gpt1_jax.tasks.metrics import METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
-IN_COLUMNS = ("init_from", "step", "transfer_layers")  # of the runs of one row
+IN_COLUMNS = ("init_from", "step", "transfer_layers")  # keys that differ within a row
 VARIANTS = {"pretrained": "pre-trained", "scratch": "from scratch"}
 _PAPER_COLUMNS = {
     "gpt1": "GPT-1 paper (test)",
@@ -545,7 +545,7 @@ def _headline_scores(runs: Sequence[Finished]) -> "pd.DataFrame":
 
     scores = score_table(runs)
     lines = paper_lines(scores)
-    parts = [scores.assign(title="").iloc[:0]]  # the columns, if there are no runs
+    parts = [scores.assign(title="").iloc[:0]]  # keeps the columns if there are no runs
     for task in scores["task"].unique():
         line = headline(lines, task)
         parts.append(_one_for_each_run(scores, [line]).assign(title=line.title))

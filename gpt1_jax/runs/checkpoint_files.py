@@ -193,7 +193,7 @@ def delete_checkpoint(checkpoint: epath.Path) -> None:
 
 
 def read_metadata(folder: epath.Path, step: int) -> dict[str, Any]:
-    """The record saved beside the state of a step: what it belongs to, how far it is.
+    """The record saved beside the state of a step: its run and its progress.
 
     Raises:
       ValueError: if it cannot be read, or is no such record.

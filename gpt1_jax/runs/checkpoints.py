@@ -120,7 +120,7 @@ class Checkpoints:
         self._saving: int | None = None
         self._state_bytes = 0
         self._steps = clear_steps(folder)  # on disk
-        self._scores = {  # of the steps that were evaluated
+        self._scores = {  # scores of the evaluated steps
             step: value
             for step in self._steps
             if (value := self._read_score(step)) is not None
@@ -340,7 +340,7 @@ def _describe_damage(
     checkpoint: epath.Path,
     chosen: Callable[[Sequence[str]], Collection[str]] = lambda names: names,
 ) -> str:
-    """What `check_files` raises, as a text that processes can exchange; else empty."""
+    """The error of `check_files` as text, for processes to exchange; "" without one."""
     try:
         check_files(checkpoint, chosen)
     except Damaged as damage:

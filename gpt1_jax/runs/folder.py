@@ -14,7 +14,7 @@ from gpt1_jax.parallel.processes import is_main_process
 
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # written last, when all is finished
-SCORES_FOLDER = "scores"  # of a zero-shot job, before it is finished
+SCORES_FOLDER = "scores"  # scores of a study that has not finished
 
 _ROOM = 1 << 20  # bytes
 _MAX_FILES = 50  # a checkpoint has about 30
@@ -51,7 +51,7 @@ def write_config_and_tokenizer(
     check_room(folder, _ROOM, "the configuration with the tokenizer")
     write_config(folder, config)
     if own_tokenizer(folder) is None:
-        if (folder / "tokenizer").exists():  # of a run that never began
+        if (folder / "tokenizer").exists():  # left by a run that never began
             (folder / "tokenizer").rmtree()
         tokenizer.save(folder / "tokenizer")
 
@@ -68,7 +68,7 @@ def check_room(folder: epath.Path, num_bytes: int, what: str) -> None:
     Args:
       folder: the folder to write to; a remote one is assumed to have room.
       num_bytes: how many bytes are about to be written.
-      what: what they are, for the message.
+      what: a name for them, for the message.
 
     Raises:
       OSError: if it lacks room for the bytes, or for further files.

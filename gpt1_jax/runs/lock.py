@@ -85,8 +85,8 @@ def _owner() -> str:
 def check_owned() -> None:
     """Refuses to go on if another process has taken over a folder that this one owned.
 
-    That happens to an owner that stood still for long, as when its machine slept. Costs
-    no time while the counter goes up.
+    That happens to an owner that stood still for long, as when its machine slept. It
+    costs no time while the counter goes up.
 
     Raises:
       FolderInUse: naming the new owner.

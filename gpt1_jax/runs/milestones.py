@@ -52,7 +52,7 @@ class Milestones:
         in every batch.
       num_steps: updates in the whole run.
       by_step: the milestones that the run reaches, by step, in order.
-      beyond: those that it does not reach.
+      beyond: the milestones that it does not reach.
     """
 
     tokens_per_step: int
@@ -179,7 +179,7 @@ def read_milestone(metadata: Mapping[str, Any]) -> Milestone | None:
     """The milestone that a saved step stands for; None if it is none.
 
     Raises:
-      ValueError: if it is no amount of words, tokens or steps.
+      ValueError: if it is not an amount of words, tokens or steps.
     """
     match metadata.get("milestone"):
         case None:

@@ -30,7 +30,7 @@ class TrainedRun(NamedTuple):
     why: str  # the reason for this step, as in "step 8, the newest"
     params: Params  # numpy
     metadata: Mapping[str, Any] = {}  # saved beside the parameters
-    digest: str = ""  # of the checkpoint
+    digest: str = ""  # digest of the checkpoint's manifest
 
     @property
     def language_model(self) -> Params:

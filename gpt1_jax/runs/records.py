@@ -69,7 +69,7 @@ class Tracker(Protocol):
 
 
 class Throughput(NamedTuple):
-    """The amount of data that a training step processes."""
+    """The data that a training step processes."""
 
     unit: str  # "tokens" or "examples"
     units_per_step: int
@@ -91,7 +91,7 @@ class Records:
         `publish` is called.
       first_step: the step the run continues from.
       num_steps: the step it ends at.
-      throughput: the amount of data that a step processes.
+      throughput: the data that a step processes.
       trackers: which of `TRACKERS` get the records too.
       text: tokens and words of the training text, for `sessions.json`; empty where
         they are not counted.

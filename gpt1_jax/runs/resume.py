@@ -125,7 +125,7 @@ def digests_record(digests: Mapping[str, str]) -> dict[str, Any]:
 
 
 def which_documents(folder: epath.Path, current: Mapping[str, str]) -> str:
-    """Which documents differ from those that a run read, " (..)"; empty if unknown.
+    """Names the documents that differ from those a run read, " (..)"; "" if unknown.
 
     Args:
       folder: the run folder.

@@ -44,7 +44,7 @@ class StopSignal:
     the step to stop after; while `deferred`, SIGINT is passed on as SIGTERM.
 
     Args:
-      quit_at_once: what the second signal does.
+      quit_at_once: called by the second signal.
     """
 
     def __init__(self, quit_at_once: Callable[[], None] = _interrupt) -> None:

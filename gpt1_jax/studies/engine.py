@@ -115,7 +115,7 @@ def score_steps(
     Args:
       config: the job's configuration.
       workdir: the folder to make, or to go on in.
-      title: what is scored, for the progress bar.
+      title: a name for the scores, for the progress bar.
       load: opens the runs that the configuration names, and reads the tasks;
         `run_and_baseline` makes it for a run and a baseline.
       score: scores one task.
@@ -250,7 +250,7 @@ class StepScores(Generic[Examples]):
     Args:
       folder: the job's folder: scores/RUN/STEP/TASK.json, predictions/.../TASK.jsonl.
       runs: the runs.
-      title: what is scored, for the progress bar.
+      title: a name for the scores, for the progress bar.
 
     Raises:
       UserError: if a score is of another checkpoint, or of other examples, than those

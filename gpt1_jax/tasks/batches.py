@@ -19,7 +19,7 @@ from gpt1_jax.tasks.task import Example
 
 _DRAW_SEED = 0  # all runs see the same examples
 
-Arrays = dict[str, np.ndarray]  # of `gpt1_jax.training.steps.Batch`, by name
+Arrays = dict[str, np.ndarray]  # fields of `gpt1_jax.training.steps.Batch`, by name
 B = TypeVar("B")
 X = TypeVar("X")
 

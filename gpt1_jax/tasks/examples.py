@@ -177,7 +177,7 @@ def load_split(
 
     Raises:
       MissingData: if the split's data is not there.
-      UserError: naming file and line of what cannot be read; if there are no
+      UserError: naming the file and line that cannot be read; if there are no
         examples, or too few to divide; for an unknown split or source.
     """
     for value, known in ((split, SPLITS), (source, SOURCES)):

@@ -1,7 +1,7 @@
 """The registry of tasks, and which of them a configuration names.
 
 It holds the paper's tasks (Table 1), COPA from GPT-1's announcement, and WNLI for
-GLUE's score. Three more are SuperGLUE's, which GPT-1 was not tried on and BabyLM
+GLUE's score. Three more are SuperGLUE's, which GPT-1 was not evaluated on but BabyLM
 evaluates: BoolQ, MultiRC and WSC, in the wording of BabyLM's evaluation.
 
 A new task is one more `Task` in this file. For a task of their own, users need no code:

@@ -38,7 +38,7 @@ class Example(NamedTuple):
     id: str  # the source's own, "" if it has none
     subset: str
     where: str
-    number: int = 0  # of its row among the rows read with it, from 0
+    number: int = 0  # index of its row among the rows read with it, from 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class FileLayout:
 
     Attributes:
       path: its path below the data folder; may hold `*`.
-      newer_path: that of a later edition, which is read if there is no other.
+      newer_path: the path of a later edition, read if there is no other.
       columns: our column names mapped to theirs: names in the header, or positions
         from 0 if the file has no header. A tuple of columns is joined by spaces, a list
         of columns becomes a list of texts. Empty: the file uses our names.
@@ -71,7 +71,7 @@ class GlueFile(NamedTuple):
     """A file that the GLUE leaderboard takes."""
 
     name: str
-    rows: int  # of the whole test split; the leaderboard refuses fewer
+    rows: int  # in the whole test split; the leaderboard refuses fewer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,7 +231,7 @@ class Published:
         "high/1.txt" or "high1.txt", in sources that do not separate the subsets.
       dev_split: (number of dev examples, seed) if no training split is published: then
         `sklearn.model_selection.train_test_split` divides the dev split.
-      tfds_first_label: what TFDS calls the first label.
+      tfds_first_label: TFDS' name of the first label.
       prepare: changes a record before it is checked.
     """
 

@@ -200,7 +200,7 @@ def _collect(
     full: _Json = {"glue": {}}
     fast: dict[str, dict[str, _Json]] = {}  # by part and revision
     sizes: dict[tuple[str, str, str], dict[str, int]] = {}  # set, revision, part
-    words: list[_Json] = []  # of the age of acquisition
+    words: list[_Json] = []  # for the age of acquisition
     for run in scores.runs:
         for checkpoint in scores.of_run(run):
             step = checkpoint["step"]

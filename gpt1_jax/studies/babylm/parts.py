@@ -192,7 +192,7 @@ class WordItems(NamedTuple):
     """Words that are each scored after a context: the items of reading and of AoA."""
 
     part: str
-    rows: list[dict[str, Any]]  # what is known of each item
+    rows: list[dict[str, Any]]  # the facts about each item
     windows: list[ReadingWindow]
     numbers: list[Sequence[int]]  # the windows of each item
 

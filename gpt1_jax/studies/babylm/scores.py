@@ -40,7 +40,7 @@ def score_part(
 
     Returns:
       scores: "score", in points; "n", the items; "ties", items whose best answers are
-        equally likely; and what it is made of: "subsets" (accuracies as fractions;
+        equally likely; and its components: "subsets" (accuracies as fractions;
         answers that tie share the point), or "spearman", or "eye_tracking" and
         "self_paced".
       predictions: a JSON object for each item, in order: "subset", "id" and "pred" as

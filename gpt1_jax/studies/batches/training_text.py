@@ -1,4 +1,4 @@
-"""What a pre-training run reads: the text of each update, and the updates of a text.
+"""The text that each update of a pre-training run reads, and the updates of a text.
 
 Batches are a pure function of (seed, step), so the run folder and the corpus tell what
 each update read, also after a resume and with any number of devices.

@@ -14,7 +14,7 @@ from gpt1_jax.report.page import read_template, templates
 from gpt1_jax.studies.explore.inside import Inside
 
 _PACKAGE = "gpt1_jax.studies.explore"
-MOST_BYTES = 6_000_000  # of a page with attention at every step
+MOST_BYTES = 6_000_000  # the size limit of a page with attention at every step
 
 
 class ExploredStep(NamedTuple):

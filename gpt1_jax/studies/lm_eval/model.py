@@ -60,7 +60,7 @@ with from_extra("lm-eval", "gpt1_jax.eval_harness"):
 _AUTO = "auto"
 _AUTO_BATCH = 8  # continuations
 _MAX_GEN_TOKS = 256  # the default, as in lm_eval's class for transformers
-_MOST_GEN_TOKS = 32_768  # of any task that lm_eval brings
+_MOST_GEN_TOKS = 32_768  # the most of any task in lm_eval
 # lm_eval's names of the length: the first that is given counts.
 _LENGTHS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 _REQUEST = "lm_eval's request"  # for messages
@@ -355,8 +355,8 @@ def encode_pair(
 
     Args:
       tokenizer: the model's tokenizer.
-      context: what is read.
-      continuation: what is scored.
+      context: the text that is only read.
+      continuation: the text that is scored.
       begin: tokens before a context that is not empty.
     """
     check_value(_REQUEST, str, context)

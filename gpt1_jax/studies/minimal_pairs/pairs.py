@@ -1,7 +1,7 @@
 """Minimal pairs as zero-shot tasks: which of several sentences is the likeliest?
 
 The answers to an example are its sentences. They are compared by the log-probability of
-the whole sentence, or of what follows a context. BLiMP's paradigms make a task for each
+the whole sentence, or its end after a context. BLiMP's paradigms make a task for each
 term; a file of the user's own pairs makes one too. The subset of an example is its
 paradigm.
 """
@@ -117,7 +117,7 @@ def _prepare_blimp(record: Record) -> Record:
     return record._replace(columns={**columns, _GOOD: 0, "idx": identity})
 
 
-# --- pairs of one's own ---------------------------------------------------------
+# --- the user's own pairs -------------------------------------------------------
 
 
 def _own_tasks(data: PairsDataConfig) -> list[ZeroShotTask]:

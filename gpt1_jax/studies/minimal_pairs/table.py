@@ -125,7 +125,7 @@ def published_means(scores: "pd.DataFrame", group: str) -> dict[str, dict[str, f
 
 
 def pairs_tables(scores: "pd.DataFrame") -> str:
-    """The Markdown of what `pair_scores` returns: terms, fields and paradigms.
+    """The Markdown tables of the scores from `pair_scores`: terms, fields, paradigms.
 
     Args:
       scores: of runs whose texts are escaped.

@@ -18,7 +18,7 @@ from gpt1_jax.studies.config import ScoringConfig
 
 @dataclasses.dataclass(frozen=True)
 class ReadingTimesDataConfig(Section):
-    """A table of words with reading times, and what its columns mean."""
+    """A table of words with reading times, and the meaning of its columns."""
 
     section = "data"
 

@@ -71,7 +71,7 @@ from gpt1_jax.training.fit import Run
 
 # Recomputed results on another machine, or with other kernels, differ by less.
 _LOSS_TOLERANCE = 1e-3  # nats per token
-_PARAMS_TOLERANCE = 0.05  # of the distance that the parameters moved
+_PARAMS_TOLERANCE = 0.05  # share of the distance that the parameters moved
 _SHORT = 12  # digits of a digest in the table
 # A folder with one of these files holds the model of one exported step.
 _MODEL_FILES = (hugging_face.CONFIG_FILE, openai.SHAPES_FILE)
@@ -149,7 +149,7 @@ def _find_members(name: str) -> Iterator[epath.Path]:
 
 
 def _refuse_irregular(folder: epath.Path) -> None:
-    """Refuses what could lead elsewhere or never end, before anything is read.
+    """Refuses files that could lead elsewhere or never end, before anything is read.
 
     Hidden files, such as those of git, are not read and not looked at.
 
@@ -191,7 +191,7 @@ def _added(
 
     Args:
       folder: the folder.
-      listed: what was saved, by name relative to the folder.
+      listed: the saved files, by name relative to the folder.
       unlisted: names of files that may be there too, in any folder below it.
     """
     for file in sorted(files_below(folder)):
@@ -211,9 +211,9 @@ def _member(
 
     Args:
       folder: the run folder or export.
-      steps: for each saved step "step", "name", "problems" and what is known of it.
-      problems: what is wrong with the folder itself.
-      about: "kind", "seed" and what else is known of the run.
+      steps: for each saved step "step", "name", "problems" and its other facts.
+      problems: the problems of the folder itself.
+      about: "kind", "seed" and other facts about the run.
     """
     in_steps = [
         f"{row['name']}: {problem}" for row in steps for problem in row["problems"]
@@ -242,7 +242,7 @@ class _States:
     def compare(
         self, row: dict[str, Any], params: Params, said: Mapping[str, Any]
     ) -> None:
-        """Adds to a row its digest, how far its parameters moved and what is wrong.
+        """Adds to a row its digest, the distance its parameters moved and its problems.
 
         Args:
           row: the step's row.
@@ -694,7 +694,7 @@ def _compare(
 
 
 def _describe(member: Mapping[str, Any]) -> str:
-    """A table of the states in a folder, and what is wrong with them."""
+    """A table of the states in a folder, and their problems."""
     kind, seed = member.get("kind"), member.get("seed")
     title = member["folder"] + (f" ({kind}, seed {seed})" if kind else "")
     header = ["state", "files and parameters", "digest", "from the first"]

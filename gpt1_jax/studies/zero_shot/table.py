@@ -32,7 +32,7 @@ def relative_score(task: str, scores: Mapping[str, Any]) -> dict[str, float]:
 
     Args:
       task: its name.
-      scores: what `gpt1_jax.studies.zero_shot.scores.score_answers` returns.
+      scores: as `gpt1_jax.studies.zero_shot.scores.score_answers` returns them.
 
     Returns:
       Fractions: "chance" (that of these examples, if the scores have it),
@@ -106,7 +106,7 @@ def zero_shot_scores(runs: Sequence[Mapping[str, Any]]) -> "pd.DataFrame":
 
 
 def zero_shot_table(scores: "pd.DataFrame") -> str:
-    """The Markdown of what `zero_shot_scores` returns: a table for each run.
+    """The Markdown tables of the scores from `zero_shot_scores`, one for each run.
 
     Args:
       scores: of runs whose texts are escaped.
