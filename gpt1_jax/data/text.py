@@ -77,7 +77,7 @@ _HEAD = 1 << 16  # characters that tell whether a text is JSON
 _HEAD_BYTES = 1 << 12  # bytes that tell whether a file is text
 _CONTROL_BYTES = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b"})
 _MOST_CONTROL = 0.3  # of the bytes of text; numbers have more
-_NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # control characters, and no characters
+_NO_TEXT = ("Cc", "Cn", "Co", "Cs")  # control, unassigned, private use, surrogate
 _NUMBERS = "holds binary data, such as the numbers of tokens, not text. " + _NAME_TEXT
 
 

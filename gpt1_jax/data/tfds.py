@@ -135,7 +135,7 @@ def _only_known_classes(name: str) -> Iterator[None]:
 
 
 def _prepare(name: str, data_dir: str, folder: str, say: Callable[[str], None]) -> Any:
-    """Downloads and prepares a dataset; messages call `data_dir` `folder`."""
+    """Downloads and prepares a dataset; `folder` stands for `data_dir` in messages."""
     import tensorflow_datasets as tfds
 
     elsewhere = (
