@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 
+from gpt1_jax.runs.records import TIME_KEYS
 from gpt1_jax.runs.signals import StopSignal
 from gpt1_jax.training import steps
 
 ROOT = Path(__file__).parents[1]
-TIME_KEYS = {"step_seconds", "tokens_per_second", "examples_per_second"}
 
 
 def write_texts(folder):

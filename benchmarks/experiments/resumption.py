@@ -26,10 +26,10 @@ from etils import epath
 from benchmarks import harness
 from benchmarks.harness import count
 from gpt1_jax.runs.checkpoints import read_params
+from gpt1_jax.runs.records import METRICS_FILE, TIME_KEYS
 
 ROOT = Path(__file__).resolve().parents[2]
 _FLAGS = "--xla_gpu_deterministic_ops=true"
-_TIMES = ("step_seconds", "tokens_per_second", "mfu")
 
 
 def train(workdir: Path, flags: argparse.Namespace) -> None:
@@ -62,9 +62,13 @@ def train(workdir: Path, flags: argparse.Namespace) -> None:
 
 def records(workdir: Path) -> list[dict[str, Any]]:
     """The records of a run, without values that depend on the clock."""
-    lines = (workdir / "metrics.jsonl").read_text().splitlines()
+    lines = (workdir / METRICS_FILE).read_text().splitlines()
     return [
-        {name: value for name, value in json.loads(line).items() if name not in _TIMES}
+        {
+            name: value
+            for name, value in json.loads(line).items()
+            if name not in TIME_KEYS
+        }
         for line in lines
     ]
 

@@ -48,6 +48,8 @@ from gpt1_jax.runs.lock import check_owned
 from gpt1_jax.runs.wall_time import PROGRAM
 
 METRICS_FILE = "metrics.jsonl"
+# The keys of its records that depend on the clock.
+TIME_KEYS = ("step_seconds", "tokens_per_second", "examples_per_second", "mfu")
 _ROOM = 1 << 20  # bytes that must be free on the disk to write a record
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps of a whole surrogate pair
 

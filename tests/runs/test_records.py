@@ -14,6 +14,7 @@ from gpt1_jax.runs import records as records_lib
 from gpt1_jax.runs.records import (
     METRICS_FILE,
     SESSIONS_FILE,
+    TIME_KEYS,
     Records,
     Session,
     Throughput,
@@ -98,6 +99,7 @@ def test_speed_counts_steps_since_the_last_record_but_not_pauses(tmp_path, monke
     assert first["tokens_per_second"] == 50.0
     assert first["mfu"] == pytest.approx(0.05)
     assert second["step_seconds"] == 3.0
+    assert {"step_seconds", "tokens_per_second", "mfu"} == first.keys() & set(TIME_KEYS)
 
 
 def test_mfu_is_left_out_where_the_peak_is_unknown(tmp_path):
