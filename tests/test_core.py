@@ -131,7 +131,8 @@ def test_the_pages_say_how_large_the_core_is():
     rounded = f"{round(lines, -2):,}"
     for page in ("docs/architecture.md", "docs/paper-to-code.md"):
         assert f"{modules} modules of {rounded} lines" in (ROOT / page).read_text()
-    assert f"{rounded} with all that pre-training runs" in (ROOT / "README.md").read_text()
+    readme = (ROOT / "README.md").read_text()
+    assert f"{rounded} with all that pre-training runs" in readme
 
 
 def test_every_module_of_the_core_is_one_of_the_package():

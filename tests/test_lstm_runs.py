@@ -147,7 +147,7 @@ def test_it_is_fine_tuned_and_predicts(finetuned_lstm, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("transfer_layers", "message"), [("0", ""), ("none", ""), ("2", "has 1 layers")]
+    ("transfer_layers", "message"), [("0", ""), ("none", ""), ("2", "has 1 layer")]
 )
 def test_layers_are_transferred_as_far_as_there_are_any(
     finetune_base, pretrained_lstm, tmp_path, transfer_layers, message

@@ -156,7 +156,7 @@ def test_finetune_trains_draws_and_labels(pretrained_in_notebook):
 
 def test_look_inside_draws_and_generates(pretrained_in_notebook):
     text, pictures = executed("look_inside", pretrained_in_notebook)
-    assert "step 8: 1 layers, 32 wide, 512 tokens" in text
+    assert "step 8: 1 layer, 32 wide, 512 tokens" in text
     assert text.count("temperature") == 3
     assert text.count("positive: -") == 2 and "nats for each token of the rest" in text
     assert_pictures(pictures, 9)

@@ -159,7 +159,7 @@ class ModelSection(ModelOptions):
         """The layers in words."""
         if self.kind == "lstm":
             return f"LSTM layer of {self.lstm_units:,} units"
-        return f"{self.num_layers} layers"
+        return f"{self.num_layers} layer{'s' * (self.num_layers != 1)}"
 
     def with_vocab_size(self, vocab_size: int) -> "ModelConfig":
         """The model for a tokenizer of `vocab_size` entries."""

@@ -107,7 +107,7 @@ def num_transferred(transfer_layers: str, num_layers: int) -> int | None:
     if number > num_layers:
         raise UserError(
             f"config.transfer_layers={transfer_layers}, but the pre-trained model has "
-            f"{num_layers} layers."
+            f"{num_layers} layer{'s' * (num_layers != 1)}."
         )
     return number
 

@@ -35,6 +35,7 @@ from gpt1_jax.interop.names import Sizes
 from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.model.language_model import Params
+from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import saved_metadata
 from gpt1_jax.runs.checkpoints import refuse_name
@@ -406,8 +407,9 @@ def describe_export(
     return (
         f"# A GPT-1 from gpt1_jax\n\n"
         f"A language model after Radford et al. (2018):\n{count:,} parameters: "
-        f"{sizes.num_layers} layers of width {sizes.embed_dim}, {sizes.num_heads} "
-        f"heads, {sizes.max_seq_len} positions, {sizes.vocab_size:,} tokens.\n\n"
+        f"{counted(sizes.num_layers, 'layer')} of width {sizes.embed_dim}, "
+        f"{counted(sizes.num_heads, 'head')}, {sizes.max_seq_len} positions, "
+        f"{sizes.vocab_size:,} tokens.\n\n"
         f"Exported by gpt1_jax {gpt1_jax.__version__} from {origin}.\n"
         f"Tokenizer: {tokenizer_kind}.\n\n"
         f"## Load it\n\n{loading}\n"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from etils import epath
 
 from gpt1_jax.model import costs
-from gpt1_jax.report.markdown import code_block, escape, markdown_table
+from gpt1_jax.report.markdown import code_block, counted, escape, markdown_table
 from gpt1_jax.runs.forms import TITLES, describe_form
 from gpt1_jax.runs.past_runs import Pretrained
 
@@ -71,8 +71,8 @@ def _place(folder: epath.Path) -> str:
 def _model(run: Pretrained) -> str:
     model = run.model
     sizes = (
-        f"Transformer decoder: {model.num_layers} layers of width {model.embed_dim}, "
-        f"{model.num_heads} heads, MLP of width {model.mlp_dim:,}"
+        f"Transformer decoder: {model.layers} of width {model.embed_dim}, "
+        f"{counted(model.num_heads, 'head')}, MLP of width {model.mlp_dim:,}"
     )
     if model.kind == "lstm":
         units = model.lstm_units
@@ -133,7 +133,7 @@ def _read(run: Pretrained, before: int) -> str:
     if run.taken_over:
         taken_over = f", the first {run.taken_over:,} of them in the run before"
     return (
-        f"{run.step:,} updates{taken_over}, {run.tokens:,} tokens; epochs: "
+        f"{counted(run.step, 'update')}{taken_over}, {run.tokens:,} tokens; epochs: "
         f"{epochs}{earlier}"
     )
 

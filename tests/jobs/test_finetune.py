@@ -415,7 +415,7 @@ def test_a_run_starts_from_the_step_and_layers_asked_for(
         ({"train__batch_size": 12}, r"train.batch_size=12 .* 8 devices.*=16"),
         ({"data__max_seq_len": 41}, "max_seq_len=41, but .* takes 40 tokens"),
         ({"data__max_seq_len": 5}, "config.data.max_seq_len must be at least"),
-        ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layers"),
+        ({"transfer_layers": "2"}, "transfer_layers=2, but .* has 1 layer"),
         ({"data__source": "files"}, r"tasks=\('sst2',\).*data.source='files'"),
         ({"data__dir": "no/such"}, "no/such/sst2/train.jsonl does not exist"),
     ],
