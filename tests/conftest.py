@@ -34,6 +34,7 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 import jax
 import numpy as np
 import pytest
+import shared_programs
 from etils import epath
 from tiny_models import KIND, WAYS
 from tiny_run import as_flags, load_config, run_program, tiny_overrides, write_texts
@@ -65,6 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
     jax.config.update("jax_compilation_cache_dir", str(cache))
     # Noting where each operation comes from takes some 6% of the tests that train.
     jax.config.update("jax_traceback_in_locations_limit", 0)
+    shared_programs.share()
     # An entry that another run is just writing is compiled again, not an error.
     config.addinivalue_line(
         "filterwarnings",
