@@ -12,7 +12,7 @@ if [[ ${1-} == --dry-run ]]; then
   dry_run=yes
   shift
 fi
-if (($# != 1)) || ! [[ $1 =~ ^[a-z0-9_,]+$ ]]; then
+if (($# != 1)) || ! [[ $1 =~ ^[a-z0-9][a-z0-9_,-]*$ ]]; then
   echo "setup.sh: error: '$*' is not a list of extras. Usage: launch/setup.sh" \
     "tpu,gcp" >&2
   exit 2

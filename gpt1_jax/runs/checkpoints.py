@@ -351,7 +351,7 @@ def _describe_damage(
 @contextlib.contextmanager
 def _explained_reading(folder: epath.Path) -> Iterator[None]:
     """Turns orbax's errors about files that it does not understand into one line."""
-    check_platform()  # orbax asks for them
+    check_platform()  # orbax needs a device: one that is missing is no damage
     hook = sys.unraisablehook
     sys.unraisablehook = functools.partial(_leave_out_late_reads, hook)
     try:

@@ -37,12 +37,12 @@ def test_the_checkout_is_installed_and_only_once_given_an_environment(host, reco
 
 def test_a_dry_run_prints_the_commands_and_calls_none(host, recorder):
     recorder.add("uv")
-    done = set_up(host, recorder, "--dry-run", "cuda")
+    done = set_up(host, recorder, "--dry-run", "cuda,lm-eval")
     assert done.returncode == 0 and recorder.calls() == []
-    assert len(done.stdout.splitlines()) == 2 and ".\\[cuda\\]" in done.stdout
+    assert len(done.stdout.splitlines()) == 2 and ".\\[cuda\\,lm-eval\\]" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["tpu", "gcp"], ["tpu gcp"], [""]])
+@pytest.mark.parametrize("arguments", [[], ["tpu", "gcp"], ["tpu gcp"], [""], ["-x"]])
 def test_wrong_use_is_one_error(host, recorder, arguments):
     recorder.add("uv")
     done = set_up(host, recorder, *arguments)
