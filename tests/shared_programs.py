@@ -9,6 +9,8 @@ from typing import Any
 import jax
 import numpy as np
 
+import gpt1_jax
+
 _ROOMS = ("model", "ops", "parallel", "training", "inference", "finetuning", "runs")
 
 
@@ -45,11 +47,12 @@ def share() -> None:
 def _parts() -> list[tuple[Any, str, Any]]:
     """(module or class, name, value) of each part of the package that computes."""
     parts = []
-    for room in _ROOMS:
-        package = importlib.import_module(f"gpt1_jax.{room}")
-        for module in pkgutil.iter_modules(package.__path__, f"gpt1_jax.{room}."):
-            place = importlib.import_module(module.name)
-            parts += [(place, *each) for each in vars(place).items()]
+    for room in pkgutil.iter_modules(gpt1_jax.__path__, "gpt1_jax."):
+        if room.name.rpartition(".")[2] in _ROOMS:
+            paths = importlib.import_module(room.name).__path__
+            for module in pkgutil.iter_modules(paths, f"{room.name}."):
+                place = importlib.import_module(module.name)
+                parts += [(place, *each) for each in vars(place).items()]
     return parts
 
 
