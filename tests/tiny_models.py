@@ -62,6 +62,22 @@ def perturbed(params, seed=0):
     return jax.tree.map_with_path(perturb, params)
 
 
+def drawn_params(config, seed=0):
+    """As large as `perturbed` ones, but drawn by NumPy: nothing is compiled."""
+    shapes = jax.eval_shape(lambda: language_model.init_params(config, jax.random.key(0)))
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        name = path[-1].key
+        size = 0.1 if name == "scale" else 0.02
+        if name == "kernel" and config.kind == "lstm":
+            size = leaf.shape[0] ** -0.5
+        drawn = (name == "scale") + size * rng.standard_normal(leaf.shape)
+        return drawn.astype(np.float32)
+
+    return jax.tree.map_with_path(draw, shapes)
+
+
 # An LSTM, with sizes that no Transformer has: they do not matter.
 LSTM = {"kind": "lstm", "num_layers": 3, "num_heads": 5, "mlp_dim": 7}
 

@@ -1,24 +1,22 @@
 """Continuations as text: whole, word by word, up to a stop string."""
 
-import jax
 import pytest
 from made_up_tokenizer import Numbers
-from tiny_models import sampling_config
+from tiny_models import drawn_params, sampling_config
 
 from gpt1_jax.inference.generation import Generator
-from gpt1_jax.model import language_model
 
 PROMPTS = ["3 1 4", "", "1 5 9 2 6 5"]
 
 
 @pytest.fixture(scope="module")
 def model(tiny_model_config):
-    return tiny_model_config(vocab_size=2000, max_seq_len=32)
+    return tiny_model_config(vocab_size=2000, num_layers=1, max_seq_len=32)
 
 
 @pytest.fixture(scope="module")
 def params(model):
-    return language_model.init_params(model, jax.random.key(0))
+    return drawn_params(model)
 
 
 def make(model, **values):
@@ -52,7 +50,8 @@ def test_a_stop_string_ends_the_text_behind_it(model, params, place):
 
 
 def test_streamed_words_are_whole_and_make_up_the_text(model, params):
-    generator = Generator(model, Numbers(), sampling_config(), round_size=1)
+    config = sampling_config()
+    generator = Generator(model, Numbers(), config, batch_size=4, round_size=1)
     (whole,) = generator(params, ["3 1 4"], [5])
     words = list(generator.stream(params, "3 1 4", 5))
     assert "".join(words) == whole.text

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_tokenizer import Numbers, small_gpt1_tokenizer
-from tiny_models import KIND, PAPER, WAYS, all_logits, perturbed
+from tiny_models import KIND, PAPER, WAYS, all_logits, drawn_params
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.reading import DEFAULT_WORDS
@@ -19,7 +19,6 @@ from gpt1_jax.data.words import Word, lines_of, split_words
 from gpt1_jax.errors import UserError
 from gpt1_jax.inference import surprisal
 from gpt1_jax.inference.surprisal import score_words
-from gpt1_jax.model import language_model
 
 VOCAB_SIZE = 12
 SIZES = dict(num_layers=2, num_heads=2, embed_dim=16, mlp_dim=32, max_seq_len=24)
@@ -42,8 +41,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def params(model):
-    params = perturbed(language_model.init_params(model, jax.random.key(0)))
-    return jax.tree.map(lambda leaf: 4 * leaf, params)  # far from uniform
+    return jax.tree.map(lambda leaf: 4 * leaf, drawn_params(model))  # far from uniform
 
 
 @pytest.fixture(scope="module")
@@ -279,14 +277,15 @@ def test_words_of_gpt1s_own_tokenizer_are_sums_too(model):
     gpt1_tokenizer = small_gpt1_tokenizer()
     vocab_size = gpt1_tokenizer.vocab_size
     model = dataclasses.replace(model, vocab_size=vocab_size)
-    params = language_model.init_params(model, jax.random.key(0))
+    params = drawn_params(model)
     lines = [Word(word="Don't do THAT, low!")]
     words = list(split_words(gpt1_tokenizer, lines))
     found = list(score_words(model, params, gpt1_tokenizer, words, DEFAULT_WORDS))
     assert found[0].tokens == ("do", "n't")
     ids = [gpt1_tokenizer.newline_id, *(i for word in words for i in word.ids)]
     assert ids[1:] == gpt1_tokenizer.encode("Don't do THAT, low!")
-    log_probs = jax.nn.log_softmax(all_logits(model, params, np.array([ids])))[0]
-    each = -np.asarray(log_probs)[range(len(ids) - 1), ids[1:]]
+    logits = np.asarray(all_logits(model, params, np.array([ids])), np.float64)[0]
+    log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    each = -log_probs[range(len(ids) - 1), ids[1:]]
     assert found[0].nats == pytest.approx(each[:2].sum(), abs=1e-5)
     assert sum(nats(found)) == pytest.approx(each.sum(), abs=1e-4)
