@@ -44,7 +44,7 @@ class Broken(NamedTuple):
     retrained_from: str = ""
 
 
-# --- run folders of steps 0, 1, 2, 4, 8 and 12 ----------------------------------------
+# --- run folders of steps 0, 1, 4, 8 and 12 -------------------------------------------
 
 
 def saved(run, step):
@@ -277,13 +277,13 @@ RUNS = [
         "13 another seed's state, consistent",
         take_other_seed_as_own,
         LOSSES,
-        "step 4: has validation loss",
+        "step 4: has validation loss .* as in metrics.jsonl",
     ),
     Broken(
         "14 noise of 1e-7, consistent",
         lambda run, other: edit_state(run, 4, noise(1e-7)),
         NOTHING,
-        retrained_from="2",
+        retrained_from="1",
     ),
     Broken(
         "15 noise of 1e-7",
@@ -295,14 +295,14 @@ RUNS = [
         "16 noise of 2e-4, consistent",
         lambda run, other: edit_state(run, 4, noise(2e-4)),
         TRAINING,
-        "trained again from step 2, the parameters differ",
-        "2",
+        "trained again from step 1, the parameters differ",
+        "1",
     ),
     Broken(
         "17 noise of 1e-2, consistent",
         lambda run, other: edit_state(run, 4, noise(1e-2)),
         LOSSES,
-        "step 4: has validation loss",
+        "step 4: has validation loss .* as in metrics.jsonl",
     ),
     Broken(
         "18 moments halved",
@@ -329,7 +329,12 @@ RUNS = [
         FILES,
         "step 4 is missing, a milestone",
     ),
-    Broken("22 the list of documents", edit_documents, LOSSES, "holds other text"),
+    Broken(
+        "22 the list of documents",
+        edit_documents,
+        LOSSES,
+        "nothing could be computed again: .* holds other text",
+    ),
     Broken("23 the score of a step", edit_score, FILES, "score.json is damaged"),
     Broken("24 a state put in", insert_other_seed, FILES, "step 10: says"),
     Broken(

@@ -3,18 +3,15 @@
 import json
 import os
 
-import jax
 import numpy as np
-from tiny_models import perturbed
+from tiny_models import drawn_params
 
 from gpt1_jax.interop import names
-from gpt1_jax.model.language_model import init_params
 
 
 def made_up_params(model, seed=0):
     """A model's parameters as numpy, with gains and biases that are not 1 and 0."""
-    params = perturbed(init_params(model, jax.random.key(seed)), seed)
-    return jax.tree.map(np.asarray, params)
+    return drawn_params(model, seed)
 
 
 def assert_same_params(one, other):

@@ -64,7 +64,9 @@ def perturbed(params, seed=0):
 
 def drawn_params(config, seed=0):
     """As large as `perturbed` ones, but drawn by NumPy: nothing is compiled."""
-    shapes = jax.eval_shape(lambda: language_model.init_params(config, jax.random.key(0)))
+    shapes = jax.eval_shape(
+        lambda: language_model.init_params(config, jax.random.key(0))
+    )
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):

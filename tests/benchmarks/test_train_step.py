@@ -1,8 +1,8 @@
 """The peers train the same model as the paper's, and the script measures a step."""
 
+import functools
 import itertools
 import json
-import pkgutil
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,8 @@ SIZES = dict(vocab_size=97, max_seq_len=16, num_layers=2, num_heads=2, embed_dim
 TINY = ("--layers=1", "--embed_dim=64", "--vocab_size=97", "--seq_len=16", "--batch=2")
 
 
-PEERS = {  # and how many steps it takes to see that they learn
-    "benchmarks.peers.torch_peers.build_sdpa": 30,
-    "benchmarks.peers.torch_peers.build_transformers": 30,
-    "benchmarks.peers.torch_peers.build_lstm": 30,
-}
+PEERS = [("sdpa", "float32"), ("sdpa", "bfloat16")]
+PEERS += [("transformers", "bfloat16"), ("lstm", "float32")]
 
 
 @pytest.fixture
@@ -92,19 +89,25 @@ def test_gpt_drops_in_training_only(torch):
         assert gpt(tokens) == gpt(tokens)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("build", "steps"), PEERS.items())
-def test_peers_train(torch, build, steps, dtype):
-    if build.endswith("build_transformers"):
+@pytest.mark.parametrize(("name", "dtype"), PEERS)
+def test_peers_train(torch, name, dtype):
+    if name == "transformers":
         pytest.importorskip("transformers")
-    from benchmarks.peers import train_step
+    from benchmarks.peers import torch_peers, train_step
 
     flags = train_step.parse(list(TINY))
-    trainer = pkgutil.resolve_name(build)(flags, dtype, compiled=False)
+    build = getattr(torch_peers, f"build_{name}")
+    trainer = build(flags, dtype, compiled=False)
     tokens = trainer.put(np.arange(32, dtype=np.int32).reshape(2, 16))
-    losses = [float(trainer.step(tokens)) for _ in range(steps)]
+    losses = [float(trainer.step(tokens)) for _ in range(30)]
     assert abs(losses[0] - np.log(97)) < 0.5
     assert np.mean(losses[-3:]) < losses[0] - 0.2
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def loss(config, params, tokens):
+    output = language_model.apply(config, params, tokens)
+    return language_model.next_token_nll(config, output, tokens)[:, :-1].mean()
 
 
 def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
@@ -112,7 +115,9 @@ def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
     from benchmarks.peers.torch_peers import LSTM
 
     config = tiny_model_config(kind="lstm")
-    params = language_model.init_params(config, jax.random.key(0))
+    params = jax.jit(language_model.init_params, static_argnums=0)(
+        config, jax.random.key(0)
+    )
     layer, theirs = params["h_0"]["lstm"], LSTM(97, 32, 24, dropout=0.0)
     assert theirs.lstm.bias_ih_l0.tolist() == layer["c_input"]["bias"].tolist()
     larger = {name: np.array(each["kernel"]).T for name, each in layer.items()}
@@ -129,9 +134,7 @@ def test_the_lstm_is_the_one_that_we_train(torch, tiny_model_config):
         module["kernel"] = larger[name].T
     params["wte"] = larger["wte"]
     tokens = tokens_of(torch)
-    output = language_model.apply(config, params, jnp.asarray(tokens.numpy()))
-    nll = language_model.next_token_nll(config, output, jnp.asarray(tokens.numpy()))
-    expected = float(nll[:, :-1].mean())
+    expected = float(loss(config, params, jnp.asarray(tokens.numpy())))
     assert theirs(tokens).item() == pytest.approx(expected, abs=1e-5)
 
 

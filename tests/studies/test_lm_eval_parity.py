@@ -109,7 +109,7 @@ def test_rolling_log_likelihoods_are_equal(ours, peer):
     ],
 )
 def test_greedy_continuations_are_equal(ours, peer, arguments):
-    texts = made_up_texts(24, 20)
+    texts = made_up_texts(12, 20)
     asked = requests(*[(text, copy.deepcopy(arguments)) for text in texts])
     found = ours.generate_until(asked)
     expected = peer.generate_until(asked, disable_tqdm=True)

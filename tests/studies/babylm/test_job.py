@@ -7,13 +7,13 @@ import shutil
 import numpy as np
 import pytest
 from babylm_data import write_evaluation_data
+from broken_copies import edit_metadata
 from etils import epath
-from tiny_run import load_config, tiny_overrides
+from tiny_run import load_config
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
-from gpt1_jax.jobs import pretrain
 from gpt1_jax.runs.open import open_run
 from gpt1_jax.studies.babylm import job as babylm
 from gpt1_jax.studies.babylm import parts
@@ -30,15 +30,16 @@ def data(made_once):
 
 
 @pytest.fixture(scope="module")
-def trained(corpus_dir, made_once):
-    """A run with milestones at a million and two million words, as it counts them."""
-    overrides = {
-        **tiny_overrides(corpus_dir),
-        "model.max_seq_len": 40,
-        "checkpoint.milestone_words": (1000, 2000),
-    }
-    config = config_lib.load(load_config(**overrides).to_dict())
-    return made_once("babylm-run", lambda to: pretrain.run(config, str(to)))
+def trained(pretrained, made_once):
+    """A run whose two steps are kept as milestones of one and two thousand words."""
+
+    def make(folder):
+        shutil.copytree(pretrained, folder)
+        for step, amount in ((8, 1000), (12, 2000)):
+            kept = {"milestone": {"amount": amount, "unit": "words"}}
+            edit_metadata(folder, step, lambda values, kept=kept: values.update(kept))
+
+    return made_once("babylm-run", make)
 
 
 @pytest.fixture

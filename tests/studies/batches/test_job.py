@@ -21,19 +21,35 @@ from gpt1_jax.studies.config import SAME_TEXT as NOW
 from gpt1_jax.studies.config import TextConfig
 from gpt1_jax.training import fit
 
-STEPS = 60  # 128 tokens each, more than an epoch
+STEPS = 12  # of 128 tokens each: more than an epoch
 
 
 @pytest.fixture
-def config(tiny_config):
+def texts(corpus_dir, made_once):
+    """The beginnings of the texts of the other runs."""
+
+    def make(folder):
+        folder.mkdir()
+        for path in (corpus_dir / "texts").iterdir():
+            lines = path.read_text().splitlines(keepends=True)[:6]
+            (folder / path.name).write_text("".join(lines))
+
+    return made_once("few-texts", make)
+
+
+@pytest.fixture
+def config(tiny_config, texts):
     return tiny_config(
-        train__num_steps=STEPS, train__batch_size=32, eval__every_steps=30
+        data__train=str(texts),
+        data__valid_fraction=0.1,
+        eval__sample_tokens=0,
+        log__tensorboard=False,
     )
 
 
 @pytest.fixture
 def fed(config, made_once):
-    """A run that was stopped at step 25 and went on, and the tokens it was fed."""
+    """A run that was stopped at step 5 and went on, and the tokens it was fed."""
 
     def make(folder):
         with pytest.MonkeyPatch.context() as patch:
@@ -47,7 +63,7 @@ def fed(config, made_once):
 
             patch.setattr(fit, "batches_on_devices", noted)
             with pytest.MonkeyPatch.context() as stop:
-                stop_after(stop, 25)
+                stop_after(stop, 5)
                 with pytest.raises(Stopped):
                     pretrain.run(config, str(folder / "run"))
             pretrain.run(config, str(folder / "run"))
@@ -72,18 +88,18 @@ def test_each_update_read_what_the_loop_was_fed(fed):
     model = gpt1_jax.load(str(folder))
     assert text.num_steps == len(tokens) == STEPS
     epochs = set()
-    for step in (1, 24, 25, 26, STEPS):
+    for step in (1, 4, 5, 6, STEPS):
         records = text.batch(step)
-        assert [record["row"] for record in records] == list(range(1, 33))
+        assert [record["row"] for record in records] == list(range(1, 9))
         for record, ids in zip(records, tokens[step - 1], strict=True):
             assert record["text"] == model.tokenizer.decode(ids.tolist())
             assert sum(place["num_tokens"] for place in record["documents"]) == 16
             epochs.add(record["epoch"])
     assert len(epochs) > 1 and min(epochs) == 1
-    assert model.batches(24) == text.batch(24)
+    assert model.batches(4) == text.batch(4)
 
 
-def test_the_tokens_are_where_the_documents_have_them(fed, config, corpus_dir):
+def test_the_tokens_are_where_the_documents_have_them(fed):
     """Each document, encoded by itself, has these tokens at these places."""
     folder, tokens = fed
     text = TrainingText(epath.Path(folder), NOW)
@@ -165,21 +181,21 @@ def test_the_command_prints_and_writes_the_same(fed, tmp_path, capsys):
     folder, _ = fed
     said = job(capsys, folder, steps=(2, 3))
     assert "update 2, row 1, epoch 1: " in said
-    assert said.count("update 3, row ") == 32
+    assert said.count("update 3, row ") == 8
     output = tmp_path / "read.jsonl"
     job(capsys, folder, steps=(2,), output=str(output))
     records = [json.loads(line) for line in output.read_text().splitlines()]
     assert records == TrainingText(epath.Path(folder), NOW).batch(2)
     passage = records[0]["text"].split("\n")[0].split(" ")[1]
     said = job(capsys, folder, passage=passage)
-    assert "in 60 updates " in said and ", whole, " in said
+    assert f"in {STEPS} updates " in said and ", whole, " in said
     said = job(capsys, folder, passage="xyzzy plugh")
     assert "does not hold this passage, so no update read it" in said
 
 
-def test_text_that_has_changed_is_refused_by_name(fed, corpus_dir, tmp_path, capsys):
+def test_text_that_has_changed_is_refused_by_name(fed, texts, tmp_path):
     folder, _ = fed
-    other = shutil.copytree(corpus_dir / "texts", tmp_path / "texts")
+    other = shutil.copytree(texts, tmp_path / "texts")
     moved = TextConfig(train=str(other), valid="", cache_dir=str(tmp_path / "cache"))
     there = TrainingText(epath.Path(folder), moved).batch(1)
     here = TrainingText(epath.Path(folder), NOW).batch(1)
@@ -197,8 +213,8 @@ def test_text_that_has_changed_is_refused_by_name(fed, corpus_dir, tmp_path, cap
     [
         ({}, r"config.steps=\(\) and config.passage='': set one"),
         ({"steps": (1,), "passage": "a"}, r"set one of them"),
-        ({"steps": (0,)}, r"has no update 0: .* from 1 to 60"),
-        ({"steps": (61,)}, r"has no update 61"),
+        ({"steps": (0,)}, r"has no update 0: .* from 1 to 12"),
+        ({"steps": (13,)}, r"has no update 13"),
         ({"passage": "\x00"}, r"passage '.x00' has no tokens"),
     ],
     ids=str,
@@ -214,15 +230,15 @@ def test_a_run_that_took_over_steps_knows_only_its_own(fed, config, tmp_path, ca
         config,
         init_from=str(folder),
         init_optimizer=True,
-        train=dataclasses.replace(config.train, num_steps=64),
+        train=dataclasses.replace(config.train, num_steps=16),
     )
     pretrain.run(longer, str(tmp_path / "longer"))
-    with pytest.raises(UserError, match=r"from 61 to 64; those before were its origin"):
-        job(capsys, tmp_path / "longer", steps=(60,))
-    assert job(capsys, tmp_path / "longer", steps=(64,)).count("update 64, row") == 32
+    with pytest.raises(UserError, match=r"from 13 to 16; those before were its origin"):
+        job(capsys, tmp_path / "longer", steps=(12,))
+    assert job(capsys, tmp_path / "longer", steps=(16,)).count("update 16, row") == 8
 
 
-def test_a_run_of_another_job_is_refused(pretrained, tmp_path, capsys):
+def test_a_run_of_another_job_is_refused(tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"job": "finetune"}')
     with pytest.raises(UserError, match=r"is no pre-training run"):
         job(capsys, tmp_path, steps=(1,))

@@ -20,6 +20,7 @@ from broken_copies import (
     edit_json,
     edit_metadata,
     edit_table,
+    read_metadata,
 )
 from etils import epath
 from tiny_run import ROOT, load_config
@@ -31,7 +32,7 @@ from gpt1_jax.jobs import convert, pretrain
 from gpt1_jax.studies.verify import job as verify
 from gpt1_jax.studies.verify import trajectory
 
-STEPS = (0, 1, 2, 4, 8, 12)
+STEPS = (0, 1, 4, 8, 12)
 
 
 @pytest.fixture
@@ -40,7 +41,11 @@ def made(tiny_config, made_once):
 
     def make(seed):
         config = tiny_config(
-            checkpoint__milestone_steps=STEPS, checkpoint__keep_best=0, seed=seed
+            checkpoint__milestone_steps=STEPS,
+            checkpoint__keep_best=0,
+            eval__sample_tokens=0,
+            log__tensorboard=False,
+            seed=seed,
         )
         name = f"verified_{seed}"
         return made_once(name, lambda folder: pretrain.run(config, str(folder)))
@@ -99,21 +104,18 @@ def convert_to(run, folder, target="huggingface", step="milestones"):
     convert.run(config_lib.load(config.to_dict()), str(folder))
 
 
-def export(run, target="huggingface", step="milestones"):
-    """Puts the export of a run in its place."""
-    folder = run.parent / "exported"
-    convert_to(run, folder, target, step)
-    shutil.rmtree(run)
-    return folder.rename(run)
+def saved_digests(run):
+    """By step, the digests that were saved with the parameters."""
+    return {step: read_metadata(run, step)["params_digest"] for step in STEPS}
 
 
 def test_a_run_is_verified_to_the_bit(run, tmp_path, capsys):
     [member] = check(tmp_path, losses=3, retrain_step="4")
     assert capsys.readouterr().out.splitlines()[-1] == (
-        "Verified: 1 folder with 6 saved states, against the folders' own records, "
+        "Verified: 1 folder with 5 saved states, against the folders' own records, "
         "which can be changed together with the states. The digests of files, "
         "tokenizers, texts and parameters, 3 validation losses and the training from "
-        "step 4 to 8 were computed again; 3 validation losses, configurations, seeds "
+        "step 4 to 8 were computed again; 2 validation losses, configurations, seeds "
         "and amounts of text were only compared."
     )
     assert (member["kind"], member["seed"], member["problems"]) == (
@@ -123,15 +125,16 @@ def test_a_run_is_verified_to_the_bit(run, tmp_path, capsys):
     )
     assert [row["step"] for row in member["steps"]] == list(STEPS)
     again = [row["step"] for row in member["steps"] if "valid_loss_again" in row]
-    assert again == [0, 2, 12]
+    assert again == [0, 4, 12]
     for row in member["steps"]:
         assert row.get("valid_loss_again", row["valid_loss"]) == row["valid_loss"]
     trained = member["trained_again"]
     assert trained == {"from": 4, "to": 8, "bit_for_bit": True, "difference": 0.0}
 
 
-def test_distances_are_norms_of_differences(run, tmp_path):
-    [member] = check(tmp_path)
+def test_distances_are_norms_of_differences(made, tmp_path):
+    run = made(3)
+    [member] = check(tmp_path, runs=str(run))
     read = {s: verify.read_params(epath.Path(run), s).params for s in (0, 4, 8)}
 
     def norm(one, other):
@@ -145,14 +148,26 @@ def test_distances_are_norms_of_differences(run, tmp_path):
 
 @pytest.fixture
 def broken(made, exported, tmp_path):
-    """`broken(case)`: makes a copy in `run` and breaks it."""
+    """`broken(*cases)`: makes a copy in `run` and breaks it in these ways."""
 
-    def make(case):
-        source = made if case in RUNS else exported
+    def make(*cases):
+        source = made if cases[0] in RUNS else exported
         shutil.copytree(source(3), tmp_path / "run")
-        case.break_it(tmp_path / "run", source(4))
+        for case in cases:
+            case.break_it(tmp_path / "run", source(4))
 
     return make
+
+
+# Ways to break different steps, or different things of one: one copy does for them.
+TOGETHER = (
+    *("03 09 20", "04 23", "05 11 28", "06 07 19", "15 27", "24 26"),
+    "e04 e06 e08 e11 e15",
+)
+
+
+def number_of(case):
+    return case.name.split()[0]
 
 
 def broken_copies(*caught_by):
@@ -160,21 +175,34 @@ def broken_copies(*caught_by):
     return pytest.mark.parametrize("case", cases, ids=lambda case: case.name)
 
 
+def broken_together(caught_by):
+    """Like `broken_copies`, with those of `TOGETHER` in one."""
+    groups = {}
+    for case in (*RUNS, *EXPORTS):
+        if case.caught_by == caught_by:
+            number = number_of(case)
+            first = next((each for each in TOGETHER if number in each.split()), number)
+            groups.setdefault(first, []).append(case)
+    return pytest.mark.parametrize("cases", groups.values(), ids=groups)
+
+
 def assert_told(told, case):
     assert any(re.search(case.told, line) for line in told), told
 
 
-@broken_copies(FILES)
-def test_a_broken_copy_is_found_out(case, broken, tmp_path):
-    broken(case)
-    assert_told(problems(tmp_path), case)
+@broken_together(FILES)
+def test_a_broken_copy_is_found_out(cases, broken, tmp_path):
+    broken(*cases)
+    told = problems(tmp_path)
+    for case in cases:
+        assert_told(told, case)
 
 
 @broken_copies(LOSSES)
 def test_a_consistent_copy_is_found_out_by_losses(case, broken, tmp_path):
     broken(case)
-    assert check(tmp_path)[0]["problems"] == []
-    assert_told(problems(tmp_path, losses=99), case)
+    [told] = problems(tmp_path, losses=99)
+    assert_told([told], case)
 
 
 @pytest.mark.slow
@@ -201,7 +229,7 @@ def test_some_copies_are_not_found_out(case, broken, tmp_path):
 
 
 def test_there_are_48_broken_copies():
-    names = {case.name.split()[0] for case in (*RUNS, *EXPORTS)}
+    names = {number_of(case) for case in (*RUNS, *EXPORTS)}
     assert len(names) == len(RUNS) + len(EXPORTS) == 48
 
 
@@ -211,17 +239,26 @@ def test_a_run_without_a_saved_step_is_refused(run, tmp_path):
     assert "it holds no saved step" in problems(tmp_path)
 
 
-def test_a_milestone_of_tokens_that_is_missing_is_named(
-    tiny_config, made_once, tmp_path
-):
-    amounts = (0, 384, 640, 10**9)
-    config = tiny_config(checkpoint__milestone_tokens=amounts, seed=3)
-    made = made_once("in_tokens", lambda folder: pretrain.run(config, str(folder)))
-    folder = shutil.copytree(made, tmp_path / "run")
-    [member] = check(tmp_path)
-    steps = [row["step"] for row in member["steps"]]
-    shutil.rmtree(folder / "checkpoints" / str(steps[1]))
-    assert problems(tmp_path) == ["384 tokens is missing, a milestone"]
+def test_a_milestone_of_tokens_that_is_missing_is_named(run, tmp_path):
+    """As if the steps of 128 tokens had been kept by their tokens."""
+    amounts = [128 * step for step in STEPS]
+
+    def in_tokens(config):
+        config["checkpoint"] |= {"milestone_steps": []}
+        config["checkpoint"] |= {"milestone_tokens": [*amounts, 10**9]}
+
+    edit_json(run / "config.json", in_tokens)
+    for step, amount in zip(STEPS, amounts, strict=True):
+        kept = {"amount": amount, "unit": "tokens"}
+
+        def change(values, kept=kept):
+            in_tokens(values["config"])
+            values["milestone"] = kept
+
+        edit_metadata(run, step, change)
+    assert check(tmp_path)[0]["problems"] == []
+    shutil.rmtree(run / "checkpoints" / "4")
+    assert problems(tmp_path) == ["512 tokens is missing, a milestone"]
 
 
 def test_a_milestone_that_was_added_when_the_run_was_past_it_is_not_missing(
@@ -281,29 +318,30 @@ def test_a_step_to_train_from_needs_a_milestone_after_it(run, tmp_path, step):
 
 
 @pytest.mark.parametrize("target", ["huggingface", "openai"])
-def test_an_export_carries_the_digests_of_the_training(run, tmp_path, target):
-    [before] = check(tmp_path)
-    export(run, target)
-    [after] = check(tmp_path)
-    assert [(row["step"], row["params_digest"]) for row in after["steps"]] == [
-        (row["step"], row["params_digest"]) for row in before["steps"]
-    ]
+def test_an_export_carries_the_digests_of_the_training(
+    made, exported, tmp_path, target
+):
+    if target == "huggingface":
+        folder = exported(3)
+    else:
+        convert_to(made(3), folder := tmp_path / "run", target)
+    [member] = check(tmp_path, runs=str(folder))
+    found = {row["step"]: row["params_digest"] for row in member["steps"]}
+    assert found == saved_digests(made(3))
 
 
-def test_a_digest_can_be_computed_without_this_package(run, tmp_path):
+def test_a_digest_can_be_computed_without_this_package(made, exported):
     """As docs/suite.md shows it."""
-    [before] = check(tmp_path)
-    folder = export(run)
-    file = folder / "chck_8_steps" / "model.safetensors"
+    file = exported(3) / "chck_8_steps" / "model.safetensors"
     page = (ROOT / "docs" / "suite.md").read_text()
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     names = {}
     exec(block, names)
-    assert names["params_digest"](file) == before["steps"][4]["params_digest"]
+    assert names["params_digest"](file) == saved_digests(made(3))[8]
 
 
-def test_a_branch_that_lies_alone_says_which_state_it_is(run, tmp_path, capsys):
-    folder = export(run)
+def test_a_branch_that_lies_alone_says_which_state_it_is(exported, tmp_path, capsys):
+    folder = exported(3)
     shutil.copytree(folder / "chck_4_steps", tmp_path / "alone" / "main")
     shutil.copytree(folder / "chck_4_steps", tmp_path / "alone" / "chck_8_steps")
     check(tmp_path, runs=str(tmp_path / "alone" / "main"))
@@ -384,25 +422,30 @@ def test_a_table_that_leads_elsewhere_is_refused(publish, tmp_path, name):
     assert "is no table of a trajectory" in problem
 
 
-@pytest.mark.parametrize("odd", ODD, ids="{!r:.9}".format)
-def test_odd_metadata_is_wrong(run, tmp_path, odd):
-    """Each key by itself is refused, or all that are taken are of no import."""
-    metadata = json.loads((run / "checkpoints/4/metadata/metadata").read_text())
-    taken = {}
-    for key in metadata:
-        edit_metadata(run, 4, lambda values, key=key: values.update({key: odd}))
-        try:
-            verify.read_metadata(epath.Path(run), 4)
-            taken[key] = odd
-        except UserError as error:
-            assert "metadata/metadata" in str(error) and "\n" not in str(error)
-        edit_json(
-            run / "checkpoints/4/metadata/metadata",
-            lambda values: values.update(metadata),
-        )
-    assert odd == "x" or taken.keys().isdisjoint({"tokenizer", "params_digest"})
-    edit_metadata(run, 4, lambda values: values.update(taken))
-    assert not taken or all(line.startswith("step 4: ") for line in problems(tmp_path))
+@pytest.mark.parametrize("first", range(0, len(ODD), len(STEPS)))
+def test_odd_metadata_is_wrong(run, tmp_path, first):
+    """Each key by itself is refused, or all that are taken are of no import.
+
+    Each step has an odd value of its own.
+    """
+    wrong = []
+    for step, odd in zip(STEPS, ODD[first:], strict=False):
+        file = run / f"checkpoints/{step}/metadata/metadata"
+        metadata, taken = json.loads(file.read_text()), {}
+        for key in metadata:
+            file.write_text(json.dumps({**metadata, key: odd}))
+            try:
+                verify.read_metadata(epath.Path(run), step)
+                taken[key] = odd
+            except UserError as error:
+                assert "metadata/metadata" in str(error) and "\n" not in str(error)
+        assert odd == "x" or taken.keys().isdisjoint({"tokenizer", "params_digest"})
+        file.write_text(json.dumps(metadata))
+        edit_metadata(run, step, lambda values, taken=taken: values.update(taken))
+        wrong += [step] * bool(taken)
+    told = problems(tmp_path) if wrong else []
+    lines = [re.match(r"step (\d+): ", line) for line in told]
+    assert sorted({int(line[1]) for line in lines}) == wrong
 
 
 def make_link(file):
@@ -479,7 +522,7 @@ def test_a_step_that_is_deleted_while_it_is_read_is_not_wrong(
     ]
     said = capsys.readouterr().out
     assert "| step 4 | deleted while it was read |" in said
-    assert "Verified: 1 folder with 5 saved states, against" in said
+    assert "Verified: 1 folder with 4 saved states, against" in said
 
 
 def test_a_state_without_a_saved_digest_is_wrong(run, tmp_path):
