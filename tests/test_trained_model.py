@@ -176,7 +176,7 @@ def test_new_parameters_are_used_everywhere(pretrained, set_leaf):
 
 def test_a_new_configuration_is_used_everywhere(pretrained):
     model, fresh = (gpt1_jax.load(str(pretrained)) for _ in range(2))
-    how = dict(max_new_tokens=30, do_sample=True, num_return_sequences=4)
+    how = dict(max_new_tokens=5, do_sample=True, num_return_sequences=3)
     model.generate(TEXT, **how)
     for each in (model, fresh):
         each.config = dataclasses.replace(each.config, dtype="bfloat16")

@@ -64,9 +64,8 @@ def perturbed(params, seed=0):
 
 def drawn_params(config, seed=0):
     """As large as `perturbed` ones, but drawn by NumPy: nothing is compiled."""
-    shapes = jax.eval_shape(
-        lambda: language_model.init_params(config, jax.random.key(0))
-    )
+    init = functools.partial(language_model.init_params, config)
+    shapes = jax.eval_shape(init, jax.random.key(0))
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):

@@ -254,9 +254,7 @@ def test_the_area_under_the_curve_is_that_of_scikit_learn(places):
     for seed in range(20):
         rng = np.random.default_rng(seed)
         labels = np.array([0, 1, *rng.integers(0, 2, 30)])
-        scores = np.round(
-            rng.normal(size=32) + labels, places
-        )  # of one, some are equal
+        scores = np.round(rng.normal(size=32) + labels, places)  # of one, with ties
         assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores))
 
 

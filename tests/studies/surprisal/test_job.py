@@ -9,7 +9,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from tiny_run import as_flags, load_config, run_program
+from tiny_run import load_config
 
 import gpt1_jax
 from gpt1_jax import config as config_lib
@@ -285,16 +285,11 @@ def test_bad_values_are_refused(ask, values, message):
         ask(**values)
 
 
-def test_the_program_scores_a_run_that_was_moved(pretrained, tmp_path):
-    moved = tmp_path / "moved"
-    shutil.copytree(pretrained, moved)
-    code, output = run_program(
-        "--config=configs/surprisal.py",
-        *as_flags({"init_from": moved, "text": "abc de"}),
-        env={"XDG_CACHE_HOME": str(tmp_path)},
-        stderr=subprocess.DEVNULL,
-    )
-    assert code == 0 and output.startswith("\t".join(COLUMNS)), output
+def test_a_run_that_was_moved_is_scored(ask, pretrained, tmp_path):
+    """And nothing but the table goes to standard output."""
+    moved = shutil.copytree(pretrained, tmp_path / "moved")
+    output = ask(init_from=str(moved), text="abc de")
+    assert output.startswith("\t".join(COLUMNS)), output
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.csv"])
