@@ -100,11 +100,14 @@ def test_each_update_read_what_the_loop_was_fed(fed):
 
 
 def test_the_tokens_are_where_the_documents_have_them(fed):
-    """Each document, encoded by itself, has these tokens at these places."""
+    """Each document, encoded by itself, has these tokens at these places.
+
+    No epoch reads a token twice.
+    """
     folder, tokens = fed
     text = TrainingText(epath.Path(folder), NOW)
     tokenizer = gpt1_jax.load(str(folder)).tokenizer
-    documents = {}
+    documents, read = {}, set()
     crossing = 0
     for step in range(1, STEPS + 1):
         for record, ids in zip(text.batch(step), tokens[step - 1], strict=True):
@@ -121,6 +124,9 @@ def test_the_tokens_are_where_the_documents_have_them(fed):
                     ]
                 first = place["first_token"]
                 found += documents[name][first : first + place["num_tokens"]]
+                for number in range(first, first + place["num_tokens"]):
+                    assert (record["epoch"], name, number) not in read
+                    read.add((record["epoch"], name, number))
             assert found == ids.tolist()
     assert crossing > 0 and len(documents) > 5
 
