@@ -62,21 +62,32 @@ def perturbed(params, seed=0):
     return jax.tree.map_with_path(perturb, params)
 
 
-def drawn_params(config, seed=0):
-    """As large as `perturbed` ones, but drawn by NumPy: nothing is compiled."""
-    init = functools.partial(language_model.init_params, config)
-    shapes = jax.eval_shape(init, jax.random.key(0))
+def made_up_params(init, config, *more, seed=1, spread=0):
+    """As `init(config, *more, key)` draws them, from NumPy: nothing is compiled.
+
+    Matrices N(0, 0.02^2), an LSTM's as large as the square root of their inputs; gains
+    1 and biases 0, or with `spread=1` as those of `perturbed`.
+    """
+    shapes = jax.eval_shape(
+        lambda key: init(usual(config), *more, key), jax.random.key(0)
+    )
     rng = np.random.default_rng(seed)
 
     def draw(path, leaf):
         name = path[-1].key
-        size = 0.1 if name == "scale" else 0.02
-        if name == "kernel" and config.kind == "lstm":
+        size = {"scale": 0.1 * spread, "bias": 0.02 * spread}.get(name, 0.02)
+        if any(key.key == "lstm" for key in path) and name not in ("scale", "bias"):
             size = leaf.shape[0] ** -0.5
         drawn = (name == "scale") + size * rng.standard_normal(leaf.shape)
         return drawn.astype(np.float32)
 
     return jax.tree.map_with_path(draw, shapes)
+
+
+def drawn_params(config, seed=0):
+    """As large as `perturbed` ones of a language model; nothing is compiled."""
+    init = language_model.init_params
+    return made_up_params(init, config, seed=seed, spread=1)
 
 
 # An LSTM, with sizes that no Transformer has: they do not matter.

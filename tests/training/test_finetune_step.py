@@ -1,15 +1,16 @@
 """One update of fine-tuning: its losses, rates, parts, devices and seeds."""
 
+import dataclasses
+import functools
 import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from collectives import collectives
 from made_up_batches import made_up_batch, needs_tensor_axis, on_devices, unpadded
-from tiny_models import usual
+from tiny_models import made_up_params, usual
 from tiny_tasks import finetune_config
 
 from gpt1_jax.model import heads, language_model
@@ -29,8 +30,9 @@ SCHEDULE = optax.constant_schedule(0.1)
 SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 
 
-def init_params(model, head):
-    return heads.init_params(usual(model), head, jax.random.key(1))
+@functools.cache
+def params_of(model, head):
+    return made_up_params(heads.init_params, model, head)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +43,18 @@ def no_dropout(tiny):
 def make_step(model, head, aux_lm_weight=0.5, accumulation_steps=1, mesh=None):
     """An unjitted step with a plain optimizer, and a state before it."""
     step = make_finetune_step(model, head, SGD, aux_lm_weight, accumulation_steps, mesh)
-    return step, init_state(init_params(model, head), SGD)
+    return step, init_state(params_of(usual(model), head), SGD)
 
 
-def batch_for(model, head, seed=0):
-    return made_up_batch(model, (8, 2, 12), head.num_outputs, seed)
+@functools.cache
+def jitted(model, head, aux_lm_weight=0.5):
+    """The step on one device, compiled once for all tests; and a state before it."""
+    step, state = make_step(model, head, aux_lm_weight)
+    return jax.jit(step), state
+
+
+def batch_for(model, head):
+    return made_up_batch(model, (16, 2, 12), head.num_outputs)
 
 
 def run_steps(step, state, batch, seed=SEED, steps=3):
@@ -55,6 +64,26 @@ def run_steps(step, state, batch, seed=SEED, steps=3):
         state, metrics = step(state, batch, seed)
         history.append(metrics["loss"].item())
     return np.asarray(history), state
+
+
+@functools.cache
+def expected_of(model, head):
+    """Losses and parameters on one device, with padding and layers run as usual."""
+    as_usual = dataclasses.replace(
+        model,
+        attention_form="blocked",
+        layer_loop="unrolled",
+        remat=False,
+        loss_chunk=0,
+    )
+    step, state = jitted(as_usual, head)
+    return run_steps(step, state, batch_for(model, head))
+
+
+def assert_same_training(actual, expected, tolerance=1e-6):
+    """Of the losses and the states of `run_steps`."""
+    np.testing.assert_allclose(actual[0], expected[0], rtol=tolerance)
+    assert largest_difference(actual[1].params, expected[1].params) < tolerance
 
 
 def largest_difference(one, other):
@@ -74,14 +103,14 @@ def test_loss_is_that_of_the_task_and_weighted_that_of_language_modelling(
 ):
     """L3 = L2 + lambda L1, computed anew from the model's outputs."""
     head = head._replace(dropout=0.0)
-    step, state = make_step(no_dropout, head, aux_lm_weight=weight)
+    step, state = jitted(no_dropout, head, weight)
     batch = batch_for(no_dropout, head)
-    _, metrics = jax.jit(step)(state, batch, SEED)
+    _, metrics = step(state, batch, SEED)
 
     @jax.jit
     def losses(params):
         logits, output = heads.apply(no_dropout, head, params, batch.tokens)
-        tokens = batch.tokens.reshape(16, 12)
+        tokens = batch.tokens.reshape(32, 12)
         nll = language_model.next_token_nll(no_dropout, output, tokens)
         return classification_loss(logits, batch.targets), nll
 
@@ -98,12 +127,13 @@ def test_loss_is_that_of_the_task_and_weighted_that_of_language_modelling(
 
 def test_weight_of_zero_leaves_language_modelling_out(no_dropout):
     """Words of the vocabulary that are in no text get a gradient from it alone."""
-    batch = batch_for(no_dropout, PAIRS)
+    head = CHOICES._replace(dropout=0.0)
+    batch = batch_for(no_dropout, head)
     unused = np.setdiff1d(np.arange(97), batch.tokens)
     moved, clf_losses = [], []
     for weight in (0.0, 0.5):
-        step, state = make_step(no_dropout, PAIRS, aux_lm_weight=weight)
-        after, metrics = jax.jit(step)(state, batch, SEED)
+        step, state = jitted(no_dropout, head, weight)
+        after, metrics = step(state, batch, SEED)
         assert ("lm_loss" in metrics) == bool(weight)
         wte = [np.asarray(s.params["transformer"]["wte"]) for s in (state, after)]
         moved.append(np.abs(wte[1] - wte[0])[unused].max())
@@ -118,40 +148,38 @@ def test_weight_of_zero_leaves_language_modelling_out(no_dropout):
 def test_padding_does_not_change_the_update(no_dropout):
     """A longer bucket: the same losses, the same parameters after."""
     head = CHOICES._replace(dropout=0.0)
-    step, state = make_step(no_dropout, head)
+    step, state = jitted(no_dropout, head)
     batch = batch_for(no_dropout, head)
     longer = np.pad(batch.tokens, ((0, 0), (0, 0), (0, 4)))
-    results = [
-        run_steps(jax.jit(step), state, each)
-        for each in (batch, batch._replace(tokens=longer))
-    ]
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-    assert largest_difference(results[0][1].params, results[1][1].params) < 1e-6
+    expected, actual = (
+        run_steps(step, state, each) for each in (batch, batch._replace(tokens=longer))
+    )
+    assert_same_training(actual, expected)
 
 
-MODELS = {
-    "as trained": {},
-    "scan": {"layer_loop": "scan", "remat": True},
-    "plain attention": {"attention_form": "plain"},
-    "matrix": {"embed_dropout_on": "matrix", "softmax_rows": "tokens+positions"},
-    "LSTM": {"kind": "lstm"},
-    "lookups": {"embed_dropout_on": "lookups", "loss_chunk": 5},
-}
+LOOP = {"layer_loop": "scan", "remat": True, "attention_form": "plain"}
+MATRIX = {"embed_dropout_on": "matrix", "softmax_rows": "tokens+positions"}
 
 
-@pytest.mark.parametrize("overrides", MODELS.values(), ids=MODELS)
-@HEADS
+@pytest.mark.parametrize(
+    ("overrides", "head"),
+    [
+        ({}, PAIRS),
+        (LOOP, PAIRS),
+        (MATRIX, CHOICES),
+        ({"kind": "lstm"}, PAIRS),
+        ({"embed_dropout_on": "lookups", "loss_chunk": 5}, CHOICES),
+    ],
+    ids=["as trained", "loop and plain attention", "matrix", "LSTM", "lookups"],
+)
 def test_padding_removal_does_not_change_the_update(tiny, head, overrides):
     """With dropout, whose masks are the padded batch's: nothing but rounding."""
     model = tiny(**overrides)
-    step, state = make_step(model, head)
+    step, state = jitted(model, head)
     batch = batch_for(model, head)
     assert unpadded(batch).real_indices.shape[1] < batch.tokens.size
-    results = [
-        run_steps(jax.jit(step), state, each) for each in (batch, unpadded(batch))
-    ]
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-    assert largest_difference(results[0][1].params, results[1][1].params) < 1e-6
+    actual = run_steps(step, state, unpadded(batch))
+    assert_same_training(actual, expected_of(model, head))
 
 
 # --- learning rates -------------------------------------------------------------
@@ -197,8 +225,8 @@ def test_learning_rate_is_reported_and_used(no_dropout):
     optimizer = make_optimizer(config, 138)
     head = CHOICES._replace(dropout=0.0)
     step = jax.jit(make_finetune_step(no_dropout, head, optimizer, 0.5))
-    params = init_params(no_dropout, head)
-    state, batch = init_state(params, optimizer), batch_for(no_dropout, head)
+    state = init_state(params_of(usual(no_dropout), head), optimizer)
+    batch = batch_for(no_dropout, head)
     before, rates, moved = state.params, [], []
     for _ in range(3):
         state, metrics = step(state, batch, SEED)
@@ -212,105 +240,102 @@ def test_learning_rate_is_reported_and_used(no_dropout):
 # --- parts, devices, seeds ------------------------------------------------------
 
 
-@pytest.mark.parametrize(("head", "parts"), [(PAIRS, 8), (CHOICES, 2)])
-def test_accumulated_parts_equal_the_whole_batch(tiny, head, parts):
+@pytest.mark.parametrize(
+    ("head", "parts", "padded"), [(PAIRS, 8, False), (CHOICES, 2, True)]
+)
+def test_accumulated_parts_equal_the_whole_batch(tiny, head, parts, padded):
     model = tiny()
     batch = batch_for(model, head)
-    whole, state = make_step(model, head)
-    in_parts, _ = make_step(model, head, accumulation_steps=parts)
-    expected, expected_state = run_steps(jax.jit(whole), state, batch)
-    for each in (batch, unpadded(batch, parts=parts)):
-        actual, actual_state = run_steps(jax.jit(in_parts), state, each)
-        np.testing.assert_allclose(actual, expected, rtol=1e-6)
-        assert largest_difference(actual_state.params, expected_state.params) < 1e-6
+    step, state = make_step(model, head, accumulation_steps=parts)
+    given = batch if padded else unpadded(batch, parts=parts)
+    actual = run_steps(jax.jit(step), state, given)
+    assert_same_training(actual, expected_of(model, head))
+
+
+@functools.cache
+def on_eight_devices(model, head, parts, padded, sharing):
+    """Losses and state after training as in a run, and the compiled step."""
+    mesh = make_mesh(*sharing)
+    step, before = make_step(model, head, accumulation_steps=parts, mesh=mesh)
+    batch = batch_for(model, head)
+    if not padded:
+        batch = unpadded(batch, data_parallelism(mesh), parts)
+    batch = to_global_batch(batch, mesh)
+    assert len(batch.tokens.addressable_shards) == mesh.size == 8
+    state = on_devices(before, mesh)
+    compiled = jit_step(step, mesh, state).lower(state, batch, SEED).compile()
+    return run_steps(compiled, state, batch), compiled
+
+
+ALONE = [(PAIRS, 1, False), (CHOICES, 2, True)]  # and each device has all parameters
 
 
 @pytest.mark.parametrize(
-    ("head", "parts", "sharing"),
+    ("head", "parts", "padded", "sharing"),
     [
-        (PAIRS, 1, ()),
-        (CHOICES, 2, ()),
-        (PAIRS, 1, ("full",)),
-        pytest.param(CHOICES, 1, ("replicated", 2), marks=needs_tensor_axis),
+        *[(*case, ()) for case in ALONE],
+        (PAIRS, 1, False, ("full",)),
+        pytest.param(CHOICES, 1, False, ("replicated", 2), marks=needs_tensor_axis),
     ],
 )
-def test_eight_devices_train_as_one_does(tiny, head, parts, sharing):
+def test_eight_devices_train_as_one_does(tiny, head, parts, padded, sharing):
     """With dropout, and jitted as in a run."""
     model = tiny()
-    local = made_up_batch(model, (16, 2, 12), head.num_outputs)
-    results = []
-    for mesh in (make_mesh(*sharing), make_mesh(devices=jax.devices()[:1])):
-        step, before = make_step(model, head, accumulation_steps=parts, mesh=mesh)
-        batch = to_global_batch(unpadded(local, data_parallelism(mesh), parts), mesh)
-        assert len(batch.tokens.addressable_shards) == mesh.size
-        state = on_devices(before, mesh)
-        losses, state = run_steps(jit_step(step, mesh, state), state, batch)
-        results.append((losses, jax.device_get(state.params)))
-    assert jax.device_count() == 8
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-5)
-    assert largest_difference(results[0][1], results[1][1]) < 1e-5
+    actual, _ = on_eight_devices(model, head, parts, padded, sharing)
+    assert_same_training(actual, expected_of(model, head), 1e-5)
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-@HEADS
-def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts):
+@pytest.mark.parametrize(("head", "parts", "padded"), ALONE)
+def test_devices_exchange_gradients_and_nothing_else(tiny, head, parts, padded):
     """With padding and without."""
-    model, mesh = tiny(), make_mesh()
-    local = made_up_batch(model, (16, 2, 12), head.num_outputs)
-    step, state = make_step(model, head, accumulation_steps=parts, mesh=mesh)
-    for batch in (local, unpadded(local, mesh.size, parts)):
-        compiled = jit_step(step, mesh, state).lower(state, batch, SEED).compile()
-        assert [kind for kind, _ in collectives(compiled)] == ["all-reduce"]
+    _, compiled = on_eight_devices(tiny(), head, parts, padded, ())
+    assert [kind for kind, _ in collectives(compiled)] == ["all-reduce"]
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_step_lowers_for_accelerators(tiny, platform):
+@pytest.fixture(scope="module")
+def traced(tiny):
+    """A step in bfloat16, to be lowered ahead of time."""
+    model = tiny(dtype="bfloat16")
+    batch = unpadded(batch_for(model, CHOICES), devices=4)
+    step, state = make_step(model, CHOICES)
+    return jax.jit(step).trace(state, batch, SEED)
+
+
+@pytest.mark.parametrize(("platform", "asked"), [("cuda", 2), ("tpu", 0)])
+def test_step_lowers_for_accelerators(tiny, traced, platform, asked):
     """Ahead of time, without one: the layouts that CPUs like are left to XLA.
 
     A GPU is asked for one layout of LayerNorm's arrays, two for each.
     """
-    model = tiny(dtype="bfloat16")
-    batch = unpadded(batch_for(model, CHOICES), devices=4)
-    step, state = make_step(model, CHOICES)
-    traced = jax.jit(step).trace(state, batch, SEED)
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     assert "stablehlo.gather" in text
-    norms = 2 * model.num_layers
-    asked = {"cuda": 2 * norms, "tpu": 0}[platform]
-    assert len(re.findall("@(LayoutConstraint|CustomSPMDPartitioning)", text)) == asked
+    norms = 2 * tiny().num_layers
+    found = re.findall("@(LayoutConstraint|CustomSPMDPartitioning)", text)
+    assert len(found) == asked * norms
 
 
-def test_seeds_share_one_program_and_have_masks_of_their_own(tiny, monkeypatch):
-    traces = []
-    original = heads.apply
-
-    def counted(*arguments):
-        traces.append(arguments)
-        return original(*arguments)
-
-    monkeypatch.setattr(heads, "apply", counted)
-    model = tiny()
-    batch = batch_for(model, CHOICES)
-    mesh = make_mesh()
-    step, state = make_step(model, CHOICES)
-    jitted = jit_step(step, mesh, state)
-    histories = []
-    for seed in (0, 1, 2**32 - 1, 0):
-        fresh = on_devices(state, mesh)
-        histories.append(run_steps(jitted, fresh, batch, jnp.uint32(seed), 2)[0])
-    assert len(traces) == 1
+def test_seeds_share_one_program_and_have_masks_of_their_own(tiny):
+    step, state = jitted(tiny(), CHOICES)
+    batch = batch_for(tiny(), CHOICES)
+    run_steps(step, state, batch)
+    programs = step._cache_size()
+    histories = [
+        run_steps(step, state, batch, np.uint32(seed), 2)[0]
+        for seed in (0, 1, 2**32 - 1, 0)
+    ]
+    assert step._cache_size() == programs
     assert len({history[0] for history in histories}) == 3
     np.testing.assert_array_equal(histories[0], histories[3])
 
 
 def test_step_is_a_function_of_state_batch_and_seed(tiny):
     model = tiny()
-    step, state = make_step(model, PAIRS)
-    step, batch = jax.jit(step), batch_for(model, PAIRS)
+    step, state = jitted(model, PAIRS)
+    batch = batch_for(model, PAIRS)
     one, other = (run_steps(step, state, batch) for _ in range(2))
     np.testing.assert_array_equal(one[0], other[0])
     assert largest_difference(one[1].params, other[1].params) == 0.0
-    again = state._replace(step=jnp.int32(1))
+    again = state._replace(step=np.int32(1))
     first, later = (step(s, batch, SEED)[1]["loss"].item() for s in (state, again))
     assert first != later, "the masks of another step"
 
@@ -330,8 +355,7 @@ def test_loss_goes_down_where_classes_can_be_told_apart(tiny, head):
     config = finetune_config("sst2", BASE, optimizer__learning_rate=1e-2).optimizer
     optimizer = make_optimizer(config, 30)
     step = jax.jit(make_finetune_step(model, head, optimizer, 0.5))
-    params = init_params(model, head)
-    state = init_state(params, optimizer)
+    state = init_state(params_of(usual(model), head), optimizer)
     clf_losses, lm_losses = [], []
     for _ in range(30):
         state, metrics = step(state, batch, SEED)

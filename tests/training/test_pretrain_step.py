@@ -1,16 +1,17 @@
 """One update of pre-training: its loss, devices, parts and masks."""
 
+import dataclasses
 import functools
 from collections import Counter
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
 from collectives import collectives
 from made_up_batches import needs_tensor_axis, on_devices
-from tiny_models import usual
+from tiny_models import made_up_params, usual
 
 from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
@@ -23,7 +24,7 @@ from gpt1_jax.training.steps import jit_step, make_pretrain_step
 SCHEDULE = optax.constant_schedule(0.1)
 SGD = Optimizer(*skip_nonfinite(optax.sgd(SCHEDULE)), SCHEDULE)
 SEED = np.uint32(5)
-ADAM = OptimizerConfig(
+ADAM_CONFIG = OptimizerConfig(
     name="released_adam",
     arguments="",
     learning_rate=0.01,
@@ -39,28 +40,74 @@ ADAM = OptimizerConfig(
 )
 
 
-def make_step(model, accumulation_steps=1, mesh=None):
+@functools.cache
+def params_of(model):
+    return made_up_params(language_model.init_params, usual(model))
+
+
+def make_step(model, accumulation_steps=1, mesh=None, optimizer=SGD):
     """An unjitted step with a plain optimizer, and a state before it."""
-    step = make_pretrain_step(model, SGD, accumulation_steps, mesh)
-    params = language_model.init_params(usual(model), jax.random.key(1))
-    return step, init_state(params, SGD)
+    step = make_pretrain_step(model, optimizer, accumulation_steps, mesh)
+    return step, init_state(params_of(usual(model)), optimizer)
 
 
-def tokens_for(model, batch_size=8):
+def tokens_for(model, batch_size=16):
     shape = (batch_size, model.max_seq_len)
     return np.random.default_rng(2).integers(0, model.vocab_size, shape, np.int32)
 
 
-def losses_of(step, state, tokens, steps=4):
-    losses = []
-    for _ in range(steps):
-        state, metrics = step(state, tokens, SEED)
+class Trained(NamedTuple):
+    """What four steps come to, and what the devices tell each other in one."""
+
+    losses: np.ndarray
+    params: Any
+    exchanged: list[tuple[str, list[tuple]]]
+
+
+def train(model, mesh, parts=1, optimizer=SGD):
+    step, before = make_step(model, parts, mesh, optimizer)
+    state, tokens, losses = on_devices(before, mesh), tokens_for(model), []
+    compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
+    for _ in range(4):
+        state, metrics = compiled(state, tokens, SEED)
         losses.append(metrics["loss"].item())
-    return np.asarray(losses), state
+    params = jax.device_get(state.params)
+    return Trained(np.asarray(losses), params, collectives(compiled))
 
 
-def assert_close_trees(one, other, atol=2e-6):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=atol), one, other)
+ONE_DEVICE = make_mesh(devices=jax.devices()[:1])
+train_on_one_device = functools.cache(functools.partial(train, mesh=ONE_DEVICE))
+
+
+def expected_of(model, parts=1, optimizer=SGD):
+    """What one device comes to, which does not depend on how layers are run.
+
+    Products of another shape may be summed in another order, and then round to another
+    bfloat16: so one device takes as many sequences at a time as each of eight did.
+    """
+    alike = 8 * parts if model.dtype == "bfloat16" else 1
+    as_one = dataclasses.replace(
+        model,
+        attention_form="blocked",
+        layer_loop="unrolled",
+        remat=False,
+        loss_chunk=0,
+    )
+    return train_on_one_device(as_one, parts=alike, optimizer=optimizer)
+
+
+def assert_same_training(actual, expected, atol=2e-6):
+    np.testing.assert_allclose(actual.losses, expected.losses, rtol=1e-6)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, atol=atol),
+        actual.params,
+        expected.params,
+    )
+
+
+def tolerance(model):
+    """A CPU without bfloat16 instructions rounds at other places."""
+    return 1e-5 if model.dtype == "bfloat16" else 2e-6
 
 
 def test_step_loss_is_the_mean_over_predicted_tokens(tiny):
@@ -78,153 +125,112 @@ def test_step_loss_is_the_mean_over_predicted_tokens(tiny):
     np.testing.assert_allclose(metrics["loss"], expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("platform", ["cuda", "tpu"])
-def test_step_lowers_for_accelerators(tiny_model_config, platform):
-    """Ahead of time, without one: their products write what they read, bfloat16."""
-    model = tiny_model_config(dtype="bfloat16", mlp_dim=64)
+@pytest.fixture(scope="module")
+def traced(tiny):
+    """A step in bfloat16, to be lowered ahead of time."""
+    model = tiny(dtype="bfloat16", mlp_dim=64)
     step, state = make_step(model)
-    tokens = tokens_for(model, 4)
-    traced = jax.jit(step).trace(state, tokens, SEED)
+    return jax.jit(step).trace(state, tokens_for(model, 4), SEED)
+
+
+@pytest.mark.parametrize("platform", ["cuda", "tpu"])
+def test_step_lowers_for_accelerators(traced, platform):
+    """Ahead of time, without one: their products write what they read, bfloat16."""
     text = traced.lower(lowering_platforms=(platform,)).as_text()
     products = [line for line in text.splitlines() if "stablehlo.dot_general" in line]
     to_bfloat16 = [line for line in products if line.endswith("xbf16>")]
     assert len(to_bfloat16) > len(products) / 2
     assert "tensor<128x32xbf16>" in text, "97 softmax rows are filled up to 128"
-    on_cpu = jax.jit(step).lower(state, tokens, SEED).as_text()
-    assert "tensor<128x32xbf16>" not in on_cpu
 
 
-@pytest.mark.parametrize("parts", [1, 2])
+def test_step_lowers_for_a_cpu_without_further_rows(traced):
+    assert "tensor<128x32xbf16>" not in traced.lower().as_text()
+
+
+TWO_LAYERS = {"num_layers": 2, "vocab_size": 200}
+LOOP = {**TWO_LAYERS, "layer_loop": "scan"}
+IN_BFLOAT16 = {"dtype": "bfloat16", "embed_dropout_on": "lookups"}
+
+
 @pytest.mark.parametrize(
-    "ways",
+    ("ways", "parts"),
     [
-        {},
-        {"dtype": "bfloat16"},
-        {"attention_form": "plain", "dtype": "bfloat16"},
-        {"layer_loop": "scan", "remat": True, "loss_chunk": 5},
-        {"kind": "lstm"},
-        {"kind": "lstm", "dtype": "bfloat16"},
+        ({}, 1),
+        (IN_BFLOAT16, 1),
+        ({**LOOP, "attention_form": "plain", "remat": True, "loss_chunk": 5}, 2),
+        ({"kind": "lstm", "dtype": "bfloat16"}, 2),
     ],
     ids=str,
 )
 def test_eight_devices_train_as_one_does(tiny, ways, parts):
     """They exchange losses and gradients once, and nothing else."""
-    model = tiny(num_layers=2 if "layer_loop" in ways else 1, **ways)
-    tokens = tokens_for(model, 16)
-    results = []
-    for devices in (jax.devices(), jax.devices()[:1]):
-        mesh = make_mesh(devices=devices)
-        # Products of another shape may be summed in another order, and then round to
-        # another bfloat16: so one device takes as many sequences at a time as each did.
-        alike = model.dtype == "bfloat16" and mesh.size == 1
-        step, before = make_step(model, parts * (8 if alike else 1), mesh)
-        state = on_devices(before, mesh)
-        compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
-        exchanged = [kind for kind, _ in collectives(compiled)]
-        assert exchanged == (["all-reduce"] if mesh.size > 1 else [])
-        results.append(losses_of(compiled, state, tokens))
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-    # A CPU without bfloat16 instructions rounds at other places.
-    atol = 1e-5 if model.dtype == "bfloat16" else 2e-6
-    assert_close_trees(results[0][1].params, results[1][1].params, atol)
+    model = tiny(**ways)
+    actual, expected = train(model, make_mesh(), parts), expected_of(model, parts)
+    assert_same_training(actual, expected, tolerance(model))
+    assert [kind for kind, _ in actual.exchanged] == ["all-reduce"]
+    assert not expected.exchanged
 
 
-def train_on(mesh, model):
-    """Losses, state and collectives of some steps of Adam."""
-    optimizer = make_optimizer(ADAM, 100)
-    step = make_pretrain_step(model, optimizer, mesh=mesh)
-    params = language_model.init_params(usual(model), jax.random.key(1))
-    state, tokens = (
-        on_devices(init_state(params, optimizer), mesh),
-        tokens_for(model, 16),
-    )
-    compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
-    return *losses_of(compiled, state, tokens), collectives(compiled)
-
-
-@pytest.fixture(scope="module")
-def on_one_device(tiny):
-    """`on_one_device(kind)`: what training a tiny model of that kind comes to."""
-    mesh = make_mesh(devices=jax.devices()[:1])
-    return functools.cache(lambda kind: train_on(mesh, tiny(kind=kind)))
-
-
+ADAM = make_optimizer(ADAM_CONFIG, 100)
 MATRICES = {  # of a model of one layer
     "transformer": 6,  # embeddings, attention and MLP have two each
     "lstm": 4,  # the embedding, and what its layer multiplies by
 }
 
 
-@pytest.mark.parametrize("kind", MATRICES)
-@pytest.mark.parametrize("sharding", ["optimizer", "full"])
-def test_devices_that_split_the_state_train_as_one_does(
-    tiny, on_one_device, sharding, kind
-):
+@pytest.mark.parametrize(
+    ("sharding", "kind"),
+    [("optimizer", "transformer"), ("full", "transformer"), ("full", "lstm")],
+)
+def test_devices_that_split_the_state_train_as_one_does(tiny, sharding, kind):
     """Each gets its part of a gradient; all get the matrices; vectors are summed."""
-    losses, state, found = train_on(make_mesh(sharding), tiny(kind=kind))
-    np.testing.assert_allclose(losses, on_one_device(kind)[0], rtol=1e-6)
-    assert_close_trees(state.params, on_one_device(kind)[1].params, 5e-6)
-    kinds = Counter(each for each, _ in found)
+    model = tiny(kind=kind)
+    actual = train(model, make_mesh(sharding), optimizer=ADAM)
+    assert_same_training(actual, expected_of(model, optimizer=ADAM), 5e-6)
     matrices = MATRICES[kind]
     exchanged = {"reduce-scatter": matrices, "all-gather": matrices, "all-reduce": 1}
     if sharding == "full":  # lookups: tokens, and their vectors there and back
         exchanged["all-gather"] += 1
         exchanged["all-to-all"] = 2
-    assert kinds == exchanged
-    for kind, shapes in found:
-        assert kind != "all-reduce" or all(len(shape) < 2 for shape in shapes)
-
-
-@pytest.fixture(params=["as here", "as on a TPU"])
-def sums(request, monkeypatch):
-    """How gradients are summed: on a TPU all-to-all, which works here too."""
-    if request.param == "as on a TPU":
-        monkeypatch.setattr(exchange, "_sum_and_split", exchange._sum_received)
-    return request.param
+    assert Counter(each for each, _ in actual.exchanged) == exchanged
+    for each, shapes in actual.exchanged:
+        assert each != "all-reduce" or all(len(shape) < 2 for shape in shapes)
 
 
 @pytest.mark.parametrize(
     "ways",
-    [
-        {"num_layers": 3, "vocab_size": 1024},  # the embedding in pieces of 128 rows
-        {"num_layers": 2, "dtype": "bfloat16", "embed_dropout_on": "lookups"},
-        {"num_layers": 2, "layer_loop": "scan"},
-        {"num_layers": 2, "remat": True, "embed_dropout_on": "matrix"},
-        {"kind": "lstm"},
-        {"num_layers": 2, "accumulation_steps": 2},
-    ],
+    [IN_BFLOAT16, LOOP, {"remat": True, "embed_dropout_on": "matrix"}],
     ids=str,
 )
-def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways, sums):
-    """Layer by layer where layers are apart and the batch is not."""
-    if sums == "as on a TPU" and "dtype" in ways:
-        pytest.skip("XLA's CPU backend lacks the product with a transposed result")
-    parts = ways.get("accumulation_steps", 1)
-    model = tiny(**{k: v for k, v in ways.items() if k != "accumulation_steps"})
-    tokens, results = tokens_for(model, 16), []
-    for devices in (jax.devices(), jax.devices()[:1]):
-        mesh = make_mesh("full", devices=devices)
-        alike = model.dtype == "bfloat16" and mesh.size == 1
-        step, before = make_step(model, parts * (8 if alike else 1), mesh)
-        state = on_devices(before, mesh)
-        compiled = jit_step(step, mesh, state).lower(state, tokens, SEED).compile()
-        exchanged = Counter(kind for kind, _ in collectives(compiled))
-        results.append(losses_of(compiled, state, tokens))
-        if mesh.size > 1 and sums == "as on a TPU":
-            assert not exchanged["reduce-scatter"] and exchanged["all-to-all"] > 4
-    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-6)
-    atol = 1e-5 if model.dtype == "bfloat16" else 2e-6
-    assert_close_trees(results[0][1].params, results[1][1].params, atol)
+def test_devices_that_split_the_parameters_train_as_one_does(tiny, ways):
+    """Layer by layer where layers are apart."""
+    model = tiny(**ways)
+    actual = train(model, make_mesh("full"))
+    assert_same_training(actual, expected_of(model), tolerance(model))
+
+
+@pytest.mark.parametrize(
+    ("ways", "parts"),
+    [(TWO_LAYERS, 1), ({}, 2)],  # 200 rows of the embedding are pieces of 128 and 72
+    ids=str,
+)
+def test_devices_that_sum_as_on_a_tpu_train_as_one_does(tiny, monkeypatch, ways, parts):
+    """Gradients go all-to-all, layer by layer if the batch is not in parts."""
+    monkeypatch.setattr(exchange, "_sum_and_split", exchange._sum_received)
+    model = tiny(**ways)
+    actual = train(model, make_mesh("full"), parts)
+    assert_same_training(actual, expected_of(model, parts))
+    kinds = Counter(kind for kind, _ in actual.exchanged)
+    assert not kinds["reduce-scatter"] and kinds["all-to-all"] > 4
 
 
 @needs_tensor_axis
-def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny, on_one_device):
+def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny):
     """As in Shoeybi et al. 2019: two sums of [n, T, D] a layer, each way."""
     model = tiny()
-    losses, state, found = train_on(make_mesh(tensor_parallelism=2), model)
-    expected, state_of_one, _ = on_one_device("transformer")
-    np.testing.assert_allclose(losses, expected, rtol=1e-6)
-    assert_close_trees(state.params, state_of_one.params, 5e-6)
+    actual = train(model, make_mesh(tensor_parallelism=2), optimizer=ADAM)
+    assert_same_training(actual, expected_of(model, optimizer=ADAM), 5e-6)
+    found = actual.exchanged
     hidden = (16 // 4, model.max_seq_len, model.embed_dim)
     sums = [shape for kind, got in found for shape in got if kind == "all-reduce"]
     # The XLA of JAX 0.12 also sums what was looked up in the embedding.
@@ -243,17 +249,10 @@ def test_devices_that_share_a_part_of_the_batch_train_as_one_does(tiny, on_one_d
     assert largest < positions * model.vocab_size, "logits stay where they are"
 
 
-@pytest.mark.parametrize("dropout_on", ["sum", "matrix", "lookups"])
-def test_accumulated_parts_equal_the_whole_batch(tiny, dropout_on):
+@pytest.mark.parametrize(("dropout_on", "parts"), [("sum", 2), ("matrix", 8)])
+def test_accumulated_parts_equal_the_whole_batch(tiny, dropout_on, parts):
     model = tiny(embed_dropout_on=dropout_on)
-    tokens = tokens_for(model)
-    whole, state = make_step(model)
-    expected, expected_state = losses_of(jax.jit(whole), state, tokens)
-    for parts in (2, 8):
-        in_parts, _ = make_step(model, parts)
-        actual, actual_state = losses_of(jax.jit(in_parts), state, tokens)
-        np.testing.assert_allclose(actual, expected, rtol=1e-6)
-        assert_close_trees(actual_state.params, expected_state.params)
+    assert_same_training(train(model, ONE_DEVICE, parts), expected_of(model))
 
 
 def test_dropout_draws_anew_from_seed_and_step_alone(tiny):
@@ -261,6 +260,6 @@ def test_dropout_draws_anew_from_seed_and_step_alone(tiny):
     step, tokens = jax.jit(step), tokens_for(tiny())
     same = step(state, tokens, SEED)[1]["loss"].item()
     assert step(state, tokens, SEED)[1]["loss"].item() == same
-    later = state._replace(step=jnp.int32(1))
+    later = state._replace(step=np.int32(1))
     assert step(later, tokens, SEED)[1]["loss"].item() != same
     assert step(state, tokens, np.uint32(6))[1]["loss"].item() != same
