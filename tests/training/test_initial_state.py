@@ -10,13 +10,21 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
-from tiny_run import metrics_without_times, saved_state, stop_after
+from tiny_run import (
+    load_config,
+    metrics_without_times,
+    saved_state,
+    stop_after,
+    tiny_overrides,
+)
 from tiny_tasks import finetune_config
 
+from gpt1_jax import config as config_lib
 from gpt1_jax.config.sections import CheckpointConfig
 from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.jobs import finetune, pretrain
+from gpt1_jax.finetuning.initial_state import resolve_finetuning
+from gpt1_jax.jobs import pretrain
 from gpt1_jax.runs.checkpoint_files import (
     NoCheckpoint,
     delete_checkpoint,
@@ -31,22 +39,49 @@ from gpt1_jax.training import fit, initial_state
 SIZES = {"model__max_seq_len": 40}  # of `pretrained`
 
 
-@pytest.fixture
-def from_run(tiny_config, pretrained):
-    """A function from overrides to a configuration that starts from a tiny run."""
-
-    def make(**overrides):
-        return tiny_config(**{"init_from": str(pretrained), **overrides})
-
-    return make
+def config_from(corpus_dir, origin, **overrides):
+    """The configuration of a tiny run that starts from another one."""
+    usual = {**tiny_overrides(corpus_dir), "init_from": str(origin)}
+    return config_lib.load(load_config(**{**usual, **overrides}).to_dict())
 
 
 @pytest.fixture
-def new_text(tmp_path):
-    """Text with other words, for the tokenizer of the old ones."""
-    lines = "\n".join(f"bad cafe {n % 7} face the deed." for n in range(600))
-    (tmp_path / "new.txt").write_text(lines)
-    return {"data__train": str(tmp_path / "new.txt"), "data__valid_fraction": 0.1}
+def from_run(corpus_dir, pretrained):
+    """A function from overrides to a configuration that starts from `pretrained`."""
+    return functools.partial(config_from, corpus_dir, pretrained)
+
+
+@pytest.fixture
+def afresh_config(corpus_dir, pretrained, afresh):
+    """A function from overrides to the configuration of `afresh`."""
+    text = {"data__train": str(afresh.with_name("new.txt"))}
+    return functools.partial(config_from, corpus_dir, pretrained, **{**AFRESH, **text})
+
+
+AFRESH = {
+    "model__num_layers": 3,  # no size but those of its source counts
+    "model__max_seq_len": 24,
+    "model__resid_dropout": 0.3,
+    "tokenizer__vocab_size": 100,
+    "data__valid_fraction": 0.1,
+    "train__num_steps": 4,
+    "optimizer__name": "adamw",
+    "log__every_steps": 1,
+}
+
+
+@pytest.fixture(scope="session")
+def afresh(corpus_dir, pretrained, made_once):
+    """A run of four steps from `pretrained`, with AdamW, on text with other words."""
+
+    def make(folder):
+        lines = "\n".join(f"bad cafe {n % 7} face the deed." for n in range(600))
+        text = folder.with_name("new.txt")
+        text.write_text(lines)
+        config = config_from(corpus_dir, pretrained, **AFRESH, data__train=str(text))
+        pretrain.run(config, str(folder))
+
+    return made_once("afresh", make)
 
 
 def state_before_the_first_step(monkeypatch, config, folder):
@@ -97,16 +132,16 @@ def test_weights_go_along_bit_for_bit_and_nothing_else(
     assert listing(pretrained) == before
 
 
-@pytest.mark.parametrize("name", ["released_adam", "adamw"])
+@pytest.mark.parametrize(
+    ("source", "name", "step"),
+    [("pretrained", "released_adam", 12), ("afresh", "adamw", 4)],
+)
 def test_the_optimizer_goes_along_bit_for_bit(
-    tiny_config, from_run, pretrained, tmp_path, monkeypatch, name
+    from_run, tmp_path, monkeypatch, request, source, name, step
 ):
-    source = pretrained
-    if name == "adamw":
-        source = tmp_path / "source"
-        pretrain.run(tiny_config(optimizer__name=name, **SIZES), str(source))
+    origin = request.getfixturevalue(source)
     config = from_run(
-        init_from=str(source),
+        init_from=str(origin),
         init_optimizer=True,
         optimizer__name=name,
         optimizer__schedule="cosine_after_warmup",
@@ -114,63 +149,70 @@ def test_the_optimizer_goes_along_bit_for_bit(
         train__num_steps=20,
     )
     state = state_before_the_first_step(monkeypatch, config, tmp_path / "run")
-    np.testing.assert_equal(state, saved(source, 12))
-    assert state["step"] == 12
+    np.testing.assert_equal(state, saved(origin, step))
+    assert state["step"] == step
 
 
 def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
-    from_run, pretrained, tmp_path, capsys
+    from_run, pretrained, tmp_path, monkeypatch, capsys
 ):
+    """Stopped and resumed, although its source has been deleted meanwhile."""
+    source = shutil.copytree(pretrained, tmp_path / "source")
+    config = from_run(init_from=str(source), init_optimizer=True, step="8")
     folder = tmp_path / "run"
-    pretrain.run(from_run(step="8", init_optimizer=True), str(folder))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 10)
+        with pytest.raises(Stopped):
+            pretrain.run(config, str(folder))
     out = capsys.readouterr().out
     (tokens,) = re.findall(r"Corpus: ([\d,]+) training", out)
     epochs = 4 * 320 / int(tokens.replace(",", ""))
     line = f"Run: 12 steps of 320 tokens, 4 of them in this run ({epochs:.2f} epochs)"
     assert line in out
-    assert f"Start: step 8 of {pretrained}" in out and "4 steps to go" in out
+    assert f"Start: step 8 of {source}" in out and "4 steps to go" in out
     assert "Resuming" not in out
+    shutil.rmtree(source)
+    pretrain.run(config, str(folder))
+    assert "12 steps of 320 tokens, 4 of them in this run (" in capsys.readouterr().out
     np.testing.assert_equal(saved_state(folder, 12), saved_state(pretrained, 12))
     rest = [r for r in metrics_without_times(pretrained) if r["step"] > 8]
     found = metrics_without_times(folder)
     assert [r for r in found if r["step"] > 8] == rest
     assert [r["step"] for r in found if r["step"] <= 8] == [8]  # its validation loss
+    with pytest.raises(ValueError, match=r"init_optimizer is False, saved True"):
+        pretrain.run(dataclasses.replace(config, init_optimizer=False), str(folder))
+    with pytest.raises(FileNotFoundError, match="other is not a run folder"):
+        pretrain.run(dataclasses.replace(config, init_from="other"), str(folder))
+    for path in (folder / "checkpoints").iterdir():
+        path.rename(path.with_name(f"{path.name}.orbax-checkpoint-tmp"))  # killed
+    with pytest.raises(FileNotFoundError, match="source is not a run folder"):
+        pretrain.run(config, str(folder))
 
 
 def test_the_schedule_goes_on_at_the_sources_step_and_ends_at_num_steps(
-    from_run, tmp_path
+    from_run, afresh, tmp_path
 ):
-    """The released cosine over 24 steps, from step 12; and its own warm-up without."""
+    """The released cosine over 16 steps, from step 12; and its own warm-up without."""
     peak = from_run().optimizer.learning_rate
 
-    def rates(name, **overrides):
-        pretrain.run(from_run(log__every_steps=1, **overrides), str(tmp_path / name))
-        records = read_metrics(tmp_path / name / "metrics.jsonl")
+    def rates(folder):
+        records = read_metrics(folder / "metrics.jsonl")
         return {r["step"]: r["learning_rate"] for r in records if "loss" in r}
 
-    longer = rates("longer", init_optimizer=True, train__num_steps=24)
-    cosine = {t + 1: peak * (1 + np.cos(np.pi * t / 24)) / 2 for t in range(12, 24)}
-    assert longer == pytest.approx(cosine, rel=1e-4)
-    afresh = rates("afresh", train__num_steps=6)
-    cosine = {t + 1: peak * (1 + np.cos(np.pi * t / 6)) / 2 for t in range(3, 6)}
-    assert afresh == pytest.approx({1: 0.0, 2: peak / 2, 3: peak, **cosine}, rel=1e-4)
+    def cosine(first, last):
+        steps = range(first, last)
+        return {t + 1: peak * (1 + np.cos(np.pi * t / last)) / 2 for t in steps}
+
+    config = from_run(init_optimizer=True, train__num_steps=16, log__every_steps=1)
+    pretrain.run(config, str(tmp_path))
+    assert rates(tmp_path) == pytest.approx(cosine(12, 16), rel=1e-4)
+    warmup = {1: 0.0, 2: peak / 2, 3: peak}
+    assert rates(afresh) == pytest.approx({**warmup, **cosine(3, 4)}, rel=1e-4)
 
 
-def test_sizes_and_tokenizer_are_the_sources_on_any_text(
-    from_run, pretrained, new_text, tmp_path
-):
-    folder = tmp_path / "run"
-    config = from_run(
-        model__num_layers=3,
-        model__max_seq_len=24,
-        model__resid_dropout=0.3,
-        tokenizer__vocab_size=100,
-        train__num_steps=4,
-        **new_text,
-    )
-    pretrain.run(config, str(folder))
-    source, run = open_run(str(pretrained)), open_run(str(folder))
-    written = json.loads((folder / "config.json").read_text())
+def test_sizes_and_tokenizer_are_the_sources_on_any_text(pretrained, afresh):
+    source, run = open_run(str(pretrained)), open_run(str(afresh))
+    written = json.loads((afresh / "config.json").read_text())
     for name in ("num_layers", "num_heads", "embed_dim", "mlp_dim", "max_seq_len"):
         assert written["model"][name] == getattr(source.model, name)
     assert written["model"]["resid_dropout"] == 0.3
@@ -179,40 +221,13 @@ def test_sizes_and_tokenizer_are_the_sources_on_any_text(
     assert run.step == 4
 
 
-def test_another_origin_is_refused(from_run, pretrained, tmp_path):
-    config, folder = from_run(step="8"), str(tmp_path / "run")
-    pretrain.run(config, folder)
+def test_another_origin_is_refused(afresh_config, afresh, pretrained, tmp_path):
+    folder = str(shutil.copytree(afresh, tmp_path / "run"))
     elsewhere = str(shutil.copytree(pretrained, tmp_path / "elsewhere"))
-    moved = dataclasses.replace(config, init_from=elsewhere)
+    moved = afresh_config(init_from=elsewhere)
     pretrain.run(moved, folder)
     with pytest.raises(UserError, match="elsewhere' holds other parameters than the"):
-        pretrain.run(dataclasses.replace(moved, step="12"), folder)
-
-
-def test_it_resumes_after_its_source_was_deleted(
-    from_run, pretrained, tmp_path, monkeypatch, capsys
-):
-    source = shutil.copytree(pretrained, tmp_path / "source")
-    config = from_run(init_from=str(source), init_optimizer=True, step="8")
-    folder = tmp_path / "run"
-    with monkeypatch.context() as patch:
-        stop_after(patch, 10)
-        with pytest.raises(Stopped):
-            pretrain.run(config, str(folder))
-    shutil.rmtree(source)
-    capsys.readouterr()
-    pretrain.run(config, str(folder))
-    assert "12 steps of 320 tokens, 4 of them in this run (" in capsys.readouterr().out
-    np.testing.assert_equal(saved_state(folder, 12), saved_state(pretrained, 12))
-    with pytest.raises(FileNotFoundError, match="other is not a run folder"):
-        pretrain.run(dataclasses.replace(config, init_from="other"), str(folder))
-    with pytest.raises(ValueError, match=r"init_optimizer is False, saved True"):
-        again = from_run(init_from=str(source), step="8")
-        pretrain.run(again, str(folder))
-    for path in (folder / "checkpoints").iterdir():
-        path.rename(path.with_name(f"{path.name}.orbax-checkpoint-tmp"))  # killed
-    with pytest.raises(FileNotFoundError, match="source is not a run folder"):
-        pretrain.run(config, str(folder))
+        pretrain.run(dataclasses.replace(moved, step="8"), folder)
 
 
 def test_a_stop_in_its_first_evaluation_saves_the_step(from_run, tmp_path, monkeypatch):
@@ -248,18 +263,16 @@ def test_a_fine_tuned_run_gives_its_transformer(
     np.testing.assert_array_equal(state["paramsh_0attnc_attnkernel"], kernel)
 
 
-def test_fine_tuning_starts_from_the_result(
-    from_run, finetune_base, new_text, tmp_path
-):
-    pretrain.run(from_run(train__num_steps=4, **new_text), str(tmp_path / "run"))
-    base = {**finetune_base, "init_from": str(tmp_path / "run")}
-    config = finetune_config("sst2", base, train__num_steps=2, train__num_epochs=0)
-    finetune.run(config, str(tmp_path / "task"))
-    assert json.loads((tmp_path / "task/results.json").read_text())["origin_step"] == 4
+def test_fine_tuning_starts_from_the_result(finetune_base, afresh):
+    origin = open_run(str(afresh))
+    config = finetune_config("sst2", {**finetune_base, "init_from": str(afresh)})
+    resolved = resolve_finetuning(config, origin)
+    assert (resolved.step, origin.step) == ("newest", 4)
+    assert resolved.model.with_sizes(origin.model) == resolved.model
 
 
 def test_it_starts_from_the_step_that_stands_for_a_run(
-    from_run, past_its_best, pretrained, tmp_path
+    from_run, afresh_config, afresh, past_its_best, pretrained, tmp_path
 ):
     """Which is kept as the best or the newest, for when the run resumes."""
     first = saved_steps(epath.Path(past_its_best))[0]
@@ -272,11 +285,9 @@ def test_it_starts_from_the_step_that_stands_for_a_run(
             config, epath.Path(tmp_path / "new")
         )
         assert (config.step, origin.run.step) == (word, step)
-    folder = epath.Path(tmp_path / "run")
-    pretrain.run(from_run(train__num_steps=4), str(folder))
     for asked in ("default", "newest"):
-        again = from_run(train__num_steps=4, step=asked)
-        config, origin = initial_state.resolve_origin(again, folder)
+        again = afresh_config(step=asked)
+        config, origin = initial_state.resolve_origin(again, epath.Path(afresh))
         assert (config.step, origin) == ("newest", None)
 
 
