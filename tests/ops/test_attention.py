@@ -87,53 +87,48 @@ def test_causal_attention_drops_probabilities_after_the_softmax(form):
     )
 
 
-@pytest.mark.parametrize("seq_len", [1, 7, 128, 129, 300])
-@pytest.mark.parametrize("rate", [0.0, 0.3])
+@functools.partial(jax.jit, static_argnames=("rate", "form"))
+def output_and_gradients(parts, weights, rate, noise, form):
+    """Also by query, key and value, of the output's weighted sum."""
+    attended, backward = jax.vjp(
+        lambda *parts: attend(*parts, rate, noise, form=form), *parts
+    )
+    return attended, *backward(weights.astype(attended.dtype))
+
+
+@pytest.mark.parametrize(
+    ("seq_len", "rate"), [(1, 0.3), (7, 0.0), (128, 0.3), (129, 0.0), (300, 0.3)]
+)
 def test_blocked_form_equals_the_plain_one(seq_len, rate):
     """Output and gradients, with one block of positions or several, and its mask."""
-    query, key, value = random_qkv(1, (2, seq_len, 2, 8))
-    noise = step_noise(0, jnp.int32(3), 2)
-    weights = jnp.asarray(random_qkv(2, query.shape)[0])
-
-    def total(query, key, value, form):
-        attended = attend(query, key, value, rate, noise, form=form)
-        return (attended * weights).sum()
-
+    parts = random_qkv(1, (2, seq_len, 2, 8))
+    weights = random_qkv(2, (2, seq_len, 2, 8))[0]
+    noise = step_noise(0, np.int32(3), 2)
     plain, blocked = (
-        [
-            attend(query, key, value, rate, noise, form=form),
-            *jax.grad(total, (0, 1, 2))(query, key, value, form),
-        ]
+        output_and_gradients(parts, weights, rate, noise, form)
         for form in ("plain_causal_attention", "causal_attention")
     )
     for expected, actual in zip(plain, blocked, strict=True):
-        highest = float(jnp.abs(expected).max())
+        highest = float(np.abs(expected).max())
         np.testing.assert_allclose(actual, expected, atol=4e-6 * max(1, highest))
 
 
 def test_blocked_form_in_bfloat16_is_as_exact_as_the_plain_one():
-    exact = random_qkv(1, (2, 200, 2, 16))
-    rounded = [jnp.asarray(part, jnp.bfloat16) for part in exact]
-    exact = [part.astype(jnp.float32) for part in rounded]
-    noise = step_noise(0, jnp.int32(3), 2)
-
-    def gradients(parts, form):
-        def total(*parts):
-            attended = attend(*parts, 0.1, noise, form=form).astype(jnp.float32)
-            return jnp.square(attended).sum()
-
-        return jax.grad(total, (0, 1, 2))(*parts)
-
-    reference = gradients(exact, "plain_causal_attention")
-    errors = {
-        form: [
-            float(jnp.abs(actual.astype(jnp.float32) - expected).mean())
-            for actual, expected in zip(
-                gradients(rounded, form), reference, strict=True
-            )
+    shape = 2, 200, 2, 16
+    parts = [part.astype(jnp.bfloat16) for part in random_qkv(1, shape)]
+    weights = random_qkv(2, shape)[0].astype(jnp.bfloat16).astype(np.float32)
+    noise = step_noise(0, np.int32(3), 2)
+    exact = [part.astype(np.float32) for part in parts]
+    reference = output_and_gradients(
+        exact, weights, 0.1, noise, "plain_causal_attention"
+    )
+    errors = {}
+    for form in FORMS:
+        actual = output_and_gradients(parts, weights, 0.1, noise, form)
+        errors[form] = [
+            np.abs(np.asarray(ours, np.float32) - expected).mean()
+            for ours, expected in zip(actual, reference, strict=True)
         ]
-        for form in FORMS
-    }
     blocked, plain = errors["causal_attention"], errors["plain_causal_attention"]
     assert all(error > 0 for error in blocked)
     for ours, theirs in zip(blocked, plain, strict=True):

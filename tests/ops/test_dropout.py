@@ -53,10 +53,17 @@ def numpy_bits(words, rows, row_shape, unit_ndim=1):
     return np.stack(bits).reshape(-1, *row_shape)
 
 
+@functools.partial(jax.jit, static_argnames=("shape", "rate"))
+def jitted_mask(shape, rate, seed, step, site):
+    noise = step_noise(seed, step, shape[0])
+    return dropout_module.dropout(jnp.ones(shape), rate, noise, site) != 0
+
+
+@functools.cache
 def keep_mask(shape, rate=0.1, *, seed=0, step=0, site=0):
     """Which elements of an array of `shape` survive."""
-    noise = step_noise(seed, jnp.int32(step), shape[0])
-    return np.asarray(dropout(jnp.ones(shape), rate, noise, site)) != 0
+    numbers = np.uint32(seed), np.int32(step), np.uint32(site)
+    return np.asarray(jitted_mask(shape, rate, *numbers))
 
 
 def z_of_counts(count, num, probability):
@@ -71,39 +78,50 @@ def test_random_bits_never_change():
     assert ["".join(map(str, row.astype(int))) for row in mask] == GOLDEN_MASK
 
 
+SHAPES = (6,), (3, 4), (2, 3, 8), (5,), (3, 5), (2, 1), (4, 3, 3), (3, 3, 3)
+
+
 @pytest.mark.parametrize("unit_ndim", [1, 2, 3])
-@pytest.mark.parametrize(
-    "row_shape", [(6,), (3, 4), (2, 3, 8), (5,), (3, 5), (2, 1), (4, 3, 3), (3, 3, 3)]
-)
-def test_random_bits_equal_the_index_form(row_shape, unit_ndim):
+def test_random_bits_equal_the_index_form(unit_ndim):
     """Units with an even first axis take two elements of a hash at once."""
-    rows = uint32_rows(0, 1, 2, 17, 10**6 + 1)
-    bits = random_bits(WORDS, rows, row_shape, unit_ndim=unit_ndim)
-    assert bits.dtype == jnp.uint16
-    assert bits.shape == (5, *row_shape)
-    expected = numpy_bits(WORDS, rows, row_shape, unit_ndim)
-    np.testing.assert_array_equal(bits, expected)
+    rows = np.array([0, 1, 2, 17, 10**6 + 1], np.uint32)
+
+    @jax.jit
+    def bits_of_all_shapes(rows):
+        function = dropout_module.random_bits
+        return [function(WORDS, rows, s, unit_ndim=unit_ndim) for s in SHAPES]
+
+    for row_shape, bits in zip(SHAPES, bits_of_all_shapes(rows), strict=True):
+        assert bits.dtype == jnp.uint16
+        assert bits.shape == (5, *row_shape)
+        expected = numpy_bits(WORDS, rows, row_shape, unit_ndim)
+        np.testing.assert_array_equal(bits, expected)
+
+
+WINDOWS = (
+    ((0, 3), (0, 6), (0, 7)),
+    ((0, 3), (2, 4), (0, 4)),
+    ((1, 2), (3, 3), (2, 4)),
+    ((1, 1), (3, 2), (3, 4)),
+    ((2, 1), (0, 1), (6, 1)),
+)
 
 
 @pytest.mark.parametrize("unit_ndim", [1, 2, 3])
 @pytest.mark.parametrize("row_shape", [(4, 6, 8), (3, 6, 7)])
-@pytest.mark.parametrize(
-    "window",
-    [
-        [(0, 3), (0, 6), (0, 7)],
-        [(0, 3), (2, 4), (0, 4)],
-        [(1, 2), (3, 3), (2, 4)],
-        [(1, 1), (3, 2), (3, 4)],
-        [(2, 1), (0, 1), (6, 1)],
-    ],
-)
-def test_random_bits_of_a_window_are_a_part_of_the_whole(row_shape, window, unit_ndim):
+def test_random_bits_of_a_window_are_a_part_of_the_whole(row_shape, unit_ndim):
     """Where it holds all of the first axis of a unit, and where it does not."""
-    rows = uint32_rows(0, 5, 2**30)
-    whole = dropout_module.random_bits(WORDS, rows, row_shape, None, unit_ndim)
-    part = dropout_module.random_bits(WORDS, rows, row_shape, window, unit_ndim)
-    index = tuple(slice(start, start + size) for start, size in window)
-    np.testing.assert_array_equal(part, np.asarray(whole)[:, *index])
+
+    @jax.jit
+    def bits_of_all_windows(rows):
+        function = dropout_module.random_bits
+        windows = None, *WINDOWS
+        return [function(WORDS, rows, row_shape, w, unit_ndim) for w in windows]
+
+    whole, *parts = bits_of_all_windows(np.array([0, 5, 2**30], np.uint32))
+    for window, part in zip(WINDOWS, parts, strict=True):
+        index = tuple(slice(start, start + size) for start, size in window)
+        np.testing.assert_array_equal(part, np.asarray(whole)[:, *index])
 
 
 @pytest.mark.parametrize("row_shape", [(), (1,), (1, 1)])
@@ -199,17 +217,25 @@ def test_dropout_scales_bfloat16_in_float32():
     np.testing.assert_array_equal(np.asarray(y)[kept], expected[kept])
 
 
+def random_array(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
 @pytest.mark.parametrize("shape", [(4, 6), (4, 5), (4, 3, 8), (4, 2, 3, 7)])
 def test_dropout_of_some_rows_equals_those_rows_of_all(shape):
-    x = jax.random.normal(jax.random.key(0), shape)
-    noise = step_noise(3, jnp.int32(11), shape[0])
-    everything = dropout(x, 0.4, noise, 5)
-    picked = jnp.array([3, 1])
-    part = Noise(noise.key, noise.rows[picked])
-    np.testing.assert_array_equal(dropout(x[picked], 0.4, part, 5), everything[picked])
-    np.testing.assert_array_equal(
-        dropout(x[picked], 0.4, noise, 5, rows=uint32_rows(3, 1)), everything[picked]
-    )
+    picked = np.array([3, 1])
+
+    @jax.jit
+    def masks(x, rows):
+        noise = step_noise(3, np.int32(11), shape[0])
+        part = Noise(noise.key, noise.rows[rows])
+        drop = functools.partial(dropout_module.dropout, rate=0.4, site=5)
+        by_rows = drop(x[rows], noise=noise, rows=rows.astype(jnp.uint32))
+        return drop(x, noise=noise), drop(x[rows], noise=part), by_rows
+
+    everything, by_noise, by_rows = masks(random_array(*shape), picked)
+    np.testing.assert_array_equal(by_noise, everything[picked])
+    np.testing.assert_array_equal(by_rows, everything[picked])
 
 
 def test_dropout_does_not_depend_on_the_size_of_the_batch():
@@ -260,15 +286,19 @@ def test_dropout_step_and_site_may_be_traced():
 
 @pytest.mark.parametrize("shape", [(4, 8), (4, 7), (4, 3, 6)])
 def test_dropout_gradient_is_its_mask(shape):
-    noise = step_noise(0, jnp.int32(0), 4)
-    x = jax.random.normal(jax.random.key(1), shape)
-    cotangent = jax.random.normal(jax.random.key(2), shape)
-    drop = functools.partial(dropout, rate=0.3, noise=noise, site=2)
-    y, vjp = jax.vjp(drop, x)
-    mask = np.asarray(drop(jnp.ones(shape)))
+    noise = step_noise(0, np.int32(0), 4)
+    x, cotangent = random_array(*shape, seed=1), random_array(*shape, seed=2)
+
+    @jax.jit
+    def value_gradient_and_mask(x, cotangent, noise):
+        drop = functools.partial(dropout_module.dropout, rate=0.3, noise=noise, site=2)
+        y, vjp = jax.vjp(drop, x)
+        return y, vjp(cotangent)[0], drop(jnp.ones(shape))
+
+    y, gradient, mask = map(np.asarray, value_gradient_and_mask(x, cotangent, noise))
     assert 0 < np.sum(mask == 0) < mask.size
     np.testing.assert_allclose(y, x * mask, rtol=1e-6)
-    np.testing.assert_allclose(vjp(cotangent)[0], cotangent * mask, rtol=1e-6)
+    np.testing.assert_allclose(gradient, cotangent * mask, rtol=1e-6)
 
 
 def test_dropout_stores_no_mask_for_the_backward_pass():
@@ -289,21 +319,27 @@ def test_dropout_stores_no_mask_for_the_backward_pass():
 def test_dropout_equals_the_plain_form(dtype):
     """To the bit, its gradient too."""
     noise = step_noise(0, jnp.int32(0), 4)
-    x = jax.random.normal(jax.random.key(0), (4, 5, 6), dtype)
-    words = site_words(noise, 7)
-    value, vjp = jax.vjp(lambda x: dropout(x, 0.3, noise, 7), x)
-    plain, plain_vjp = jax.vjp(
-        jax.jit(lambda x: plain_dropout(x, words, noise.rows, 0.3)), x
-    )
+    x = random_array(4, 5, 6).astype(jnp.dtype(dtype))
+
+    @jax.jit
+    def both(x, grad, noise):
+        words = site_words(noise, 7)
+        forms = (
+            lambda x: dropout_module.dropout(x, 0.3, noise, 7),
+            lambda x: plain_dropout(x, words, noise.rows, 0.3),
+        )
+        pairs = (jax.vjp(form, x) for form in forms)
+        return [(value, vjp(grad)[0]) for value, vjp in pairs]
+
+    (value, gradient), (plain, plain_gradient) = both(x, x[::-1], noise)
     np.testing.assert_array_equal(value, plain)
-    gradient, plain_gradient = vjp(jnp.cos(x))[0], plain_vjp(jnp.cos(x))[0]
     assert gradient.dtype == dtype
     np.testing.assert_array_equal(gradient, plain_gradient)
 
 
 def test_dropout_differentiates_inside_scan_and_remat():
     noise = step_noise(0, jnp.int32(0), 4)
-    x = jax.random.normal(jax.random.key(0), (4, 10))
+    x = random_array(4, 10)
 
     def chain(x, scan):
         def layer(x, site):
@@ -323,7 +359,7 @@ def test_dropout_over_eight_devices_equals_one_device():
     mesh = make_mesh()
     assert mesh.size == 8
     rows, whole = batch_sharding(mesh), replicated(mesh)
-    x = jax.random.normal(jax.random.key(0), (16, 5, 6))
+    x = random_array(16, 5, 6)
     noise = step_noise(0, jnp.int32(9), 16)
 
     def value_and_gradient(x, noise):

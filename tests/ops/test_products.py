@@ -46,27 +46,31 @@ def test_matmul_rounds_its_operands_to_the_dtype(form):
 
 
 def matmul_problem():
-    keys = jax.random.split(jax.random.key(0), 3)
+    rng = np.random.default_rng(0)
     shapes = (4, 50, 32), (32, 24), (4, 50, 24)
-    return (jax.random.normal(k, s) for k, s in zip(keys, shapes, strict=True))
+    return (rng.normal(size=shape).astype(np.float32) for shape in shapes)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def with_gradients(function, grad, *arguments):
+    value, vjp = jax.vjp(function, *arguments)
+    return value, *vjp(grad)
 
 
 def test_gradients_of_matmul_round_operands_but_sum_in_float32():
     x, kernel, weight = matmul_problem()
-
-    def loss(x, kernel):
-        return (matmul(x, kernel, jnp.bfloat16) * weight).sum()
+    product = functools.partial(matmul, dtype=jnp.bfloat16)
 
     def rounded(a):
-        return np.asarray(a.astype(jnp.bfloat16), np.float64)
+        return a.astype(jnp.bfloat16).astype(np.float64)
 
-    dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
+    _, dx, dkernel = with_gradients(product, weight, x, kernel)
     assert dx.dtype == dkernel.dtype == jnp.float32
     expected = np.einsum("bti,bto->io", rounded(x), rounded(weight))
     np.testing.assert_allclose(dkernel, expected, atol=1e-4)  # unrounded sums
     expected = np.einsum("bto,io->bti", rounded(weight), rounded(kernel))
     np.testing.assert_allclose(dx, expected, atol=0.1)
-    by_bfloat16 = jax.grad(loss, (0, 1))(x.astype(jnp.bfloat16), kernel)
+    _, *by_bfloat16 = with_gradients(product, weight, x.astype(jnp.bfloat16), kernel)
     assert [g.dtype for g in by_bfloat16] == [jnp.bfloat16, jnp.float32]
     np.testing.assert_array_equal(by_bfloat16[0].astype(jnp.float32), dx)
 
@@ -84,13 +88,12 @@ def test_matmul_waits_for_a_gradient_that_is_rounded():
 
 def test_matmul_in_float32_equals_the_plain_form():
     x, kernel, weight = matmul_problem()
-    results = [
-        jax.vjp(lambda x, k, form=form: form(x, k, jnp.float32), x, kernel)
+    (value, *gradients), (plain, *plain_gradients) = (
+        with_gradients(functools.partial(form, dtype=jnp.float32), weight, x, kernel)
         for form in (matmul, plain_matmul)
-    ]
-    (value, vjp), (plain, plain_vjp) = results
+    )
     np.testing.assert_allclose(value, plain, atol=1e-5)
-    for ours, theirs in zip(vjp(weight), plain_vjp(weight), strict=True):
+    for ours, theirs in zip(gradients, plain_gradients, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-5)
 
 
@@ -98,22 +101,26 @@ def test_matmul_in_float32_equals_the_plain_form():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_dense_equals_the_plain_form(dtype, activation):
     """The value and the gradients by all three arguments."""
+    dtype = jnp.dtype(dtype)
     x, kernel, weight = matmul_problem()
-    x, weight, bias = x.astype(dtype), weight.astype(dtype), jnp.linspace(0, 1, 24)
-
-    def vjp_of(form):
-        return jax.vjp(
-            lambda x, k, b: form(x, k, b, jnp.dtype(dtype), activation), x, kernel, bias
+    x, weight = x.astype(dtype), weight.astype(dtype)
+    bias = np.linspace(0, 1, 24, dtype=np.float32)
+    actual, expected = (
+        with_gradients(
+            lambda x, k, b, form=form: form(x, k, b, dtype, activation),
+            weight,
+            x,
+            kernel,
+            bias,
         )
-
-    (value, vjp), (plain, plain_vjp) = map(vjp_of, (dense, plain_dense))
-    pairs = zip((value, *vjp(weight)), (plain, *plain_vjp(weight)), strict=True)
+        for form in (dense, plain_dense)
+    )
     # Autodiff rounds the kernel's gradient, of up to 27, to bfloat16.
-    tolerance = 5e-5 if dtype == "float32" else 2**-3
-    for ours, theirs in pairs:
+    tolerance = 5e-5 if dtype == jnp.float32 else 2**-3
+    for ours, theirs in zip(actual, expected, strict=True):
         assert ours.dtype == theirs.dtype
         np.testing.assert_allclose(
-            ours.astype(jnp.float32), theirs.astype(jnp.float32), atol=tolerance
+            np.asarray(ours, np.float32), np.asarray(theirs, np.float32), atol=tolerance
         )
 
 
@@ -197,13 +204,15 @@ def test_product_writes_what_it_reads_on_accelerators(platform):
     assert dot(lowered("cpu")).endswith("xf32>")
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("batch", [(), (3,), (2, 3)])
+@pytest.mark.parametrize(
+    ("batch", "dtype"),
+    [((), "float32"), ((), "bfloat16"), ((3,), "float32"), ((2, 3), "bfloat16")],
+)
 def test_transposed_product_sums_over_the_rows(batch, dtype):
     rng = np.random.default_rng(0)
-    left = jnp.asarray(rng.normal(size=(*batch, 7, 4)), dtype)
-    right = jnp.asarray(rng.normal(size=(*batch, 7, 5)), dtype)
-    actual = transposed_product(left, right)
+    left = rng.normal(size=(*batch, 7, 4)).astype(jnp.dtype(dtype))
+    right = rng.normal(size=(*batch, 7, 5)).astype(jnp.dtype(dtype))
+    actual = jax.jit(transposed_product)(left, right)
     assert actual.dtype == jnp.float32
     exact = (np.asarray(a, np.float64) for a in (left, right))
     expected = np.einsum("...ni,...no->...io", *exact)

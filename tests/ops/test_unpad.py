@@ -1,5 +1,7 @@
 """Padded sequences laid end to end, and back."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,65 +14,80 @@ SEQ_LEN, WIDTH = 5, 3
 LENGTHS = np.array([[2], [5], [1], [4]])
 
 
-def unpadding_of(devices=1, sizes=10):
-    indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, unpadded_sizes=sizes)
-    return make_unpadding(jnp.asarray(indices), jnp.asarray(LENGTHS.ravel()), SEQ_LEN)
+X = np.arange(1.0, 61.0, dtype=np.float32).reshape(4, SEQ_LEN, WIDTH)
+ROWS = np.array([7, 9, 2, 30], np.uint32)
+DEVICES = pytest.mark.parametrize("devices", [1, 2, 4])
 
 
-def numbered():
-    """[4, 5, 3] arrays of their own indices, from 1 on."""
-    return jnp.arange(1.0, 61.0).reshape(4, SEQ_LEN, WIDTH)
+@jax.jit
+def lay_out(indices, lengths, y):
+    """`X` without padding and with it again, gradients, positions and numbers."""
+    unpadding = make_unpadding(indices, lengths, SEQ_LEN)
+    unpadded, of_unpad = jax.vjp(lambda x: unpad(x, unpadding), X)
+    padded, of_pad = jax.vjp(lambda y: pad(y, unpadding), y)
+    t = jnp.broadcast_to(jnp.arange(SEQ_LEN), (4, SEQ_LEN))
+    return {
+        "unpadded": unpadded,
+        "padded": pad(unpadded, unpadding),
+        "y padded": padded,
+        "gradients": (of_unpad(y)[0], of_pad(X)[0]),
+        "real": unpadding.indices < 4 * SEQ_LEN // len(indices),
+        "positions": (unpadding.positions, unpad(t, unpadding)),
+        "numbers": (
+            unpadding.rows(ROWS),
+            unpad(ROWS[:, None] * SEQ_LEN + t, unpadding),
+        ),
+    }
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@functools.cache
+def laid_out(devices):
+    """What `lay_out` comes to; `y` is also behind the last token."""
+    indices = real_indices(LENGTHS, SEQ_LEN, devices, parts=1, unpadded_sizes=10)
+    y = np.cos(np.arange(indices.size * WIDTH, dtype=np.float32))
+    y = y.reshape(*indices.shape, WIDTH)
+    return y, jax.device_get(lay_out(indices, LENGTHS.ravel(), y))
+
+
+@DEVICES
 def test_unpad_lays_real_tokens_end_to_end(devices):
-    x, unpadded = numbered(), unpad(numbered(), unpadding_of(devices))
+    unpadded = laid_out(devices)[1]["unpadded"]
     assert unpadded.shape[0] == devices
     for group in range(devices):
         own = range(group * 4 // devices, (group + 1) * 4 // devices)
-        expected = np.concatenate([x[n, : LENGTHS[n, 0]] for n in own])
+        expected = np.concatenate([X[n, : LENGTHS[n, 0]] for n in own])
         np.testing.assert_array_equal(unpadded[group, : len(expected)], expected)
         assert not unpadded[group, len(expected) :].any()
 
 
-@pytest.mark.parametrize("devices", [1, 2, 4])
+@DEVICES
 def test_pad_puts_them_back_with_zeros_for_padding(devices):
-    x, unpadding = numbered(), unpadding_of(devices)
     real = (np.arange(SEQ_LEN) < LENGTHS)[..., None]
-    np.testing.assert_array_equal(pad(unpad(x, unpadding), unpadding), x * real)
+    np.testing.assert_array_equal(laid_out(devices)[1]["padded"], X * real)
 
 
-@pytest.mark.parametrize("devices", [1, 4])
+@DEVICES
 def test_they_are_each_others_gradient(devices):
     """<unpad(x), y> = <x, pad(y)>; as autodiff of the same lookups would have it."""
-    unpadding = unpadding_of(devices)
-    x, unpadded = numbered(), unpad(numbered(), unpadding)
-    y = jnp.cos(jnp.arange(unpadded.size)).reshape(
-        unpadded.shape
-    )  # some behind the last
+    y, found = laid_out(devices)
     np.testing.assert_allclose(
-        jnp.vdot(unpadded, y), jnp.vdot(x, pad(y, unpadding)), rtol=1e-6
+        np.vdot(found["unpadded"], y), np.vdot(X, found["y padded"]), rtol=1e-6
     )
-    np.testing.assert_array_equal(
-        jax.vjp(lambda x: unpad(x, unpadding), x)[1](y)[0], pad(y, unpadding)
-    )
-    np.testing.assert_array_equal(
-        jax.vjp(lambda y: pad(y, unpadding), y)[1](x)[0], unpadded
-    )
+    of_unpad, of_pad = found["gradients"]
+    np.testing.assert_array_equal(of_unpad, found["y padded"])
+    np.testing.assert_array_equal(of_pad, found["unpadded"])
 
 
-def test_tokens_keep_their_positions_and_numbers():
+@DEVICES
+def test_tokens_keep_their_positions_and_numbers(devices):
     """A token's number is that of its element in the padded batch: row T + t."""
-    unpadding = unpadding_of(devices=2)
-    t = jnp.broadcast_to(jnp.arange(SEQ_LEN), (4, SEQ_LEN))
-    rows = jnp.array([7, 9, 2, 30], jnp.uint32)
-    real = unpadding.indices < 10
-    positions, numbers = unpad(t, unpadding), unpad(rows[:, None] * 5 + t, unpadding)
-    np.testing.assert_array_equal(unpadding.positions[real], positions[real])
-    np.testing.assert_array_equal(unpadding.rows(rows)[real], numbers[real])
+    found = laid_out(devices)[1]
+    assert found["real"].sum() == LENGTHS.sum()
+    for name in ("positions", "numbers"):
+        actual, expected = found[name]
+        np.testing.assert_array_equal(actual[found["real"]], expected[found["real"]])
 
 
 def test_padding_that_is_left_in_changes_nothing():
-    x = numbered()
-    assert unpad(x, None) is x
-    assert pad(x, None) is x
+    assert unpad(X, None) is X
+    assert pad(X, None) is X
