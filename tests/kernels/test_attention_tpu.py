@@ -32,13 +32,13 @@ FORMS = {
 def random_parts(shape, dtype="float32", seed=0):
     """Query, key, value, and the gradient of the output."""
     rng = np.random.default_rng(seed)
-    return [jnp.asarray(rng.normal(size=shape), dtype) for _ in range(4)]
+    return [rng.normal(size=shape).astype(jnp.dtype(dtype)) for _ in range(4)]
 
 
 def rows_on_later_pages(num_seqs):
     """Noise of rows that do not follow one another, some beyond the first 2^32."""
-    rows = jnp.arange(num_seqs, dtype=jnp.uint32) * np.uint32(0x9E3779B1)
-    return Noise(step_noise(0, jnp.int32(3), num_seqs).key, rows ^ np.uint32(5))
+    rows = np.arange(num_seqs, dtype=np.uint32) * np.uint32(0x9E3779B1)
+    return Noise(step_noise(0, np.int32(3), num_seqs).key, rows ^ np.uint32(5))
 
 
 @functools.partial(jax.jit, static_argnames=("form", "rate"))
@@ -53,7 +53,7 @@ def output_and_gradients(parts, noise, form, rate):
 def assert_close(actual, expected, tolerance):
     """As close as `tolerance`, times the largest number where it exceeds one."""
     for one, other in zip(actual, expected, strict=True):
-        largest = max(1.0, float(jnp.abs(other).max()))
+        largest = max(1.0, float(np.abs(other).max()))
         np.testing.assert_allclose(one, other, rtol=0, atol=tolerance * largest)
 
 
@@ -65,9 +65,8 @@ def assert_close(actual, expected, tolerance):
         ((2, 40, 2, 128), 0.0),
         ((1, 129, 8, 64), 0.1),  # two heads in a vector, and two such vectors
         ((1, 17, 8, 32), 0.1),
-        ((1, 130, 8, 96), 0.1),  # four heads in three vectors
+        ((1, 300, 8, 96), 0.1),  # four heads in three vectors
         ((1, 512, 2, 128), 0.1),
-        ((1, 513, 2, 128), 0.1),
     ],
 )
 def test_kernel_equals_the_plain_form(shape, rate):
@@ -84,19 +83,18 @@ def test_kernel_equals_the_plain_form(shape, rate):
     assert_close(kernel, plain, 4e-6)
 
 
-@pytest.mark.parametrize("rate", [0.0, 0.1])
-def test_kernel_in_bfloat16_is_as_exact_as_the_blocked_form(rate):
+def test_kernel_in_bfloat16_is_as_exact_as_the_blocked_form():
     """Both round operands of products, once; neither rounds a sum."""
     rounded = random_parts((1, 200, 4, 64), "bfloat16")
-    exact = [part.astype(jnp.float32) for part in rounded]
-    noise = rows_on_later_pages(1)
+    exact = [part.astype(np.float32) for part in rounded]
+    noise, rate = rows_on_later_pages(1), 0.1
     reference = output_and_gradients(exact, noise, "plain_causal_attention", rate)
     errors = {}
     for form in ("attention", "causal_attention"):
         results = output_and_gradients(rounded, noise, form, rate)
         assert all(result.dtype == jnp.bfloat16 for result in results)
         errors[form] = [
-            float(jnp.abs(result.astype(jnp.float32) - expected).mean())
+            np.abs(np.asarray(result, np.float32) - expected).mean()
             for result, expected in zip(results, reference, strict=True)
         ]
     kernel, blocked = errors.values()
@@ -106,8 +104,8 @@ def test_kernel_in_bfloat16_is_as_exact_as_the_blocked_form(rate):
 
 
 def test_kernel_survives_huge_scores():
-    parts = [100 * part for part in random_parts((1, 200, 2, 128))]
-    results = output_and_gradients(parts, None, "attention", 0.0)
+    parts = [100 * part for part in random_parts((1, 512, 2, 128))]
+    results = output_and_gradients(parts, rows_on_later_pages(1), "attention", 0.1)
     assert all(np.isfinite(result).all() for result in results)
 
 
@@ -122,16 +120,20 @@ def test_masks_of_both_kernels_are_those_of_keep_mask(seq_len, num_heads, head_d
     shape, rate = (2, seq_len, num_heads, head_dim), 0.4
     noise = rows_on_later_pages(2)
     probs_shape = num_heads, seq_len, seq_len
-    words = site_words(noise, SITE)
-    mask = keep_mask(words, noise.rows, probs_shape, rate, None, MASK_NDIM)
-    expected = np.asarray(mask) & np.tril(np.ones((seq_len, seq_len), bool))
-    zeros, unit = jnp.zeros(shape), np.eye(seq_len, dtype=np.float32)
+
+    @jax.jit
+    def mask_of(noise):
+        words = site_words(noise, SITE)
+        return keep_mask(words, noise.rows, probs_shape, rate, None, MASK_NDIM)
+
+    expected = np.asarray(mask_of(noise)) & np.tril(np.ones((seq_len, seq_len), bool))
+    zeros, unit = np.zeros(shape, np.float32), np.eye(seq_len, dtype=np.float32)
     forward, backward = np.zeros_like(expected), np.zeros_like(expected)
     for start in range(0, seq_len, head_dim):
         part = unit[:, start : start + head_dim]
         width = part.shape[1]
         part = np.pad(part, ((0, 0), (0, head_dim - width)))
-        part = jnp.broadcast_to(part[:, None], shape)
+        part = np.broadcast_to(part[:, None], shape)
         parts = [zeros, zeros, part, part]
         results = output_and_gradients(parts, noise, "attention", rate)
         output, d_value = (np.asarray(results[i]).swapaxes(1, 2) != 0 for i in (0, 3))
@@ -142,9 +144,9 @@ def test_masks_of_both_kernels_are_those_of_keep_mask(seq_len, num_heads, head_d
 
 
 def test_noise_or_rate_missing_is_without_dropout():
-    parts = random_parts((1, 20, 2, 128))
-    expected = output_and_gradients(parts, None, "plain_causal_attention", 0.0)
-    for rate, noise in ((0.5, None), (0.0, rows_on_later_pages(1))):
+    parts, some = random_parts((2, 40, 2, 128)), rows_on_later_pages(2)
+    expected = output_and_gradients(parts, some, "plain_causal_attention", 0.0)
+    for rate, noise in ((0.5, None), (0.0, some)):
         actual = output_and_gradients(parts, noise, "attention", rate)
         assert_close(actual, expected, 4e-6)
 
@@ -174,7 +176,9 @@ def test_kernel_keeps_no_square_array_for_the_backward_pass():
         def attend(*qkv, noise=noise):
             return attention(*qkv, 0.1, noise, SITE)
 
-        _, backward = jax.vjp(attend, *parts[:3])
+        backward = jax.eval_shape(
+            lambda *qkv, attend=attend: jax.vjp(attend, *qkv)[1], *parts[:3]
+        )
         kept[seq_len] = sum(leaf.size for leaf in jax.tree.leaves(backward))
     assert kept[256] <= 2 * kept[128]
 

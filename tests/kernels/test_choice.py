@@ -51,19 +51,26 @@ def cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def made_up(monkeypatch):
-    """Gives this machine kernels; returns what sets them and their times."""
+    """Gives this machine kernels; returns what sets them and their times.
+
+    They are checked only if attention is given: that compiles five programs.
+    """
 
     def found(modules, *sizes):
         if "attention_gpu" in modules.values():
             return SimpleNamespace(attention=calls["attention"]), ""
         return SimpleNamespace(residual_layer_norm=calls["layer_norm"]), ""
 
-    def use(attention=causal_attention, layer_norm=residual_layer_norm, ms=(2.0, 1.0)):
-        calls.update(attention=attention, layer_norm=layer_norm)
+    def use(attention=None, ms=(2.0, 1.0)):
+        calls.update(attention=attention or causal_attention)
         times = tuple(each / 1e3 for each in ms)
         monkeypatch.setattr(trials.Trial, "seconds", lambda self, form: times)
+        if attention:
+            monkeypatch.setattr(trials.Trial, "check", check)
+        else:  # they are right
+            monkeypatch.setattr(trials.Trial, "check", lambda self, form: None)
 
-    calls = {}
+    calls, check = {"layer_norm": residual_layer_norm}, trials.Trial.check
     monkeypatch.setattr(find, "find_kernels", found)
     monkeypatch.setattr(forms, "_may_have_kernels", lambda: True)
     use()
@@ -73,6 +80,7 @@ def made_up(monkeypatch):
 def test_right_and_faster_kernels_are_used_and_remembered(
     model, made_up, cache, capsys, monkeypatch
 ):
+    made_up(attention=causal_attention)
     chosen, found = choose_forms(model, WORKLOAD)
     assert (chosen.attention_form, chosen.layer_norm_form) == ("fused", "fused")
     assert found["attention"]["ms"] == {"blocked": 2.0, "fused": 1.0}
@@ -100,22 +108,6 @@ def wrong(query, *rest):
     return causal_attention(query, *rest) * 1.01
 
 
-@jax.custom_vjp
-def turned(x):
-    return x
-
-
-turned.defvjp(lambda x: (x, None), lambda _, grad: (-grad,))
-
-
-def wrong_in_its_gradient(query, *rest):
-    return causal_attention(turned(query), *rest)
-
-
-def with_other_masks(query, key, value, rate, noise, site):
-    return causal_attention(query, key, value, rate, noise, site + 1)
-
-
 def that_does_not_compile(*_):
     raise NotImplementedError("no such instruction: wgmma\nand much more")
 
@@ -124,9 +116,7 @@ def that_does_not_compile(*_):
     ("attention", "ms", "why"),
     [
         (wrong, (2, 1), "the output has .* times the error of XLA's own"),
-        (wrong_in_its_gradient, (2, 1), "gradient 1 has .* times the error"),
-        (with_other_masks, (2, 1), "its dropout masks are wrong in [0-9]+ elements"),
-        (causal_attention, (1, 2), "it is slower"),
+        (None, (1, 2), "it is slower"),
         (that_does_not_compile, (2, 1), "NotImplementedError: no such .*: wgmma$"),
     ],
 )
@@ -222,9 +212,11 @@ def test_scoring_tries_the_pass_forward(model, made_up, cache):
 @pytest.mark.parametrize("damage", ["{", "[]", '{"found": 3}', '{"found": {}}'])
 def test_a_damaged_memory_is_made_anew(model, made_up, cache, damage):
     _, found = choose_forms(model, WORKLOAD)
-    for file in cache.glob("*.json"):
+    files = {file: file.read_text() for file in cache.glob("*.json")}
+    for file in files:
         file.write_text(damage)
     assert choose_forms(model, WORKLOAD)[1] == found
+    assert {file: file.read_text() for file in files} == files
 
 
 def test_a_folder_that_cannot_be_written_is_done_without(model, made_up, cache):
@@ -259,7 +251,7 @@ def test_a_run_records_its_forms_and_resumes_with_them(
     tiny_config, tmp_path, monkeypatch, capsys
 ):
     """With made-up kernels, which the machine it resumes on does not have."""
-    config, folder = tiny_config(), tmp_path / "run"
+    config, folder = tiny_config(train__num_steps=8), tmp_path / "run"
     called = []
 
     def attention(*arguments):
@@ -296,7 +288,7 @@ def test_a_run_records_its_forms_and_resumes_with_them(
     used = [session["forms"] for session in read_sessions(folder / SESSIONS_FILE)]
     assert used[0]["attention"]["ms"] == {"blocked": 2.0, "fused": 1.0}
     assert [each["attention"]["form"] for each in used] == ["fused", "blocked"]
-    assert read_metadata(epath.Path(folder), 12)["forms"]["attention"] == "blocked"
+    assert read_metadata(epath.Path(folder), 8)["forms"]["attention"] == "blocked"
 
 
 TRY = """

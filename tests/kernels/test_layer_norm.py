@@ -4,7 +4,6 @@ import warnings
 from types import SimpleNamespace
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -15,13 +14,19 @@ from gpt1_jax.ops.layer_norm import Branch, plain_layer_norm
 
 
 def normed():
-    x, output = jax.random.normal(jax.random.key(0), (2, 3, 5, 32))
-    branch_bias, scale, bias = jax.random.normal(jax.random.key(1), (3, 32))
-    where = 0.1, step_noise(0, jnp.int32(3), len(x)), 5
-    expected = x + dropout(output + branch_bias, *where)
-    expected = plain_layer_norm(expected, scale, bias, x.dtype)
-    branch = Branch(output, branch_bias, *where, None)
-    return fused_residual_layer_norm(x, branch, scale, bias), expected
+    rng = np.random.default_rng(0)
+    x, output = rng.normal(size=(2, 3, 5, 32)).astype(np.float32)
+    branch_bias, scale, bias = rng.normal(size=(3, 32)).astype(np.float32)
+
+    @jax.jit
+    def both(noise):
+        where = 0.1, noise, 5
+        expected = x + dropout(output + branch_bias, *where)
+        expected = plain_layer_norm(expected, scale, bias, x.dtype)
+        branch = Branch(output, branch_bias, *where, None)
+        return fused_residual_layer_norm(x, branch, scale, bias), expected
+
+    return both(step_noise(0, np.int32(3), len(x)))
 
 
 def test_where_there_is_no_kernel_the_functions_it_combines_compute_it():

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import perturbed, random_tokens
+from tiny_models import hidden_states, perturbed, random_tokens
 
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import apply, init_params, logits
@@ -53,8 +53,7 @@ def test_without_kernels_the_same_is_computed(tiny_model_config, tiny_params):
     tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
 
     def hidden(**how):
-        config = tiny_model_config(**how)
-        return apply(config, tiny_params, tokens, Context(noise)).hidden
+        return hidden_states(tiny_model_config(**how), tiny_params, tokens, noise)
 
     expected = hidden()
     with pytest.warns(UserWarning, match="LayerNorm without kernels"):
