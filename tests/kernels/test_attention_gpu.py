@@ -51,11 +51,9 @@ SEVERAL_BLOCKS = 1, 130, 2, 8
     [
         ((2, 1, 2, 8), 0.1),  # a single token
         ((1, 7, 1, 4), 0.0),  # less than a block
-        ((2, 64, 2, 16), 0.1),  # just one, no padding
-        ((1, 65, 4, 24), 0.5),  # K between powers of two
-        ((2, 70, 3, 8), 0.3),  # heads that share no hashes
-        ((1, 512, 2, 8), 0.1),  # the paper's length
-        (SEVERAL_BLOCKS, 0.1),
+        ((1, 65, 3, 24), 0.5),  # K between powers of two, heads that share no hashes
+        ((2, 512, 2, 8), 0.1),  # the paper's length: whole blocks
+        (SEVERAL_BLOCKS, 0.1),  # the last of them not full
     ],
     ids=str,
 )

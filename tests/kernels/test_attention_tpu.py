@@ -61,10 +61,9 @@ def assert_close(actual, expected, tolerance):
     ("shape", "rate"),
     [
         ((2, 1, 2, 128), 0.0),
-        ((2, 40, 2, 128), 0.3),  # fewer tokens than a block
+        ((2, 40, 8, 32), 0.3),  # fewer tokens than a block
         ((2, 40, 2, 128), 0.0),
         ((1, 129, 8, 64), 0.1),  # two heads in a vector, and two such vectors
-        ((1, 17, 8, 32), 0.1),
         ((1, 300, 8, 96), 0.1),  # four heads in three vectors
         ((1, 512, 2, 128), 0.1),
     ],
@@ -85,7 +84,7 @@ def test_kernel_equals_the_plain_form(shape, rate):
 
 def test_kernel_in_bfloat16_is_as_exact_as_the_blocked_form():
     """Both round operands of products, once; neither rounds a sum."""
-    rounded = random_parts((1, 200, 4, 64), "bfloat16")
+    rounded = random_parts((1, 129, 8, 64), "bfloat16")
     exact = [part.astype(np.float32) for part in rounded]
     noise, rate = rows_on_later_pages(1), 0.1
     reference = output_and_gradients(exact, noise, "plain_causal_attention", rate)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny_models import hidden_states, perturbed, random_tokens
+from tiny_models import hidden_states, made_up_params, perturbed, random_tokens
 
 from gpt1_jax.model.context import Context
 from gpt1_jax.model.language_model import apply, init_params, logits
@@ -48,14 +48,11 @@ def test_kernels_change_no_loss_and_no_gradient(
         np.testing.assert_allclose(ours, theirs, atol=2e-6, rtol=1e-5)
 
 
-def test_without_kernels_the_same_is_computed(tiny_model_config, tiny_params):
+def test_without_kernels_the_same_is_computed(tiny):
     """On a CPU, with a warning."""
-    tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
-
-    def hidden(**how):
-        return hidden_states(tiny_model_config(**how), tiny_params, tokens, noise)
-
-    expected = hidden()
+    tokens, noise = random_tokens(), step_noise(0, np.int32(0), 4)
+    params = made_up_params(init_params, tiny())
+    expected = hidden_states(tiny(), params, tokens, noise)
     with pytest.warns(UserWarning, match="LayerNorm without kernels"):
-        actual = hidden(layer_norm_form="fused")
+        actual = hidden_states(tiny(layer_norm_form="fused"), params, tokens, noise)
     np.testing.assert_allclose(actual, expected, atol=2e-6)

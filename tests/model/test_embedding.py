@@ -1,5 +1,8 @@
 """The input of the first layer and the softmax's matrix, with embedding dropout."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -10,30 +13,42 @@ from gpt1_jax.model.embedding import embed
 from gpt1_jax.model.language_model import apply, logits
 from gpt1_jax.ops.dropout import step_noise
 
+apply_jitted = jax.jit(apply, static_argnums=0)
 
-@pytest.mark.parametrize("embed_dropout_on", ["sum", "lookups", "matrix"])
+
+@pytest.mark.parametrize(
+    ("embed_dropout_on", "softmax_rows", "rows"),
+    [
+        ("sum", "tokens", 97),
+        ("sum", "tokens+positions", 97 + 16),
+        ("lookups", "tokens+positions", 97 + 16),
+        ("matrix", "tokens", 97),
+    ],
+)
 def test_softmax_rows_are_tokens_then_positions(
-    tiny_model_config, tiny_params, embed_dropout_on
+    tiny, one_layer, embed_dropout_on, softmax_rows, rows
 ):
     tokens = random_tokens((2, 5))
-    for softmax_rows, rows in [("tokens", 97), ("tokens+positions", 97 + 16)]:
-        config = tiny_model_config(
-            softmax_rows=softmax_rows, embed_dropout_on=embed_dropout_on
-        )
-        output = apply(config, tiny_params, tokens)
-        assert output.hidden.shape == (2, 5, 32)
-        assert output.unembedding.shape == (rows, 32)
-        assert logits(config, output).shape == (2, 5, rows)
-        np.testing.assert_array_equal(output.unembedding[:97], tiny_params["wte"])
-        np.testing.assert_array_equal(
-            output.unembedding[97:], tiny_params["wpe"][: rows - 97]
-        )
+    config = tiny(softmax_rows=softmax_rows, embed_dropout_on=embed_dropout_on)
+    output = apply_jitted(config, one_layer, tokens)
+    assert output.hidden.shape == (2, 5, 32)
+    assert output.unembedding.shape == (rows, 32)
+    scores = jax.eval_shape(lambda output: logits(config, output), output)
+    assert scores.shape == (2, 5, rows)
+    unembedding = np.asarray(output.unembedding)
+    np.testing.assert_array_equal(unembedding[:97], one_layer["wte"])
+    np.testing.assert_array_equal(unembedding[97:], one_layer["wpe"][: rows - 97])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def embed_jitted(config, wte, wpe, tokens, noise):
+    return embed(config, wte, wpe, tokens, Context(noise))
 
 
 def embedded(config, params, tokens, noise):
     """h_0, the input of the first block, and the matrix of the softmax."""
     embeddings = params["wte"], params["wpe"]
-    return map(np.asarray, embed(config, *embeddings, tokens, Context(noise)))
+    return map(np.asarray, embed_jitted(config, *embeddings, tokens, noise))
 
 
 def test_embedding_is_the_sum_of_token_and_position_vector(
@@ -47,7 +62,7 @@ def test_embedding_is_the_sum_of_token_and_position_vector(
 
 def constant_embeddings(tiny_params):
     """Token entries are 1 and position entries 2: sums tell what was dropped."""
-    ones = jnp.ones_like
+    ones = np.ones_like
     return {
         **tiny_params,
         "wte": ones(tiny_params["wte"]),
@@ -60,7 +75,7 @@ def test_embedding_dropout_on_sum_drops_token_and_position_together(
 ):
     config = tiny_model_config(embed_dropout=0.5, embed_dropout_on="sum")
     params, noise = constant_embeddings(tiny_params), step_noise(0, jnp.int32(0), 4)
-    tokens = jnp.full((4, 16), 7)
+    tokens = np.full((4, 16), 7)
     h_0, unembedding = embedded(config, params, tokens, noise)
     assert set(np.unique(h_0)) == {0.0, 6.0}
     assert len({row.tobytes() for row in h_0.reshape(-1, 32)}) == 64
@@ -72,7 +87,7 @@ def test_embedding_dropout_on_lookups_drops_the_two_vectors_apart(
 ):
     config = tiny_model_config(embed_dropout=0.5, embed_dropout_on="lookups")
     params, noise = constant_embeddings(tiny_params), step_noise(0, jnp.int32(0), 4)
-    tokens = jnp.full((4, 16), 7)
+    tokens = np.full((4, 16), 7)
     h_0, unembedding = embedded(config, params, tokens, noise)
     values, counts = np.unique(h_0, return_counts=True)
     assert values.tolist() == [0.0, 2.0, 4.0, 6.0]
@@ -93,7 +108,8 @@ def test_embedding_dropout_on_matrix_is_shared_by_lookup_and_softmax(
         softmax_rows="tokens+positions",
     )
     params, noise = constant_embeddings(tiny_params), step_noise(0, jnp.int32(0), 4)
-    tokens = random_tokens((4, 12)).at[:, 3].set(7).at[1, 5].set(7)
+    tokens = np.array(random_tokens((4, 12)))
+    tokens[:, 3], tokens[1, 5] = 7, 7
     h_0, unembedding = embedded(config, params, tokens, noise)
     assert set(np.unique(unembedding[:97])) == {0.0, 2.0}
     assert set(np.unique(unembedding[97:])) == {0.0, 4.0}
@@ -104,14 +120,12 @@ def test_embedding_dropout_on_matrix_is_shared_by_lookup_and_softmax(
     np.testing.assert_array_equal(h_0, expected)
 
 
-def test_embedding_dropout_on_matrix_stays_in_the_gradient(
-    tiny_model_config, tiny_params
-):
+def test_embedding_dropout_on_matrix_stays_in_the_gradient(tiny, one_layer):
     """Dropped entries of the tied matrix get no gradient, kept ones do."""
-    config = tiny_model_config(embed_dropout=0.5, embed_dropout_on="matrix")
+    config = tiny(embed_dropout=0.5, embed_dropout_on="matrix")
     tokens, noise = random_tokens(), step_noise(0, jnp.int32(0), 4)
-    gradient = observe(config, tiny_params, tokens, noise).gradient
-    _, unembedding = embedded(config, tiny_params, tokens, noise)
+    gradient = observe(config, one_layer, tokens, noise).gradient
+    _, unembedding = embedded(config, one_layer, tokens, noise)
     np.testing.assert_array_equal(np.asarray(gradient["wte"]) != 0, unembedding != 0)
 
 
@@ -133,12 +147,12 @@ def test_without_positions_sum_and_lookups_are_the_same(tiny_model_config, tiny_
     """There is one vector to drop from; the matrix still is dropped as a whole."""
     tokens, noise = random_tokens((4, 16)), step_noise(0, jnp.int32(0), 4)
     on_sum, on_lookups, on_matrix = (
-        embed(
+        embed_jitted(
             tiny_model_config(embed_dropout_on=which),
             tiny_params["wte"],
             None,
             tokens,
-            Context(noise),
+            noise,
         )[0]
         for which in ("sum", "lookups", "matrix")
     )

@@ -36,7 +36,8 @@ def config(tiny_model_config):
 
 @pytest.fixture(scope="module")
 def params(config):
-    return with_moving_gates(init_params(config, jax.random.key(0)))
+    initial = jax.jit(lambda key: with_moving_gates(init_params(config, key)))
+    return initial(jax.random.key(0))
 
 
 # Parameters
@@ -159,15 +160,19 @@ def test_padding_removal_changes_no_state(config, params, dropout):
     batch = made_up_batch(config, (6, 1, 12), 2)
     tokens, lengths = batch.tokens[:, 0], jnp.asarray(batch.lengths[:, 0])
     noise = step_noise(0, jnp.int32(3), 6) if dropout else None
-    unpadding = make_unpadding(
-        jnp.asarray(unpadded(batch, 2).real_indices), lengths, 12
-    )
-    padded = apply(config, params, jnp.asarray(tokens), Context(noise))
-    output = apply(config, params, jnp.asarray(tokens), Context(noise, unpadding))
-    assert output.hidden.shape[:2] == unpadding.indices.shape
-    real = np.arange(12) < np.asarray(lengths)[:, None]
-    whole = pad(output.hidden, unpadding)
-    np.testing.assert_allclose(whole[real], padded.hidden[real], atol=1e-6)
+
+    @jax.jit
+    def both(params, noise):
+        indices = jnp.asarray(unpadded(batch, 2).real_indices)
+        unpadding = make_unpadding(indices, lengths, 12)
+        padded = apply(config, params, tokens, Context(noise)).hidden
+        hidden = apply(config, params, tokens, Context(noise, unpadding)).hidden
+        assert hidden.shape[:2] == indices.shape
+        return padded, pad(hidden, unpadding)
+
+    padded, whole = map(np.asarray, both(params, noise))
+    real = np.arange(12) < batch.lengths
+    np.testing.assert_allclose(whole[real], padded[real], atol=1e-6)
 
 
 # Cache and states

@@ -20,7 +20,8 @@ def config(tiny_model_config):
 
 @pytest.fixture(scope="module")
 def params(config):
-    return with_moving_gates(init_params(config, jax.random.key(0)))
+    initial = jax.jit(lambda key: with_moving_gates(init_params(config, key)))
+    return initial(jax.random.key(0))
 
 
 def plain(inputs, recurrent, dtype):
@@ -43,10 +44,16 @@ def test_outputs_and_gradients_are_pytorchs(function):
     read = torch.tensor(inputs, requires_grad=True)
     expected, _ = theirs(read)
     expected.backward(torch.tensor(grad))
-    outputs, pullback = jax.vjp(
-        lambda *given: function(*given, np.dtype("float32")), inputs + bias, recurrent
+
+    @jax.jit
+    def with_gradients(*given):
+        dtype = np.dtype("float32")
+        outputs, pullback = jax.vjp(lambda *x: function(*x, dtype), *given)
+        return outputs, *pullback(grad)
+
+    outputs, d_inputs, d_recurrent = map(
+        np.asarray, with_gradients(inputs + bias, recurrent)
     )
-    d_inputs, d_recurrent = pullback(grad)
     for ours, its in (
         (outputs, expected.detach()),
         (d_inputs, read.grad),
