@@ -384,7 +384,10 @@ def test_decay_mask_of_the_model_names_all_but_biases_and_gains(tiny_model_confi
         assert decayed == (name in ("kernel", "wte", "wpe")), path
 
 
-MATRIX_AND_VECTOR = {"w": jnp.arange(1.0, 7.0).reshape(2, 3), "b": jnp.ones(3)}
+MATRIX_AND_VECTOR = {
+    "w": np.arange(1, 7, dtype=np.float32).reshape(2, 3),
+    "b": np.ones(3, np.float32),
+}
 
 
 @pytest.mark.parametrize(
@@ -418,15 +421,20 @@ def test_any_optimizer_of_optax_trains(name, arguments):
 def updates_of(config, number):
     """Updates under gradients of 0.1, after a step that is not finite."""
     optimizer = make_optimizer(config, 10)
-    grads = jax.tree.map(lambda p: 0.1 * jnp.ones_like(p), MATRIX_AND_VECTOR)
-    state = optimizer.init(MATRIX_AND_VECTOR)
-    nothing, same = optimizer.update(grads, state, MATRIX_AND_VECTOR, finite=False)
+    grads = jax.tree.map(lambda p: np.full_like(p, 0.1), MATRIX_AND_VECTOR)
+    init, update = jax.jit(optimizer.init), jax.jit(optimizer.update)
+
+    def step(state, finite):
+        return update(grads, state, MATRIX_AND_VECTOR, finite=np.bool_(finite))
+
+    state = init(MATRIX_AND_VECTOR)
+    nothing, same = step(state, finite=False)
     assert not any(leaf.any() for leaf in jax.tree.leaves(nothing))
     jax.tree.map(np.testing.assert_array_equal, same, state)
     found = []
     for _ in range(number):
-        updates, state = jax.jit(optimizer.update)(grads, state, MATRIX_AND_VECTOR)
-        found.append(updates)
+        updates, state = step(state, finite=True)
+        found.append(jax.device_get(updates))
     return found
 
 
