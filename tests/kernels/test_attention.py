@@ -18,11 +18,12 @@ def attend():
     parts = rng.normal(size=(3, 2, 9, 4, 64)).astype(np.float32)
     noise = step_noise(0, np.int32(3), 2)
 
-    def both(query, key, value, noise, backend=jax.default_backend()):  # noqa: B008
+    @jax.jit
+    def both(query, key, value, noise):
         arguments = query, key, value, 0.1, noise, 5
         return fused_causal_attention(*arguments), causal_attention(*arguments)
 
-    return jax.jit(both)(*parts, noise)
+    return both(*parts, noise)
 
 
 def test_where_there_is_no_kernel_blocks_compute_it():

@@ -22,7 +22,7 @@ def noise_of(*rows):
 def outputs_and_gradients(form, parts, rate, noise, weights):
     """[N, T, H, K] each: the output, and the gradients of its weighted sum."""
 
-    def both(parts, noise, weights, plan=attention_gpu.PLAN):  # a program for each
+    def both(parts, noise, weights):
         output, backward = jax.vjp(lambda *p: form(*p, rate, noise, SITE), *parts)
         return output, *backward(weights)
 

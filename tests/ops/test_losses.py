@@ -251,14 +251,15 @@ def take_branches_of(platform, monkeypatch):
     monkeypatch.setattr(jax.lax, "platform_dependent", accelerator)
 
 
-def compute_on(platform, monkeypatch, dtype, chunk=0):
-    """`compute` with that platform's branches, rounded wherever the program says so."""
-    take_branches_of(platform, monkeypatch)
+def compute_as_there(*arguments, chunk=0):
+    """`compute` traced anew, for patches; and rounded wherever the program says so."""
 
-    def computed(*arguments, platform=platform):  # no other platform's program
+    def anew(*arguments):
         return compute.__wrapped__(*arguments, dtype=dtype, chunk=chunk)
 
-    return jax.jit(computed, compiler_options={"xla_allow_excess_precision": False})
+    *arguments, dtype = arguments
+    options = {"xla_allow_excess_precision": False}
+    return jax.jit(anew, compiler_options=options)(*arguments)
 
 
 @pytest.mark.parametrize(("platform", "sign"), [("tpu", 1), ("tpu", -1), ("cuda", -1)])
@@ -268,8 +269,8 @@ def test_rows_filled_up_on_accelerators_change_nothing(monkeypatch, sign, platfo
     hidden[..., 0], unembedding[:, 0] = 8.0, sign * 8.0  # scores near 64 or -64
     weights = random_weights()
     expected = compute(*rounded(hidden, unembedding), tokens, weights)
-    on_platform = compute_on(platform, monkeypatch, BFLOAT16)
-    actual = on_platform(hidden, unembedding, tokens, weights)
+    take_branches_of(platform, monkeypatch)
+    actual = compute_as_there(hidden, unembedding, tokens, weights, BFLOAT16)
     # Scores are rounded to bfloat16, which has steps of 1/4 and 1/2 near 64.
     np.testing.assert_allclose(actual.nll, expected.nll, atol=0.5)
     assert np.abs(actual.nll - expected.nll).max() > 1e-3, "they are not"
@@ -283,8 +284,8 @@ def test_rows_filled_up_give_no_nan_beside_scores_far_below_zero(monkeypatch, pl
     """Their own scores are 0, and e^200 is too much for float32."""
     hidden, unembedding, tokens = random_problem(scale=0.3)
     hidden[..., 0], unembedding[:, 0] = 10.0, -20.0
-    on_platform = compute_on(platform, monkeypatch, BFLOAT16)
-    found = on_platform(hidden, unembedding, tokens, random_weights())
+    take_branches_of(platform, monkeypatch)
+    found = compute_as_there(hidden, unembedding, tokens, random_weights(), BFLOAT16)
     assert all(np.isfinite(each).all() for each in found.gradients[:2])
 
 
@@ -294,7 +295,8 @@ def test_loss_of_a_tpu_equals_the_plain_form(monkeypatch, chunk):
 
     Scores are up to 1, 70, 1000; and at most -300, whose powers are all zero.
     """
-    on_a_tpu = compute_on("tpu", monkeypatch, FLOAT32, chunk)
+    take_branches_of("tpu", monkeypatch)
+    on_a_tpu = jax.jit(functools.partial(compute.__wrapped__, chunk=chunk))
     for size, error in ((0.3, 1e-5), (4.0, 1e-4), (20.0, 1e-3), (-20.0, 1e-3)):
         hidden, unembedding, tokens = random_problem(embed_dim=4, rows=137)
         hidden, unembedding = abs(size) * np.abs(hidden), size * np.abs(unembedding)
