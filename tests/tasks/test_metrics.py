@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from sklearn.metrics import matthews_corrcoef, roc_auc_score
+from sklearn.metrics import matthews_corrcoef
 
 from gpt1_jax.tasks.metrics import (
     METRICS,
@@ -78,16 +78,6 @@ def test_classification_metrics_are_those_computed_by_hand():
     # = (12 - 2) / sqrt(5 * 4 * 6 * 5) = 10 / sqrt(600)
     expected = 10 / math.sqrt(600)
     assert METRICS["matthews"](PREDICTED, true) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("num_labels", [2, 3, 5])
-def test_matthews_correlation_is_that_of_scikit_learn(num_labels):
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        labels, predictions = rng.integers(0, num_labels, (2, 30))
-        expected = matthews_corrcoef(labels, predictions)
-        found = METRICS["matthews"](predictions, labels)
-        assert found == pytest.approx(expected, abs=1e-12)
 
 
 def test_f1_counts_label_one_as_positive():
@@ -247,15 +237,6 @@ def test_a_threshold_separates_separable_scores():
     scores, labels = np.array([-3.0, -1.0, -2.0, -4.0]), np.array([0, 1, 1, 0])
     assert best_threshold(scores, labels) == -2.0
     assert auc(scores, labels) == 1.0 and auc(-scores, labels) == 0.0
-
-
-@pytest.mark.parametrize("places", [1, 8])
-def test_the_area_under_the_curve_is_that_of_scikit_learn(places):
-    for seed in range(20):
-        rng = np.random.default_rng(seed)
-        labels = np.array([0, 1, *rng.integers(0, 2, 30)])
-        scores = np.round(rng.normal(size=32) + labels, places)  # of one, with ties
-        assert auc(scores, labels) == pytest.approx(roc_auc_score(labels, scores))
 
 
 def test_labels_that_are_all_the_same_have_no_threshold():
