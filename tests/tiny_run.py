@@ -174,18 +174,19 @@ def stop_after(monkeypatch, last_step):
     monkeypatch.setattr(StopSignal, "requested", lambda self, step: step == last_step)
 
 
-def poison(monkeypatch, bad_steps, loss=True):
-    """Makes the gradients of the given steps NaN, and their loss unless it is False."""
+def poison(monkeypatch, bad_steps, bad_losses=None):
+    """Makes the gradients of the given steps NaN, and the losses of these or others."""
     update = steps.update
+    bad_losses = bad_steps if bad_losses is None else bad_losses
 
     def poisoned(state, batch, noise, gradients, optimizer):
-        bad = jnp.isin(state.step, jnp.asarray(bad_steps))
-        factor = jnp.where(bad, jnp.nan, 1.0)
+        def factor(bad):
+            return jnp.where(jnp.isin(state.step, jnp.asarray(bad)), jnp.nan, 1.0)
 
         def bad_gradients(*arguments):
             (value, losses), grads = gradients(*arguments)
-            grads = jax.tree.map(lambda x: x * factor, grads)
-            return (value * factor if loss else value, losses), grads
+            grads = jax.tree.map(lambda x: x * factor(bad_steps), grads)
+            return (value * factor(bad_losses), losses), grads
 
         return update(state, batch, noise, bad_gradients, optimizer)
 

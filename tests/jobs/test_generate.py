@@ -5,7 +5,7 @@ import json
 import shutil
 
 import pytest
-from tiny_run import as_flags, load_config, run_program
+from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
@@ -25,7 +25,9 @@ def ask(pretrained, corpus_dir, capsys):
         config.update_from_flattened_dict(overrides)
         config.compilation_cache_dir = str(corpus_dir / "xla")
         generate.run(config_lib.load(config.to_dict()), "")
-        return capsys.readouterr().out
+        printed = capsys.readouterr()
+        run.said = printed.err
+        return printed.out
 
     return run
 
@@ -150,17 +152,10 @@ def test_a_fine_tuned_run_generates_too(ask, finetuned):
     assert ask(finetuned, prompt="abc de").startswith("abc de ")
 
 
-def test_the_program_generates_from_a_run_that_was_moved(pretrained, tmp_path):
-    moved = tmp_path / "moved"
-    shutil.copytree(pretrained, moved)
-    code, output = run_program(
-        "--config=configs/generate.py",
-        *as_flags({"init_from": moved, "prompt": "abc de", **SHORT}),
-        env={"XDG_CACHE_HOME": str(tmp_path)},
-    )
-    read, text = output.split("\n", 1)
-    assert code == 0 and text.startswith("abc de "), output
-    assert read == f"Reading step 12, the newest, of {moved}."
+def test_a_run_that_was_moved_generates(ask, pretrained, tmp_path):
+    moved = shutil.copytree(pretrained, tmp_path / "moved")
+    assert ask(moved, prompt="abc de").startswith("abc de ")
+    assert f"Reading step 12, the newest, of {moved}.\n" == ask.said
 
 
 def test_escapes_that_are_generated_do_not_reach_a_terminal(ask, monkeypatch, tmp_path):

@@ -32,20 +32,6 @@ def ask(capsys):
 
 
 @pytest.fixture(scope="module")
-def choosing(finetune_base, made_once):
-    """A run on COPA: two columns of text, two of choices."""
-
-    def make(folder):
-        for seed, split in enumerate(("train", "dev")):
-            write_lines(folder / "copa" / f"{split}.jsonl", rows("copa", 16, seed))
-        base = {**finetune_base, "data.dir": str(folder)}
-        config = finetune_config("copa", base, train__num_epochs=1.0)
-        finetune.run(config, str(folder / "run"))
-
-    return made_once("choosing", make) / "run"
-
-
-@pytest.fixture(scope="module")
 def dev_sentences(finetune_base):
     """The text of the run's development split."""
     return [row["sentence"] for row in rows("sst2", 12, seed=1)]

@@ -1,6 +1,5 @@
 """The job of pre-training, from text to a run folder."""
 
-import dataclasses
 import json
 import os
 import shutil
@@ -40,7 +39,8 @@ def whole_run(tiny_config, made_once):
     return made_once("whole", lambda folder: pretrain.run(tiny_config(), str(folder)))
 
 
-def test_the_step_is_compiled_once(tiny_config, tmp_path, monkeypatch):
+def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monkeypatch):
+    """The step is compiled once."""
     traces = []
     original = language_model.apply
 
@@ -50,11 +50,6 @@ def test_the_step_is_compiled_once(tiny_config, tmp_path, monkeypatch):
         return original(model, params, tokens, *context)
 
     monkeypatch.setattr(language_model, "apply", counted)
-    pretrain.run(tiny_config(), str(tmp_path))
-    assert len(traces) == 1
-
-
-def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
     config = tiny_config(
         train__num_steps=60,
         optimizer__learning_rate=1e-2,
@@ -62,6 +57,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
         checkpoint__every_steps=20,
     )
     pretrain.run(config, str(tmp_path))
+    assert len(traces) == 1
     records = read_metrics(tmp_path / "metrics.jsonl")
     valid = [r["valid_loss"] for r in records if "valid_loss" in r]
     assert len(valid) == 3 and valid[-1] < np.log(512) - 0.3
@@ -85,66 +81,45 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys):
     assert "Done: 60 steps" in out and "validation loss" in out and "  | " in out
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"model__dtype": "bfloat16", "model__remat": True},
-        {"model__layer_loop": "scan", "train__accumulation_steps": 1},
-        {
-            "model__embed_dropout_on": "matrix",
-            "model__softmax_rows": "tokens+positions",
-        },
-        {"optimizer__name": "adamw"},
-        {"optimizer__schedule": "cosine_after_warmup", "log__profile_steps": 1},
-    ],
-    ids=lambda overrides: next(iter(overrides)),
-)
-def test_every_option_trains(tiny_config, tmp_path, overrides):
-    config = tiny_config(
-        **overrides, train__num_steps=4, log__every_steps=1, log__profile_first_step=3
-    )
-    pretrain.run(config, str(tmp_path))
+def test_every_option_trains(tiny_config, tmp_path):
+    options = {
+        "model__dtype": "bfloat16",
+        "model__layer_loop": "scan",
+        "model__embed_dropout_on": "matrix",
+        "model__softmax_rows": "tokens+positions",
+        "train__accumulation_steps": 1,
+        "optimizer__name": "adamw",
+        "optimizer__schedule": "cosine_after_warmup",
+        "log__every_steps": 1,
+        "log__profile_first_step": 3,
+        "log__profile_steps": 1,
+    }
+    pretrain.run(tiny_config(**options, train__num_steps=4), str(tmp_path))
     losses = [
         r["loss"] for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
     ]
     assert len(losses) == 4 and all(abs(loss - np.log(512)) < 0.3 for loss in losses)
-    traced = list((tmp_path / "profile").rglob("*.xplane.pb"))
-    assert len(traced) == config.log.profile_steps
+    assert len(list((tmp_path / "profile").rglob("*.xplane.pb"))) == 1
 
 
-def test_the_order_of_layers_and_rematerialisation_may_change_on_resume(
-    tiny_config, tmp_path, monkeypatch
-):
-    with monkeypatch.context() as patch:
-        stop_after(patch, 4)
-        with pytest.raises(Stopped):
-            pretrain.run(tiny_config(), str(tmp_path))
-    pretrain.run(
-        tiny_config(model__layer_loop="scan", model__remat=True), str(tmp_path)
-    )
-    assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
-
-
-@pytest.mark.parametrize("named", ["blocked", "fused"])
-def test_a_folder_that_names_its_forms_is_the_same_run(
-    tiny_config, tmp_path, monkeypatch, named
-):
-    """As folders of before 24 November 2026 do."""
+def test_the_way_to_compute_may_change_on_resume(tiny_config, tmp_path, monkeypatch):
+    """The form of attention, as folders of before 24 November 2026 name it, too."""
     with monkeypatch.context() as patch, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # there are no kernels for a CPU
         stop_after(patch, 4)
         with pytest.raises(Stopped):
-            pretrain.run(tiny_config(model__attention_form=named), str(tmp_path))
-    pretrain.run(tiny_config(), str(tmp_path))
+            pretrain.run(tiny_config(model__attention_form="fused"), str(tmp_path))
+    config = tiny_config(model__layer_loop="scan", model__remat=True)
+    pretrain.run(config, str(tmp_path))
     assert read_metrics(tmp_path / "metrics.jsonl")[-1]["step"] == 12
 
 
 def test_resumed_equals_uninterrupted_bit_for_bit(
     tiny_config, whole_run, tmp_path, monkeypatch
 ):
-    """Stopped three times: before, at and long after a step that is evaluated."""
+    """Stopped twice: at a step that is evaluated, and long after it."""
     config = tiny_config()
-    for last_step in (3, 4, 11):
+    for last_step in (4, 11):
         with monkeypatch.context() as patch:
             stop_after(patch, last_step)
             with pytest.raises(Stopped, match=f"step {last_step} is saved"):
@@ -154,35 +129,35 @@ def test_resumed_equals_uninterrupted_bit_for_bit(
     assert_same_run(whole_run, tmp_path, 12)
 
 
-# 128 a step: 0, then 3, 5, 7, ...
-MILESTONES = {"checkpoint__milestone_tokens": (0, *range(384, 2001, 256))}
+# 128 a step: 0, 3, 5 and 7, and beyond the end
+MILESTONES = {"checkpoint__milestone_tokens": (0, 384, 640, 896, 1664, 1920)}
 
 
 def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
     tiny_config, whole_run, tmp_path, monkeypatch, capsys
 ):
-    """Also across stops, one at a step to keep; with the latest two and the best.
+    """Also across a stop at a step to keep; with the latest two and the best.
 
     Each milestone is evaluated, and its parameters have a content digest.
     """
     config = tiny_config(**MILESTONES, checkpoint__keep_best=0)
-    for last_step in (5, 6):
-        with monkeypatch.context() as patch:
-            stop_after(patch, last_step)
-            with pytest.raises(Stopped):
-                pretrain.run(config, str(tmp_path))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 5)
+        with pytest.raises(Stopped):
+            pretrain.run(config, str(tmp_path))
     pretrain.run(config, str(tmp_path))
     np.testing.assert_equal(saved_state(tmp_path, 12), saved_state(whole_run, 12))
     records = metrics_without_times(tmp_path)
-    without = [each for each in records if each["step"] not in (0, 3, 5, 7, 9, 11)]
+    without = [each for each in records if each["step"] not in (0, 3, 5, 7)]
     assert without == metrics_without_times(whole_run)
     folder = epath.Path(tmp_path)
-    assert saved_steps(folder) == [0, 3, 5, 7, 9, 11, 12]
+    assert saved_steps(folder) == [0, 3, 5, 7, 8, 12]
     names = {step: str(target) for step, target in saved_milestones(folder).items()}
-    assert names == {0: "0 tokens", 3: "384 tokens", 5: "640 tokens"} | {
+    assert names == {
+        0: "0 tokens",
+        3: "384 tokens",
+        5: "640 tokens",
         7: "896 tokens",
-        9: "1.152k tokens",
-        11: "1.408k tokens",
     }
     assert {r["step"] for r in records if "valid_loss" in r} == {*names, 4, 8, 12}
     for step in saved_steps(folder):
@@ -194,8 +169,8 @@ def test_checkpoints_are_kept_for_good_and_training_stays_the_same(
     assert text_read == {"tokens": 12 * 128, "words": round(words)}
     said = capsys.readouterr().out
     assert "Not kept: 1.664k to 1.92k tokens; the whole run reads 1,536." in said
-    assert "Keeping for good: 6 checkpoints at 0 to 1.408k tokens, 0.8 MB." in said
-    assert "Keeping for good: 3 checkpoints at 896 to 1.408k tokens, 0.4 MB." in said
+    assert "Keeping for good: 4 checkpoints at 0 to 896 tokens, 0.6 MB." in said
+    assert "Keeping for good: 1 checkpoint at 896 tokens, 0.1 MB." in said
 
 
 def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, capsys):
@@ -205,12 +180,12 @@ def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, c
             pretrain.run(tiny_config(**checkpoint), str(tmp_path))
 
     with pytest.raises(Stopped):
-        run(6, **MILESTONES)
+        run(3, **MILESTONES)
     with pytest.raises(Stopped):
-        run(10, checkpoint__milestone_tokens=(256, 1000))
-    assert "Not kept: 256 tokens, passed by step 6." in capsys.readouterr().out
+        run(5, checkpoint__milestone_tokens=(256, 640))
+    assert "Not kept: 256 tokens, passed by step 3." in capsys.readouterr().out
     run(0)
-    assert saved_steps(epath.Path(tmp_path)) == [0, 3, 5, 8, 10, 12]
+    assert saved_steps(epath.Path(tmp_path)) == [0, 3, 5, 8, 12]
 
 
 @pytest.mark.parametrize(
@@ -222,7 +197,7 @@ def test_what_is_kept_may_change_on_resume(tiny_config, tmp_path, monkeypatch, c
         ),
         (
             {"model__embed_dim": 32, **MILESTONES},
-            r"keeping 6 checkpoints .* needs 1.8 MB",
+            r"keeping 4 checkpoints .* needs 1.2 MB",
         ),
     ],
     ids=["one step", "room"],
@@ -241,25 +216,30 @@ def test_what_cannot_be_kept_is_refused_before_any_step(
 def test_a_run_that_goes_on_counts_the_text_of_both(
     tiny_config, whole_run, tmp_path, capsys
 ):
-    longer = {**MILESTONES, "init_from": str(whole_run), "train__num_steps": 14}
-    pretrain.run(tiny_config(**longer, init_optimizer=True), str(tmp_path))
+    config = tiny_config(
+        init_from=str(whole_run),
+        step="8",
+        init_optimizer=True,
+        checkpoint__milestone_tokens=(0, 896, 11 * 128),
+    )
+    pretrain.run(config, str(tmp_path))
     said = capsys.readouterr().out
-    assert "Not kept: 0 to 1.408k tokens, passed by step 12." in said
+    assert "Not kept: 0 to 896 tokens, passed by step 8." in said
     kept = saved_milestones(epath.Path(tmp_path))
-    assert kept == {13: Milestone(13 * 128, "tokens")}
+    assert kept == {11: Milestone(11 * 128, "tokens")}
 
 
 def test_the_babylm_preset_trains_and_keeps(corpus_dir, tmp_path):
-    """Shortened to 12 steps, and its words to hundreds for each million."""
+    """Shortened to 4 steps, and its words to hundreds for each million."""
     tiny = {**tiny_overrides(corpus_dir), "train.num_epochs": 0.0}
     del tiny["optimizer.warmup_steps"]
-    config = load_config("babylm", **tiny)
+    config = load_config("babylm", **tiny, train__num_steps=4)
     config.optimizer.warmup_fraction = 0.1
     words = config.checkpoint.milestone_words
     config.checkpoint.milestone_words = tuple(each // 10_000 for each in words)
     pretrain.run(config_lib.load(config.to_dict()), str(tmp_path))
     kept = saved_milestones(epath.Path(tmp_path))
-    assert [target.amount for target in kept.values()] == list(range(100, 1001, 100))
+    assert [target.amount for target in kept.values()] == [100, 200, 300]
 
 
 def test_running_a_finished_run_again_changes_nothing(
@@ -278,16 +258,20 @@ def test_running_a_finished_run_again_changes_nothing(
 def test_seeds_differ(tiny_config, whole_run, tmp_path, monkeypatch):
     """The other seed in a folder with a relative name, which serves as well."""
     monkeypatch.chdir(tmp_path)
-    pretrain.run(tiny_config(seed=1), "runs/other")
+    stop_after(monkeypatch, 2)
+    with pytest.raises(Stopped):
+        pretrain.run(tiny_config(seed=1), "runs/other")
     folder = tmp_path / "runs/other"
-    assert (folder / "checkpoints/12/manifest.json").exists()
+    assert (folder / "checkpoints/2/manifest.json").exists()
     one, other = (read_metrics(f / "metrics.jsonl")[0] for f in (whole_run, folder))
     assert one["step"] == other["step"] and one["loss"] != other["loss"]
 
 
-def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpus_dir):
+def test_another_configuration_or_corpus_is_refused(
+    tiny_config, whole_run, tmp_path, corpus_dir
+):
     texts = shutil.copytree(corpus_dir / "texts", tmp_path / "texts")
-    folder = tmp_path / "run"
+    folder = shutil.copytree(whole_run, tmp_path / "run")
 
     def run(**overrides):
         pretrain.run(tiny_config(data__train=str(texts), **overrides), str(folder))
@@ -299,6 +283,7 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
         ({"model__embed_dim": 32}, "config.model.embed_dim is 32, saved 16"),
         ({"train__num_steps": 20}, "num_steps is 20, saved 12.*init_from=FOLDER"),
         ({"tokenizer__vocab_size": 150}, "config.tokenizer.vocab_size is 150"),
+        ({"optimizer__name": "lion"}, "name is 'lion', saved 'released_adam'"),
     ):
         with pytest.raises(ValueError, match=message):
             run(**overrides)
@@ -309,17 +294,16 @@ def test_another_configuration_or_corpus_is_refused(tiny_config, tmp_path, corpu
 
 
 def test_the_same_text_elsewhere_and_of_another_time_resumes(
-    tiny_config, tmp_path, corpus_dir, monkeypatch
+    tiny_config, whole_run, tmp_path, corpus_dir, monkeypatch
 ):
     """A second download, or a new host; other bytes are another text."""
     first = shutil.copytree(corpus_dir / "texts", tmp_path / "first" / "texts")
     second = shutil.copytree(corpus_dir / "texts", tmp_path / "second" / "texts")
     folder = tmp_path / "run"
 
-    def run(texts, folder=folder):
+    def run(texts):
         pretrain.run(tiny_config(data__train=str(texts)), str(folder))
 
-    run(first, tmp_path / "whole")
     with monkeypatch.context() as patch:
         stop_after(patch, 5)
         with pytest.raises(Stopped):
@@ -333,8 +317,7 @@ def test_the_same_text_elsewhere_and_of_another_time_resumes(
         run(second)
     changed.write_text(text)
     run(second)
-    whole = saved_state(tmp_path / "whole", 12)
-    np.testing.assert_equal(saved_state(folder, 12), whole)
+    np.testing.assert_equal(saved_state(folder, 12), saved_state(whole_run, 12))
 
 
 def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkeypatch):
@@ -349,35 +332,30 @@ def test_processes_with_different_text_are_refused(tiny_config, tmp_path, monkey
     assert not (tmp_path / "metrics.jsonl").exists()
 
 
-def test_a_nonfinite_loss_is_skipped_and_counted(tiny_config, tmp_path, monkeypatch):
-    poison(monkeypatch, [5, 6])
-    pretrain.run(tiny_config(log__every_steps=1), str(tmp_path))
+def test_nonfinite_updates_are_skipped_and_too_many_stop_the_run_before_harm(
+    tiny_config, tmp_path, monkeypatch
+):
+    """The last ones have a finite loss."""
+    poison(monkeypatch, [5, 6, *range(9, 100)], bad_losses=[5, 6])
+    config = tiny_config(train__max_nonfinite_steps=3, log__every_steps=1)
+    message = (
+        r"3 updates in a row up to step 12 were not finite "
+        r"\(gradient norm nan, at a loss [67]\.\d+\)"
+    )
+    with pytest.raises(FloatingPointError, match=message):
+        pretrain.run(config, str(tmp_path))
     records = {
         r["step"]: r for r in read_metrics(tmp_path / "metrics.jsonl") if "loss" in r
     }
     assert np.isnan(records[6]["loss"]) and np.isnan(records[7]["loss"])
     assert [records[s]["nonfinite_in_row"] for s in (5, 6, 7, 8)] == [0, 1, 2, 0]
-    assert records[12]["nonfinite_steps"] == 2
-    assert np.isfinite(records[12]["loss"])
+    assert records[9]["nonfinite_steps"] == 2
+    assert np.isfinite(records[9]["loss"])
     # the schedule waits: update 6 of the schedule is done at step 8
     assert records[8]["learning_rate"] == records[6]["learning_rate"]
-
-
-@pytest.mark.parametrize(
-    ("loss", "found"),
-    [(True, r"loss nan\)"), (False, r"gradient norm nan, at a loss [67]\.\d+\)")],
-)
-def test_too_many_nonfinite_updates_stop_the_run_before_harm(
-    tiny_config, tmp_path, monkeypatch, loss, found
-):
-    poison(monkeypatch, list(range(5, 100)), loss)
-    config = tiny_config(train__max_nonfinite_steps=3, train__num_steps=40)
-    message = rf"3 updates in a row up to step 8 were not finite \({found}"
-    with pytest.raises(FloatingPointError, match=message):
-        pretrain.run(config, str(tmp_path))
     kept = sorted(int(p.name) for p in (tmp_path / "checkpoints").iterdir())
-    assert kept == [4]
-    assert all(np.isfinite(leaf).all() for leaf in saved_state(tmp_path, 4).values())
+    assert kept == [4, 8]
+    assert all(np.isfinite(leaf).all() for leaf in saved_state(tmp_path, 8).values())
 
 
 @pytest.mark.parametrize(
@@ -428,31 +406,26 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
 @pytest.mark.parametrize(
     ("name", "arguments", "sharing"),
     [
-        ("lion", "", "replicated"),
-        ("adafactor", "min_dim_size_to_factor=8", "tensor"),
         ("adafactor", "min_dim_size_to_factor=8", "full"),
-        ("sgd", "momentum=0.9", "optimizer"),
+        ("sgd", "momentum=0.9", "tensor"),
     ],
 )
-def test_any_optimizer_resumes_bit_for_bit_and_as_no_other(
+def test_any_optimizer_resumes_bit_for_bit(
     tiny_config, tmp_path, monkeypatch, name, arguments, sharing
 ):
     """On 8 devices, in parts; the state is split as the mesh says."""
     mesh = {"mesh__sharding": sharing}
     if sharing == "tensor":
-        mesh = {"mesh__tensor_parallelism": 2, "train__accumulation_steps": 2}
+        mesh = {"mesh__tensor_parallelism": 2}
     chosen = {"optimizer__name": name, "optimizer__arguments": arguments}
-    config = tiny_config(train__num_steps=6, **mesh, **chosen)
+    config = tiny_config(
+        train__num_steps=4, eval__max_batches=1, eval__sample_tokens=0, **mesh, **chosen
+    )
     pretrain.run(config, str(tmp_path / "whole"))
     with monkeypatch.context() as patch:
-        stop_after(patch, 3)
+        stop_after(patch, 2)
         with pytest.raises(Stopped):
             pretrain.run(config, str(tmp_path / "parts"))
-    other = dataclasses.replace(config.optimizer, name="adagrad", arguments="")
-    with pytest.raises(UserError, match=f"name is 'adagrad', saved {name!r}"):
-        pretrain.run(
-            dataclasses.replace(config, optimizer=other), str(tmp_path / "parts")
-        )
     pretrain.run(config, str(tmp_path / "parts"))
-    whole, parts = (saved_state(tmp_path / each, 6) for each in ("whole", "parts"))
+    whole, parts = (saved_state(tmp_path / each, 4) for each in ("whole", "parts"))
     np.testing.assert_equal(parts, whole)

@@ -4,14 +4,22 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
+from etils import epath
 from tiny_run import load_config
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.jobs import finetune, predict
+from gpt1_jax.report import figures
+from gpt1_jax.report.scores import score_table
+from gpt1_jax.runs.records import read_metrics
+from gpt1_jax.tasks.metrics import METRICS, Metric
 
-SEVERAL = {"seeds": (0, 1), "train__num_epochs": 1.0}
+ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
+SEVERAL = {"seeds": (0, 1), **ONE_EPOCH}
 FOLDERS = {"pretrained-seed0", "pretrained-seed1"}
 
 
@@ -116,10 +124,19 @@ def test_checkpoints_of_several_runs_go_unless_kept(several, finetuned):
     assert (finetuned / "checkpoints").exists()
 
 
+def begin_suite(finetuned, folder):
+    """A copy of a run on SST-2, with its checkpoints, as the first of a suite."""
+    first = folder / "sst2" / "pretrained-seed0"
+    shutil.copytree(finetuned, first)
+    (first / "results.md").unlink()
+    return first
+
+
 def test_checkpoints_that_a_kill_has_left_of_a_finished_run_go(
-    several, finetune_base, tmp_path, count_runs, monkeypatch
+    finetuned, finetune_base, tmp_path, carried_out, monkeypatch
 ):
-    config = finetune_config("sst2", finetune_base, **SEVERAL)
+    config = finetune_config("sst2", finetune_base, seeds=(0, 1))
+    first = begin_suite(finetuned, tmp_path)
 
     def killed(folder):
         (folder / "manifest.json").rename(folder / "deleted.json")
@@ -128,62 +145,54 @@ def test_checkpoints_that_a_kill_has_left_of_a_finished_run_go(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(finetune, "delete_checkpoint", killed)
         finetune.run(config, str(tmp_path))
-    first = tmp_path / "sst2" / "pretrained-seed0"
-    assert (first / "results.json").exists()
     assert list(first.glob("checkpoints/*/manifest.json"))
     finetune.run(config, str(tmp_path))
-    assert count_runs == ["sst2/pretrained-seed0", "sst2/pretrained-seed1"]
+    assert carried_out == ["sst2/pretrained-seed1"]
     assert not list(tmp_path.rglob("checkpoints"))
-    assert result_of(first) == result_of(several / "sst2" / "pretrained-seed0")
+    assert result_of(first) == result_of(finetuned)
 
 
 @pytest.mark.parametrize("why", ["made to keep them", "made by itself"])
 def test_checkpoints_of_a_finished_run_stay_if_it_kept_them(
-    finetuned, finetune_base, tmp_path, count_runs, why
+    finetuned, finetune_base, tmp_path, carried_out, why
 ):
-    first = tmp_path / "sst2" / "pretrained-seed0"
-    shutil.copytree(finetuned, first)
-    if why == "made to keep them":
-        (first / "results.md").unlink()
+    first = begin_suite(finetuned, tmp_path)
+    if why == "made by itself":
+        shutil.copy(finetuned / "results.md", first)
+    else:
         values = json.loads((first / "config.json").read_text())
         values["suite"]["keep_checkpoints"] = True
         (first / "config.json").write_text(json.dumps(values))
     finetune.run(finetune_config("sst2", finetune_base, seeds=(0, 1)), str(tmp_path))
-    assert count_runs == ["sst2/pretrained-seed1"]
+    assert carried_out == ["sst2/pretrained-seed1"]
     assert list(first.glob("checkpoints/*/manifest.json"))
 
 
-def test_each_run_from_scratch_too_and_checkpoints_kept_if_asked(
-    finetune_base, tmp_path, count_runs
-):
-    config = finetune_config(
-        "sst2",
-        finetune_base,
-        suite__compare="scratch",
-        suite__keep_checkpoints=True,
-        train__num_epochs=1.0,
-    )
+def test_each_run_from_scratch_too(finetune_base, tmp_path, carried_out):
+    config = finetune_config("sst2", finetune_base, suite__compare="scratch")
     finetune.run(config, str(tmp_path))
-    assert count_runs == ["sst2/pretrained-seed0", "sst2/scratch-seed0"]
-    assert len(list(tmp_path.rglob("checkpoints/4/manifest.json"))) == 2
+    assert carried_out == ["sst2/pretrained-seed0", "sst2/scratch-seed0"]
     everything = json.loads((tmp_path / "all_results.json").read_text())
-    for start in ("pretrained", "scratch"):
-        [result] = everything["sst2"][start]
-        saved = tmp_path / "sst2" / f"{start}-seed0" / "config.json"
-        layers = {"pretrained": "all", "scratch": "none"}[start]
-        assert json.loads(saved.read_text())["transfer_layers"] == layers
-        assert result["variant"] == start
+    for start, layers in (("pretrained", "all"), ("scratch", "none")):
+        folder = tmp_path / "sst2" / f"{start}-seed0"
+        assert everything["sst2"][start] == [result_of(folder)]
+        saved = json.loads((folder / "config.json").read_text())
+        assert saved["transfer_layers"] == layers
 
 
-def test_one_run_and_several_share_a_folder(finetuned, finetune_base, tmp_path):
+def test_one_run_and_several_share_a_folder(
+    finetuned, finetune_base, tmp_path, carried_out
+):
     """As with the default folder, when seeds are added later."""
     folder = tmp_path / "run"
     shutil.copytree(finetuned, folder)
     alone = result_of(folder)
     finetune.run(finetune_config("sst2", finetune_base, seeds=(0, 1)), str(folder))
+    assert carried_out == ["sst2/pretrained-seed0", "sst2/pretrained-seed1"]
     assert result_of(folder) == alone
-    assert result_of(folder / "sst2" / "pretrained-seed0") == alone
+    assert result_of(folder / "sst2" / "pretrained-seed0") != alone
     finetune.run(finetune_config("sst2", finetune_base), str(folder))
+    assert len(carried_out) == 2
     assert f"| {100 * alone['dev']['accuracy']:.1f} |" in (
         (folder / "results.md").read_text()
     )
@@ -226,7 +235,7 @@ def test_a_labelled_test_split_is_scored(several):
 def custom(base, paths, **overrides):
     files = {f"data__{split}": str(path) for split, path in paths.items()}
     base = {**base, "data.source": "files", "data.dir": ""}
-    return finetune_config("custom", base, train__num_epochs=1.0, **files, **overrides)
+    return finetune_config("custom", base, **{**ONE_EPOCH, **files, **overrides})
 
 
 def write_tsv(path, made):
@@ -239,11 +248,9 @@ def named(made):
     return [{**row, "label": ("bad", "good")[row["label"]]} for row in made]
 
 
-@pytest.mark.parametrize("kind", ["tsv", "jsonl"])
-def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path, kind):
-    write = {"tsv": write_tsv, "jsonl": write_lines}[kind]
+def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path):
     paths = {
-        split: write(tmp_path / f"{split}.{kind}", named(rows("sst2", 16, seed)))
+        split: write_tsv(tmp_path / f"{split}.tsv", named(rows("sst2", 32, seed)))
         for seed, split in enumerate(("train", "dev"))
     }
     config = custom(
@@ -256,37 +263,63 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path,
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["custom"]["labels"] == ["bad", "good"]
     lines = read_lines(tmp_path / "run" / "predictions" / "dev.jsonl")
-    assert [line["label"] for line in lines] == ["bad", "good"] * 8
+    assert [line["label"] for line in lines] == ["bad", "good"] * 16
     assert {line["prediction"] for line in lines} <= {"bad", "good"}
-    assert result_of(tmp_path / "run")["dev"]["n"] == 16
-    assert "| custom | accuracy | 16 |" in (tmp_path / "run/results.md").read_text()
+    assert result_of(tmp_path / "run")["dev"]["n"] == 32
+    assert "| custom | accuracy | 32 |" in (tmp_path / "run/results.md").read_text()
     finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    """A metric of any range, a sum of squares: the lowest is the best."""
+
+    def squares(predictions, scores):
+        return float(np.square(predictions - scores).sum())
+
+    lowest_is_best = Metric(squares, lowest=0.0, highest_is_best=False)
+    monkeypatch.setitem(METRICS, "squares", lowest_is_best)
+
+
+@pytest.fixture
+def similarity(finetune_base, made_once, squares):
+    """`similarity(score_loss)`: a run on a task of scores, and its configuration."""
+
+    def make(score_loss):
+        made = made_once(f"examples_{score_loss}", write_examples)
+        config = custom(
+            finetune_base,
+            {split: made / f"{split}.jsonl" for split in ("train", "dev", "test")},
+            custom__head="similarity",
+            custom__text=("sentence1", "sentence2"),
+            custom__score_range=(0, 5),
+            custom__metrics=("squares", "pearson"),
+            head__score_loss=score_loss,
+            eval__first_epoch_steps=(2,),
+        )
+        name = f"similarity_{score_loss}"
+        return made_once(name, lambda folder: finetune.run(config, str(folder))), config
+
+    def write_examples(folder):
+        for seed, split in enumerate(("train", "dev", "test")):
+            made = rows("stsb", 12 if split == "dev" else 32, seed)
+            write_lines(folder / f"{split}.jsonl", made)
+
+    return make
 
 
 @pytest.mark.parametrize(
     "score_loss", ["soft_labels", pytest.param("regression", marks=pytest.mark.slow)]
 )
-def test_a_similarity_of_ones_own_has_scores(
-    finetune_base, tmp_path, score_loss, capsys
-):
-    made = {s: rows("stsb", 16, k) for k, s in enumerate(("train", "dev", "test"))}
-    paths = {s: write_lines(tmp_path / f"{s}.jsonl", made[s]) for s in made}
-    config = custom(
-        finetune_base,
-        paths,
-        custom__head="similarity",
-        custom__text=("sentence1", "sentence2"),
-        custom__score_range=(0, 5),
-        head__score_loss=score_loss,
-    )
-    finetune.run(config, str(tmp_path / "run"))
-    result = result_of(tmp_path / "run")
-    assert -1 <= result["dev"]["pearson"] <= 1 and result["test"]["n"] == 16
-    lines = read_lines(tmp_path / "run" / "predictions" / "test.jsonl")
-    assert [line["label"] for line in lines] == [0.0, 5.0] * 8
+def test_a_similarity_of_ones_own_has_scores(similarity, score_loss, capsys):
+    run, _ = similarity(score_loss)
+    result = result_of(run)
+    assert -1 <= result["dev"]["pearson"] <= 1 and result["test"]["n"] == 32
+    lines = read_lines(run / "predictions" / "test.jsonl")
+    assert [line["label"] for line in lines] == [0.0, 5.0] * 16
     assert all(isinstance(line["prediction"], float) for line in lines)
     assert not any("probabilities" in line for line in lines)
-    new = load_config("", file="predict", init_from=str(tmp_path / "run"), text="a\tb")
+    new = load_config("", file="predict", init_from=str(run), text="a\tb")
     capsys.readouterr()
     predict.run(config_lib.load(new.to_dict()), "")
     header, row = capsys.readouterr().out.splitlines()
@@ -294,29 +327,47 @@ def test_a_similarity_of_ones_own_has_scores(
     assert re.fullmatch(r"-?\d+\.\d{3}\ta \| b", row)
 
 
-@pytest.mark.parametrize("columns", ["a list", "several"])
-def test_a_multiple_choice_of_ones_own(finetune_base, tmp_path, columns):
+def test_a_metric_of_any_range_takes_one_entry(similarity, tmp_path):
+    """It ranks the states, and it is shown as it is."""
+    made, config = similarity("soft_labels")
+    run = shutil.copytree(made, tmp_path / "run")
+    finetune.run(config, str(run))  # only reads the results back
+    found = read_finished(epath.Path(run))
+    records = read_metrics(run / "metrics.jsonl")
+    values = {r["step"]: r["valid_squares"] for r in records if "valid_squares" in r}
+    assert len(values) == 2 and min(values.values()) > 1.0
+    best = min(values, key=values.get)
+    assert found.result["best_step"] == best
+    value = found.result["dev"]["squares"]
+    assert value == pytest.approx(values[best], rel=1e-6)
+    table = (run / "results.md").read_text()
+    assert f"| custom | squares | 12 | {value:.1f} |" in table
+    assert "Average" not in table and "x 100" not in table
+    assert "Lower is better: squares." in table
+    scores = score_table([found]).assign(title="Custom").query("metric == 'squares'")
+    (axes,) = figures.aux_lm_weight(scores).axes
+    assert axes.get_ylabel() == "squares"
+
+
+def test_a_multiple_choice_of_ones_own(finetune_base, tmp_path):
     paths = {}
     for seed, split in enumerate(("train", "dev")):
         made = rows("copa", 16, seed)
-        if columns == "a list":
-            for row in made:
-                row["options"] = [row.pop("choice1"), row.pop("choice2")]
-                row["label"] = "AB"[row["label"]]
+        for row in made:
+            row["options"] = [row.pop("choice1"), row.pop("choice2")]
+            row["label"] = "AB"[row["label"]]
         paths[split] = write_lines(tmp_path / f"{split}.jsonl", made)
-    choices = ("options",) if columns == "a list" else ("choice1", "choice2")
     config = custom(
         finetune_base,
         paths,
         custom__head="multiple_choice",
         custom__text=("premise",),
-        custom__choices=choices,
+        custom__choices=("options",),
     )
     finetune.run(config, str(tmp_path / "run"))
-    labels = ["A", "B"] if columns == "a list" else ["choice1", "choice2"]
     lines = read_lines(tmp_path / "run" / "predictions" / "dev.jsonl")
-    assert [line["label"] for line in lines] == labels * 8
-    assert list(lines[0]["probabilities"]) == labels
+    assert [line["label"] for line in lines] == ["A", "B"] * 8
+    assert list(lines[0]["probabilities"]) == ["A", "B"]
 
 
 def test_a_task_of_ones_own_without_a_file_is_refused(finetune_base, tmp_path):

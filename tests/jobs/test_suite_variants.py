@@ -6,13 +6,9 @@ import pytest
 from tiny_run import stop_after
 from tiny_tasks import finetune_config
 
-from gpt1_jax.data.files import write_json
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.finetuning import initial_state
-from gpt1_jax.formats import RESULTS
 from gpt1_jax.jobs import finetune
-from gpt1_jax.runs.folder import write_config_and_tokenizer
-from gpt1_jax.runs.resume import DIGESTS, begin_run
 from gpt1_jax.runs.signals import Stopped
 
 ONE_EPOCH = {"train__num_epochs": 1.0, "eval__first_epoch_steps": ()}
@@ -83,7 +79,7 @@ def test_each_number_of_layers_is_a_run_of_its_own(layers):
 
 
 def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
-    finetune_base, layers, tmp_path, monkeypatch, traces
+    finetune_base, layers, tmp_path, monkeypatch
 ):
     config = layers_config(finetune_base)
     with monkeypatch.context() as patch, pytest.raises(Stopped):
@@ -108,13 +104,12 @@ def test_a_suite_killed_between_and_within_runs_ends_as_one_that_was_not(
     assert (tmp_path / "sst2/layers0-seed0/results.json").stat().st_mtime_ns == first
     assert results(tmp_path) == results(layers)
     assert (tmp_path / "results.md").read_text() == (layers / "results.md").read_text()
-    assert len(traces) == 3  # one for each start of the program
 
 
 def test_runs_share_a_program_while_only_start_and_seed_differ(
     finetune_base, pretrained, pretrained_lstm, tmp_path, monkeypatch, traces, capsys
 ):
-    """All of Table 5."""
+    """All of Table 5. Checkpoints are kept, as asked."""
     lstm = pretrained_lstm
     open_run, opened = initial_state.open_run, []
     monkeypatch.setattr(
@@ -128,6 +123,7 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
         **ONE_EPOCH,
         suite__compare="ablations",
         suite__lstm_init_from=str(lstm),
+        suite__keep_checkpoints=True,
     )
     folder = tmp_path / "run"
     finetune.run(config, str(folder))
@@ -138,6 +134,7 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
     found = [config_of(folder / "rte" / f"{name}-seed0") for name in names]
     assert [each["transfer_layers"] for each in found] == ["all", "none", "all", "all"]
     assert [each["head"]["aux_lm_weight"] for each in found] == [0.5, 0.5, 0, 0.5]
+    assert len(list(folder.rglob("checkpoints/4/manifest.json"))) == 4
     starts = [each["init_from"] for each in found]
     assert starts == 3 * [str(pretrained)] + [str(lstm)]
     table = (folder / "results.md").read_text()
@@ -147,27 +144,6 @@ def test_runs_share_a_program_while_only_start_and_seed_differ(
 
 
 # --- runs carried out by a stand-in for training -----------------------------------
-
-
-@pytest.fixture
-def carried_out(monkeypatch):
-    """Runs that only write made-up scores; the folders in which any did, in order."""
-    seen = []
-
-    def run_one(run, setup):
-        begin_run(run.folder, run.config)
-        write_config_and_tokenizer(run.folder, run.config, setup.data.origin.tokenizer)
-        seen.append("/".join(run.folder.parts[-2:]))
-        scores = {"n": 12, "accuracy": 0.5}
-        count = len(setup.data.splits["train"])
-        counts = {"train_examples": count, "origin_step": 8, "best_step": 2}
-        result = {**RESULTS.stamp(), "dev": scores, "majority": scores, **counts}
-        result[DIGESTS] = {}
-        write_json(run.folder / "results.json", result)
-        return result
-
-    monkeypatch.setattr(finetune, "_run_one", run_one)
-    return seen
 
 
 def test_sizes_beyond_the_data_are_run_once_and_said(

@@ -1,0 +1,45 @@
+"""Runs that several files of jobs' tests read, and runs without training."""
+
+import pytest
+from tiny_tasks import finetune_config, rows, write_lines
+
+from gpt1_jax.data.files import write_json
+from gpt1_jax.formats import RESULTS
+from gpt1_jax.jobs import finetune
+from gpt1_jax.runs.folder import write_config_and_tokenizer
+from gpt1_jax.runs.resume import DIGESTS, begin_run
+
+
+@pytest.fixture(scope="session")
+def choosing(finetune_base, made_once):
+    """A run on COPA: two columns of text, two of choices."""
+
+    def make(folder):
+        for seed, split in enumerate(("train", "dev")):
+            write_lines(folder / "copa" / f"{split}.jsonl", rows("copa", 16, seed))
+        base = {**finetune_base, "data.dir": str(folder)}
+        config = finetune_config("copa", base, train__num_epochs=1.0)
+        finetune.run(config, str(folder / "run"))
+
+    return made_once("choosing", make) / "run"
+
+
+@pytest.fixture
+def carried_out(monkeypatch):
+    """Runs that only write made-up scores; the folders in which any did, in order."""
+    seen = []
+
+    def run_one(run, setup):
+        begin_run(run.folder, run.config)
+        write_config_and_tokenizer(run.folder, run.config, setup.data.origin.tokenizer)
+        seen.append("/".join(run.folder.parts[-2:]))
+        scores = {"n": 12, "accuracy": 0.5}
+        count = len(setup.data.splits["train"])
+        counts = {"train_examples": count, "origin_step": 8, "best_step": 2}
+        result = {**RESULTS.stamp(), "dev": scores, "majority": scores, **counts}
+        result[DIGESTS] = {}
+        write_json(run.folder / "results.json", result)
+        return result
+
+    monkeypatch.setattr(finetune, "_run_one", run_one)
+    return seen
