@@ -38,7 +38,7 @@ def pretrain(core, corpus_dir):
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
 
     def run(workdir, *flags, program=PROGRAM, cwd=core):
-        tiny = as_flags({**tiny_overrides(corpus_dir), "log.tensorboard": False})
+        tiny = as_flags(tiny_overrides(corpus_dir))
         done = subprocess.run(
             [sys.executable, *program, *tiny, f"--workdir={workdir}", *flags],
             cwd=cwd,

@@ -94,69 +94,72 @@ def test_another_backend_than_the_expected_one_is_an_error(name):
 # --- executed -----------------------------------------------------------------
 
 
-def executed(name, folder):
-    """Runs a notebook in a folder, as a tiny one.
+def execute(names, folder, texts):
+    """Runs notebooks in a folder one after another, as tiny ones.
 
-    Returns:
-      The text that it shows, and its pictures.
+    In one kernel, to start which takes seconds; each begins with an empty namespace.
+    What they show is written to NAME.txt and NAME_NUMBER.png.
     """
     for package in ("nbclient", "nbformat", "ipykernel"):
         pytest.importorskip(package, reason=f"{package} is not installed")
     import nbclient
     import nbformat
 
+    shutil.copytree(texts, folder / "texts")
+    write_task(folder / "tasks", "sst2", train=16)
     path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     env = {**os.environ, "GPT1_SMOKE": "1", "PATH": path, "PYTHONPATH": str(ROOT)}
     env["XDG_CACHE_HOME"] = str(folder / "cache")
-    notebook = nbformat.read(NOTEBOOKS[name], as_version=4)
     place = {"metadata": {"path": str(folder)}}
-    nbclient.NotebookClient(notebook, timeout=300, resources=place).execute(env=env)
-    outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
-    data = [out["data"] for out in outputs if "data" in out]
-    text = [out["text"] for out in outputs if "text" in out]
-    text += [found.get("text/markdown", found["text/plain"]) for found in data]
-    pictures = [found["image/png"] for found in data if "image/png" in found]
-    return "\n".join(text), [base64.b64decode(picture) for picture in pictures]
+    notebooks = {name: nbformat.read(NOTEBOOKS[name], as_version=4) for name in names}
+    whole = nbformat.v4.new_notebook()
+    for notebook in notebooks.values():
+        whole.cells += [*notebook.cells, nbformat.v4.new_code_cell("%reset -f")]
+    nbclient.NotebookClient(whole, timeout=300, resources=place).execute(env=env)
+    for name, notebook in notebooks.items():
+        outputs = [out for cell in notebook.cells for out in cell.get("outputs", [])]
+        data = [out["data"] for out in outputs if "data" in out]
+        text = [out["text"] for out in outputs if "text" in out]
+        text += [found.get("text/markdown", found["text/plain"]) for found in data]
+        (folder / f"{name}.txt").write_text("\n".join(text))
+        pictures = [found["image/png"] for found in data if "image/png" in found]
+        for number, picture in enumerate(pictures):
+            file = folder / f"{name}_{number}.png"
+            file.write_bytes(base64.b64decode(picture))
 
 
 @pytest.fixture(scope="session")
-def pretrained_in_notebook(corpus_dir, made_once):
-    """A folder in which pretrain.ipynb has run, with what it has shown."""
-
-    def make(folder):
-        shutil.copytree(corpus_dir / "texts", folder / "texts")
-        write_task(folder / "tasks", "sst2", train=16)
-        text, pictures = executed("pretrain", folder)
-        (folder / "shown.txt").write_text(text)
-        for number, picture in enumerate(pictures):
-            (folder / f"shown_{number}.png").write_bytes(picture)
-
-    return made_once("notebooks", make)
+def executed(corpus_dir, made_once):
+    """A folder in which the notebooks have run, with what they have shown."""
+    names = ("pretrain", "finetune", "look_inside")
+    texts = corpus_dir / "texts"
+    return made_once("notebooks", lambda folder: execute(names, folder, texts))
 
 
-def assert_pictures(pictures, count):
+def assert_pictures(folder, name, count):
+    pictures = [path.read_bytes() for path in folder.glob(f"{name}_*.png")]
     assert len(pictures) == count
     for picture in pictures:
         assert picture.startswith(b"\x89PNG") and len(picture) > 5_000
 
 
-def test_pretrain_trains_draws_and_writes(pretrained_in_notebook):
-    text = (pretrained_in_notebook / "shown.txt").read_text()
+def test_pretrain_trains_draws_and_writes(executed):
+    text = (executed / "pretrain.txt").read_text()
     assert "Done: 8 steps" in text
     assert text.count("this function returns") >= 3
-    assert_pictures([p.read_bytes() for p in pretrained_in_notebook.glob("*.png")], 1)
+    assert_pictures(executed, "pretrain", 1)
 
 
-def test_finetune_trains_draws_and_labels(pretrained_in_notebook):
-    text, pictures = executed("finetune", pretrained_in_notebook)
+def test_finetune_trains_draws_and_labels(executed):
+    text = (executed / "finetune.txt").read_text()
     assert "| SST-2 | accuracy | 12 |" in text
     assert "a warm , funny film" in text
-    assert_pictures(pictures, 1)
+    assert_pictures(executed, "finetune", 1)
 
 
-def test_look_inside_draws_and_generates(pretrained_in_notebook):
-    text, pictures = executed("look_inside", pretrained_in_notebook)
+def test_look_inside_draws_and_generates(executed):
+    text = (executed / "look_inside.txt").read_text()
     assert "step 8: 1 layer, 32 wide, 512 tokens" in text
     assert text.count("temperature") == 3
     assert text.count("positive: -") == 2 and "nats for each token of the rest" in text
-    assert_pictures(pictures, 9)
+    assert_pictures(executed, "look_inside", 9)

@@ -150,9 +150,9 @@ PRESETS = {
 FOLDERS = {"runs": ("explore", "verify", "report")}  # named by this key
 READ = [
     *((job, "pretrain") for job in JOBS if job != "predict"),
-    *((job, "lstm") for job in ("generate", "surprisal", "features", "verify")),
-    *((job, "finetune") for job in ("generate", "predict", "report", "convert")),
-    *((job, "converted") for job in ("generate", "minimal_pairs", "finetune")),
+    ("features", "lstm"),
+    *((job, "finetune") for job in ("predict", "report", "convert")),
+    ("minimal_pairs", "converted"),
     ("verify", "exported"),
     *(("report", name) for name in ("lstm", "suite", "zero_shot")),
 ]

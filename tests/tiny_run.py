@@ -52,6 +52,7 @@ def tiny_overrides(corpus_dir):
         "eval.sample_tokens": 4,
         "checkpoint.every_steps": 4,
         "log.every_steps": 2,
+        "log.tensorboard": False,  # which loads PyTorch where that is installed
     }
 
 

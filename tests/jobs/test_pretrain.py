@@ -55,6 +55,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
         optimizer__learning_rate=1e-2,
         eval__every_steps=20,
         checkpoint__every_steps=20,
+        log__tensorboard=True,
     )
     pretrain.run(config, str(tmp_path))
     assert len(traces) == 1
@@ -77,6 +78,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
     assert steps == list(range(2, 61, 2))
     for name in ("config.json", "tokenizer/tokenizer.json", "plots/loss.png"):
         assert (tmp_path / name).exists()
+    assert any((tmp_path / "tensorboard").iterdir())
     out = capsys.readouterr().out
     assert "Done: 60 steps" in out and "validation loss" in out and "  | " in out
 
