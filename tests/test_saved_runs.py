@@ -33,7 +33,7 @@ make = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(make)
 
 RUNS = {name: run for name, *run in make.RUNS}
-VERSIONS = sorted(path.name for path in SAVED.iterdir() if path.is_dir())
+VERSIONS = sorted(path.name for path in SAVED.glob("[0-9]*"))
 
 
 @pytest.fixture(params=VERSIONS)
