@@ -26,8 +26,15 @@ from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.studies import engine as step_scores
 from gpt1_jax.studies.zero_shot import job as zero_shot
+from gpt1_jax.tasks import metrics
 
 TASKS = "cola+sst2+dpr"
+
+
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """Standard errors of CoLA take a second each, and are tested with the metrics."""
+    monkeypatch.setattr(metrics, "_RESAMPLES", 10)
 
 
 @pytest.fixture(scope="module")
