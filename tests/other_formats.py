@@ -4,14 +4,8 @@ import json
 import os
 
 import numpy as np
-from tiny_models import drawn_params
 
 from gpt1_jax.interop import names
-
-
-def made_up_params(model, seed=0):
-    """A model's parameters as numpy, with gains and biases that are not 1 and 0."""
-    return drawn_params(model, seed)
 
 
 def assert_same_params(one, other):

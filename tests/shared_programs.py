@@ -58,7 +58,7 @@ def share() -> None:
 
 
 def _parts() -> list[tuple[Any, str, Any]]:
-    """(module or class, name, value) of each part of the package that computes."""
+    """(module, name, value) of each part of the package that computes."""
     parts = []
     for room in pkgutil.iter_modules(gpt1_jax.__path__, "gpt1_jax."):
         if room.name.rpartition(".")[2] in _ROOMS:

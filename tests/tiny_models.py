@@ -153,6 +153,12 @@ def usual(config):
     return dataclasses.replace(config, **WAYS)
 
 
+def layers_as_usual(config):
+    """The same training, masks included, with layers and the loss computed as usual."""
+    ways = ("attention_form", "layer_loop", "remat", "loss_chunk")
+    return dataclasses.replace(config, **{way: WAYS[way] for way in ways})
+
+
 def count_params(params):
     """Number of parameters in a tree of arrays or of their shapes."""
     return sum(leaf.size for leaf in jax.tree.leaves(params))

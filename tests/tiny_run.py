@@ -181,13 +181,14 @@ def poison(monkeypatch, bad_steps, bad_losses=None):
     bad_losses = bad_steps if bad_losses is None else bad_losses
 
     def poisoned(state, batch, noise, gradients, optimizer):
-        def factor(bad):
-            return jnp.where(jnp.isin(state.step, jnp.asarray(bad)), jnp.nan, 1.0)
+        def factor(steps):
+            return jnp.where(jnp.isin(state.step, jnp.asarray(steps)), jnp.nan, 1.0)
+
+        bad, lost = factor(bad_steps), factor(bad_losses)
 
         def bad_gradients(*arguments):
             (value, losses), grads = gradients(*arguments)
-            grads = jax.tree.map(lambda x: x * factor(bad_steps), grads)
-            return (value * factor(bad_losses), losses), grads
+            return (value * lost, losses), jax.tree.map(lambda x: x * bad, grads)
 
         return update(state, batch, noise, bad_gradients, optimizer)
 

@@ -9,7 +9,6 @@ deterministic operations; otherwise it sums gradients in any order.
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -26,7 +25,7 @@ from etils import epath
 from benchmarks import harness
 from benchmarks.harness import count
 from gpt1_jax.runs.checkpoints import read_params
-from gpt1_jax.runs.records import METRICS_FILE, TIME_KEYS
+from gpt1_jax.runs.records import METRICS_FILE, TIME_KEYS, read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 _FLAGS = "--xla_gpu_deterministic_ops=true"
@@ -62,14 +61,9 @@ def train(workdir: Path, flags: argparse.Namespace) -> None:
 
 def records(workdir: Path) -> list[dict[str, Any]]:
     """The records of a run, without values that depend on the clock."""
-    lines = (workdir / METRICS_FILE).read_text().splitlines()
     return [
-        {
-            name: value
-            for name, value in json.loads(line).items()
-            if name not in TIME_KEYS
-        }
-        for line in lines
+        {name: value for name, value in record.items() if name not in TIME_KEYS}
+        for record in read_metrics(workdir / METRICS_FILE)
     ]
 
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 from etils import epath
-from other_formats import Harm, assert_same_params, made_up_params
-from tiny_models import all_logits, random_tokens
+from other_formats import Harm, assert_same_params
+from tiny_models import all_logits, drawn_params, random_tokens
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face
@@ -30,7 +30,7 @@ def model(tiny_model_config):
 
 @pytest.fixture(scope="module")
 def params(model):
-    return made_up_params(model)
+    return drawn_params(model)
 
 
 @pytest.fixture

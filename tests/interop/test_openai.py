@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 from etils import epath
-from other_formats import Harm, assert_same_params, made_up_params
-from tiny_models import PAPER
+from other_formats import Harm, assert_same_params
+from tiny_models import PAPER, drawn_params
 
 from gpt1_jax.interop import names, openai
 from gpt1_jax.interop.names import Sizes
@@ -20,7 +20,7 @@ def model(tiny_model_config):
 
 @pytest.fixture(scope="module")
 def params(model):
-    return made_up_params(model)
+    return drawn_params(model)
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ def test_the_released_shapes_are_read(tmp_path):
 def test_without_the_number_of_heads_they_are_64_wide(tmp_path, tiny_model_config):
     model = tiny_model_config(embed_dim=128, num_heads=4)
     folder = epath.Path(tmp_path)
-    openai.write_shards(folder, Sizes.of(model), made_up_params(model))
+    openai.write_shards(folder, Sizes.of(model), drawn_params(model))
     assert openai.read_shards(folder)[0].num_heads == 4
     (tmp_path / "gpt1_jax.json").unlink()
     assert openai.read_shards(folder)[0].num_heads == 2

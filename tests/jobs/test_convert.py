@@ -12,8 +12,8 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
-from other_formats import Harm, assert_same_params, made_up_params, write_bpe_files
-from tiny_models import all_logits, random_tokens
+from other_formats import Harm, assert_same_params, write_bpe_files
+from tiny_models import all_logits, drawn_params, random_tokens
 from tiny_run import ROOT, load_config, stop_after
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
@@ -96,7 +96,7 @@ def test_openais_folder_becomes_a_run(tmp_path, tiny_model_config):
     pytest.importorskip("spacy")
     (tmp_path / "model").mkdir()
     model = tiny_model_config(vocab_size=20, embed_dim=64, num_heads=1, mlp_dim=256)
-    params = made_up_params(model)
+    params = drawn_params(model)
     openai.write_shards(epath.Path(tmp_path / "model"), Sizes.of(model), params)
     (tmp_path / "model" / "gpt1_jax.json").unlink()
     write_bpe_files(tmp_path / "model", OPENAI_BPE_FILES, vocab_size=20)
@@ -647,7 +647,7 @@ def test_openais_folder_gets_gpt1s_two_files_from_hugging_faces(
     folder = epath.Path(tmp_path / "from")
     folder.mkdir()
     model = tiny_model_config(vocab_size=20)
-    hugging_face.write_model(folder, model, made_up_params(model))
+    hugging_face.write_model(folder, model, drawn_params(model))
     write_bpe_files(folder, HUGGING_FACE_BPE_FILES, vocab_size=20)
     run("openai", folder, tmp_path / "to")
     for theirs, openais in zip(HUGGING_FACE_BPE_FILES, OPENAI_BPE_FILES, strict=True):

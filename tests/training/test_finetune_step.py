@@ -1,6 +1,5 @@
 """One update of fine-tuning: its losses, rates, parts, devices and seeds."""
 
-import dataclasses
 import functools
 import re
 
@@ -10,7 +9,7 @@ import optax
 import pytest
 from collectives import collectives
 from made_up_batches import made_up_batch, needs_tensor_axis, on_devices, unpadded
-from tiny_models import made_up_params, usual
+from tiny_models import layers_as_usual, made_up_params, usual
 from tiny_tasks import finetune_config
 
 from gpt1_jax.model import heads, language_model
@@ -69,14 +68,7 @@ def run_steps(step, state, batch, seed=SEED, steps=3):
 @functools.cache
 def expected_of(model, head):
     """Losses and parameters on one device, with padding and layers run as usual."""
-    as_usual = dataclasses.replace(
-        model,
-        attention_form="blocked",
-        layer_loop="unrolled",
-        remat=False,
-        loss_chunk=0,
-    )
-    step, state = jitted(as_usual, head)
+    step, state = jitted(layers_as_usual(model), head)
     return run_steps(step, state, batch_for(model, head))
 
 

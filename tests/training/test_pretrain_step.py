@@ -1,6 +1,5 @@
 """One update of pre-training: its loss, devices, parts and masks."""
 
-import dataclasses
 import functools
 from collections import Counter
 from typing import Any, NamedTuple
@@ -11,7 +10,7 @@ import optax
 import pytest
 from collectives import collectives
 from made_up_batches import needs_tensor_axis, on_devices
-from tiny_models import made_up_params, usual
+from tiny_models import layers_as_usual, made_up_params, usual
 
 from gpt1_jax.config.sections import OptimizerConfig
 from gpt1_jax.model import language_model
@@ -86,14 +85,7 @@ def expected_of(model, parts=1, optimizer=SGD):
     bfloat16: so one device takes as many sequences at a time as each of eight did.
     """
     alike = 8 * parts if model.dtype == "bfloat16" else 1
-    as_one = dataclasses.replace(
-        model,
-        attention_form="blocked",
-        layer_loop="unrolled",
-        remat=False,
-        loss_chunk=0,
-    )
-    return train_on_one_device(as_one, parts=alike, optimizer=optimizer)
+    return train_on_one_device(layers_as_usual(model), parts=alike, optimizer=optimizer)
 
 
 def assert_same_training(actual, expected, atol=2e-6):
