@@ -174,7 +174,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         distributed=config_dict.create(  # with several processes; may change on resume
             initialization_seconds=300,  # for all processes to join
             heartbeat_seconds=100,  # of silence until a process counts as dead
-            shutdown_seconds=300,  # for all processes to leave (jax 0.7: 300 always)
+            shutdown_seconds=300,  # for all processes to leave
             # Minutes without a step, evaluation batch or save until a process, even a
             # single one, counts as stuck, shows where and exits with 75. 0: never
             stuck_minutes=30.0,

@@ -113,6 +113,9 @@ def pytest_collection_modifyitems(
             (chosen if rest else others).append(item)
         config.hook.pytest_deselected(items=others)
         items[:] = chosen
+    # The site takes minutes to make. Its tests come first, where one worker has them
+    # all, so that the other does not wait for it.
+    items.sort(key=lambda item: item.path.name != "test_site.py")
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -2,17 +2,11 @@
 
 import jax
 import numpy as np
-import pytest
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.parallel.mesh import state_sharding
 from gpt1_jax.tasks.batches import real_indices
 from gpt1_jax.training.steps import Batch
-
-needs_tensor_axis = pytest.mark.skipif(
-    jax.__version_info__ < (0, 8), reason="JAX before 0.8 cannot split the model"
-)
-TENSOR_AXIS = pytest.param(("replicated", 2), marks=needs_tensor_axis)
 
 
 def made_up_batch(

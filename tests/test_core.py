@@ -58,10 +58,13 @@ def steps(folder):
 
 
 @pytest.mark.slow
-def test_the_core_pretrains_samples_resumes_and_goes_on(core, pretrain, tmp_path):
+def test_the_core_pretrains_samples_resumes_and_goes_on(
+    core, pretrain, tmp_path, capsys
+):
     milestones = "--config.checkpoint.milestone_steps=0,2"
-    printed = pretrain("first", milestones)
+    printed = pretrain("first", milestones, program=("-c", LIST_MODULES, PROGRAM[-1]))
     assert "  | " in printed and "Loss curve" in printed
+    loads_only_the_core(printed, capsys)
     first = core / "first"
     assert {0, 2, 12} <= set(steps(first))
 
@@ -81,11 +84,9 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(core, pretrain, tmp_path
     assert_same_run(first, tmp_path / "whole", 12)
 
 
-@pytest.mark.slow
-def test_pretraining_from_text_loads_nothing_beside_the_core(pretrain, capsys):
-    program = ("-c", LIST_MODULES, PROGRAM[-1])
-    printed = pretrain("modules", program=program).splitlines()
-    line = next(line for line in printed if line.startswith("modules "))
+def loads_only_the_core(printed, capsys):
+    lines = printed.splitlines()
+    line = next(line for line in lines if line.startswith("modules "))
     loaded = json.loads(line.removeprefix("modules "))
     ours = {name.removeprefix("gpt1_jax.") for name in loaded if "gpt1_jax." in name}
     core = closure("jobs.pretrain")

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from made_up_batches import needs_tensor_axis
 from tiny_models import all_logits
 from tiny_run import (
     assert_same_run,
@@ -182,7 +181,6 @@ def test_zero_shot_reads_it(pretrained_lstm, tmp_path):
     assert "sst2" in (tmp_path / "out" / "results.json").read_text()
 
 
-@needs_tensor_axis
 def test_the_devices_of_a_group_cannot_share_it(tiny_config, tmp_path):
     config = tiny_config(model__kind="lstm", mesh__tensor_parallelism=2)
     with pytest.raises(ValueError, match=r"tensor_parallelism=2 splits .* use 1"):

@@ -1,7 +1,6 @@
 """A checkpoint resumes on other devices than those that saved it."""
 
 import pytest
-from made_up_batches import needs_tensor_axis
 from resume_matrix import distance, resume, train
 from tiny_run import tiny_overrides
 
@@ -23,9 +22,7 @@ def alone(overrides, made_once):
     ("saved", "resumed"),
     [
         (("2 processes", "full"), ("8 devices", "optimizer")),
-        pytest.param(
-            ("8 devices", "tensor"), ("1 device", "replicated"), marks=needs_tensor_axis
-        ),
+        pytest.param(("8 devices", "tensor"), ("1 device", "replicated")),
     ],
     ids=str,
 )

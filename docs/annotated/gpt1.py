@@ -552,11 +552,17 @@ print(f"{curve[0]:.2f} at first, {np.mean(curve[-20:]):.2f} in the last 20 updat
 model_params = state.params
 
 
+@jax.jit
+def next_token_probs(known):
+    """P(token | known) of each token of the vocabulary; known is [1, T]."""
+    output = language_model.apply(tiny, model_params, known)
+    return jax.nn.softmax(language_model.logits(tiny, output)[0, -1])
+
+
 def expect(text, k=4):
     """The likeliest next tokens."""
     known = jnp.asarray([[tokenizer.newline_id, *tokenizer.encode(text)]])
-    output = language_model.apply(tiny, model_params, known)
-    probs = jax.nn.softmax(language_model.logits(tiny, output)[0, -1])
+    probs = next_token_probs(known)
     best = jnp.argsort(-probs)[:k]
     return ", ".join(
         f"{tokenizer.decode([int(i)])} {float(probs[i]):.2f}" for i in best
@@ -803,13 +809,18 @@ table(
 
 
 # %%
+@jax.jit
+def next_token_nll(tokens):
+    """-log P(token | tokens before it), [1, T - 1]."""
+    output = language_model.apply(tiny, model_params, tokens)
+    return language_model.next_token_nll(tiny, output, tokens)
+
+
 def log_prob(context, answer):
     """log P(answer | context), in nats."""
     first = [tokenizer.newline_id, *tokenizer.encode(context)]
     whole = jnp.asarray([[*first, *tokenizer.encode(answer)]])
-    output = language_model.apply(tiny, model_params, whole)
-    nll = language_model.next_token_nll(tiny, output, whole)
-    return -float(nll[0, len(first) - 1 :].sum())
+    return -float(next_token_nll(whole)[0, len(first) - 1 :].sum())
 
 
 for taste in ("warm and fresh", "stale and cold", "sweet and bitter"):

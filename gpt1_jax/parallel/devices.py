@@ -28,6 +28,10 @@ _PEAK_FLOPS = {
 }
 
 
+# Before it, a step that donates its state computes other losses and updates on a CPU,
+# unless its arrays are very small (0.7.2, 0.8.0 and 0.8.1 were tried).
+OLDEST_JAX = (0, 8, 2)
+
 # Linux lists the control groups of a process and their limits here.
 _GROUPS_FILE = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
@@ -139,7 +143,15 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     Args:
       matmul_precision: precision of matrix products: "default", "high" or "highest".
       compilation_cache_dir: the folder of compiled programs.
+
+    Raises:
+      UserError: if JAX is too old.
     """
+    if jax.__version_info__ < OLDEST_JAX:
+        raise UserError(
+            f"JAX {jax.__version__} computes wrong updates on a CPU; upgrade it to "
+            f"{'.'.join(map(str, OLDEST_JAX))} or newer."
+        )
     # With JAX_ENABLE_X64, arrays without an explicit dtype would have 64 bits.
     jax.config.update("jax_enable_x64", False)
     jax.config.update("jax_default_matmul_precision", matmul_precision)

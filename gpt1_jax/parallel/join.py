@@ -5,7 +5,6 @@ A single process joins no others, waits for none, and keeps all devices of its
 machine.
 """
 
-import inspect
 import os
 import socket
 import sys
@@ -156,10 +155,8 @@ def _join(named: dict[str, Any], waits: Waits) -> None:
     limits: dict[str, Any] = {
         "initialization_timeout": waits.initialization + _MARGIN_SECONDS,
         "heartbeat_timeout_seconds": waits.heartbeat,
-        "shutdown_timeout_seconds": waits.shutdown,  # unknown to JAX 0.7
+        "shutdown_timeout_seconds": waits.shutdown,
     }
-    known = inspect.signature(jax.distributed.initialize).parameters
-    limits = {name: limit for name, limit in limits.items() if name in known}
     try:
         jax.distributed.initialize(**named, **limits)
     except Exception as error:

@@ -54,7 +54,7 @@ def make_mesh(
       devices: by default all devices of all processes.
 
     Raises:
-      ValueError: if the number of devices per process, or JAX, does not allow it.
+      ValueError: if the number of devices per process does not allow it.
     """
     devices = jax.devices() if devices is None else devices
     if sharding == "auto":
@@ -62,11 +62,6 @@ def make_mesh(
         sharding = "full" if apart and tensor_parallelism == 1 else "replicated"
     if tensor_parallelism == 1:
         return Mesh(np.asarray(devices), (_BATCH_AXES[sharding],))
-    if jax.__version_info__ < (0, 8):
-        raise UserError(
-            f"config.mesh.tensor_parallelism={tensor_parallelism} needs JAX 0.8 or "
-            f"newer, and this is {jax.__version__}; use 1, or upgrade JAX."
-        )
     process = devices[0].process_index
     together = sum(device.process_index == process for device in devices)
     if together % tensor_parallelism:

@@ -24,8 +24,7 @@ def test_examples_end_with_the_extract_token_and_repeat(task):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("task", ["sst2", "race"])
+@pytest.mark.parametrize(("task", "dtype"), [("sst2", "float32"), ("race", "bfloat16")])
 def test_the_peer_learns_its_batch(task, dtype):
     pytest.importorskip("torch")
     pytest.importorskip("transformers")

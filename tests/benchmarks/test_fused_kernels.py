@@ -32,10 +32,18 @@ def test_script_says_why_it_refuses_a_cpu(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_tpus_kernels_are_checked_where_they_fit():
+def test_a_tpus_kernels_are_checked_where_they_fit(monkeypatch):
     kernels = fused_kernels.kernels_for("tpu")
+    fit = [
+        shape
+        for shape in fused_kernels.CHECKED
+        if not kernels.attention.refusal(shape, "bfloat16")
+    ]
+    assert fit == [(2, 512, 12, 64)]
+    shapes = ((2, 100, 3, 64), (1, 128, 4, 64))  # of which the second fits
+    monkeypatch.setattr(fused_kernels, "CHECKED", shapes)
     found = fused_kernels.checked(kernels, toy=False)
     assert list(found) == ["attention"], "it has none for LayerNorm"
     assert found["attention"]["right"]
-    assert list(found["attention"]["masks"]) == ["(2, 512, 12, 64)"]
-    assert list(found["attention"]["errors"]) == ["(2, 512, 12, 64)"]
+    assert list(found["attention"]["masks"]) == ["(1, 128, 4, 64)"]
+    assert list(found["attention"]["errors"]) == ["(1, 128, 4, 64)"]

@@ -8,7 +8,6 @@ import warnings
 import numpy as np
 import pytest
 from etils import epath
-from made_up_batches import needs_tensor_axis
 from tiny_run import (
     assert_same_run,
     load_config,
@@ -406,7 +405,6 @@ def test_the_paper_preset_warns_of_the_builtin_corpus(tmp_path, monkeypatch, cap
     assert "WARNING" in out and "--config.data.source=text" in out
 
 
-@needs_tensor_axis
 def test_any_optimizer_resumes_bit_for_bit(tiny_config, tmp_path, monkeypatch):
     """On 8 devices, two of which share each part of a state of any shapes."""
     config = tiny_config(

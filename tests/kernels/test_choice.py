@@ -10,7 +10,6 @@ import jax
 import pytest
 from etils import epath
 from joined import addresses, start_script
-from made_up_batches import needs_tensor_axis
 from tiny_run import stop_after
 
 from gpt1_jax.jobs import pretrain
@@ -196,7 +195,6 @@ def test_a_run_from_an_accelerator_goes_on_on_a_cpu(model, capsys):
     assert capsys.readouterr().out.startswith(first)
 
 
-@needs_tensor_axis
 def test_devices_that_share_heads_have_no_kernels(model, made_up):
     workload = WORKLOAD._replace(mesh=make_mesh(tensor_parallelism=2))
     assert form_names(choose_forms(model, workload)[1]) == USUAL

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import jax
 import jax.numpy as jnp
 import pytest
-from made_up_batches import needs_tensor_axis
 
 from gpt1_jax.kernels import attention_tpu, layer_norm_gpu
 from gpt1_jax.kernels.find import kernels_here
@@ -48,7 +47,6 @@ def test_where_there_are_none_a_warning_says_why(monkeypatch, backend, sizes, wh
         assert kernels_here("this", MODULES, *sizes) is None
 
 
-@needs_tensor_axis
 def test_there_are_none_for_what_devices_share(monkeypatch):
     """The compiler would have to split the kernels, and cannot."""
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")

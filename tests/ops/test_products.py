@@ -270,7 +270,7 @@ def test_einsum_is_the_same_where_a_cpu_lacks_the_product(monkeypatch):
     """Of bfloat16 into float32, before JAX 0.9."""
     left, right = jax.random.normal(jax.random.key(0), (2, 8, 64), jnp.bfloat16)
     expected = einsum("ab,cb->ac", left, right)
-    monkeypatch.setattr(jax, "__version_info__", (0, 7, 2))
+    monkeypatch.setattr(jax, "__version_info__", (0, 8, 2))
     program = jax.make_jaxpr(functools.partial(einsum, "ab,cb->ac"))(left, right)
     assert "preferred_element_type=float32" in str(program)
     assert "convert_element_type[new_dtype=float32" in str(program)

@@ -166,5 +166,12 @@ def test_configure_keeps_programs_where_the_next_process_finds_them(
     assert len(programs) == 1, programs
 
 
+def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(jax, "__version_info__", (0, 8, 1))
+    monkeypatch.setattr(jax, "__version__", "0.8.1")
+    with pytest.raises(UserError, match=r"^JAX 0\.8\.1 .*; upgrade it to 0\.8\.2"):
+        configure("default", str(tmp_path))
+
+
 def test_devices_are_described_by_number_and_kind():
     assert describe_devices() == "8 x cpu"

@@ -53,6 +53,7 @@ def joined(monkeypatch):
         process_id=None,
         initialization_timeout=300,
         heartbeat_timeout_seconds=100,
+        shutdown_timeout_seconds=300,
     ):
         calls.append((coordinator_address, num_processes, process_id))
 
@@ -64,13 +65,7 @@ def joined(monkeypatch):
     ("variables", "count"),
     [
         ({}, 1),
-        pytest.param(
-            {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"},  # salloc, without srun
-            1,
-            marks=pytest.mark.skipif(
-                jax.__version_info__ < (0, 8), reason="JAX takes it for four processes"
-            ),
-        ),
+        ({"SLURM_JOB_ID": "7", "SLURM_NTASKS": "4"}, 1),  # salloc, without srun
         ({**SLURM, "SLURM_NTASKS": "1"}, 1),
         ({**SLURM, "SLURM_NTASKS": "4"}, 4),
         ({**SLURM, "SLURM_NTASKS": "4", "JAX_COORDINATOR_ADDRESS": "node1:99"}, 4),

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from made_up_batches import TENSOR_AXIS, needs_tensor_axis
 
 from gpt1_jax.parallel import exchange
 from gpt1_jax.parallel.exchange import exchange_options, rows_by_device
@@ -146,7 +145,7 @@ def test_an_embedding_is_split_by_columns_or_not_at_all():
         (("replicated",), {}),
         (("optimizer",), MOMENTS_SPLIT),
         (("full",), ALL_SPLIT),
-        pytest.param(("replicated", 2), TENSOR_SPLIT, marks=needs_tensor_axis),
+        (("replicated", 2), TENSOR_SPLIT),
     ],
     ids=str,
 )
@@ -176,7 +175,7 @@ def test_optimizer_share_counts_what_is_split():
 
 
 @pytest.mark.parametrize(
-    "sharing", [("replicated",), ("optimizer",), ("full",), TENSOR_AXIS], ids=str
+    "sharing", [("replicated",), ("optimizer",), ("full",), ("replicated", 2)], ids=str
 )
 def test_only_what_has_a_parameters_shape_is_split_in_an_optimizers_state(sharing):
     """Sums over rows and columns, or scalars, are whole on each device."""
@@ -199,7 +198,7 @@ def test_only_what_has_a_parameters_shape_is_split_in_an_optimizers_state(sharin
     jax.jit(state, out_shardings=found)()
 
 
-@pytest.mark.parametrize("sharing", [("replicated",), ("full",), TENSOR_AXIS])
+@pytest.mark.parametrize("sharing", [("replicated",), ("full",), ("replicated", 2)])
 def test_rows_by_device_computes_each_row_where_it_is(sharing):
     mesh = make_mesh(*sharing)
     params = {"wte": jnp.arange(32.0).reshape(2, 16)}
@@ -270,7 +269,6 @@ def test_options_that_devices_cannot_follow_are_left_out(monkeypatch):
         assert exchange_options(make_mesh()) == {"fine": 2}
 
 
-@needs_tensor_axis
 def test_devices_that_cannot_be_grouped_are_refused():
     message = (
         r"^config\.mesh\.tensor_parallelism=3 does not divide the 8 devices of a "
@@ -280,13 +278,6 @@ def test_devices_that_cannot_be_grouped_are_refused():
         make_mesh(tensor_parallelism=3)
 
 
-def test_an_old_jax_is_refused_a_tensor_axis(monkeypatch):
-    monkeypatch.setattr(jax, "__version_info__", (0, 7, 2))
-    with pytest.raises(ValueError, match=r"tensor_parallelism=2 needs JAX 0\.8"):
-        make_mesh(tensor_parallelism=2)
-
-
-@needs_tensor_axis
 def test_models_that_devices_cannot_share_are_refused():
     mesh = make_mesh(tensor_parallelism=4)
     check_tensor_parallelism(mesh, {"num_heads": 4, "mlp_dim": 8})
@@ -319,7 +310,6 @@ def test_check_batch_size_refuses_what_devices_and_parts_do_not_divide():
         check_batch_size("config.train.batch_size", 24, mesh, parts=2)
 
 
-@needs_tensor_axis
 def test_check_batch_size_counts_groups_of_devices():
     sharing = make_mesh(tensor_parallelism=4)
     check_batch_size("config.train.batch_size", 2, sharing)

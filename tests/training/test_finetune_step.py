@@ -8,7 +8,7 @@ import numpy as np
 import optax
 import pytest
 from collectives import collectives
-from made_up_batches import made_up_batch, needs_tensor_axis, on_devices, unpadded
+from made_up_batches import made_up_batch, on_devices, unpadded
 from tiny_models import layers_as_usual, made_up_params, usual
 from tiny_tasks import finetune_config
 
@@ -265,7 +265,7 @@ ALONE = [(PAIRS, 1, False), (CHOICES, 2, True)]  # and each device has all param
     [
         *[(*case, ()) for case in ALONE],
         (PAIRS, 1, False, ("full",)),
-        pytest.param(CHOICES, 1, False, ("replicated", 2), marks=needs_tensor_axis),
+        (CHOICES, 1, False, ("replicated", 2)),
     ],
 )
 def test_eight_devices_train_as_one_does(tiny, head, parts, padded, sharing):
