@@ -7,6 +7,7 @@ unknown key, or a value that cannot work, raises a `UserError` that names the ke
 value and a way out.
 """
 
+import dataclasses
 import importlib
 import pkgutil
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 from gpt1_jax.config.checks import make_section, require
 from gpt1_jax.config.sections import JobConfig, ModelConfig
+from gpt1_jax.formats import FORMAT, VERSION
 
 
 class Job(NamedTuple):
@@ -116,7 +118,14 @@ def know_job(name: Any) -> None:
             "run(config, workdir). python -m gpt1_jax.main finds modules in the "
             "current folder and in PYTHONPATH.",
         )
-        _outside[name] = Job(f"{name}:Config", name)
+        job = Job(f"{name}:Config", name)
+        keys = {field.name for field in dataclasses.fields(job.config_class())}
+        require(
+            not (taken := keys & {FORMAT, VERSION}),
+            f"{name}.Config has the key {' and '.join(sorted(taken))}, which says the "
+            "format of a run folder in its config.json; give it another name.",
+        )
+        _outside[name] = job
 
 
 def load_known(values: Mapping[str, Any]) -> Any:

@@ -164,6 +164,15 @@ def test_what_is_no_job_is_refused_in_one_line_with_the_way_out(lab, name):
     assert "Config" in line and "run(config, workdir)" in line
 
 
+def test_a_key_that_says_the_format_of_folders_is_refused(lab):
+    text = MODULE.replace("    longest:", "    format: str\n    longest:")
+    (lab / "with_format.py").write_text(text)
+    with pytest.raises(UserError, match=r"with_format\.Config has the key format, wh"):
+        load({"job": "with_format", **VALUES, "format": "csv"})
+    with pytest.raises(UserError, match="is not known here"):
+        config_lib.find_job("with_format")
+
+
 def test_what_a_job_lacks_itself_is_shown_as_it_is(lab):
     (lab / "needs.py").write_text("import no_such_package")
     with pytest.raises(ModuleNotFoundError, match="no_such_package"):

@@ -1,5 +1,6 @@
 """What devices of a known kind can do, and what a CPU has."""
 
+import configparser
 import os
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
+from tiny_run import ROOT
 
 from gpt1_jax.errors import UserError
 from gpt1_jax.ops.products import row_major
@@ -164,6 +166,13 @@ def test_configure_keeps_programs_where_the_next_process_finds_them(
         jax.jit(swapped_rows)(x)
     programs = [path.name for path in tmp_path.glob("jit_swapped_rows*-cache")]
     assert len(programs) == 1, programs
+
+
+def test_setup_cfg_asks_for_the_oldest_jax():
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    oldest = ".".join(map(str, devices_lib.OLDEST_JAX))
+    assert f"jax>={oldest}" in setup["options"]["install_requires"].split()
 
 
 def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):
