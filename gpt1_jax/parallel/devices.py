@@ -147,11 +147,7 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     Raises:
       UserError: if JAX is too old.
     """
-    if jax.__version_info__ < OLDEST_JAX:
-        raise UserError(
-            f"JAX {jax.__version__} computes wrong updates on a CPU; upgrade it to "
-            f"{'.'.join(map(str, OLDEST_JAX))} or newer."
-        )
+    check_jax()
     # With JAX_ENABLE_X64, arrays without an explicit dtype would have 64 bits.
     jax.config.update("jax_enable_x64", False)
     jax.config.update("jax_default_matmul_precision", matmul_precision)
@@ -159,6 +155,19 @@ def configure(matmul_precision: str, compilation_cache_dir: str) -> None:
     # `ops.products.row_major` puts a memory address, new in every process, into the
     # cache key of every program that calls it, so none of them would be found again.
     jax.config.update("jax_remove_custom_partitioning_ptr_from_cache_key", True)
+
+
+def check_jax() -> None:
+    """Refuses a JAX that computes wrongly.
+
+    Raises:
+      UserError: if it is older than `OLDEST_JAX`.
+    """
+    if jax.__version_info__ < OLDEST_JAX:
+        raise UserError(
+            f"JAX {jax.__version__} computes wrong numbers on a CPU; upgrade it to "
+            f"{'.'.join(map(str, OLDEST_JAX))} or newer."
+        )
 
 
 def fetched_late(outputs: Iterable[Any]) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from gpt1_jax.config.saved import load_saved
 from gpt1_jax.data.tokenizers import NUM_SPECIAL_TOKENS, Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.model.language_model import Params, init_params
+from gpt1_jax.parallel.devices import check_jax
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs.checkpoint_files import first_difference, is_saved, read_scores
 from gpt1_jax.runs.checkpoints import read_params
@@ -54,8 +55,10 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
       FileNotFoundError: if there is no run, or no checkpoint of that step
         (`NoCheckpoint`).
       ValueError: if a file is damaged, the folder is of another format, or
-        configuration, tokenizer and parameters do not belong together.
+        configuration, tokenizer and parameters do not belong together, or JAX is too
+        old.
     """
+    check_jax()
     check_step("step", str(step))
     folder = run_folder.locate_run(workdir)
     config_file = folder / run_folder.CONFIG_FILE

@@ -10,6 +10,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from tiny_run import ROOT
 
+import gpt1_jax
 from gpt1_jax.errors import UserError
 from gpt1_jax.ops.products import row_major
 from gpt1_jax.parallel import devices as devices_lib
@@ -178,8 +179,10 @@ def test_setup_cfg_asks_for_the_oldest_jax():
 def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(jax, "__version_info__", (0, 8, 1))
     monkeypatch.setattr(jax, "__version__", "0.8.1")
-    with pytest.raises(UserError, match=r"^JAX 0\.8\.1 .*; upgrade it to 0\.8\.2"):
-        configure("default", str(tmp_path))
+    calls = (lambda: configure("default", str(tmp_path))), lambda: gpt1_jax.load("run")
+    for call in calls:
+        with pytest.raises(UserError, match=r"^JAX 0\.8\.1 .* upgrade it to 0\.8\.2"):
+            call()
 
 
 def test_devices_are_described_by_number_and_kind():
