@@ -7,6 +7,7 @@ import sys
 import pytest
 from made_up_runs import write_zero_shot
 
+import gpt1_jax
 from gpt1_jax.config import load
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import report
@@ -84,7 +85,7 @@ def test_a_study_outside_has_its_section_counts_configuration_and_versions(
     configurations, versions = document.sections[-2:]
     assert configurations.blocks[-1].title == "Own-words: runs/pretrain/small"
     assert "Module: own_words\n" in configurations.blocks[-1].markdown
-    row = "| own-words of runs/pretrain/small | gpt1_jax 1.0.0, jax"
+    row = f"| own-words of runs/pretrain/small | gpt1_jax {gpt1_jax.__version__}, jax"
     assert row in versions.blocks[0].markdown
 
 
