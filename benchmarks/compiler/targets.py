@@ -136,10 +136,11 @@ def in_place_of(target: Target) -> Iterator[None]:
 
 def _lowering_for(target: Target) -> contextlib.AbstractContextManager[Any]:
     """Names the GPU that Pallas lowers kernels for: since JAX 0.12 it asks."""
-    if target.compiler != "cuda":
-        return contextlib.nullcontext()
     from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
+    can_be_told = "platform" in AbstractDevice.__dataclass_fields__  # not in JAX 0.9
+    if target.compiler != "cuda" or not can_be_told:
+        return contextlib.nullcontext()
     device = devices_of(target)[0]
     abstract = AbstractDevice(device.device_kind, None, device.platform)
     return use_abstract_mesh(AbstractMesh((), (), abstract_device=abstract))
