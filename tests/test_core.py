@@ -64,7 +64,7 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
     milestones = "--config.checkpoint.milestone_steps=0,2"
     printed = pretrain("first", milestones, program=("-c", LIST_MODULES, PROGRAM[-1]))
     assert "  | " in printed and "Loss curve" in printed
-    loads_only_the_core(printed, capsys)
+    assert_only_the_core_was_loaded(printed, capsys)
     first = core / "first"
     assert {0, 2, 12} <= set(steps(first))
 
@@ -84,9 +84,8 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
     assert_same_run(first, tmp_path / "whole", 12)
 
 
-def loads_only_the_core(printed, capsys):
-    lines = printed.splitlines()
-    line = next(line for line in lines if line.startswith("modules "))
+def assert_only_the_core_was_loaded(printed, capsys):
+    line = next(line for line in printed.splitlines() if line.startswith("modules "))
     loaded = json.loads(line.removeprefix("modules "))
     ours = {name.removeprefix("gpt1_jax.") for name in loaded if "gpt1_jax." in name}
     core = closure("jobs.pretrain")

@@ -22,7 +22,7 @@ def alone(overrides, made_once):
     ("saved", "resumed"),
     [
         (("2 processes", "full"), ("8 devices", "optimizer")),
-        pytest.param(("8 devices", "tensor"), ("1 device", "replicated")),
+        (("8 devices", "tensor"), ("1 device", "replicated")),
     ],
     ids=str,
 )
