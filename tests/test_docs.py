@@ -1,6 +1,5 @@
 """README.md and docs/: documented commands parse, links lead somewhere."""
 
-import configparser
 import copy
 import re
 import shlex
@@ -11,7 +10,7 @@ import pytest
 import yaml
 from absl import flags as flags_lib
 from ml_collections import config_flags
-from tiny_run import ROOT
+from tiny_run import ROOT, setup_cfg
 
 import gpt1_jax.program
 from gpt1_jax import config as config_lib
@@ -167,9 +166,7 @@ def check_command(command):
 
 
 def declared_extras():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    return set(setup["options.extras_require"])
+    return set(setup_cfg()["options.extras_require"])
 
 
 @pytest.mark.parametrize("command", DOCUMENTED)
@@ -267,11 +264,9 @@ def test_only_setup_cfg_says_who_owns_the_project():
     found = set(listed.stdout.split())
     tests = {"tests/test_docs.py", "tests/test_notebooks.py"}
     assert found - tests <= {"setup.cfg"}
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     authors = [each["name"] for each in citation["authors"]]
-    assert authors == [setup["metadata"]["author"]]
+    assert authors == [setup_cfg()["metadata"]["author"]]
 
 
 # --- links and paths ----------------------------------------------------------

@@ -1,7 +1,6 @@
 """notebooks/: each runs from top to bottom, and is committed without output."""
 
 import base64
-import configparser
 import json
 import os
 import re
@@ -9,7 +8,7 @@ import shutil
 import sys
 
 import pytest
-from tiny_run import ROOT
+from tiny_run import ROOT, setup_cfg
 from tiny_tasks import write_task
 
 NOTEBOOKS = {path.stem: path for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
@@ -47,9 +46,7 @@ def test_it_is_a_valid_notebook(name):
 @each_notebook
 def test_it_installs_from_the_address_in_setup_cfg(name):
     """Until that is filled in, the reader of the notebook fills it in."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
-    address = setup["metadata"]["url"]
+    address = setup_cfg()["metadata"]["url"]
     (repository,) = re.findall(r'REPOSITORY = "(.*)"', code(name))
     assert repository == ("" if "OWNER" in address else address)
 

@@ -1,13 +1,13 @@
 """The walls of the house: which room may import which."""
 
 import ast
-import configparser
 import importlib.metadata
 import re
 import sys
 
 import pytest
-from core import PACKAGE, ROOT, closure, imported
+from core import PACKAGE, closure, imported
+from tiny_run import setup_cfg
 
 FILES = sorted(PACKAGE.rglob("*.py"))
 
@@ -108,8 +108,7 @@ def test_imports_run_one_way(path):
 
 def required():
     """The packages that setup.cfg requires, under "", and those of each extra."""
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
+    setup = setup_cfg()
     lists = {**setup["options.extras_require"]}
     lists[""] = setup["options"]["install_requires"]
     return {

@@ -1,5 +1,6 @@
 """Helpers of the tests that train: configurations, and comparison of runs."""
 
+import configparser
 import importlib.util
 import json
 import os
@@ -19,6 +20,13 @@ from gpt1_jax.runs.signals import StopSignal
 from gpt1_jax.training import steps
 
 ROOT = Path(__file__).parents[1]
+
+
+def setup_cfg():
+    """The package's metadata."""
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    return setup
 
 
 def write_texts(folder):
