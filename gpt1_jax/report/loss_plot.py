@@ -1,7 +1,8 @@
 """The plot of losses that a training keeps up to date, and how figures are saved."""
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 from etils import epath
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DPI = 120
+_FEW = 30  # points that are marked, since a line would not show them
 
 
 def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
@@ -26,26 +28,36 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
       The path of the picture, `plots/loss.png`.
     """
     records = read_metrics(folder / METRICS_FILE)
-    figure = new_figure(7, 4.2)
+    figure = new_figure(7, 4.2, layout=None)  # another would draw it twice
+    figure.subplots_adjust(left=0.1, right=0.97, bottom=0.12, top=0.92)
     axes = figure.subplots()
     for name, label, style in (
         (train, "training", {"color": "tab:blue", "linewidth": 1.0, "alpha": 0.6}),
         ("valid_loss", "validation", {"color": "tab:orange", "marker": "o"}),
     ):
         points = [(r["step"], r[name]) for r in records if name in r]
+        if len(points) <= _FEW:
+            style["marker"] = "o"
         if points:
             axes.plot(*zip(*points, strict=True), label=label, **style)
-    last = [r for r in records if "valid_loss" in r]
-    if last:
-        axes.set_title(
-            f"validation loss {last[-1]['valid_loss']:.3f} {unit} at step "
-            f"{last[-1]['step']:,}",
-            fontsize=10,
-        )
+    if found := [r for r in records if "valid_loss" in r]:
+        best = min(found, key=lambda record: record["valid_loss"])
+        title = _at("validation loss", best, unit)
+        if best is not found[-1]:
+            title = (
+                f"{_at('best validation loss', best, unit)}; {_at('last', found[-1])}"
+            )
+        axes.set_title(title, fontsize=9)
     axes.set(xlabel="step", ylabel=f"loss, {unit}")
+    axes.xaxis.set_major_formatter("{x:,.0f}")
     axes.grid(alpha=0.3)
     axes.legend()
     return save_figure(figure, folder / "plots" / "loss.png")
+
+
+def _at(name: str, record: Mapping[str, Any], unit: str = "") -> str:
+    value = f"{record['valid_loss']:.3f} {unit}".strip()
+    return f"{name} {value} at step {record['step']:,}"
 
 
 def save_figure(figure: "Figure", path: epath.Path) -> epath.Path:
@@ -56,8 +68,10 @@ def save_figure(figure: "Figure", path: epath.Path) -> epath.Path:
     return path
 
 
-def new_figure(width: float, height: float) -> "Figure":
+def new_figure(
+    width: float, height: float, layout: Literal["constrained"] | None = "constrained"
+) -> "Figure":
     """An empty figure of a size in inches, without pyplot, which picks a backend."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    return Figure(figsize=(width, height), dpi=_DPI, layout=layout)
