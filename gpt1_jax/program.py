@@ -73,10 +73,7 @@ _USER_ERRORS = (UserError, OSError, FloatingPointError)
 def main(argv: Sequence[str]) -> None:
     """Runs the job of the configuration; a user error prints one line."""
     if len(argv) > 1:
-        _refuse(
-            f"unexpected arguments {list(argv[1:])}; set values with "
-            "--config.section.key=value."
-        )
+        _refuse(usage.refuse_words(argv[1:], sys.argv))
     if not flags.FLAGS["verbosity"].present:
         _warn_plainly()
     try:

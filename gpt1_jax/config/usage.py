@@ -1,11 +1,14 @@
 """Help: the jobs, presets and keys of `configs/`, and wrong flags explained."""
 
+import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from absl import flags
 
 from gpt1_jax.config.saved import flatten
 from gpt1_jax.errors import UserError
@@ -17,10 +20,12 @@ _FLAG = "--config="
 def find_configs(argv: Sequence[str]) -> list[str]:
     """The arguments, with `--config=configs/NAME.py` working outside a checkout too.
 
+    `--config configs/NAME.py` becomes one argument.
+
     Raises:
       FileNotFoundError: if the file is neither there nor one of the program's own.
     """
-    found = list(argv)
+    found = _joined(argv)
     for index, argument in enumerate(found):
         if not argument.startswith(_FLAG):
             continue
@@ -37,6 +42,15 @@ def find_configs(argv: Sequence[str]) -> list[str]:
     return found
 
 
+def _joined(argv: Sequence[str]) -> list[str]:
+    """The arguments, with `--config FILE` as one."""
+    found = list(argv)
+    for index in reversed(range(len(found) - 1)):
+        if found[index] == _FLAG[:-1]:
+            found[index : index + 2] = [_FLAG + found[index + 1]]
+    return found
+
+
 def _own_files() -> list[Path]:
     return sorted(path for path in CONFIGS.iterdir() if path.suffix == ".py")
 
@@ -48,7 +62,11 @@ def defaults(job: str, preset: str) -> dict[str, Any]:
       job: the name of the file.
       preset: one of the file's; "" or an unknown one stands for its default.
     """
-    get_config = _load(CONFIGS / f"{job}.py").get_config
+    return _values(CONFIGS / f"{job}.py", preset)
+
+
+def _values(path: Path, preset: str) -> dict[str, Any]:
+    get_config = _load(path).get_config
     try:
         return get_config(*([preset] if preset else [])).to_dict()
     except (TypeError, ValueError):  # the file takes no preset, or not this one
@@ -106,6 +124,22 @@ def _first_line(module: ModuleType) -> str:
     return (module.__doc__ or "").strip().partition("\n")[0]
 
 
+def refuse_words(words: Sequence[str], argv: Sequence[str]) -> str:
+    """Explains in one line why arguments that are no flags are refused.
+
+    Args:
+      words: these arguments.
+      argv: all of them.
+    """
+    config = next((each for each in _joined(argv) if each.startswith(_FLAG)), "")
+    if config and ":" not in config and words[0].isidentifier():
+        return f"unexpected {words[0]!r}; a preset follows a colon: {config}:{words[0]}"
+    return (
+        f"unexpected arguments {list(words)}; set values with "
+        "--config.section.key=value."
+    )
+
+
 def explain(error: Exception, argv: Sequence[str]) -> str:
     """Explains in one line what is wrong with the arguments.
 
@@ -113,6 +147,8 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
       error: the flag parser's error.
       argv: the arguments.
     """
+    if isinstance(error, flags.UnrecognizedFlagError):
+        return _explain_unknown_flag(error.flagname, argv)
     text = str(error.args[0] if error.args else error)
     text = " ".join(text.replace("\\n", " ").replace("\\", "").split())
     if unknown := re.match(r"[\"']+(\w+)'(?: Did you mean \"(\w+)\")?", text):
@@ -122,6 +158,23 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
         return f"{flag}: there is no key {key!r}{hint}"
     if "Traceback" in text:  # in a configuration file; its last line says enough
         text = re.split(r"(?<![A-Za-z.])[A-Za-z.]+(?:Error|Exception): ", text)[-1]
+    if unknown := re.search(r"has no preset '(.*)'; choose one of (.*)\.", text):
+        near = difflib.get_close_matches(unknown[1], unknown[2].split(", "), 1)
+        text += f" Did you mean {near[0]}?" if near else ""
     if text.startswith("get_config() takes 0 positional arguments"):
         return "this job has no presets; leave out the colon and what follows it."
     return text or type(error).__name__
+
+
+def _explain_unknown_flag(name: str, argv: Sequence[str]) -> str:
+    """A key without `config.` or its section, or a slip of the pen."""
+    config = next((each for each in _joined(argv) if each.startswith(_FLAG)), _FLAG)
+    path, _, preset = config.removeprefix(_FLAG).partition(":")
+    files = [each for each in (Path(path), CONFIGS / Path(path).name) if each.is_file()]
+    keys = list(flatten(_values(files[0], preset))) if files else []
+    own = ["config", "workdir", "distributed", "verbosity", "help"]
+    meant = [key for key in keys if key == name or key.endswith(f".{name}")]
+    near = difflib.get_close_matches(name, [*own, *keys], 1)
+    known = [f"config.{each}" if each in keys else each for each in meant or near]
+    hint = f"; did you mean {' or '.join(f'--{each}' for each in known)}?"
+    return f"--{name}: there is no such flag{hint if known else '.'}"

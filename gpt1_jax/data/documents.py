@@ -21,7 +21,13 @@ from etils import epath
 
 from gpt1_jax.config.checks import split_paths
 from gpt1_jax.config.sections import DataConfig
-from gpt1_jax.data.files import file_stamp, files_below, is_remote, locate
+from gpt1_jax.data.files import (
+    file_stamp,
+    files_below,
+    from_where,
+    is_remote,
+    locate,
+)
 from gpt1_jax.data.text import (
     encoding_hint,
     refuse_binary,
@@ -203,9 +209,9 @@ def text_documents(paths: str, key: str, jsonl_field: str) -> list[Document]:
         found = expand_paths(entry, suffixes)
         if not found:
             raise FileNotFoundError(
-                f"{key}: {entry!r} names no file. A folder is searched for "
-                f"{', '.join(suffixes)}, and for .txt.gz and so on; a glob such as "
-                f"'books/**/*.txt' takes any name.{name_hint(paths)}"
+                f"{key}: {entry!r} names no file{from_where(entry)}. A folder is "
+                f"searched for {', '.join(suffixes)}, and for .txt.gz and so on; a "
+                f"glob such as 'books/**/*.txt' takes any name.{name_hint(paths)}"
             )
         files.update({str(path): path for path in found})
     if paths and not files:

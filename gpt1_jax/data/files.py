@@ -79,6 +79,12 @@ def _is_installed(*names: str) -> bool:
     return any(importlib.util.find_spec(name) for name in names)
 
 
+def from_where(path: epath.PathLike) -> str:
+    """Where a relative path was looked for, for messages; empty for another."""
+    absolute = is_remote(path) or os.path.isabs(path)
+    return "" if absolute else f" in the working folder {os.getcwd()}"
+
+
 def is_remote(path: epath.PathLike) -> bool:
     """Whether a path is an address such as gs://, where nothing can be renamed."""
     return "://" in os.fspath(path)

@@ -43,6 +43,10 @@ class TrainedRun(NamedTuple):
         return dataclasses.replace(self.model, dtype=dtype or self.model.dtype)
 
 
+_NAME_A_RUN = "Name the --workdir of a run, for example runs/pretrain/quickstart."
+_MOST_NAMED = 5  # runs below a folder that is none
+
+
 def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     """Reads the configuration, tokenizer and parameters of a run; changes nothing.
 
@@ -63,10 +67,12 @@ def open_run(workdir: str, step: int | str = DEFAULT) -> TrainedRun:
     folder = run_folder.locate_run(workdir)
     config_file = folder / run_folder.CONFIG_FILE
     if not config_file.exists():
-        raise FileNotFoundError(
-            f"{folder} is not a run folder: it has no {run_folder.CONFIG_FILE}. Name "
-            "the --workdir of a run, for example runs/pretrain/quickstart."
-        )
+        below = run_folder.runs_below(folder)
+        named = ", ".join(below[:_MOST_NAMED]) + ", .." * (len(below) > _MOST_NAMED)
+        hint = f"Name one below it: {named}." if below else _NAME_A_RUN
+        lacks = f"it has no {run_folder.CONFIG_FILE}"
+        why = lacks if folder.exists() else "it does not exist"
+        raise FileNotFoundError(f"{folder} is not a run folder: {why}. {hint}")
     config = load_saved(config_file)
     tokenizer = load_tokenizer(folder / "tokenizer")
     if step == DEFAULT:

@@ -26,7 +26,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.finetune import TaskDataConfig
-from gpt1_jax.data.files import find_files, locate
+from gpt1_jax.data.files import find_files, from_where, locate
 from gpt1_jax.data.json_lines import parse_json_object
 from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
 from gpt1_jax.data.text import brief
@@ -269,7 +269,8 @@ def _find_jsonl_files(
     names = [subset for subset, _ in found]
     if first not in names:
         raise MissingData(
-            f"There is no {split} data of {task.title}: {files[0][1]} does not exist. "
+            f"There is no {split} data of {task.title}: {files[0][1]} does not exist"
+            f"{from_where(files[0][1])}. "
             "It should hold a JSON object on each line, with the field names of "
             "TensorFlow Datasets."
         )
@@ -289,9 +290,9 @@ def _find_babylm_file(
     path = folder / f"{task.name}.{_BABYLM_SPLITS[split]}.jsonl"
     if not path.exists():
         raise MissingData(
-            f"There is no {split} data of {task.title}: {path} does not exist. Name "
-            "the folder with the tasks' files of BabyLM's evaluation, such as "
-            "evaluation_data/full_eval/glue_filtered."
+            f"There is no {split} data of {task.title}: {path} does not exist"
+            f"{from_where(path)}. Name the folder with the tasks' files of BabyLM's "
+            "evaluation, such as evaluation_data/full_eval/glue_filtered."
         )
     first = next(iter(task.published.tfds.get(split, ())), "")
     return [(first, path, FileLayout("", format="jsonl"))]
@@ -311,8 +312,8 @@ def _find_official_files(
         if not matches:
             raise MissingData(
                 f"There is no {split} data of {task.title}: {folder / layout.path} "
-                "does not exist. Unpack the files there as their authors distribute "
-                "them."
+                f"does not exist{from_where(folder)}. Unpack the files there as their "
+                "authors distribute them."
             )
         if len(matches) > 1:
             raise UserError(
@@ -353,7 +354,7 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
             f"{', '.join(FORMATS)}."
         )
     if not path.exists():
-        raise MissingData(f"The {split} file {path} does not exist.")
+        raise MissingData(f"The {split} file {path} does not exist{from_where(path)}.")
     yield from read_records(path, FileLayout("", format=FORMATS[path.suffix.lower()]))
 
 

@@ -1,4 +1,6 @@
+import absl.flags
 import pytest
+from tiny_run import load_config
 
 from gpt1_jax.config import JOBS, usage
 
@@ -57,6 +59,53 @@ def test_a_file_that_is_not_there_is_refused_with_the_list():
 )
 def test_errors_of_the_parser_are_one_line(error, line):
     assert usage.explain(error, ["main", "--config.model.num_layer=3"]) == line
+
+
+PRETRAIN = "--config=configs/pretrain.py"
+
+
+@pytest.mark.parametrize(
+    ("name", "argv", "line"),
+    [
+        ("init_from", [PRETRAIN], "--config.init_from?"),
+        ("num_layers", [f"{PRETRAIN}:small"], "--config.model.num_layers?"),
+        ("train.num_steps", [PRETRAIN], "--config.train.num_steps?"),
+        ("every_steps", [PRETRAIN], "eval.every_steps or --config.log.every"),
+        ("workdirs", ["--config", "configs/pretrain.py"], "--workdir?"),
+        ("data.dirr", ["--config=configs/finetune.py"], "--config.data.dir?"),
+        ("nonsense", ["--config=no/file.py"], "--nonsense: there is no such flag."),
+    ],
+)
+def test_an_unknown_flag_is_refused_with_the_key_that_is_meant(name, argv, line):
+    error = absl.flags.UnrecognizedFlagError(name)
+    said = usage.explain(error, ["main", *argv, f"--{name}=1"])
+    assert said.startswith(f"--{name}: there is no such flag") and line in said
+
+
+@pytest.mark.parametrize("config", [[PRETRAIN], PRETRAIN.split("=")])
+def test_a_preset_after_a_space_is_refused_with_the_colon(config):
+    said = usage.refuse_words(["small"], ["main", *config, "small"])
+    assert said.endswith(f"a preset follows a colon: {PRETRAIN}:small")
+    more = usage.refuse_words(["a=b"], ["main", *config, "a=b"])
+    assert (
+        more
+        == "unexpected arguments ['a=b']; set values with --config.section.key=value."
+    )
+
+
+def test_a_slip_in_the_name_of_a_preset():
+    with pytest.raises(ValueError) as problem:
+        load_config("quikstart")
+    assert usage.explain(problem.value, []).endswith("Did you mean quickstart?")
+    with pytest.raises(ValueError) as problem:
+        load_config("huge")
+    assert usage.explain(problem.value, []).endswith(", quickstart.")
+
+
+def test_a_file_after_a_space_is_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = usage.find_configs(["main", "--config", "configs/report.py", "--workdir"])
+    assert found == ["main", f"--config={usage.CONFIGS / 'report.py'}", "--workdir"]
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,17 @@ def test_a_fine_tuned_run_has_the_special_tokens_too(finetuned):
     assert run.params["transformer"]["wte"].shape[0] == run.model.vocab_size
 
 
+def test_a_folder_above_runs_is_refused_with_their_names(tmp_path):
+    with pytest.raises(FileNotFoundError, match="it does not exist"):
+        open_run(str(tmp_path / "nowhere"))
+    for name in ("b/pretrain/small", "a"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "config.json").touch()
+    found = f"{tmp_path}/a, {tmp_path}/b/pretrain/small"
+    with pytest.raises(FileNotFoundError, match=f"Name one below it: {found}"):
+        open_run(str(tmp_path))
+
+
 def test_a_folder_may_be_moved(copied, tmp_path):
     copied.rename(tmp_path / "elsewhere")
     assert open_run(str(tmp_path / "elsewhere")).step == 12
