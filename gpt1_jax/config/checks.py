@@ -44,10 +44,7 @@ class Section:
 
 
 class Newer(NamedTuple):
-    """Marks a key that run folders of earlier versions lack.
-
-    No key has it yet: all keys are those of 1.0.0.
-    """
+    """Marks a key that run folders of earlier versions lack."""
 
     neutral: Any  # the value that reproduces what those runs did
 

@@ -15,6 +15,7 @@ from gpt1_jax.config.checks import (
     Free,
     Local,
     LocalFile,
+    Newer,
     NotNegative,
     Positive,
     Section,
@@ -184,6 +185,7 @@ class TokenizerConfig(Section):
 
     kind: Literal["sentencepiece", "gpt1"]
     vocab_size: Positive[int]
+    lowercase: Annotated[bool, Newer(True)]
     path: ByContent[LocalFile]
     train_megabytes: Positive[float]
 
@@ -194,6 +196,12 @@ class TokenizerConfig(Section):
             "config.tokenizer.kind='gpt1' needs OpenAI's two vocabulary files; name "
             "their folder (the `model/` folder of openai/finetune-transformer-lm) "
             "with --config.tokenizer.path=DIR.",
+        )
+        require(
+            self.lowercase or self.kind != "gpt1",
+            "config.tokenizer.lowercase=False: GPT-1's own tokenizer knows no "
+            "capitals. Train one of your own, with --config.tokenizer.kind="
+            "sentencepiece.",
         )
 
 

@@ -27,7 +27,7 @@ import numpy as np
 from gpt1_jax.config.sections import DataConfig, TokenizerConfig, default_cache_dir
 from gpt1_jax.data.documents import Document, hold_out, is_near, shared_texts
 from gpt1_jax.data.files import FULL, check_writable, exclusive, locate, whole_folder
-from gpt1_jax.data.progress import Progress, show_line
+from gpt1_jax.data.progress import Bar, show_line
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import (
     Corpus,
@@ -49,7 +49,7 @@ _TRAINING, _CLEANING = 1, 1
 _INLINE_BYTES = 1 << 20  # smaller corpora are not worth starting processes for
 Say = Callable[[str], None]  # shows, or notes, a line
 _Encoded = tuple[np.ndarray, int, int]  # ids, words, bytes of cleaned UTF-8 text
-Encode = Callable[[Iterable[str], Progress], Iterator[_Encoded]]
+Encode = Callable[[Iterable[str], Bar], Iterator[_Encoded]]
 
 
 def prepare_corpus(
@@ -162,10 +162,16 @@ def _find_tokenizer(
                 f"config.tokenizer.path={config.path!r} holds a {tokenizer.kind} "
                 f"tokenizer, but config.tokenizer.kind={config.kind!r}."
             )
+        if tokenizer.lowercase != config.lowercase:
+            raise UserError(
+                f"config.tokenizer.path={config.path!r} holds a tokenizer with "
+                f"lowercase={tokenizer.lowercase}; set --config.tokenizer.lowercase="
+                f"{tokenizer.lowercase}."
+            )
         return tokenizer, directory
     directory = cache / "tokenizers" / _cache_key(
         TOKENIZER.number, _TRAINING, config.vocab_size, config.train_megabytes,
-        *([d.name, d.stamp] for d in train),
+        *([d.name, d.stamp] for d in train), *([] if config.lowercase else ["cased"]),
     )  # fmt: skip
     if directory.exists():
         try:
@@ -178,9 +184,16 @@ def _find_tokenizer(
     doing("reading the corpus")
     _check_readable(valid)
     doing(f"training a tokenizer of {config.vocab_size:,} entries")
-    tell(f"Training a tokenizer of {config.vocab_size:,} entries.")
+    case = (
+        "in lower case, as the paper's; --config.tokenizer.lowercase=False keeps "
+        "capitals"
+        if config.lowercase
+        else "with capitals"
+    )
+    tell(f"Training a tokenizer of {config.vocab_size:,} entries, {case}.")
     lines = _training_lines(train, config.train_megabytes)
-    SentencePieceTokenizer.train(lines, config.vocab_size).save(directory)
+    trained = SentencePieceTokenizer.train(lines, config.vocab_size, config.lowercase)
+    trained.save(directory)
     return load_tokenizer(directory), directory
 
 
@@ -238,7 +251,7 @@ def _find_corpus(
     workers = 1 if inline else data.num_workers or os.cpu_count() or 1
     with (
         whole_folder(directory) as partial,
-        Progress(num_bytes, progress) as bar,
+        Bar("tokenise", num_bytes, "B", active=progress, unit_scale=True) as bar,
         start_encoders(tokenizer_dir, workers) as encode,
     ):
         _write_corpus(Path(partial), data, train, valid, tokenizer, encode, bar)
@@ -252,7 +265,7 @@ def _write_corpus(
     valid: Sequence[Document],
     tokenizer: Tokenizer,
     encode: Encode,
-    progress: Progress,
+    progress: Bar,
 ) -> None:
     """Writes the shards of both splits and their record."""
     dtype = token_dtype(tokenizer.vocab_size)
@@ -361,7 +374,7 @@ def start_encoders(
         pool.shutdown(cancel_futures=True)
 
 
-def _encode_here(blocks: Iterable[str], progress: Progress) -> Iterator[_Encoded]:
+def _encode_here(blocks: Iterable[str], progress: Bar) -> Iterator[_Encoded]:
     for block in blocks:
         yield _encode(block)
         progress.update(len(block))
@@ -371,7 +384,7 @@ def _encode_on(
     pool: concurrent.futures.Executor,
     workers: int,
     blocks: Iterable[str],
-    progress: Progress,
+    progress: Bar,
 ) -> Iterator[_Encoded]:
     """Encodes on processes, a bounded number of blocks ahead."""
     pending: collections.deque = collections.deque()

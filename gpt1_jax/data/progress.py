@@ -1,14 +1,15 @@
 """Shows lines, and progress as a bar or as an occasional line."""
 
+import io
 import os
 import sys
-import time
+from typing import Any
 
 import tqdm
 
 from gpt1_jax.data.text import printable
 
-LINE_SECONDS = 20.0  # between two lines where there is no terminal
+LINE_SECONDS = 10.0  # between two lines where there is no terminal, at least
 
 # The standard streams that could not be written, and the first problem of each.
 failed_streams: dict[str, str] = {}
@@ -36,43 +37,54 @@ def without_bars() -> bool:
     return not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"
 
 
-class Progress:
-    """Counts the bytes of text that are tokenised.
+class Bar(tqdm.tqdm):
+    """A bar on standard error or, where none can be, a line there now and then.
+
+    That is every ten seconds, in work of more than 17 minutes every 1 % of its time.
 
     Args:
-      total: bytes expected; compressed files hold more.
+      what: the work, as "validate".
+      total: its units.
+      unit: the name of one, or with `unit_scale=True` their symbol, as "B".
       active: whether to show anything.
+      further: arguments of `tqdm.tqdm`, such as `initial`.
+
+    Attributes:
+      in_lines: whether it shows lines.
+      seconds_each: of a unit, if known; otherwise the mean so far is shown.
     """
 
-    def __init__(self, total: int, active: bool):
-        self._total, self._done, self._active = total, 0, active
-        self._began = self._said = time.monotonic()
-        self._bar = tqdm.tqdm(
-            total=total,
-            unit="B",
-            unit_scale=True,
-            desc="tokenise",
-            disable=not active or without_bars(),
+    def __init__(
+        self, what: str, total: int, unit: str, *, active: bool = True, **further: Any
+    ):
+        self.in_lines = without_bars()
+        self.seconds_each: float | None = None
+        if self.in_lines:  # tqdm keeps the time, and neither writes nor clears
+            further |= dict(file=io.StringIO(), mininterval=LINE_SECONDS, miniters=1)
+        super().__init__(
+            desc=what, total=total, unit=unit, disable=not active, **further
         )
 
-    def __enter__(self) -> "Progress":
-        return self
+    def display(self, msg: str | None = None, pos: int | None = None) -> Any:
+        """Draws the bar, or shows a line; tqdm calls it when it is time."""
+        if not self.in_lines:
+            return super().display(msg, pos)
+        if self.n > self.initial and not self.disable:
+            elapsed = self._time() - self.start_t
+            self.mininterval = max(LINE_SECONDS, elapsed / 100)
+            show_line(self._line(), beside_output=True)
+        return True
 
-    def __exit__(self, *exception: object) -> None:
-        self._bar.close()
+    def said(self) -> None:
+        """Puts the next line off: the caller has just shown how far the work is."""
+        if not self.disable:
+            self.last_print_t = self._time()
 
-    def update(self, num_bytes: int) -> None:
-        """Counts further bytes as done."""
-        self._done += num_bytes
-        if not self._bar.disable:
-            self._bar.update(num_bytes)
-            return
-        now = time.monotonic()
-        if self._active and now - self._said >= LINE_SECONDS:
-            self._said = now
-            rate = self._done / (now - self._began)
-            left = max(0, self._total - self._done) / rate
-            show_line(
-                f"Tokenised {self._done / 1e6:,.1f} of {self._total / 1e6:,.1f} MB, "
-                f"{rate / 1e6:,.2f} MB/s, {left:,.0f} s left."
-            )
+    def _line(self) -> str:
+        done, total = f"{self.n:,}", f"{self.total:,} {self.unit}s"
+        if self.unit_scale:
+            done = self.format_sizeof(self.n, self.unit)
+            total = self.format_sizeof(self.total, self.unit)
+        mean = (self._time() - self.start_t) / (self.n - self.initial)
+        left = max(0, self.total - self.n) * (self.seconds_each or mean)
+        return f"{self.desc}: {done} of {total}, {self.format_interval(left)} left."

@@ -15,8 +15,9 @@ from gpt1_jax.errors import UserError
 class SentencePieceTokenizer(Tokenizer):
     """A SentencePiece byte-pair encoding, set up to resemble GPT-1's.
 
-    Case-folded; the word boundary is a suffix, like GPT-1's `</w>`; no start, end or
-    padding piece; id 0 is `<unk>`; the newline is a user-defined piece.
+    Case-folded, unless trained otherwise; the word boundary is a suffix, like GPT-1's
+    `</w>`; no start, end or padding piece; id 0 is `<unk>`; the newline is a
+    user-defined piece.
 
     Every character survives. All of printable ASCII is in the vocabulary, whether the
     corpus uses it or not, and other characters that it lacks are spelled in UTF-8
@@ -33,6 +34,7 @@ class SentencePieceTokenizer(Tokenizer):
         self._model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size = self._processor.vocab_size()
+        self.lowercase = "A" not in self._processor.normalize("A")
         self.newline_id = self._processor.piece_to_id(NEWLINE)
         if self.newline_id == self._processor.unk_id():
             raise UserError(
@@ -43,12 +45,15 @@ class SentencePieceTokenizer(Tokenizer):
         self.digest = texts_digest(self.kind, *pieces)
 
     @classmethod
-    def train(cls, lines: Iterable[str], vocab_size: int) -> "SentencePieceTokenizer":
+    def train(
+        cls, lines: Iterable[str], vocab_size: int, lowercase: bool = True
+    ) -> "SentencePieceTokenizer":
         """Trains on lines of text.
 
         Args:
           lines: text without line ends; long lines are cut at spaces, never dropped.
           vocab_size: number of entries, the 256 bytes and the characters included.
+          lowercase: whether text loses its capitals, as in GPT-1.
 
         Returns:
           The tokenizer.
@@ -79,9 +84,9 @@ class SentencePieceTokenizer(Tokenizer):
                 eos_id=-1,
                 pad_id=-1,
                 treat_whitespace_as_suffix=True,
-                normalization_rule_name="nmt_nfkc_cf",
+                normalization_rule_name="nmt_nfkc_cf" if lowercase else "nmt_nfkc",
                 user_defined_symbols=[NEWLINE],
-                required_chars=_FOLDED_ASCII,
+                required_chars=_ASCII.lower() if lowercase else _ASCII,
                 byte_fallback=True,
                 max_sentence_length=_MAX_LINE_BYTES,
                 max_sentencepiece_length=64,
@@ -123,7 +128,7 @@ class SentencePieceTokenizer(Tokenizer):
 
 
 _MAX_LINE_BYTES = 4096
-_FOLDED_ASCII = "".join(c for c in map(chr, range(33, 127)) if not c.isupper())
+_ASCII = "".join(map(chr, range(33, 127)))
 
 
 def _cut(line: str) -> Iterable[str]:

@@ -1,8 +1,8 @@
 """The interface of every tokenizer, and how one is saved and loaded.
 
 `sentencepiece`, a byte-pair encoding trained on the corpus, is the default; `gpt1` is
-the released one. Both are lower-case, end words with a marker and keep the newline as a
-token of its own.
+the released one. Both lower-case text, the first unless told otherwise, end words with
+a marker and keep the newline as a token of its own.
 
 Text is a sequence of lines: the ids of a text are those of its lines joined by the
 newline id, so a document may be encoded in pieces cut at line ends.
@@ -45,6 +45,7 @@ class Tokenizer(abc.ABC):
     kind: str
     vocab_size: int
     newline_id: int
+    lowercase: bool = True  # whether text loses its capitals
     digest: str  # content digest of the mapping from text to ids
 
     @abc.abstractmethod
@@ -53,7 +54,11 @@ class Tokenizer(abc.ABC):
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, in lower case and with the tokenizer's own spacing."""
+        """The text of ids, with the tokenizer's own spacing and case."""
+
+    def cased(self, text: str) -> str:
+        """The text, in lower case if the tokenizer loses capitals."""
+        return text.lower() if self.lowercase else text
 
     @abc.abstractmethod
     def _contents(self) -> dict[str, bytes]:

@@ -4,11 +4,10 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import tqdm
 from etils import epath
 
 from gpt1_jax.config.finetune import FinetuneConfig, Variants
-from gpt1_jax.data import progress
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.finetuning.results import Finished, read_results
 from gpt1_jax.parallel.processes import is_main_process
 from gpt1_jax.runs.folder import RESULTS_FILE
@@ -93,7 +92,7 @@ def _with_size(run: SuiteRun, size: int) -> FinetuneConfig:
     return dataclasses.replace(run.config, data=data)
 
 
-def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
+def progress_bar(results: Collection[Mapping[str, Any] | None]) -> Bar:
     """A progress bar over all runs.
 
     Runs that had finished before do not count in the estimate of the time left.
@@ -101,14 +100,13 @@ def progress_bar(results: Collection[Mapping[str, Any] | None]) -> tqdm.tqdm:
     Args:
       results: the results of each run; None if it has not finished.
     """
-    shown = len(results) > 1 and is_main_process() and not progress.without_bars()
-    return tqdm.tqdm(
-        total=len(results),
+    return Bar(
+        "suite",
+        len(results),
+        "run",
+        active=len(results) > 1 and is_main_process(),
         initial=sum(result is not None for result in results),
         smoothing=0,
-        unit="run",
-        desc="suite",
-        disable=not shown,
     )
 
 

@@ -29,8 +29,8 @@ class Generator:
     Args:
       model: configuration of the language model.
       tokenizer: the model's tokenizer.
-      config: length, filters and stop strings. Case is ignored in stop strings, since
-        tokenizers lowercase text.
+      config: length, filters and stop strings. Case is ignored in stop strings if
+        the tokenizer lowercases text.
       batch_size: continuations computed together.
       round_size: tokens drawn before the text is updated; 0 chooses a fast number.
       longest_prompt: how many tokens at the end of a prompt are read; 0 for all.
@@ -47,7 +47,7 @@ class Generator:
     ):
         self._tokenizer, self._config = tokenizer, config
         self._max_seq_len, self._longest_prompt = model.max_seq_len, longest_prompt
-        self._stop_strings = [text.lower() for text in config.stop_strings]
+        self._stop_strings = [tokenizer.cased(text) for text in config.stop_strings]
         self._decode = Decoder(
             model, tokenizer.vocab_size, config, batch_size, round_size, self._kept
         )

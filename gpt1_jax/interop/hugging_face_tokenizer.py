@@ -279,7 +279,8 @@ def _check(model: Any) -> None:
     wanted = {
         "model_type=bpe": trainer.model_type == trainer.BPE,
         "treat_whitespace_as_suffix=true": trainer.treat_whitespace_as_suffix,
-        "normalization_rule_name=nmt_nfkc_cf": normalizer.name == "nmt_nfkc_cf",
+        "normalization_rule_name=nmt_nfkc_cf or nmt_nfkc": normalizer.name
+        in ("nmt_nfkc_cf", "nmt_nfkc"),
         "add_dummy_prefix=true": normalizer.add_dummy_prefix,
         "remove_extra_whitespaces=true": normalizer.remove_extra_whitespaces,
         "the newline as its only user-defined symbol": all(

@@ -29,7 +29,7 @@ from gpt1_jax.runs.checkpoint_files import (
     state_bytes,
 )
 from gpt1_jax.runs.checkpoints import refuse_name
-from gpt1_jax.runs.console import say
+from gpt1_jax.runs.console import about, say
 from gpt1_jax.runs.forms import Workload, choose_forms, saved_forms, say_forms
 from gpt1_jax.runs.milestones import announce_milestones, schedule_milestones
 from gpt1_jax.runs.records import (
@@ -68,6 +68,9 @@ on this machine, is fine for a first try but too small for GPT-1. Name a corpus 
   --config.data.source=text --config.data.train='books/train/*.txt'
   or --config.data.source=tfds --config.data.train=lm1b:train
 and see configs/pretrain.py:quickstart for a run that takes minutes."""
+
+_SHORT = 1e13  # floating-point operations, for which no time is announced
+_WORTH_SAYING = 0.01  # of the time
 
 
 def run(config: PretrainConfig, workdir: str) -> None:
@@ -203,6 +206,8 @@ def _announce(
     own_steps = run.num_steps - _steps_of_origin(config, folder, origin)
     model = config.model.with_vocab_size(tokenizer.vocab_size)
     say(_description(config, run, model, corpus, own_steps))
+    if how_long := _how_long(config, run, model, corpus):
+        say(how_long)
     say_forms(run.computation.forms)
     if note := describe_defaults(config.optimizer):
         say(note)
@@ -304,6 +309,40 @@ def _mfu_per_rate(model: ModelConfig) -> float | None:
     return flops / peak if peak else None
 
 
+def _how_long(
+    config: PretrainConfig, run: Run, model: ModelConfig, corpus: Corpus
+) -> str:
+    """About how long the rest of the run takes here; empty if that is short.
+
+    Names the preset for CPUs where one would take more than a day.
+    """
+    flops = costs.train_flops_per_token(model, model.max_seq_len)
+    done = max(saved_steps(run.folder), default=0)
+    training = (run.num_steps - done) * run.throughput.units_per_step * flops
+    evaluations = (run.num_steps - done) / config.eval.every_steps
+    if run.milestones:
+        evaluations += sum(step > done for step in run.milestones.by_step)
+    # The forward pass is a third of a step's work.
+    validation = evaluations * _held_out(config, model, corpus) * flops / 3
+    if training < _SHORT or not (rate := devices.likely_flops()):
+        return ""
+    seconds = (training + validation) / rate
+    share = validation / (training + validation)
+    text = f"Takes: about {about(seconds)} here"
+    if share >= _WORTH_SAYING:
+        text += f", {share:.0%} of it validation"
+    if seconds < 86_400 or jax.default_backend() != "cpu" or config.preset == "small":
+        return f"{text}."
+    return f"{text}. configs/pretrain.py:small is made for CPUs."
+
+
+def _held_out(config: PretrainConfig, model: ModelConfig, corpus: Corpus) -> int:
+    """How many tokens each evaluation reads, at most."""
+    batch = config.eval.batch_size * model.max_seq_len
+    most = config.eval.max_batches * batch or corpus.valid.tokens
+    return min(most, corpus.valid.tokens)
+
+
 def _description(
     config: PretrainConfig,
     run: Run,
@@ -319,11 +358,14 @@ def _description(
     epochs = own_steps * tokens_per_step / corpus.train.tokens
     own = f", {own_steps:,} of them in this run" if own_steps < run.num_steps else ""
     in_parts = f", each in {parts} parts" if parts > 1 else ""
+    held_out = _held_out(config, model, corpus)
+    first = f" (the first {held_out:,})" if held_out < corpus.valid.tokens else ""
     return (
         f"Model: {model.layers}, {model.embed_dim} wide, "
         f"{costs.num_params(model):,} parameters, {model.dtype}\n"
         f"Corpus: {corpus.train.tokens:,} training and {corpus.valid.tokens:,} "
-        f"validation tokens, vocabulary {model.vocab_size:,}, in {corpus.directory}\n"
+        f"validation tokens{first}, vocabulary {model.vocab_size:,}, in "
+        f"{corpus.directory}\n"
         f"Run: {run.num_steps:,} steps of {tokens_per_step:,} tokens{own} "
         f"({epochs:.2f} epochs)"
         f"{in_parts} on {devices.describe_devices()}, in {run.folder}"

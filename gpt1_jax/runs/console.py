@@ -11,6 +11,15 @@ def say(text: str, end: str = "\n", *, beside_output: bool = False) -> None:
         progress.show_line(text, end, beside_output=beside_output)
 
 
+def about(seconds: float) -> str:
+    """A rough duration: "36 minutes", "5 hours", "124 days"."""
+    units = {"minutes": 60, "hours": 3600, "days": 86_400}
+    fitting = [name for name, each in units.items() if seconds >= 2 * each]
+    unit = fitting[-1] if fitting else "minutes"
+    number = max(1, round(seconds / units[unit]))
+    return f"{number:,} {unit.removesuffix('s') if number == 1 else unit}"
+
+
 def say_wrote(path: str) -> None:
     """Says that a file was written, unless it is a stream such as /dev/stdout."""
     if not is_stream(path):

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
-import tqdm
 from etils import epath
 
 import gpt1_jax
@@ -38,6 +37,7 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.processes import is_main_process
@@ -88,6 +88,9 @@ class Records:
     the lines that are left. `sessions.json` is brought up to date by `publish`, with
     the digest of `metrics.jsonl`; if that no longer matches, a resumed run says so.
 
+    Attributes:
+      step_seconds: of a step, since the last record; None if unknown.
+
     Args:
       workdir: the run folder, local or gs://; a remote one gets copies whenever
         `publish` is called.
@@ -116,6 +119,7 @@ class Records:
         forms: Forms,
     ):
         self._active = is_main_process()
+        self.step_seconds: float | None = None
         self._throughput = throughput
         self._clock: tuple[int, float] | None = None
         self._trackers: list[Tracker] = []
@@ -138,12 +142,11 @@ class Records:
                 for name, make in classes.items()
             ]
             self._copies = copies.pop_all()
-        self._bar = tqdm.tqdm(
-            total=num_steps,
+        self._bar = Bar(
+            "train",
+            num_steps,
+            "step",
             initial=first_step,
-            unit="step",
-            desc="train",
-            disable=progress.without_bars(),
             dynamic_ncols=True,
             leave=None,  # stays on the screen unless another bar is above it
         )
@@ -198,8 +201,12 @@ class Records:
         """Notes that a step has finished; the first one only starts the clock."""
         if self._clock is None:
             self._clock = (step, time.perf_counter())
+            if self._active:
+                self._bar.said()  # how long it took does not tell how long others do
         if self._active:
             self._session.last_step = step
+            self.step_seconds = self._speed(step).get("step_seconds")
+            self._bar.seconds_each = self.step_seconds
             self._bar.update(step - self._bar.n)
 
     def pause_clock(self) -> None:
@@ -220,13 +227,15 @@ class Records:
         shown = {"loss": f"{metrics['loss']:.3f}"}
         if rate is not None:
             shown[f"{unit}/s"] = f"{rate:,.0f}"
-        self._bar.set_postfix(shown)
-        if self._bar.disable:
+        if self._bar.in_lines:
+            self._bar.said()
             speed = "" if rate is None else f"  {rate:,.0f} {unit}/s"
             say(
                 f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}  "
                 f"lr {metrics['learning_rate']:.2e}{speed}"
             )
+        else:
+            self._bar.set_postfix(shown)
 
     def _speed(self, step: int) -> dict[str, float]:
         if self._clock is None or step <= self._clock[0]:

@@ -18,8 +18,8 @@ from gpt1_jax.parallel.processes import is_joined
 # A JAX function in which Python ignores exceptions, KeyboardInterrupt included.
 _GARBAGE_CALLBACK = "_xla_gc_callback"
 _NOTICE = (
-    b"\ngpt1_jax: stopping after this step, then saving; once more to quit at once "
-    b"without saving.\n"
+    "\ngpt1_jax: stopping after this step{}, then saving; once more to quit at once "
+    "without saving.\n"
 )
 
 
@@ -45,10 +45,14 @@ class StopSignal:
 
     Args:
       quit_at_once: called by the second signal.
+
+    Attributes:
+      step_seconds: how long a step takes, for the notice; None if unknown.
     """
 
     def __init__(self, quit_at_once: Callable[[], None] = _interrupt) -> None:
         self._quit_at_once = quit_at_once
+        self.step_seconds: float | None = None
         self._received: int | None = None
         self._deferring = False
         self._joint = False
@@ -65,9 +69,14 @@ class StopSignal:
         if again or not self._deferring:
             raise KeyboardInterrupt
         with contextlib.suppress(OSError):
-            os.write(2, _NOTICE)  # print is not safe in a handler
+            # print is not safe in a handler
+            os.write(2, _NOTICE.format(self._duration()).encode())
         if self._joint:
             os.kill(os.getpid(), signal.SIGTERM)
+
+    def _duration(self) -> str:
+        seconds = self.step_seconds or 0
+        return f", which takes {seconds:,.0f} s" if seconds >= 2 else ""
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:

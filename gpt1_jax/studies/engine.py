@@ -15,7 +15,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-import tqdm
 from etils import epath
 
 from gpt1_jax.config.finetune import FinetuneConfig
@@ -28,7 +27,7 @@ from gpt1_jax.data.files import (
     write_json,
     write_whole,
 )
-from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.tables import read_rows
 from gpt1_jax.data.words import ReadingWindow
 from gpt1_jax.errors import UserError
@@ -312,13 +311,7 @@ class StepScores(Generic[Examples]):
             at_hand = f"{self.num_kept} of {self.total} scores are at hand"
             done = "" if self._missing else "Nothing to do: "
             say(f"{done}{at_hand}, in {self._folder}.")
-        with tqdm.tqdm(
-            total=self.total,
-            initial=self.num_kept,
-            unit="score",
-            desc=self._title,
-            disable=without_bars(),
-        ) as bar:
+        with Bar(self._title, self.total, "score", initial=self.num_kept) as bar:
             for run in self.runs:
                 scorer = make_scorer(run.opened)
                 steps = [step for step in run.steps if self._missing_tasks(run, step)]

@@ -301,6 +301,7 @@ def train(
             state, metrics = train_step(state, next(batches), seed)
             if pending is not None:
                 _read_metrics(run, step, pending, host.records)
+                stop.step_seconds = host.records.step_seconds
             pending, step = metrics, step + 1
             stopping = stop.requested(step)
             evaluating = run.evaluates(step) and not stopping
@@ -409,6 +410,7 @@ def _first_call_timed(step: Step) -> Step:
     def timed(state: TrainState, batch: Any, seed: jax.Array) -> Any:
         if next(calls):
             return step(state, batch, seed)
+        say("Compiling the training step.")
         with PROGRAM.on("compilation of the step"):
             return step(state, batch, seed)
 

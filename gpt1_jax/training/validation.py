@@ -9,11 +9,10 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.sections import DEFAULT_SAMPLING, EvalConfig
-from gpt1_jax.data import progress
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.windows import ValidWindows
 from gpt1_jax.errors import UserError
@@ -76,19 +75,14 @@ class Validation:
     def __call__(self, params: Any, stopped: Callable[[], bool]) -> float | None:
         """Nats per token; None if `stopped()` became true before the end."""
         sums = np.zeros(2)  # nats, tokens
-        with tqdm.tqdm(
-            total=self._num_batches,
-            unit="batch",
-            desc="validate",
-            disable=not is_main_process() or progress.without_bars(),
-            leave=False,
-        ) as bar:
+        num_batches, active = self._num_batches, is_main_process()
+        with Bar("validate", num_batches, "batch", active=active, leave=False) as bar:
             outputs = (
                 self._step(
                     params,
                     *(to_global_batch(x, self._mesh) for x in self._windows[index]),
                 )
-                for index in range(self._num_batches)
+                for index in range(num_batches)
             )
             for part in fetched_late(outputs):
                 sums += part

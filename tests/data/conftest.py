@@ -45,7 +45,11 @@ def tokenizer_config() -> Callable[..., TokenizerConfig]:
 
     def make(**overrides) -> TokenizerConfig:
         values = dict(
-            kind="sentencepiece", vocab_size=VOCAB_SIZE, path="", train_megabytes=1.0
+            kind="sentencepiece",
+            vocab_size=VOCAB_SIZE,
+            lowercase=True,
+            path="",
+            train_megabytes=1.0,
         )
         return TokenizerConfig(**{**values, **overrides})
 

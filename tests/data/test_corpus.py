@@ -22,7 +22,7 @@ from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data import builtin, corpus, documents, shards, tfds
 from gpt1_jax.data.corpus import find_documents, prepare_corpus, start_encoders
 from gpt1_jax.data.documents import Document
-from gpt1_jax.data.progress import Progress
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.shards import Corpus, TokenReader, token_dtype
 
@@ -141,9 +141,9 @@ def test_prepare_trains_on_at_most_the_wanted_megabytes(
     given_lines = []
     train = SentencePieceTokenizer.train
 
-    def spy(lines, vocab_size):
+    def spy(lines, *arguments):
         given_lines.extend(lines)
-        return train(given_lines, vocab_size)
+        return train(given_lines, *arguments)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", spy)
     config = tokenizer_config(train_megabytes=0.03)
@@ -409,16 +409,32 @@ def test_prepare_with_another_tokenizer_is_another_corpus(
     assert small.train.words == large.train.words
 
 
+def test_prepare_keeps_capitals_if_told_to(
+    data_config, tokenizer_config, books, sentencepiece_tokenizer, tmp_path
+):
+    write_books(tmp_path / "books", {"c.txt": "The End\n" * 100})
+    cased = tokenizer_config(lowercase=False)
+    corpus, tokenizer = prepare_corpus(data_config(), cased, progress=False)
+    assert not tokenizer.lowercase
+    assert (
+        corpus != prepare_corpus(data_config(), tokenizer_config(), progress=False)[0]
+    )
+    sentencepiece_tokenizer.save(tmp_path / "saved")
+    other = tokenizer_config(path=str(tmp_path / "saved"), lowercase=False)
+    with pytest.raises(ValueError, match=r"set --config\.tokenizer\.lowercase=True"):
+        prepare_corpus(data_config(), other, progress=False)
+
+
 def test_prepare_twice_at_a_time_works_once(
     data_config, tokenizer_config, books, monkeypatch
 ):
     trained, results = [], []
     train = SentencePieceTokenizer.train
 
-    def slow(lines, vocab_size):
+    def slow(lines, vocab_size, lowercase):
         trained.append(vocab_size)
         time.sleep(0.3)
-        return train(lines, vocab_size)
+        return train(lines, vocab_size, lowercase)
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", slow)
     arguments = data_config(), tokenizer_config()
@@ -523,7 +539,7 @@ def test_prepare_names_a_bad_file_before_any_work(
 ):
     (tmp_path / "books" / "bad.txt").write_bytes(b"good text\n" * 60_000 + b"\xff")
 
-    def train(lines, vocab_size):
+    def train(lines, *arguments):
         assert not list(lines)  # reads them all first, as the trainer does
 
     monkeypatch.setattr(SentencePieceTokenizer, "train", train)
@@ -704,7 +720,7 @@ MEASURE = """
     if __name__ == "__main__":
         path, cache, tokenizer = sys.argv[1:]
         data = DataConfig("text", path, "", 0.02, "text", "text", "", cache, 2)
-        saved = TokenizerConfig("sentencepiece", 180, tokenizer, 1.0)
+        saved = TokenizerConfig("sentencepiece", 180, True, tokenizer, 1.0)
         prepared, _ = prepare_corpus(data, saved, progress=False)
         # Not ru_maxrss: that begins with the peak of the process that started this.
         peak = int(re.search(r"VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1])
@@ -812,6 +828,7 @@ def test_find_documents_refuses_rows_in_both_splits(
 
 # --- worker processes that encode ---------------------------------------------
 
+NO_BAR = Bar("tokenise", 0, "B", active=False)
 BLOCKS = [f"the quick fox {'and ' * n}dog" + "\n" * (n % 3 > 0) for n in range(40)]
 
 
@@ -820,8 +837,8 @@ def test_encoders_give_the_blocks_in_order(
     tokenizer_dir, sentencepiece_tokenizer, workers
 ):
     tokenizer = sentencepiece_tokenizer
-    with start_encoders(tokenizer_dir, workers) as encode, Progress(0, False) as bar:
-        found = list(encode(BLOCKS, bar))
+    with start_encoders(tokenizer_dir, workers) as encode:
+        found = list(encode(BLOCKS, NO_BAR))
     for block, (ids, words, num_bytes) in zip(BLOCKS, found, strict=True):
         line = block.rstrip("\n")
         newline = [tokenizer.newline_id] * (block != line)
@@ -831,19 +848,19 @@ def test_encoders_give_the_blocks_in_order(
 
 
 def test_encoders_of_blank_text_give_nothing(tokenizer_dir):
-    with start_encoders(tokenizer_dir, 1) as encode, Progress(0, False) as bar:
-        ((ids, words, num_bytes),) = encode([" \n\t\n"], bar)
+    with start_encoders(tokenizer_dir, 1) as encode:
+        ((ids, words, num_bytes),) = encode([" \n\t\n"], NO_BAR)
     assert (ids.tolist(), words, num_bytes) == ([], 0, 0)
 
 
 PARENT = """
     import multiprocessing, sys, time
     from gpt1_jax.data.corpus import start_encoders
-    from gpt1_jax.data.progress import Progress
+    from gpt1_jax.data.progress import Bar
 
     if __name__ == "__main__":
-        with start_encoders(sys.argv[1], 2) as encode, Progress(0, False) as bar:
-            list(encode(["the fox\\n"] * 50, bar))
+        with start_encoders(sys.argv[1], 2) as encode:
+            list(encode(["the fox\\n"] * 50, Bar("", 0, "B", active=False)))
             print(*(p.pid for p in multiprocessing.active_children()), flush=True)
             time.sleep(60)
 """
@@ -894,10 +911,9 @@ def test_encoders_whose_worker_is_killed_say_so(tokenizer_dir, killed):
     blocks = ["the quick fox " * 10_000] * 40
     with (
         start_encoders(tokenizer_dir, 2) as encode,
-        Progress(0, False) as bar,
         pytest.raises(ChildProcessError, match=r"fewer than 2 .*num_workers"),
     ):
-        results = encode(blocks, bar)
+        results = encode(blocks, NO_BAR)
         for _ in range(10):  # until both are at work
             next(results)
         for child in multiprocessing.active_children()[:killed]:

@@ -3,31 +3,60 @@
 import pytest
 
 from gpt1_jax.data import progress
-from gpt1_jax.data.progress import Progress
+from gpt1_jax.data.progress import Bar
 
 
 @pytest.fixture
-def clock(monkeypatch):
-    """A clock that the test moves."""
+def timed():
+    """Makes a bar, and what has it do so many units in so many seconds."""
+    now = [100.0]
 
-    class Clock:
-        now = 100.0
+    def make(*arguments, **values):
+        bar = Bar(*arguments, **values)
+        bar._time = lambda: now[0]
+        bar.start_t = bar.last_print_t = now[0]
 
-    monkeypatch.setattr(progress.time, "monotonic", lambda: Clock.now)
-    return Clock
+        def passes(seconds, number):
+            now[0] += seconds
+            bar.update(number)
+
+        return bar, passes
+
+    return make
 
 
-def test_progress_prints_a_line_now_and_then(clock, capsys):
-    with Progress(80_000_000, active=True) as shown:
-        for _ in range(8):
-            clock.now += 10.0
-            shown.update(10_000_000)
-    assert capsys.readouterr().out.splitlines() == [
-        "Tokenised 20.0 of 80.0 MB, 1.00 MB/s, 60 s left.",
-        "Tokenised 40.0 of 80.0 MB, 1.00 MB/s, 40 s left.",
-        "Tokenised 60.0 of 80.0 MB, 1.00 MB/s, 20 s left.",
-        "Tokenised 80.0 of 80.0 MB, 1.00 MB/s, 0 s left.",
+def test_lines_come_now_and_then(timed, capsys):
+    bar, passes = timed("tokenise", 80_000_000, "B", unit_scale=True)
+    for _ in range(8):
+        passes(5.0, 10_000_000)
+    bar.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "tokenise: 20.0MB of 80.0MB, 00:30 left.",
+        "tokenise: 40.0MB of 80.0MB, 00:20 left.",
+        "tokenise: 60.0MB of 80.0MB, 00:10 left.",
+        "tokenise: 80.0MB of 80.0MB, 00:00 left.",
     ]
+
+
+def test_each_long_step_has_a_line_and_what_is_known_of_it_counts(timed, capsys):
+    bar, passes = timed("train", 1_000, "step", initial=500)
+    passes(60.0, 1)  # compilation
+    bar.seconds_each = 12.0
+    passes(12.0, 1)
+    bar.said()
+    passes(9.0, 1)
+    bar.close()
+    assert capsys.readouterr().err.splitlines() == [
+        "train: 501 of 1,000 steps, 8:19:00 left.",
+        "train: 502 of 1,000 steps, 1:39:36 left.",
+    ]
+
+
+def test_lines_of_long_work_are_a_hundredth_of_it_apart(timed, capsys):
+    _, passes = timed("train", 100_000, "step")
+    for _ in range(8_640):  # a day
+        passes(10.0, 1)
+    assert 100 < len(capsys.readouterr().err.splitlines()) < 600
 
 
 @pytest.mark.parametrize(
@@ -42,15 +71,13 @@ def test_bars_need_a_terminal_that_moves_its_cursor(
     assert progress.without_bars() is without
 
 
-def test_progress_of_compressed_text_never_counts_below_zero(clock, capsys):
-    with Progress(1_000_000, active=True) as shown:
-        clock.now += 30.0
-        shown.update(3_000_000)
-    assert capsys.readouterr().out.endswith("0 s left.\n")
+def test_compressed_text_never_counts_below_zero(timed, capsys):
+    _, passes = timed("tokenise", 1_000_000, "B", unit_scale=True)
+    passes(30.0, 3_000_000)
+    assert capsys.readouterr().err.endswith(" 00:00 left.\n")
 
 
-def test_progress_of_other_processes_is_silent(clock, capsys):
-    with Progress(100, active=False) as shown:
-        clock.now += 1000.0
-        shown.update(50)
+def test_other_processes_are_silent(timed, capsys):
+    _, passes = timed("train", 100, "step", active=False)
+    passes(1000.0, 50)
     assert capsys.readouterr() == ("", "")

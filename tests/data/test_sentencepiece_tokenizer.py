@@ -42,6 +42,19 @@ def test_sentencepiece_keeps_the_newline_as_one_token(sentencepiece_tokenizer):
 def test_sentencepiece_folds_case(sentencepiece_tokenizer):
     encode = sentencepiece_tokenizer.encode
     assert encode("The QUICK Fox") == encode("the quick fox")
+    assert sentencepiece_tokenizer.lowercase
+    assert sentencepiece_tokenizer.cased("The") == "the"
+
+
+def test_sentencepiece_keeps_capitals_if_told_to(make_text, tmp_path):
+    lines = make_text(400).replace("the", "The").split("\n")
+    SentencePieceTokenizer.train(lines, 400, lowercase=False).save(tmp_path / "cased")
+    tokenizer = load_tokenizer(tmp_path / "cased")
+    assert not tokenizer.lowercase
+    text = "The fox, the DOG, Élan"
+    assert tokenizer.decode(tokenizer.encode(text)) == text == tokenizer.cased(text)
+    (the,) = tokenizer.encode("The")
+    assert the not in tokenizer.encode("the")
 
 
 def test_sentencepiece_word_is_the_same_token_at_a_line_end(sentencepiece_tokenizer):

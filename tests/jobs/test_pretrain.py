@@ -1,5 +1,6 @@
 """The job of pre-training, from text to a run folder."""
 
+import dataclasses
 import json
 import os
 import shutil
@@ -22,7 +23,8 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.data.corpus import prepare_corpus
 from gpt1_jax.errors import UserError
 from gpt1_jax.jobs import pretrain
-from gpt1_jax.model import language_model
+from gpt1_jax.model import costs, language_model
+from gpt1_jax.parallel import devices
 from gpt1_jax.runs import folder as run_folder
 from gpt1_jax.runs import resume
 from gpt1_jax.runs.checkpoint_files import read_metadata, saved_steps
@@ -37,6 +39,37 @@ from gpt1_jax.runs.signals import Stopped
 def whole_run(tiny_config, made_once):
     """The folder of a finished run of 12 steps; tests that change it copy it."""
     return made_once("whole", lambda folder: pretrain.run(tiny_config(), str(folder)))
+
+
+DAY = 86_400
+
+
+@pytest.mark.parametrize(
+    ("preset", "seconds", "said"),
+    [
+        ("quickstart", 2.5 * 3600, "Takes: about 2 hours here, 17% of it validation."),
+        ("paper", 124 * DAY, "about 124 days here, 17% of it validation. configs/pret"),
+        ("small", 124 * DAY, "Takes: about 124 days here, 17% of it validation."),
+    ],
+)
+def test_a_long_run_says_how_long_it_takes(
+    tiny_config, tmp_path, monkeypatch, preset, seconds, said
+):
+    """Of 12 steps of 128 tokens, each is validated on 76: 12 * 76 / 3 to 12 * 128."""
+    config = tiny_config(eval__every_steps=1)
+    config = dataclasses.replace(config, preset=preset)
+    run, corpus, _ = pretrain.prepare_run(config, epath.Path(tmp_path), None)
+    model = config.model.with_vocab_size(512)
+    held_out = dataclasses.replace(corpus.valid, tokens=76)
+    corpus = dataclasses.replace(corpus, valid=held_out)
+    assert pretrain._how_long(config, run, model, corpus) == ""
+    flops = 12 * (128 + 76 / 3) * costs.train_flops_per_token(model, 16)
+    monkeypatch.setattr(pretrain, "_SHORT", 0)
+    monkeypatch.setattr(devices, "likely_flops", lambda: flops / seconds)
+    assert said in pretrain._how_long(config, run, model, corpus)
+    monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
+    half = pretrain._how_long(config, run, model, corpus)
+    assert "about 62 days" in half or "about 75 minutes" in half
 
 
 def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monkeypatch):

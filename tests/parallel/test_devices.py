@@ -1,6 +1,5 @@
 """What devices of a known kind can do, and what a CPU has."""
 
-import configparser
 import os
 from types import SimpleNamespace
 
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
-from tiny_run import ROOT
+from tiny_run import setup_cfg
 
 import gpt1_jax
 from gpt1_jax.errors import UserError
@@ -47,6 +46,15 @@ def devices_of(monkeypatch, number, **attributes):
 def test_peak_flops_is_that_of_the_longest_matching_name(monkeypatch, kind, expected):
     devices_of(monkeypatch, 4, device_kind=kind)
     assert peak_flops() == 4 * expected
+
+
+def test_the_likely_rate_is_a_part_of_the_peak_or_measured(monkeypatch):
+    assert 1e8 < devices_lib.likely_flops() < 1e14  # a CPU's
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    monkeypatch.setattr(devices_lib, "peak_flops", lambda: 1e15)
+    assert devices_lib.likely_flops() == 4e14
+    monkeypatch.setattr(devices_lib, "peak_flops", lambda: None)
+    assert devices_lib.likely_flops() is None
 
 
 def test_peak_flops_of_an_unknown_device_is_none(monkeypatch):
@@ -170,10 +178,8 @@ def test_configure_keeps_programs_where_the_next_process_finds_them(
 
 
 def test_setup_cfg_asks_for_the_oldest_jax():
-    setup = configparser.ConfigParser()
-    setup.read(ROOT / "setup.cfg")
     oldest = ".".join(map(str, devices_lib.OLDEST_JAX))
-    assert f"jax>={oldest}" in setup["options"]["install_requires"].split()
+    assert f"jax>={oldest}" in setup_cfg()["options"]["install_requires"].split()
 
 
 def test_a_jax_that_is_too_old_is_refused(monkeypatch, tmp_path):

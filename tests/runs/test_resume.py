@@ -40,6 +40,7 @@ FREE = {
     "compilation_cache_dir",
     "batch_tokens",
     "finetuned_dir",
+    "custom.name",
 }
 FREE_SECTIONS = {"mesh", "eval", "checkpoint", "log", "distributed", "suite"}
 BY_CONTENT = {

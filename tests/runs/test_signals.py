@@ -37,6 +37,13 @@ def test_while_deferred_a_signal_is_a_request_and_says_so(number, capfd):
             send(number)
 
 
+def test_a_request_says_how_long_a_long_step_takes(capfd):
+    with catch() as stop, stop.deferred():
+        stop.step_seconds = 133.4
+        send(signal.SIGTERM)
+    assert "stopping after this step, which takes 133 s, then" in capfd.readouterr().err
+
+
 @BOTH
 def test_a_request_is_heard_though_standard_error_is_full(number):
     before = os.dup(2)

@@ -7,13 +7,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import tqdm
 
 from gpt1_jax.config.reading import DEFAULT_WORDS
 from gpt1_jax.config.report import KIND_NAMES
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import locate, write_whole
-from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import Word, lines_of, read_lines, split_words
 from gpt1_jax.errors import UserError
@@ -52,7 +51,7 @@ def run(config: ExploreConfig, workdir: str) -> None:
     opened = [open_steps(folder, config.step) for folder in config.folders]
     devices.configure("default", compilation_cache(config.compilation_cache_dir))
     total = sum(len(steps) for _, steps in opened)
-    with tqdm.tqdm(total=total, unit=" steps", disable=without_bars()) as bar:
+    with Bar("read", total, "step") as bar:
         runs = [
             _explore(name, origin, steps, lines, bar)
             for name, (origin, steps) in zip(_names(config), opened, strict=True)

@@ -7,13 +7,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 
 from gpt1_jax import __version__
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.tables import ArrayWriter, check_library, open_arrays
 from gpt1_jax.data.tokenizers import special_tokens
 from gpt1_jax.data.words import (
@@ -69,7 +68,7 @@ def run(config: FeaturesConfig, workdir: str) -> None:
         count = sum(len(window.words) for window in _windows(config, origin, words))
         with (
             open_arrays(output, _attributes(config, origin, layers)) as file,
-            tqdm.tqdm(total=count, unit=" rows", disable=without_bars()) as bar,
+            Bar("read", count, "row") as bar,
         ):
             done = 0
             for window, states in read(_windows(config, origin, words)):

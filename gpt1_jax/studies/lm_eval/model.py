@@ -18,7 +18,6 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import tqdm
 
 import gpt1_jax
 from gpt1_jax.config.checks import (
@@ -35,7 +34,7 @@ from gpt1_jax.config.sections import (
     SamplingConfig,
     compilation_cache,
 )
-from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.text import brief, printable
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import ReadingWindow
@@ -263,12 +262,10 @@ class RunLM(LM):
     ) -> Iterator[tuple[int, TokenScores]]:
         """The windows' numbers and scores, with a progress bar."""
         self._score.check_memory(windows, f"batch_size={self._batch_size}")
-        yield from tqdm.tqdm(
-            self._score.as_computed(self._params, windows),
-            total=len(windows),
-            desc="score",
-            disable=quiet or without_bars(),
-        )
+        with Bar("score", len(windows), "window", active=not quiet) as bar:
+            for each in self._score.as_computed(self._params, windows):
+                yield each
+                bar.update()
 
     # --- continuations -----------------------------------------------------------
 
@@ -294,18 +291,14 @@ class RunLM(LM):
             by_sampling.setdefault(_sampling(values), []).append(number)
         params = decoding.prepare(self._model, self._params)
         texts: dict[int, str] = {}
-        with tqdm.tqdm(
-            total=len(requests),
-            desc="generate",
-            disable=disable_tqdm or without_bars(),
-        ) as bar:
+        with Bar("generate", len(requests), "text", active=not disable_tqdm) as bar:
             for sampling, numbers in by_sampling.items():
                 prompts = [requests[number].args[0] for number in numbers]
                 generator = self._generator(sampling, prompts)
                 seeds = [(self._seed + number) % 2**32 for number in numbers]
                 for place, found in generator.as_finished(params, prompts, seeds):
                     number = numbers[place]
-                    stops = [text.lower() for text in sampling.stop_strings]
+                    stops = list(map(self._tokenizer.cased, sampling.stop_strings))
                     text = postprocess_generated_text(found.text, stops, None)
                     texts[number] = text
                     arguments = requests[number].args

@@ -5,17 +5,15 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import tqdm
 from etils import epath
 
 from gpt1_jax.config.checks import is_device
 from gpt1_jax.config.sections import compilation_cache
 from gpt1_jax.data.files import locate
-from gpt1_jax.data.progress import without_bars
+from gpt1_jax.data.progress import Bar
 from gpt1_jax.data.tables import Row, TableWriter, cell, open_table
 from gpt1_jax.data.tokenizers import Tokenizer
 from gpt1_jax.data.words import (
@@ -71,7 +69,7 @@ def run(config: SurprisalConfig, workdir: str) -> None:
         newline = origin.tokenizer.newline_id
         windows = word_windows(words, config, origin.model, newline)
         total = len(steps) * sum(len(window.words) for window in windows)
-        with _table(config) as table, _progress(total) as bar:
+        with _table(config) as table, Bar("score", total, "word") as bar:
             for opened in each_step(origin, steps):
                 summaries.append(summary := _Summary(opened.step))
                 rows = _rows(config, opened, words, summary)
@@ -180,10 +178,6 @@ class _Summary:
 
 
 # --- writing --------------------------------------------------------------------
-
-
-def _progress(total: int) -> Any:
-    return tqdm.tqdm(total=total, unit=" words", disable=without_bars())
 
 
 @contextlib.contextmanager
