@@ -73,6 +73,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             remat=False,
         ),
         custom=config_dict.create(  # only for the task "custom"
+            name="",  # of the task, in tables and as its default folder
             head="",  # "classification", "similarity" or "multiple_choice"
             text=(),  # columns: a text or a pair; with choices, context (and question)
             choices=(),  # columns of a multiple choice; a single column has a list

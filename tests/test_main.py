@@ -541,7 +541,8 @@ def test_overrides_reach_the_runs(pretrained, tmp_path):
     assert names == ["pretrained-seed3", "pretrained-seed5"]
     known = ("step ", "SST-2, seed ", "16 training", "Skipping RTE: ", "| ", "- RTE: ")
     known += ("Reading step 12, the newest, ", "Results: ", "Run folder: ", "Time: ")
-    known += ("Attention: blocked; LayerNorm: plain",)
+    known += ("Attention: blocked; LayerNorm: plain", "Checkpoints are deleted, un")
+    known += ("Compiling ", "train: ", "suite: ")  # on a slow machine
     unknown = [x for x in output.splitlines() if x and not x.startswith(known)]
     assert len(unknown) == 2 and unknown[0].startswith("Ours is measured"), unknown
     assert unknown[1] == "Skipped:"

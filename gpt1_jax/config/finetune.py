@@ -6,6 +6,8 @@ comparisons.
 
 import dataclasses
 import math
+import os
+import re
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -14,6 +16,7 @@ from gpt1_jax.config.checks import (
     ByContent,
     File,
     Free,
+    Newer,
     NotNegative,
     Positive,
     RunFolder,
@@ -42,6 +45,14 @@ CUSTOM_TASK = "custom"
 
 
 DifferentNames = Annotated[Names, different]
+
+
+def _own_name(key: str, value: str) -> None:
+    require(
+        not value or re.fullmatch(r"\w[\w.-]*", value) is not None,
+        f"{key}={value!r} names a folder and stands in tables: use letters, digits, "
+        "'_', '-' and '.', such as reviews-2024.",
+    )
 
 
 def _different_numbers(key: str, values: tuple[float, ...]) -> None:
@@ -107,6 +118,7 @@ class CustomTaskConfig(Section):
 
     section = "custom"
 
+    name: Free[Annotated[str, Newer(""), _own_name]]
     head: Literal["", "classification", "similarity", "multiple_choice"]
     text: DifferentNames
     choices: DifferentNames
@@ -194,6 +206,11 @@ class FinetuneConfig(JobConfig):
     log: Free[LogConfig]
     distributed: DistributedConfig
     suite: Free[SuiteConfig]
+
+    @property
+    def default_workdir(self) -> str:
+        """As of every job; a task of one's own that has a name has its own folder."""
+        return os.path.join("runs", self.job, self.custom.name or self.preset)
 
     def __post_init__(self):
         super().__post_init__()

@@ -1,8 +1,11 @@
 """Shows lines, and progress as a bar or as an occasional line."""
 
+import contextlib
 import io
 import os
 import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import tqdm
@@ -37,6 +40,20 @@ def without_bars() -> bool:
     return not sys.stderr.isatty() or os.environ.get("TERM") == "dumb"
 
 
+@contextlib.contextmanager
+def said_if_long(text: str) -> Iterator[None]:
+    """Shows a line on standard error if the block takes more than ten seconds."""
+    timer = threading.Timer(
+        LINE_SECONDS, show_line, [text], kwargs={"beside_output": True}
+    )
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
 class Bar(tqdm.tqdm):
     """A bar on standard error or, where none can be, a line there now and then.
 
@@ -54,6 +71,9 @@ class Bar(tqdm.tqdm):
       seconds_each: of a unit, if known; otherwise the mean so far is shown.
     """
 
+    last_print_t: float
+    mininterval: float
+
     def __init__(
         self, what: str, total: int, unit: str, *, active: bool = True, **further: Any
     ):
@@ -69,9 +89,11 @@ class Bar(tqdm.tqdm):
         """Draws the bar, or shows a line; tqdm calls it when it is time."""
         if not self.in_lines:
             return super().display(msg, pos)
-        if self.n > self.initial and not self.disable:
-            elapsed = self._time() - self.start_t
-            self.mininterval = max(LINE_SECONDS, elapsed / 100)
+        now = self._time()
+        begun = self.n > self.initial and not self.disable
+        if begun and now - self.last_print_t >= self.mininterval:
+            self.last_print_t = now
+            self.mininterval = max(LINE_SECONDS, (now - self.start_t) / 100)
             show_line(self._line(), beside_output=True)
         return True
 

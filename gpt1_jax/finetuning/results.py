@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 from etils import epath
 
 from gpt1_jax.config.checks import Content, marked_keys
-from gpt1_jax.config.finetune import FinetuneConfig
+from gpt1_jax.config.finetune import CUSTOM_TASK, FinetuneConfig
 from gpt1_jax.config.saved import load_saved, read_json
 from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.tables import parse_number
@@ -23,6 +23,16 @@ class Finished(NamedTuple):
     folder: epath.Path
     config: FinetuneConfig  # with one task and one seed
     result: Mapping[str, Any]  # its results.json
+
+    @property
+    def task(self) -> str:
+        """The name of its task, or of one's own if that has one."""
+        return self.config.custom.name or self.config.tasks[0]
+
+    @property
+    def is_own(self) -> bool:
+        """Whether its task is one of the user's own."""
+        return self.config.tasks == (CUSTOM_TASK,)
 
     @property
     def model(self) -> ModelSection:
@@ -97,7 +107,9 @@ def read_results(file: epath.Path) -> dict[str, Any]:
     """
     results = read_json(file)
     RESULTS.check(results, file)
-    for name in ("dev", "majority", "test", "train"):
+    for name in ("dev", "majority", "bag_of_words", "test", "train"):
+        if name == "bag_of_words" and results.get(name) is None:
+            continue
         always = name in ("dev", "majority")  # and with labels
         if (always or name in results) and not _is_scores(results.get(name), always):
             raise damaged_results(file, f"no {name!r} scores")

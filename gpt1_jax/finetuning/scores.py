@@ -159,7 +159,7 @@ def evaluate_dev(
     scores = score_predictions(task, dev.examples, predictions)
     dev_loss = _mean_loss(logits, dev.targets)
     shown = "  ".join(f"{name} {scores[name]:.4f}" for name in task.metrics)
-    say(f"step {step:>6}  dev {shown}  loss {dev_loss:.4f}")
+    say(f"step {step:>6}  dev {shown}  task loss {dev_loss:.4f}")
     return {
         "valid_loss": dev_loss,
         **{f"valid_{name}": scores[name] for name in task.metrics},

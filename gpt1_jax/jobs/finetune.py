@@ -5,10 +5,12 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epath
 
 from gpt1_jax.config.checks import BEST
 from gpt1_jax.config.finetune import (
+    CUSTOM_TASK,
     FinetuneConfig,
     TaskDataConfig,
     describe_left_out,
@@ -34,6 +36,7 @@ from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
 from gpt1_jax.report import figures
 from gpt1_jax.report.loss_plot import plot_loss, save_figure
+from gpt1_jax.report.own_tasks import own_results
 from gpt1_jax.report.scores import (
     ablations_table,
     aux_weight_scores,
@@ -69,6 +72,7 @@ from gpt1_jax.runs.resume import (
     saved_digests,
     tree_digest,
 )
+from gpt1_jax.tasks.baselines import bag_of_words_baseline, majority_baseline
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,
@@ -79,7 +83,7 @@ from gpt1_jax.tasks.examples import (
     describe_long_examples,
     load_task,
 )
-from gpt1_jax.tasks.metrics import METRICS, majority_baseline, score_predictions
+from gpt1_jax.tasks.metrics import METRICS, interval, score_predictions
 from gpt1_jax.tasks.paper_tasks import select_tasks
 from gpt1_jax.tasks.task import Example, Task
 from gpt1_jax.tasks.transforms import read_outputs
@@ -172,6 +176,8 @@ def run(config: FinetuneConfig, workdir: str) -> None:
                 _draw(config.suite.compare, suite.finished(results), folder)
     say(text)
     say(f"Results: {folder / TABLE_FILE}")
+    if len(planned) > 1 and (kept := _describe_kept(results)):
+        say(kept)
     if results and all(finished[run.folder] for run, _ in results):
         say(_nothing_to_do(folder, results))
 
@@ -219,7 +225,8 @@ def _run_all(
             if result is not None:
                 results.append((run, result))
                 if len(planned) > 1 and is_main_process():
-                    _delete_checkpoints(run)
+                    for other in _not_kept(results):
+                        _delete_checkpoints(other)
             else:
                 bar.total -= 1
                 bar.refresh()
@@ -507,6 +514,8 @@ def _conclude(run: SuiteRun, setup: TaskSetup) -> dict[str, Any]:
         if name in splits:
             logits = setup.predict(best.params, splits[name])
             result[name] = _report(run, name, splits[name].examples, logits)
+    if task.name == CUSTOM_TASK:
+        result["bag_of_words"] = bag_of_words_baseline(task, train, dev)
     if sample := _train_sample(config, setup.data):
         predictions, _ = read_outputs(task, setup.predict(best.params, sample))
         result["train"] = score_predictions(task, sample.examples, predictions)
@@ -531,7 +540,30 @@ def _report(
             submission.write_glue(run.folder / "glue", task, examples, predictions)
     if any(example.label is None for example in examples):
         return {"n": len(examples), "scores": None}
-    return score_predictions(task, examples, predictions)
+    scores = score_predictions(task, examples, predictions)
+    if task.name == CUSTOM_TASK:
+        labels = np.asarray([example.label for example in examples])
+        found = {each: interval(each, predictions, labels) for each in task.metrics}
+        scores["intervals"] = found
+    return scores
+
+
+def _not_kept(results: Sequence[Result]) -> list[SuiteRun]:
+    """The runs of a suite whose checkpoints go: but the best on a task of one's own."""
+    best = [run for run in suite.best_runs(results) if run.task.name == CUSTOM_TASK]
+    return [run for run, _ in results if run not in best]
+
+
+def _describe_kept(results: Sequence[Result]) -> str:
+    """Says which checkpoints of a suite's runs are deleted; "" if none is."""
+    gone = [
+        run for run in _not_kept(results) if not (run.folder / "checkpoints").exists()
+    ]
+    if not gone:
+        return ""
+    kept = [str(run.folder) for run, _ in results if run not in gone]
+    of = f"but those of {', '.join(kept)}, " if kept else ""
+    return f"Checkpoints are deleted, {of}unless --config.suite.keep_checkpoints=True."
 
 
 def _delete_checkpoints(run: SuiteRun) -> None:
@@ -556,6 +588,8 @@ def _delete_checkpoints(run: SuiteRun) -> None:
 def _summary(compare: str, results: list[Result], skipped: Mapping[str, str]) -> str:
     """The tables of `results.md`."""
     runs = suite.finished(results)
+    if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
+        return own_results(runs)
     scores = score_table(runs, [run.variant for run, _ in results])
     text = results_table(scores, skipped)
     return f"{ablations_table(runs)}\n{text}" if compare == "ablations" else text

@@ -93,7 +93,7 @@ def score_table(
     for number, (run, variant) in enumerate(zip(runs, variants, strict=True)):
         of_run = {
             "run": number,
-            "task": run.config.tasks[0],
+            "task": run.task,
             "row": numbers[number],
             "variant": variant,
             "seed": run.config.seeds[0],
@@ -125,9 +125,9 @@ def _shown(metric: str, value: float | None) -> float:
     return math.nan if value is None else METRICS[metric].shown(value)
 
 
-def _how_to_read(lines: Iterable[PaperScore]) -> str:
-    """The notes on how to read the values in a table of these lines."""
-    names = list(dict.fromkeys(line.metric for line in lines))
+def how_to_read(metrics: Iterable[str]) -> str:
+    """The notes on how to read the values in a table of these metrics."""
+    names = list(dict.fromkeys(metrics))
     others = [name for name in names if not METRICS[name].in_points]
     lower = [name for name in names if not METRICS[name].highest_is_best]
     text = "or several runs, the median, then the lowest to highest."
@@ -148,7 +148,7 @@ def row_numbers(runs: Sequence[Finished]) -> list[int]:
     rows: dict[str, dict[str, int]] = {}
     numbers = []
     for run in runs:
-        of_task = rows.setdefault(run.config.tasks[0], {})
+        of_task = rows.setdefault(run.task, {})
         key = _key(run.settings(by_content=True), IN_COLUMNS)
         numbers.append(of_task.setdefault(key, len(of_task)))
     return numbers
@@ -268,7 +268,9 @@ def results_table(
     if set(scores["variant"]) <= set(VARIANTS):
         parts = [paper_table(scores), *paper_table_notes(scores)]
     else:
-        note = _NOTE_ON_VARIANTS.format(_how_to_read(paper_lines(scores)))
+        note = _NOTE_ON_VARIANTS.format(
+            how_to_read(line.metric for line in paper_lines(scores))
+        )
         parts = [_variants_table(scores), note]
     lines = []
     for task, reason in (skipped or {}).items():
@@ -367,7 +369,7 @@ def paper_table_notes(scores: "pd.DataFrame") -> list[str]:
     glue = {variant: glue_score(scores, variant) for variant in VARIANTS}
     note = _NOTE if _is_in_paper(scores) else _NOTE_WITHOUT_PAPER
     return [
-        note.format(_how_to_read(line for line, _ in _rows(scores))),
+        note.format(how_to_read(line.metric for line, _ in _rows(scores))),
         *(
             f"GLUE score: {score:.1f} ({variant}, dev); the paper's {GLUE} (test)."
             for variant, score in glue.items()
@@ -535,7 +537,7 @@ def _by_task(runs: Iterable[Finished]) -> list[list[Finished]]:
     """The runs of each task, in the order of the tasks' first runs."""
     tasks: dict[str, list[Finished]] = {}
     for run in runs:
-        tasks.setdefault(run.config.tasks[0], []).append(run)
+        tasks.setdefault(run.task, []).append(run)
     return list(tasks.values())
 
 

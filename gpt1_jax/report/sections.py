@@ -375,7 +375,7 @@ def row_differences(runs: Sequence[Finished]) -> list[str]:
     """
     tasks: dict[str, dict[int, Finished]] = {}
     for run, number in zip(runs, row_numbers(runs), strict=True):
-        tasks.setdefault(run.config.tasks[0], {}).setdefault(number, run)
+        tasks.setdefault(run.task, {}).setdefault(number, run)
     tables = []
     for task, rows in tasks.items():
         if len(rows) > 1:

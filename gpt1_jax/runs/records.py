@@ -50,6 +50,8 @@ from gpt1_jax.runs.wall_time import PROGRAM
 METRICS_FILE = "metrics.jsonl"
 # The keys of its records that depend on the clock.
 TIME_KEYS = ("step_seconds", "tokens_per_second", "examples_per_second", "mfu")
+# The parts of a loss, and their names in a line.
+_LOSSES = {"clf_loss": "task", "lm_loss": "language model"}
 _ROOM = 1 << 20  # bytes that must be free on the disk to write a record
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps of a whole surrogate pair
 
@@ -230,8 +232,14 @@ class Records:
         if self._bar.in_lines:
             self._bar.said()
             speed = "" if rate is None else f"  {rate:,.0f} {unit}/s"
+            parts = [
+                f"{shown} {metrics[name]:.4f}"
+                for name, shown in _LOSSES.items()
+                if name in metrics
+            ]
+            of = f" ({', '.join(parts)})" if parts else ""
             say(
-                f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}  "
+                f"step {step:>6}/{self._bar.total}  loss {metrics['loss']:.4f}{of}  "
                 f"lr {metrics['learning_rate']:.2e}{speed}"
             )
         else:

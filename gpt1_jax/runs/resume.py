@@ -98,6 +98,9 @@ class Identity:
             names, which = " and the ".join(changed), ""
             if "text" in changed:
                 which = which_documents(folder, self.documents)
+            elif "origin" in changed:
+                then = saved.get("config", saved).get("init_from")
+                which = f" (now {self.config.get('init_from')}, then {then})"
             digests = "; ".join(
                 f"{now.get(name, 'missing'):.12}, saved {held[name]:.12}"
                 for name in changed

@@ -30,7 +30,7 @@ def custom_task(config: FinetuneConfig) -> Task:
         transform = "single" if len(custom.text) == 1 else "pair"
     task = Task(
         name=CUSTOM_TASK,
-        title="Custom",
+        title=custom.name or "Custom",
         inputs=Inputs(transform=transform, text=custom.text, choices=custom.choices),
         target=Target(
             labels=() if scored else custom.labels,

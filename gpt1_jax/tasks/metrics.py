@@ -150,33 +150,6 @@ def score_predictions(
     return scores
 
 
-def majority_baseline(
-    task: Task, train: Sequence[Example], dev: Sequence[Example]
-) -> dict[str, Any]:
-    """Scores the same answer to every example, which a model has to beat.
-
-    Args:
-      task: as for `score_predictions`.
-      train: training examples. Their most frequent label is the answer (the lowest in
-        a tie), or their mean score if the task has no labels.
-      dev: the examples to answer.
-
-    Returns:
-      The scores, as `score_predictions` returns them.
-
-    Raises:
-      UserError: as `score_predictions`, and if no training label is known.
-    """
-    known = [example.label for example in train if example.label is not None]
-    if not known:
-        raise UserError(
-            f"The training split of {task.title} has no labels, so there is no most "
-            "frequent one."
-        )
-    answer = np.bincount(known).argmax() if task.target.labels else np.mean(known)
-    return score_predictions(task, dev, np.full(len(dev), answer))
-
-
 def _scores(task: Task, predicted: np.ndarray, true: np.ndarray) -> dict[str, Any]:
     names = [*task.metrics, *(("accuracy",) if task.target.labels else ())]
     scores: dict[str, Any] = {"n": len(true)}
@@ -245,6 +218,32 @@ def best_threshold(scores: np.ndarray, labels: np.ndarray) -> float:
     return float(thresholds[max(best, 1)])  # the first is infinite
 
 
+def interval(
+    metric: str, predictions: np.ndarray, labels: np.ndarray, seed: int = 0
+) -> tuple[float, float] | None:
+    """The 95 % confidence interval of a metric over examples.
+
+    Args:
+      metric: a name in `METRICS`. The accuracy has Wilson's interval for a binomial
+        proportion; the others have percentiles of 1,000 bootstrap resamples.
+      predictions: [N] label numbers or scores.
+      labels: [N] true ones.
+      seed: for the resamples.
+
+    Returns:
+      Its lower and upper end; None for a single example.
+    """
+    if len(labels) < 2:
+        return None
+    if metric == "accuracy":
+        right = int((predictions == labels).sum())
+        ends = stats.binomtest(right, len(labels)).proportion_ci(method="wilson")
+        return float(ends.low), float(ends.high)
+    result = _bootstrap(METRICS[metric].formula, predictions, labels, seed, 1000)
+    low, high = result.confidence_interval
+    return float(low), float(high)
+
+
 def standard_error(
     metric: str, predictions: np.ndarray, labels: np.ndarray, seed: int
 ) -> float:
@@ -272,14 +271,24 @@ def bootstrap_error(
     """The standard deviation of a statistic over resamples; 0 for one example."""
     if len(labels) < 2:
         return 0.0
-    result = stats.bootstrap(
+    result = _bootstrap(statistic, values, labels, seed, _RESAMPLES)
+    return float(result.standard_error)
+
+
+def _bootstrap(
+    statistic: Callable[[np.ndarray, np.ndarray], float],
+    values: np.ndarray,
+    labels: np.ndarray,
+    seed: int,
+    resamples: int,
+) -> Any:
+    return stats.bootstrap(
         (values, labels),
         statistic,
-        n_resamples=_RESAMPLES,
+        n_resamples=resamples,
         batch=_BATCH,
         vectorized=False,
         paired=True,
         method="percentile",
         random_state=np.random.default_rng(seed),
     )
-    return float(result.standard_error)

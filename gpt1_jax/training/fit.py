@@ -24,6 +24,7 @@ from gpt1_jax.config.sections import (
     LogConfig,
     TrainConfig,
 )
+from gpt1_jax.data.progress import said_if_long
 from gpt1_jax.data.windows import BatchSource, read_ahead
 from gpt1_jax.parallel.mesh import gathered, state_sharding, to_global_batch
 from gpt1_jax.parallel.processes import (
@@ -410,8 +411,8 @@ def _first_call_timed(step: Step) -> Step:
     def timed(state: TrainState, batch: Any, seed: jax.Array) -> Any:
         if next(calls):
             return step(state, batch, seed)
-        say("Compiling the training step.")
-        with PROGRAM.on("compilation of the step"):
+        say_so = said_if_long("Compiling the training step.")
+        with PROGRAM.on("compilation of the step"), say_so:
             return step(state, batch, seed)
 
     return timed

@@ -1,5 +1,7 @@
 """Progress where there is no terminal."""
 
+import time
+
 import pytest
 
 from gpt1_jax.data import progress
@@ -50,6 +52,15 @@ def test_each_long_step_has_a_line_and_what_is_known_of_it_counts(timed, capsys)
         "train: 501 of 1,000 steps, 8:19:00 left.",
         "train: 502 of 1,000 steps, 1:39:36 left.",
     ]
+
+
+def test_only_what_takes_long_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.05)
+    with progress.said_if_long("short"):
+        pass
+    with progress.said_if_long("long"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err == "long\n"
 
 
 def test_lines_of_long_work_are_a_hundredth_of_it_apart(timed, capsys):

@@ -11,10 +11,12 @@ from tiny_run import load_config
 from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning.results import read_finished
 from gpt1_jax.jobs import finetune, predict
 from gpt1_jax.report import figures
 from gpt1_jax.report.scores import score_table
+from gpt1_jax.runs.open import open_run
 from gpt1_jax.runs.records import read_metrics
 from gpt1_jax.tasks.metrics import METRICS, Metric
 
@@ -266,8 +268,47 @@ def test_a_classification_of_ones_own_infers_its_labels(finetune_base, tmp_path)
     assert [line["label"] for line in lines] == ["bad", "good"] * 16
     assert {line["prediction"] for line in lines} <= {"bad", "good"}
     assert result_of(tmp_path / "run")["dev"]["n"] == 32
-    assert "| custom | accuracy | 32 |" in (tmp_path / "run/results.md").read_text()
+    table = (tmp_path / "run" / "results.md").read_text()
+    assert "| custom | pre-trained | accuracy | " in table
+    assert "custom, dev split, seed 0: " in table and "| true label | as bad |" in table
     finetune.run(config, str(tmp_path / "run"))  # finished: inferred alike
+
+
+def test_of_several_seeds_the_best_keeps_its_checkpoints(
+    finetune_base, tmp_path, capsys
+):
+    """It has the name of the task, and labels new text."""
+    paths = {
+        split: write_tsv(tmp_path / f"{split}.tsv", named(rows("sst2", 32, seed)))
+        for seed, split in enumerate(("train", "dev"))
+    }
+    config = custom(
+        finetune_base,
+        paths,
+        custom__name="reviews-1",
+        custom__head="classification",
+        custom__text=("sentence",),
+        seeds=(0, 1),
+    )
+    assert config.default_workdir == "runs/finetune/reviews-1"
+    finetune.run(config, str(tmp_path / "run"))
+    said = capsys.readouterr().out
+    folders = sorted((tmp_path / "run").glob("*/*-seed?"))
+    (kept,) = [each for each in folders if (each / "checkpoints").exists()]
+    scores = {each: result_of(each)["dev"]["accuracy"] for each in folders}
+    assert scores[kept] == max(scores.values())
+    assert f"Checkpoints are deleted, but those of {kept}, unless" in said
+    assert "| reviews-1 | pre-trained | accuracy | " in said
+    assert open_run(str(kept)).step == result_of(kept)["best_step"]
+    finetune.run(config, str(tmp_path / "run"))
+    assert (kept / "checkpoints").exists()
+    assert "Nothing to do: all 2 runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["../x", "a/b", "two words", ".hidden"])
+def test_the_name_of_a_task_of_ones_own_may_be_a_folders(finetune_base, name):
+    with pytest.raises(UserError, match=r"custom\.name=.* names a folder"):
+        custom(finetune_base, {}, custom__name=name)
 
 
 @pytest.fixture
@@ -341,8 +382,8 @@ def test_a_metric_of_any_range_takes_one_entry(similarity, tmp_path):
     value = found.result["dev"]["squares"]
     assert value == pytest.approx(values[best], rel=1e-6)
     table = (run / "results.md").read_text()
-    assert f"| custom | squares | 12 | {value:.1f} |" in table
-    assert "Average" not in table and "x 100" not in table
+    assert f"| custom | pre-trained | squares | {value:.1f} (" in table
+    assert "Average" not in table and "All values but squares are x 100" in table
     assert "Lower is better: squares." in table
     scores = score_table([found]).assign(title="Custom").query("metric == 'squares'")
     (axes,) = figures.aux_lm_weight(scores).axes

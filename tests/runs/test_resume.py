@@ -149,13 +149,18 @@ def test_identity_names_the_part_that_differs(tmp_path):
     for name in mine.digests:
         other = identity(digests={**mine.digests, name: "0" * 64})
         refused = pytest.raises(
-            UserError, match=f"The {name} of .* began with: .* digest is 0{{12}}, saved"
+            UserError,
+            match=f"The {name} of .* began with.*: .* digest is 0{{12}}, saved",
         )
         with refused:
             other.check(mine.metadata(3), tmp_path)
         lost = {key: each for key, each in mine.digests.items() if key != name}
         with pytest.raises(UserError, match=f"The {name} of .*digest is missing"):
             identity(digests=lost).check(mine.metadata(3), tmp_path)
+    moved = identity(config=text("a.txt", init_from="now"), digests={"origin": "1"})
+    was = identity(config=text("a.txt", init_from="then"), digests={"origin": "2"})
+    with pytest.raises(UserError, match=r"began with \(now now, then then\)"):
+        moved.check(was.metadata(3), tmp_path)
     with pytest.raises(UserError, match="The tokenizer of this run"):
         identity(tokenizer="0" * 64).check(mine.metadata(3), tmp_path)
 

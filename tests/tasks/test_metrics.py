@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
 
+from gpt1_jax.tasks.baselines import bag_of_words_baseline, majority_baseline
 from gpt1_jax.tasks.metrics import (
     METRICS,
     auc,
     best_threshold,
     bootstrap_error,
-    majority_baseline,
+    interval,
     score_predictions,
     standard_error,
 )
@@ -269,3 +270,51 @@ def test_bootstrapped_errors_match_theory():
 
 def test_one_example_has_no_error():
     assert standard_error("matthews", np.array([1]), np.array([1]), seed=0) == 0.0
+
+
+# --- what a model has to beat, and how sure its score is ----------------------------
+
+
+def texts(task, pairs):
+    columns = len(task.inputs.text)
+    return [Example((text,) * columns, (), label, "", "", "") for text, label in pairs]
+
+
+WORDS = [("a fine film", 1), ("a dull film", 0), ("fine acting", 1), ("dull plot", 0)]
+
+
+def test_a_bag_of_words_knows_labels_and_scores_by_their_words():
+    dev = [("so fine", 1), ("very dull", 0)]
+    train = texts(CLASSES, [*WORDS, ("fine", None)] * 3)
+    found = bag_of_words_baseline(CLASSES, train, texts(CLASSES, dev))
+    assert (found["n"], found["accuracy"]) == (2, 1.0)
+    dev = texts(SCORES, [*dev, ("nothing known", 1)])
+    found = bag_of_words_baseline(SCORES, texts(SCORES, WORDS * 3), dev)
+    assert found["pearson"] > 0.8
+
+
+@pytest.mark.parametrize(
+    "train", [[("a", 1), ("b", 1)], [("?", 1), ("!", 0)]], ids=["one label", "no word"]
+)
+def test_a_bag_of_words_that_can_learn_nothing_has_no_score(train):
+    dev = texts(CLASSES, WORDS)
+    assert bag_of_words_baseline(CLASSES, texts(CLASSES, train), dev) is None
+
+
+def test_a_multiple_choice_has_no_bag_of_words():
+    task = TASKS["copa"]
+    assert bag_of_words_baseline(task, texts(CLASSES, WORDS), []) is None
+
+
+def test_an_interval_holds_its_score():
+    """Wilson's for 8 of 10, by hand; others by resampling, the same each time."""
+    right = np.array([1] * 8 + [0] * 2)
+    low, high = interval("accuracy", right, np.ones(10, int))
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)
+    rng = np.random.default_rng(0)
+    true = rng.normal(size=200)
+    near = true + rng.normal(size=200)
+    low, high = interval("pearson", near, true)
+    assert low < METRICS["pearson"](near, true) < high and high - low < 0.2
+    assert interval("pearson", near, true) == (low, high)
+    assert interval("accuracy", right[:1], right[:1]) is None

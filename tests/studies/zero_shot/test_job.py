@@ -9,13 +9,13 @@ import shutil
 import signal
 
 import pytest
-import tqdm
 from broken_copies import edit_metadata
 from etils import epath
 from tiny_run import load_config
 from tiny_tasks import read_lines, write_task
 
 from gpt1_jax import config as config_lib
+from gpt1_jax.data import progress
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.inference.scoring import Scorer
@@ -365,19 +365,18 @@ def test_ctrl_c_is_honoured_after_the_piece_at_hand(ask, tmp_path, monkeypatch, 
 def test_the_bar_counts_pieces_and_what_is_at_hand(ask, monkeypatch):
     bars = []
 
-    class Bar(tqdm.tqdm):
+    class Shown(progress.Bar):
         def __init__(self, *arguments, **values):
             super().__init__(*arguments, **values)
-            bars.append((self, values))
+            bars.append(self)
 
-    monkeypatch.setattr(step_scores.tqdm, "tqdm", Bar)
-    monkeypatch.setattr(step_scores, "without_bars", lambda: False)
+    monkeypatch.setattr(step_scores, "Bar", Shown)
     with monkeypatch.context() as patch:
         stop_after(patch, 2)
         with pytest.raises(Stopped):
             ask()
     ask()
-    totals = [(values["total"], values["initial"], bar.n) for bar, values in bars]
+    totals = [(bar.total, bar.initial, bar.n) for bar in bars]
     assert totals == [(3, 0, 2), (3, 2, 3)]
 
 

@@ -1,0 +1,96 @@
+"""Results of tasks of one's own: scores, what they have to beat, and mistakes."""
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpt1_jax.finetuning.results import Finished
+from gpt1_jax.report.markdown import escape, markdown_table
+from gpt1_jax.report.scores import VARIANTS, how_to_read, row_numbers, spread
+from gpt1_jax.tasks.metrics import METRICS
+
+_MOST_LABELS = 20  # of a confusion matrix that is shown
+
+_NOTES = (
+    "{} After the score of one run: its 95 % confidence interval over examples. "
+    "Checkpoints are chosen on the dev split, so scores there flatter; on a test split "
+    "they do not. The baselines answer the dev split: the most frequent label or mean "
+    "score of the training examples, and a linear model of words and pairs of words."
+)
+
+_RIGHT_IN_BOLD = "examples by true label (lines) and predicted, right ones bold."
+
+
+def own_results(runs: Sequence[Finished]) -> str:
+    """The scores of runs on tasks of one's own, and confusion matrices, as Markdown.
+
+    Args:
+      runs: finished runs; those that differ only in their seed share a line.
+    """
+    lines: dict[tuple[str, int, bool], list[Finished]] = {}
+    for run, number in zip(runs, row_numbers(runs), strict=True):
+        key = (run.task, number, run.is_from_scratch)
+        lines.setdefault(key, []).append(run)
+    rows = [row for own in lines.values() for row in _rows(own)]
+    header = ["task", "start", "metric", "dev", "n", "test", "n", "majority"]
+    table = markdown_table([*header, "bag of words"], rows, text_columns=3)
+    matrices = [_confusion(own[0]) for own in lines.values()]
+    notes = _NOTES.format(how_to_read(row[2] for row in rows))
+    return "\n\n".join([table, notes, *filter(None, matrices)]) + "\n"
+
+
+def _rows(runs: Sequence[Finished]) -> Iterable[list[str]]:
+    """A line for each metric of runs that differ in seed alone."""
+    first = runs[0]
+    start = VARIANTS["scratch" if first.is_from_scratch else "pretrained"]
+    for metric in filter(METRICS.__contains__, first.result["dev"]):
+        cells = []
+        for split in ("dev", "test"):
+            found = [run.result.get(split, {}) for run in runs]
+            cells += [_score(found, metric), _number(found)]
+        for split in ("majority", "bag_of_words"):
+            found = [run.result.get(split) or {} for run in runs]
+            cells.append(spread(_values(found, metric), metric))
+        yield [escape(first.task), start, metric, *cells]
+
+
+def _values(scores: Iterable[Mapping[str, Any]], metric: str) -> list[float]:
+    known = (each.get(metric) for each in scores)
+    return [METRICS[metric].shown(value) for value in known if value is not None]
+
+
+def _score(scores: Sequence[Mapping[str, Any]], metric: str) -> str:
+    """The score of one run with its interval, or the spread over several."""
+    values = _values(scores, metric)
+    text = spread(values, metric)
+    ends = (scores[0].get("intervals") or {}).get(metric)
+    if len(values) != 1 or not ends:
+        return text
+    low, high = (spread([METRICS[metric].shown(end)], metric) for end in ends)
+    return f"{text} ({low} to {high})"
+
+
+def _number(scores: Iterable[Mapping[str, Any]]) -> str:
+    counts = [each["n"] for each in scores if each]
+    return f"{statistics.median_low(counts):,}" if counts else "-"
+
+
+def _confusion(run: Finished) -> str:
+    """How often each label was taken for each other; "" of scores or many labels."""
+    for split in ("test", "dev"):  # the fairer one, if its labels are known
+        counts = run.result.get(split, {}).get("confusion")
+        labels = [escape(label) for label in run.config.custom.labels]
+        if counts and len(counts) == len(labels) <= _MOST_LABELS:
+            break
+    else:
+        return ""
+    seed = run.config.seeds[0]
+    title = f"{escape(run.task)}, {split} split, seed {seed}: {_RIGHT_IN_BOLD}"
+    rows = [
+        [labels[true], *(f"{n:,}" for n in row), f"{sum(row):,}"]
+        for true, row in enumerate(counts)
+    ]
+    for true, row in enumerate(rows):
+        row[true + 1] = f"**{row[true + 1]}**"
+    header = ["true label", *(f"as {label}" for label in labels), "all"]
+    return f"{title}\n\n{markdown_table(header, rows, text_columns=1)}"

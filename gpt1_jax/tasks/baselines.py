@@ -1,0 +1,76 @@
+"""Scores that a fine-tuned model has to beat: one answer for all, a bag of words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.tasks.metrics import score_predictions
+from gpt1_jax.tasks.task import Example, Task
+
+_MOST_EXAMPLES = 50_000  # that a bag of words learns from: tens of seconds
+
+
+def majority_baseline(
+    task: Task, train: Sequence[Example], dev: Sequence[Example]
+) -> dict[str, Any]:
+    """Scores the same answer to every example, which a model has to beat.
+
+    Args:
+      task: as for `score_predictions`.
+      train: training examples. Their most frequent label is the answer (the lowest in
+        a tie), or their mean score if the task has no labels.
+      dev: the examples to answer.
+
+    Returns:
+      The scores, as `score_predictions` returns them.
+
+    Raises:
+      UserError: as `score_predictions`, and if no training label is known.
+    """
+    known = [example.label for example in train if example.label is not None]
+    if not known:
+        raise UserError(
+            f"The training split of {task.title} has no labels, so there is no most "
+            "frequent one."
+        )
+    answer = np.bincount(known).argmax() if task.target.labels else np.mean(known)
+    return score_predictions(task, dev, np.full(len(dev), answer))
+
+
+def bag_of_words_baseline(
+    task: Task, train: Sequence[Example], dev: Sequence[Example]
+) -> dict[str, Any] | None:
+    """Scores a linear model of the words and pairs of words in a text.
+
+    They are weighted by tf-idf; labels are learnt by logistic regression, scores by
+    ridge regression, with scikit-learn's defaults.
+
+    Args:
+      task: as for `score_predictions`; it has no choices.
+      train: training examples, of which the first 50,000 are read.
+      dev: the examples to answer.
+
+    Returns:
+      The scores, as `score_predictions` returns them; None for a multiple choice, or if
+      the training examples hold no word or only one label.
+    """
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+    known = [each for each in train if each.label is not None][:_MOST_EXAMPLES]
+    if task.inputs.choices or len({each.label for each in known}) < 2:
+        return None
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True)
+    try:
+        inputs = words.fit_transform(map(_text, known))
+    except ValueError:  # no word
+        return None
+    model = LogisticRegression(max_iter=1000) if task.target.labels else Ridge()
+    model.fit(inputs, [each.label for each in known])
+    return score_predictions(task, dev, model.predict(words.transform(map(_text, dev))))
+
+
+def _text(example: Example) -> str:
+    return " ".join(example.text)
