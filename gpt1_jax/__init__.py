@@ -1,7 +1,9 @@
 """GPT-1 (Radford et al. 2018) in JAX and Flax.
 
     import gpt1_jax
-    model = gpt1_jax.load("runs/pretrain/quickstart")
+    config = gpt1_jax.defaults("pretrain:quickstart")
+    config.seed = 1
+    model = gpt1_jax.pretrain(config).model
     model.generate("it was a")
 
 Nothing heavy is imported before it is used.
@@ -10,6 +12,9 @@ Nothing heavy is imported before it is used.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import ml_collections
+
+    from gpt1_jax.library import RunResult
     from gpt1_jax.trained_model import TrainedModel
 
 __version__ = "1.0.0"
@@ -30,3 +35,56 @@ def load(folder: str, step: "int | str" = "default") -> "TrainedModel":
     from gpt1_jax import trained_model
 
     return trained_model.load(folder, step)
+
+
+def defaults(job: str) -> "ml_collections.ConfigDict":
+    """The configuration of a job, to change and to run.
+
+    Args:
+      job: a file of configs/ and one of its presets: "pretrain:small",
+        "finetune:custom", "finetune".
+
+    Raises:
+      ValueError: if there is no such job or preset.
+    """
+    from gpt1_jax import library
+
+    return library.defaults(job)
+
+
+def pretrain(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResult":
+    """Pre-trains, or continues the run that is in the folder; as the command does.
+
+    Args:
+      config: from `defaults("pretrain:..")`.
+      folder: the run folder; by default runs/pretrain/PRESET.
+
+    Returns:
+      The finished run: its folder, its scores, its model.
+
+    Raises:
+      ValueError, OSError: as the command, if something cannot be used.
+      gpt1_jax.runs.signals.Stopped: after a signal, once the state is saved.
+      FloatingPointError: if training has diverged.
+    """
+    from gpt1_jax import library
+
+    return library.pretrain(config, folder)
+
+
+def finetune(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResult":
+    """Fine-tunes, or continues the run that is in the folder; as the command does.
+
+    Args:
+      config: from `defaults("finetune:..")`.
+      folder: the run folder; by default runs/finetune/TASK.
+
+    Returns:
+      As `pretrain`; of several tasks or seeds, the scores of all.
+
+    Raises:
+      As `pretrain`.
+    """
+    from gpt1_jax import library
+
+    return library.finetune(config, folder)

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import operator
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -26,15 +26,18 @@ from gpt1_jax.data.words import (
     words_in_sentences,
 )
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.prediction import predict_examples, task_of
 from gpt1_jax.inference import decoding
 from gpt1_jax.inference.features import Reader, attention_of_text
 from gpt1_jax.inference.generation import Generator, prompt_ids
 from gpt1_jax.inference.scoring import BATCH_TOKENS, Scorer
 from gpt1_jax.inference.surprisal import score_words
+from gpt1_jax.interop.run_folder import save_params
 from gpt1_jax.model import language_model
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.open import TrainedRun, open_run
 from gpt1_jax.runs.scoring_model import scoring_model
+from gpt1_jax.tasks.examples import check_new_examples
 
 # Imported by name, so that the study can be left out.
 _TRAINING_TEXT = "gpt1_jax.studies.batches.training_text:TrainingText"
@@ -235,6 +238,70 @@ class TrainedModel:
         model = scoring_model(model, BATCH_TOKENS)
         return list(score_words(model, self.params, self.tokenizer, words, config))
 
+    def predict(
+        self,
+        texts: Iterable[str | Sequence[str] | Mapping[str, Any]],
+        batch_size: int = 64,
+    ) -> list[dict[str, Any]]:
+        """Labels texts with a fine-tuned model.
+
+        Args:
+          texts: for each example the text, or the texts of the task's columns and
+            choices in order, or a mapping of columns to texts.
+          batch_size: how many to compute together.
+
+        Returns:
+          For each example its "label" with the "probabilities" of all labels, or its
+          "score" if the task has scores.
+
+        Raises:
+          UserError: if the run was not fine-tuned, or an example lacks a text.
+        """
+        task = task_of(self.run)
+        columns = (*task.inputs.text, *task.inputs.choices)
+        rows = (
+            (f"texts[{number}]", _columns(columns, each, f"texts[{number}]"))
+            for number, each in enumerate(texts)
+        )
+        examples = check_new_examples(task, rows)
+        if not examples:
+            return []
+        found = predict_examples(self.run, self._all_params, task, examples, batch_size)
+        names = task.target.labels
+        return [
+            {
+                "label": names[int(prediction)],
+                "probabilities": dict(zip(names, map(float, row), strict=True)),
+            }
+            if names
+            else {"score": float(prediction)}
+            for prediction, row in zip(*found, strict=True)
+        ]
+
+    def save(self, folder: str) -> None:
+        """Saves the model as a run folder, which every job reads.
+
+        Parameters that were assigned are saved as they are now; the configuration and
+        the tokenizer are the run's.
+
+        Args:
+          folder: the folder to make, local or gs://.
+
+        Raises:
+          FileExistsError: if it exists and is not empty; nothing in it is changed.
+          OSError: if the disk has no room.
+        """
+        params = jax.device_get(self._all_params)
+        run = self.run
+        save_params(folder, params, run.tokenizer, run.config, run.step)
+
+    @property
+    def _all_params(self) -> Params:
+        """The parameters as saved: with the head, if the model is fine-tuned."""
+        if "transformer" in self.run.params:
+            return {**self.run.params, "transformer": self.params}
+        return self.params
+
     def batches(self, step: int) -> list[dict[str, Any]]:
         """The batch that a training update read; needs the unchanged training text.
 
@@ -288,6 +355,20 @@ def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Conf
             f"There is no option {', '.join(unknown)}; there are {', '.join(known)}."
         )
     return dataclasses.replace(defaults, **values)
+
+
+def _columns(
+    names: Sequence[str], example: str | Sequence[str] | Mapping[str, Any], where: str
+) -> Mapping[str, Any]:
+    """The texts of an example by the names of their columns."""
+    if isinstance(example, Mapping):
+        return example
+    texts = [example] if isinstance(example, str) else list(example)
+    if len(texts) != len(names):
+        raise UserError(
+            f"{where} holds {len(texts)} texts; the task has {', '.join(names)}."
+        )
+    return dict(zip(names, texts, strict=True))
 
 
 def _padded(ids: list[int], model: ModelConfig) -> jax.Array:

@@ -23,6 +23,7 @@ ORDER = [
     {"kernels", "finetuning", "interop"},
     {"report"},
     {"streams", "trained_model"},
+    {"library"},
     {"", "jobs"},  # the first is the package itself
     {"studies"},
     {"eval_harness"},

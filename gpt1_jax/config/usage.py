@@ -34,7 +34,7 @@ def find_configs(argv: Sequence[str]) -> list[str]:
         if Path(path).exists():
             continue
         if path != f"configs/{own.name}" or not own.exists():
-            names = ", ".join(f"configs/{each.name}" for each in _own_files())
+            names = ", ".join(f"configs/{each.name}" for each in own_files())
             raise FileNotFoundError(
                 f"--config={path}: there is no such file. The program has {names}."
             )
@@ -51,7 +51,8 @@ def _joined(argv: Sequence[str]) -> list[str]:
     return found
 
 
-def _own_files() -> list[Path]:
+def own_files() -> list[Path]:
+    """The files of `configs/`."""
     return sorted(path for path in CONFIGS.iterdir() if path.suffix == ".py")
 
 
@@ -66,11 +67,19 @@ def defaults(job: str, preset: str) -> dict[str, Any]:
 
 
 def _values(path: Path, preset: str) -> dict[str, Any]:
-    get_config = _load(path).get_config
     try:
-        return get_config(*([preset] if preset else [])).to_dict()
+        return get_config(path, preset).to_dict()
     except (TypeError, ValueError):  # the file takes no preset, or not this one
-        return get_config().to_dict()
+        return get_config(path, "").to_dict()
+
+
+def get_config(path: Path, preset: str) -> Any:
+    """The ConfigDict that a file makes; `preset` may be empty.
+
+    Raises:
+      TypeError, ValueError: if the file takes no preset, or not this one.
+    """
+    return _load(path).get_config(*([preset] if preset else []))
 
 
 def describe_usage(argv: Sequence[str]) -> str:
@@ -81,7 +90,7 @@ def describe_usage(argv: Sequence[str]) -> str:
             if Path(path).is_file():
                 return _describe_job(Path(path), preset)
     jobs = "\n".join(
-        f"  configs/{path.name:<18}{_first_line(_load(path))}" for path in _own_files()
+        f"  configs/{path.name:<18}{_first_line(_load(path))}" for path in own_files()
     )
     return (
         "Usage: python -m gpt1_jax.main --config=configs/NAME.py[:PRESET] "
@@ -100,7 +109,7 @@ def describe_usage(argv: Sequence[str]) -> str:
 
 def _describe_job(path: Path, preset: str) -> str:
     module = _load(path)
-    config = module.get_config(*([preset] if preset else []))
+    config = get_config(path, preset)
     keys = "\n".join(
         f"  --config.{key}={value!r}"
         for key, value in flatten(config.to_dict()).items()

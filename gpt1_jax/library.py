@@ -1,0 +1,91 @@
+"""The jobs as functions, for scripts: `defaults`, `pretrain`, `finetune`."""
+
+import dataclasses
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+
+from gpt1_jax import config as config_lib
+from gpt1_jax.config import usage
+from gpt1_jax.config.checks import check_encodable, places
+from gpt1_jax.data import files
+from gpt1_jax.errors import UserError
+from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
+from gpt1_jax.runs.records import METRICS_FILE, read_metrics
+from gpt1_jax.trained_model import TrainedModel, load
+
+_ALL_RESULTS = "all_results.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class RunResult:
+    """A finished run.
+
+    Attributes:
+      folder: its folder.
+      scores: of pre-training the last record of validation (`valid_loss`, nats a token,
+        `valid_perplexity`, `valid_bits_per_word`, and its `step`); of fine-tuning what
+        `results.json` holds, or `all_results.json` of several runs.
+    """
+
+    folder: str
+    scores: dict[str, Any]
+
+    @functools.cached_property
+    def model(self) -> TrainedModel:
+        """The model: of fine-tuning at its best step, of pre-training at its last.
+
+        Raises:
+          FileNotFoundError: naming the runs, if there are several.
+        """
+        return load(self.folder)
+
+
+def defaults(job: str) -> ml_collections.ConfigDict:
+    """See `gpt1_jax.defaults`."""
+    name, _, preset = job.partition(":")
+    path = usage.CONFIGS / f"{name}.py"
+    if not path.exists():
+        known = ", ".join(each.stem for each in usage.own_files())
+        raise UserError(f"There is no job {name!r}; there are {known}.")
+    try:
+        return usage.get_config(path, preset)
+    except (TypeError, ValueError) as error:
+        raise UserError(usage.explain(error, [])) from error
+
+
+def pretrain(config: ml_collections.ConfigDict, folder: str = "") -> RunResult:
+    """See `gpt1_jax.pretrain`."""
+    place = _run("pretrain", config, folder)
+    records = [r for r in read_metrics(place / METRICS_FILE) if "valid_loss" in r]
+    return RunResult(os.fspath(place), records[-1])
+
+
+def finetune(config: ml_collections.ConfigDict, folder: str = "") -> RunResult:
+    """See `gpt1_jax.finetune`."""
+    place = _run("finetune", config, folder)
+    file = place / RESULTS_FILE
+    if not file.exists():
+        file = place / _ALL_RESULTS
+    return RunResult(os.fspath(place), json.loads(file.read_text()))
+
+
+def _run(job: str, config: ml_collections.ConfigDict, folder: str) -> Path:
+    """Does a job; its folder."""
+    values = config.to_dict()
+    if values.get("job") != job:
+        raise UserError(
+            f"config.job={values.get('job')!r}, but this is gpt1_jax.{job}; start from "
+            f"gpt1_jax.defaults({job!r})."
+        )
+    loaded = config_lib.load(values)
+    for key, path, local in places(loaded):
+        files.locate(path, key, local=local)
+    folder = folder or loaded.default_workdir
+    check_encodable(folder, "folder")
+    config_lib.find_job(job).import_module().run(loaded, folder)
+    return locate_run(folder)

@@ -1,0 +1,144 @@
+"""The jobs as functions: docs/library.md as printed, and what scripts do wrong."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from tiny_run import ROOT, as_flags, load_config, tiny_overrides
+
+import gpt1_jax
+from gpt1_jax.errors import UserError
+
+PAGE = (ROOT / "docs" / "library.md").read_text()
+
+
+def example(heading, language="python"):
+    """The code below a heading of the page."""
+    section = PAGE.partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    return re.search(rf"```{language}\n(.*?)```", section, re.DOTALL)[1]
+
+
+@pytest.fixture
+def here(pretrained, tmp_path, monkeypatch):
+    """A working folder with two runs."""
+    for name in ("quickstart", "lstm"):
+        shutil.copytree(pretrained, tmp_path / "runs" / "pretrain" / name)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def run(heading):
+    exec(compile(example(heading), heading, "exec"), {})
+
+
+def test_two_models_are_compared(here, capsys):
+    run("Score a text with two models")
+    one, other = capsys.readouterr().out.splitlines()
+    assert one.startswith("runs/pretrain/quickstart: ") and "bits per word" in other
+
+
+def write_tickets(path, seed):
+    rng = np.random.default_rng(seed)
+    with path.open("w") as file:
+        for number in range(64):
+            team = ("hardware", "billing")[number % 2]
+            words = " ".join(rng.choice([team, "the", "fox", "dog"], 5))
+            row = {"subject": words, "body": f"the {team} fox", "team": team}
+            file.write(json.dumps(row) + "\n")
+
+
+def test_a_table_is_learnt_and_labels_are_given(here, capsys):
+    write_tickets(here / "tickets.jsonl", 0)
+    write_tickets(here / "held_out.jsonl", 1)
+    run("Fine-tune on your table, and label")
+    said = capsys.readouterr().out
+    assert re.search(r"accuracy [01]\.\d+, in .*runs/finetune/tickets\n", said)
+    assert re.search(r"(hardware|billing) \{'billing': 0\.\d+, 'hardware': ", said)
+    model = gpt1_jax.load("runs/finetune/tickets")
+    as_row = {"subject": "no power", "body": "the lamp stays dark"}
+    pair = tuple(as_row.values())
+    assert model.predict([pair]) == model.predict([as_row]) and not model.predict([])
+    with pytest.raises(UserError, match=r"texts\[0\] holds 1 texts; .* subject, body"):
+        model.predict(["one text"])
+    model.save("runs/copy")
+    assert gpt1_jax.load("runs/copy").predict([pair]) == model.predict([pair])
+
+
+def test_a_loop_of_ones_own_makes_a_run_folder(here, capsys):
+    (here / "letters.txt").write_text("the quick fox and the dog\n" * 60)
+    run("A training loop of your own")
+    losses = [float(line.split()[1]) for line in capsys.readouterr().out.splitlines()]
+    assert len(losses) == 4 and losses[-1] < losses[0]
+    lines = example("A training loop of your own").partition("model = ")[2].splitlines()
+    assert len(lines) <= 20
+    made, origin = (
+        gpt1_jax.load(f"runs/{name}") for name in ("letters", "pretrain/quickstart")
+    )
+    text = "the quick fox"
+    assert made.log_probs(text).sum() > origin.log_probs(text).sum()
+
+
+@pytest.mark.slow
+def test_attention_is_changed_in_a_copy_of_the_core(here, corpus_dir):
+    """With the tiny model: what the page prints, and its flags behind."""
+    code = example("A change of the model", "bash")
+    folder = here / "checkout" / "made"
+    code = code.replace("tests/core.py ../mygpt", f"{ROOT}/tests/core.py {folder}")
+    code = code.replace("cd ../mygpt", f"cd {folder}").rstrip()
+    flags = shlex.join(as_flags(tiny_overrides(corpus_dir)))
+    env_free = f"env --unset=PYTHONPATH bash -euc {shlex.quote(f'{code} {flags}')}"
+    done = subprocess.run(env_free, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    changed = (folder / "gpt1_jax/ops/attention.py").read_text()
+    assert changed.count("causal &= ~jnp.tril(causal, -64)") == 1
+    assert "Done: 12 steps" in done.stdout
+
+
+def test_a_model_is_pre_trained_and_continues(corpus_dir, tmp_path, capsys):
+    config = gpt1_jax.defaults("pretrain:quickstart")
+    config.update_from_flattened_dict(tiny_overrides(corpus_dir))
+    result = gpt1_jax.pretrain(config, str(tmp_path / "run"))
+    assert result.folder == str(tmp_path / "run") and result.scores["step"] == 12
+    assert result.model.run.step == 12
+    assert gpt1_jax.pretrain(config, str(tmp_path / "run")) == result
+    assert "Nothing to do" in capsys.readouterr().out
+
+
+def test_defaults_are_those_of_the_command():
+    for job, preset in (("pretrain", "small"), ("finetune", "custom")):
+        made = gpt1_jax.defaults(f"{job}:{preset}")
+        assert made == load_config(preset, file=job)
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        ("pretran", "There is no job 'pretran'; there are .*pretrain"),
+        ("pretrain:smal", "has no preset 'smal'.*Did you mean small"),
+        ("report:x", "this job has no presets"),
+    ],
+)
+def test_a_job_that_is_not_there_is_refused(job, message):
+    with pytest.raises(UserError, match=message):
+        gpt1_jax.defaults(job)
+
+
+def test_mistakes_have_the_text_of_the_command(tmp_path):
+    config = gpt1_jax.defaults("finetune:sst2")
+    with pytest.raises(UserError, match=r"name its folder with --config\.init_from"):
+        gpt1_jax.finetune(config, str(tmp_path / "run"))
+    with pytest.raises(UserError, match=r"config\.job='finetune', but this is .*pretr"):
+        gpt1_jax.pretrain(config)
+    config.init_from = str(tmp_path)
+    with pytest.raises(FileNotFoundError, match="is not a run folder"):
+        gpt1_jax.finetune(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_only_a_fine_tuned_model_labels(pretrained):
+    with pytest.raises(UserError, match="labels need a fine-tuned one"):
+        gpt1_jax.load(str(pretrained)).predict(["a text"])
