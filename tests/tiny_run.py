@@ -57,7 +57,7 @@ def tiny_overrides(corpus_dir):
         "optimizer.warmup_steps": 2,
         "eval.every_steps": 4,
         "eval.batch_size": 8,
-        "eval.sample_tokens": 4,
+        "eval.sample_tokens": 0,  # sampling is a program of its own
         "checkpoint.every_steps": 4,
         "log.every_steps": 2,
         "log.tensorboard": False,  # which loads PyTorch where that is installed

@@ -103,7 +103,8 @@ class Bar(tqdm.tqdm):
             self.last_print_t = self._time()
 
     def _line(self) -> str:
-        done, total = f"{self.n:,}", f"{self.total:,} {self.unit}s"
+        units = f"{self.unit}{'es' if self.unit.endswith('ch') else 's'}"
+        done, total = f"{self.n:,}", f"{self.total:,} {units}"
         if self.unit_scale:
             done = self.format_sizeof(self.n, self.unit)
             total = self.format_sizeof(self.total, self.unit)

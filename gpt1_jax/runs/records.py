@@ -7,6 +7,7 @@ recorded all but its last steps.
 
 import contextlib
 import datetime
+import functools
 import hashlib
 import importlib.metadata
 import json
@@ -419,7 +420,7 @@ class Session:
             "devices": devices.describe_devices(),
             "processes": jax.process_count(),
             "host": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-            "versions": package_versions(),
+            "versions": dict(package_versions()),
             "text": self._text,
             "forms": self._forms,
             "seconds": dict(self._seconds),
@@ -433,7 +434,8 @@ class Session:
             write_json(self._path, {"sessions": [*self._before, session]})
 
 
-def package_versions() -> dict[str, str]:
+@functools.cache  # looking them up takes longer than writing a session
+def package_versions() -> Mapping[str, str]:
     """Versions of Python, of this package and of the packages that it computes with."""
     return {
         "gpt1_jax": gpt1_jax.__version__,

@@ -89,6 +89,6 @@ def test_compressed_text_never_counts_below_zero(timed, capsys):
 
 
 def test_other_processes_are_silent(timed, capsys):
-    _, passes = timed("train", 100, "step", active=False)
+    _, passes = timed("validate", 100, "batch", active=False)
     passes(1000.0, 50)
     assert capsys.readouterr() == ("", "")

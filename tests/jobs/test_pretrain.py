@@ -87,6 +87,7 @@ def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monke
         train__num_steps=60,
         optimizer__learning_rate=1e-2,
         eval__every_steps=20,
+        eval__sample_tokens=4,
         checkpoint__every_steps=20,
         log__tensorboard=True,
     )

@@ -30,6 +30,8 @@ class State(NamedTuple):
 class Diary:
     """Checkpoints and records that note what is asked of them."""
 
+    step_seconds = None
+
     def __init__(self, known=()):
         self.events, self.saved, self.known = [], [], set(known)
 
