@@ -15,6 +15,8 @@ Presets:
   suite       one member of a suite: the small model with 17 milestones from step 0 on;
               --config.seed tells the members apart (docs/suite.md).
   quickstart  a small model, trained in minutes on a laptop CPU.
+  day         for 12 hours of one CPU core on 34 million tokens of novels, as trials
+              found it best (benchmarks/LOG.md), with milestones to the end.
 
 Any value can be overridden on the command line, after --config:
 
@@ -30,7 +32,16 @@ TOPOLOGIES = {  # their config.mesh: how devices share the paper's 64 sequences
     "paper_v5e_16": dict(),
     "paper_v5e_256": dict(tensor_parallelism=4),  # a quarter of a sequence each
 }
-PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "babylm", "small", "suite", "quickstart")
+PRESETS = (
+    "paper",
+    "paper_1m",
+    *TOPOLOGIES,
+    "babylm",
+    "small",
+    "suite",
+    "quickstart",
+    "day",
+)
 
 
 def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
@@ -201,13 +212,13 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             *range(10_000_000, 100_000_000, 10_000_000),
             *range(100_000_000, 1_000_000_001, 100_000_000),
         )
-    if preset in ("small", "suite", "quickstart"):
+    if preset in ("small", "suite", "quickstart", "day"):
         config.model.update(num_layers=4, num_heads=4, embed_dim=256, mlp_dim=1024)
         config.model.lstm_units = 680  # about the paper's ratio to embed_dim
         config.train.num_epochs = 0.0
         config.optimizer.learning_rate = 1e-3
         config.tokenizer.vocab_size = 8192
-    if preset in ("small", "suite"):
+    if preset in ("small", "suite", "day"):
         config.model.max_seq_len = 256
         config.train.update(num_steps=10_000, batch_size=8)
         config.optimizer.warmup_steps = 200
@@ -221,6 +232,13 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         # 0, 1, 2, 4, .. 4096, then every 1,000 and the end.
         doubling = [2**k for k in range(13)]
         config.checkpoint.milestone_steps = (0, *doubling, 5000, 6000, 6500)
+    if preset == "day":
+        config.optimizer.update(learning_rate=5e-4, warmup_steps=2000)
+        config.train.num_steps = 24_000
+        config.eval.update(every_steps=2000, max_batches=16)  # under 3 % of the time
+        config.checkpoint.every_steps = 500
+        doubling = [2**k for k in range(15)]
+        config.checkpoint.milestone_steps = (0, *doubling, 20_000, 24_000)
     if preset == "quickstart":
         config.model.max_seq_len = 128
         config.train.update(num_steps=1500, batch_size=8)

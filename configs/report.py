@@ -18,7 +18,7 @@ def get_config() -> ml_collections.ConfigDict:
         # Comma-separated folders of runs, or folders above them: pre-trained,
         # fine-tuned and zero-shot.
         runs="runs",
-        title="A reproduction of GPT-1",  # the heading of the page
+        title="",  # the heading of the page; empty: made of what was run
         # Modules of studies outside of this program, whose results get sections too.
         studies=(),
     ).lock()

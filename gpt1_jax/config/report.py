@@ -39,7 +39,3 @@ class ReportConfig(RunsConfig):
 
     title: str
     studies: Annotated[Names, different]
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(bool(self.title.strip()), "config.title is empty; name the report.")

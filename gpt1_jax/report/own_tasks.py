@@ -27,11 +27,13 @@ def own_results(runs: Sequence[Finished]) -> str:
     Args:
       runs: finished runs; those that differ only in their seed share a line.
     """
-    lines: dict[tuple[str, int, bool], list[Finished]] = {}
-    for run, number in zip(runs, row_numbers(runs), strict=True):
-        key = (run.task, number, run.is_from_scratch)
-        lines.setdefault(key, []).append(run)
-    rows = [row for own in lines.values() for row in _rows(own)]
+    numbers = row_numbers(runs)
+    several = {run.task for run, number in zip(runs, numbers, strict=True) if number}
+    lines: dict[tuple[str, bool], list[Finished]] = {}
+    for run, number in zip(runs, numbers, strict=True):
+        name = f"{run.task} ({number + 1})" if run.task in several else run.task
+        lines.setdefault((name, run.is_from_scratch), []).append(run)
+    rows = [row for (name, _), own in sorted(lines.items()) for row in _rows(name, own)]
     header = ["task", "start", "metric", "dev", "n", "test", "n", "majority"]
     table = markdown_table([*header, "bag of words"], rows, text_columns=3)
     matrices = [_confusion(own[0]) for own in lines.values()]
@@ -39,7 +41,7 @@ def own_results(runs: Sequence[Finished]) -> str:
     return "\n\n".join([table, notes, *filter(None, matrices)]) + "\n"
 
 
-def _rows(runs: Sequence[Finished]) -> Iterable[list[str]]:
+def _rows(name: str, runs: Sequence[Finished]) -> Iterable[list[str]]:
     """A line for each metric of runs that differ in seed alone."""
     first = runs[0]
     start = VARIANTS["scratch" if first.is_from_scratch else "pretrained"]
@@ -51,7 +53,7 @@ def _rows(runs: Sequence[Finished]) -> Iterable[list[str]]:
         for split in ("majority", "bag_of_words"):
             found = [run.result.get(split) or {} for run in runs]
             cells.append(spread(_values(found, metric), metric))
-        yield [escape(first.task), start, metric, *cells]
+        yield [escape(name), start, metric, *cells]
 
 
 def _values(scores: Iterable[Mapping[str, Any]], metric: str) -> list[float]:

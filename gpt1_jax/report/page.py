@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
 _PACKAGE = "gpt1_jax.report"
+_MISSING = "**Missing:** "
 _PICTURES = ("layer_transfer", "aux_lm_weight")  # beside those of studies
 
 
@@ -56,6 +57,14 @@ class ReportSection(NamedTuple):
     blocks: Sequence[Block]
 
     @property
+    def missing_command(self) -> str:
+        """The command that would fill it; "" if there is something in it."""
+        first = self.blocks[0] if self.blocks else None
+        if not (isinstance(first, Text) and first.markdown.startswith(_MISSING)):
+            return ""
+        return first.markdown.partition("bash\n")[2].rpartition("\n")[0]
+
+    @property
     def anchor(self) -> str:
         """The fragment of its address, made from the title as on GitHub."""
         kept = re.sub(r"[^\w\- ]", "", self.title.lower())
@@ -82,7 +91,7 @@ _KINDS = {Text: "text", Picture: "picture", Folded: "folded"}
 def missing(what: str, command: str) -> Text:
     """Says what is missing, and the command that makes it."""
     block = code_block(command, "bash")
-    return Text(f"**Missing:** {what}. Made by:\n\n{block}")
+    return Text(f"{_MISSING}{what}. Made by:\n\n{block}")
 
 
 def refuse_other_files(folder: epath.Path, pictures: Iterable[str]) -> None:

@@ -24,6 +24,7 @@ from gpt1_jax.report.model_card import (
     list_versions,
     model_card,
 )
+from gpt1_jax.report.own_tasks import own_results
 from gpt1_jax.report.page import (
     Block,
     Folded,
@@ -72,35 +73,47 @@ _PAPER_ON_WEIGHTS = Text(
 )
 
 
+_OF_THE_PAPER = (
+    " in a reproduction of GPT-1 (Radford et al. 2018, *Improving Language "
+    "Understanding by Generative Pre-Training*), beside the paper's numbers",
+    "Test scores are the paper's unless a column says otherwise; ours are on the "
+    "development splits.",
+)
+_OF_ONES_OWN = ("", "Scores are on the development splits unless a column says test.")
+_MOST_NAMES = 4  # in a title
+
+
 def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
     """The whole report.
 
     Args:
       runs: the runs to report.
-      title: its heading, plain text.
+      title: its heading, plain text; empty: made of what was run.
       date: today's date, as text.
     """
     of_studies = _of_studies(runs)
+    reproduces = any(not run.is_own for run in runs.finetuned) or any(
+        runs.studies.values()
+    )
     counts = [
         counted(len(runs.pretrained), "pre-trained run"),
         counted(len(runs.finetuned), "finished fine-tuned run"),
         *(
             counted(len(evaluations), f"{study.name} evaluation")
             for study, evaluations in runs.studies.items()
-            if evaluations or study in of_studies
+            if evaluations or (study in of_studies and reproduces)
         ),
     ]
     version = package_versions()["gpt1_jax"]
+    what, scores = _OF_THE_PAPER if reproduces else _OF_ONES_OWN
     introduction = (
-        "What was trained and measured in a reproduction of GPT-1 (Radford et al. "
-        "2018, *Improving Language Understanding by Generative Pre-Training*), beside "
-        f"the paper's numbers: {', '.join(counts)}. Made on {date} by gpt1_jax "
-        f"{escape(version)} from the run folders alone. Test scores are the paper's "
-        "unless a column says otherwise; ours are on the development splits."
+        f"What was trained and measured{what}: {', '.join(counts)}. Made on {date} by "
+        f"gpt1_jax {escape(version)} from the run folders alone. {scores}"
     )
     sections = [
         ReportSection("Models", _models(runs)),
         ReportSection("Pre-training", _pretraining(runs)),
+        *_own_tasks(runs),
         ReportSection("Fine-tuning (Tables 2 to 4)", _tables_2_to_4(runs)),
         ReportSection("Ablations (Table 5)", _table_5(runs)),
         ReportSection("Layers transferred (Figure 2, left)", _layer_transfer(runs)),
@@ -109,7 +122,40 @@ def make_report(runs: ReportedRuns, title: str, date: str) -> Report:
         ReportSection("Configurations", _configurations(runs)),
         ReportSection("Versions", _versions(runs)),
     ]
-    return Report(title, introduction, sections)
+    if not reproduces:
+        empty = [section for section in sections if section.missing_command]
+        sections = [each for each in sections if not each.missing_command]
+        sections.append(_what_could_be_added(empty))
+    return Report(title or _title(runs, reproduces), introduction, sections)
+
+
+def _title(runs: ReportedRuns, reproduces: bool) -> str:
+    """A heading for a report that has none: the names of one's own runs."""
+    if reproduces:
+        return "A reproduction of GPT-1"
+    names = [*short_names(runs.pretrained), *(run.task for run in runs.finetuned)]
+    names = list(dict.fromkeys(names))
+    return ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} models"
+
+
+def _what_could_be_added(empty: Sequence[ReportSection]) -> ReportSection:
+    """A section that names those without content, with their commands."""
+    lines = []
+    for section in empty:
+        command = section.missing_command.replace("\\\n", " ")
+        command = " ".join(command.split())
+        lines.append(f"- {section.title}: `{command}`")
+    return ReportSection("What could be added", [Text("\n".join(lines))])
+
+
+def _own_tasks(runs: ReportedRuns) -> list[ReportSection]:
+    """The section on tasks of one's own, if there are any."""
+    own = [run for run in runs.finetuned if run.is_own]
+    blocks: list[Block] = []
+    for origin, of_origin in by_origin(own).items():
+        blocks.append(Text(f"### {origin.heading}\n\n{own_results(of_origin)}"))
+        blocks += map(Text, row_differences(of_origin))
+    return [ReportSection("Fine-tuning", blocks)] if own else []
 
 
 # --- commands for missing results -----------------------------------------------
@@ -307,7 +353,8 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
             notes |= dict.fromkeys(paper_table_notes(scores))
             done |= set(scores["task"])
     left_out = []
-    if number := len(runs.finetuned) - len(finetuned):
+    on_babylm = [run for run in runs.finetuned if run.config.data.source == "babylm"]
+    if number := len(on_babylm):
         count = counted(number, "fine-tuned run")
         left_out.append(
             Text(
@@ -334,8 +381,12 @@ def _tables_2_to_4(runs: ReportedRuns) -> list[Block]:
 
 
 def _on_whole_data(runs: ReportedRuns) -> list[Finished]:
-    """The fine-tuned runs for the paper's tables: not those on BabyLM's data."""
-    return [run for run in runs.finetuned if run.config.data.source != "babylm"]
+    """The fine-tuned runs for the paper's tables: its tasks, not BabyLM's data."""
+    return [
+        run
+        for run in runs.finetuned
+        if run.config.data.source != "babylm" and not run.is_own
+    ]
 
 
 def as_in_paper(runs: Sequence[Finished]) -> list[Finished]:

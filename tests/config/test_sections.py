@@ -6,7 +6,16 @@ from tiny_run import load_config
 from gpt1_jax.config import load
 
 TOPOLOGIES = ("paper_h200", "paper_h100x8", "paper_v5e_16", "paper_v5e_256")
-PRESETS = ("paper", "paper_1m", *TOPOLOGIES, "babylm", "small", "suite", "quickstart")
+PRESETS = (
+    "paper",
+    "paper_1m",
+    *TOPOLOGIES,
+    "babylm",
+    "small",
+    "suite",
+    "quickstart",
+    "day",
+)
 
 
 def resolve(preset="paper", **overrides):
@@ -169,7 +178,7 @@ def test_an_lstm_is_chosen_by_its_kind_alone():
 
 
 def test_small_presets_keep_the_papers_ratio_of_units_to_width():
-    for preset in ("babylm", "small", "suite", "quickstart"):
+    for preset in ("babylm", "small", "suite", "quickstart", "day"):
         model = section(preset)
         ratio = model.lstm_units / model.embed_dim
         assert ratio == pytest.approx(2048 / 768, rel=0.01), preset

@@ -140,7 +140,8 @@ def test_commands_start_from_the_models_at_hand(tmp_path):
         return [flag.partition("=")[2] for flag in zero_shot[4:6]]
 
     small = write_pretrained(tmp_path / "pretrain" / "small")
-    assert origins(tmp_path) == [str(small), "runs/pretrain/lstm"]
+    alone = read_runs([str(tmp_path)], find_studies())
+    assert sections.origin_of(alone, "transformer") == str(small)
     write_finished(tmp_path / "finetune")
     assert origins(tmp_path) == ["runs/pretrain/small", "runs/pretrain/lstm"]
     lstm = tmp_path / "pretrain" / "lstm"
@@ -150,8 +151,8 @@ def test_commands_start_from_the_models_at_hand(tmp_path):
 
 def test_a_run_without_records_has_a_card_but_no_curve(tmp_path):
     write_pretrained(tmp_path / "a", records=(), sessions=())
-    models, training, *_ = document(tmp_path).sections
-    assert "### a" in text_of(models) and "**Missing:**" in text_of(training)
+    models, *_, added = document(tmp_path).sections
+    assert "### a" in text_of(models) and "- Pre-training: `python " in text_of(added)
 
 
 def test_configurations_are_folded_and_versions_listed(report):
@@ -264,26 +265,49 @@ def test_runs_on_other_data_or_with_other_settings_have_lines_of_their_own(add):
     add("custom", **longer)
     add("custom", **{**first, "result": of_data("c", "b", number=160)})
     edited = {**first, "data__train": "0/one.jsonl", "result": of_data("a", "e")}
-    text = text_of(add("custom", **edited).sections[FINE_TUNING])
+    made = add("custom", **edited)
+    (section,) = (each for each in made.sections if each.title == "Fine-tuning")
+    text = text_of(section)
     rows = [line for line in text.splitlines() if line.startswith("| custom")]
-    assert [row.split(" | ")[:5] for row in rows[:4]] == [
-        ["| custom (1)", "accuracy", "40", "75.0 (75.0 to 75.0)", "-"],
-        ["| custom (2)", "accuracy", "40", "75.0", "-"],
-        ["| custom (3)", "accuracy", "40", "75.0", "-"],
-        ["| custom (4)", "accuracy", "40", "75.0", "-"],
+    scores = [row for row in rows if " | accuracy | " in row]
+    assert [row.split(" | ")[:5] for row in scores] == [
+        ["| custom (1)", "pre-trained", "accuracy", "75.0 (75.0 to 75.0)", "40"],
+        ["| custom (2)", "pre-trained", "accuracy", "75.0", "40"],
+        ["| custom (3)", "pre-trained", "accuracy", "75.0", "40"],
+        ["| custom (4)", "pre-trained", "accuracy", "75.0", "40"],
     ]
+    assert not any("Table" in each.title for each in made.sections)
     header = (
         "| what differs | training examples | data.train | train.num_epochs "
         "| content of training examples | content of dev examples |"
     )
     assert header in text
-    assert rows[4:] == [
+    assert rows[-4:] == [
         "| custom (1) | 64 | 0/one.jsonl | 3.0 | a | b |",
-        "| custom (2) | 64 | 0/one.jsonl | 3.0 | a | e |",
-        "| custom (3) | 64 | 0/one.jsonl | 1.5 | a | b |",
-        "| custom (4) | 160 | one.jsonl | 3.0 | c | b |",
+        "| custom (2) | 64 | 0/one.jsonl | 1.5 | a | b |",
+        "| custom (3) | 160 | one.jsonl | 3.0 | c | b |",
+        "| custom (4) | 64 | 0/one.jsonl | 3.0 | a | e |",
     ]
     assert "**Average**" not in text
+
+
+def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
+    """Its title, and no section without content."""
+    write_pretrained(tmp_path / "runs" / "pretrain" / "letters")
+    made = add("custom", custom__name="reviews", custom__labels=("x", "y"))
+    assert "reproduction" not in made.introduction
+    titles = [section.title for section in made.sections]
+    named = ["Models", "Pre-training", "Fine-tuning", "Configurations", "Versions"]
+    assert titles == [*named, "What could be added"]
+    assert "**Missing:**" not in "".join(map(text_of, made.sections))
+    left = text_of(made.sections[-1]).splitlines()
+    assert len(left) == 5 and all(" -m gpt1_jax.main --config" in line for line in left)
+    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    assert sections.make_report(runs, "", "today").title == "letters, reviews"
+    assert sections.make_report(runs, "Mine", "today").title == "Mine"
+    add("sst2")
+    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
 
 
 def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
