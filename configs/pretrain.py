@@ -15,8 +15,8 @@ Presets:
   suite       one member of a suite: the small model with 17 milestones from step 0 on;
               --config.seed tells the members apart (docs/suite.md).
   quickstart  a small model, trained in minutes on a laptop CPU.
-  day         for 12 hours of one CPU core on 34 million tokens of novels, as trials
-              found it best (benchmarks/LOG.md), with milestones to the end.
+  day         the small model for some 12 hours of one CPU core, with milestones to the
+              end; its sizes and rate are still being tried (benchmarks/LOG.md).
 
 Any value can be overridden on the command line, after --config:
 
