@@ -203,7 +203,8 @@ def pretrained(corpus_dir, made_once):
     """The folder of a tiny pre-trained run that reads 40 tokens, saved at 8 and 12."""
     from gpt1_jax.jobs import pretrain
 
-    config = load_config(**tiny_overrides(corpus_dir), model__max_seq_len=40)
+    longer = {"model.max_seq_len": 40, "eval.sample_tokens": 4}
+    config = load_config(**{**tiny_overrides(corpus_dir), **longer})
     config = config_lib.load(config.to_dict())
     return made_once("pretrained", lambda folder: pretrain.run(config, str(folder)))
 
@@ -214,6 +215,7 @@ def pretrained_lstm(corpus_dir, made_once):
     from gpt1_jax.jobs import pretrain
 
     lstm = {"model.kind": "lstm", "model.lstm_units": 24, "model.max_seq_len": 40}
+    lstm |= {"eval.sample_tokens": 4}
     config = load_config(**{**tiny_overrides(corpus_dir), **lstm})
     config = config_lib.load(config.to_dict())
     return made_once("lstm", lambda folder: pretrain.run(config, str(folder)))

@@ -62,7 +62,10 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
     core, pretrain, tmp_path, capsys
 ):
     milestones = "--config.checkpoint.milestone_steps=0,2"
-    printed = pretrain("first", milestones, program=("-c", LIST_MODULES, PROGRAM[-1]))
+    sample = "--config.eval.sample_tokens=4"
+    printed = pretrain(
+        "first", milestones, sample, program=("-c", LIST_MODULES, PROGRAM[-1])
+    )
     assert "  | " in printed and "Loss curve" in printed
     assert_only_the_core_was_loaded(printed, capsys)
     first = core / "first"

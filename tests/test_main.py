@@ -145,7 +145,8 @@ def odd_run(run_main, made_once):
 
     def make(cwd):
         cwd.mkdir()
-        code, output = run_main("--config.eval.sample_prompt=漢é", cwd=cwd, env=env)
+        flags = ["--config.eval.sample_prompt=漢é", "--config.eval.sample_tokens=4"]
+        code, output = run_main(*flags, cwd=cwd, env=env)
         assert code == 0, output
         (cwd / "output").write_text(output)
 

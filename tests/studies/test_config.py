@@ -152,7 +152,6 @@ def test_a_report_names_its_folders():
     [
         ({"runs": ""}, "config.runs='' must name a folder"),
         ({"runs": "a,,b"}, "config.runs='a,,b' must name a folder"),
-        ({"title": " "}, "config.title is empty"),
     ],
     ids=str,
 )
