@@ -61,11 +61,8 @@ def steps(folder):
 def test_the_core_pretrains_samples_resumes_and_goes_on(
     core, pretrain, tmp_path, capsys
 ):
-    milestones = "--config.checkpoint.milestone_steps=0,2"
-    sample = "--config.eval.sample_tokens=4"
-    printed = pretrain(
-        "first", milestones, sample, program=("-c", LIST_MODULES, PROGRAM[-1])
-    )
+    flags = ("--config.checkpoint.milestone_steps=0,2", "--config.eval.sample_tokens=4")
+    printed = pretrain("first", *flags, program=("-c", LIST_MODULES, PROGRAM[-1]))
     assert "  | " in printed and "Loss curve" in printed
     assert_only_the_core_was_loaded(printed, capsys)
     first = core / "first"
@@ -73,7 +70,7 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
 
     interrupted = shutil.copytree(first, core / "interrupted")
     shutil.rmtree(interrupted / "checkpoints" / "12")
-    assert "Resuming from the checkpoint of step 8" in pretrain(interrupted, milestones)
+    assert "Resuming from the checkpoint of step 8" in pretrain(interrupted, *flags)
     assert_same_run(interrupted, first, 12)
 
     printed = pretrain("further", "--config.init_from=first")
@@ -83,7 +80,7 @@ def test_the_core_pretrains_samples_resumes_and_goes_on(
     )
     assert "LSTM layer of 24 units" in printed and "Done" in printed
 
-    pretrain(tmp_path / "whole", milestones, cwd=ROOT)
+    pretrain(tmp_path / "whole", *flags, cwd=ROOT)
     assert_same_run(first, tmp_path / "whole", 12)
 
 
