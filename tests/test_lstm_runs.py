@@ -35,7 +35,7 @@ def job(name, preset="", **overrides):
 
 
 def test_it_resumes_bit_for_bit(tiny_config, pretrained_lstm, tmp_path, monkeypatch):
-    config = tiny_config(model__kind="lstm", **SIZES)
+    config = tiny_config(model__kind="lstm", eval__sample_tokens=4, **SIZES)
     with monkeypatch.context() as patch:
         stop_after(patch, 5)
         with pytest.raises(Stopped, match="step 5 is saved"):

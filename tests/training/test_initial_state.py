@@ -158,7 +158,8 @@ def test_going_on_equals_the_uninterrupted_run_bit_for_bit(
 ):
     """Stopped and resumed, although its source has been deleted meanwhile."""
     source = shutil.copytree(pretrained, tmp_path / "source")
-    config = from_run(init_from=str(source), init_optimizer=True, step="8")
+    continued = {"init_optimizer": True, "step": "8", "eval__sample_tokens": 4}
+    config = from_run(init_from=str(source), **continued)
     folder = tmp_path / "run"
     with monkeypatch.context() as patch:
         stop_after(patch, 10)
