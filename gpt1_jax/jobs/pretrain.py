@@ -206,7 +206,7 @@ def _announce(
     own_steps = run.num_steps - _steps_of_origin(config, folder, origin)
     model = config.model.with_vocab_size(tokenizer.vocab_size)
     say(_description(config, run, model, corpus, own_steps))
-    if how_long := _how_long(config, run, model, corpus):
+    if how_long := _how_long(config, run, model, corpus, own_steps):
         say(how_long)
     say_forms(run.computation.forms)
     if note := describe_defaults(config.optimizer):
@@ -310,14 +310,18 @@ def _mfu_per_rate(model: ModelConfig) -> float | None:
 
 
 def _how_long(
-    config: PretrainConfig, run: Run, model: ModelConfig, corpus: Corpus
+    config: PretrainConfig,
+    run: Run,
+    model: ModelConfig,
+    corpus: Corpus,
+    own_steps: int,
 ) -> str:
     """About how long the rest of the run takes here; empty if that is short.
 
     Names the preset for CPUs where one would take more than a day.
     """
     flops = costs.train_flops_per_token(model, model.max_seq_len)
-    done = max(saved_steps(run.folder), default=0)
+    done = max(saved_steps(run.folder), default=run.num_steps - own_steps)
     training = (run.num_steps - done) * run.throughput.units_per_step * flops
     evaluations = (run.num_steps - done) / config.eval.every_steps
     if run.milestones:

@@ -62,14 +62,16 @@ def test_a_long_run_says_how_long_it_takes(
     model = config.model.with_vocab_size(512)
     held_out = dataclasses.replace(corpus.valid, tokens=76)
     corpus = dataclasses.replace(corpus, valid=held_out)
-    assert pretrain._how_long(config, run, model, corpus) == ""
+    assert pretrain._how_long(config, run, model, corpus, 12) == ""
     flops = 12 * (128 + 76 / 3) * costs.train_flops_per_token(model, 16)
     monkeypatch.setattr(pretrain, "_SHORT", 0)
     monkeypatch.setattr(devices, "likely_flops", lambda: flops / seconds)
-    assert said in pretrain._how_long(config, run, model, corpus)
+    assert said in pretrain._how_long(config, run, model, corpus, 12)
     monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [6])
-    half = pretrain._how_long(config, run, model, corpus)
+    half = pretrain._how_long(config, run, model, corpus, 12)
     assert "about 62 days" in half or "about 75 minutes" in half
+    monkeypatch.setattr(pretrain, "saved_steps", lambda folder: [])
+    assert pretrain._how_long(config, run, model, corpus, 6) == half
 
 
 def test_a_run_learns_and_writes_its_folder(tiny_config, tmp_path, capsys, monkeypatch):
