@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import ml_collections
 
-    from gpt1_jax.library import RunResult
+    from gpt1_jax.scripting import RunResult
     from gpt1_jax.trained_model import TrainedModel
 
 __version__ = "1.0.0"
@@ -47,9 +47,9 @@ def defaults(job: str) -> "ml_collections.ConfigDict":
     Raises:
       ValueError: if there is no such job or preset.
     """
-    from gpt1_jax import library
+    from gpt1_jax import scripting
 
-    return library.defaults(job)
+    return scripting.defaults(job)
 
 
 def pretrain(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResult":
@@ -67,9 +67,9 @@ def pretrain(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResul
       gpt1_jax.runs.signals.Stopped: after a signal, once the state is saved.
       FloatingPointError: if training has diverged.
     """
-    from gpt1_jax import library
+    from gpt1_jax import scripting
 
-    return library.pretrain(config, folder)
+    return scripting.pretrain(config, folder)
 
 
 def finetune(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResult":
@@ -85,6 +85,6 @@ def finetune(config: "ml_collections.ConfigDict", folder: str = "") -> "RunResul
     Raises:
       As `pretrain`.
     """
-    from gpt1_jax import library
+    from gpt1_jax import scripting
 
-    return library.finetune(config, folder)
+    return scripting.finetune(config, folder)

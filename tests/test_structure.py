@@ -23,7 +23,7 @@ ORDER = [
     {"kernels", "finetuning", "interop"},
     {"report"},
     {"streams", "trained_model"},
-    {"library"},
+    {"scripting"},
     {"", "jobs"},  # the first is the package itself
     {"studies"},
     {"eval_harness"},

@@ -51,6 +51,12 @@ def _joined(argv: Sequence[str]) -> list[str]:
     return found
 
 
+def _named(argv: Sequence[str]) -> str:
+    """The value of `--config`; "" if there is none."""
+    values = (x.removeprefix(_FLAG) for x in _joined(argv) if x.startswith(_FLAG))
+    return next(values, "")
+
+
 def own_files() -> list[Path]:
     """The files of `configs/`."""
     return sorted(path for path in CONFIGS.iterdir() if path.suffix == ".py")
@@ -140,9 +146,10 @@ def refuse_words(words: Sequence[str], argv: Sequence[str]) -> str:
       words: these arguments.
       argv: all of them.
     """
-    config = next((each for each in _joined(argv) if each.startswith(_FLAG)), "")
+    config = _named(argv)
     if config and ":" not in config and words[0].isidentifier():
-        return f"unexpected {words[0]!r}; a preset follows a colon: {config}:{words[0]}"
+        meant = f"{_FLAG}{config}:{words[0]}"
+        return f"unexpected {words[0]!r}; a preset follows a colon: {meant}"
     return (
         f"unexpected arguments {list(words)}; set values with "
         "--config.section.key=value."
@@ -177,8 +184,7 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
 
 def _explain_unknown_flag(name: str, argv: Sequence[str]) -> str:
     """A key without `config.` or its section, or a slip of the pen."""
-    config = next((each for each in _joined(argv) if each.startswith(_FLAG)), _FLAG)
-    path, _, preset = config.removeprefix(_FLAG).partition(":")
+    path, _, preset = _named(argv).partition(":")
     files = [each for each in (Path(path), CONFIGS / Path(path).name) if each.is_file()]
     keys = list(flatten(_values(files[0], preset))) if files else []
     own = ["config", "workdir", "distributed", "verbosity", "help"]

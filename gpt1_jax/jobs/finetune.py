@@ -55,7 +55,7 @@ from gpt1_jax.runs.checkpoint_files import (
 )
 from gpt1_jax.runs.checkpoints import read_params, refuse_name
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import RESULTS_FILE
+from gpt1_jax.runs.folder import ALL_RESULTS_FILE, RESULTS_FILE
 from gpt1_jax.runs.forms import (
     Workload,
     choose_forms,
@@ -103,7 +103,6 @@ from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Batch, jit_step, make_finetune_step
 
 TABLE_FILE = "results.md"  # of all runs that a command asks for
-ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may end up with both
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,8 +224,10 @@ def _run_all(
             if result is not None:
                 results.append((run, result))
                 if len(planned) > 1 and is_main_process():
-                    for other in _not_kept(results):
-                        _delete_checkpoints(other)
+                    kept = [each.folder for each in _kept(results)]
+                    for other in (*_kept(results[:-1]), run):
+                        if other.folder not in kept:
+                            _delete_checkpoints(other)
             else:
                 bar.total -= 1
                 bar.refresh()
@@ -548,20 +549,17 @@ def _report(
     return scores
 
 
-def _not_kept(results: Sequence[Result]) -> list[SuiteRun]:
-    """The runs of a suite whose checkpoints go: but the best on a task of one's own."""
-    best = [run for run in suite.best_runs(results) if run.task.name == CUSTOM_TASK]
-    return [run for run, _ in results if run not in best]
+def _kept(results: Sequence[Result]) -> list[SuiteRun]:
+    """The runs of a suite that keep their checkpoints: the best on one's own task."""
+    return [run for run in suite.best_runs(results) if run.task.name == CUSTOM_TASK]
 
 
 def _describe_kept(results: Sequence[Result]) -> str:
     """Says which checkpoints of a suite's runs are deleted; "" if none is."""
-    gone = [
-        run for run in _not_kept(results) if not (run.folder / "checkpoints").exists()
-    ]
-    if not gone:
+    folders = [run.folder for run, _ in results]
+    kept = [str(each) for each in folders if (each / "checkpoints").exists()]
+    if len(kept) == len(folders):
         return ""
-    kept = [str(run.folder) for run, _ in results if run not in gone]
     of = f"but those of {', '.join(kept)}, " if kept else ""
     return f"Checkpoints are deleted, {of}unless --config.suite.keep_checkpoints=True."
 

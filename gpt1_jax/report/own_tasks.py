@@ -89,10 +89,12 @@ def _confusion(run: Finished) -> str:
     seed = run.config.seeds[0]
     title = f"{escape(run.task)}, {split} split, seed {seed}: {_RIGHT_IN_BOLD}"
     rows = [
-        [labels[true], *(f"{n:,}" for n in row), f"{sum(row):,}"]
+        [
+            labels[true],
+            *(f"**{n:,}**" if k == true else f"{n:,}" for k, n in enumerate(row)),
+            f"{sum(row):,}",
+        ]
         for true, row in enumerate(counts)
     ]
-    for true, row in enumerate(rows):
-        row[true + 1] = f"**{row[true + 1]}**"
     header = ["true label", *(f"as {label}" for label in labels), "all"]
     return f"{title}\n\n{markdown_table(header, rows, text_columns=1)}"

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
 _PACKAGE = "gpt1_jax.report"
-_MISSING = "**Missing:** "
 _PICTURES = ("layer_transfer", "aux_lm_weight")  # beside those of studies
 
 
@@ -30,6 +29,7 @@ class Text(NamedTuple):
     """A block of Markdown. Text from run folders is escaped or in a code block."""
 
     markdown: str
+    command: str = ""  # that makes what it says is missing
 
 
 class Picture(NamedTuple):
@@ -60,9 +60,7 @@ class ReportSection(NamedTuple):
     def missing_command(self) -> str:
         """The command that would fill it; "" if there is something in it."""
         first = self.blocks[0] if self.blocks else None
-        if not (isinstance(first, Text) and first.markdown.startswith(_MISSING)):
-            return ""
-        return first.markdown.partition("bash\n")[2].rpartition("\n")[0]
+        return first.command if isinstance(first, Text) else ""
 
     @property
     def anchor(self) -> str:
@@ -91,7 +89,7 @@ _KINDS = {Text: "text", Picture: "picture", Folded: "folded"}
 def missing(what: str, command: str) -> Text:
     """Says what is missing, and the command that makes it."""
     block = code_block(command, "bash")
-    return Text(f"{_MISSING}{what}. Made by:\n\n{block}")
+    return Text(f"**Missing:** {what}. Made by:\n\n{block}", command)
 
 
 def refuse_other_files(folder: epath.Path, pictures: Iterable[str]) -> None:

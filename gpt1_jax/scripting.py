@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,12 @@ import ml_collections
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
 from gpt1_jax.config.checks import check_encodable, places
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.errors import UserError
-from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
+from gpt1_jax.runs.folder import ALL_RESULTS_FILE, RESULTS_FILE, locate_run
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.trained_model import TrainedModel, load
-
-_ALL_RESULTS = "all_results.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +68,8 @@ def finetune(config: ml_collections.ConfigDict, folder: str = "") -> RunResult:
     place = _run("finetune", config, folder)
     file = place / RESULTS_FILE
     if not file.exists():
-        file = place / _ALL_RESULTS
-    return RunResult(os.fspath(place), json.loads(file.read_text()))
+        file = place / ALL_RESULTS_FILE
+    return RunResult(os.fspath(place), read_json(file))
 
 
 def _run(job: str, config: ml_collections.ConfigDict, folder: str) -> Path:
