@@ -15,8 +15,8 @@ Presets:
   suite       one member of a suite: the small model with 17 milestones from step 0 on;
               --config.seed tells the members apart (docs/suite.md).
   quickstart  a small model, trained in minutes on a laptop CPU.
-  day         the small model for some 12 hours of one CPU core, with milestones to the
-              end; its sizes and rate are still being tried (benchmarks/LOG.md).
+  day         6 layers for half a day of one CPU core, or a minute of an H100, with
+              milestones to the end; chosen among eight trials (benchmarks/LOG.md).
 
 Any value can be overridden on the command line, after --config:
 
@@ -233,12 +233,13 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         doubling = [2**k for k in range(13)]
         config.checkpoint.milestone_steps = (0, *doubling, 5000, 6000, 6500)
     if preset == "day":
-        config.optimizer.update(learning_rate=5e-4, warmup_steps=2000)
-        config.train.num_steps = 24_000
+        config.model.num_layers = 6
+        config.optimizer.warmup_steps = 2000
+        config.train.num_steps = 18_500
         config.eval.update(every_steps=2000, max_batches=16)  # under 3 % of the time
         config.checkpoint.every_steps = 500
         doubling = [2**k for k in range(15)]
-        config.checkpoint.milestone_steps = (0, *doubling, 20_000, 24_000)
+        config.checkpoint.milestone_steps = (0, *doubling, 18_500)
     if preset == "quickstart":
         config.model.max_seq_len = 128
         config.train.update(num_steps=1500, batch_size=8)
