@@ -15,7 +15,7 @@ Presets:
   suite       one member of a suite: the small model with 17 milestones from step 0 on;
               --config.seed tells the members apart (docs/suite.md).
   quickstart  a small model, trained in minutes on a laptop CPU.
-  day         6 layers for half a day of one CPU core, or a minute of an H100, with
+  day         6 layers for half a day of one CPU core, or two minutes of an H100, with
               milestones to the end; chosen among eight trials (benchmarks/LOG.md).
 
 Any value can be overridden on the command line, after --config:
