@@ -67,7 +67,8 @@ def finetune(config: ml_collections.ConfigDict, folder: str = "") -> RunResult:
     """See `gpt1_jax.finetune`."""
     place = _run("finetune", config, folder)
     file = place / RESULTS_FILE
-    if not file.exists():
+    runs = len(config.tasks) * len(config.seeds)
+    if runs > 1 or config.suite.compare or not file.exists():
         file = place / ALL_RESULTS_FILE
     return RunResult(os.fspath(place), read_json(file))
 

@@ -1,6 +1,7 @@
 """README.md and docs/: documented commands parse, links lead somewhere."""
 
 import copy
+import inspect
 import re
 import shlex
 import subprocess
@@ -14,8 +15,11 @@ from tiny_run import ROOT, setup_cfg
 
 import gpt1_jax.program
 from gpt1_jax import config as config_lib
+from gpt1_jax.model import heads, language_model
 from gpt1_jax.studies.zero_shot import tasks as zero_shot
 from gpt1_jax.tasks.paper_tasks import select_tasks
+from gpt1_jax.trained_model import TrainedModel
+from gpt1_jax.training import optimizer, steps
 
 README = ROOT / "README.md"
 PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
@@ -289,6 +293,30 @@ def broken_links(path):
 @pytest.mark.parametrize("path", LINKING_PAGES, ids=page_id)
 def test_relative_links_exist(path):
     assert list(broken_links(path)) == []
+
+
+def test_the_list_of_functions_says_what_they_take_and_do():
+    """As docs/api.md has them; each that has its docstring there is in a table."""
+    page = (ROOT / "docs" / "api.md").read_text()
+    rows = re.findall(r"(?m)^\| `([\w.]+)\((.*)\)` \| (.*) \|$", page)
+    places = {"model": TrainedModel, "language_model": language_model, "heads": heads}
+    places |= {"optimizer": optimizer, "steps": steps, "": gpt1_jax}
+    for name, listed, does in rows:
+        place, _, function = name.rpartition(".")
+        found = getattr(places[place], function)
+        taken = [
+            ("**" if each.kind is each.VAR_KEYWORD else "") + each.name
+            for each in inspect.signature(found).parameters.values()
+            if each.name != "self"
+        ]
+        first = inspect.getdoc(found).partition("\n\n")[0].replace("\n", " ")
+        assert (listed, does.replace("\\|", "|")) == (", ".join(taken), first)
+    shown = set(re.findall(r"(?m)^::: gpt1_jax\.(\w+)$", page))
+    for members in re.findall(r"members: \[(.*)\]", page):
+        shown |= set(members.split(", "))
+    own = {each for each in vars(TrainedModel) if not each.startswith("_")}
+    own = {each for each in own if callable(getattr(TrainedModel, each))}
+    assert {name.rpartition(".")[2] for name, _, _ in rows} == shown | own, "each once"
 
 
 def test_every_page_is_one_click_from_the_readme():

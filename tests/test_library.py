@@ -11,6 +11,7 @@ import pytest
 from tiny_run import ROOT, as_flags, load_config, tiny_overrides
 
 import gpt1_jax
+from gpt1_jax import scripting
 from gpt1_jax.errors import UserError
 
 PAGE = (ROOT / "docs" / "library.md").read_text()
@@ -106,6 +107,17 @@ def test_a_model_is_pre_trained_and_continues(corpus_dir, tmp_path, capsys):
     assert result.model.run.step == 12
     assert gpt1_jax.pretrain(config, str(tmp_path / "run")) == result
     assert "Nothing to do" in capsys.readouterr().out
+
+
+def test_scores_are_those_of_the_runs_asked_for(tmp_path, monkeypatch):
+    """Whatever else the folder holds from before."""
+    monkeypatch.setattr(scripting, "_run", lambda *_: tmp_path)
+    for name in ("results", "all_results"):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"of": name}))
+    config = gpt1_jax.defaults("finetune:sst2")
+    assert gpt1_jax.finetune(config).scores == {"of": "results"}
+    config.seeds = (0, 1)
+    assert gpt1_jax.finetune(config).scores == {"of": "all_results"}
 
 
 def test_defaults_are_those_of_the_command():

@@ -72,7 +72,11 @@ from gpt1_jax.runs.resume import (
     saved_digests,
     tree_digest,
 )
-from gpt1_jax.tasks.baselines import bag_of_words_baseline, majority_baseline
+from gpt1_jax.tasks.baselines import (
+    bag_of_words_baseline,
+    label_entropy,
+    majority_baseline,
+)
 from gpt1_jax.tasks.batches import (
     EncodedExamples,
     TrainBatches,
@@ -426,7 +430,8 @@ def _run_one(run: SuiteRun, setup: TaskSetup) -> Mapping[str, Any]:
     result = _conclude(run, setup)
     lock.check_owned()
     if is_main_process():
-        plot_loss(folder, "clf_loss", "nats per example")
+        guess = label_entropy(run.task, setup.data.splits["train"].examples)
+        plot_loss(folder, "clf_loss", "nats per example", guess)
         write_json(folder / RESULTS_FILE, result)
     return result
 

@@ -8,7 +8,7 @@ colours of the matplotlib style in use; guides are mid-grey, visible on any.
 import io
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpt1_jax.report.loss_plot import new_figure
 from gpt1_jax.tasks.metrics import METRICS
@@ -60,7 +60,40 @@ def pretraining_loss(
     return figure
 
 
-# --- comparisons of fine-tuned runs ---------------------------------------------
+# --- fine-tuned runs ------------------------------------------------------------
+
+
+class DevScores(NamedTuple):
+    """The scores on the dev split of runs that differ in their seed alone."""
+
+    title: str  # of the task
+    metric: str
+    curves: Sequence[tuple[Sequence[int], Sequence[float]]]  # updates, scores; by run
+    baselines: Mapping[str, float]  # scores that have to be beaten, by name
+
+
+def dev_scores(tasks: Sequence[DevScores]) -> "Figure":
+    """Draws scores on dev splits over updates, beside the baselines: a panel a task."""
+    columns = min(_PANELS, len(tasks))
+    rows = math.ceil(len(tasks) / columns)
+    figure = new_figure(4.6 * columns, 0.4 + 2.8 * rows)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes, (title, metric, curves, baselines) in zip(grid.flat, tasks, strict=False):
+        points = METRICS[metric].shown
+        for (name, score), line in zip(baselines.items(), (":", "--"), strict=False):
+            axes.axhline(points(score), color=GUIDE, linestyle=line, label=name)
+        for number, (steps, scores) in enumerate(curves):
+            marker = MARKERS[number % len(MARKERS)]
+            axes.plot(steps, [*map(points, scores)], marker=marker, markersize=5)
+        axes.set(xlabel="updates", ylabel=_with_unit([metric]))
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.set_title(title, fontsize=10, parse_math=False)
+        axes.grid(alpha=0.3)
+        if baselines:
+            axes.legend(fontsize=8)
+    for axes in grid.flat[len(tasks) :]:
+        axes.axis("off")
+    return figure
 
 
 _COLORS = ("C0", "C1", "C2", "C3", "C4", "C5")  # the style's colours

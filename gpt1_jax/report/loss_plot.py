@@ -16,13 +16,16 @@ _DPI = 120
 _FEW = 30  # points that are marked, since a line would not show them
 
 
-def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
+def plot_loss(
+    folder: epath.Path, train: str, unit: str, guess: float | None = None
+) -> epath.Path:
     """Draws training and validation loss over steps from `metrics.jsonl`.
 
     Args:
       folder: the run folder, local or gs://.
       train: the training metric to draw beside `valid_loss`.
       unit: the unit of both.
+      guess: the loss of a model that knows only how frequent labels are; dotted.
 
     Returns:
       The path of the picture, `plots/loss.png`.
@@ -40,13 +43,13 @@ def plot_loss(folder: epath.Path, train: str, unit: str) -> epath.Path:
             style["marker"] = "o"
         if points:
             axes.plot(*zip(*points, strict=True), label=label, **style)
+    if guess is not None:
+        axes.axhline(guess, color="0.5", linestyle=":", label="label frequencies alone")
     if found := [r for r in records if "valid_loss" in r]:
         best = min(found, key=lambda record: record["valid_loss"])
         title = _at("validation loss", best, unit)
         if best is not found[-1]:
-            title = (
-                f"{_at('best validation loss', best, unit)}; {_at('last', found[-1])}"
-            )
+            title = f"best {title}; {_at('last', found[-1])}"
         axes.set_title(title, fontsize=9)
     axes.set(xlabel="step", ylabel=f"loss, {unit}")
     axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -62,8 +65,7 @@ def _at(name: str, record: Mapping[str, Any], unit: str = "") -> str:
 
 def save_figure(figure: "Figure", path: epath.Path) -> epath.Path:
     """Writes a figure as PNG to a local path or gs://, and returns the path."""
-    picture = io.BytesIO()
-    figure.savefig(picture, format="png")
+    figure.savefig(picture := io.BytesIO(), format="png")
     write_whole(path, picture.getvalue())
     return path
 

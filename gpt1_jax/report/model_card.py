@@ -59,7 +59,7 @@ def model_card(run: Pretrained, before: int = 0) -> str:
         ]
     if not run.saved:
         parts.insert(0, _NOTHING_SAVED)
-    return "\n\n".join([*parts, _use(run, before)])
+    return "\n\n".join(parts)
 
 
 def _place(folder: epath.Path) -> str:
@@ -204,15 +204,3 @@ def _validation(run: Pretrained) -> str:
     part = evaluated.max_batches * evaluated.batch_size * run.model.max_seq_len
     where = f", the first {part:,} tokens at most" if part else ""
     return f"{text} (update {steps[-1]:,}{where})"
-
-
-def _use(run: Pretrained, before: int) -> str:
-    return (
-        "**Intended use:** research on pre-training and transfer, such as the tables "
-        "and figures below; not for decisions about people, nor as a source of facts."
-        "\n\n"
-        f"**Limits:** it repeats its corpus, biases and errors included, and has read "
-        f"{before + run.tokens:,} tokens; the paper's model has 116,534,784 parameters "
-        "and a perplexity of 18.4 on its own corpus, which compares only with the same "
-        "text and tokenizer."
-    )

@@ -5,8 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from gpt1_jax.finetuning.results import Finished
+from gpt1_jax.report.figures import DevScores
 from gpt1_jax.report.markdown import escape, markdown_table
 from gpt1_jax.report.scores import VARIANTS, how_to_read, row_numbers, spread
+from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.tasks.metrics import METRICS
 
 _MOST_LABELS = 20  # of a confusion matrix that is shown
@@ -27,18 +29,47 @@ def own_results(runs: Sequence[Finished]) -> str:
     Args:
       runs: finished runs; those that differ only in their seed share a line.
     """
+    lines = _by_line(runs)
+    rows = [row for (name, _), own in lines.items() for row in _rows(name, own)]
+    header = ["task", "start", "metric", "dev", "n", "test", "n", "majority"]
+    table = markdown_table([*header, "bag of words"], rows, text_columns=3)
+    matrices = [_confusion(own[0]) for own in lines.values()]
+    notes = _NOTES.format(how_to_read(row[2] for row in rows))
+    return "\n\n".join([table, notes, *filter(None, matrices)]) + "\n"
+
+
+def dev_curves(runs: Sequence[Finished]) -> list[DevScores]:
+    """The first metric on the dev split over updates, for each line of the table."""
+    curves = []
+    for (name, from_scratch), own in _by_line(runs).items():
+        metric = next(filter(METRICS.__contains__, own[0].result["dev"]))
+        found = [_curve(run, f"valid_{metric}") for run in own]
+        named = {"most frequent label": "majority", "bag of words": "bag_of_words"}
+        scores = {k: (own[0].result.get(v) or {}).get(metric) for k, v in named.items()}
+        beaten = {k: score for k, score in scores.items() if score is not None}
+        title = f"{name}, {VARIANTS['scratch']}" if from_scratch else name
+        if found := [each for each in found if each[0]]:
+            curves.append(DevScores(title, metric, found, beaten))
+    return curves
+
+
+def _curve(run: Finished, metric: str) -> tuple[list[int], list[float]]:
+    """The steps of a metric's records, and its values."""
+    file = run.folder / METRICS_FILE
+    records = read_metrics(file) if file.exists() else []
+    known = [(r["step"], r[metric]) for r in records if r.get(metric) is not None]
+    return [step for step, _ in known], [value for _, value in known]
+
+
+def _by_line(runs: Sequence[Finished]) -> dict[tuple[str, bool], list[Finished]]:
+    """Runs that differ in their seed alone, by name and by whether from scratch."""
     numbers = row_numbers(runs)
     several = {run.task for run, number in zip(runs, numbers, strict=True) if number}
     lines: dict[tuple[str, bool], list[Finished]] = {}
     for run, number in zip(runs, numbers, strict=True):
         name = f"{run.task} ({number + 1})" if run.task in several else run.task
         lines.setdefault((name, run.is_from_scratch), []).append(run)
-    rows = [row for (name, _), own in sorted(lines.items()) for row in _rows(name, own)]
-    header = ["task", "start", "metric", "dev", "n", "test", "n", "majority"]
-    table = markdown_table([*header, "bag of words"], rows, text_columns=3)
-    matrices = [_confusion(own[0]) for own in lines.values()]
-    notes = _NOTES.format(how_to_read(row[2] for row in rows))
-    return "\n\n".join([table, notes, *filter(None, matrices)]) + "\n"
+    return dict(sorted(lines.items()))
 
 
 def _rows(name: str, runs: Sequence[Finished]) -> Iterable[list[str]]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 HTML_FILE, MARKDOWN_FILE, PLOTS = "report.html", "report.md", "plots"
 _PACKAGE = "gpt1_jax.report"
-_PICTURES = ("layer_transfer", "aux_lm_weight")  # beside those of studies
+_PICTURES = ("finetuning", "layer_transfer", "aux_lm_weight")  # beside those of studies
 
 
 class Text(NamedTuple):

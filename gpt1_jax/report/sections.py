@@ -2,10 +2,11 @@
 
 import functools
 import json
+import math
 import shlex
 import statistics
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpt1_jax.config import JOBS
@@ -24,7 +25,7 @@ from gpt1_jax.report.model_card import (
     list_versions,
     model_card,
 )
-from gpt1_jax.report.own_tasks import own_results
+from gpt1_jax.report.own_tasks import dev_curves, own_results
 from gpt1_jax.report.page import (
     Block,
     Folded,
@@ -152,9 +153,18 @@ def _own_tasks(runs: ReportedRuns) -> list[ReportSection]:
     """The section on tasks of one's own, if there are any."""
     own = [run for run in runs.finetuned if run.is_own]
     blocks: list[Block] = []
-    for origin, of_origin in by_origin(own).items():
+    for number, (origin, of_origin) in enumerate(by_origin(own).items()):
         blocks.append(Text(f"### {origin.heading}\n\n{own_results(of_origin)}"))
         blocks += map(Text, row_differences(of_origin))
+        if curves := dev_curves(of_origin):
+            blocks.append(
+                Picture(
+                    f"finetuning_{number + 1}",
+                    "Scores on the dev split over updates, a curve for each seed; a "
+                    "model that has learnt something is above the lines.",
+                    functools.partial(figures.dev_scores, curves),
+                )
+            )
     return [ReportSection("Fine-tuning", blocks)] if own else []
 
 
@@ -225,7 +235,8 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
     picture = Picture(
         "pretraining",
         "Training and validation loss over the tokens read. Last validation loss in "
-        f"nats per token: {last or 'none yet'}.",
+        f"nats per token: {last or 'none yet'}. A model that knows nothing has the "
+        f"logarithm of its vocabulary's size, {_untrained(named.values())}.",
         functools.partial(figures.pretraining_loss, losses),
     )
     header = ["run", "hardware", "updates", "tokens", "validation, nats per token"]
@@ -240,6 +251,12 @@ def _pretraining(runs: ReportedRuns) -> list[Block]:
         "validation text; bits per word, in the cards, between tokenizers too."
     )
     return [picture, Text(table), Text(note)]
+
+
+def _untrained(runs: Iterable[Pretrained]) -> str:
+    """The losses of uniform guesses at the vocabularies of runs."""
+    sizes = {run.model.vocab_size for run in runs}
+    return " or ".join(f"{math.log(size):.2f}" for size in sorted(sizes))
 
 
 def short_names(runs: Sequence[Pretrained]) -> dict[str, Pretrained]:

@@ -39,6 +39,23 @@ def majority_baseline(
     return score_predictions(task, dev, np.full(len(dev), answer))
 
 
+def label_entropy(task: Task, examples: Sequence[Example]) -> float | None:
+    """The loss of a model that knows only how frequent labels are, in nats an example.
+
+    Args:
+      task: the task.
+      examples: their labels are counted.
+
+    Returns:
+      The entropy of the labels; None if the task has scores, or none is known.
+    """
+    known = [example.label for example in examples if example.label is not None]
+    if not (known and task.target.labels):
+        return None
+    shares = np.bincount(known) / len(known)
+    return float(-sum(share * np.log(share) for share in shares if share))
+
+
 def bag_of_words_baseline(
     task: Task, train: Sequence[Example], dev: Sequence[Example]
 ) -> dict[str, Any] | None:

@@ -34,9 +34,6 @@ def test_a_card_says_what_the_model_is_and_read(make_card):
         "gpt1_jax 1.0.0, jax 0.10.2",
         "5.125 nats per token, perplexity 168.17, 10.500 bits per word (update 8)",
         "```text\nit was a\nsecond line\n```",
-        "**Intended use:**",
-        "**Limits:** it repeats its corpus, biases and errors included, and has read "
-        "8,192 tokens",
     ):
         assert part in text
 

@@ -310,6 +310,26 @@ def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
     assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
 
 
+def test_ones_own_task_has_curves_beside_what_it_has_to_beat(add, tmp_path):
+    made = add("custom", custom__name="reviews", custom__labels=("x", "y"))
+    (section,) = (each for each in made.sections if each.title == "Fine-tuning")
+    assert not [block for block in section.blocks if isinstance(block, Picture)]
+    records = [{"step": k, "valid_accuracy": k / 10} for k in (2, 4)]
+    lines = "".join(json.dumps(record) + "\n" for record in records)
+    (tmp_path / "runs" / "0" / "metrics.jsonl").write_text(lines)
+    (section,) = (
+        each
+        for each in document(tmp_path / "runs").sections
+        if each.title == "Fine-tuning"
+    )
+    (picture,) = (block for block in section.blocks if isinstance(block, Picture))
+    (axes,) = picture.draw().axes
+    assert [list(axes.lines[-1].get_xdata()), axes.get_title()] == [[2, 4], "reviews"]
+    assert list(axes.lines[-1].get_ydata()) == [20, 40]
+    (line,) = axes.lines[:-1]
+    assert (line.get_label(), line.get_ydata()[0]) == ("most frequent label", 50)
+
+
 def test_an_origin_that_was_trained_again_in_its_place_is_another(add):
     def of_origin(digest):
         digests = {"origin": digest, "training examples": "a", "dev examples": "b"}

@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import matthews_corrcoef
 
-from gpt1_jax.tasks.baselines import bag_of_words_baseline, majority_baseline
+from gpt1_jax.tasks.baselines import (
+    bag_of_words_baseline,
+    label_entropy,
+    majority_baseline,
+)
 from gpt1_jax.tasks.metrics import (
     METRICS,
     auc,
@@ -188,6 +192,14 @@ def test_majority_is_of_the_training_labels():
     assert result["matthews"] == 0.0
     assert result["confusion"] == [[0, 3], [0, 1]]
     assert "subsets" not in result
+
+
+def test_the_frequencies_of_labels_have_a_loss():
+    assert label_entropy(CLASSES, examples([1, 1, 0, 0])) == pytest.approx(math.log(2))
+    by_hand = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert label_entropy(CLASSES, examples([1, 1, 1, 0])) == pytest.approx(by_hand)
+    assert label_entropy(CLASSES, examples([1])) == 0
+    assert label_entropy(SCORES, examples([2.5])) is None
 
 
 def test_majority_of_a_tie_is_the_lowest_label():
