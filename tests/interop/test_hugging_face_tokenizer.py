@@ -123,6 +123,16 @@ characters = st.characters(
 )
 
 
+def test_ids_and_text_with_capitals_equal_ours(export):
+    cased = SentencePieceTokenizer.train([*LINES, *map(str.title, LINES)], 560, False)
+    theirs = export(cased)
+    for text in (*TEXTS, *map(str.title, LINES[:3])):
+        ids = cased.encode(text)
+        assert theirs.encode(text).ids == ids
+        assert theirs.decode(ids) == cased.decode(ids)
+    assert cased.decode(cased.encode("The Fox")) == "The Fox"
+
+
 @few
 @given(text=st.text(characters | st.sampled_from("the fox \n\t\r\u2581")))
 @example(text="\u2581 \ufffd\u00ad\x00 \r\n\u2028")
