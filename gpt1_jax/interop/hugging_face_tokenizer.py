@@ -39,8 +39,9 @@ _LIMITS = {
     "sentencepiece": (
         "The ids of `tokenizer.json` equal SentencePiece's on 10,000 lines of novels "
         "(2026-11-22), with capitals too (2026-11-26). They can differ where a "
-        "combining accent follows another accent, a full-width letter or a compatibility character, and for a line of "
-        "nothing but control characters. Bytes that are no "
+        "combining accent follows another accent, a full-width letter or a "
+        "compatibility character, and for a line of nothing but control characters. "
+        "Bytes that are no "
         "UTF-8, which only a model writes, can be decoded to other replacement signs."
     ),
     "gpt1": (
