@@ -408,7 +408,7 @@ def transpose_consistently(export, other):
     from gpt1_jax.interop import hugging_face
 
     transpose(export, other)
-    _, params = hugging_face.read_model(epath.Path(step_folder(export)))
+    _, params, _ = hugging_face.read_model(epath.Path(step_folder(export)))
     renew_hash(export, "model.safetensors", params_digest=tree_digest(params))
 
 

@@ -10,6 +10,7 @@ arrays from it and refuses everything else.
 """
 
 import io
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -44,10 +45,8 @@ _PREFIX = "transformer."
 _TOKENS = "tokens_embed.weight"
 _TIED = "lm_head.weight"  # the token embedding again
 _HEADS = ("score.", "multiple_choice_head.")  # how the names of fine-tuned heads begin
-_SAVE_ANEW = (
-    "with transformers, OpenAIGPTLMHeadModel.from_pretrained(FOLDER)"
-    ".save_pretrained(NEW), then copy the tokenizer's files to NEW"
-)
+# Before names in models that torch.compile, DataParallel and others wrap.
+_WRAPPERS = re.compile(r"(^|(?<=\.))(_orig_mod|module|_fsdp_wrapped_module)\.")
 _LARGEST_ERROR = 1e-4  # of logits, due to rounding
 _SIZES = {
     "vocab_size": "vocab_size",
@@ -76,8 +75,14 @@ class FinetunedHead(NamedTuple):
     labels: tuple[str, ...]  # empty if the outputs are scores
 
 
-def read_model(folder: epath.Path) -> tuple[Sizes, Params]:
-    """Reads a pre-trained openai-gpt model.
+def read_model(folder: epath.Path) -> tuple[Sizes, Params, list[str]]:
+    """Reads the language model of an openai-gpt folder.
+
+    Files of old versions, of compiled or wrapped models, of several parts, and of
+    fine-tuned models are read too; heads are left out.
+
+    Returns:
+      The sizes, the parameters, and what was left out, a sentence each.
 
     Raises:
       FileNotFoundError: if a file is missing.
@@ -86,7 +91,12 @@ def read_model(folder: epath.Path) -> tuple[Sizes, Params]:
         config.json.
     """
     sizes = _read_sizes(folder / CONFIG_FILE)
-    held = _without_tied(folder, _without_prefix(folder, read_arrays(folder)))
+    held = _without_prefixes(folder, read_arrays(folder))
+    heads = sorted(name for name in held if name.startswith(_HEADS))
+    left_out = (
+        [f"The fine-tuned head is left out: {', '.join(heads)}."] if heads else []
+    )
+    held = _without_tied(folder, {k: v for k, v in held.items() if k not in heads})
     # config.json may claim any number of layers; look for no more than there can be.
     likely = sizes._replace(num_layers=min(sizes.num_layers, len(held) + 1))
     table = names.tensors(likely)
@@ -99,7 +109,7 @@ def read_model(folder: epath.Path) -> tuple[Sizes, Params]:
                 f"{CONFIG_FILE} requires {tensor.shape}."
             )
     flat = {tensor.name: held[tensor.hugging_face] for tensor in table}
-    return sizes, names.unflatten_params(flat)
+    return sizes, names.unflatten_params(flat), left_out
 
 
 def write_model(
@@ -243,17 +253,29 @@ def _read_sizes(path: epath.Path) -> Sizes:
     return Sizes(**sizes, mlp_dim=4 * sizes["embed_dim"])
 
 
-def _without_prefix(
+def _without_prefixes(
     folder: epath.Path, held: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The arrays under the base model's names, which lack "transformer."."""
-    bare = {name.removeprefix(_PREFIX): array for name, array in held.items()}
+    """The arrays under the base model's names of today.
+
+    They lack "transformer.", the prefixes of compiled and wrapped models, and the names
+    that layer norms had before 2019.
+    """
+    bare = {_base_name(name): array for name, array in held.items()}
     if len(bare) < len(held):
         raise UserError(
             f"The weights in {folder} hold parameters twice, with and without "
             f"{_PREFIX!r} before their names; it is unclear which are meant."
         )
     return bare
+
+
+def _base_name(name: str) -> str:
+    name = _WRAPPERS.sub("", name).removeprefix(_PREFIX)
+    for old, new in ((".gamma", ".weight"), (".beta", ".bias")):
+        if name.endswith(old):
+            name = name.removesuffix(old) + new
+    return name
 
 
 def _without_tied(
@@ -275,11 +297,6 @@ def _without_tied(
 
 
 def _check_names(folder: epath.Path, expected: set[str], found: set[str]) -> None:
-    if heads := sorted(name for name in found if name.startswith(_HEADS)):
-        raise UserError(
-            f"The model in {folder} has a fine-tuned head, {', '.join(heads)}, which "
-            f"cannot be read. To save its language model alone: {_SAVE_ANEW}."
-        )
     for problem, keys in (
         ("lack", sorted(expected - found)),
         ("have the unknown", sorted(found - expected)),
@@ -301,26 +318,22 @@ def read_arrays(folder: epath.Path) -> dict[str, np.ndarray]:
     Raises:
       FileNotFoundError: if there are no weights, or a part is missing.
       ImportError: if there is only a .bin file, and torch is not installed.
-      ValueError: if a file is damaged, holds other things than float arrays, or is one
-        of several .bin files.
+      ValueError: if a file is damaged, or holds other things than float arrays.
     """
-    if (folder / WEIGHTS_FILE).exists():
-        return _read_safetensors(folder / WEIGHTS_FILE)
-    if (folder / INDEX_FILE).exists():
-        arrays: dict[str, np.ndarray] = {}
-        for name in _parts(folder / INDEX_FILE):
-            arrays.update(_read_safetensors(folder / name))
-        return arrays
-    if (folder / BIN_FILE).exists():
-        return _read_bin(folder / BIN_FILE)
-    if (folder / BIN_INDEX_FILE).exists():
-        raise UserError(
-            f"{folder} holds its weights in the .bin files that {BIN_INDEX_FILE} "
-            f"names; only a single one is read. To save them anew: {_SAVE_ANEW}."
-        )
+    for whole, index, read in (
+        (WEIGHTS_FILE, INDEX_FILE, _read_safetensors),
+        (BIN_FILE, BIN_INDEX_FILE, _read_bin),
+    ):
+        if (folder / whole).exists():
+            return read(folder / whole)
+        if (folder / index).exists():
+            arrays: dict[str, np.ndarray] = {}
+            for name in _parts(folder / index):
+                arrays.update(read(folder / name))
+            return arrays
     raise FileNotFoundError(
-        f"{folder} holds no weights: it has none of {WEIGHTS_FILE}, {INDEX_FILE} and "
-        f"{BIN_FILE}."
+        f"{folder} holds no weights: it has none of {WEIGHTS_FILE}, {INDEX_FILE}, "
+        f"{BIN_FILE} and {BIN_INDEX_FILE}."
     )
 
 

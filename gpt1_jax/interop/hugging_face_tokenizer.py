@@ -5,6 +5,7 @@ must be `PreTrainedTokenizerFast`: without a class, or with `OpenAIGPTTokenizer`
 `transformers` replaces these rules by BERT's, and ids differ silently.
 """
 
+import json
 import os
 import re
 from collections import defaultdict
@@ -23,6 +24,7 @@ from tokenizers import (
     processors,
 )
 
+from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, special_tokens
 from gpt1_jax.errors import UserError, from_extra
@@ -73,6 +75,26 @@ _BABYLM_LIMITS = {
         "the text of a token does not tell whether it ends its word."
     ),
 }
+
+
+def read_gpt1_files(file: epath.Path) -> tuple[str, str] | None:
+    """The contents of GPT-1's two BPE files from a `tokenizer.json`.
+
+    Its other rules, among them BERT's, which transformers puts there, are not read.
+
+    Returns:
+      The vocabulary as JSON and the merges, as OpenAI released them; None if the model
+      is of another kind.
+    """
+    model = read_json(file).get("model")
+    if not isinstance(model, dict) or model.get("end_of_word_suffix") != "</w>":
+        return None
+    lines = [
+        merge if isinstance(merge, str) else " ".join(map(str, merge))
+        for merge in model.get("merges") or ()
+    ]
+    merges = "".join(f"{line}\n" for line in ("#version: 0.2", *lines))
+    return json.dumps(model.get("vocab")), merges
 
 
 def write_tokenizer(

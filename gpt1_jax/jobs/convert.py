@@ -220,11 +220,23 @@ def _convert_foreign(
             f"config.step={config.step!r}, but {folder} is no run folder and has "
             "no steps; leave it out."
         )
-    read = openai.read_shards if found == OPENAI else hugging_face.read_model
-    sizes, params = read(folder)
+    left_out: list[str] = []
+    if found == OPENAI:
+        sizes, params = openai.read_shards(folder)
+    else:
+        sizes, params, left_out = hugging_face.read_model(folder)
+    tokenizer = read_tokenizer(folder, sizes.vocab_size)
+    if more := sizes.vocab_size - tokenizer.vocab_size:
+        sizes = sizes._replace(vocab_size=tokenizer.vocab_size)
+        params = {**params, "wte": params["wte"][: tokenizer.vocab_size]}
+        left_out.append(
+            f"The last {counted(more, 'row')} of the token embedding, for which the "
+            "tokenizer has no entries, are left out: added tokens, or padding."
+        )
+    for sentence in left_out:
+        say(sentence)
     options = vars(config.model)
     model = ModelConfig(**options, **sizes.section(), vocab_size=sizes.vocab_size)
-    tokenizer = read_tokenizer(folder, sizes.vocab_size)
     if config.target == RUN:
         section = config.model.with_sizes(model)
         resolved = dataclasses.replace(config, model=section)
@@ -243,21 +255,13 @@ def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
     Raises:
       FileNotFoundError: if the folder holds no tokenizer that can be read.
       ImportError: if it is GPT-1's own, and spaCy is not installed.
-      ValueError: if it is damaged, or has another size.
+      ValueError: if it is damaged, or has more entries than there are rows.
     """
     tokenizer = _load_tokenizer(folder)
-    if tokenizer.vocab_size != vocab_size:
-        more = vocab_size - tokenizer.vocab_size
-        explained = (
-            f"The {more} further rows, of added tokens, have no place here: "
-            "with transformers, remove them by "
-            f"model.resize_token_embeddings({tokenizer.vocab_size}) and save the model."
-            if more > 0
-            else "They do not belong together."
-        )
+    if tokenizer.vocab_size > vocab_size:
         raise UserError(
             f"The tokenizer in {folder} has {tokenizer.vocab_size} entries; the token "
-            f"embedding has {vocab_size} rows. {explained}"
+            f"embedding has {vocab_size} rows. They do not belong together."
         )
     return tokenizer
 
@@ -267,42 +271,37 @@ def _load_tokenizer(folder: epath.Path) -> Tokenizer:
         return load_tokenizer(folder / TOKENIZER_FOLDER)
     for files in (OPENAI_BPE_FILES, HUGGING_FACE_BPE_FILES):
         if all((folder / name).exists() for name in files):
-            return _load_bpe_files(folder, files)
+            contents = [(folder / name).read_bytes() for name in files]
+            texts = [
+                c.decode("utf-8", "replace").replace("\r\n", "\n") for c in contents
+            ]
+            return _gpt1_tokenizer(f"{' and '.join(files)} in {folder} are", *texts)
+    file = folder / hugging_face_tokenizer.TOKENIZER_FILE
+    way = "Copy GPT-1's two files there."
+    if file.exists():
+        if found := hugging_face_tokenizer.read_gpt1_files(file):
+            return _gpt1_tokenizer(f"{file} is", *found)
+        way = (
+            f"Its {file.name} is not of GPT-1's kind. If gpt1_jax exported the model, "
+            f"copy {TOKENIZER_FOLDER}/ there from the export."
+        )
     raise FileNotFoundError(
         f"{folder} holds no tokenizer that can be read: neither {TOKENIZER_FOLDER}/ "
         f"nor {' and '.join(OPENAI_BPE_FILES)} nor "
-        f"{' and '.join(HUGGING_FACE_BPE_FILES)}. {_way_to_tokenizer(folder)}"
+        f"{' and '.join(HUGGING_FACE_BPE_FILES)} nor a {file.name} of GPT-1. "
+        f"{way}"
     )
 
 
-def _way_to_tokenizer(folder: epath.Path) -> str:
-    """How to provide tokenizer files for a folder that has no readable ones."""
-    path = folder / hugging_face_tokenizer.TOKENIZER_FILE
-    if not path.exists():
-        return "Copy GPT-1's two files there."
-    model = read_json(path).get("model")
-    if isinstance(model, dict) and model.get("end_of_word_suffix") == "</w>":
-        return (
-            f"Its {path.name} is not read; write the last two there with transformers: "
-            "AutoTokenizer.from_pretrained(FOLDER).backend_tokenizer.model.save(FOLDER)."
-        )
-    return (
-        f"Its {path.name} is not read, and not of GPT-1's kind. If gpt1_jax exported "
-        f"the model, copy {TOKENIZER_FOLDER}/ there from the export."
-    )
-
-
-def _load_bpe_files(folder: epath.Path, files: tuple[str, str]) -> Tokenizer:
+def _gpt1_tokenizer(described: str, encoder: str, merges: str) -> Tokenizer:
     from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer  # imports ftfy
 
     try:
-        return GPT1Tokenizer(*((folder / name).read_text("utf-8") for name in files))
+        return GPT1Tokenizer(encoder, merges)
     except (OSError, ImportError):
         raise
     except Exception as error:  # from JSON or from the BPE
-        raise UserError(
-            f"{' and '.join(files)} in {folder} are not GPT-1's vocabulary: {error}"
-        ) from error
+        raise UserError(f"{described} not GPT-1's vocabulary: {error}") from error
 
 
 # --- into another format ---

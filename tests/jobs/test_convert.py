@@ -11,7 +11,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+import tokenizers
 from etils import epath
+from made_up_tokenizer import small_gpt1_tokenizer
 from other_formats import Harm, assert_same_params, write_bpe_files
 from tiny_models import all_logits, drawn_params, random_tokens
 from tiny_run import ROOT, load_config, stop_after
@@ -573,17 +575,18 @@ def test_a_vocabulary_that_does_not_fit_is_refused(exported, tmp_path):
         run("run", exported, tmp_path / "out")
 
 
-def test_tokens_that_were_added_are_named(exported, tmp_path):
+def test_rows_beyond_the_tokenizer_are_left_out(exported, pretrained, tmp_path, capsys):
+    """Added tokens, or a vocabulary that was padded."""
     config = json.loads((exported / "config.json").read_text())
     arrays = read_arrays(epath.Path(exported))
     name = "transformer.tokens_embed.weight"
     larger = {**arrays, name: np.pad(arrays[name], ((0, 5), (0, 0)))}
     write_arrays(epath.Path(exported), larger)
     (exported / "config.json").write_text(json.dumps({**config, "vocab_size": 517}))
-    with pytest.raises(
-        ValueError, match=r"517 rows\. The 5 further .*resize_token_embeddings\(512\)"
-    ):
-        run("run", exported, tmp_path / "out")
+    run("run", exported, tmp_path / "out")
+    assert "The last 5 rows of the token embedding, " in capsys.readouterr().out
+    ours, back = open_run(str(pretrained)), open_run(str(tmp_path / "out"))
+    assert_same_params(back.params, ours.params)
 
 
 def test_steps_of_a_folder_without_steps_are_refused(exported, tmp_path):
@@ -670,27 +673,25 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
         convert.read_tokenizer(epath.Path(tmp_path), 20)
 
 
-@pytest.mark.parametrize(
-    ("model", "message"),
-    [
-        (
-            {"type": "BPE", "end_of_word_suffix": "</w>"},
-            r"merges\.txt\. .* write the last two there .* AutoTokenizer\.from_pre",
-        ),
-        (
-            {"type": "BPE", "end_of_word_suffix": None},
-            r"If gpt1_jax exported the model, copy gpt1_jax_tokenizer/ there",
-        ),
-        (None, r"not of GPT-1's kind"),
-    ],
-)
-def test_a_tokenizer_as_transformers_saves_it_is_refused(tmp_path, model, message):
-    """Version 5 writes no other file; an export that it saves again loses our copy."""
+@pytest.mark.parametrize("model", [{"type": "BPE", "end_of_word_suffix": None}, None])
+def test_a_tokenizer_of_another_kind_is_refused(tmp_path, model):
     (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    with pytest.raises(FileNotFoundError, match=message) as raised:
+    with pytest.raises(FileNotFoundError, match=r"copy gpt1_jax_tokenizer/ there") as e:
         convert.read_tokenizer(epath.Path(tmp_path), 20)
-    assert "Copy GPT-1's two files" not in str(raised.value)
-    assert "\n" not in str(raised.value)
+    assert "\n" not in str(e.value) and "Copy GPT-1's two files" not in str(e.value)
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_gpt1s_tokenizer_is_read_from_tokenizer_json(tmp_path, pairs):
+    """The only file that transformers 5 writes; merges are pairs or lines."""
+    ours = small_gpt1_tokenizer()
+    model = json.loads(tokenizers.Tokenizer(ours.bpe).to_str())["model"]
+    merges = [merge if pairs else " ".join(merge) for merge in model["merges"]]
+    saved = json.dumps({"model": {**model, "merges": merges}})
+    (tmp_path / "tokenizer.json").write_text(saved)
+    read = convert.read_tokenizer(epath.Path(tmp_path), ours.vocab_size)
+    for text in ("Mr. Do\ndon't", "mr . do", ""):
+        assert read.encode(text) == ours.encode(text)
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"a": 1}', b'{"a": "b"}', b"\xff"])

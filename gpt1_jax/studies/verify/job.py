@@ -11,7 +11,7 @@ parameters have moved, are displayed and decide nothing.
 import dataclasses
 import os
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -609,9 +609,11 @@ def _changed_files(folder: epath.Path, files: Mapping[str, str]) -> Iterator[str
 
 def _read_exported(folder: epath.Path) -> Params:
     """The parameters in an exported folder."""
-    for file, read in zip(
-        _MODEL_FILES, (hugging_face.read_model, openai.read_shards), strict=True
-    ):
+    readers: tuple[Callable[[epath.Path], Any], ...] = (
+        hugging_face.read_model,
+        openai.read_shards,
+    )
+    for file, read in zip(_MODEL_FILES, readers, strict=True):
         if (folder / file).exists():
             return read(folder)[1]
     raise UserError(f"holds no model: it has neither {' nor '.join(_MODEL_FILES)}")
