@@ -24,7 +24,8 @@ def load(folder: str, step: "int | str" = "default") -> "TrainedModel":
     """Loads the model of a run folder: pre-trained, fine-tuned or converted.
 
     Args:
-      folder: the run folder, local or gs://.
+      folder: the run folder, local or gs://, or a model on the Hugging Face Hub,
+        hf://ORG/NAME[@REVISION].
       step: "newest", "best" (by validation loss, or the task's metric), the number of
         a saved step, or "default": a fine-tuned run's best, any other run's newest.
 

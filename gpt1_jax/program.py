@@ -18,8 +18,8 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 from ml_collections.config_flags import tuple_parser
 
+from gpt1_jax import addresses, streams
 from gpt1_jax import config as config_lib
-from gpt1_jax import streams
 from gpt1_jax.config import usage
 from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.sections import JobConfig
@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
     if not flags.FLAGS["verbosity"].present:
         _warn_plainly()
     try:
-        config = config_lib.load(_CONFIG.value.to_dict())
+        config = config_lib.load(addresses.resolve(_CONFIG.value.to_dict()))
         if config.writes_folder or getattr(config, "output", ""):
             streams.output_may_fail()
         for key, path, local in places(config):

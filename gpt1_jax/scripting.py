@@ -8,6 +8,7 @@ from typing import Any
 
 import ml_collections
 
+from gpt1_jax import addresses
 from gpt1_jax import config as config_lib
 from gpt1_jax.config import usage
 from gpt1_jax.config.checks import check_encodable, places
@@ -81,7 +82,7 @@ def _run(job: str, config: ml_collections.ConfigDict, folder: str) -> Path:
             f"config.job={values.get('job')!r}, but this is gpt1_jax.{job}; start from "
             f"gpt1_jax.defaults({job!r})."
         )
-    loaded = config_lib.load(values)
+    loaded = config_lib.load(addresses.resolve(values))
     for key, path, local in places(loaded):
         files.locate(path, key, local=local)
     folder = folder or loaded.default_workdir

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gpt1_jax.addresses import resolve_model
 from gpt1_jax.config import ModelConfig
 from gpt1_jax.config.checks import DEFAULT, check_encodable
 from gpt1_jax.config.reading import DEFAULT_WORDS, ReadingConfig, WordsConfig
@@ -344,7 +345,7 @@ class TrainedModel:
 
 def load(folder: str, step: int | str = DEFAULT) -> TrainedModel:
     """See `gpt1_jax.load`."""
-    return TrainedModel(open_run(folder, step))
+    return TrainedModel(open_run(resolve_model(folder), step))
 
 
 def _replaced(defaults: Config, values: Mapping[str, Any], *others: str) -> Config:

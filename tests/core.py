@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gpt1_jax"
-DOOR = ("", "__main__", "main", "program")  # the command line
+DOOR = ("", "__main__", "addresses", "main", "program")  # the command line
 _ALSO = ("LICENSE", "pyproject.toml", "setup.cfg", "configs/pretrain.py")
 _TESTED = (
     *("config", "data", "inference", "jobs", "model", "ops", "parallel", "runs"),

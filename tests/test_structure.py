@@ -14,7 +14,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A package may import itself and those before it, not those of its own rank.
 ORDER = [
     {"errors"},
-    {"formats"},
+    {"formats", "addresses"},
     {"config", "ops", "parallel"},
     {"data", "model"},
     {"inference", "tasks"},
@@ -50,6 +50,7 @@ FIGURES = {"report", "studies/figures.py", "studies/*/figure.py"}
 ONLY_IN = {
     "flax": {"model"},
     "orbax": {"runs/checkpoints.py"},
+    "huggingface_hub": {"interop/hub.py"},
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py"},
     "tensorflow_datasets": {"data/tfds.py"},

@@ -1,0 +1,182 @@
+"""Models on the Hub by name: the real client against a small server."""
+
+import json
+import os
+import shutil
+
+import pytest
+from hub_server import commit_of, serve_hub
+from huggingface_hub import constants
+from other_formats import assert_same_params
+from tiny_run import load_config, run_program
+
+import gpt1_jax
+from gpt1_jax import addresses
+from gpt1_jax import config as config_lib
+from gpt1_jax.errors import UserError
+from gpt1_jax.interop import hub
+from gpt1_jax.jobs import convert
+from gpt1_jax.runs.open import open_run
+
+NAME = "people/gpt"
+
+
+@pytest.fixture(scope="module")
+def exported(pretrained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    config = load_config("huggingface", "convert", init_from=str(pretrained))
+    convert.run(config_lib.load(config.to_dict()), str(folder))
+    return folder
+
+
+@pytest.fixture
+def server(exported, tmp_path, monkeypatch):
+    """A Hub with one model, and a machine that has read nothing yet."""
+    folder = tmp_path / "published"
+    shutil.copytree(exported, folder)
+    with serve_hub() as server:
+        server.models[NAME] = {"main": folder}
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "ENDPOINT", server.address)
+        files = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+        place = str(tmp_path / "hub")
+        monkeypatch.setattr(constants, "HF_HUB_CACHE", place)
+        monkeypatch.setenv("HF_ENDPOINT", server.address)
+        monkeypatch.setenv("HF_HUB_CACHE", place)
+        yield server
+
+
+@pytest.fixture
+def as_copies(monkeypatch):
+    """Conversion is a copy: its own tests are elsewhere, and it takes seconds."""
+
+    def copy(snapshot, target, named):
+        del named
+        shutil.copytree(snapshot, target)
+
+    monkeypatch.setattr(hub, "_convert", copy)
+
+
+def refusal(address, as_run=True):
+    with pytest.raises(UserError) as caught:
+        addresses.resolve_model(address, "config.init_from", as_run)
+    message = str(caught.value)
+    assert "\n" not in message and "config.init_from" in message
+    return message
+
+
+def test_a_model_is_read_by_name_and_then_without_the_hub(
+    server, pretrained, tmp_path, capfd
+):
+    (server.models[NAME]["main"] / "README.md").write_text("not needed")
+    (server.models[NAME]["main"] / "pytorch_model.bin").write_bytes(b"not needed")
+    ours = open_run(str(pretrained))
+    model = gpt1_jax.load(f"hf://{NAME}")
+    assert_same_params(model.params, ours.params)
+    commit = commit_of(server.models[NAME]["main"])
+    folder = tmp_path / "cache" / "gpt1_jax" / "hub" / "people--gpt" / commit
+    said = capfd.readouterr().out
+    assert f"hf://{NAME} is commit {commit[:12]}, converted to {folder}." in said
+    fetched = [each for each in server.requests if each.startswith("GET /people")]
+    assert not [each for each in fetched if "README" in each or ".bin" in each]
+    server.requests.clear()
+    assert addresses.resolve_model(f"hf://{NAME}@main") == os.fspath(folder)
+    assert server.requests == [f"GET /api/models/{NAME}/revision/main"]
+    server.shutdown()
+    server.server_close()
+    assert gpt1_jax.load(f"hf://{NAME}").encode("a") == model.encode("a")
+    assert "cannot be reached; 'hf://people/gpt' is read as commit" in (
+        capfd.readouterr().out
+    )
+
+
+@pytest.mark.slow
+def test_a_command_reads_a_model_by_name(server):
+    flags = ("--config=configs/generate.py", f"--config.init_from=hf://{NAME}")
+    code, printed = run_program(
+        *flags, "--config.prompt=it", "--config.sampling.max_new_tokens=2"
+    )
+    assert code == 0 and "converted to" in printed, printed
+
+
+def test_a_branch_that_moved_is_said(server, as_copies, tmp_path, capfd):
+    first = addresses.resolve_model(f"hf://{NAME}")
+    (server.models[NAME]["main"] / "vocab.json").write_text("{}")
+    capfd.readouterr()
+    second = addresses.resolve_model(f"hf://{NAME}")
+    assert first != second
+    old = first.rpartition("/")[2]
+    said = capfd.readouterr().out
+    assert (
+        f"{NAME} has moved since it was last read here: main was commit {old}" in said
+    )
+    assert addresses.resolve_model(f"hf://{NAME}@{old}") == first
+
+
+def test_a_download_that_breaks_goes_on(server, as_copies):
+    server.cut = 1000
+    folder = addresses.resolve_model(f"hf://{NAME}", as_run=False)
+    published = server.models[NAME]["main"] / "model.safetensors"
+    with open(os.path.join(folder, "model.safetensors"), "rb") as file:
+        assert file.read() == published.read_bytes()
+
+
+def test_what_cannot_be_fetched_is_one_line(server, as_copies):
+    for address, message in (
+        ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
+        ("hf://people/gpt/more", "must be hf://ORG/NAME or"),
+        ("hf://people/none", "people/none does not exist on the Hub, or it is private"),
+        (f"hf://{NAME}@none", f"{NAME} has no revision 'none'. Without @REVISION"),
+    ):
+        assert message in refusal(address)
+    server.gated.add(NAME)
+    assert "for those who accept its terms" in refusal(f"hf://{NAME}")
+    server.gated.clear()
+    server.private.add(NAME)
+    assert "does not exist on the Hub, or it is private" in refusal(f"hf://{NAME}")
+    server.private.clear()
+    server.broken = True
+    assert "cannot be fetched: the Hub does not answer" in refusal(f"hf://{NAME}")
+
+
+def test_a_repository_without_such_a_model_is_refused(server, as_copies, tmp_path):
+    folder = server.models[NAME]["main"]
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "gpt2"}))
+    assert "a model of the type 'gpt2'; only GPT-1's" in refusal(f"hf://{NAME}")
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "model.safetensors").rename(folder / "model.gguf")
+    assert "holds no model that can be read: it has none of" in refusal(f"hf://{NAME}")
+    assert not [p for p in (tmp_path / "cache").rglob("*") if p.name == "config.json"]
+
+
+def test_a_damaged_model_is_refused_and_nothing_is_kept(server, tmp_path):
+    (server.models[NAME]["main"] / "model.safetensors").write_bytes(b"cut")
+    assert "cannot be read: " in (said := refusal(f"hf://{NAME}"))
+    assert "model.safetensors is damaged" in said
+    kept = tmp_path / "cache" / "gpt1_jax" / "hub" / "people--gpt"
+    assert [path.name for path in kept.iterdir()] == ["revisions.json"]
+
+
+def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
+    def place(address):
+        return addresses.resolve_model(address)
+
+    address = f"hf://{NAME}"
+    values = {"job": "finetune", "init_from": address, "name": address}
+    values |= {"suite": {"lstm_init_from": address}, "runs": f"{address}"}
+    found = addresses.resolve(values)
+    assert found["init_from"] == found["suite"]["lstm_init_from"] == place(address)
+    assert found["runs"] == place(address) and found["name"] == address
+    as_published = addresses.resolve({**values, "job": "convert"})["init_from"]
+    assert "snapshots" in as_published
+
+
+def test_a_name_of_the_hub_without_its_scheme_gets_a_hint(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert refusal("people/gpt").endswith("Hub, write hf://people/gpt.")
+    (tmp_path / "people").mkdir()
+    assert addresses.resolve_model("people/gpt") == "people/gpt"
+    for place in ("runs", "runs/a/b", "gs://a/b", "/runs/a", "~/a"):
+        assert addresses.resolve_model(place) == place
