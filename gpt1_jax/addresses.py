@@ -50,10 +50,9 @@ def resolve_model(place: str, key: str = "", as_run: bool = True) -> str:
       UserError: if the address cannot be fetched, or the place is no folder but looks
         like a name on the Hub.
     """
-    place = place.strip()
-    scheme, is_address, _ = place.partition("://")
+    scheme, is_address, _ = place.strip().partition("://")
     if is_address and scheme in _FETCH:
-        return pkgutil.resolve_name(_FETCH[scheme])(place, key, as_run)
+        return pkgutil.resolve_name(_FETCH[scheme])(place.strip(), key, as_run)
     if _NAME.fullmatch(place) and not Path(place.partition("/")[0]).exists():
         named = f"{key}={place!r}" if key else repr(place)
         raise UserError(

@@ -178,5 +178,5 @@ def test_a_name_of_the_hub_without_its_scheme_gets_a_hint(tmp_path, monkeypatch)
     assert refusal("people/gpt").endswith("Hub, write hf://people/gpt.")
     (tmp_path / "people").mkdir()
     assert addresses.resolve_model("people/gpt") == "people/gpt"
-    for place in ("runs", "runs/a/b", "gs://a/b", "/runs/a", "~/a"):
+    for place in ("runs", "runs/a/b", "gs://a/b", "/runs/a", "~/a", "runs "):
         assert addresses.resolve_model(place) == place
