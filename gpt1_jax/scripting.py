@@ -15,6 +15,7 @@ from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.errors import UserError
+from gpt1_jax.finetuning.results import kept_run
 from gpt1_jax.runs.folder import ALL_RESULTS_FILE, RESULTS_FILE, locate_run
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.trained_model import TrainedModel, load
@@ -39,9 +40,9 @@ class RunResult:
         """The model: of fine-tuning at its best step, of pre-training at its last.
 
         Raises:
-          FileNotFoundError: naming the runs, if there are several.
+          FileNotFoundError: naming the runs, if several keep their checkpoints.
         """
-        return load(self.folder)
+        return load(kept_run(self.folder))
 
 
 def defaults(job: str) -> ml_collections.ConfigDict:

@@ -634,6 +634,7 @@ for error in (
         ("convert.py:nope", "has no preset 'nope'; choose one of run,"),
         ("predict.py:nope", "this job has no presets"),
         ("nope.py", "there is no such file. The program has configs/"),
+        ("pretrian.py", "no such file. Did you mean configs/pretrain.py? The program"),
     ],
 )
 def test_a_job_or_preset_that_there_is_not_takes_one_line(config, problem, more):

@@ -35,8 +35,11 @@ def find_configs(argv: Sequence[str]) -> list[str]:
             continue
         if path != f"configs/{own.name}" or not own.exists():
             names = ", ".join(f"configs/{each.name}" for each in own_files())
+            near = difflib.get_close_matches(own.stem, [e.stem for e in own_files()], 1)
+            meant = f" Did you mean configs/{near[0]}.py?" if near else ""
             raise FileNotFoundError(
-                f"--config={path}: there is no such file. The program has {names}."
+                f"--config={path}: there is no such file.{meant} The program has "
+                f"{names}."
             )
         found[index] = f"{_FLAG}{own}{colon}{preset}"
     return found
@@ -170,7 +173,7 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     if unknown := re.match(r"[\"']+(\w+)'(?: Did you mean \"(\w+)\")?", text):
         key, meant = unknown.groups()
         flag = next((arg for arg in argv if f".{key}=" in arg), f"--config..{key}")
-        hint = f"; did you mean {meant}?" if meant else "."
+        hint = f"; did you mean {meant}?" if meant else _with_section(key, argv)
         return f"{flag}: there is no key {key!r}{hint}"
     if "Traceback" in text:  # in a configuration file; its last line says enough
         text = re.split(r"(?<![A-Za-z.])[A-Za-z.]+(?:Error|Exception): ", text)[-1]
@@ -182,11 +185,22 @@ def explain(error: Exception, argv: Sequence[str]) -> str:
     return text or type(error).__name__
 
 
-def _explain_unknown_flag(name: str, argv: Sequence[str]) -> str:
-    """A key without `config.` or its section, or a slip of the pen."""
+def _with_section(key: str, argv: Sequence[str]) -> str:
+    """A hint to keys of this name in sections; a full stop if there are none."""
+    meant = [f"--config.{each}" for each in _keys(argv) if each.endswith(f".{key}")]
+    return f"; did you mean {' or '.join(meant)}?" if meant else "."
+
+
+def _keys(argv: Sequence[str]) -> list[str]:
+    """The keys of the configuration that is named; none if it cannot be read."""
     path, _, preset = _named(argv).partition(":")
     files = [each for each in (Path(path), CONFIGS / Path(path).name) if each.is_file()]
-    keys = list(flatten(_values(files[0], preset))) if files else []
+    return list(flatten(_values(files[0], preset))) if files else []
+
+
+def _explain_unknown_flag(name: str, argv: Sequence[str]) -> str:
+    """A key without `config.` or its section, or a slip of the pen."""
+    keys = _keys(argv)
     own = ["config", "workdir", "distributed", "verbosity", "help"]
     meant = [key for key in keys if key == name or key.endswith(f".{name}")]
     near = difflib.get_close_matches(name, [*own, *keys], 1)

@@ -7,6 +7,7 @@ import abc
 import codecs
 import contextlib
 import csv
+import difflib
 import io
 import itertools
 import json
@@ -290,9 +291,11 @@ def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:
       UserError: if the row has no such column, naming those it has.
     """
     if column not in cells:
+        near = difflib.get_close_matches(str(column), map(str, cells), 1)
         raise UserError(
             f"{where}: there is no column {column!r}; the columns are "
-            f"{', '.join(map(str, cells))}.{_separator_hint(cells)}"
+            f"{', '.join(map(str, cells))}."
+            f"{_separator_hint(cells) or ''.join(f' Did you mean {n}?' for n in near)}"
         )
     return cells[column]
 

@@ -12,7 +12,14 @@ from gpt1_jax.config.sections import ModelSection
 from gpt1_jax.data.tables import parse_number
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS
-from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE
+from gpt1_jax.runs.checkpoint_files import saved_steps
+from gpt1_jax.runs.folder import (
+    ALL_RESULTS_FILE,
+    CONFIG_FILE,
+    RESULTS_FILE,
+    locate_run,
+    runs_below,
+)
 from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.tasks.metrics import METRICS
 
@@ -97,6 +104,19 @@ def read_finished(folder: epath.Path) -> Finished | None:
     if read_json(config).get("job") != "finetune":
         return None
     return Finished(folder, load_saved(config), read_results(results))
+
+
+def kept_run(folder: str) -> str:
+    """The one run with a checkpoint below the folder of several runs; or the folder.
+
+    Args:
+      folder: the folder of a run, or of several seeds of one's own task.
+    """
+    top = locate_run(folder)
+    if (top / CONFIG_FILE).exists() or not (top / ALL_RESULTS_FILE).exists():
+        return folder
+    kept = [run for run in runs_below(top) if saved_steps(epath.Path(run))]
+    return kept[0] if len(kept) == 1 else folder
 
 
 def read_results(file: epath.Path) -> dict[str, Any]:

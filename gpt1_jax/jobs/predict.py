@@ -10,6 +10,7 @@ from gpt1_jax.data.tables import plain_lines, read_input, split_lines
 from gpt1_jax.errors import UserError
 from gpt1_jax.finetuning import submission
 from gpt1_jax.finetuning.prediction import predict_examples, task_of
+from gpt1_jax.finetuning.results import kept_run
 from gpt1_jax.parallel import devices
 from gpt1_jax.runs.console import say, say_wrote
 from gpt1_jax.runs.folder import RESULTS_FILE
@@ -35,7 +36,7 @@ def run(config: PredictConfig, workdir: str) -> None:
     if config.output:
         submission.check_format(output)
         check_output_file(output, "--config.output=FILE")
-    origin = open_run(config.init_from, config.step)
+    origin = open_run(kept_run(config.init_from), config.step)
     say_what_is_read(origin)
     task, trained = task_of(origin), origin.config
     devices.configure(trained.train.matmul_precision, trained.train.compilation_cache)

@@ -48,6 +48,8 @@ def pretraining_loss(
             ("training", {"linewidth": 1, "alpha": 0.55}),
             ("validation", {"marker": marker, "markersize": 5}),
         ):
+            if len(curves[split][0]) == 1:  # a line of one point is invisible
+                more = {**more, "marker": marker}
             if curves[split][0]:
                 handles += axes.plot(*curves[split], **looks, **more)
                 labels.append(f"{name}, {split}")

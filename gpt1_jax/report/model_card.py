@@ -46,6 +46,9 @@ def model_card(run: Pretrained, before: int = 0) -> str:
         "versions": last_versions(run),
         "validation": _validation(run),
     }
+    if not run.sessions and not run.records:  # saved by a script
+        rows = {name: rows[name] for name in ("folder", "model", "tokenizer")}
+        rows["training"] = "not recorded: these parameters were saved from a script"
     table = markdown_table(
         ["", ""], [[f"**{k}**", v] for k, v in rows.items()], text_columns=2
     )
@@ -132,10 +135,10 @@ def _read(run: Pretrained, before: int) -> str:
     taken_over = ""
     if run.taken_over:
         taken_over = f", the first {run.taken_over:,} of them in the run before"
-    return (
-        f"{counted(run.step, 'update')}{taken_over}, {run.tokens:,} tokens; epochs: "
-        f"{epochs}{earlier}"
-    )
+    read = counted(run.step, "update")
+    if run.num_steps and run.step < run.num_steps:
+        read = f"**unfinished:** {run.step:,} of {counted(run.num_steps, 'update')}"
+    return f"{read}{taken_over}, {run.tokens:,} tokens; epochs: {epochs}{earlier}"
 
 
 def _optimizer(run: Pretrained) -> str:

@@ -83,7 +83,8 @@ def _rows(name: str, runs: Sequence[Finished]) -> Iterable[list[str]]:
             cells += [_score(found, metric), _number(found)]
         for split in ("majority", "bag_of_words"):
             found = [run.result.get(split) or {} for run in runs]
-            cells.append(spread(_values(found, metric), metric))
+            values = _values(found, metric)
+            cells.append(spread(values[: None if len(set(values)) > 1 else 1], metric))
         yield [escape(name), start, metric, *cells]
 
 

@@ -136,7 +136,9 @@ def _title(runs: ReportedRuns, reproduces: bool) -> str:
         return "A reproduction of GPT-1"
     names = [*short_names(runs.pretrained), *(run.task for run in runs.finetuned)]
     names = list(dict.fromkeys(names))
-    return ", ".join(names) if len(names) <= _MOST_NAMES else f"{len(names)} models"
+    more = len(names) - _MOST_NAMES
+    named = ", ".join(names[:_MOST_NAMES])
+    return f"{named} and {more} more" if more > 0 else named
 
 
 def _what_could_be_added(empty: Sequence[ReportSection]) -> ReportSection:
@@ -682,7 +684,8 @@ def describe_configs(configs: Sequence[FinetuneConfig]) -> str:
 def _tasks_and_seeds(configs: Sequence[FinetuneConfig]) -> str:
     seeds: dict[str, set[int]] = {}
     for config in configs:
-        seeds.setdefault(config.tasks[0], set()).add(config.seeds[0])
+        task = config.custom.name or config.tasks[0]
+        seeds.setdefault(task, set()).add(config.seeds[0])
     return "; ".join(
         f"{escape(task)} ({', '.join(map(str, sorted(of_task)))})"
         for task, of_task in seeds.items()

@@ -126,8 +126,11 @@ def _read_labels(paths: Mapping[str, str], column: str) -> tuple[str, ...]:
         if record.columns.get(column) not in BLANK_LABELS
     }
     if not labels:
-        for record in read_own_file("train", paths):
+        records = list(read_own_file("train", paths))
+        for record in records:
             require_column(record.columns, column, record.where)
+        if not records:
+            raise UserError(f"{paths['train']} has no rows below its header.")
         raise UserError(
             f"{paths['train']} has no labels in its column {column!r}; name another "
             "with --config.custom.label."

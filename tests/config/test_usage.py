@@ -64,6 +64,11 @@ def test_errors_of_the_parser_are_one_line(error, line):
 PRETRAIN = "--config=configs/pretrain.py"
 
 
+def test_a_key_without_its_section_gets_a_hint():
+    line = usage.explain(KeyError("'num_steps'"), ["main", PRETRAIN])
+    assert line.endswith("no key 'num_steps'; did you mean --config.train.num_steps?")
+
+
 @pytest.mark.parametrize(
     ("name", "argv", "line"),
     [

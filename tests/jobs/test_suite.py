@@ -12,7 +12,7 @@ from tiny_tasks import finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.results import read_finished
+from gpt1_jax.finetuning.results import kept_run, read_finished
 from gpt1_jax.jobs import finetune, predict
 from gpt1_jax.report import figures
 from gpt1_jax.report.scores import score_table
@@ -300,6 +300,8 @@ def test_of_several_seeds_the_best_keeps_its_checkpoints(
     assert f"Checkpoints are deleted, but those of {kept}, unless" in said
     assert "| reviews-1 | pre-trained | accuracy | " in said
     assert open_run(str(kept)).step == result_of(kept)["best_step"]
+    # Labels come from it, whether it or the folder of all is named.
+    assert [kept_run(str(each)) for each in (kept, kept.parents[1])] == [str(kept)] * 2
     finetune.run(config, str(tmp_path / "run"))
     assert (kept / "checkpoints").exists()
     assert "Nothing to do: all 2 runs" in capsys.readouterr().out

@@ -57,11 +57,23 @@ def test_a_card_says_that_validation_was_partial(make_card):
 
 
 def test_what_is_not_recorded_is_said_to_be(make_card):
-    text = make_card(records=(), sessions=())
+    text = make_card(records=RECORDS[:1], sessions=())
     assert "epochs: not recorded" in text and "| **hardware** | not recorded |" in text
     assert "| **versions** | not recorded |" in text
     assert "| **validation** | not yet evaluated |" in text and "sample" not in text
     assert "documentation found on the machine |" in text
+
+
+def test_a_card_claims_no_training_for_parameters_from_a_script(make_card):
+    """As `model.save` writes them: the configuration is that of another run."""
+    text = make_card(records=(), sessions=())
+    assert "| **training** | not recorded: these parameters were saved from a" in text
+    assert "updates" not in text and "documentation" not in text
+
+
+def test_a_card_says_that_a_run_has_not_finished(make_card):
+    text = make_card(train__num_steps=50)
+    assert "| **read** | **unfinished:** 8 of 50 updates, " in text
 
 
 def test_a_folder_below_the_working_directory_is_named_from_there(

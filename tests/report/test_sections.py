@@ -305,6 +305,11 @@ def test_a_report_on_ones_own_runs_is_about_them(add, tmp_path):
     runs = read_runs([str(tmp_path / "runs")], find_studies())
     assert sections.make_report(runs, "", "today").title == "letters, reviews"
     assert sections.make_report(runs, "Mine", "today").title == "Mine"
+    for name in "abcd":
+        write_pretrained(tmp_path / "runs" / "pretrain" / name)
+    runs = read_runs([str(tmp_path / "runs")], find_studies())
+    title = sections.make_report(runs, "", "today").title
+    assert title == "a, b, c, d and 2 more"
     add("sst2")
     runs = read_runs([str(tmp_path / "runs")], find_studies())
     assert sections.make_report(runs, "", "today").title == "A reproduction of GPT-1"
