@@ -291,7 +291,7 @@ def require_column(cells: Mapping[Any, Any], column: Any, where: str) -> Any:
       UserError: if the row has no such column, naming those it has.
     """
     if column not in cells:
-        near = difflib.get_close_matches(str(column), map(str, cells), 1)
+        near = difflib.get_close_matches(str(column), map(str, cells), 1, cutoff=0.85)
         raise UserError(
             f"{where}: there is no column {column!r}; the columns are "
             f"{', '.join(map(str, cells))}."
