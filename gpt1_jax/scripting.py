@@ -15,8 +15,8 @@ from gpt1_jax.config.checks import check_encodable, places
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data import files
 from gpt1_jax.errors import UserError
-from gpt1_jax.finetuning.results import kept_run
-from gpt1_jax.runs.folder import ALL_RESULTS_FILE, RESULTS_FILE, locate_run
+from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, kept_run
+from gpt1_jax.runs.folder import RESULTS_FILE, locate_run
 from gpt1_jax.runs.records import METRICS_FILE, read_metrics
 from gpt1_jax.trained_model import TrainedModel, load
 

@@ -13,15 +13,11 @@ from gpt1_jax.data.tables import parse_number
 from gpt1_jax.errors import UserError
 from gpt1_jax.formats import RESULTS
 from gpt1_jax.runs.checkpoint_files import saved_steps
-from gpt1_jax.runs.folder import (
-    ALL_RESULTS_FILE,
-    CONFIG_FILE,
-    RESULTS_FILE,
-    locate_run,
-    runs_below,
-)
+from gpt1_jax.runs.folder import CONFIG_FILE, RESULTS_FILE, locate_run, runs_below
 from gpt1_jax.runs.resume import DIGESTS, fixed_values, saved_digests
 from gpt1_jax.tasks.metrics import METRICS
+
+ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
 
 
 class Finished(NamedTuple):

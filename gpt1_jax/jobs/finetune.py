@@ -27,7 +27,7 @@ from gpt1_jax.finetuning.initial_state import (
     num_transferred,
     open_origins,
 )
-from gpt1_jax.finetuning.results import Finished
+from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.suite import Result, SuiteRun
 from gpt1_jax.formats import RESULTS
@@ -55,7 +55,7 @@ from gpt1_jax.runs.checkpoint_files import (
 )
 from gpt1_jax.runs.checkpoints import read_params, refuse_name
 from gpt1_jax.runs.console import say
-from gpt1_jax.runs.folder import ALL_RESULTS_FILE, RESULTS_FILE
+from gpt1_jax.runs.folder import RESULTS_FILE
 from gpt1_jax.runs.forms import (
     Workload,
     choose_forms,

@@ -14,7 +14,6 @@ from gpt1_jax.parallel.processes import is_main_process
 
 CONFIG_FILE = "config.json"
 RESULTS_FILE = "results.json"  # written last, when all is finished
-ALL_RESULTS_FILE = "all_results.json"  # of several runs; a folder may have both
 SCORES_FOLDER = "scores"  # scores of a study that has not finished
 
 _ROOM = 1 << 20  # bytes
