@@ -28,6 +28,8 @@ os.environ.setdefault(
     + " --xla_cpu_use_fusion_emitters=false"
     * (int(metadata.version("jaxlib").split(".")[1]) < 11),
 )
+# No test needs the network. Before clients of the Hub are imported.
+os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 # For the processes that tests start as well.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 

@@ -37,11 +37,13 @@ def server(exported, tmp_path, monkeypatch):
     with serve_hub() as server:
         server.models[NAME] = {"main": folder}
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
         monkeypatch.setattr(constants, "ENDPOINT", server.address)
         files = server.address + "/{repo_id}/resolve/{revision}/{filename}"
         monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
         place = str(tmp_path / "hub")
         monkeypatch.setattr(constants, "HF_HUB_CACHE", place)
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
         monkeypatch.setenv("HF_ENDPOINT", server.address)
         monkeypatch.setenv("HF_HUB_CACHE", place)
         yield server

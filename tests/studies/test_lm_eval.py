@@ -1,7 +1,6 @@
 """lm_eval calls the model of a run, in Python and from its command line."""
 
 import json
-import os
 import re
 import runpy
 import sys
@@ -13,9 +12,6 @@ from tiny_run import ROOT, run_program
 
 import gpt1_jax
 from gpt1_jax.errors import UserError
-
-# Before lm_eval is imported, by whichever test comes first.
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 PAGE = (ROOT / "docs" / "lm-eval.md").read_text()
 GOOD, BAD = "the abcd of efgh and a", "the abcd of efgh and a jjjj"

@@ -1,7 +1,6 @@
 """Answers to lm_eval equal those of its own class on the run's export."""
 
 import copy
-import os
 import random
 
 import pytest
@@ -9,9 +8,6 @@ from tiny_run import load_config
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.jobs import convert
-
-# Before lm_eval is imported, by whichever test comes first.
-os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 for package in ("lm_eval", "torch", "transformers", "accelerate"):
     pytest.importorskip(package, reason=f"{package} is not installed")
