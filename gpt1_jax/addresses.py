@@ -1,11 +1,16 @@
 """Addresses of models, such as hf://ORG/NAME, which become run folders before a job."""
 
+import functools
+import operator
 import pkgutil
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from gpt1_jax import config as config_lib
+from gpt1_jax.config.checks import Place, marked_keys, split_paths
+from gpt1_jax.config.sections import JobConfig
 from gpt1_jax.errors import UserError
 
 # What makes a folder of an address, by scheme; imported on demand. It takes the
@@ -14,28 +19,21 @@ _FETCH: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub:fetch"}
 _NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
 
-def resolve(values: Mapping[str, Any], key: str = "config") -> dict[str, Any]:
-    """The values of a configuration with folders in place of its models' addresses.
-
-    Args:
-      values: the configuration, or a section of it. Models are what is named by keys
-        that end in `init_from`, and by `runs`.
-      key: its key.
+def resolve(config: JobConfig) -> Any:
+    """A job's configuration with folders in place of its models' addresses.
 
     Raises:
-      UserError: if an address cannot be fetched.
+      UserError: if an address cannot be fetched, or the folders do not go together.
     """
-    as_run = values.get("job") != "convert"  # which reads any folder
-    resolved = dict(values)
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            resolved[name] = resolve(value, f"{key}.{name}")
-        elif isinstance(value, str) and name.endswith("init_from"):
-            resolved[name] = resolve_model(value, f"{key}.{name}", as_run)
-        elif isinstance(value, str) and name == "runs" and "://" in value:
-            found = (resolve_model(each, f"{key}.{name}") for each in value.split(","))
-            resolved[name] = ",".join(found)
-    return resolved
+    values, as_run = config.to_dict(), config.job != "convert"  # which reads any folder
+    for key, place in marked_keys(type(config), Place).items():
+        *sections, name = key.split(".")
+        section = functools.reduce(operator.getitem, sections, values)
+        if place.model:
+            named = split_paths(section[name]) if place.several else [section[name]]
+            found = (resolve_model(each, f"config.{key}", as_run) for each in named)
+            section[name] = ",".join(found)
+    return config_lib.load(values)
 
 
 def resolve_model(place: str, key: str = "", as_run: bool = True) -> str:

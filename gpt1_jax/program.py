@@ -77,7 +77,7 @@ def main(argv: Sequence[str]) -> None:
     if not flags.FLAGS["verbosity"].present:
         _warn_plainly()
     try:
-        config = config_lib.load(addresses.resolve(_CONFIG.value.to_dict()))
+        config = addresses.resolve(config_lib.load(_CONFIG.value.to_dict()))
         if config.writes_folder or getattr(config, "output", ""):
             streams.output_may_fail()
         for key, path, local in places(config):

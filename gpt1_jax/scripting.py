@@ -83,7 +83,7 @@ def _run(job: str, config: ml_collections.ConfigDict, folder: str) -> Path:
             f"config.job={values.get('job')!r}, but this is gpt1_jax.{job}; start from "
             f"gpt1_jax.defaults({job!r})."
         )
-    loaded = config_lib.load(addresses.resolve(values))
+    loaded = addresses.resolve(config_lib.load(values))
     for key, path, local in places(loaded):
         files.locate(path, key, local=local)
     folder = folder or loaded.default_workdir

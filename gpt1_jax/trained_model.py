@@ -81,9 +81,12 @@ class TrainedModel:
         """The ids of a text, or of a newline if it is empty.
 
         Raises:
-          UserError: if it is longer than the context, or cannot be encoded as UTF-8.
+          UserError: if it cannot be encoded as UTF-8.
         """
-        ids = prompt_ids(self.tokenizer, text)
+        return prompt_ids(self.tokenizer, text)
+
+    def _encode_within_context(self, text: str) -> list[int]:
+        ids = self.encode(text)
         if len(ids) > self.config.max_seq_len:
             raise UserError(
                 f"The text has {len(ids)} tokens; this model reads "
@@ -96,8 +99,12 @@ class TrainedModel:
         return [self.tokenizer.decode([i]) for i in self.encode(text)]
 
     def logits(self, text: str) -> np.ndarray:
-        """The next-token logits after each token of a text: [T, V] float32."""
-        ids = self.encode(text)
+        """The next-token logits after each token of a text: [T, V] float32.
+
+        Raises:
+          UserError: if the text is longer than the context.
+        """
+        ids = self._encode_within_context(text)
         rows = _logits(self.config, self.params, _padded(ids, self.config))
         return np.asarray(rows)[: len(ids), : self.tokenizer.vocab_size]
 
@@ -136,8 +143,11 @@ class TrainedModel:
         """The embedding and each layer's state of each token: [L + 1, T, D] float32.
 
         Corresponds to `hidden_states` in transformers.
+
+        Raises:
+          UserError: if the text is longer than the context.
         """
-        ids = self.encode(text)
+        ids = self._encode_within_context(text)
         read = Reader(self.config, self.params, range(self.config.depth + 1))
         spans = [(i, i + 1) for i in range(len(ids))]
         ((_, states),) = read([ReadingWindow(ids, 0, spans=spans)])
@@ -173,9 +183,11 @@ class TrainedModel:
         to one. Corresponds to `attentions` in transformers.
 
         Raises:
-          UserError: if the model is an LSTM, which has no attention.
+          UserError: if the model is an LSTM, which has no attention, or the text is
+            longer than the context.
         """
-        return attention_of_text(self.config, self.params, self.encode(text))
+        ids = self._encode_within_context(text)
+        return attention_of_text(self.config, self.params, ids)
 
     def generate(
         self,

@@ -14,10 +14,10 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 # A package may import itself and those before it, not those of its own rank.
 ORDER = [
     {"errors"},
-    {"formats", "addresses"},
+    {"formats"},
     {"config", "ops", "parallel"},
     {"data", "model"},
-    {"inference", "tasks"},
+    {"inference", "tasks", "addresses"},
     {"runs"},
     {"training"},
     {"kernels", "finetuning", "interop"},

@@ -210,9 +210,11 @@ def test_half_a_character_is_refused_in_one_line(model, ask):
     assert "\n" not in str(caught.value)
 
 
-def test_a_text_longer_than_the_context_is_refused(model):
+@pytest.mark.parametrize("ask", ["logits", "hidden_states", "attention"])
+def test_a_text_longer_than_the_context_has_tokens_but_no_states(model, ask):
+    assert len(model.encode("\n" * 81)) == len(model.tokens("\n" * 81)) == 81
     with pytest.raises(ValueError, match=r"has 81 tokens; this model reads 40"):
-        model.logits("\n" * 81)
+        getattr(model, ask)("\n" * 81)
 
 
 def test_a_fine_tuned_run_is_a_language_model_too(finetuned):

@@ -54,6 +54,7 @@ class Place(NamedTuple):
 
     several: bool = False  # separated by commas
     local: bool = False  # on this machine, not in a bucket
+    model: bool = False  # a run folder, or the address of a model
 
 
 class Commas(NamedTuple):
@@ -383,7 +384,7 @@ File = Annotated[str, Place()]  # or a folder
 Files = Annotated[str, Place(several=True)]
 LocalFile = Annotated[str, Place(local=True)]
 CacheFolder = Annotated[LocalFile, Local("")]
-RunFolder = Annotated[File, Content(may_vanish=False)]
+RunFolder = Annotated[str, Place(model=True), Content(may_vanish=False)]
 Step = Annotated[str, check_step]
 Free = Annotated[T, MayChange()]
 ByContent = Annotated[T, Content()]

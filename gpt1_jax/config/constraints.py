@@ -7,6 +7,7 @@ from gpt1_jax.config.checks import (
     MILESTONES,
     Check,
     Commas,
+    Place,
     check_step,
     is_device,
     require,
@@ -52,4 +53,6 @@ def check_steps(key: str, step: str) -> None:
 
 
 Names = Annotated[tuple[str, ...], Commas()]
+OptionalRunFolder = Annotated[str, Place(model=True)]
+RunFolders = Annotated[str, Place(several=True, model=True)]
 Steps = Annotated[str, check_steps]

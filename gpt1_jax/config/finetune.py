@@ -28,7 +28,12 @@ from gpt1_jax.config.checks import (
     require,
     rising,
 )
-from gpt1_jax.config.constraints import Names, different, not_empty
+from gpt1_jax.config.constraints import (
+    Names,
+    OptionalRunFolder,
+    different,
+    not_empty,
+)
 from gpt1_jax.config.sections import (
     CheckpointConfig,
     DistributedConfig,
@@ -157,7 +162,7 @@ class SuiteConfig(Section):
     section = "suite"
 
     compare: Literal["", "scratch", "ablations", "layer_transfer", "aux_lm_weight"]
-    lstm_init_from: File
+    lstm_init_from: OptionalRunFolder
     aux_lm_weights: Annotated[tuple[float, ...], _different_numbers]
     train_sizes: Annotated[tuple[int, ...], _different_numbers]
     keep_checkpoints: bool

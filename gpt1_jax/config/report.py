@@ -3,12 +3,8 @@
 import dataclasses
 from typing import Annotated
 
-from gpt1_jax.config.checks import (
-    Files,
-    require,
-    split_paths,
-)
-from gpt1_jax.config.constraints import Names, different
+from gpt1_jax.config.checks import require, split_paths
+from gpt1_jax.config.constraints import Names, RunFolders, different
 from gpt1_jax.config.sections import JobConfig
 
 KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
@@ -18,7 +14,7 @@ KIND_NAMES = {"transformer": "Transformer", "lstm": "LSTM"}  # in texts
 class RunsConfig(JobConfig):
     """The keys shared by the jobs that read several runs."""
 
-    runs: Files
+    runs: RunFolders
 
     def __post_init__(self):
         super().__post_init__()

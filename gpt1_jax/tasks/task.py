@@ -198,10 +198,9 @@ class Target:
         if not 0 <= number < positions:
             names = f"one of {list(self.labels)}"
             expected = f"neither {names} nor a number from 0 to {positions - 1}"
-            raise UserError(
-                f"{record.where}: label {brief(value)} is "
-                f"{expected if positions else f'not {names}'}."
-            )
+            if self.numbers_are_names:
+                expected = f"not {names}; name all with --config.custom.labels=A,B"
+            raise UserError(f"{record.where}: label {brief(value)} is {expected}.")
         return number
 
     def _has_numbers_as_names(self) -> bool:

@@ -162,17 +162,25 @@ def test_a_damaged_model_is_refused_and_nothing_is_kept(server, tmp_path):
 
 
 def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
-    def place(address):
-        return addresses.resolve_model(address)
-
     address = f"hf://{NAME}"
-    values = {"job": "finetune", "init_from": address, "name": address}
-    values |= {"suite": {"lstm_init_from": address}, "runs": f"{address}"}
-    found = addresses.resolve(values)
-    assert found["init_from"] == found["suite"]["lstm_init_from"] == place(address)
-    assert found["runs"] == place(address) and found["name"] == address
-    as_published = addresses.resolve({**values, "job": "convert"})["init_from"]
-    assert "snapshots" in as_published
+    place = addresses.resolve_model(address)
+
+    def resolved(file, **overrides):
+        config = load_config(None, file, **overrides)
+        return addresses.resolve(config_lib.load(config.to_dict()))
+
+    tuned = resolved(
+        "finetune",
+        init_from=address,
+        data__dir=address,
+        suite__compare="ablations",
+        suite__lstm_init_from=address,
+    )
+    assert tuned.init_from == tuned.suite.lstm_init_from == place
+    assert tuned.data.dir == address  # no model
+    report = resolved("report", runs=f"{address}, {address}@main,there")
+    assert report.folders == (place, place, "there")
+    assert "snapshots" in resolved("convert", init_from=address).init_from
 
 
 def test_a_name_of_the_hub_without_its_scheme_gets_a_hint(tmp_path, monkeypatch):

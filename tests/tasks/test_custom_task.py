@@ -190,6 +190,17 @@ def test_examples_without_a_label_add_no_name(training_file):
     assert task.target.labels == ("no", "yes")
 
 
+def test_a_label_that_the_training_file_lacks_is_refused(training_file):
+    (task,), _ = select_tasks(custom_config(training_file(["yes", "no"]), labels=()))
+    record = Record({"a": "1", "b": "2", "label": "maybe"}, "dev.jsonl:7")
+    with pytest.raises(UserError) as caught:
+        task.check_record(record, needs_label=True)
+    assert str(caught.value) == (
+        "dev.jsonl:7: label 'maybe' is not one of ['no', 'yes']; name all with "
+        "--config.custom.labels=A,B."
+    )
+
+
 def test_a_number_is_not_a_position_if_labels_are_numbers(training_file):
     config = custom_config(training_file([-1, 1]), labels=())
     (task,), _ = select_tasks(config)
