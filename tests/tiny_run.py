@@ -10,6 +10,7 @@ import sys
 import threading
 from pathlib import Path
 
+import forked
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,6 +79,7 @@ def load_config(preset="quickstart", file="pretrain", **overrides):
 
 
 PROGRAM = ("-m", "gpt1_jax.main")
+_AS_A_RULE = (PROGRAM, None, "", subprocess.STDOUT, "")  # arguments of `run_program`
 
 
 def run_program(
@@ -107,6 +109,10 @@ def run_program(
     Returns:
       The exit status, and standard output and error together.
     """
+    if (program, env, stdin, stderr, redirected) == _AS_A_RULE and (
+        not (meanwhile or beside) and forked.fits(os.environ)
+    ):
+        return forked.run_module(PROGRAM[1], flags, cwd, ROOT)
     shell = ["bash", "-o", "pipefail", "-c", f'"$0" "$@" {redirected}']
     process = subprocess.Popen(
         [*shell * bool(redirected), sys.executable, *program, *flags],

@@ -80,26 +80,26 @@ with Watchdog(0.8, "stuck here.", 75, traces={traces}) as watchdog:
 """
 
 
-def run_stuck(traces):
-    return subprocess.run(
-        [sys.executable, "-c", STUCK.format(traces=traces)],
+def start(code):
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
         cwd=Path(__file__).parents[2],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=30,
     )
 
 
 def test_silence_ends_the_process_with_a_line_and_its_code():
-    ended = run_stuck(traces=False)
-    assert (ended.returncode, ended.stdout) == (75, "alive\n")
-    assert ended.stderr == "gpt1_jax: stuck here.\n"
-
-
-def test_the_stack_of_every_thread_is_shown_first():
-    ended = run_stuck(traces=True)
-    assert "in wait_for_ever" in ended.stderr and "in _watch" in ended.stderr
-    assert ended.stderr.endswith("gpt1_jax: stuck here.\n")
+    """One of two shows the stack of every thread before."""
+    started = [start(STUCK.format(traces=traces)) for traces in (False, True)]
+    ends = [process.communicate(timeout=30) for process in started]
+    assert [process.returncode for process in started] == [75, 75]
+    assert [out for out, _ in ends] == 2 * ["alive\n"]
+    (_, said), (_, traced) = ends
+    assert said == "gpt1_jax: stuck here.\n"
+    assert "in wait_for_ever" in traced and "in _watch" in traced
+    assert traced.endswith(said)
 
 
 STOPPED = """
@@ -118,13 +118,7 @@ print("done", flush=True)
 
 def test_time_in_which_the_process_is_stopped_is_no_silence():
     """As by Ctrl-Z, until `fg`."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", STOPPED],
-        cwd=Path(__file__).parents[2],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(STOPPED)
     assert process.stdout.readline() == "begun\n"
     time.sleep(0.3)
     process.send_signal(signal.SIGSTOP)
