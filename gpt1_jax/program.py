@@ -200,8 +200,15 @@ def _warn_plainly() -> None:
     handler.setFormatter(_PrintableFormatter("%(levelname)s: %(message)s"))
     handler.setStream(DummyTqdmFile(sys.stderr))
     getLogger("gcsfs").setLevel(CRITICAL)  # it also raises what it logs at length
+    handler.addFilter(_is_news)
+
+
+def _is_news(record: LogRecord) -> bool:
+    """Whether nothing else says what a package logs, and it is of use."""
+    # Orbax also raises what its threads log with a traceback, as on a full disk.
+    raised = record.exc_info and "orbax/checkpoint" in record.pathname
     # With an old JAX, Grain warns about worker processes; ours are threads.
-    handler.addFilter(lambda record: "Grain multiprocess" not in record.getMessage())
+    return not raised and "Grain multiprocess" not in record.getMessage()
 
 
 class _PrintableFormatter(Formatter):

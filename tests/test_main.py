@@ -626,6 +626,35 @@ for error in (
     assert output == 2 * f"{one_line}code 1\n" + "ValueError\nImportError\n"
 
 
+def test_what_a_thread_of_orbax_logs_is_said_once_by_what_it_raises():
+    """As where the disk fills up in a save."""
+    code = """
+import sys, types
+
+def fail(config, workdir):
+    from absl import logging
+    from orbax.checkpoint._src.futures import future
+
+    logging.error("Of another package.")
+    def full():
+        raise OSError("the disk is full")
+    thread = future._SignalingThread(target=full, send_signals=(), receive_signals=())
+    thread.start()
+    thread.join()
+
+sys.modules["gpt1_jax.jobs.report"] = types.SimpleNamespace(run=fail)
+from gpt1_jax import program
+
+program.run()
+"""
+    _, output = run_program("--config=configs/report.py", program=("-c", code))
+    assert output.splitlines() == [
+        "ERROR: Of another package.",
+        "gpt1_jax: error: the disk is full",
+        "(--verbosity=1 shows the traceback)",
+    ]
+
+
 @pytest.mark.parametrize("more", [(), ("--help",)])
 @pytest.mark.parametrize(
     ("config", "problem"),
