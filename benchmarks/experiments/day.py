@@ -108,6 +108,17 @@ def speed(run: Path) -> dict[str, int]:
     return {"tokens_per_second": round(tokens / seconds)}
 
 
+def why_ended(printed: Path) -> str:
+    """The error that a run's output ends with; "killed" if it ends otherwise."""
+    last = (
+        printed.read_text(errors="replace").splitlines()[-2:]
+        if printed.exists()
+        else []
+    )
+    errors = [line for line in last if "gpt1_jax: error: " in line]
+    return errors[-1].partition("error: ")[2] if errors else "killed"
+
+
 def trained_by(run: Path) -> int:
     """The process on this machine that trains a run; 0 if none does."""
     if not owner_of(run):
@@ -135,7 +146,7 @@ def start(flags: argparse.Namespace) -> None:
         run = flags.folder / name
         if process := trained_by(run):
             raise SystemExit(f"day.py: process {process} trains {run}.")
-        log.note_end(run, "killed")
+        log.note_end(run, why_ended(flags.folder / f"{name}.txt"))
         if newest_step(run) == num_steps(run):
             continue
         own = ("source=text", f"train={flags.train}", f"valid={flags.valid}")
@@ -192,7 +203,7 @@ def stop(flags: argparse.Namespace) -> None:
                 time.sleep(0.2)
             log.note_end(run, "SIGTERM")
             return
-        log.note_end(run, "killed")
+        log.note_end(run, why_ended(flags.folder / f"{run.name}.txt"))
     print("Nothing is trained there.")
 
 

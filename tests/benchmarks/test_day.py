@@ -43,6 +43,15 @@ def script(tmp_path):
     run("stop")
 
 
+def test_an_error_that_ended_a_run_is_in_its_log(tmp_path):
+    printed = tmp_path / "transformer.txt"
+    assert day.why_ended(printed) == "killed"
+    printed.write_text("gpt1_jax: error: an old one\nstep 1\nstep 2\n")
+    assert day.why_ended(printed) == "killed"
+    printed.write_text("step 1\ngpt1_jax: error: the disk is full\n(--verbosity=1 ..)\n")
+    assert day.why_ended(printed) == "the disk is full"
+
+
 def test_whatever_stops_it_it_goes_on(script, tmp_path):
     folder = tmp_path / "day" / "transformer"
     long = {"train.num_steps": 100_000}
