@@ -48,7 +48,9 @@ def test_an_error_that_ended_a_run_is_in_its_log(tmp_path):
     assert day.why_ended(printed) == "killed"
     printed.write_text("gpt1_jax: error: an old one\nstep 1\nstep 2\n")
     assert day.why_ended(printed) == "killed"
-    printed.write_text("step 1\ngpt1_jax: error: the disk is full\n(--verbosity=1 ..)\n")
+    printed.write_text(
+        "step 1\ngpt1_jax: error: the disk is full\n(--verbosity=1 ..)\n"
+    )
     assert day.why_ended(printed) == "the disk is full"
 
 
