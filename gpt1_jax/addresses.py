@@ -31,8 +31,9 @@ def resolve(config: JobConfig) -> Any:
         section = functools.reduce(operator.getitem, sections, values)
         if place.model:
             named = split_paths(section[name]) if place.several else [section[name]]
-            found = (resolve_model(each, f"config.{key}", as_run) for each in named)
-            section[name] = ",".join(found)
+            found = [resolve_model(each, f"config.{key}", as_run) for each in named]
+            if found != named:
+                section[name] = ",".join(found)
     return config_lib.load(values)
 
 

@@ -17,14 +17,13 @@ _SERVERS.set_forkserver_preload(
         *("ml_collections", "optax", "orbax.checkpoint", "tqdm.contrib"),
     ]
 )
-_environment: dict[str, str] = {}  # of the server
+_OWN = {"PYTEST_CURRENT_TEST": ""}  # differs in each test
+_ENVIRONMENT = {**os.environ, **_OWN}  # of the server
 
 
 def fits(environment):
     """Whether a program in this environment can be a fork of the server."""
-    environment = {k: v for k, v in environment.items() if k != "PYTEST_CURRENT_TEST"}
-    _environment.update({} if _environment else environment)
-    return environment == _environment
+    return {**environment, **_OWN} == _ENVIRONMENT
 
 
 def run_module(module, flags, cwd, root):

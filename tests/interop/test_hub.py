@@ -181,6 +181,7 @@ def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
     report = resolved("report", runs=f"{address}, {address}@main,there")
     assert report.folders == (place, place, "there")
     assert "snapshots" in resolved("convert", init_from=address).init_from
+    assert resolved("report", runs="a, b").runs == "a, b"  # as it was
 
 
 def test_a_name_of_the_hub_without_its_scheme_gets_a_hint(tmp_path, monkeypatch):
