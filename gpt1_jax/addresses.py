@@ -27,14 +27,14 @@ def resolve(config: JobConfig) -> Any:
     """
     values, as_run = config.to_dict(), config.job != "convert"  # which reads any folder
     for key, place in marked_keys(type(config), Place).items():
-        *sections, name = key.split(".")
-        section = functools.reduce(operator.getitem, sections, values)
         if place.model:
+            *sections, name = key.split(".")
+            section = functools.reduce(operator.getitem, sections, values)
             named = split_paths(section[name]) if place.several else [section[name]]
             found = [resolve_model(each, f"config.{key}", as_run) for each in named]
             if found != named:
                 section[name] = ",".join(found)
-    return config_lib.load(values)
+    return config if values == config.to_dict() else config_lib.load(values)
 
 
 def resolve_model(place: str, key: str = "", as_run: bool = True) -> str:
