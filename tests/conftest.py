@@ -1,5 +1,6 @@
 """What tests share: eight devices, a compilation cache, a tiny model and run."""
 
+import atexit
 import gc
 import hashlib
 import os
@@ -32,6 +33,9 @@ os.environ.setdefault(
 os.environ |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 # For the processes that tests start as well.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# Called last. A worker would otherwise take seconds to free what it has compiled.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    atexit.register(os._exit, 0)
 
 import jax
 import numpy as np

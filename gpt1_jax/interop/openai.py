@@ -172,4 +172,4 @@ def _read_shard(path: epath.Path) -> np.ndarray:
             f"{path} holds {array.dtype} numbers of shape {array.shape}; a shard is a "
             "flat array of floating-point numbers."
         )
-    return array.astype(np.float32)
+    return array.astype(np.float32, copy=False)

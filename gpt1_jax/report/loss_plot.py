@@ -32,7 +32,7 @@ def plot_loss(
     """
     records = read_metrics(folder / METRICS_FILE)
     figure = new_figure(7, 4.2, layout=None)  # another would draw it twice
-    figure.subplots_adjust(left=0.1, right=0.97, bottom=0.12, top=0.92)
+    figure.subplots_adjust(left=0.11, right=0.97, bottom=0.12, top=0.92)
     axes = figure.subplots()
     for name, label, style in (
         (train, "training", {"color": "tab:blue", "linewidth": 1.0, "alpha": 0.6}),

@@ -143,7 +143,7 @@ def _owner_at_work(path: epath.Path, locked: bool) -> dict[str, Any]:
     """
     held = _read(path)
     if not held:  # perhaps it is being written
-        time.sleep(0.5)
+        time.sleep(PATIENCE_SECONDS / 120)
         held = _read(path)
     if held.get("owner") == _owner():
         return held
@@ -156,7 +156,7 @@ def _owner_at_work(path: epath.Path, locked: bool) -> dict[str, Any]:
         )
     deadline = time.monotonic() + PATIENCE_SECONDS
     while held and time.monotonic() < deadline:
-        time.sleep(min(1.0, PATIENCE_SECONDS))
+        time.sleep(PATIENCE_SECONDS / 60)
         if not path.exists():
             return {}
         if _read(path).get("count") != held.get("count"):
