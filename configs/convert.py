@@ -32,6 +32,13 @@ def get_config(preset: str = "run") -> ml_collections.ConfigDict:
         # newest), "newest", "best" or a number. "all" writes each saved step to a
         # folder step-N, "milestones" each milestone to a folder chck_1M, chck_2M, ...
         step="default",
+        # Push the folder for transformers to the Hugging Face Hub: "hf://ORG/NAME".
+        # One model goes to the branch main, each of several steps to one of its own.
+        push_to="",
+        push_private=True,  # whether a new repository is private
+        push_confirm=False,  # push without a question what is listed
+        push_license="",  # for the model card, as the Hub calls it: "apache-2.0"
+        push_language=(),  # codes of ISO 639, such as "en" or "de,fr"
         # A run folder's values besides the sizes; configs/pretrain.py explains them.
         model=config_dict.create(
             embed_dropout=0.1,

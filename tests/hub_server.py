@@ -1,26 +1,53 @@
 """A small Hugging Face Hub on loopback, as its client sees it."""
 
+import base64
 import contextlib
 import hashlib
 import http.server
 import json
+import shutil
+import tempfile
 import threading
+from pathlib import Path
 from urllib.parse import unquote, urlsplit
+
+import yaml
+
+USERS = {"secret": "write", "reader": "read"}  # tokens of the user "me"
+OWNERS = ("me", "people")  # the user and an organization that the user belongs to
+_LICENSES = ("apache-2.0", "cc-by-4.0", "mit", "other", "unknown")
+_LARGE = (".safetensors", ".bin")  # files that are stored by their digest
 
 
 class HubServer(http.server.ThreadingHTTPServer):
-    """Serves models from folders.
+    """Serves models from folders, and takes new ones.
 
     `models[NAME][REVISION]` is a folder; `private` names need the token "secret",
     `gated` names more than that. `requests` holds what was asked for. `cut` cuts the
-    content of files after that many bytes, once; `broken` answers everything with 503.
+    content of files after that many bytes, once; `broken` answers everything with 503,
+    and `answers` a request by a part of its line: {"POST /api/repos": 500}.
+
+    What is pushed is written below `root`, each commit to a folder of its own.
+    `objects` holds large files by their SHA-256; the client needs HF_HUB_DISABLE_XET=1
+    to send them so. `log[NAME][REVISION]` are commits, the first one first.
     """
 
-    def __init__(self):
+    def __init__(self, root=None):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.models, self.requests = {}, []
         self.private, self.gated = set(), set()
-        self.cut, self.broken = 0, False
+        self.cut, self.broken, self.answers = 0, False, {}
+        self.root = Path(root or tempfile.mkdtemp(prefix="hub-"))
+        self.objects, self.log = {}, {}
+
+    def commit(self, name, revision, folder):
+        """Adds a commit to a branch: a copy of the folder."""
+        place = self.root / name / commit_of(folder)
+        if not place.exists():
+            shutil.copytree(folder, place)
+        self.models.setdefault(name, {})[revision] = place
+        self.log.setdefault(name, {}).setdefault(revision, []).append(place)
+        return commit_of(place)
 
     @property
     def address(self):
@@ -37,10 +64,33 @@ def commit_of(folder):
     return digest.hexdigest()
 
 
+def is_large(path):
+    """Whether the Hub stores a file by its digest, outside the repository."""
+    return path.endswith(_LARGE)
+
+
+def describe_file(folder, path):
+    """A file of a commit as the Hub lists it."""
+    name, content = path.relative_to(folder).as_posix(), path.read_bytes()
+    header = f"blob {len(content)}\0".encode()
+    blob = hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
+    said = {"path": name, "size": len(content), "blobId": blob}
+    if is_large(name):
+        sha = hashlib.sha256(content).hexdigest()
+        said["lfs"] = {"sha256": sha, "oid": sha, "size": len(content)}
+        said["lfs"]["pointerSize"] = 134
+    return said
+
+
+def oid_of(said):
+    """What tells a file's content: the SHA-256 of a large one, else git's."""
+    return said and said.get("lfs", {}).get("sha256", said["blobId"])
+
+
 @contextlib.contextmanager
-def serve_hub():
+def serve_hub(root=None):
     """A running server."""
-    server = HubServer()
+    server = HubServer(root)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield server
@@ -53,6 +103,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self._answer()
 
+    def do_POST(self):
+        self._take()
+
+    def do_PUT(self):
+        self._take()
+
     def do_HEAD(self):
         self._answer()
 
@@ -62,8 +118,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self):
         path = unquote(urlsplit(self.path).path)
         self.server.requests.append(f"{self.command} {path}")
-        if self.server.broken:
-            return self._send(503)
+        if status := self._refused():
+            return self._send(status)
+        if path == "/api/whoami-v2":
+            return self._send_user()
         is_api = path.startswith("/api/models/")
         parts = path.removeprefix("/api/models").strip("/").split("/")
         name, rest = "/".join(parts[:2]), parts[2:]
@@ -74,6 +132,18 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if name in self.server.gated:
             return self._send(403, code="GatedRepo")
         revision = rest[1] if len(rest) > 1 else "main"
+        if rest[:1] == ["commits"]:
+            return self._send_log(name, rest[1])
+        if rest[:1] == ["refs"]:
+            refs = [
+                {
+                    "name": each,
+                    "ref": f"refs/heads/{each}",
+                    "targetCommit": commit_of(f),
+                }
+                for each, f in folders.items()
+            ]
+            return self._send_value({"branches": refs, "converts": [], "tags": []})
         by_commit = {commit_of(folder): folder for folder in folders.values()}
         folder = folders.get(revision) or by_commit.get(revision)
         if folder is None:
@@ -82,18 +152,190 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._send_json(name, folder, in_tree="tree" in rest[:1])
         return self._send_file(folder, folder / "/".join(rest[2:]))
 
+    def _refused(self):
+        """The status of a request that is refused, whatever it asks for; else 0."""
+        line = self.server.requests[-1]
+        found = [code for part, code in self.server.answers.items() if part in line]
+        return 503 if self.server.broken else next(iter(found), 0)
+
+    def _role(self):
+        token = (self.headers.get("authorization") or "").removeprefix("Bearer ")
+        return USERS.get(token)
+
+    def _send_user(self):
+        if not self._role():
+            return self._send_value({"error": "Invalid username or password."}, 401)
+        orgs = [{"name": name, "type": "org"} for name in OWNERS[1:]]
+        self._send_value({"type": "user", "name": OWNERS[0], "orgs": orgs})
+
+    def _send_log(self, name, revision):
+        commits = [
+            {
+                "id": commit_of(folder),
+                "title": "",
+                "message": "",
+                "authors": [],
+                "date": "2026-11-27T00:00:00.000Z",
+            }
+            for folder in reversed(self.server.log.get(name, {}).get(revision, []))
+        ]
+        self._send_value(commits)
+
     def _send_json(self, name, folder, in_tree):
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-        listed = [(p.relative_to(folder).as_posix(), p.stat().st_size) for p in files]
+        listed = [describe_file(folder, path) for path in files]
         if in_tree:
             values = [
-                {"type": "file", "path": path, "size": size, "oid": "0" * 40}
-                for path, size in listed
+                {"type": "file", **each, "oid": each.pop("blobId")} for each in listed
             ]
         else:
-            found = [{"rfilename": path, "size": size} for path, size in listed]
-            values = {"id": name, "sha": commit_of(folder), "siblings": found}
-        self._send(200, json.dumps(values).encode())
+            found = [{"rfilename": each.pop("path"), **each} for each in listed]
+            values = {
+                "id": name,
+                "sha": commit_of(folder),
+                "private": name in self.server.private,
+                "siblings": found,
+            }
+        self._send_value(values)
+
+    def _send_value(self, value, status=200):
+        self._send(status, json.dumps(value).encode())
+
+    # --- what is pushed ---
+
+    def _take(self):
+        path = unquote(urlsplit(self.path).path)
+        self.server.requests.append(f"{self.command} {path}")
+        body = self.rfile.read(int(self.headers.get("content-length") or 0))
+        if status := self._refused():
+            return self._send(status)
+        if path == "/api/validate-yaml":
+            return self._validate(json.loads(body)["content"])
+        if path.startswith("/objects/"):
+            oid = path.removeprefix("/objects/")
+            if hashlib.sha256(body).hexdigest() != oid:
+                return self._send(400)
+            self.server.objects[oid] = body
+            return self._send(200)
+        if self._role() != "write":
+            return self._send(403 if self._role() else 401)
+        if path == "/api/repos/create":
+            return self._create(json.loads(body))
+        name, _, rest = path.removeprefix("/api/models").strip("/").partition(".git/")
+        if rest == "info/lfs/objects/batch":
+            return self._send_actions(json.loads(body)["objects"])
+        *owner_and_name, action, revision = path.removeprefix("/api/models/").split("/")
+        name = "/".join(owner_and_name)
+        if name not in self.server.models:
+            return self._send(404, code="RepoNotFound")
+        if action == "branch":
+            return self._branch(name, revision, json.loads(body))
+        folder = self.server.models[name].get(revision)
+        if folder is None:
+            return self._send(404, code="RevisionNotFound")
+        if action == "preupload":
+            return self._send_modes(folder, json.loads(body)["files"])
+        lines = [json.loads(line) for line in body.splitlines()]
+        return self._commit(name, revision, folder, lines)
+
+    def _validate(self, card):
+        """As the Hub checks the metadata of a card, in small."""
+        _, *parts = card.split("---\n", 2)
+        values = yaml.safe_load(parts[0]) if len(parts) == 2 and not _ else {}
+        problems = []
+        if values.get("license", "mit") not in _LICENSES:
+            problems.append(f'"license" must be one of [{", ".join(_LICENSES)}]')
+        language = values.get("language", "en")
+        for each in [language] if isinstance(language, str) else language:
+            if len(each) not in (2, 3):
+                problems.append(f'"language[0]" must only contain lowercase: {each}')
+        for model in values.get("model-index", ()):
+            for result in model["results"]:
+                if {"task", "dataset", "metrics"} - set(result):
+                    problems.append('"model-index[0].results[0]" lacks a key')
+        errors = [{"message": problem} for problem in problems]
+        warnings = [] if values else [{"message": "empty or missing yaml metadata"}]
+        answer = {"errors": errors, "warnings": warnings}
+        self._send_value(answer, 400 if errors else 200)
+
+    def _create(self, asked):
+        owner = asked["organization"] or OWNERS[0]
+        name = f"{owner}/{asked['name']}"
+        if owner not in OWNERS:
+            return self._send(403)
+        url = {"url": f"{self.server.address}/{name}"}
+        if name in self.server.models:
+            return self._send_value(url, 409)
+        if asked.get("visibility") == "private" or asked.get("private"):
+            self.server.private.add(name)
+        with tempfile.TemporaryDirectory() as folder:
+            (Path(folder) / ".gitattributes").write_text("*.safetensors filter=lfs\n")
+            self.server.commit(name, "main", Path(folder))
+        self._send_value(url)
+
+    def _branch(self, name, branch, asked):
+        start = asked.get("startingPoint", "main")
+        if branch in self.server.models[name]:
+            return self._send(409)
+        known = [each for log in self.server.log[name].values() for each in log]
+        known = {commit_of(folder): folder for folder in known}
+        folder = self.server.models[name].get(start) or known.get(start)
+        if folder is None:
+            return self._send(404, code="RevisionNotFound")
+        self.server.commit(name, branch, folder)
+        self._send_value({})
+
+    def _send_modes(self, folder, files):
+        known = {
+            path.relative_to(folder).as_posix(): describe_file(folder, path)
+            for path in folder.rglob("*")
+            if path.is_file()
+        }
+        self._send_value(
+            {
+                "files": [
+                    {
+                        "path": file["path"],
+                        "uploadMode": "lfs" if is_large(file["path"]) else "regular",
+                        "shouldIgnore": False,
+                        "oid": oid_of(known.get(file["path"])),
+                    }
+                    for file in files
+                ]
+            }
+        )
+
+    def _send_actions(self, objects):
+        found = []
+        for each in objects:
+            upload = {"href": f"{self.server.address}/objects/{each['oid']}"}
+            missing = each["oid"] not in self.server.objects
+            actions = {"actions": {"upload": upload}} if missing else {}
+            found.append({**each, **actions})
+        self._send_value({"transfer": "basic", "objects": found})
+
+    def _commit(self, name, revision, folder, lines):
+        with tempfile.TemporaryDirectory() as place:
+            new = Path(place) / "new"
+            shutil.copytree(folder, new)
+            for line in lines:
+                value = line["value"]
+                if line["key"] == "header":
+                    continue
+                path = new / value["path"]
+                if line["key"].startswith("deleted"):
+                    path.unlink()
+                    continue
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if line["key"] == "file":
+                    path.write_bytes(base64.b64decode(value["content"]))
+                elif value["oid"] in self.server.objects:
+                    path.write_bytes(self.server.objects[value["oid"]])
+                else:
+                    return self._send(400)
+            commit = self.server.commit(name, revision, new)
+        url = f"{self.server.address}/{name}/commit/{commit}"
+        self._send_value({"commitUrl": url, "commitOid": commit})
 
     def _send_file(self, folder, path):
         if not path.is_file():
@@ -116,7 +358,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             if self.server.cut and len(content) > self.server.cut:
                 content, self.server.cut = content[: self.server.cut], 0
                 self.close_connection = True

@@ -50,7 +50,7 @@ FIGURES = {"report", "studies/figures.py", "studies/*/figure.py"}
 ONLY_IN = {
     "flax": {"model"},
     "orbax": {"runs/checkpoints.py"},
-    "huggingface_hub": {"interop/hub.py"},
+    "huggingface_hub": {"interop/hub.py", "interop/publish.py"},
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py"},
     "tensorflow_datasets": {"data/tfds.py"},

@@ -1,12 +1,14 @@
 """The typed configurations of the jobs that use a trained model."""
 
 import dataclasses
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Any, Literal
 
 from gpt1_jax.config.checks import (
     DType,
     File,
     Free,
+    Newer,
     Positive,
     RunFolder,
     Seed,
@@ -15,7 +17,7 @@ from gpt1_jax.config.checks import (
     require,
     seed,
 )
-from gpt1_jax.config.constraints import Steps, ends_in
+from gpt1_jax.config.constraints import Names, Steps, ends_in
 from gpt1_jax.config.sections import (
     JobConfig,
     ModelOptions,
@@ -90,6 +92,23 @@ class GenerateConfig(JobConfig):
         )
 
 
+def _licence(key: str, value: str) -> None:
+    require(
+        bool(re.fullmatch(r"[a-z0-9.-]*", value)),
+        f"{key}={value!r} must be the Hub's name of a licence, such as mit or "
+        "apache-2.0.",
+    )
+
+
+def _languages(key: str, value: tuple[Any, ...]) -> None:
+    for each in value:
+        require(
+            bool(re.fullmatch(r"[a-z]{2,3}|code|multilingual", each)),
+            f"{key} has {each!r}; it takes codes of ISO 639 such as en, with commas "
+            "between them.",
+        )
+
+
 @dataclasses.dataclass(frozen=True)
 class ConvertConfig(JobConfig):
     """The configuration for converting a model to another format.
@@ -106,4 +125,17 @@ class ConvertConfig(JobConfig):
         ),
     ]
     step: Steps
+    push_to: Annotated[str, Newer("")]
+    push_private: Annotated[bool, Newer(True)]
+    push_confirm: Annotated[bool, Newer(False)]
+    push_license: Annotated[str, Newer(""), _licence]
+    push_language: Annotated[Names, Newer(()), _languages]
     model: ModelOptions | ModelSection
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(
+            not self.push_to or self.target == "huggingface",
+            f"config.push_to={self.push_to!r} pushes a folder for transformers, but "
+            f"config.target={self.target!r}; choose configs/convert.py:huggingface.",
+        )

@@ -24,7 +24,7 @@ from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face as folders
 from gpt1_jax.runs.folder import CONFIG_FILE, check_room
 
-_ADDRESS = re.compile(r"hf://([\w.-]+)/([\w.-]+?)(?:@([\w./-]+))?")
+ADDRESS = re.compile(r"hf://([\w.-]+)/([\w.-]+?)(?:@([\w./-]+))?")
 _BESIDE_WEIGHTS = re.compile(  # what a model's folder holds besides
     r"config\.json|tokenizer\.json|vocab\.json|merges\.txt|"
     r"gpt1_jax_tokenizer/[\w.-]+"
@@ -61,7 +61,7 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
       UserError: if there is no such model, or it cannot be reached or read.
     """
     named = f"{key}={address!r}" if key else repr(address)
-    parts = _ADDRESS.fullmatch(address)
+    parts = ADDRESS.fullmatch(address)
     if not parts:
         raise UserError(f"{named} must be hf://ORG/NAME or hf://ORG/NAME@REVISION.")
     repository = Repository(f"{parts[1]}/{parts[2]}", parts[3] or "main")
@@ -96,7 +96,7 @@ def _find(repository: Repository, named: str) -> tuple[str, dict[str, int]]:
                 repository.name, revision=repository.revision, files_metadata=True
             )
     except UserError as error:
-        if not before or not _is_unreachable(error.__cause__):
+        if not before or not is_unreachable(error.__cause__):
             raise
         print(
             f"The Hub cannot be reached; {named} is read as commit {before[:12]}, as "
@@ -131,7 +131,7 @@ def _download(
             config = huggingface_hub.hf_hub_download(
                 repository.name, folders.CONFIG_FILE, revision=commit
             )
-        _check_architecture(epath.Path(config), named)
+        check_architecture(epath.Path(config), named)
     if files and not wanted:
         raise UserError(
             f"{named} holds no model that can be read: it has none of "
@@ -157,7 +157,7 @@ def _wanted(files: Sequence[str]) -> list[str]:
     return []
 
 
-def _check_architecture(config: epath.Path, named: str) -> None:
+def check_architecture(config: epath.Path, named: str) -> None:
     kind = read_json(config).get("model_type")
     if kind != folders.MODEL_TYPE:
         raise UserError(
@@ -190,7 +190,7 @@ def _convert(snapshot: str, target: Path, named: str) -> None:
 # --- errors -------------------------------------------------------------------------
 
 
-def _is_unreachable(error: BaseException | None) -> bool:
+def is_unreachable(error: BaseException | None) -> bool:
     """Whether the Hub did not answer, or is ill."""
     status = getattr(getattr(error, "response", None), "status_code", None)
     return status is None or status >= 500
@@ -223,7 +223,7 @@ def _explained(repository: Repository, named: str) -> Iterator[None]:
                 f"does not exist: {name} has no revision {repository.revision!r}. "
                 "Without @REVISION, its branch main is read."
             )
-        elif _is_unreachable(error):
+        elif is_unreachable(error):
             why = (
                 f"cannot be fetched: the Hub does not answer ({first}). Once fetched, "
                 "it is read without; or name a folder."

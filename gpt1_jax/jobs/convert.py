@@ -2,11 +2,13 @@
 
 The model comes from a run folder, OpenAI's `model/` folder or a Hugging Face folder,
 and becomes one of the three. Exported folders hold a README and a copy of the tokenizer
-in our own format, from which any tokenizer can be restored bit for bit.
+in our own format, from which any tokenizer can be restored bit for bit. One for
+transformers can be pushed to the Hugging Face Hub.
 """
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +17,7 @@ from etils import epath
 
 import gpt1_jax
 from gpt1_jax.config import ModelConfig
-from gpt1_jax.config.checks import ALL, DEFAULT, MILESTONES
+from gpt1_jax.config.checks import ALL, BEST, DEFAULT, MILESTONES
 from gpt1_jax.config.finetune import FinetuneConfig
 from gpt1_jax.config.models import ConvertConfig
 from gpt1_jax.config.saved import load_saved, read_json
@@ -29,7 +31,13 @@ from gpt1_jax.data.files import (
 )
 from gpt1_jax.data.tokenizers import Tokenizer, load_tokenizer
 from gpt1_jax.errors import UserError
-from gpt1_jax.interop import hugging_face, hugging_face_tokenizer, names, openai
+from gpt1_jax.interop import (
+    hugging_face,
+    hugging_face_tokenizer,
+    names,
+    openai,
+    publish,
+)
 from gpt1_jax.interop.hugging_face import FinetunedHead
 from gpt1_jax.interop.names import Sizes
 from gpt1_jax.interop.run_folder import save_params
@@ -37,7 +45,7 @@ from gpt1_jax.interop.trajectory import TRAJECTORY_FILE, describe_trajectory
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.report.markdown import counted
 from gpt1_jax.runs import folder as run_folder
-from gpt1_jax.runs.checkpoint_files import saved_metadata
+from gpt1_jax.runs.checkpoint_files import best_step, saved_metadata
 from gpt1_jax.runs.checkpoints import refuse_name
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.milestones import read_milestone
@@ -60,15 +68,29 @@ def run(config: ConvertConfig, workdir: str) -> None:
     """Writes the model of one folder into a new one, in another format.
 
     Args:
-      config: what to convert, and to which format.
-      workdir: the folder to make.
+      config: what to convert, to which format, and where to push it.
+      workdir: the folder to make; with `push_to` it may be there from the same command.
 
     Raises:
       FileExistsError: if the folder is not empty.
       FileNotFoundError, ImportError, ValueError: if the folder to convert lacks a file,
-        is damaged, or has a part for which the format has no place.
+        is damaged, or has a part for which the format has no place; or if it cannot be
+        pushed.
+      TryAgain, Stopped: if the Hub does not answer, or a signal ends the push.
     """
     target = run_folder.locate_run(workdir)
+    if not config.push_to:
+        _convert(config, target)
+        return
+    publish.check_push(config, target)
+    if publish.is_made(target, config):
+        say(f"{target} was made by this command before; it is pushed as it is.")
+    else:
+        _convert(config, target)
+    publish.push(target, config)
+
+
+def _convert(config: ConvertConfig, target: epath.Path) -> None:
     refuse_used(target)
     if config.target == RUN:
         refuse_name(target, to_save=True)
@@ -129,8 +151,17 @@ def _convert_run(config: ConvertConfig, folder: epath.Path, target: epath.Path) 
             place = places[trained.step] = _step_folder(config.step, trained)
             for_babylm = config.step == MILESTONES
             _export_run(config, trained, partial / place, for_babylm=for_babylm)
+            if config.push_to:
+                publish.add_metadata(partial / place, config, trained)
             saved[trained.step] = trained.metadata
         _write_trajectory(folder, partial, places, saved)
+        if config.push_to:
+            branches = _branches(places, saved)
+            best = (
+                best_step(folder) if first.config.default_step == BEST else max(places)
+            )
+            main = places[best if best in places else max(places)]
+            publish.write_record(partial, config, {**branches, publish.MAIN: main})
 
 
 def _step_folder(asked: str, trained: TrainedRun) -> str:
@@ -142,6 +173,23 @@ def _step_folder(asked: str, trained: TrainedRun) -> str:
     if asked == MILESTONES and milestone:
         return milestone_revision(milestone)
     return f"step-{trained.step}" if asked == ALL else ""
+
+
+def _branches(
+    places: Mapping[int, str], saved: Mapping[int, Mapping[str, Any]]
+) -> dict[str, str]:
+    """By branch of the Hub, the folder of each of several steps.
+
+    After words or tokens a branch is called as its folder, as BabyLM's evaluation asks
+    for it; after steps it is step1000, as Pythia has them.
+    """
+    named = {}
+    for step, place in places.items():
+        milestone = read_milestone(saved[step])
+        by_text = place.startswith("chck_") and milestone and milestone.unit != "steps"
+        if place:
+            named[place if by_text else f"step{step}"] = place
+    return named
 
 
 def _write_trajectory(
@@ -201,11 +249,17 @@ def _export_run(
         trained.model,
         trained.language_model,
         trained.tokenizer,
-        f"step {trained.step:,}, {trained.why}, of {config.init_from}",
+        f"step {trained.step:,}, {trained.why}, of {_origin(config)}",
         head,
         reads,
         for_babylm,
     )
+
+
+def _origin(config: ConvertConfig) -> str:
+    """The folder to convert, for the README; of one to publish, its name alone."""
+    path = config.init_from
+    return os.path.basename(os.path.abspath(path)) if config.push_to else path
 
 
 # --- from another format ---
@@ -242,7 +296,11 @@ def _convert_foreign(
         resolved = dataclasses.replace(config, model=section)
         save_params(str(target), params, tokenizer, resolved)
     else:
-        _export(config.target, target, model, params, tokenizer, config.init_from)
+        with whole_folder(target) as partial:
+            _export(config.target, partial, model, params, tokenizer, _origin(config))
+            if config.push_to:
+                publish.add_metadata(partial, config)
+                publish.write_record(partial, config, {publish.MAIN: ""})
 
 
 def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
