@@ -12,8 +12,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import yaml
+from huggingface_hub import constants
 
-USERS = {"secret": "write", "reader": "read"}  # tokens of the user "me"
+USERS = {
+    "secret": "write",
+    "reader": "read",
+    "narrow": "fineGrained",
+}  # tokens of the user "me"
 OWNERS = ("me", "people")  # the user and an organization that the user belongs to
 _LICENSES = ("apache-2.0", "cc-by-4.0", "mit", "other", "unknown")
 _LARGE = (".safetensors", ".bin")  # files that are stored by their digest
@@ -32,12 +37,12 @@ class HubServer(http.server.ThreadingHTTPServer):
     to send them so. `log[NAME][REVISION]` are commits, the first one first.
     """
 
-    def __init__(self, root=None):
+    def __init__(self, root):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.models, self.requests = {}, []
         self.private, self.gated = set(), set()
         self.cut, self.broken, self.answers = 0, False, {}
-        self.root = Path(root or tempfile.mkdtemp(prefix="hub-"))
+        self.root = Path(root)
         self.objects, self.log = {}, {}
 
     def commit(self, name, revision, folder):
@@ -88,15 +93,31 @@ def oid_of(said):
 
 
 @contextlib.contextmanager
-def serve_hub(root=None):
+def serve_hub(root):
     """A running server."""
     server = HubServer(root)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     try:
         yield server
     finally:
         server.shutdown()
         server.server_close()
+
+
+def use_hub(server, folder, monkeypatch):
+    """Makes the client ask this server, and keep what it reads below a folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "ENDPOINT", server.address)
+    files = server.address + "/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
+    place = str(folder / "hub")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", place)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "0")
+    monkeypatch.setenv("HF_HUB_DISABLE_XET", "1")
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    monkeypatch.setenv("HF_HUB_CACHE", place)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -166,7 +187,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if not self._role():
             return self._send_value({"error": "Invalid username or password."}, 401)
         orgs = [{"name": name, "type": "org"} for name in OWNERS[1:]]
-        self._send_value({"type": "user", "name": OWNERS[0], "orgs": orgs})
+        auth = {"type": "access_token", "accessToken": {"role": self._role()}}
+        about = {"type": "user", "name": OWNERS[0], "orgs": orgs, "auth": auth}
+        self._send_value(about)
 
     def _send_log(self, name, revision):
         commits = [
@@ -359,7 +382,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         if self.command != "HEAD":
-            if self.server.cut and len(content) > self.server.cut:
+            if "ETag" in headers and 0 < self.server.cut < len(content):
                 content, self.server.cut = content[: self.server.cut], 0
                 self.close_connection = True
             with contextlib.suppress(OSError):

@@ -83,7 +83,7 @@ def check_push(config: ConvertConfig, target: epath.Path) -> None:
     if constants.HF_HUB_OFFLINE:
         raise UserError(
             f"{named} needs the Hub, but HF_HUB_OFFLINE is set; unset it, or leave "
-            "push_to out and push the folder later."
+            "push_to out."
         )
     if not huggingface_hub.get_token():
         raise UserError(f"{named} needs a token that may write there: {_TOKEN}.")
@@ -386,9 +386,15 @@ def _say_what_is_pushed(
         if not missing[branch]:
             say(f"  branch {branch}: complete already, from {place}")
             continue
+        held = there[branch].siblings if there[branch] else ()
+        replaced = {each.rfilename for each in held} & set(missing[branch])
+        notes = {
+            **dict.fromkeys(names, ", there already"),
+            **dict.fromkeys(missing[branch], ""),
+            **dict.fromkeys(replaced, ", REPLACES ANOTHER"),
+        }
         listed = ", ".join(
-            f"{name} ({_size((place / name).stat().length)})"
-            + ("" if name in missing[branch] else " already there")
+            f"{name} ({_size((place / name).stat().length)}{notes[name]})"
             for name in names
         )
         state = "" if there[branch] else " (new)"
@@ -399,7 +405,8 @@ def _say_what_is_pushed(
         for name in names
     }
     total = sum(path.stat().length for path in sent)
-    say(f"  Files to send: {len(sent)}, {_size(total)} in all.")
+    if sent:
+        say(f"  Files to send: {len(sent)}, {_size(total)} in all.")
 
 
 def _size(size: int) -> str:
@@ -459,9 +466,7 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
     from huggingface_hub import errors
 
     named = f"config.push_to={config.push_to!r}"
-    again = (
-        "Run the same command again: it goes on, and what has arrived is not sent again"
-    )
+    again = "Run the same command again; what has arrived is not sent again"
     try:
         yield
     except KeyboardInterrupt as signal:
@@ -474,6 +479,8 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
     except Exception as error:
         if isinstance(error, OSError) and error.errno in (*FULL, errno.EACCES):
             raise  # of this machine
+        if isinstance(error, TypeError | LookupError | AttributeError | Warning):
+            raise  # a bug
         while isinstance(error, RuntimeError) and isinstance(
             error.__cause__, Exception
         ):

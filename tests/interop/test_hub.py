@@ -5,8 +5,7 @@ import os
 import shutil
 
 import pytest
-from hub_server import commit_of, serve_hub
-from huggingface_hub import constants
+from hub_server import commit_of, serve_hub, use_hub
 from other_formats import assert_same_params
 from tiny_run import load_config, run_program
 
@@ -34,18 +33,9 @@ def server(exported, tmp_path, monkeypatch):
     """A Hub with one model, and a machine that has read nothing yet."""
     folder = tmp_path / "published"
     shutil.copytree(exported, folder)
-    with serve_hub() as server:
+    with serve_hub(tmp_path / "pushed") as server:
         server.models[NAME] = {"main": folder}
-        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-        monkeypatch.setattr(constants, "ENDPOINT", server.address)
-        files = server.address + "/{repo_id}/resolve/{revision}/{filename}"
-        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", files)
-        place = str(tmp_path / "hub")
-        monkeypatch.setattr(constants, "HF_HUB_CACHE", place)
-        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
-        monkeypatch.setenv("HF_ENDPOINT", server.address)
-        monkeypatch.setenv("HF_HUB_CACHE", place)
+        use_hub(server, tmp_path, monkeypatch)
         yield server
 
 
