@@ -2,11 +2,9 @@
 
 import dataclasses
 import functools
-import inspect
 import json
 import re
 import shutil
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -263,36 +261,6 @@ def documented(name, **replaced):
         assert old in found
         found = found.replace(old, new)
     return found
-
-
-def test_milestones_are_uploaded_as_branches(tmp_path, monkeypatch):
-    """The documented code, with a hub that only takes what the real one would."""
-    hub = pytest.importorskip("huggingface_hub")
-    real, called = hub.HfApi, []
-
-    class Stub:
-        def __getattr__(self, name):
-            signature = inspect.signature(getattr(real, name))
-
-            def call(*args, **kwargs):
-                called.append((name, signature.bind(self, *args, **kwargs).arguments))
-
-            return call
-
-    monkeypatch.setattr(hub, "HfApi", Stub)
-    monkeypatch.chdir(tmp_path)
-    for name in ("chck_1M", "chck_100M"):
-        (tmp_path / "exported" / "babylm" / name).mkdir(parents=True)
-    exec(documented("HfApi"), {})
-    assert called[0][0] == "create_repo" and called[0][1]["exist_ok"]
-    branches = {each["branch"] for name, each in called if name == "create_branch"}
-    assert branches == {"chck_1M", "chck_100M"}
-    uploads = [each for name, each in called if name == "upload_folder"]
-    assert {each["repo_id"] for each in uploads} == {called[0][1]["repo_id"]}
-    found = {(Path(each["folder_path"]).name, each.get("revision")) for each in uploads}
-    newest = ("chck_100M", None)
-    assert found == {("chck_1M", "chck_1M"), ("chck_100M", "chck_100M"), newest}
-    assert all(Path(each["folder_path"]).is_dir() for each in uploads)
 
 
 def test_milestones_are_read_as_branches_without_a_network(kept, tmp_path, monkeypatch):
