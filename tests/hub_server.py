@@ -19,7 +19,7 @@ USERS = {
     "reader": "read",
     "narrow": "fineGrained",
 }  # tokens of the user "me"
-OWNERS = ("me", "people")  # the user and an organization that the user belongs to
+NAMESPACES = ("me", "people")  # the user and an organization that the user belongs to
 _LICENSES = ("apache-2.0", "cc-by-4.0", "mit", "other", "unknown")
 _LARGE = (".safetensors", ".bin")  # files that are stored by their digest
 
@@ -186,9 +186,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send_user(self):
         if not self._role():
             return self._send_value({"error": "Invalid username or password."}, 401)
-        orgs = [{"name": name, "type": "org"} for name in OWNERS[1:]]
+        orgs = [{"name": name, "type": "org"} for name in NAMESPACES[1:]]
         auth = {"type": "access_token", "accessToken": {"role": self._role()}}
-        about = {"type": "user", "name": OWNERS[0], "orgs": orgs, "auth": auth}
+        about = {"type": "user", "name": NAMESPACES[0], "orgs": orgs, "auth": auth}
         self._send_value(about)
 
     def _send_log(self, name, revision):
@@ -282,9 +282,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._send_value(answer, 400 if errors else 200)
 
     def _create(self, asked):
-        owner = asked["organization"] or OWNERS[0]
+        owner = asked["organization"] or NAMESPACES[0]
         name = f"{owner}/{asked['name']}"
-        if owner not in OWNERS:
+        if owner not in NAMESPACES:
             return self._send(403)
         url = {"url": f"{self.server.address}/{name}"}
         if name in self.server.models:
