@@ -154,6 +154,7 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
         log=config_dict.create(
             every_steps=20,
             tensorboard=True,
+            wandb=False,  # Weights & Biases, of the extra wandb
             profile_first_step=10,
             profile_steps=0,
         ),

@@ -180,6 +180,7 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
         log=config_dict.create(
             every_steps=50,
             tensorboard=True,
+            wandb=False,  # Weights & Biases, of the extra wandb
             profile_first_step=10,  # where the trace starts, if profile_steps > 0
             profile_steps=0,
         ),

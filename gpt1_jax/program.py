@@ -106,6 +106,7 @@ def _run(config: JobConfig, workdir: str) -> None:
     try:
         # Before signals are caught: an import could swallow their exception.
         job = config_lib.find_job(config.job).import_module()
+        _find_trackers(config)
         with signals.catch(_quit_at_once):
             _join(config, workdir)
             job.run(config, workdir)
@@ -123,6 +124,16 @@ def _run(config: JobConfig, workdir: str) -> None:
             _exit(traceback.format_exc())
         raise
     _say(wall_time.PROGRAM.summary())
+
+
+def _find_trackers(config: JobConfig) -> None:
+    """Refuses trackers that are not installed, before any long work."""
+    if log := getattr(config, "log", None):
+        from gpt1_jax.runs.records import TRACKERS, find_tracker
+
+        for name in TRACKERS:
+            if getattr(log, name):
+                find_tracker(name)
 
 
 def _join(config: JobConfig, workdir: str) -> None:

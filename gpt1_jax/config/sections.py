@@ -493,6 +493,7 @@ class LogConfig(Section):
 
     every_steps: Positive[int]
     tensorboard: bool
+    wandb: Annotated[bool, Newer(False)]
     profile_first_step: NotNegative[int]
     profile_steps: NotNegative[int]
 

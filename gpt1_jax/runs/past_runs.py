@@ -171,6 +171,7 @@ _PARTS_OF_A_RUN = {
     "profile",
     "tensorboard",
     "tokenizer",
+    "wandb",
 }
 
 

@@ -58,13 +58,16 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # perhaps of a whole surrogate pair
 
 # The classes of trackers, by the keys of `config.log` that switch them on. The keys are
 # also the names of their folders in the run folder.
-TRACKERS = {"tensorboard": "gpt1_jax.runs.tensorboard:TensorBoard"}
+TRACKERS = {
+    "tensorboard": "gpt1_jax.runs.tensorboard:TensorBoard",
+    "wandb": "gpt1_jax.report.wandb:Wandb",
+}
 
 
 class Tracker(Protocol):
-    """Shows the records of a run elsewhere; made with the folder to write to."""
+    """Shows the records of a run elsewhere; made with the run's and its own folder."""
 
-    def __init__(self, folder: Path): ...
+    def __init__(self, run_folder: epath.Path, folder: Path): ...
 
     def add(self, record: Mapping[str, Any]) -> None:
         """Shows a record: a step, and its metrics by name or a generated text."""
@@ -87,8 +90,8 @@ class Records:
     `metrics.jsonl` holds one JSON object per line: `{"step": .., "loss": ..}` for
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
     "sample": ..}` for generated text. A resumed run drops the lines after the step
-    it resumes from, so steps never go back, and rewrites what the trackers show from
-    the lines that are left. `sessions.json` is brought up to date by `publish`, with
+    it resumes from, so steps never go back, and gives each tracker the lines that are
+    left. `sessions.json` is brought up to date by `publish`, with
     the digest of `metrics.jsonl`; if that no longer matches, a resumed run says so.
 
     Attributes:
@@ -128,7 +131,7 @@ class Records:
         self._trackers: list[Tracker] = []
         if not self._active:
             return
-        classes = {name: _find_tracker(name) for name in trackers}
+        classes = {name: find_tracker(name) for name in trackers}
         self._remote = workdir if is_remote(workdir) else None
         self._local = Path(workdir)
         with contextlib.ExitStack() as copies:  # which vanish if anything fails
@@ -190,12 +193,8 @@ class Records:
         workdir: epath.Path,
         records: list[dict[str, Any]],
     ) -> Tracker:
-        """Makes a tracker anew, with the records so far."""
-        for folder in (workdir, self._local):
-            written = epath.Path(folder) / name
-            if written.exists():
-                written.rmtree()
-        tracker = make(self._local / name)
+        """Makes a tracker, which gets the records so far."""
+        tracker = make(workdir, self._local / name)
         for record in records:
             tracker.add(record)
         return tracker
@@ -300,7 +299,8 @@ class Records:
                 self.publish()
 
 
-def _find_tracker(name: str) -> type[Tracker]:
+def find_tracker(name: str) -> type[Tracker]:
+    """The class of a tracker; MissingPackage if it is not installed."""
     key = f"config.log.{name}"
     return find_named(TRACKERS[name], f"{key}=True", f"add --{key}=False")
 

@@ -5,12 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import tensorboardX  # loads PyTorch where that is installed: 1 s, 0.1 GB
+from etils import epath
 
 
 class TensorBoard:
-    """Writes the records of a run as TensorBoard events."""
+    """Writes the records of a run as TensorBoard events, anew when it resumes."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, run_folder: epath.Path, folder: Path):
+        for written in (run_folder / folder.name, epath.Path(folder)):
+            if written.exists():
+                written.rmtree()
         self._writer = tensorboardX.SummaryWriter(str(folder), flush_secs=1)
 
     def add(self, record: Mapping[str, Any]) -> None:

@@ -1,0 +1,262 @@
+"""Weights & Biases as a tracker of a run's records.
+
+Nothing that fails there ends a training: one line says so, and the training goes on. All
+records are in `metrics.jsonl` in any case.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from etils import epath
+
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.data.files import (
+    files_below,
+    is_remote,
+    temporary_folder,
+    write_json,
+    write_whole,
+)
+from gpt1_jax.errors import from_extra
+from gpt1_jax.report.loss_plot import plot_loss
+from gpt1_jax.runs.console import say
+from gpt1_jax.runs.folder import CONFIG_FILE, has_begun
+from gpt1_jax.runs.lock import LOCK_FILE
+from gpt1_jax.runs.signals import Stopped
+
+with from_extra("wandb", "config.log.wandb=True", "add --config.log.wandb=False"):
+    import wandb
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FOLDER = "wandb"  # in the run folder
+NOTE_FILE = "run.json"  # in that folder
+_PROJECT = "gpt1_jax"
+_SECONDS = 30  # to wait for the server at the start and at the end of a run
+# The training loss and its unit, for the plot.
+_LOSSES = {
+    "pretrain": ("loss", "nats per token"),
+    "finetune": ("clf_loss", "nats per example"),
+}
+
+
+class Wandb:
+    """Sends the records of a run to Weights & Biases, or records them offline.
+
+    A run folder has one run there. Its id is kept in `wandb/run.json`, together with the
+    newest step sent of each metric: steps cannot be taken back there, and a resumed
+    training repeats the same values, so that only what is newer is sent. A training that
+    begins anew in its folder is a new run. Metrics are shown over `step`, which is a
+    metric too.
+
+    Args:
+      run_folder: the run folder, local or gs://.
+      folder: the local folder `wandb/` to write to.
+    """
+
+    def __init__(self, run_folder: epath.Path, folder: Path):
+        self._folder = folder
+        self._shown = run_folder / FOLDER  # as the user knows it
+        self._run: Any = None
+        self._sent: dict[str, int] = {}
+        with self._guarded():
+            note = _read_note(run_folder) if has_begun(run_folder) else {}
+            config = read_json(run_folder / CONFIG_FILE)
+            self._plotted = _LOSSES[config["job"]]
+            suite = _suite(run_folder)
+            self._run = _start(
+                self._folder,
+                self._shown,
+                note.get("id"),
+                config=config,
+                name=_name_within(run_folder, suite),
+                group=suite.name if suite else None,
+                job_type=config["job"],
+            )
+            if self._run:
+                self._sent = dict(note.get("sent", {}))
+                self._write_note()
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Sends what is new in a record: numbers as metrics, a text as a table."""
+        if self._run is None:
+            return
+        step = record["step"]
+        new = {
+            name: wandb.Table(columns=["step", name], data=[[step, value]])
+            if isinstance(value, str)
+            else value
+            for name, value in record.items()
+            if isinstance(value, str | int | float) and step > self._sent.get(name, -1)
+        }
+        if new.keys() - {"step"}:
+            with self._guarded():
+                self._run.log({**new, "step": step})
+                self._sent.update(dict.fromkeys(new, step))
+                self._write_note()
+
+    def close(self) -> None:
+        """Sends the loss plot of a run that has ended, and all that is not sent yet."""
+        if self._run is None:
+            return
+        error = sys.exc_info()[1]  # what ends the training early
+        with self._guarded():
+            if error is None:
+                folder = epath.Path(self._folder.parent)
+                picture = plot_loss(folder, *self._plotted)
+                self._run.log({"loss plot": wandb.Image(os.fspath(picture))})
+            elif isinstance(error, Stopped):
+                self._run.mark_preempting()
+            self._run.finish(exit_code=0 if error is None else 1)
+
+    def _write_note(self) -> None:
+        note = {"id": self._run.id, "sent": self._sent}
+        write_json(epath.Path(self._folder / NOTE_FILE), note)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Says what fails inside in one line, and switches the tracker off."""
+        with _said_if_failing(self._shown):
+            try:
+                yield
+            except Exception:
+                self._run = None
+                raise
+
+
+def log_results(folder: epath.Path, scores: "pd.DataFrame") -> None:
+    """Sends the scores of a suite as a table, in a run beside those of its trainings.
+
+    Args:
+      folder: the folder of the suite, local or gs://.
+      scores: as `report.scores.score_table` returns them.
+    """
+    with _said_if_failing(folder / FOLDER), contextlib.ExitStack() as stack:
+        local = Path(folder)
+        if is_remote(folder):
+            local = stack.enter_context(temporary_folder())
+        note = _read_note(folder)
+        run = _start(
+            local / FOLDER,
+            folder / FOLDER,
+            note.get("id"),
+            name=folder.name,
+            group=folder.name,
+            job_type="results",
+        )
+        if run is None:
+            return
+        columns = list(map(str, scores.columns))
+        rows = scores.astype(object).to_numpy().tolist()
+        run.log({"results": wandb.Table(columns=columns, data=rows)})
+        write_json(epath.Path(local / FOLDER / NOTE_FILE), {"id": run.id})
+        run.finish(exit_code=0)
+        if is_remote(folder):
+            for path in files_below(local):
+                copy = folder / path.relative_to(local).as_posix()
+                write_whole(copy, path.read_bytes())
+
+
+def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) -> Any:
+    """Starts or continues a run; None if Weights & Biases is switched off.
+
+    What the user has set (`WANDB_MODE`, `WANDB_PROJECT`, `WANDB_NAME`, ..) has priority.
+    Without an API key, or if the server cannot be reached, the run is recorded offline:
+    nothing ever asks for a key.
+
+    Args:
+      folder: the local folder `wandb/`.
+      shown: the same folder, as messages name it.
+      run_id: the run to continue; None for a new one.
+      about: further arguments of `wandb.init`.
+    """
+    quiet = wandb.Settings(silent=True, console="off", symlink=False)
+    ours = wandb.setup(quiet).settings
+    if ours.mode == "disabled":
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = wandb.Settings(
+        **{name: getattr(quiet, name) for name in ("silent", "console", "symlink")},
+        finish_timeout=ours.finish_timeout or _SECONDS,
+        finish_timeout_raises=True,
+    )
+    if "WANDB_INIT_TIMEOUT" not in os.environ:
+        settings.init_timeout = _SECONDS
+
+    def start(mode: str) -> Any:
+        run = wandb.init(
+            project=ours.project or _PROJECT,
+            dir=os.environ.get("WANDB_DIR") or folder.parent,
+            id=run_id,
+            resume="allow",
+            mode=mode,
+            settings=settings,
+            **{
+                **about,
+                "name": ours.run_name or about["name"],
+                "group": ours.run_group or about["group"],
+                "job_type": ours.run_job_type or about["job_type"],
+            },
+        )
+        run.define_metric("step")
+        run.define_metric("*", step_metric="step")
+        return run
+
+    where = shown
+    if outside := os.environ.get("WANDB_DIR"):
+        where = epath.Path(outside) / FOLDER
+    why = ""
+    if ours.mode not in ("offline", "dryrun"):
+        try:
+            if wandb.login(prompt=False, verify=False):
+                run = start(ours.mode)
+                say(f"Weights & Biases: {run.url}")
+                return run
+            why = "no API key (WANDB_API_KEY, or the command wandb login); "
+        except Exception as error:
+            why = f"{_line(error)}; "
+    run = start("offline")
+    say(f"Weights & Biases: {why}recorded offline. To send it: wandb sync {where}")
+    return run
+
+
+@contextlib.contextmanager
+def _said_if_failing(folder: epath.Path) -> Iterator[None]:
+    """Says in one line what fails inside; it never ends a job."""
+    try:
+        yield
+    except Exception as error:
+        say(
+            f"WARNING: Weights & Biases: {_line(error)}; going on without it. What it "
+            f"did not get is in {folder} (wandb sync --include-online) and in the run's "
+            "own records."
+        )
+
+
+def _line(error: Exception) -> str:
+    """The beginning of an error's message."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rstrip(".")
+
+
+def _read_note(folder: epath.Path) -> dict[str, Any]:
+    """The id of the folder's run and what was sent of it; empty if there is none."""
+    path = folder / FOLDER / NOTE_FILE
+    return dict(read_json(path)) if path.exists() else {}
+
+
+def _suite(run_folder: epath.Path) -> epath.Path | None:
+    """The folder of the suite that a run belongs to: the command owns that instead."""
+    if (run_folder / LOCK_FILE).exists() or len(run_folder.parents) < 2:
+        return None
+    suite = run_folder.parents[1]
+    return suite if (suite / LOCK_FILE).exists() else None
+
+
+def _name_within(run_folder: epath.Path, suite: epath.Path | None) -> str:
+    return "/".join(run_folder.parts[-2:]) if suite else run_folder.name
