@@ -58,6 +58,7 @@ ONLY_IN = {
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),
     "tensorboardX": {"runs/tensorboard.py"},
+    "wandb": {"report/wandb.py"},
     "lm_eval": {"studies/lm_eval/model.py"},
 }
 IN_NO_EXTRA = {"gpt1_jax", "torch"}  # the second has a message of its own

@@ -5,6 +5,7 @@ records are in `metrics.jsonl` in any case.
 """
 
 import contextlib
+import html
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import (
     files_below,
     is_remote,
+    make_folder,
     temporary_folder,
     write_json,
     write_whole,
@@ -83,12 +85,13 @@ class Wandb:
                 self._write_note()
 
     def add(self, record: Mapping[str, Any]) -> None:
-        """Sends what is new in a record: numbers as metrics, a text as a table."""
+        """Sends what is new in a record: numbers as metrics, a text as HTML."""
         if self._run is None:
             return
         step = record["step"]
         new = {
-            name: wandb.Table(columns=["step", name], data=[[step, value]])
+            # Not as a table, for which wandb waits for the server.
+            name: wandb.Html(f"<pre>{html.escape(value)}</pre>")
             if isinstance(value, str)
             else value
             for name, value in record.items()
@@ -97,7 +100,7 @@ class Wandb:
         if new.keys() - {"step"}:
             with self._guarded():
                 self._run.log({**new, "step": step})
-                self._sent.update(dict.fromkeys(new, step))
+                self._sent.update(dict.fromkeys(new.keys() - {"step"}, step))
                 self._write_note()
 
     def close(self) -> None:
@@ -109,7 +112,7 @@ class Wandb:
             if error is None:
                 folder = epath.Path(self._folder.parent)
                 picture = plot_loss(folder, *self._plotted)
-                self._run.log({"loss plot": wandb.Image(os.fspath(picture))})
+                self._run.log({"loss_plot": wandb.Image(os.fspath(picture))})
             elif isinstance(error, Stopped):
                 self._run.mark_preempting()
             self._run.finish(exit_code=0 if error is None else 1)
@@ -162,6 +165,18 @@ def log_results(folder: epath.Path, scores: "pd.DataFrame") -> None:
                 write_whole(copy, path.read_bytes())
 
 
+@contextlib.contextmanager
+def _exit_as_before() -> Iterator[None]:
+    """Undoes that wandb replaces how Python exits and shows tracebacks."""
+    before = {name: getattr(sys, name) for name in ("exit", "excepthook")}
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(sys, name, function)
+
+
+@_exit_as_before()
 def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) -> Any:
     """Starts or continues a run; None if Weights & Biases is switched off.
 
@@ -179,7 +194,7 @@ def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) ->
     ours = wandb.setup(quiet).settings
     if ours.mode == "disabled":
         return None
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     settings = wandb.Settings(
         **{name: getattr(quiet, name) for name in ("silent", "console", "symlink")},
         finish_timeout=ours.finish_timeout or _SECONDS,
@@ -187,6 +202,10 @@ def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) ->
     )
     if "WANDB_INIT_TIMEOUT" not in os.environ:
         settings.init_timeout = _SECONDS
+
+    about["name"] = ours.run_name or about["name"]
+    about["group"] = ours.run_group or about["group"]
+    about["job_type"] = ours.run_job_type or about["job_type"]
 
     def start(mode: str) -> Any:
         run = wandb.init(
@@ -196,13 +215,12 @@ def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) ->
             resume="allow",
             mode=mode,
             settings=settings,
-            **{
-                **about,
-                "name": ours.run_name or about["name"],
-                "group": ours.run_group or about["group"],
-                "job_type": ours.run_job_type or about["job_type"],
-            },
+            **about,
         )
+        # One to a log elsewhere; a run refuses to resume in a folder with a link.
+        for path in Path(run.settings.log_dir).iterdir():
+            if path.is_symlink():
+                path.unlink()
         run.define_metric("step")
         run.define_metric("*", step_metric="step")
         return run
@@ -231,6 +249,12 @@ def _said_if_failing(folder: epath.Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # wandb's threads and its hook at exit would end with tracebacks.
+        with contextlib.suppress(Exception):
+            if wandb.run:
+                wandb.run.finish(exit_code=1)
+        with contextlib.suppress(Exception, SystemExit):
+            wandb.teardown(exit_code=1)
         say(
             f"WARNING: Weights & Biases: {_line(error)}; going on without it. What it "
             f"did not get is in {folder} (wandb sync --include-online) and in the run's "

@@ -12,7 +12,7 @@ class TensorBoard:
     """Writes the records of a run as TensorBoard events, anew when it resumes."""
 
     def __init__(self, run_folder: epath.Path, folder: Path):
-        for written in (run_folder / folder.name, epath.Path(folder)):
+        for written in map(epath.Path, (run_folder / folder.name, folder)):
             if written.exists():
                 written.rmtree()
         self._writer = tensorboardX.SummaryWriter(str(folder), flush_secs=1)

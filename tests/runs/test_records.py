@@ -222,15 +222,15 @@ def test_tensorboard_holds_the_same_numbers(tmp_path):
 
 
 def test_a_tracker_is_a_line_in_the_table_and_a_class(tmp_path, monkeypatch):
-    """It gets the records so far, then each new one; its folder is made anew."""
+    """It gets the records so far, then each new one."""
     (tmp_path / "shown.py").write_text(
         "class Shown(list):\n"
         "    add = list.append\n"
-        "    def __init__(self, folder):\n"
-        "        assert not folder.exists()\n"
+        "    def __init__(self, run_folder, folder):\n"
+        "        assert folder == run_folder / 'shown'\n"
         "        self.folder = folder\n"
         "    def close(self):\n"
-        "        self.folder.mkdir()\n"
+        "        self.folder.mkdir(exist_ok=True)\n"
         "        steps = [str(each['step']) for each in self]\n"
         "        (self.folder / 'steps').write_text(' '.join(steps))\n"
     )
