@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -106,9 +106,6 @@ from gpt1_jax.training.optimizer import (
 from gpt1_jax.training.state import TrainState
 from gpt1_jax.training.steps import Batch, jit_step, make_finetune_step
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 TABLE_FILE = "results.md"  # of all runs that a command asks for
 
 
@@ -183,7 +180,8 @@ def run(config: FinetuneConfig, workdir: str) -> None:
                 if config.log.wandb and results:
                     from gpt1_jax.report.wandb import log_results
 
-                    log_results(folder, _scores(results))
+                    names = [run.variant for run, _ in results]
+                    log_results(folder, suite.finished(results), names)
     say(text)
     say(f"Results: {folder / TABLE_FILE}")
     if len(planned) > 1 and (kept := _describe_kept(results)):
@@ -600,13 +598,9 @@ def _summary(compare: str, results: list[Result], skipped: Mapping[str, str]) ->
     runs = suite.finished(results)
     if runs and all(run.is_own for run in runs) and compare in ("", "scratch"):
         return own_results(runs)
-    text = results_table(_scores(results), skipped)
+    scores = score_table(runs, [run.variant for run, _ in results])
+    text = results_table(scores, skipped)
     return f"{ablations_table(runs)}\n{text}" if compare == "ablations" else text
-
-
-def _scores(results: Sequence[Result]) -> "pd.DataFrame":
-    """The scores of finished runs, by the names of their variants."""
-    return score_table(suite.finished(results), [run.variant for run, _ in results])
 
 
 def _draw(compare: str, runs: list[Finished], folder: epath.Path) -> None:

@@ -1,16 +1,16 @@
 """Weights & Biases as a tracker of a run's records.
 
-Nothing that fails there ends a training: one line says so, and the training goes on. All
-records are in `metrics.jsonl` in any case.
+Nothing that fails there ends a training: one line says so, and the training goes on.
+All records are in `metrics.jsonl` in any case.
 """
 
 import contextlib
 import html
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from etils import epath
 
@@ -24,7 +24,9 @@ from gpt1_jax.data.files import (
     write_whole,
 )
 from gpt1_jax.errors import from_extra
+from gpt1_jax.finetuning.results import Finished
 from gpt1_jax.report.loss_plot import plot_loss
+from gpt1_jax.report.scores import score_table
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import CONFIG_FILE, has_begun
 from gpt1_jax.runs.lock import LOCK_FILE
@@ -32,9 +34,6 @@ from gpt1_jax.runs.signals import Stopped
 
 with from_extra("wandb", "config.log.wandb=True", "add --config.log.wandb=False"):
     import wandb
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 FOLDER = "wandb"  # in the run folder
 NOTE_FILE = "run.json"  # in that folder
@@ -50,9 +49,9 @@ _LOSSES = {
 class Wandb:
     """Sends the records of a run to Weights & Biases, or records them offline.
 
-    A run folder has one run there. Its id is kept in `wandb/run.json`, together with the
-    newest step sent of each metric: steps cannot be taken back there, and a resumed
-    training repeats the same values, so that only what is newer is sent. A training that
+    A run folder has one run there. Its id is kept in `wandb/run.json`, together with
+    the newest step sent of each metric: steps cannot be taken back there, and a resumed
+    training repeats the same values, so only what is newer is sent. A training that
     begins anew in its folder is a new run. Metrics are shown over `step`, which is a
     metric too.
 
@@ -132,12 +131,15 @@ class Wandb:
                 raise
 
 
-def log_results(folder: epath.Path, scores: "pd.DataFrame") -> None:
+def log_results(
+    folder: epath.Path, runs: Sequence[Finished], variants: Sequence[str]
+) -> None:
     """Sends the scores of a suite as a table, in a run beside those of its trainings.
 
     Args:
       folder: the folder of the suite, local or gs://.
-      scores: as `report.scores.score_table` returns them.
+      runs: its finished runs.
+      variants: the name of each run's variant.
     """
     with _said_if_failing(folder / FOLDER), contextlib.ExitStack() as stack:
         local = Path(folder)
@@ -154,6 +156,7 @@ def log_results(folder: epath.Path, scores: "pd.DataFrame") -> None:
         )
         if run is None:
             return
+        scores = score_table(runs, variants)
         columns = list(map(str, scores.columns))
         rows = scores.astype(object).to_numpy().tolist()
         run.log({"results": wandb.Table(columns=columns, data=rows)})
@@ -180,7 +183,7 @@ def _exit_as_before() -> Iterator[None]:
 def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) -> Any:
     """Starts or continues a run; None if Weights & Biases is switched off.
 
-    What the user has set (`WANDB_MODE`, `WANDB_PROJECT`, `WANDB_NAME`, ..) has priority.
+    What the user has set (`WANDB_MODE`, `WANDB_PROJECT`, ..) has priority.
     Without an API key, or if the server cannot be reached, the run is recorded offline:
     nothing ever asks for a key.
 
@@ -207,7 +210,7 @@ def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) ->
     about["group"] = ours.run_group or about["group"]
     about["job_type"] = ours.run_job_type or about["job_type"]
 
-    def start(mode: str) -> Any:
+    def start(mode: Any) -> Any:
         run = wandb.init(
             project=ours.project or _PROJECT,
             dir=os.environ.get("WANDB_DIR") or folder.parent,
@@ -257,8 +260,8 @@ def _said_if_failing(folder: epath.Path) -> Iterator[None]:
             wandb.teardown(exit_code=1)
         say(
             f"WARNING: Weights & Biases: {_line(error)}; going on without it. What it "
-            f"did not get is in {folder} (wandb sync --include-online) and in the run's "
-            "own records."
+            f"did not get is in {folder} (wandb sync --include-online) and in the "
+            "run's own records."
         )
 
 

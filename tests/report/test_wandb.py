@@ -3,7 +3,9 @@
 import json
 import struct
 import sys
+import time
 
+import pandas as pd
 import pytest
 from etils import epath
 
@@ -35,11 +37,10 @@ def folder(tmp_path):
 
 
 def train(folder, first_step, *lines):
-    """A session of a run that saves a checkpoint."""
+    """A session of a run that saves a checkpoint; its folder is named by the second."""
+    time.sleep(1 - time.time() % 1)
     throughput = Throughput("tokens", 100, None)
-    records = Records(
-        epath.Path(folder), first_step, 10, throughput, ["wandb"], {}, {}
-    )
+    records = Records(epath.Path(folder), first_step, 10, throughput, ["wandb"], {}, {})
     (folder / "checkpoints" / "1").mkdir(exist_ok=True)
     for line in lines:
         records.write(line)
@@ -102,7 +103,10 @@ def test_a_run_has_its_configuration_metrics_samples_and_plot(folder, capfd):
 def test_a_resumed_run_goes_on_under_its_id_with_what_is_new(folder):
     train(folder, 0, *({"step": n, "loss": 1.0} for n in (2, 4, 6)))
     moved = folder.rename(folder.parent / "moved")
-    again = [{"step": 4, "valid_loss": 2.0}, *({"step": n, "loss": 1.0} for n in (6, 8))]
+    again = [
+        {"step": 4, "valid_loss": 2.0},
+        *({"step": n, "loss": 1.0} for n in (6, 8)),
+    ]
     train(moved, 4, *again)
     (first, _, _), (second, _, rows) = runs_recorded(moved)
     assert first.run_id == second.run_id
@@ -156,10 +160,8 @@ def test_a_remote_run_folder_gets_copies_and_keeps_the_id(folder, monkeypatch):
     assert first.run_id == second.run_id and rows[0] == {"step": 4, "loss": 1.0}
 
 
-def test_a_suite_has_a_table_and_a_group(tmp_path):
-    import pandas as pd
-
-    from gpt1_jax.report.wandb import log_results
+def test_a_suite_has_a_table_and_a_group(tmp_path, monkeypatch):
+    from gpt1_jax.report import wandb as tracker
 
     suite = tmp_path / "all"
     run = suite / "sst2" / "full-seed0"
@@ -168,7 +170,8 @@ def test_a_suite_has_a_table_and_a_group(tmp_path):
     (suite / "run.lock").touch()
     train(run, 0, {"step": 2, "clf_loss": 1.0})
     scores = pd.DataFrame({"task": ["sst2"], "score": [91.3]})
-    log_results(epath.Path(suite), scores)
+    monkeypatch.setattr(tracker, "score_table", lambda runs, variants: scores)
+    tracker.log_results(epath.Path(suite), [], [])
     ((one, _, _),) = runs_recorded(run)
     ((table, _, rows),) = runs_recorded(suite)
     assert one.run_group == table.run_group == "all"
