@@ -44,6 +44,13 @@ def test_what_is_saved_is_loaded(loaded, job):
 NEWER = {  # than 1.0.0
     "pretrain": {"tokenizer.lowercase": True, "log.wandb": False},
     "finetune": {"custom.name": "", "log.wandb": False},
+    "convert": {
+        "push_to": "",
+        "push_private": True,
+        "push_confirm": False,
+        "push_license": "",
+        "push_language": (),
+    },
 }
 
 
