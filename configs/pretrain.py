@@ -102,10 +102,14 @@ def get_config(preset: str = "paper") -> ml_collections.ConfigDict:
             remat=False,  # recompute activations in the backward pass
         ),
         tokenizer=config_dict.create(  # ignored with init_from, which has its own
-            kind="sentencepiece",  # trained on the corpus; or "gpt1": OpenAI's own
-            vocab_size=40478,  # entries; "gpt1" takes the number from its files
+            # "sentencepiece", trained on the corpus if path is empty; "gpt1": OpenAI's
+            # own; "huggingface": any of the library `tokenizers`.
+            kind="sentencepiece",
+            vocab_size=40478,  # entries of a trained one; files have their own number
             lowercase=True,  # as the paper's; False keeps capitals
-            path="",  # a saved tokenizer, or OpenAI's model/ folder for "gpt1"
+            # A saved tokenizer; OpenAI's model/ folder; a .model file of SentencePiece;
+            # a tokenizer.json, its folder or hf://ORG/NAME[@REVISION].
+            path="",
             train_megabytes=200.0,  # at most this much text trains the tokenizer
         ),
         data=config_dict.create(

@@ -1,4 +1,7 @@
-"""Addresses of models, such as hf://ORG/NAME, which become run folders before a job."""
+"""Addresses such as hf://ORG/NAME, which become folders and files before a job.
+
+That of a model becomes a run folder, that of a tokenizer the file with its rules.
+"""
 
 import functools
 import operator
@@ -16,22 +19,29 @@ from gpt1_jax.errors import UserError
 # What makes a folder of an address, by scheme; imported on demand. It takes the
 # address, the key that holds it, and whether the folder must be a run folder.
 _FETCH: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub:fetch"}
+# What makes a file of a tokenizer's address. It takes the address and its key.
+_FETCH_TOKENIZER: Mapping[str, str] = {"hf": "gpt1_jax.interop.hub:fetch_tokenizer"}
 _NAME = re.compile(r"[\w.-]+/[\w.-]+(@[\w./-]+)?")
 
 
 def resolve(config: JobConfig) -> Any:
-    """A job's configuration with folders in place of its models' addresses.
+    """A job's configuration with folders and files in place of addresses.
 
     Raises:
       UserError: if an address cannot be fetched, or the folders do not go together.
     """
     values, as_run = config.to_dict(), config.job != "convert"  # which reads any folder
     for key, place in marked_keys(type(config), Place).items():
-        if place.model:
+        if place.model or place.tokenizer:
             *sections, name = key.split(".")
             section = functools.reduce(operator.getitem, sections, values)
             named = split_paths(section[name]) if place.several else [section[name]]
-            found = [resolve_model(each, f"config.{key}", as_run) for each in named]
+            found = [
+                _resolve(each, f"config.{key}", _FETCH_TOKENIZER)
+                if place.tokenizer
+                else resolve_model(each, f"config.{key}", as_run)
+                for each in named
+            ]
             if found != named:
                 section[name] = ",".join(found)
     return config if values == config.to_dict() else config_lib.load(values)
@@ -49,13 +59,17 @@ def resolve_model(place: str, key: str = "", as_run: bool = True) -> str:
       UserError: if the address cannot be fetched, or the place is no folder but looks
         like a name on the Hub.
     """
+    return _resolve(place, key, _FETCH, as_run)
+
+
+def _resolve(place: str, key: str, fetch: Mapping[str, str], *options: Any) -> str:
     scheme, is_address, _ = place.strip().partition("://")
-    if is_address and scheme in _FETCH:
-        return pkgutil.resolve_name(_FETCH[scheme])(place.strip(), key, as_run)
+    if is_address and scheme in fetch:
+        return pkgutil.resolve_name(fetch[scheme])(place.strip(), key, *options)
     if _NAME.fullmatch(place) and not Path(place.partition("/")[0]).exists():
         named = f"{key}={place!r}" if key else repr(place)
         raise UserError(
-            f"{named} does not exist in the working folder {Path.cwd()}. For a model "
+            f"{named} does not exist in the working folder {Path.cwd()}. For one "
             f"on the Hugging Face Hub, write hf://{place}."
         )
     return place

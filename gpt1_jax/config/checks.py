@@ -55,6 +55,7 @@ class Place(NamedTuple):
     several: bool = False  # separated by commas
     local: bool = False  # on this machine, not in a bucket
     model: bool = False  # a run folder, or the address of a model
+    tokenizer: bool = False  # a tokenizer, or the address of one
 
 
 class Commas(NamedTuple):
@@ -385,6 +386,7 @@ Files = Annotated[str, Place(several=True)]
 LocalFile = Annotated[str, Place(local=True)]
 CacheFolder = Annotated[LocalFile, Local("")]
 RunFolder = Annotated[str, Place(model=True), Content(may_vanish=False)]
+TokenizerPlace = Annotated[str, Place(local=True, tokenizer=True), Content()]
 Step = Annotated[str, check_step]
 Free = Annotated[T, MayChange()]
 ByContent = Annotated[T, Content()]

@@ -14,12 +14,12 @@ from gpt1_jax.config.checks import (
     Files,
     Free,
     Local,
-    LocalFile,
     Newer,
     NotNegative,
     Positive,
     Section,
     Share,
+    TokenizerPlace,
     at_least,
     at_most,
     given,
@@ -183,19 +183,19 @@ class TokenizerConfig(Section):
 
     section = "tokenizer"
 
-    kind: Literal["sentencepiece", "gpt1"]
+    kind: Literal["sentencepiece", "gpt1", "huggingface"]
     vocab_size: Positive[int]
     lowercase: Annotated[bool, Newer(True)]
-    path: ByContent[LocalFile]
+    path: TokenizerPlace
     train_megabytes: Positive[float]
 
     def __post_init__(self):
         super().__post_init__()
         require(
-            self.kind != "gpt1" or bool(self.path),
-            "config.tokenizer.kind='gpt1' needs OpenAI's two vocabulary files; name "
-            "their folder (the `model/` folder of openai/finetune-transformer-lm) "
-            "with --config.tokenizer.path=DIR.",
+            self.kind == "sentencepiece" or bool(self.path),
+            f"config.tokenizer.kind={self.kind!r} needs --config.tokenizer.path=PATH: "
+            "for 'gpt1' the `model/` folder of openai/finetune-transformer-lm, for "
+            "'huggingface' a tokenizer.json, its folder or hf://ORG/NAME.",
         )
         require(
             self.lowercase or self.kind != "gpt1",

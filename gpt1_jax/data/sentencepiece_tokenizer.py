@@ -24,7 +24,7 @@ class SentencePieceTokenizer(Tokenizer):
     bytes, so `<unk>` never occurs. Only normalisation changes text: NFKC, case
     folding, runs of white space (and U+2581, SentencePiece's mark of a space) to one
     space, no control or replacement characters. A model that was trained elsewhere may
-    have no byte fallback: it maps rare characters to `<unk>`.
+    differ in all of this; the end piece may have to stand for the newline.
     """
 
     kind = "sentencepiece"
@@ -35,13 +35,15 @@ class SentencePieceTokenizer(Tokenizer):
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.vocab_size = self._processor.vocab_size()
         self.lowercase = "A" not in self._processor.normalize("A")
-        self.newline_id = self._processor.piece_to_id(NEWLINE)
-        if self.newline_id == self._processor.unk_id():
+        self.marks_word_ends = self._processor.normalize("a").endswith("\u2581")
+        pieces = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+        found = [pieces.index(p) for p in (NEWLINE, "<0x0A>", "</s>") if p in pieces]
+        if not found:
             raise UserError(
-                "This SentencePiece model has no newline piece; train one with "
+                "it has no newline piece, nor </s> to stand for one; train one with "
                 "gpt1_jax, or with user_defined_symbols='\\n'."
             )
-        pieces = [self._processor.id_to_piece(i) for i in range(self.vocab_size)]
+        self.newline_id = found[0]
         self.digest = texts_digest(self.kind, *pieces)
 
     @classmethod
@@ -123,8 +125,8 @@ class SentencePieceTokenizer(Tokenizer):
         return {self._FILE: self._model}
 
     @classmethod
-    def load(cls, directory: epath.Path) -> "SentencePieceTokenizer":
-        return cls((directory / cls._FILE).read_bytes())
+    def load(cls, place: epath.Path) -> "SentencePieceTokenizer":
+        return cls((place / cls._FILE if place.is_dir() else place).read_bytes())
 
 
 _MAX_LINE_BYTES = 4096

@@ -1,8 +1,8 @@
 """The interface of every tokenizer, and how one is saved and loaded.
 
 `sentencepiece`, a byte-pair encoding trained on the corpus, is the default; `gpt1` is
-the released one. Both lower-case text, the first unless told otherwise, end words with
-a marker and keep the newline as a token of its own.
+the released one, `huggingface` any of the `tokenizers` library. The first two end words
+with a marker, keep the newline as a token of its own and lower-case text by default.
 
 Text is a sequence of lines: the ids of a text are those of its lines joined by the
 newline id, so a document may be encoded in pieces cut at line ends.
@@ -46,11 +46,12 @@ class Tokenizer(abc.ABC):
     vocab_size: int
     newline_id: int
     lowercase: bool = True  # whether text loses its capitals
+    marks_word_ends: bool = True  # so words have the same ids wherever they stand
     digest: str  # content digest of the mapping from text to ids
 
     @abc.abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of a text; a character that cannot be spelled is `<unk>`, id 0."""
+        """The ids of a text; what cannot be spelled becomes the unknown token."""
 
     @abc.abstractmethod
     def decode(self, ids: Sequence[int]) -> str:
@@ -81,12 +82,6 @@ class Tokenizer(abc.ABC):
 
 
 _DESCRIPTION_FILE = "tokenizer.json"
-_SAVE_FIRST = (
-    ' A SentencePiece model made elsewhere becomes such a folder by python -c "from '
-    "pathlib import Path; from gpt1_jax.data.sentencepiece_tokenizer import "
-    "SentencePieceTokenizer as Tokenizer; Tokenizer(Path('FILE.model').read_bytes())"
-    ".save('FOLDER')\"."
-)
 _DESCRIPTION_KINDS = {  # of each value
     FORMAT: int,
     VERSION: str,
@@ -98,33 +93,37 @@ _DESCRIPTION_KINDS = {  # of each value
 _KINDS = {  # modules, imported on demand
     "sentencepiece": ("sentencepiece_tokenizer", "SentencePieceTokenizer"),
     "gpt1": ("gpt1_tokenizer", "GPT1Tokenizer"),
+    "huggingface": ("other_tokenizers", "HuggingFaceTokenizer"),
 }
 
 
-def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
-    """Loads a saved tokenizer, or OpenAI's two files, from a folder.
+def load_tokenizer(place: str | os.PathLike[str]) -> Tokenizer:
+    """Loads a saved tokenizer, whose files are compared with their checksums.
 
-    The files that we saved are compared with their checksums.
+    Args:
+      place: its folder; or a file or folder that `other_tokenizers.find` knows.
 
     Raises:
       FileNotFoundError: if the folder or one of its files is missing.
       ValueError: if it is damaged, of another format or of no known kind.
     """
-    folder = epath.Path(directory)
-    if folder.suffix == ".model" and folder.is_file():
-        raise UserError(f"{folder} is a file, no tokenizer folder.{_SAVE_FIRST}")
-    if not folder.is_dir():
-        raise FileNotFoundError(f"There is no tokenizer folder {folder}.")
+    folder = epath.Path(place)
+    if not folder.exists():
+        raise FileNotFoundError(f"There is no tokenizer folder or file {folder}.")
     description = _description(folder)
+    kind, found = description.get("kind", ""), folder
+    if not kind:
+        others = importlib.import_module("gpt1_jax.data.other_tokenizers")
+        kind, found = others.find(folder)
     for name, checksum in description.get("files", {}).items():
         if not (folder / name).exists():
             raise _damaged(folder, f"lacks {name}")
         if sha256(folder / name) != checksum:
             raise _damaged(folder, f"holds a {name} that differs from its checksum")
-    module, name = _KINDS[description["kind"]]
+    module, name = _KINDS[kind]
     cls = getattr(importlib.import_module(f"gpt1_jax.data.{module}"), name)
     try:
-        tokenizer: Tokenizer = cls.load(folder)
+        tokenizer: Tokenizer = cls.load(found)
     except (OSError, ImportError):
         raise
     except Exception as error:  # three libraries, each with errors of its own
@@ -139,14 +138,10 @@ def load_tokenizer(directory: str | os.PathLike[str]) -> Tokenizer:
 
 
 def _description(directory: epath.Path) -> Mapping[str, Any]:
+    """What `Tokenizer.save` wrote; empty for a file or folder of another program."""
     path = directory / _DESCRIPTION_FILE
     if not path.exists():
-        if any(path.suffix == ".model" for path in directory.iterdir()):
-            raise UserError(
-                f"The tokenizer folder {directory} lacks {_DESCRIPTION_FILE}, which "
-                f"gpt1_jax writes: put it back, if it was there.{_SAVE_FIRST}"
-            )
-        return {"kind": "gpt1"}  # a folder with OpenAI's files
+        return {}
     try:
         description = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
@@ -155,6 +150,8 @@ def _description(directory: epath.Path) -> Mapping[str, Any]:
     changed = _damaged(directory, f"holds a {path.name} that has been changed")
     if not isinstance(description, dict):
         raise changed
+    if isinstance(description.get("model"), dict):  # of the `tokenizers` library
+        return {}
     TOKENIZER.check(description, directory)
     if {key: type(value) for key, value in description.items()} != _DESCRIPTION_KINDS:
         raise changed

@@ -1,9 +1,10 @@
 """The words of a text or a table, their tokens, and the windows read to score them.
 
 A word is what white space separates, punctuation included. Words are encoded one by
-one: no token of either tokenizer reaches across white space, so the ids of a line are
-those of its words, one after another. Only the repair of garbled text by GPT-1's own
-tokenizer looks at more than a word.
+one: no token reaches across white space, so the ids of a line are those of its words,
+one after another. Only the repair of garbled text by GPT-1's own tokenizer looks at
+more than a word. A tokenizer that marks where words begin, not where they end, encodes
+each behind the word before it.
 
 Files are read row by row, so a text may be larger than memory.
 """
@@ -189,18 +190,49 @@ def read_column(source: str, column: str, text_column: str = "") -> Iterator[Wor
 
 def split_words(tokenizer: Tokenizer, lines: Iterable[Word]) -> Iterator[Word]:
     """The words of lines, in order, with their tokens."""
-    for line in lines:
-        for match in _WORD.finditer(line.word):
-            ids = tuple(tokenizer.encode(clean(match[0])))
-            start, end = (line.start + offset for offset in match.span())
-            yield line._replace(start=start, end=end, word=match[0], ids=ids)
+    words = (
+        line._replace(
+            start=line.start + match.start(),
+            end=line.start + match.end(),
+            word=match[0],
+        )
+        for line in lines
+        for match in _WORD.finditer(line.word)
+    )
+    return encode_whole(tokenizer, words)
 
 
 def encode_whole(tokenizer: Tokenizer, lines: Iterable[Word]) -> Iterator[Word]:
-    """Lines, or cells of a table, with the tokens of all their words."""
+    """Words, lines or cells of a table, with the tokens of all their words.
+
+    Raises:
+      UserError: if a token reaches across the space between two words.
+    """
+    number, previous = 0, ""
     for line in lines:
-        ids = tokenizer.encode(clean(" ".join(line.word.split())))
+        if line.line != number:
+            number, previous = line.line, ""
+        text = clean(" ".join(line.word.split()))
+        ids = _encode_behind(tokenizer, previous, text, line.where)
         yield line._replace(ids=tuple(ids))
+        previous = text.rpartition(" ")[2] or previous
+
+
+def _encode_behind(
+    tokenizer: Tokenizer, previous: str, text: str, where: str
+) -> list[int]:
+    """The ids of a text behind a word of its line; "" if it begins the line."""
+    if tokenizer.marks_word_ends or not previous or not text:
+        return tokenizer.encode(text)
+    before = tokenizer.encode(previous)
+    ids = tokenizer.encode(f"{previous} {text}")
+    if ids[: len(before)] != before:
+        raise UserError(
+            f"{where}: a token of this model reaches from {brief(previous)} into "
+            f"{brief(text)}, so words have no tokens of their own. Choose a model "
+            "whose tokenizer cuts text at spaces."
+        )
+    return ids[len(before) :]
 
 
 def words_in_sentences(
@@ -235,14 +267,20 @@ def encode_line(
     """A line, divided where the tokens of its end begin.
 
     It is encoded whole, since a word is spelled with or without a mark of its end,
-    depending on what follows. A token across the border counts as read.
+    depending on what follows, or of its beginning. A token across the border counts as
+    read.
 
     Args:
       context: the beginning of the line, which is read; may be empty.
       scored: its end.
       encode: text to ids.
     """
-    ids, end = encode(context + scored), encode(scored)
+    ids, read = encode(context + scored), context.rstrip()
+    if read != context or scored[:1].isspace():
+        before = encode(read)
+        if ids[: len(before)] == before:
+            return ReadingWindow(ids, len(before))
+    end = encode(scored)
     pairs = zip(reversed(ids), reversed(end), strict=False)
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
     first = len(ids) - len(list(same))

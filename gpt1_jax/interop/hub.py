@@ -1,5 +1,7 @@
 """Models on the Hugging Face Hub, by name: hf://ORG/NAME or hf://ORG/NAME@REVISION.
 
+Of a tokenizer that is asked for by itself, only `tokenizer.json` is downloaded.
+
 A model is downloaded to the Hub's own cache, by its own client, which knows HF_TOKEN,
 HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE. Once for each commit it is converted to a run
 folder in our cache, from which every job can start without the Hub.
@@ -33,6 +35,7 @@ _WEIGHTS = (  # the first kind that is there
     re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"),
     re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?"),
 )
+_TOKENIZER_FILE = "tokenizer.json"
 _REVISIONS = "revisions.json"  # the commits that revisions had when they were read
 
 
@@ -60,11 +63,7 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
     Raises:
       UserError: if there is no such model, or it cannot be reached or read.
     """
-    named = f"{key}={address!r}" if key else repr(address)
-    parts = ADDRESS.fullmatch(address)
-    if not parts:
-        raise UserError(f"{named} must be hf://ORG/NAME or hf://ORG/NAME@REVISION.")
-    repository = Repository(f"{parts[1]}/{parts[2]}", parts[3] or "main")
+    repository, named = _parse(address, key)
     run = repository.folder / repository.revision
     if as_run and (run / CONFIG_FILE).exists():  # a commit, which cannot move
         return os.fspath(run)
@@ -78,6 +77,43 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
     _convert(snapshot, run, named)
     print(f"{address} is commit {commit[:12]}, converted to {run}.", flush=True)
     return os.fspath(run)
+
+
+def fetch_tokenizer(address: str, key: str = "") -> str:
+    """The `tokenizer.json` of a repository on the Hub, in the Hub's cache.
+
+    Args:
+      address: hf://ORG/NAME or hf://ORG/NAME@REVISION, a model of any architecture.
+      key: the key that holds it, for messages.
+
+    Raises:
+      UserError: if there is no such repository or file, or it cannot be reached.
+    """
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    repository, named = _parse(address, key)
+    commit, files = _find(repository, named)
+    if files and _TOKENIZER_FILE not in files:
+        raise UserError(
+            f"{named} holds no {_TOKENIZER_FILE}, of the `tokenizers` library. It "
+            f"has {', '.join(sorted(files)[:5])}."
+        )
+    make_folder(constants.HF_HUB_CACHE)
+    check_room(epath.Path(constants.HF_HUB_CACHE), files.get(_TOKENIZER_FILE, 0), named)
+    with _explained(repository, named):
+        return huggingface_hub.hf_hub_download(
+            repository.name, _TOKENIZER_FILE, revision=commit
+        )
+
+
+def _parse(address: str, key: str) -> tuple[Repository, str]:
+    """The repository at an address, and what messages call it."""
+    named = f"{key}={address!r}" if key else repr(address)
+    parts = ADDRESS.fullmatch(address)
+    if not parts:
+        raise UserError(f"{named} must be hf://ORG/NAME or hf://ORG/NAME@REVISION.")
+    return Repository(f"{parts[1]}/{parts[2]}", parts[3] or "main"), named
 
 
 def _find(repository: Repository, named: str) -> tuple[str, dict[str, int]]:

@@ -55,6 +55,13 @@ _LIMITS = {
         "Wrongly decoded text and HTML entities are not repaired, and web addresses, "
         "units of measure and emoticons can be cut in other places."
     ),
+    "huggingface": (
+        "`tokenizer.json` is the file that the run was given. gpt1_jax encodes texts "
+        "line by line, with one token between lines; by itself, the file may encode "
+        "line ends in another way, above all several in a row. Its rules may put "
+        "special tokens around a text; gpt1_jax has none there, as with "
+        "`add_special_tokens=False`."
+    ),
 }
 _BABYLM = (
     " The rules are made for BabyLM's evaluation. The newline is the start and padding "
@@ -122,8 +129,14 @@ def write_tokenizer(
     Raises:
       ValueError: if the tokenizer cannot be expressed as rules of that library.
     """
-    build = {"sentencepiece": _sentencepiece, "gpt1": _gpt1}
+    build = {"sentencepiece": _sentencepiece, "gpt1": _gpt1, "huggingface": _as_given}
     kind = _known_kind(tokenizer)
+    if for_babylm and kind == "huggingface":
+        raise UserError(
+            "Milestones are exported for BabyLM's evaluation, which needs other rules "
+            "than those of the run's tokenizer.json. Export steps one by one, with "
+            "configs/convert.py:huggingface and --config.step=STEP."
+        )
     rules = build[kind](tokenizer)
     roles: dict[str, Any] = {}
     if for_babylm:
@@ -141,15 +154,26 @@ def write_tokenizer(
         start, delimiter, extract = _SPECIAL_TOKENS
         rules.add_special_tokens(list(_SPECIAL_TOKENS))
         ids = special_tokens(tokenizer.vocab_size)
+        if [*map(rules.token_to_id, _SPECIAL_TOKENS)] != [*ids]:
+            raise UserError(
+                f"{', '.join(_SPECIAL_TOKENS)} cannot follow the vocabulary of this "
+                "tokenizer.json: it has one of them already, or ids without entries. "
+                "Use the run in gpt1_jax."
+            )
         rules.post_processor = processors.TemplateProcessing(
             single=[start, "$A", extract],
             pair=[start, "$A", delimiter, "$B", extract],
             special_tokens=list(zip(_SPECIAL_TOKENS, ids, strict=True)),
         )
-        # In a text, their names are text.
-        roles = {"pad_token": start, "split_special_tokens": True}
+        roles = {"pad_token": start}
+        if kind != "huggingface":  # whose own special tokens may stand in a text
+            roles["split_special_tokens"] = True  # in a text, their names are text
+    content = rules.to_str(pretty=True)
+    if kind == "huggingface" and not for_head:
+        (given,) = tokenizer._contents().values()
+        content = given.decode()  # unchanged
     target = epath.Path(folder)
-    write_whole(target / TOKENIZER_FILE, rules.to_str(pretty=True))
+    write_whole(target / TOKENIZER_FILE, content)
     # No unk_token: transformers would make "<unk>" in a text the unknown token.
     write_json(
         target / "tokenizer_config.json",
@@ -318,6 +342,15 @@ def _check(model: Any) -> None:
             f"This SentencePiece model was trained without {', '.join(missing)}, and "
             "cannot be written for transformers. Train one with gpt1_jax."
         )
+
+
+def _as_given(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """The rules of a `tokenizer.json`, for every length of text."""
+    (content,) = tokenizer._contents().values()
+    rules = tokenizers.Tokenizer.from_buffer(content)
+    rules.no_truncation()
+    rules.no_padding()
+    return rules
 
 
 def _gpt1(tokenizer: Any) -> tokenizers.Tokenizer:

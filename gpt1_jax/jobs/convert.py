@@ -396,10 +396,10 @@ def _export(
             architecture = ""
             notes = _write_openai(folder, model, params, tokenizer, head)
         else:
-            architecture = hugging_face.write_model(folder, model, params, head)
-            hugging_face_tokenizer.write_tokenizer(
+            hugging_face_tokenizer.write_tokenizer(  # first: it may refuse
                 tokenizer, folder, model.max_seq_len, for_babylm, head is not None
             )
+            architecture = hugging_face.write_model(folder, model, params, head)
             tokenizer.save(folder / TOKENIZER_FOLDER)
             notes = _transformers_notes(model, tokenizer, for_babylm)
             if head:

@@ -89,7 +89,8 @@ def _model(run: Pretrained) -> str:
 
 def _tokenizer(run: Pretrained) -> str:
     kind = run.config.tokenizer.kind
-    names = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece BPE"}
+    names = {"gpt1": "GPT-1's own BPE", "sentencepiece": "SentencePiece"}
+    names["huggingface"] = "a tokenizer.json of Hugging Face"
     return f"{names.get(kind, escape(kind))}, {run.model.vocab_size:,} entries"
 
 

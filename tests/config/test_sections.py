@@ -55,6 +55,7 @@ def test_the_default_is_the_recipe_of_the_paper():
         ({"distributed__stuck_minutes": -1.0}, ["stuck_minutes=-1.0"]),
         ({"tokenizer__kind": "bert"}, ["tokenizer.kind='bert'", "gpt1"]),
         ({"tokenizer__kind": "gpt1"}, ["tokenizer.path", "finetune-transformer-lm"]),
+        ({"tokenizer__kind": "huggingface"}, ["tokenizer.path", "hf://ORG/NAME"]),
         ({"data__source": "web"}, ["data.source='web'", "tfds"]),
         ({"data__source": "text"}, ["data.train=PATHS"]),
         ({"data__source": "tfds"}, ["NAME:SPLIT"]),

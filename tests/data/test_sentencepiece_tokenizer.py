@@ -291,16 +291,3 @@ def test_sentencepiece_errors_of_the_text_pass_through_training(error):
     with pytest.raises(kind) as raised:
         SentencePieceTokenizer.train(lines(), 340)
     assert "SentencePiece" not in str(raised.value)
-
-
-def test_sentencepiece_model_without_newline_is_refused(tmp_path, make_text):
-    text = tmp_path / "text.txt"
-    text.write_text(make_text(1000))
-    sentencepiece.SentencePieceTrainer.train(
-        input=str(text),
-        model_prefix=str(tmp_path / "foreign"),
-        vocab_size=60,
-        minloglevel=2,
-    )
-    with pytest.raises(ValueError, match="no newline piece"):
-        SentencePieceTokenizer((tmp_path / "foreign.model").read_bytes())

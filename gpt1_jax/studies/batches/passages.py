@@ -34,8 +34,15 @@ def find_passage(
       The positions of its first token and of the first token behind it, in order.
 
     Raises:
-      UserError: if the passage holds no token.
+      UserError: if the passage holds no token, or the tokens of a word depend on
+        whether it begins a line.
     """
+    if not tokenizer.marks_word_ends:
+        raise UserError(
+            "Passages cannot be found in this run: its tokenizer may spell a word in "
+            "another way where a line begins, and a passage may be divided into lines "
+            "anywhere. Ask for a batch, or for the batches of an update."
+        )
     words = clean(passage).split()
     if not tokenizer.encode(" ".join(words)):
         raise UserError(

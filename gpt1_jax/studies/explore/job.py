@@ -118,10 +118,15 @@ def _explore(
 
 
 def token_text(tokenizer: Tokenizer, token: int) -> str:
-    """A token for people: with a dot behind it if it does not end a word."""
+    """A token for people: with a dot behind it if it does not end a word.
+
+    Where tokens mark the beginnings of words, if anything, there is no dot.
+    """
     if token == tokenizer.newline_id:
         return "↵"
     text = tokenizer.decode([token])
+    if not tokenizer.marks_word_ends:
+        return text or "▁"
     ends_word = tokenizer.decode([token, token]) != text + text
     return (text or "▁") if ends_word or not text else f"{text}·"
 

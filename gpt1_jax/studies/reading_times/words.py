@@ -26,9 +26,13 @@ from gpt1_jax.data.tables import (
     read_rows,
     require_column,
 )
-from gpt1_jax.data.text import clean
 from gpt1_jax.data.tokenizers import Tokenizer
-from gpt1_jax.data.words import ReadingWindow, Word, reading_windows
+from gpt1_jax.data.words import (
+    ReadingWindow,
+    Word,
+    encode_whole,
+    reading_windows,
+)
 from gpt1_jax.errors import UserError
 from gpt1_jax.studies.answers import ContextWindows
 from gpt1_jax.studies.reading_times.config import (
@@ -300,10 +304,6 @@ def _read_as_stories(
     """The rows of each story are its text."""
     numbers: dict[str, int] = {}
 
-    @functools.cache
-    def encode(word: str) -> tuple[int, ...]:
-        return tuple(tokenizer.encode(clean(word)))
-
     words = (
         Word(
             line=numbers.setdefault(row["story"], len(numbers) + 1),
@@ -311,14 +311,17 @@ def _read_as_stories(
             end=len(row["word"]),  # white space follows
             word=row["word"],
             where=row["where"],
-            ids=encode(row["word"]),
         )
         for number, row in enumerate(rows)
     )
     windows: list[ReadingWindow] = []
     tokens = [(0, 0, 0)] * len(rows)
     for window in reading_windows(
-        words, DEFAULT_WORDS, max_seq_len, tokenizer.newline_id, after_newline=True
+        encode_whole(tokenizer, words),
+        DEFAULT_WORDS,
+        max_seq_len,
+        tokenizer.newline_id,
+        after_newline=True,
     ):
         for word, (first, stop) in zip(window.words, window.spans, strict=True):
             span = first - window.num_context, stop - window.num_context

@@ -1,0 +1,325 @@
+"""Tokenizers that other programs saved: found, read, and told from our own."""
+
+import io
+import json
+
+import pytest
+import sentencepiece
+import tokenizers
+from tokenizers import (
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
+
+from gpt1_jax.data import other_tokenizers
+from gpt1_jax.data.corpus import prepare_corpus
+from gpt1_jax.data.tokenizers import load_tokenizer
+from gpt1_jax.data.words import encode_line, encode_whole, lines_of, split_words
+from gpt1_jax.errors import UserError
+
+LINES = [
+    "the quick brown fox jumps over a lazy dog while seven wizards mix potions",
+    "She said nothing, walked home and never looked back again: the river's banks",
+    "the naïve dog knows (don't say more!) that the café is closed",
+] * 5
+TEXTS = [*LINES[:3], "", "Zebra 漢字 🙂 (the  café)", "the [CLS] and <|endoftext|>"]
+
+
+def byte_level():
+    rules = tokenizers.Tokenizer(models.BPE())
+    rules.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    rules.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    return rules, trainers.BpeTrainer(
+        vocab_size=300, initial_alphabet=letters, special_tokens=["<|endoftext|>"]
+    )
+
+
+def word_ends():
+    rules = tokenizers.Tokenizer(
+        models.BPE(unk_token="<unk>", end_of_word_suffix="</w>")
+    )
+    rules.normalizer = normalizers.Lowercase()
+    rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    rules.decoder = decoders.BPEDecoder(suffix="</w>")
+    return rules, trainers.BpeTrainer(
+        vocab_size=120, special_tokens=["<unk>", "</s>"], end_of_word_suffix="</w>"
+    )
+
+
+def word_piece():
+    rules = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    rules.normalizer = normalizers.BertNormalizer()
+    rules.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    rules.decoder = decoders.WordPiece()
+    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    return rules, trainers.WordPieceTrainer(vocab_size=120, special_tokens=names)
+
+
+def unigram():
+    rules = tokenizers.Tokenizer(models.Unigram())
+    rules.normalizer = normalizers.NFKC()
+    rules.pre_tokenizer = pre_tokenizers.Metaspace()
+    rules.decoder = decoders.Metaspace()
+    return rules, trainers.UnigramTrainer(
+        vocab_size=80, special_tokens=["<unk>", "</s>"], unk_token="<unk>"
+    )
+
+
+KINDS = {  # what is trained, what stands for the newline, whether it lower-cases
+    "byte_level": (byte_level, "Ċ", False),
+    "word_ends": (word_ends, "</s>", True),
+    "word_piece": (word_piece, "[SEP]", True),
+    "unigram": (unigram, "</s>", False),
+}
+
+
+@pytest.fixture(scope="module")
+def trained():
+    made = {}
+    for name, (make, *_) in KINDS.items():
+        rules, trainer = make()
+        trainer.show_progress = False
+        rules.train_from_iterator(LINES, trainer)
+        made[name] = rules
+    return made
+
+
+@pytest.fixture
+def write(tmp_path):
+    """`write(rules)`: a tokenizer.json; `change` edits it."""
+
+    def write(rules, change=lambda values: None, name="tokenizer.json"):
+        values = json.loads(rules.to_str())
+        change(values)
+        path = tmp_path / name
+        path.write_text(json.dumps(values))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ids_are_those_of_the_library_whatever_the_file_asks_for(trained, write, kind):
+    rules, (_, newline, lowercase) = trained[kind], KINDS[kind]
+    known = rules.to_str()
+    asking = tokenizers.Tokenizer.from_str(known)
+    asking.enable_truncation(3)
+    asking.enable_padding(length=40)
+    first = rules.id_to_token(0)
+    asking.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A", special_tokens=[(first, 0)]
+    )
+    ours = other_tokenizers.HuggingFaceTokenizer(asking.to_str().encode())
+    for text in TEXTS:
+        assert ours.encode(text) == rules.encode(text, add_special_tokens=False).ids
+    assert ours.vocab_size == rules.get_vocab_size()
+    assert rules.id_to_token(ours.newline_id) == newline
+    assert ours.lowercase == lowercase
+    lines = [ours.encode(text) for text in TEXTS]
+    joined = [token for ids in lines for token in (ours.newline_id, *ids)][1:]
+    assert ours.encode("\n".join(TEXTS)) == joined
+    text = "the lazy dog\n\nthe fox"
+    assert ours.decode(ours.encode(text)) == text
+
+
+def test_dropout_is_switched_off(trained, write):
+    path = write(trained["byte_level"], lambda v: v["model"].update(dropout=0.9))
+    ours = other_tokenizers.HuggingFaceTokenizer(path.read_bytes())
+    assert ours.encode(LINES[0]) == trained["byte_level"].encode(LINES[0]).ids
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_words_have_the_tokens_that_they_have_in_their_line(trained, kind):
+    ours = other_tokenizers.HuggingFaceTokenizer(trained[kind].to_str().encode())
+    words = list(split_words(ours, lines_of("\n".join(LINES[:3]), "text")))
+    for number, line in enumerate(LINES[:3], 1):
+        of_words = [i for word in words if word.line == number for i in word.ids]
+        assert of_words == ours.encode(line)
+    # Word by word, as in a table.
+    cells = [word._replace(ids=()) for word in words]
+    assert [word.ids for word in encode_whole(ours, cells)] == [w.ids for w in words]
+    whole = ours.encode("the lazy dog")
+    for context, scored in (("the ", "lazy dog"), ("the", " lazy dog")):
+        line = encode_line(context, scored, ours.encode)
+        assert (line.ids, line.num_context) == (whole, len(ours.encode("the")))
+
+
+def test_a_token_across_a_space_is_refused_where_words_are_scored():
+    model = models.BPE({c: i for i, c in enumerate(["a", " ", "b", "a ", "\n"])},
+                       [("a", " ")])  # fmt: skip
+    ours = other_tokenizers.HuggingFaceTokenizer(
+        tokenizers.Tokenizer(model).to_str().encode()
+    )
+    (line,) = lines_of("b b", "text")
+    assert [word.ids for word in split_words(ours, [line])] == [(2,), (1, 2)]
+    with pytest.raises(UserError, match=r"^text:1: a token of this model reaches from"):
+        list(split_words(ours, lines_of("a b", "text")))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_tokenizer_carries_its_file_unchanged(trained, write, tmp_path, kind):
+    path = write(trained[kind])
+    for place in (path, tmp_path):
+        assert load_tokenizer(place).kind == "huggingface"
+        assert other_tokenizers.find(place) == ("huggingface", path)
+    saved = tmp_path / "saved"
+    load_tokenizer(path).save(saved)
+    assert (saved / "huggingface.json").read_bytes() == path.read_bytes()
+    again = load_tokenizer(saved)
+    assert again.digest == load_tokenizer(path).digest
+    assert again.encode(TEXTS[0]) == load_tokenizer(path).encode(TEXTS[0])
+    (saved / "huggingface.json").write_bytes(path.read_bytes() + b" ")
+    with pytest.raises(UserError, match=r"is damaged: .*differs from its checksum"):
+        load_tokenizer(saved)
+
+
+def without_unknown(values):
+    values["model"]["unk_token"] = "none"
+
+
+def without_ends(values):
+    values["added_tokens"] = []
+    del values["model"]["vocab"]["[SEP]"]
+
+
+def far_apart(values):
+    values["model"]["vocab"]["far"] = 10**6
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (without_unknown, "has no token for unknown characters .*unk_token"),
+        (without_ends, r"has no newline and none of .*\[SEP\].*add_special_tokens"),
+        (far_apart, "ids up to 1,000,001; number them from 0 on"),
+        (lambda values: values.update(model={"type": "?"}), "cannot be loaded: "),
+    ],
+)
+def test_what_cannot_be_a_tokenizer_is_refused(trained, write, change, message):
+    assert other_tokenizers
+    path = write(trained["word_piece"], change)
+    with pytest.raises(UserError, match=message) as caught:
+        load_tokenizer(path)
+    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+
+
+def test_ids_without_an_entry_are_rows_that_no_text_has(trained, write):
+    def leave_a_hole(values):
+        values["model"]["vocab"]["far"] = len(values["model"]["vocab"]) + 5
+
+    rules = trained["word_piece"]
+    ours = other_tokenizers.HuggingFaceTokenizer(
+        write(rules, leave_a_hole).read_bytes()
+    )
+    assert ours.vocab_size == rules.get_vocab_size() + 6
+
+
+# --- our own description, and SentencePiece ---------------------------------------
+
+
+def test_one_file_given_for_the_other_is_told_apart(
+    trained, write, tmp_path, sentencepiece_tokenizer
+):
+    saved = tmp_path / "saved"
+    sentencepiece_tokenizer.save(saved)
+    with pytest.raises(UserError, match=r"that gpt1_jax saved: name .*/saved\.$"):
+        load_tokenizer(saved / "tokenizer.json")
+    other = tmp_path / "vocab.json"
+    other.write_text('{"model": 3}')
+    with pytest.raises(
+        UserError, match=r"neither a tokenizer\.json of the `tokenizers`"
+    ):
+        other_tokenizers.find(other)
+
+
+@pytest.mark.parametrize("name", ["sentencepiece.model", "m.model"])
+def test_a_sentencepiece_model_is_read_as_its_file_or_in_a_folder(
+    tmp_path, sentencepiece_tokenizer, name
+):
+    sentencepiece_tokenizer.save(tmp_path / "a")
+    (tmp_path / "a" / "tokenizer.json").unlink()
+    (tmp_path / "a" / "sentencepiece.model").rename(tmp_path / "a" / name)
+    for place in (tmp_path / "a" / name, tmp_path / "a"):
+        assert other_tokenizers.find(place) == ("sentencepiece", tmp_path / "a" / name)
+        assert load_tokenizer(place).digest == sentencepiece_tokenizer.digest
+    (tmp_path / "a" / "second.model").touch()
+    with pytest.raises(UserError, match=r"holds 2 \.model files; name one"):
+        load_tokenizer(tmp_path / "a")
+
+
+def train_elsewhere(**options):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(LINES),
+        model_writer=model,
+        minloglevel=2,
+        **{"vocab_size": 60, **options},
+    )
+    return model.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("options", "newline", "lowercase"),
+    [
+        ({}, "</s>", False),
+        ({"user_defined_symbols": ["\n"]}, "\n", False),
+        ({"byte_fallback": True, "vocab_size": 310}, "<0x0A>", False),
+        ({"normalization_rule_name": "nmt_nfkc_cf"}, "</s>", True),
+        ({"add_dummy_prefix": False}, "</s>", False),
+    ],
+)
+def test_a_sentencepiece_model_trained_elsewhere(tmp_path, options, newline, lowercase):
+    assert other_tokenizers
+    path = tmp_path / "elsewhere.model"
+    path.write_bytes(train_elsewhere(**options))
+    ours = load_tokenizer(path)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+    assert processor.id_to_piece(ours.newline_id) == newline
+    assert ours.lowercase == lowercase
+    for line in LINES[:3]:
+        assert ours.encode(line) == processor.encode(line)
+        words = split_words(ours, lines_of(line, "text"))
+        assert [i for word in words for i in word.ids] == ours.encode(line)
+    text = "the lazy dog\n\nthe fox"
+    assert ours.decode(ours.encode(text)) == text
+
+
+def test_a_sentencepiece_model_without_newline_and_end_is_refused(tmp_path):
+    assert other_tokenizers
+    path = tmp_path / "elsewhere.model"
+    path.write_bytes(train_elsewhere(eos_id=-1))
+    with pytest.raises(UserError, match="no newline piece, nor </s> to stand for one"):
+        load_tokenizer(path)
+
+
+# --- as the tokenizer of a corpus -------------------------------------------------
+
+
+def test_a_corpus_is_prepared_with_the_kind_and_case_that_the_file_has(
+    tmp_path, trained, write, data_config, tokenizer_config
+):
+    assert other_tokenizers
+    path = write(trained["byte_level"])
+    (tmp_path / "books").mkdir()
+    (tmp_path / "books" / "a.txt").write_text("\n".join(LINES))
+
+    def prepare(**overrides):
+        config = tokenizer_config(
+            **{"kind": "huggingface", "path": str(path), "lowercase": False} | overrides
+        )
+        return prepare_corpus(data_config(), config, progress=False)
+
+    corpus, tokenizer = prepare()
+    assert tokenizer.kind == "huggingface"
+    assert corpus.tokenizer_digest == tokenizer.digest
+    for overrides, message in (
+        ({"lowercase": True}, "set --config.tokenizer.lowercase=False"),
+        ({"kind": "sentencepiece"}, "holds a huggingface tokenizer, but"),
+    ):
+        with pytest.raises(UserError, match=message):
+            prepare(**overrides)
