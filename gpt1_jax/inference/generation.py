@@ -47,6 +47,8 @@ class Generator:
     ):
         self._tokenizer, self._config = tokenizer, config
         self._max_seq_len, self._longest_prompt = model.max_seq_len, longest_prompt
+        # Between a prompt and its continuation.
+        self.separator = " " if tokenizer.marks_word_ends else ""
         self._stop_strings = [tokenizer.cased(text) for text in config.stop_strings]
         self._decode = Decoder(
             model, tokenizer.vocab_size, config, batch_size, round_size, self._kept
@@ -76,7 +78,7 @@ class Generator:
         numbers = {id(each): number for number, each in enumerate(continuations)}
         for continuation in self._decode(params, continuations):
             if continuation.finish_reason:
-                continuation.text = self._text(continuation.tokens)
+                continuation.text = self._text(continuation)
                 yield numbers[id(continuation)], continuation
 
     def several(
@@ -103,7 +105,7 @@ class Generator:
         text, yielded = "", 0
         continuation = Continuation(prompt, self._ids(prompt), seed)
         for _ in self._decode(params, [continuation]):
-            text = self._text(continuation.tokens)
+            text = self._text(continuation)
             whole = max(text.rfind(" "), text.rfind("\n")) + 1
             if whole > yielded:
                 yield text[yielded:whole]
@@ -133,9 +135,14 @@ class Generator:
     def _ids(self, prompt: str) -> list[int]:
         return prompt_ids(self._tokenizer, prompt)[-self._longest_prompt :]
 
-    def _text(self, tokens: list[int]) -> str:
-        """The text of tokens, up to the end of the first stop string."""
-        text = self._tokenizer.decode(tokens)
+    def _text(self, continuation: Continuation) -> str:
+        """The text of the drawn tokens, up to the end of the first stop string."""
+        text = self._tokenizer.decode(continuation.tokens)
+        if not self._tokenizer.marks_word_ends:  # it may begin with a space, or not
+            last = list(continuation.ids[-1:])
+            before = self._tokenizer.decode(last)
+            whole = self._tokenizer.decode([*last, *continuation.tokens])
+            text = whole[len(before) :] if whole.startswith(before) else text
         return text[: self._end(text)]
 
     def _kept(self, tokens: list[int]) -> int | None:

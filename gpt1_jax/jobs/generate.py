@@ -68,7 +68,7 @@ def run(config: GenerateConfig, workdir: str) -> None:
         say_wrote(config.output)
     else:
         for each in continuations:
-            say(f"{each.prompt} {each.text}\n")
+            say(f"{each.prompt}{generator.separator}{each.text}\n")
 
 
 def _prompts(config: GenerateConfig) -> list[str] | None:
@@ -115,7 +115,7 @@ def _converse(generator: Generator, params: Any, config: GenerateConfig) -> None
 
 def _stream(generator: Generator, params: Any, prompt: str, seed: int) -> None:
     generator.check_memory([prompt])
-    say(prompt, end=" ")
+    say(prompt, end=generator.separator)
     for words in generator.stream(params, prompt, seed):
         say(words, end="")
     say("")

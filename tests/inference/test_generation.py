@@ -73,3 +73,17 @@ def test_what_outgrows_the_context_is_known(model):
     generator = make(model)  # 8 more tokens, of 32
     assert not generator.outgrows(["1 " * 25])
     assert generator.outgrows(["1", "1 " * 26])
+
+
+class Spaced(Numbers):
+    """The number of a token is written behind a space, unless it begins the text."""
+
+    marks_word_ends = False
+
+
+def test_a_continuation_keeps_the_space_that_begins_it(model, params):
+    generator = Generator(model, Spaced(), sampling_config(max_new_tokens=2))
+    (found,) = generator(params, ["3 1 4"], [0])
+    assert generator.separator == "" and found.text.startswith(" ")
+    assert found.text == "".join(f" {token}" for token in found.tokens)
+    assert "".join(generator.stream(params, "3 1 4", 0)) == found.text

@@ -5,6 +5,7 @@ import os
 import shutil
 
 import pytest
+import tokenizers
 from hub_server import commit_of, serve_hub, use_hub
 from other_formats import assert_same_params
 from tiny_run import load_config, run_program
@@ -12,6 +13,7 @@ from tiny_run import load_config, run_program
 import gpt1_jax
 from gpt1_jax import addresses
 from gpt1_jax import config as config_lib
+from gpt1_jax.data.tokenizers import load_tokenizer
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hub
 from gpt1_jax.jobs import convert
@@ -172,6 +174,47 @@ def test_models_are_found_in_every_place_of_a_configuration(server, as_copies):
     assert report.folders == (place, place, "there")
     assert "snapshots" in resolved("convert", init_from=address).init_from
     assert resolved("report", runs="a, b").runs == "a, b"  # as it was
+
+
+def test_a_tokenizer_is_fetched_alone_by_its_commit_and_then_without_the_hub(
+    server, tmp_path, capfd
+):
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    rules = tokenizers.Tokenizer(tokenizers.models.BPE({"\n": 0, "a": 1}, []))
+    rules.save(str(folder / "tokenizer.json"))
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    (folder / "model.safetensors").write_bytes(b"not needed")
+    server.models["people/bert"] = {"main": folder}
+
+    def resolved(address):
+        config = load_config(
+            "quickstart", tokenizer__kind="huggingface", tokenizer__path=address
+        )
+        return addresses.resolve(config_lib.load(config.to_dict())).tokenizer.path
+
+    path = resolved("hf://people/bert")
+    commit = commit_of(folder)
+    assert path.endswith(f"{commit}/tokenizer.json")
+    assert load_tokenizer(path).encode("a\na") == [1, 0, 1]
+    assert resolved(f"hf://people/bert@{commit}") == path
+    fetched = {each for each in server.requests if each.startswith("GET /people")}
+    assert fetched == {f"GET /people/bert/resolve/{commit}/tokenizer.json"}
+    for address, message in (
+        ("hf://people", "must be hf://ORG/NAME or hf://ORG/NAME@REVISION."),
+        ("hf://people/none", "people/none does not exist on the Hub, or it is private"),
+        ("people/bert", "Hub, write hf://people/bert."),
+    ):
+        with pytest.raises(UserError, match=r"config\.tokenizer\.path=") as caught:
+            resolved(address)
+        assert message in str(caught.value)
+    server.broken = True
+    assert resolved("hf://people/bert") == path
+    assert f"is read as commit {commit[:12]}" in capfd.readouterr().out
+    server.broken = False
+    (folder / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"holds no tokenizer\.json.* has config\.json"):
+        resolved("hf://people/bert")
 
 
 def test_a_name_of_the_hub_without_its_scheme_gets_a_hint(tmp_path, monkeypatch):

@@ -16,8 +16,10 @@ from made_up_tokenizer import Numbers
 from tokenizers import pre_tokenizers
 
 from gpt1_jax.data.gpt1_tokenizer import standardize_text
+from gpt1_jax.data.other_tokenizers import HuggingFaceTokenizer
 from gpt1_jax.data.sentencepiece_tokenizer import SentencePieceTokenizer
 from gpt1_jax.data.tokenizers import load_tokenizer, special_tokens
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face_tokenizer
 
 few = settings(
@@ -210,6 +212,58 @@ def test_sentencepiece_of_another_make_is_refused(tmp_path):
 def test_unknown_kind_is_refused(tmp_path):
     with pytest.raises(ValueError, match="kind 'numbers' cannot be written"):
         hugging_face_tokenizer.write_tokenizer(Numbers(), tmp_path, 512)
+
+
+@pytest.fixture
+def given_file():
+    """`given_file(entries)`: the tokenizer of a file that cuts texts after 2 tokens."""
+
+    def make(entries=("\n", "a", "b", "[X]")):
+        vocabulary = dict(zip(entries, range(len(entries)), strict=True))
+        if "hole" in vocabulary:
+            vocabulary["hole"] += 1
+        rules = hugging_face.Tokenizer(hugging_face.models.BPE(vocabulary, []))
+        rules.enable_truncation(2)
+        return HuggingFaceTokenizer(rules.to_str(pretty=True).encode())
+
+    return make
+
+
+def test_a_file_of_the_library_goes_out_unchanged(given_file, tmp_path):
+    ours = given_file()
+    hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 512)
+    assert {"huggingface.json": (tmp_path / "tokenizer.json").read_bytes()} == (
+        ours._contents()
+    )
+    assert "the file that the run was given" in (
+        hugging_face_tokenizer.tokenizer_limits(ours)
+    )
+
+
+def test_a_file_of_the_library_gets_the_special_tokens_of_a_head(given_file, tmp_path):
+    ours = given_file()
+    hugging_face_tokenizer.write_tokenizer(ours, tmp_path, 512, for_head=True)
+    rules = hugging_face.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    start, delimiter, extract = special_tokens(ours.vocab_size)
+    assert rules.encode("aba", "b").ids == [start, 1, 2, 1, delimiter, 2, extract]
+
+
+@pytest.mark.parametrize(
+    ("entries", "options", "message"),
+    [
+        (["\n", "a"], {"for_babylm": True}, "Export steps one by one, with"),
+        (["\n", "a", "hole"], {"for_head": True}, "ids without entries. Use the run"),
+        (["\n", "<|start|>"], {"for_head": True}, "it has one of them already"),
+    ],
+)
+def test_a_file_of_the_library_that_cannot_go_out_is_refused(
+    given_file, tmp_path, entries, options, message
+):
+    with pytest.raises(UserError) as caught:
+        hugging_face_tokenizer.write_tokenizer(
+            given_file(entries), tmp_path, 512, **options
+        )
+    assert message in str(caught.value) and not list(tmp_path.iterdir())
 
 
 def test_limits_say_what_was_measured(ours):

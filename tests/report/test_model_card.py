@@ -24,7 +24,7 @@ def test_a_card_says_what_the_model_is_and_read(make_card):
     for part in (
         "Transformer decoder: 4 layers of width 256, 4 heads, MLP of width 1,024",
         "128 tokens of context; 3,319,808 parameters; matrix products in float32",
-        "SentencePiece BPE, 500 entries",
+        "SentencePiece, 500 entries",
         r"text files: books/\*.txt; 4,096 training tokens",
         "8 updates of 8 sequences (1,024 tokens), seed 0, from random weights",
         "8 updates, 8,192 tokens; epochs: 2.00",

@@ -41,7 +41,7 @@ def find_passage(
         raise UserError(
             "Passages cannot be found in this run: its tokenizer may spell a word in "
             "another way where a line begins, and a passage may be divided into lines "
-            "anywhere. Ask for a batch, or for the batches of an update."
+            "anywhere. Ask for updates instead, with --config.steps=STEPS."
         )
     words = clean(passage).split()
     if not tokenizer.encode(" ".join(words)):
