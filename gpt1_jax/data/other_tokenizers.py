@@ -11,6 +11,7 @@ from gpt1_jax.data.tokenizers import NEWLINE, Tokenizer, texts_digest
 from gpt1_jax.errors import UserError
 
 _RULES_FILE = "tokenizer.json"
+_SAVED_FILE = "huggingface.json"  # where `_RULES_FILE` is our own description
 # Entries that may spell a newline, and tokens that end a document, in order of choice.
 _NEWLINES = (NEWLINE, "Ċ", "<0x0A>", f"{NEWLINE}</w>")
 _DOCUMENT_ENDS = ("<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[EOS]", "[SEP]")
@@ -26,10 +27,17 @@ def find(place: epath.Path) -> tuple[str, epath.Path]:
         SentencePiece `.model` file; a folder with one of them; or OpenAI's folder.
 
     Raises:
-      UserError: if the file is neither, or the folder holds several models.
+      UserError: if the file is neither, or the folder holds several models, or one that
+        we saved but no description of it.
     """
     path = place / _RULES_FILE if place.is_dir() else place
     if not path.exists():
+        for ours in (place / "sentencepiece.model", place / _SAVED_FILE):
+            if ours.exists():
+                raise UserError(
+                    f"The tokenizer folder {place} lacks {_RULES_FILE}, which gpt1_jax "
+                    f"writes: put it back. If it was never there, name {ours}."
+                )
         models = [each for each in place.iterdir() if each.suffix == ".model"]
         if not models:
             return "gpt1", place
@@ -71,7 +79,6 @@ class HuggingFaceTokenizer(Tokenizer):
 
     kind = "huggingface"
     marks_word_ends = False  # most mark where words begin
-    _FILE = "huggingface.json"
 
     def __init__(self, content: bytes):
         self._content = content  # of the file
@@ -105,8 +112,7 @@ class HuggingFaceTokenizer(Tokenizer):
         ids: list[int] = []
         for number, line in enumerate(text.split(NEWLINE)):
             ids += [self.newline_id] * (number > 0)
-            if line:  # some rules put a token before nothing
-                ids += self._rules.encode(line, add_special_tokens=False).ids
+            ids += self._rules.encode(line, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -121,11 +127,11 @@ class HuggingFaceTokenizer(Tokenizer):
         )
 
     def _contents(self) -> dict[str, bytes]:
-        return {self._FILE: self._content}
+        return {_SAVED_FILE: self._content}
 
     @classmethod
     def load(cls, place: epath.Path) -> "HuggingFaceTokenizer":
-        file = place / cls._FILE if place.is_dir() else place
+        file = place / _SAVED_FILE if place.is_dir() else place
         return cls(file.read_bytes())
 
 

@@ -10,16 +10,16 @@ newline id, so a document may be encoded in pieces cut at line ends.
 
 import abc
 import hashlib
-import importlib
 import json
 import os
+import pkgutil
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from etils import epath
 
 from gpt1_jax.data.files import create, sha256, whole_folder, write_json
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import UserError, find_named
 from gpt1_jax.formats import FORMAT, TOKENIZER, VERSION
 
 NEWLINE = "\n"
@@ -90,10 +90,10 @@ _DESCRIPTION_KINDS = {  # of each value
     "content_digest": str,
     "files": dict,
 }
-_KINDS = {  # modules, imported on demand
-    "sentencepiece": ("sentencepiece_tokenizer", "SentencePieceTokenizer"),
-    "gpt1": ("gpt1_tokenizer", "GPT1Tokenizer"),
-    "huggingface": ("other_tokenizers", "HuggingFaceTokenizer"),
+_KINDS = {  # modules and classes, imported on demand
+    "sentencepiece": "sentencepiece_tokenizer:SentencePieceTokenizer",
+    "gpt1": "gpt1_tokenizer:GPT1Tokenizer",
+    "huggingface": "other_tokenizers:HuggingFaceTokenizer",
 }
 
 
@@ -113,15 +113,15 @@ def load_tokenizer(place: str | os.PathLike[str]) -> Tokenizer:
     description = _description(folder)
     kind, found = description.get("kind", ""), folder
     if not kind:
-        others = importlib.import_module("gpt1_jax.data.other_tokenizers")
-        kind, found = others.find(folder)
+        kind, found = find_named(
+            "gpt1_jax.data.other_tokenizers:find", str(folder), "name a saved tokenizer"
+        )(folder)
     for name, checksum in description.get("files", {}).items():
         if not (folder / name).exists():
             raise _damaged(folder, f"lacks {name}")
         if sha256(folder / name) != checksum:
             raise _damaged(folder, f"holds a {name} that differs from its checksum")
-    module, name = _KINDS[kind]
-    cls = getattr(importlib.import_module(f"gpt1_jax.data.{module}"), name)
+    cls = pkgutil.resolve_name(f"gpt1_jax.data.{_KINDS[kind]}")
     try:
         tokenizer: Tokenizer = cls.load(found)
     except (OSError, ImportError):

@@ -125,6 +125,7 @@ def test_ids_are_those_of_the_library_whatever_the_file_asks_for(trained, write,
     assert ours.encode("\n".join(TEXTS)) == joined
     text = "the lazy dog\n\nthe fox"
     assert ours.decode(ours.encode(text)) == text
+    assert ours.decode([0]) == first  # a special token is text
 
 
 def test_dropout_is_switched_off(trained, write):
@@ -237,19 +238,34 @@ def test_one_file_given_for_the_other_is_told_apart(
         other_tokenizers.find(other)
 
 
-@pytest.mark.parametrize("name", ["sentencepiece.model", "m.model"])
 def test_a_sentencepiece_model_is_read_as_its_file_or_in_a_folder(
-    tmp_path, sentencepiece_tokenizer, name
+    tmp_path, sentencepiece_tokenizer
 ):
-    sentencepiece_tokenizer.save(tmp_path / "a")
-    (tmp_path / "a" / "tokenizer.json").unlink()
-    (tmp_path / "a" / "sentencepiece.model").rename(tmp_path / "a" / name)
-    for place in (tmp_path / "a" / name, tmp_path / "a"):
-        assert other_tokenizers.find(place) == ("sentencepiece", tmp_path / "a" / name)
+    (content,) = sentencepiece_tokenizer._contents().values()
+    path = tmp_path / "m.model"
+    path.write_bytes(content)
+    for place in (path, tmp_path):
+        assert other_tokenizers.find(place) == ("sentencepiece", path)
         assert load_tokenizer(place).digest == sentencepiece_tokenizer.digest
-    (tmp_path / "a" / "second.model").touch()
+    (tmp_path / "second.model").touch()
     with pytest.raises(UserError, match=r"holds 2 \.model files; name one"):
-        load_tokenizer(tmp_path / "a")
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["sentencepiece", "huggingface"])
+def test_a_saved_tokenizer_without_its_description_is_damaged(
+    tmp_path, trained, write, sentencepiece_tokenizer, kind
+):
+    saved, ours = tmp_path / "saved", sentencepiece_tokenizer
+    if kind == "huggingface":
+        ours = load_tokenizer(write(trained["unigram"]))
+    ours.save(saved)
+    (saved / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"lacks tokenizer\.json, .*: put it back"):
+        load_tokenizer(saved)
+    (file,) = saved.iterdir()
+    assert other_tokenizers.find(file)[0] == kind
+    assert load_tokenizer(file).digest == ours.digest
 
 
 def train_elsewhere(**options):

@@ -216,14 +216,14 @@ def test_unknown_kind_is_refused(tmp_path):
 
 @pytest.fixture
 def given_file():
-    """`given_file(entries)`: the tokenizer of a file that cuts texts after 2 tokens."""
+    """`given_file(entries)`: the tokenizer of a file that cuts texts after 4 tokens."""
 
     def make(entries=("\n", "a", "b", "[X]")):
         vocabulary = dict(zip(entries, range(len(entries)), strict=True))
         if "hole" in vocabulary:
             vocabulary["hole"] += 1
         rules = hugging_face.Tokenizer(hugging_face.models.BPE(vocabulary, []))
-        rules.enable_truncation(2)
+        rules.enable_truncation(4)
         return HuggingFaceTokenizer(rules.to_str(pretty=True).encode())
 
     return make

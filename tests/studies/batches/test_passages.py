@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from made_up_tokenizer import small_gpt1_tokenizer
+from made_up_tokenizer import Numbers, small_gpt1_tokenizer
 
 from gpt1_jax.data.shards import ShardWriter, TokenReader, open_corpus, write_record
 from gpt1_jax.data.text import clean
@@ -74,3 +74,11 @@ def test_a_passage_is_found_wherever_lines_end(find, passage, found):
 def test_a_passage_without_tokens_is_refused(find, passage):
     with pytest.raises(UserError, match="has no tokens"):
         find(passage)
+
+
+def test_a_tokenizer_that_marks_where_words_begin_is_refused():
+    class Beginnings(Numbers):
+        marks_word_ends = False
+
+    with pytest.raises(UserError, match=r"found in this run: .*--config\.steps=STEPS"):
+        list(find_passage(None, Beginnings(), "1 2"))

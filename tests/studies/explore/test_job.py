@@ -7,6 +7,7 @@ import re
 import jax
 import numpy as np
 import pytest
+from made_up_tokenizer import Numbers
 from tiny_run import load_config
 
 import gpt1_jax
@@ -141,6 +142,16 @@ def test_tokens_are_told_apart(pretrained):
     assert "".join(each.removesuffix("·") for each in shown) == "walked"
     assert [each.endswith("·") for each in shown] == [True] * (len(ids) - 1) + [False]
     assert explore.token_text(tokenizer, tokenizer.newline_id) == "↵"
+
+
+def test_tokens_that_mark_where_words_begin_have_no_dot():
+    class Beginnings(Numbers):
+        marks_word_ends = False
+
+        def decode(self, ids):
+            return "".join(map(str, ids))
+
+    assert explore.token_text(Beginnings(), 7) == "7"
 
 
 def test_text_of_a_stranger_is_text(pretrained, tmp_path):
