@@ -114,7 +114,7 @@ class Wandb:
                 self._run.log({"loss_plot": wandb.Image(os.fspath(picture))})
             elif isinstance(error, Stopped):
                 self._run.mark_preempting()
-            self._run.finish(exit_code=0 if error is None else 1)
+            _finish(self._run, exit_code=0 if error is None else 1)
 
     def _write_note(self) -> None:
         note = {"id": self._run.id, "sent": self._sent}
@@ -157,11 +157,11 @@ def log_results(
         if run is None:
             return
         scores = score_table(runs, variants)
-        columns = list(map(str, scores.columns))
+        columns: list[str | int] = [str(each) for each in scores.columns]
         rows = scores.astype(object).to_numpy().tolist()
         run.log({"results": wandb.Table(columns=columns, data=rows)})
         write_json(epath.Path(local / FOLDER / NOTE_FILE), {"id": run.id})
-        run.finish(exit_code=0)
+        _finish(run, exit_code=0)
         if is_remote(folder):
             for path in files_below(local):
                 copy = folder / path.relative_to(local).as_posix()
@@ -244,6 +244,13 @@ def _start(folder: Path, shown: epath.Path, run_id: str | None, **about: Any) ->
     run = start("offline")
     say(f"Weights & Biases: {why}recorded offline. To send it: wandb sync {where}")
     return run
+
+
+def _finish(run: Any, exit_code: int) -> None:
+    """Ends a run, and wandb's process, which may still be writing its files."""
+    run.finish(exit_code=exit_code)
+    with contextlib.suppress(SystemExit):  # of that process
+        wandb.teardown()
 
 
 @contextlib.contextmanager

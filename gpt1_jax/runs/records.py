@@ -91,8 +91,8 @@ class Records:
     training, `{"step": .., "valid_loss": ..}` for validation, `{"step": ..,
     "sample": ..}` for generated text. A resumed run drops the lines after the step
     it resumes from, so steps never go back, and gives each tracker the lines that are
-    left. `sessions.json` is brought up to date by `publish`, with
-    the digest of `metrics.jsonl`; if that no longer matches, a resumed run says so.
+    left. `sessions.json` is brought up to date by `publish`, with the digest of
+    `metrics.jsonl`; if that no longer matches, a resumed run says so.
 
     Attributes:
       step_seconds: of a step, since the last record; None if unknown.
@@ -143,10 +143,11 @@ class Records:
             self._session = Session(sessions, first_step, text, forms)
             kept = self._drop_after(first_step, workdir)
             self._file = append_to(self._path, buffering=0)
-            self._trackers = [
-                self._open_tracker(name, make, workdir, kept)
-                for name, make in classes.items()
-            ]
+            for name, make in classes.items():
+                tracker = make(workdir, self._local / name)
+                for record in kept:
+                    tracker.add(record)
+                self._trackers.append(tracker)
             self._copies = copies.pop_all()
         self._bar = Bar(
             "train",
@@ -185,19 +186,6 @@ class Records:
             write_whole(self._path, kept)
         self._bytes, self._digest = len(kept), hashlib.sha256(kept)
         return records
-
-    def _open_tracker(
-        self,
-        name: str,
-        make: type[Tracker],
-        workdir: epath.Path,
-        records: list[dict[str, Any]],
-    ) -> Tracker:
-        """Makes a tracker, which gets the records so far."""
-        tracker = make(workdir, self._local / name)
-        for record in records:
-            tracker.add(record)
-        return tracker
 
     def step_done(self, step: int) -> None:
         """Notes that a step has finished; the first one only starts the clock."""
