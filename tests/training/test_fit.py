@@ -95,7 +95,7 @@ def make_run(
     config = types.SimpleNamespace(
         train=types.SimpleNamespace(max_nonfinite_steps=3),
         checkpoint=types.SimpleNamespace(every_steps=checkpoint_every),
-        log=LogConfig(log_every, False, profile_first_step=0, profile_steps=0),
+        log=LogConfig(log_every, False, False, 0, 0),
     )
     values = dict(
         config=config,
