@@ -304,7 +304,7 @@ def _convert_foreign(
 
 
 def read_tokenizer(folder: epath.Path, vocab_size: int) -> Tokenizer:
-    """The tokenizer beside weights: a copy in our own format, or GPT-1's two BPE files.
+    """The tokenizer beside weights: our own copy, GPT-1's two BPE files, or any other.
 
     Args:
       folder: the folder with weights in another format.
@@ -335,19 +335,16 @@ def _load_tokenizer(folder: epath.Path) -> Tokenizer:
             ]
             return _gpt1_tokenizer(f"{' and '.join(files)} in {folder} are", *texts)
     file = folder / hugging_face_tokenizer.TOKENIZER_FILE
-    way = "Copy GPT-1's two files there."
     if file.exists():
         if found := hugging_face_tokenizer.read_gpt1_files(file):
             return _gpt1_tokenizer(f"{file} is", *found)
-        way = (
-            f"Its {file.name} is not of GPT-1's kind. If gpt1_jax exported the model, "
-            f"copy {TOKENIZER_FOLDER}/ there from the export."
-        )
+        say(f"The tokenizer is read from {file.name}, as the library tokenizers does.")
+        return load_tokenizer(file)
     raise FileNotFoundError(
         f"{folder} holds no tokenizer that can be read: neither {TOKENIZER_FOLDER}/ "
         f"nor {' and '.join(OPENAI_BPE_FILES)} nor "
-        f"{' and '.join(HUGGING_FACE_BPE_FILES)} nor a {file.name} of GPT-1. "
-        f"{way}"
+        f"{' and '.join(HUGGING_FACE_BPE_FILES)} nor {file.name}. Copy GPT-1's two "
+        "files there."
     )
 
 

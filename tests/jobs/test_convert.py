@@ -22,6 +22,7 @@ from gpt1_jax import config as config_lib
 from gpt1_jax.config.checks import BEST
 from gpt1_jax.data.files import write_json
 from gpt1_jax.data.tokenizers import load_tokenizer
+from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face, openai
 from gpt1_jax.interop.hugging_face import read_arrays, write_arrays
 from gpt1_jax.interop.names import Sizes
@@ -516,7 +517,13 @@ def exported(pretrained, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: shutil.rmtree(f / "gpt1_jax_tokenizer"), r"holds no tokenizer"),
+        (
+            lambda f: (
+                shutil.rmtree(f / "gpt1_jax_tokenizer"),
+                (f / "tokenizer.json").unlink(),
+            ),
+            r"holds no tokenizer",
+        ),
         (
             lambda f: (f / "model.safetensors").write_bytes(b"cut"),
             r"safetensors is damaged",
@@ -641,12 +648,27 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
         convert.read_tokenizer(epath.Path(tmp_path), 20)
 
 
-@pytest.mark.parametrize("model", [{"type": "BPE", "end_of_word_suffix": None}, None])
-def test_a_tokenizer_of_another_kind_is_refused(tmp_path, model):
-    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": model}))
-    with pytest.raises(FileNotFoundError, match=r"copy gpt1_jax_tokenizer/ there") as e:
+@pytest.mark.parametrize("rules", [{"type": "BPE", "vocab": 3}, None])
+def test_a_tokenizer_that_cannot_be_read_is_refused(tmp_path, rules):
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"model": rules}))
+    with pytest.raises(UserError, match=r"tokenizer\.json (cannot|is neither)") as e:
         convert.read_tokenizer(epath.Path(tmp_path), 20)
-    assert "\n" not in str(e.value) and "Copy GPT-1's two files" not in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_our_export_saved_again_by_transformers_is_read(pretrained, tmp_path):
+    """It has lost our copy of the tokenizer, and keeps its rules."""
+    transformers = pytest.importorskip("transformers")
+    run("huggingface", pretrained, tmp_path / "ours")
+    for name in ("AutoModelForCausalLM", "AutoTokenizer"):
+        theirs = getattr(transformers, name).from_pretrained(str(tmp_path / "ours"))
+        theirs.save_pretrained(tmp_path / "again")
+    run("run", tmp_path / "again", tmp_path / "back")
+    before, after = open_run(str(pretrained)), open_run(str(tmp_path / "back"))
+    assert_same_params(after.params, before.params)
+    assert after.tokenizer.kind == "huggingface"
+    text = "the quick Fox\n\njumps, 漢"
+    assert after.tokenizer.encode(text) == before.tokenizer.encode(text)
 
 
 @pytest.mark.parametrize("pairs", [True, False])
