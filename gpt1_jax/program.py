@@ -129,11 +129,10 @@ def _run(config: JobConfig, workdir: str) -> None:
 def _find_trackers(config: JobConfig) -> None:
     """Refuses trackers that are not installed, before any long work."""
     if log := getattr(config, "log", None):
-        from gpt1_jax.runs.records import TRACKERS, find_tracker
+        from gpt1_jax.runs.records import find_tracker, trackers_in_use
 
-        for name in TRACKERS:
-            if getattr(log, name):
-                find_tracker(name)
+        for name in trackers_in_use(log):
+            find_tracker(name)
 
 
 def _join(config: JobConfig, workdir: str) -> None:

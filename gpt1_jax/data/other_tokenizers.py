@@ -116,14 +116,9 @@ class HuggingFaceTokenizer(Tokenizer):
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        lines: list[list[int]] = [[]]
-        for token in ids:
-            if token == self.newline_id:
-                lines.append([])
-            else:
-                lines[-1].append(int(token))
         return NEWLINE.join(
-            self._rules.decode(line, skip_special_tokens=False) for line in lines
+            self._rules.decode(line, skip_special_tokens=False)
+            for line in self.lines(ids)
         )
 
     def _contents(self) -> dict[str, bytes]:

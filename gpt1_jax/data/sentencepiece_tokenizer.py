@@ -113,13 +113,8 @@ class SentencePieceTokenizer(Tokenizer):
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        lines: list[list[int]] = [[]]
-        for token in ids:
-            if token == self.newline_id:
-                lines.append([])
-            else:
-                lines[-1].append(int(token))
-        return NEWLINE.join(self._processor.decode(line).rstrip(" ") for line in lines)
+        lines = map(self._processor.decode, self.lines(ids))
+        return NEWLINE.join(line.rstrip(" ") for line in lines)
 
     def _contents(self) -> dict[str, bytes]:
         return {self._FILE: self._model}

@@ -57,6 +57,16 @@ class Tokenizer(abc.ABC):
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, with the tokenizer's own spacing and case."""
 
+    def lines(self, ids: Sequence[int]) -> list[list[int]]:
+        """The ids of each line, without the newlines between them."""
+        lines: list[list[int]] = [[]]
+        for token in ids:
+            if token == self.newline_id:
+                lines.append([])
+            else:
+                lines[-1].append(int(token))
+        return lines
+
     def cased(self, text: str) -> str:
         """The text, in lower case if the tokenizer loses capitals."""
         return text.lower() if self.lowercase else text

@@ -24,6 +24,7 @@ from gpt1_jax.config.sections import default_cache_dir
 from gpt1_jax.data.files import FULL, make_folder, write_json
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face as folders
+from gpt1_jax.interop.hugging_face_tokenizer import TOKENIZER_FILE
 from gpt1_jax.runs.folder import CONFIG_FILE, check_room
 
 ADDRESS = re.compile(r"hf://([\w.-]+)/([\w.-]+?)(?:@([\w./-]+))?")
@@ -35,7 +36,6 @@ _WEIGHTS = (  # the first kind that is there
     re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"),
     re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?"),
 )
-_TOKENIZER_FILE = "tokenizer.json"
 _REVISIONS = "revisions.json"  # the commits that revisions had when they were read
 
 
@@ -94,16 +94,16 @@ def fetch_tokenizer(address: str, key: str = "") -> str:
 
     repository, named = _parse(address, key)
     commit, files = _find(repository, named)
-    if files and _TOKENIZER_FILE not in files:
+    if files and TOKENIZER_FILE not in files:
         raise UserError(
-            f"{named} holds no {_TOKENIZER_FILE}, of the `tokenizers` library. It "
+            f"{named} holds no {TOKENIZER_FILE}, of the `tokenizers` library. It "
             f"has {', '.join(sorted(files)[:5])}."
         )
     make_folder(constants.HF_HUB_CACHE)
-    check_room(epath.Path(constants.HF_HUB_CACHE), files.get(_TOKENIZER_FILE, 0), named)
+    check_room(epath.Path(constants.HF_HUB_CACHE), files.get(TOKENIZER_FILE, 0), named)
     with _explained(repository, named):
         return huggingface_hub.hf_hub_download(
-            repository.name, _TOKENIZER_FILE, revision=commit
+            repository.name, TOKENIZER_FILE, revision=commit
         )
 
 

@@ -16,7 +16,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from etils import epath
 
@@ -303,75 +303,74 @@ def push(folder: epath.Path, config: ConvertConfig) -> None:
       Stopped: after a signal; the same command goes on.
     """
     record = read_json(folder / _RECORD)
-    branches, known = record["branches"], record["files"]
-    files = {branch: _files(folder, known, branch, branches) for branch in branches}
-    _check_card(config, (folder / branches[MAIN] / CARD).read_text())
-    there = {branch: _model_info(config, branch) for branch in branches}
-    missing = {
-        branch: [name for name in names if not _is_there(name, file, there[branch])]
-        for branch, names in files.items()
-        for file in [folder / branches[branch]]
+    known = record["files"]
+    # Only cards may differ from what was written.
+    digests = {
+        name: sha256(folder / name) if name.endswith(CARD) else known[name]
+        for name in known
     }
-    _say_what_is_pushed(config, folder, files, missing, branches, there)
-    others = {_relative(file, folder) for file in files_below(folder)}
+    _check_card(config, (folder / record["branches"][MAIN] / CARD).read_text())
+    branches = {
+        name: _branch(folder / place, digests, place, _model_info(config, name))
+        for name, place in record["branches"].items()
+    }
+    _say_what_is_pushed(config, branches)
+    others = {file.relative_to(folder).as_posix() for file in files_below(folder)}
     if others := others - {_RECORD, *known}:
         say(f"  Left out, as convert did not write it: {', '.join(sorted(others))}")
-    if edited := [
-        name
-        for name in known
-        if name.endswith(CARD) and sha256(folder / name) != known[name]
-    ]:
+    if edited := [name for name in known if digests[name] != known[name]]:
         say(f"  Edited since convert wrote it: {', '.join(edited)}")
-    todo = [branch for branch in branches if missing[branch]]
-    if not todo:
+    if not any(branch.missing for branch in branches.values()):
         say("Nothing to push: the Hub has it all.")
         return
     if not _is_confirmed(config, folder):
         say(f"Nothing was pushed; {folder} is kept.")
         return
-    _send(config, folder, todo, missing, branches, there)
+    _send(config, branches)
 
 
-def _files(
-    folder: epath.Path,
-    known: Mapping[str, str],
-    branch: str,
-    branches: Mapping[str, str],
-) -> list[str]:
-    """The files of a branch that `convert` wrote, relative to the branch's folder."""
-    top = f"{branches[branch]}/" if branches[branch] else ""
-    return [name.removeprefix(top) for name in known if name.startswith(top)]
+class _Branch(NamedTuple):
+    """A branch, and what of it the Hub has."""
+
+    folder: epath.Path  # what the branch is to hold
+    files: Sequence[str]  # relative to it
+    missing: Sequence[str]  # those that the Hub does not have with this content
+    info: Any  # the Hub's; None if the branch is new
 
 
-def _relative(file: epath.Path, folder: epath.Path) -> str:
-    return file.relative_to(folder).as_posix()
+def _branch(
+    folder: epath.Path, digests: Mapping[str, str], place: str, info: Any
+) -> _Branch:
+    top = f"{place}/" if place else ""
+    ours = {
+        name.removeprefix(top): digest
+        for name, digest in digests.items()
+        if name.startswith(top)
+    }
+    theirs = {each.rfilename: each for each in (info.siblings if info else None) or ()}
+    missing = [
+        name
+        for name, digest in ours.items()
+        if name not in theirs or not _is_same(folder / name, digest, theirs[name])
+    ]
+    return _Branch(folder, list(ours), missing, info)
 
 
-def _is_there(name: str, folder: epath.Path, info: Any) -> bool:
-    """Whether a branch on the Hub holds a file with this content."""
-    for each in (info.siblings if info else None) or ():
-        if each.rfilename == name:
-            if each.lfs:
-                return bool(each.lfs.sha256 == sha256(folder / name))
-            content = (folder / name).read_bytes()
-            blob = f"blob {len(content)}\0".encode() + content  # as git names it
-            digest = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
-            return bool(each.blob_id == digest)
-    return False
+def _is_same(file: epath.Path, digest: str, there: Any) -> bool:
+    """Whether a file on the Hub has the content of ours, with this SHA-256."""
+    if there.lfs:
+        return bool(there.lfs.sha256 == digest)
+    content = file.read_bytes()
+    blob = f"blob {len(content)}\0".encode() + content  # as git names it
+    name = hashlib.sha1(blob, usedforsecurity=False).hexdigest()
+    return bool(there.blob_id == name)
 
 
-def _say_what_is_pushed(
-    config: ConvertConfig,
-    folder: epath.Path,
-    files: Mapping[str, Sequence[str]],
-    missing: Mapping[str, Sequence[str]],
-    branches: Mapping[str, str],
-    there: Mapping[str, Any],
-) -> None:
+def _say_what_is_pushed(config: ConvertConfig, branches: Mapping[str, _Branch]) -> None:
     """Lists the repository, its branches, and their files with sizes."""
     from huggingface_hub import constants
 
-    info = there[MAIN]
+    info = branches[MAIN].info
     private = info.private if info else config.push_private
     licence = config.push_license or "not said (config.push_license)"
     language = ",".join(config.push_language) or "not said (config.push_language)"
@@ -381,32 +380,27 @@ def _say_what_is_pushed(
         f"{'private' if private else 'PUBLIC'}; "
         f"licence {licence}, language {language}:"
     )
-    for branch, names in files.items():
-        place = folder / branches[branch]
-        if not missing[branch]:
-            say(f"  branch {branch}: complete already, from {place}")
+    sent: dict[epath.Path, int] = {}  # bytes; branches may share a folder
+    for name, branch in branches.items():
+        if not branch.missing:
+            say(f"  branch {name}: complete already, from {branch.folder}")
             continue
-        held = there[branch].siblings if there[branch] else ()
-        replaced = {each.rfilename for each in held} & set(missing[branch])
+        held = branch.info.siblings if branch.info else ()
+        replaced = {each.rfilename for each in held} & set(branch.missing)
         notes = {
-            **dict.fromkeys(names, ", there already"),
-            **dict.fromkeys(missing[branch], ""),
+            **dict.fromkeys(branch.files, ", there already"),
+            **dict.fromkeys(branch.missing, ""),
             **dict.fromkeys(replaced, ", REPLACES ANOTHER"),
         }
+        sizes = {file: (branch.folder / file).stat().length for file in branch.files}
+        sent |= {branch.folder / file: sizes[file] for file in branch.missing}
         listed = ", ".join(
-            f"{name} ({_size((place / name).stat().length)}{notes[name]})"
-            for name in names
+            f"{file} ({_size(sizes[file])}{notes[file]})" for file in branch.files
         )
-        state = "" if there[branch] else " (new)"
-        say(f"  branch {branch}{state}, from {place}: {listed}")
-    sent = {
-        folder / branches[branch] / name
-        for branch, names in missing.items()
-        for name in names
-    }
-    total = sum(path.stat().length for path in sent)
+        state = "" if branch.info else " (new)"
+        say(f"  branch {name}{state}, from {branch.folder}: {listed}")
     if sent:
-        say(f"  Files to send: {len(sent)}, {_size(total)} in all.")
+        say(f"  Files to send: {len(sent)}, {_size(sum(sent.values()))} in all.")
 
 
 def _size(size: int) -> str:
@@ -426,14 +420,7 @@ def _is_confirmed(config: ConvertConfig, folder: epath.Path) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _send(
-    config: ConvertConfig,
-    folder: epath.Path,
-    todo: Sequence[str],
-    missing: Mapping[str, Sequence[str]],
-    branches: Mapping[str, str],
-    there: Mapping[str, Any],
-) -> None:
+def _send(config: ConvertConfig, branches: Mapping[str, _Branch]) -> None:
     """Pushes branches, main last: it is whole only once all of them are."""
     import huggingface_hub
 
@@ -442,17 +429,19 @@ def _send(
         api.create_repo(name, private=config.push_private, exist_ok=True)
         # Empty, so that a branch never holds the weights of another step.
         start = api.list_repo_commits(name)[-1].commit_id
-        for branch in todo:
-            place = folder / branches[branch]
-            if branch != MAIN and not there[branch]:
+        for branch, (folder, _, missing, info) in branches.items():
+            if not missing:
+                continue
+            if branch != MAIN and not info:
                 api.create_branch(name, branch=branch, revision=start, exist_ok=True)
             done = api.create_commit(
                 name,
                 [
-                    huggingface_hub.CommitOperationAdd(each, os.fspath(place / each))
-                    for each in missing[branch]
+                    huggingface_hub.CommitOperationAdd(each, os.fspath(folder / each))
+                    for each in missing
                 ],
-                commit_message=f"Export of gpt1_jax: {branches[branch] or 'the model'}",
+                commit_message="Export of gpt1_jax: "
+                + ("the model" if len(branches) == 1 else folder.name),
                 revision=branch,
             )
             say(f"Pushed {branch}: commit {done.oid[:12]}.")

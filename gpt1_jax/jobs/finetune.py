@@ -17,6 +17,7 @@ from gpt1_jax.config.finetune import (
     suite_variants,
 )
 from gpt1_jax.config.saved import load_saved
+from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data.files import write_json, write_whole
 from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.finetuning import submission, suite
@@ -64,7 +65,7 @@ from gpt1_jax.runs.forms import (
     say_forms,
 )
 from gpt1_jax.runs.open import TrainedRun, open_run, say_what_is_read
-from gpt1_jax.runs.records import Throughput
+from gpt1_jax.runs.records import Throughput, find_tracker, trackers_in_use
 from gpt1_jax.runs.resume import (
     Identity,
     begin_run,
@@ -177,17 +178,21 @@ def run(config: FinetuneConfig, workdir: str) -> None:
                 write_json(folder / ALL_RESULTS_FILE, suite.by_task(results))
                 _pack_glue(folder, results)
                 _draw(config.suite.compare, suite.finished(results), folder)
-                if config.log.wandb and results:
-                    from gpt1_jax.report.wandb import log_results
-
-                    names = [run.variant for run, _ in results]
-                    log_results(folder, suite.finished(results), names)
+                _track(config.log, results, folder)
     say(text)
     say(f"Results: {folder / TABLE_FILE}")
     if len(planned) > 1 and (kept := _describe_kept(results)):
         say(kept)
     if results and all(finished[run.folder] for run, _ in results):
         say(_nothing_to_do(folder, results))
+
+
+def _track(log: LogConfig, results: Sequence[Result], folder: epath.Path) -> None:
+    """Shows the scores of a suite in the trackers that can show a table."""
+    names = [run.variant for run, _ in results]
+    for tracker in map(find_tracker, trackers_in_use(log)):
+        if results and (log_results := getattr(tracker, "log_results", None)):
+            log_results(folder, suite.finished(results), names)
 
 
 def _run_all(

@@ -116,6 +116,43 @@ class Wandb:
                 self._run.mark_preempting()
             _finish(self._run, exit_code=0 if error is None else 1)
 
+    @staticmethod
+    def log_results(
+        folder: epath.Path, runs: Sequence[Finished], variants: Sequence[str]
+    ) -> None:
+        """Sends the scores of a suite as a table, in a run beside its trainings'.
+
+        Args:
+          folder: the folder of the suite, local or gs://.
+          runs: its finished runs.
+          variants: the name of each run's variant.
+        """
+        with _said_if_failing(folder / FOLDER), contextlib.ExitStack() as stack:
+            local = Path(folder)
+            if is_remote(folder):
+                local = stack.enter_context(temporary_folder())
+            note = _read_note(folder)
+            run = _start(
+                local / FOLDER,
+                folder / FOLDER,
+                note.get("id"),
+                name=folder.name,
+                group=folder.name,
+                job_type="results",
+            )
+            if run is None:
+                return
+            scores = score_table(runs, variants)
+            columns: list[str | int] = [str(each) for each in scores.columns]
+            rows = scores.astype(object).to_numpy().tolist()
+            run.log({"results": wandb.Table(columns=columns, data=rows)})
+            write_json(epath.Path(local / FOLDER / NOTE_FILE), {"id": run.id})
+            _finish(run, exit_code=0)
+            if is_remote(folder):
+                for path in files_below(local):
+                    copy = folder / path.relative_to(local).as_posix()
+                    write_whole(copy, path.read_bytes())
+
     def _write_note(self) -> None:
         note = {"id": self._run.id, "sent": self._sent}
         write_json(epath.Path(self._folder / NOTE_FILE), note)
@@ -129,43 +166,6 @@ class Wandb:
             except Exception:
                 self._run = None
                 raise
-
-
-def log_results(
-    folder: epath.Path, runs: Sequence[Finished], variants: Sequence[str]
-) -> None:
-    """Sends the scores of a suite as a table, in a run beside those of its trainings.
-
-    Args:
-      folder: the folder of the suite, local or gs://.
-      runs: its finished runs.
-      variants: the name of each run's variant.
-    """
-    with _said_if_failing(folder / FOLDER), contextlib.ExitStack() as stack:
-        local = Path(folder)
-        if is_remote(folder):
-            local = stack.enter_context(temporary_folder())
-        note = _read_note(folder)
-        run = _start(
-            local / FOLDER,
-            folder / FOLDER,
-            note.get("id"),
-            name=folder.name,
-            group=folder.name,
-            job_type="results",
-        )
-        if run is None:
-            return
-        scores = score_table(runs, variants)
-        columns: list[str | int] = [str(each) for each in scores.columns]
-        rows = scores.astype(object).to_numpy().tolist()
-        run.log({"results": wandb.Table(columns=columns, data=rows)})
-        write_json(epath.Path(local / FOLDER / NOTE_FILE), {"id": run.id})
-        _finish(run, exit_code=0)
-        if is_remote(folder):
-            for path in files_below(local):
-                copy = folder / path.relative_to(local).as_posix()
-                write_whole(copy, path.read_bytes())
 
 
 @contextlib.contextmanager

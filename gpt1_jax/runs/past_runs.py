@@ -23,6 +23,7 @@ from gpt1_jax.runs.folder import CONFIG_FILE, locate_run
 from gpt1_jax.runs.records import (
     METRICS_FILE,
     SESSIONS_FILE,
+    TRACKERS,
     read_metrics,
     read_sessions,
     steps_taken_over,
@@ -169,9 +170,8 @@ _PARTS_OF_A_RUN = {
     "plots",
     "predictions",
     "profile",
-    "tensorboard",
     "tokenizer",
-    "wandb",
+    *TRACKERS,
 }
 
 

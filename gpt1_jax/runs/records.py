@@ -26,6 +26,7 @@ from etils import epath
 import gpt1_jax
 from gpt1_jax.config.pretrain import PretrainConfig
 from gpt1_jax.config.saved import parse_json, read_json
+from gpt1_jax.config.sections import LogConfig
 from gpt1_jax.data import progress
 from gpt1_jax.data.files import (
     append_to,
@@ -65,7 +66,10 @@ TRACKERS = {
 
 
 class Tracker(Protocol):
-    """Shows the records of a run elsewhere; made with the run's and its own folder."""
+    """Shows the records of a run elsewhere; made with the run's and its own folder.
+
+    It may have a static `log_results`, as `Wandb` has, for the table of a suite.
+    """
 
     def __init__(self, run_folder: epath.Path, folder: Path): ...
 
@@ -285,6 +289,11 @@ class Records:
                 for tracker in self._trackers:
                     tracker.close()
                 self.publish()
+
+
+def trackers_in_use(log: LogConfig) -> list[str]:
+    """The names of the trackers that are switched on."""
+    return [name for name in TRACKERS if getattr(log, name)]
 
 
 def find_tracker(name: str) -> type[Tracker]:

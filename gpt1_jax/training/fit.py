@@ -40,7 +40,7 @@ from gpt1_jax.runs.checkpoints import Checkpoints
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.forms import Forms, form_names
 from gpt1_jax.runs.milestones import Milestones
-from gpt1_jax.runs.records import TRACKERS, Records, Throughput
+from gpt1_jax.runs.records import Records, Throughput, trackers_in_use
 from gpt1_jax.runs.resume import Identity, check_same, tree_digest
 from gpt1_jax.runs.signals import Stopped, StopSignal
 from gpt1_jax.runs.wall_time import PROGRAM
@@ -204,7 +204,7 @@ def fit(run: Run) -> int:
             first_step,
             run.num_steps,
             run.throughput,
-            [name for name in TRACKERS if getattr(run.config.log, name)],
+            trackers_in_use(run.config.log),
             run.milestones.train_size if run.milestones else {},
             run.computation.forms,
         )

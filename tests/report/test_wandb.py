@@ -171,7 +171,7 @@ def test_a_suite_has_a_table_and_a_group(tmp_path, monkeypatch):
     train(run, 0, {"step": 2, "clf_loss": 1.0})
     scores = pd.DataFrame({"task": ["sst2"], "score": [91.3]})
     monkeypatch.setattr(tracker, "score_table", lambda runs, variants: scores)
-    tracker.log_results(epath.Path(suite), [], [])
+    tracker.Wandb.log_results(epath.Path(suite), [], [])
     ((one, _, _),) = runs_recorded(run)
     ((table, _, rows),) = runs_recorded(suite)
     assert one.run_group == table.run_group == "all"
