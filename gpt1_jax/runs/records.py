@@ -66,10 +66,7 @@ TRACKERS = {
 
 
 class Tracker(Protocol):
-    """Shows the records of a run elsewhere; made with the run's and its own folder.
-
-    It may have a static `log_results`, as `Wandb` has, for the table of a suite.
-    """
+    """Shows the records of a run elsewhere; made with the run's and its own folder."""
 
     def __init__(self, run_folder: epath.Path, folder: Path): ...
 
@@ -292,7 +289,6 @@ class Records:
 
 
 def trackers_in_use(log: LogConfig) -> list[str]:
-    """The names of the trackers that are switched on."""
     return [name for name in TRACKERS if getattr(log, name)]
 
 
