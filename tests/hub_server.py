@@ -25,10 +25,10 @@ _LARGE = (".safetensors", ".bin")  # files that are stored by their digest
 
 
 class HubServer(http.server.ThreadingHTTPServer):
-    """Serves models from folders, and takes new ones.
+    """Serves models and datasets from folders, and takes new models.
 
-    `models[NAME][REVISION]` is a folder; `private` names need the token "secret",
-    `gated` names more than that. `requests` holds what was asked for. `cut` cuts the
+    `models[NAME][REVISION]` is a folder, and so is `datasets[NAME][REVISION]`;
+    `private` names need the token "secret", `gated` names more than that. `requests` holds what was asked for. `cut` cuts the
     content of files after that many bytes, once; `broken` answers everything with 503,
     and `answers` a request by a part of its line: {"POST /api/repos": 500}.
 
@@ -39,7 +39,7 @@ class HubServer(http.server.ThreadingHTTPServer):
 
     def __init__(self, root):
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.models, self.requests = {}, []
+        self.models, self.datasets, self.requests = {}, {}, []
         self.private, self.gated = set(), set()
         self.cut, self.broken, self.answers = 0, False, {}
         self.root = Path(root)
@@ -143,10 +143,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return self._send(status)
         if path == "/api/whoami-v2":
             return self._send_user()
-        is_api = path.startswith("/api/models/")
-        parts = path.removeprefix("/api/models").strip("/").split("/")
+        # A revision may hold a slash, which is %2F in its address.
+        parts = [unquote(part) for part in urlsplit(self.path).path.split("/")[1:]]
+        kind, is_api = "models", parts[0] == "api"
+        if is_api:
+            kind, parts = parts[1], parts[2:]
+        elif parts[0] == "datasets":
+            kind, parts = parts[0], parts[1:]
         name, rest = "/".join(parts[:2]), parts[2:]
-        folders = self.server.models.get(name)
+        folders = getattr(self.server, kind, {}).get(name)
         token = self.headers.get("authorization")
         if folders is None or (name in self.server.private and not token):
             return self._send(401, code="RepoNotFound")
@@ -170,7 +175,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if folder is None:
             return self._send(404, code="RevisionNotFound")
         if is_api:
-            return self._send_json(name, folder, in_tree="tree" in rest[:1])
+            below = "/".join(rest[2:]) if rest[:1] == ["tree"] else None
+            return self._send_json(name, folder, below)
         return self._send_file(folder, folder / "/".join(rest[2:]))
 
     def _refused(self):
@@ -204,10 +210,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         ]
         self._send_value(commits)
 
-    def _send_json(self, name, folder, in_tree):
+    def _send_json(self, name, folder, below):
+        """A repository; or, unless it is None, the files in a folder of it."""
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         listed = [describe_file(folder, path) for path in files]
-        if in_tree:
+        if below is not None:
+            listed = [x for x in listed if f"/{x['path']}".startswith(f"/{below}")]
             values = [
                 {"type": "file", **each, "oid": each.pop("blobId")} for each in listed
             ]

@@ -50,7 +50,9 @@ FIGURES = {"report", "studies/figures.py", "studies/*/figure.py"}
 ONLY_IN = {
     "flax": {"model"},
     "orbax": {"runs/checkpoints.py"},
-    "huggingface_hub": {"interop/hub.py", "interop/publish.py"},
+    "huggingface_hub": {
+        f"interop/{name}.py" for name in ("datasets", "hub", "publish", "repository")
+    },
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py"},
     "tensorflow_datasets": {"data/tfds.py"},

@@ -7,24 +7,21 @@ HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE. Once for each commit it is converted to
 folder in our cache, from which every job can start without the Hub.
 """
 
-import contextlib
-import errno
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from etils import epath
 
 from gpt1_jax.config.saved import read_json
-from gpt1_jax.config.sections import default_cache_dir
-from gpt1_jax.data.files import FULL, make_folder, write_json
+from gpt1_jax.data.files import make_folder
 from gpt1_jax.errors import UserError
 from gpt1_jax.interop import hugging_face as folders
 from gpt1_jax.interop.hugging_face_tokenizer import TOKENIZER_FILE
+from gpt1_jax.interop.repository import Repository, explained, find_commit
 from gpt1_jax.runs.folder import CONFIG_FILE, check_room
 
 ADDRESS = re.compile(r"hf://([\w.-]+)/([\w.-]+?)(?:@([\w./-]+))?")
@@ -36,20 +33,6 @@ _WEIGHTS = (  # the first kind that is there
     re.compile(r"model(-\d+-of-\d+)?\.safetensors(\.index\.json)?"),
     re.compile(r"pytorch_model(-\d+-of-\d+)?\.bin(\.index\.json)?"),
 )
-_REVISIONS = "revisions.json"  # the commits that revisions had when they were read
-
-
-class Repository(NamedTuple):
-    """A model on the Hub."""
-
-    name: str  # ORG/NAME
-    revision: str  # a branch, a tag or a commit
-
-    @property
-    def folder(self) -> Path:
-        """The folder of its commits, each a run folder, in our cache."""
-        name = self.name.replace("/", "--")
-        return Path(default_cache_dir()) / "hub" / name
 
 
 def fetch(address: str, key: str = "", as_run: bool = True) -> str:
@@ -67,7 +50,7 @@ def fetch(address: str, key: str = "", as_run: bool = True) -> str:
     run = repository.folder / repository.revision
     if as_run and (run / CONFIG_FILE).exists():  # a commit, which cannot move
         return os.fspath(run)
-    commit, files = _find(repository, named)
+    commit, files = find_commit(repository, named)
     run = repository.folder / commit
     if as_run and (run / CONFIG_FILE).exists():
         return os.fspath(run)
@@ -93,7 +76,7 @@ def fetch_tokenizer(address: str, key: str = "") -> str:
     from huggingface_hub import constants
 
     repository, named = _parse(address, key)
-    commit, files = _find(repository, named)
+    commit, files = find_commit(repository, named)
     if files and TOKENIZER_FILE not in files:
         raise UserError(
             f"{named} holds no {TOKENIZER_FILE}, of the `tokenizers` library. It "
@@ -101,7 +84,7 @@ def fetch_tokenizer(address: str, key: str = "") -> str:
         )
     make_folder(constants.HF_HUB_CACHE)
     check_room(epath.Path(constants.HF_HUB_CACHE), files.get(TOKENIZER_FILE, 0), named)
-    with _explained(repository, named):
+    with explained(repository, named):
         return huggingface_hub.hf_hub_download(
             repository.name, TOKENIZER_FILE, revision=commit
         )
@@ -116,44 +99,6 @@ def _parse(address: str, key: str) -> tuple[Repository, str]:
     return Repository(f"{parts[1]}/{parts[2]}", parts[3] or "main"), named
 
 
-def _find(repository: Repository, named: str) -> tuple[str, dict[str, int]]:
-    """The commit of a revision, and its files with their sizes in bytes.
-
-    Without the Hub, they are the commit that the revision had before, and no files.
-    """
-    import huggingface_hub  # 0.3 s
-
-    record = repository.folder / _REVISIONS
-    known = read_json(record) if record.exists() else {}
-    before = known.get(repository.revision)
-    try:
-        with _explained(repository, named):
-            info = huggingface_hub.HfApi().model_info(
-                repository.name, revision=repository.revision, files_metadata=True
-            )
-    except UserError as error:
-        if not before or not is_unreachable(error.__cause__):
-            raise
-        print(
-            f"The Hub cannot be reached; {named} is read as commit {before[:12]}, as "
-            "before.",
-            flush=True,
-        )
-        return before, {}
-    commit = str(info.sha)
-    if before and before != commit:
-        print(
-            f"{repository.name} has moved since it was last read here: "
-            f"{repository.revision} was commit {before} and is {commit}; "
-            f"hf://{repository.name}@{before} is the earlier one.",
-            flush=True,
-        )
-    if before != commit:
-        make_folder(repository.folder)
-        write_json(record, {**known, repository.revision: commit})
-    return commit, {each.rfilename: each.size or 0 for each in info.siblings or ()}
-
-
 def _download(
     repository: Repository, commit: str, files: dict[str, int], named: str
 ) -> str:
@@ -163,7 +108,7 @@ def _download(
 
     wanted = _wanted(list(files))
     if folders.CONFIG_FILE in files:
-        with _explained(repository, named):
+        with explained(repository, named):
             config = huggingface_hub.hf_hub_download(
                 repository.name, folders.CONFIG_FILE, revision=commit
             )
@@ -177,7 +122,7 @@ def _download(
     make_folder(constants.HF_HUB_CACHE)
     size = sum(files.get(name, 0) for name in wanted)
     check_room(epath.Path(constants.HF_HUB_CACHE), size, named)
-    with _explained(repository, named):
+    with explained(repository, named):
         return str(
             huggingface_hub.snapshot_download(
                 repository.name, revision=commit, allow_patterns=wanted or None
@@ -221,49 +166,3 @@ def _convert(snapshot: str, target: Path, named: str) -> None:
     notes = [line for line in done.stdout.splitlines() if "left out" in line]
     if notes:
         print("\n".join(notes), flush=True)
-
-
-# --- errors -------------------------------------------------------------------------
-
-
-def is_unreachable(error: BaseException | None) -> bool:
-    """Whether the Hub did not answer, or is ill."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    return status is None or status >= 500
-
-
-@contextlib.contextmanager
-def _explained(repository: Repository, named: str) -> Iterator[None]:
-    """Raises errors of the Hub's client as one line with a way out."""
-    from huggingface_hub import errors
-
-    name = repository.name
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, OSError) and error.errno in (*FULL, errno.EACCES):
-            raise  # of this machine
-        first = str(error).strip().partition("\n")[0]
-        if isinstance(error, errors.GatedRepoError):
-            why = (
-                "is for those who accept its terms: do so on its page, then set "
-                "HF_TOKEN."
-            )
-        elif isinstance(error, errors.RepositoryNotFoundError):
-            why = (
-                f"is no model that you may read: {name} does not exist on the Hub, or "
-                "it is private; then set HF_TOKEN, or log in with `hf auth login`."
-            )
-        elif isinstance(error, errors.RevisionNotFoundError):
-            why = (
-                f"does not exist: {name} has no revision {repository.revision!r}. "
-                "Without @REVISION, its branch main is read."
-            )
-        elif is_unreachable(error):
-            why = (
-                f"cannot be fetched: the Hub does not answer ({first}). Once fetched, "
-                "it is read without; or name a folder."
-            )
-        else:
-            why = f"cannot be fetched: {first}"
-        raise UserError(f"{named} {why}") from error

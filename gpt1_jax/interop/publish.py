@@ -35,6 +35,7 @@ from gpt1_jax.errors import TryAgain, UserError
 from gpt1_jax.formats import EXPORT
 from gpt1_jax.interop import hub
 from gpt1_jax.interop.hugging_face import CONFIG_FILE, LANGUAGE_MODEL
+from gpt1_jax.interop.repository import is_unreachable
 from gpt1_jax.runs.checkpoint_files import read_scores
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import megabytes
@@ -486,7 +487,7 @@ def _explained(config: ConvertConfig) -> Iterator[None]:
                 f"{named}: the Hub does not take the model card ({first}); change "
                 "config.push_license or config.push_language."
             ) from error
-        if status == 429 or hub.is_unreachable(error):
+        if status == 429 or is_unreachable(error):
             raise TryAgain(
                 f"{named}: the Hub does not answer ({first}). {again}."
             ) from error

@@ -1,0 +1,192 @@
+"""Files of datasets on the Hugging Face Hub: hf://datasets/ORG/NAME[@REVISION]/PATTERN.
+
+They are downloaded to the Hub's own cache, by its own client, once for each commit.
+What was downloaded is read again without the Hub. A dataset's code is never run, nor
+downloaded unless the pattern names it.
+"""
+
+import fnmatch
+import glob
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from etils import epath
+
+from gpt1_jax.config.saved import read_json
+from gpt1_jax.data.files import make_folder, write_json
+from gpt1_jax.errors import UserError
+from gpt1_jax.interop.repository import (
+    Repository,
+    explained,
+    find_commit,
+    is_unreachable,
+)
+from gpt1_jax.runs.folder import check_room, megabytes
+
+_REVISION = r"refs/convert/[\w.-]+|refs/pr/\d+|[\w.-]+"  # as in the Hub's file system
+ADDRESS = re.compile(rf"hf://datasets/([\w.-]+/[\w.-]+?)(?:@({_REVISION}))?(?:/(.*))?")
+_CONVERTED = "refs/convert/parquet"  # the branch on which the Hub makes Parquet
+
+
+class _Commit(NamedTuple):
+    """A commit of a dataset."""
+
+    repository: Repository
+    name: str  # the commit
+    files: Mapping[str, int]  # sizes in bytes, by path; empty if the Hub never said
+    is_reached: bool = True  # whether the Hub has just answered
+
+
+def fetch_files(address: str, key: str = "") -> str:
+    """The files that a pattern names on the Hub, downloaded unless they are here.
+
+    Args:
+      address: hf://datasets/ORG/NAME/PATTERN or hf://datasets/ORG/NAME@REVISION/PATTERN;
+        the pattern is a file, a folder or a glob, in which `**` stands for any folders.
+      key: the key that holds it, for messages.
+
+    Returns:
+      FOLDER/PATTERN, with the folder of the commit in the Hub's cache. It holds every
+      file that matches, and perhaps some that were downloaded for another pattern.
+
+    Raises:
+      UserError: if there is no such dataset, revision or file; it is private, or has
+        only code; or it cannot be reached, and not all files are here.
+      OSError: if the disk lacks room.
+    """
+    named = f"{key}={address!r}" if key else repr(address)
+    parts = ADDRESS.fullmatch(address)
+    if not (parts and parts[3]):
+        raise UserError(
+            f"{named} must be hf://datasets/ORG/NAME/FILES or "
+            "hf://datasets/ORG/NAME@REVISION/FILES, with a file, a folder or a pattern "
+            "such as data/*.parquet or **/*.parquet."
+        )
+    commit = _find(Repository(parts[1], parts[2] or "main", "dataset"), named)
+    pattern = parts[3].rstrip("/")
+    return f"{_download(commit, pattern, named)}/{pattern}"
+
+
+def _find(repository: Repository, named: str) -> _Commit:
+    """The present commit and its files; without the Hub, those known from before."""
+    record = repository.folder / f"{repository.revision}.json"
+    if record.exists():  # a commit, which cannot move
+        return _Commit(repository, repository.revision, read_json(record))
+    commit, files = find_commit(repository, named)
+    record = repository.folder / f"{commit}.json"
+    if not files:
+        files = read_json(record) if record.exists() else {}
+        return _Commit(repository, commit, files, is_reached=False)
+    make_folder(repository.folder)
+    write_json(record, files)
+    return _Commit(repository, commit, files)
+
+
+def _download(commit: _Commit, pattern: str, named: str) -> str:
+    """Downloads the files that match, unless they are here; the commit's folder."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    repository = commit.repository
+    wanted = [name for name in commit.files if _fits(name, pattern)]
+    if not wanted:
+        raise UserError(f"{named} {_why_nothing(commit, named)}")
+    missing = [name for name in wanted if not _is_here(commit, name)]
+    if missing and not commit.is_reached:
+        raise UserError(
+            f"{named} needs {missing[0]}, which was not downloaded before, and the Hub "
+            "cannot be reached; run the same command once where it can."
+        )
+    if missing:
+        make_folder(constants.HF_HUB_CACHE)
+        size = sum(commit.files[name] for name in missing)
+        check_room(epath.Path(constants.HF_HUB_CACHE), size, named)
+        with explained(repository, named):
+            huggingface_hub.snapshot_download(
+                repository.name,
+                repo_type=repository.kind,
+                revision=commit.name,
+                allow_patterns=[glob.escape(name) for name in missing],
+            )
+        print(
+            f"{named} is commit {commit.name[:12]}: {len(missing):,} files of "
+            f"{megabytes(size)} were downloaded.",
+            flush=True,
+        )
+    path = _is_here(commit, wanted[0])
+    return path.removesuffix(wanted[0]).rstrip("/")
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Whether a file's path matches a glob, or lies in a folder that does."""
+
+    def fits(parts: list[str], patterns: list[str]) -> bool:
+        if not patterns:
+            return True
+        first, *others = patterns
+        if first == "**":
+            return any(fits(parts[start:], others) for start in range(len(parts)))
+        return (
+            bool(parts)
+            and fnmatch.fnmatchcase(parts[0], first)
+            and fits(parts[1:], others)
+        )
+
+    return fits(name.split("/"), pattern.split("/"))
+
+
+def _is_here(commit: _Commit, name: str) -> str:
+    """The path of a file in the Hub's cache; "" if it was not downloaded."""
+    import huggingface_hub
+
+    repository = commit.repository
+    path = huggingface_hub.try_to_load_from_cache(
+        repository.name, name, revision=commit.name, repo_type=repository.kind
+    )
+    return path if isinstance(path, str) and Path(path).exists() else ""
+
+
+def _why_nothing(commit: _Commit, named: str) -> str:
+    """Why no file matches, and the way out."""
+    repository, files = commit.repository, sorted(commit.files)
+    if not files:
+        return (
+            "was never downloaded here, and the Hub cannot be reached; run the same "
+            "command once where it can."
+        )
+    has = f"{', '.join(files[:5])}{', ..' * (len(files) > 5)}"
+    has_code = f"{repository.name.partition('/')[2]}.py" in files
+    if not has_code or any(name.endswith(".parquet") for name in files):
+        return f"names none of its {len(files):,} files: {has}."
+    found = _converted_files(repository, named)
+    if not found:
+        return (
+            f"holds only code that makes the data ({has}), which is never run, and has "
+            f"no branch {_CONVERTED}; make the data with it, and name local files."
+        )
+    return (
+        f"holds only code that makes the data ({has}), which is never run; the Hub has "
+        f"made Parquet of it: {repository.address}@{_CONVERTED}/{found[0]}, in place "
+        f"of {named}, is one of {len(found):,} files."
+    )
+
+
+def _converted_files(repository: Repository, named: str) -> list[str]:
+    """The files of Parquet that the Hub itself has made of a dataset."""
+    from huggingface_hub import HfApi, errors
+
+    branch = repository._replace(revision=_CONVERTED)
+    try:
+        with explained(branch, named):
+            info = HfApi().repo_info(
+                branch.name, revision=branch.revision, repo_type=branch.kind
+            )
+    except UserError as error:
+        missing = isinstance(error.__cause__, errors.RevisionNotFoundError)
+        if missing or is_unreachable(error.__cause__):
+            return []
+        raise
+    names = [each.rfilename for each in info.siblings or ()]
+    return sorted(name for name in names if name.endswith(".parquet"))

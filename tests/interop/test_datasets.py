@@ -1,0 +1,138 @@
+"""Files of datasets on the Hub: the real client against a small server."""
+
+import pytest
+from hub_server import commit_of, serve_hub, use_hub
+
+from gpt1_jax.errors import UserError
+from gpt1_jax.interop.datasets import fetch_files
+
+NAME = "people/letters"
+FILES = ("README.md", "data/a.parquet", "data/b.parquet", "data/more/c.parquet")
+CONVERTED = "refs/convert/parquet"
+
+
+def publish(folder, names=FILES):
+    """A repository with files that hold their names."""
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A Hub with one dataset, and a machine that has read nothing yet."""
+    with serve_hub(tmp_path / "pushed") as server:
+        server.datasets[NAME] = {"main": publish(tmp_path / "published")}
+        use_hub(server, tmp_path, monkeypatch)
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("data/a.parquet", FILES[1:2]),
+        ("data/*.parquet", FILES[1:3]),
+        ("data/[ab]*", FILES[1:3]),
+        ("data", FILES[1:]),
+        ("data/**/*.parquet", FILES[1:]),
+        ("**/c.*", FILES[3:]),
+    ],
+)
+def test_only_the_files_of_a_pattern_are_downloaded(server, pattern, found, capfd):
+    path = fetch_files(f"hf://datasets/{NAME}/{pattern}")
+    commit = commit_of(server.datasets[NAME]["main"])
+    assert path.endswith(f"/snapshots/{commit}/{pattern}")
+    asked = [each for each in server.requests if each.startswith("GET /datasets")]
+    assert sorted(each.rpartition(f"{commit}/")[2] for each in asked) == sorted(found)
+    assert f"is commit {commit[:12]}: {len(found)} files of" in capfd.readouterr().out
+    server.requests.clear()
+    assert fetch_files(f"hf://datasets/{NAME}/{pattern}") == path
+    assert server.requests == [f"GET /api/datasets/{NAME}/revision/main"]
+
+
+def test_what_was_downloaded_is_read_without_the_hub(server, capfd):
+    address = f"hf://datasets/{NAME}/data/*.parquet"
+    path = fetch_files(address)
+    server.shutdown()
+    server.server_close()
+    assert fetch_files(address) == path
+    assert "The Hub cannot be reached; 'hf://datasets/people" in capfd.readouterr().out
+    with pytest.raises(UserError, match=r"needs data/more/c.parquet, which was not"):
+        fetch_files(f"hf://datasets/{NAME}/data/**")
+
+
+def test_a_branch_that_moved_is_said(server, capfd):
+    address = f"hf://datasets/{NAME}/data/a.parquet"
+    before = commit_of(server.datasets[NAME]["main"])
+    first = fetch_files(address)
+    (server.datasets[NAME]["main"] / "data" / "a.parquet").write_text("new")
+    assert fetch_files(address) != first
+    said = capfd.readouterr().out
+    assert f"{NAME} has moved since it was last read here: main was commit" in said
+    assert f"hf://datasets/{NAME}@{before} is the earlier one" in said
+    assert fetch_files(f"hf://datasets/{NAME}@{before}/data/a.parquet") == first
+
+
+def test_a_download_that_breaks_goes_on(server):
+    content = "text" * 5000
+    (server.datasets[NAME]["main"] / "data" / "a.parquet").write_text(content)
+    server.cut = 1000
+    with open(fetch_files(f"hf://datasets/{NAME}/data/a.parquet")) as file:
+        assert file.read() == content
+
+
+def test_a_branch_of_the_hub_itself_is_a_revision(server, tmp_path):
+    converted = publish(tmp_path / "converted", ("default/train/0000.parquet",))
+    server.datasets[NAME][CONVERTED] = converted
+    path = fetch_files(f"hf://datasets/{NAME}@{CONVERTED}/default/train/*.parquet")
+    assert path.endswith(f"/{commit_of(converted)}/default/train/*.parquet")
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("hf://datasets/people", r"must be hf://datasets/ORG/NAME/FILES or"),
+        (f"hf://datasets/{NAME}", "must be .* such as data/"),
+        ("hf://datasets/people/none/a", "people/none does not exist on the Hub, or it"),
+        (f"hf://datasets/{NAME}@none/a", f"{NAME} has no revision 'none'"),
+        (f"hf://datasets/{NAME}/a", "names none of its 4 files: README.md, data/a.par"),
+        (f"hf://datasets/{NAME}/data/../README.md", "names none of its 4 files"),
+        ("hf://datasets/people/private/a", "or it is private; then set HF_TOKEN"),
+        ("hf://datasets/people/gated/a", "for those who accept its terms: do so"),
+        ("hf://datasets/people/code/a", f"never run, and has no branch {CONVERTED}"),
+        (
+            "hf://datasets/people/made/*.parquet",
+            f"never run; the Hub has made Parquet of it: hf://datasets/people/made@"
+            f"{CONVERTED}/default/train/0000.parquet, in place of config.data.train='hf",
+        ),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_line(server, tmp_path, address, message):
+    for name in ("private", "gated"):
+        server.datasets[f"people/{name}"] = server.datasets[NAME]
+        getattr(server, name).add(f"people/{name}")
+    for name in ("code", "made"):
+        code = publish(tmp_path / name, (f"{name}.py", "README.md"))
+        server.datasets[f"people/{name}"] = {"main": code}
+    made = publish(tmp_path / "parquet", ("default/train/0000.parquet",))
+    server.datasets["people/made"][CONVERTED] = made
+    with pytest.raises(UserError, match=message) as caught:
+        fetch_files(address, "config.data.train")
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"config.data.train={address!r} ")
+
+
+def test_a_hub_that_does_not_answer_is_one_line(server):
+    server.broken = True
+    with pytest.raises(UserError, match=r"the Hub does not answer .* a local file"):
+        fetch_files(f"hf://datasets/{NAME}/data")
+
+
+def test_a_dataset_that_does_not_fit_on_the_disk_is_refused_before(server, monkeypatch):
+    usage = type("Usage", (), {"free": 10})
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)
+    with pytest.raises(OSError, match="letters"):
+        fetch_files(f"hf://datasets/{NAME}/data")
+    assert not [each for each in server.requests if each.startswith("GET /datasets")]
