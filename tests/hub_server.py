@@ -28,9 +28,10 @@ class HubServer(http.server.ThreadingHTTPServer):
     """Serves models and datasets from folders, and takes new models.
 
     `models[NAME][REVISION]` is a folder, and so is `datasets[NAME][REVISION]`;
-    `private` names need the token "secret", `gated` names more than that. `requests` holds what was asked for. `cut` cuts the
-    content of files after that many bytes, once; `broken` answers everything with 503,
-    and `answers` a request by a part of its line: {"POST /api/repos": 500}.
+    `private` names need the token "secret", `gated` names more than that. `requests`
+    holds what was asked for. `cut` cuts the content of files after that many bytes,
+    once; `broken` answers everything with 503, and `answers` a request by a part of its
+    line: {"POST /api/repos": 500}.
 
     What is pushed is written below `root`, each commit to a folder of its own.
     `objects` holds large files by their SHA-256; the client needs HF_HUB_DISABLE_XET=1

@@ -188,5 +188,5 @@ def _converted_files(repository: Repository, named: str) -> list[str]:
         if missing or is_unreachable(error.__cause__):
             return []
         raise
-    names = [each.rfilename for each in info.siblings or ()]
+    names = [each.rfilename for each in getattr(info, "siblings", None) or ()]
     return sorted(name for name in names if name.endswith(".parquet"))

@@ -82,7 +82,9 @@ def find_commit(repository: Repository, named: str) -> tuple[str, dict[str, int]
     if before != commit:
         make_folder(repository.folder)
         write_json(record, {**known, repository.revision: commit})
-    return commit, {each.rfilename: each.size or 0 for each in info.siblings or ()}
+    return commit, {
+        each.rfilename: each.size or 0 for each in getattr(info, "siblings", None) or ()
+    }
 
 
 # --- errors -------------------------------------------------------------------------

@@ -105,7 +105,7 @@ def test_a_branch_of_the_hub_itself_is_a_revision(server, tmp_path):
         (
             "hf://datasets/people/made/*.parquet",
             f"never run; the Hub has made Parquet of it: hf://datasets/people/made@"
-            f"{CONVERTED}/default/train/0000.parquet, in place of config.data.train='hf",
+            f"{CONVERTED}/default/train/0000.parquet, in place of config",
         ),
     ],
 )
