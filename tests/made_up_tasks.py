@@ -1,12 +1,14 @@
 """Made-up examples of every task, and writers of them in the form of each source."""
 
 import csv
+import dataclasses
 import json
 import types
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
 from gpt1_jax.tasks.examples import load_split
@@ -274,6 +276,62 @@ _OFFICIAL = {
 }
 
 
+# --- the Hugging Face Hub -------------------------------------------------------
+
+_HUB = "hf://datasets/"
+
+
+def write_hub(task: Task, split: str, made: list[MadeUp], folder: Path) -> None:
+    """Parquet files at FOLDER/ORG/NAME[@REVISION]/.., of the types that the Hub has."""
+    for subset, examples in by_subset(made).items():
+        rows = [_hub_row(task, i, m) for i, m in enumerate(examples)]
+        write_hub_file(task.published.hub[split][subset], rows, folder)
+
+
+def write_hub_file(address: str, rows: list[dict], folder: Path) -> Path:
+    """The Parquet file at an address, whose `*` stands for a number."""
+    path = folder / address.removeprefix(_HUB).replace("*", "00000-of-00001")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pyarrow.Table.from_pylist(rows)
+    narrow = {"int64": pyarrow.int32(), "double": pyarrow.float32()}
+    for number, (name, kind) in enumerate(
+        zip(table.schema.names, table.schema.types, strict=True)
+    ):
+        if name == "idx" or kind == "double":
+            column = table[number].cast(narrow.get(str(kind), kind))
+            table = table.set_column(number, name, column)
+    pyarrow.parquet.write_table(table, path)
+    return path
+
+
+def _hub_row(task: Task, index: int, made: MadeUp) -> dict:
+    if task.name == "race":
+        answer = {
+            "example_id": f"{made.subset}{index}.txt",
+            "answer": "ABCD"[made.label],
+        }
+        return {**columns(task, made), **answer}
+    row = _tfds_row(task, index, made)
+    if task.name == "sci_tail":
+        row["label"] = task.target.labels[made.label]
+    if task.name == "stsb":
+        row["label"] = float(row["label"])
+    return row
+
+
+def on_disk(task: Task, folder: Path) -> Task:
+    """A task whose files of the Hub lie where `write_hub` has written them."""
+    hub = {
+        split: {
+            subset: address.replace(_HUB, f"{folder}/")
+            for subset, address in subsets.items()
+        }
+        for split, subsets in task.published.hub.items()
+    }
+    published = dataclasses.replace(task.published, hub=hub)
+    return dataclasses.replace(task, published=published)
+
+
 # --- TensorFlow Datasets --------------------------------------------------------
 
 
@@ -322,6 +380,8 @@ def prepare_dataset(name: str, parts: dict[str, list[dict]], folder: Path) -> No
 
 def load(task, split, source, directory, **paths):
     """The examples of a split; `paths` are files of the user's own."""
+    if source == "hub":
+        task, directory = on_disk(task, directory), ""
     return load_split(
         task, split, source=source, directory=str(directory), paths=paths or None
     )

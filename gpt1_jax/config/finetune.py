@@ -90,7 +90,7 @@ class TaskDataConfig(Section):
 
     section = "data"
 
-    source: Literal["tfds", "jsonl", "official", "babylm", "files"]
+    source: Literal["tfds", "hub", "jsonl", "official", "babylm", "files"]
     dir: ByContent[File]
     train: ByContent[File]
     dev: ByContent[File]
@@ -368,9 +368,14 @@ def _with_aux_lm(config: FinetuneConfig, weight: float) -> FinetuneConfig:
 
 
 def check_examples_source(source: str, folder: str) -> None:
-    """Refuses a source that reads examples from a folder if no folder is given."""
+    """Refuses a source that reads a folder if none is given, and the Hub if one is."""
     require(
-        source in ("tfds", "files") or bool(folder),
+        source != "hub" or not folder,
+        f"config.data.dir={folder!r} does not go with config.data.source='hub', whose "
+        "files are kept where HF_HUB_CACHE says; leave it empty.",
+    )
+    require(
+        source in ("tfds", "hub", "files") or bool(folder),
         f"config.data.source={source!r} reads files below a folder; name it with "
         "--config.data.dir=DIR.",
     )

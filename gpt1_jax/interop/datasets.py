@@ -5,10 +5,11 @@ What was downloaded is read again without the Hub. A dataset's code is never run
 downloaded unless the pattern names it.
 """
 
+import dataclasses
 import fnmatch
 import glob
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,14 +17,16 @@ from etils import epath
 
 from gpt1_jax.config.saved import read_json
 from gpt1_jax.data.files import make_folder, write_json
-from gpt1_jax.errors import UserError
+from gpt1_jax.errors import MissingData, UserError
 from gpt1_jax.interop.repository import (
     Repository,
     explained,
     find_commit,
     is_unreachable,
 )
+from gpt1_jax.runs.console import say
 from gpt1_jax.runs.folder import check_room, megabytes
+from gpt1_jax.tasks.task import Task
 
 _REVISION = r"refs/convert/[\w.-]+|refs/pr/\d+|[\w.-]+"  # as in the Hub's file system
 ADDRESS = re.compile(rf"hf://datasets/([\w.-]+/[\w.-]+?)(?:@({_REVISION}))?(?:/(.*))?")
@@ -57,6 +60,74 @@ def fetch_files(address: str, key: str = "") -> str:
       OSError: if the disk lacks room.
     """
     named = f"{key}={address!r}" if key else repr(address)
+    repository, pattern = _parse(address, named)
+    folder = _download(_find(repository, named), {pattern: named})
+    return f"{folder}/{pattern}"
+
+
+def fetch_tasks(tasks: Sequence[Task]) -> tuple[dict[str, Task], dict[str, str]]:
+    """Downloads the files of published tasks.
+
+    Args:
+      tasks: the tasks, whose `published.hub` names files on the Hub.
+
+    Returns:
+      By name, the tasks with the files' local paths; and why others cannot be read,
+      which is also printed.
+
+    Raises:
+      MissingData: if no task can be read.
+      UserError: if the Hub does not answer.
+      OSError: if the disk lacks room.
+    """
+    commits: dict[Repository, _Commit] = {}
+    found, missing = {}, {}
+    for task in tasks:
+        try:
+            found[task.name] = _fetch_task(task, commits)
+        except UserError as error:
+            if error.__cause__ and is_unreachable(error.__cause__):
+                raise
+            missing[task.name] = str(error)
+    if not found:
+        raise MissingData(next(iter(missing.values()), "No task was named."))
+    for task in tasks:
+        if task.name in missing:
+            say(f"Skipping {task.title}: {missing[task.name]}")
+    return found, missing
+
+
+def _fetch_task(task: Task, commits: dict[Repository, _Commit]) -> Task:
+    """A task with local paths; adds the commits that the Hub was asked for."""
+    terms = task.published.terms
+    if not task.published.hub:
+        raise UserError(
+            f"{task.title} is not on the Hub{terms and ': '}{terms}; read its files "
+            f"from a folder with --config.tasks={task.name} "
+            "--config.data.source=official --config.data.dir=DIR."
+        )
+    named: dict[Repository, dict[str, str]] = {}
+    places: dict[tuple[str, str], tuple[Repository, str]] = {}
+    for split, subsets in task.published.hub.items():
+        for subset, address in subsets.items():
+            name = f"{task.title} at {address!r}"
+            repository, pattern = _parse(address, name)
+            if repository not in commits:
+                commits[repository] = _find(repository, name)
+            is_there = bool(_matching(commits[repository], pattern))
+            if is_there or subset not in task.published.optional:
+                named.setdefault(repository, {})[pattern] = name
+                places[split, subset] = repository, pattern
+    folders = {each: _download(commits[each], names) for each, names in named.items()}
+    local: dict[str, dict[str, str]] = {}
+    for (split, subset), (repository, pattern) in places.items():
+        local.setdefault(split, {})[subset] = f"{folders[repository]}/{pattern}"
+    published = dataclasses.replace(task.published, hub=local)
+    return dataclasses.replace(task, published=published)
+
+
+def _parse(address: str, named: str) -> tuple[Repository, str]:
+    """The repository and the pattern of an address."""
     parts = ADDRESS.fullmatch(address)
     if not (parts and parts[3]):
         raise UserError(
@@ -64,9 +135,8 @@ def fetch_files(address: str, key: str = "") -> str:
             "hf://datasets/ORG/NAME@REVISION/FILES, with a file, a folder or a pattern "
             "such as data/*.parquet or **/*.parquet."
         )
-    commit = _find(Repository(parts[1], parts[2] or "main", "dataset"), named)
-    pattern = parts[3].rstrip("/")
-    return f"{_download(commit, pattern, named)}/{pattern}"
+    repository = Repository(parts[1], parts[2] or "main", "dataset")
+    return repository, parts[3].rstrip("/")
 
 
 def _find(repository: Repository, named: str) -> _Commit:
@@ -84,26 +154,37 @@ def _find(repository: Repository, named: str) -> _Commit:
     return _Commit(repository, commit, files)
 
 
-def _download(commit: _Commit, pattern: str, named: str) -> str:
-    """Downloads the files that match, unless they are here; the commit's folder."""
+def _download(commit: _Commit, named: Mapping[str, str]) -> str:
+    """Downloads the files that match, unless they are here.
+
+    Args:
+      commit: the commit.
+      named: what messages call each pattern, by pattern.
+
+    Returns:
+      The commit's folder.
+    """
     import huggingface_hub
     from huggingface_hub import constants
 
-    repository = commit.repository
-    wanted = [name for name in commit.files if _fits(name, pattern)]
-    if not wanted:
-        raise UserError(f"{named} {_why_nothing(commit, named)}")
+    repository, all_named = commit.repository, next(iter(named.values()))
+    wanted: dict[str, None] = {}
+    for pattern, each in named.items():
+        found = _matching(commit, pattern)
+        if not found:
+            raise UserError(f"{each} {_why_nothing(commit, each)}")
+        wanted |= dict.fromkeys(found)
     missing = [name for name in wanted if not _is_here(commit, name)]
     if missing and not commit.is_reached:
         raise UserError(
-            f"{named} needs {missing[0]}, which was not downloaded before, and the Hub "
-            "cannot be reached; run the same command once where it can."
+            f"{all_named} needs {missing[0]}, which was not downloaded before, and the "
+            "Hub cannot be reached; run the same command once where it can."
         )
     if missing:
         make_folder(constants.HF_HUB_CACHE)
         size = sum(commit.files[name] for name in missing)
-        check_room(epath.Path(constants.HF_HUB_CACHE), size, named)
-        with explained(repository, named):
+        check_room(epath.Path(constants.HF_HUB_CACHE), size, all_named)
+        with explained(repository, all_named):
             huggingface_hub.snapshot_download(
                 repository.name,
                 repo_type=repository.kind,
@@ -111,12 +192,17 @@ def _download(commit: _Commit, pattern: str, named: str) -> str:
                 allow_patterns=[glob.escape(name) for name in missing],
             )
         print(
-            f"{named} is commit {commit.name[:12]}: {len(missing):,} files of "
-            f"{megabytes(size)} were downloaded.",
+            f"Downloaded {len(missing):,} file{'s' * (len(missing) > 1)} of "
+            f"{megabytes(size)} of {repository.address}, commit {commit.name[:12]}.",
             flush=True,
         )
-    path = _is_here(commit, wanted[0])
-    return path.removesuffix(wanted[0]).rstrip("/")
+    first = next(iter(wanted))
+    return _is_here(commit, first).removesuffix(first).rstrip("/")
+
+
+def _matching(commit: _Commit, pattern: str) -> list[str]:
+    """The files of a commit that match."""
+    return [name for name in commit.files if _fits(name, pattern)]
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -32,6 +32,7 @@ from gpt1_jax.finetuning.results import ALL_RESULTS_FILE, Finished
 from gpt1_jax.finetuning.scores import Predictor, evaluate_dev, make_head
 from gpt1_jax.finetuning.suite import Result, SuiteRun
 from gpt1_jax.formats import RESULTS
+from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.parallel import devices
 from gpt1_jax.parallel.mesh import data_parallelism, make_mesh
 from gpt1_jax.parallel.processes import host_rows, is_main_process
@@ -167,10 +168,14 @@ def run(config: FinetuneConfig, workdir: str) -> None:
     variants, origins = open_origins(variants, origin)
     if note := describe_left_out(config):
         say(note)
+    missing: dict[str, str] = {}  # why the data of tasks cannot be read
+    if config.data.source == "hub":
+        fetched, missing = fetch_tasks(tasks)
+        tasks = [fetched.get(task.name, task) for task in tasks]
     planned = suite.plan_runs(variants, tasks, config.seeds, folder)
     with lock.owned(folder):
         finished = {run.folder: suite.read_result(run) for run in planned}
-        results, skipped = _run_all(planned, finished, origins)
+        results, skipped = _run_all(planned, finished, origins, missing)
         text = _summary(config.suite.compare, results, skipped)
         if is_main_process():
             write_whole(folder / TABLE_FILE, text)
@@ -199,10 +204,18 @@ def _run_all(
     planned: Sequence[SuiteRun],
     finished: Mapping[epath.Path, Mapping[str, Any] | None],
     origins: Mapping[str, TrainedRun],
+    missing: dict[str, str],
 ) -> tuple[list[Result], dict[str, str]]:
-    """Carries out all runs; returns their results and why tasks were skipped."""
+    """Carries out all runs; returns their results and why tasks were skipped.
+
+    Args:
+      planned: the runs.
+      finished: the results of each run's folder; None if it has not finished.
+      origins: the runs that they start from, by folder.
+      missing: by task, why its data cannot be read, as far as that is known; what is
+        found out is added.
+    """
     results: list[Result] = []
-    missing: dict[str, str] = {}  # why the data of tasks cannot be read
     skipped: dict[str, str] = {}
     data: TaskData | None = None
     setup: TaskSetup | None = None

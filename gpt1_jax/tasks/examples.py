@@ -4,9 +4,10 @@ A line of a file becomes an `Example` in four calls: `load_split` finds the file
 split, `read_records` renames the columns of what `read_rows` reads, and
 `Task.check_record` checks them.
 
-There are five sources. `tfds`: TensorFlow Datasets without TensorFlow. `jsonl`: files
-DIR/TASK/SPLIT.jsonl with the column names of TFDS. `official`: the files as their
-authors distribute them. `babylm`: the files of BabyLM's evaluation,
+There are six sources. `tfds`: TensorFlow Datasets without TensorFlow. `hub`: Parquet
+files of the Hugging Face Hub, which `gpt1_jax.interop.datasets.fetch_tasks` downloads.
+`jsonl`: files DIR/TASK/SPLIT.jsonl with the column names of TFDS. `official`: the files
+as their authors distribute them. `babylm`: the files of BabyLM's evaluation,
 DIR/TASK.{train,valid}.jsonl, also with TFDS' names. `files`: a file for each split of
 the user's own task. New examples, which only have to be labelled, come from a file or
 standard input.
@@ -26,6 +27,7 @@ import numpy as np
 from etils import epath
 
 from gpt1_jax.config.finetune import TaskDataConfig
+from gpt1_jax.data import parquet
 from gpt1_jax.data.files import find_files, from_where, locate
 from gpt1_jax.data.json_lines import parse_json_object
 from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
@@ -38,7 +40,7 @@ from gpt1_jax.tasks.task import NO_LABEL, Example, FileLayout, Record, Task
 from gpt1_jax.tasks.transforms import describe_room, encode_examples
 
 SPLITS = ("train", "dev", "test")
-SOURCES = ("tfds", "jsonl", "official", "babylm", "files")
+SOURCES = ("tfds", "hub", "jsonl", "official", "babylm", "files")
 _BABYLM_SPLITS = {"train": "train", "dev": "valid"}  # by our names of the splits
 _NAMES = {"train": "training", "dev": "dev", "test": "test", "new": "new"}
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
@@ -167,8 +169,9 @@ def load_split(
     Args:
       task: the task to load.
       split: "train", "dev" or "test"; the labels of "test" may be withheld.
-      source: "tfds", "jsonl", "official", "babylm" or "files".
-      directory: the data folder; for "tfds" its data_dir, empty for its default.
+      source: one of `SOURCES`. For "hub", the files of the task must have been fetched.
+      directory: the data folder; for "tfds" its data_dir, empty for its default; not
+        used by "hub" and "files".
       paths: for the source "files", the file of each split: see `read_own_file`.
 
     Returns:
@@ -187,6 +190,7 @@ def load_split(
     published = "dev" if divided else split
     places = {
         "tfds": task.published.tfds,
+        "hub": task.published.hub,
         "official": task.published.files,
         "babylm": _BABYLM_SPLITS,
     }.get(source)
@@ -197,6 +201,8 @@ def load_split(
         )
     if source == "tfds":
         records = _read_dataset(task, published, directory)
+    elif source == "hub":
+        records = _read_hub_files(task, published)
     elif source == "files":
         records = read_own_file(published, paths or {})
     else:
@@ -450,6 +456,29 @@ def _questions(passage: Mapping[str, Any], where: str, subset: str) -> Iterator[
         yield Record({**shared, **own}, f"{where}, question {number}", subset)
 
 
+# --- the Hugging Face Hub -------------------------------------------------------
+
+
+def _read_hub_files(task: Task, split: str) -> Iterator[Record]:
+    """The records of a split in Parquet files, which were fetched before.
+
+    Raises:
+      MissingData: if they were not.
+      UserError: if a file is damaged.
+    """
+    for subset, place in task.published.hub[split].items():
+        path = epath.Path(place)
+        files = [] if "://" in place else find_files(path.parent, path.name)
+        if not files and subset in task.published.optional:
+            continue
+        if not files:
+            raise MissingData(f"There is no {split} data of {task.title}: {place}.")
+        for file in files:
+            for where, cells in parquet.read_rows(file):
+                row = {name: _plain(value) for name, value in cells.items()}
+                yield Record(row, where, subset)
+
+
 # --- TensorFlow Datasets --------------------------------------------------------
 
 
@@ -480,7 +509,7 @@ def _read_dataset(task: Task, split: str, directory: str) -> Iterator[Record]:
 
 
 def _plain(value: Any) -> Any:
-    """A value of TFDS as Python's own: text, numbers and lists."""
+    """A value of TFDS or Parquet as Python's own: text, numbers and lists."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, bytes):

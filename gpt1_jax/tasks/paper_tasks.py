@@ -33,12 +33,21 @@ _NOT_NLI = ("entailment", "not_entailment")
 _TWO_SENTENCES = {"sentence1": "sentence1", "sentence2": "sentence2"}
 _QUESTIONS = {"question1": "question1", "question2": "question2"}
 _PREMISE = {"premise": "sentence1", "hypothesis": "sentence2"}
+_GLUE_ON_HUB = "hf://datasets/nyu-mll/glue"
 
 
 def _tfds(name: str) -> BySplit:
     """The splits of a dataset in TFDS; "" stands for a split without subsets."""
     splits = {"train": "train", "dev": "validation", "test": "test"}
     return {key: {"": f"{name}:{split}"} for key, split in splits.items()}
+
+
+def _hub(folder: str) -> BySplit:
+    """The splits in a folder of a dataset on the Hub, as its library writes them."""
+    return {
+        split: {"": f"hf://datasets/{folder}/{name}-*.parquet"}
+        for split, name in (("train", "train"), ("dev", "validation"), ("test", "test"))
+    }
 
 
 def _with_one_id(record: Record) -> Record:
@@ -79,6 +88,7 @@ _PAPER_TASKS = (
         metrics=("accuracy",),
         published=Published(
             tfds=_tfds("snli"),
+            hub=_hub("stanfordnlp/snli/plain_text"),
             files={
                 split: {
                     "": FileLayout(
@@ -108,6 +118,18 @@ _PAPER_TASKS = (
                     "matched": "glue/mnli:test_matched",
                     "mismatched": "glue/mnli:test_mismatched",
                     "ax": "glue/ax:test",
+                },
+            },
+            hub={
+                "train": {"": f"{_GLUE_ON_HUB}/mnli/train-*.parquet"},
+                "dev": {
+                    subset: f"{_GLUE_ON_HUB}/mnli/validation_{subset}-*.parquet"
+                    for subset in ("matched", "mismatched")
+                },
+                "test": {
+                    "matched": f"{_GLUE_ON_HUB}/mnli/test_matched-*.parquet",
+                    "mismatched": f"{_GLUE_ON_HUB}/mnli/test_mismatched-*.parquet",
+                    "ax": f"{_GLUE_ON_HUB}/ax/test-*.parquet",
                 },
             },
             files={
@@ -151,6 +173,7 @@ _PAPER_TASKS = (
         metrics=("accuracy",),
         published=Published(
             tfds=_tfds("glue/qnli"),
+            hub=_hub("nyu-mll/glue/qnli"),
             files=_glue("QNLI", {"question": "question", "sentence": "sentence"}),
         ),
         glue=Glue({"": GlueFile("QNLI.tsv", 5463)}, takes_names=True),
@@ -163,6 +186,7 @@ _PAPER_TASKS = (
         metrics=("accuracy",),
         published=Published(
             tfds=_tfds("sci_tail"),
+            hub=_hub("allenai/scitail/tsv_format"),
             files={
                 split: {
                     "": FileLayout(
@@ -180,7 +204,11 @@ _PAPER_TASKS = (
         inputs=Inputs("pair", ("sentence1", "sentence2")),
         target=Target(_NOT_NLI),
         metrics=("accuracy",),
-        published=Published(tfds=_tfds("glue/rte"), files=_glue("RTE", _TWO_SENTENCES)),
+        published=Published(
+            tfds=_tfds("glue/rte"),
+            hub=_hub("nyu-mll/glue/rte"),
+            files=_glue("RTE", _TWO_SENTENCES),
+        ),
         glue=Glue({"": GlueFile("RTE.tsv", 3000)}, takes_names=True),
     ),
     Task(
@@ -198,6 +226,15 @@ _PAPER_TASKS = (
             tfds={
                 split: {level: f"race/{level}:{split}" for level in ("middle", "high")}
                 for split in _SPLITS
+            },
+            hub={
+                split: {
+                    level: f"hf://datasets/ehovy/race/{level}/{name}-*.parquet"
+                    for level in ("middle", "high")
+                }
+                for split, name in zip(
+                    _SPLITS, ("train", "validation", "test"), strict=True
+                )
             },
             files={
                 split: {
@@ -238,6 +275,8 @@ _PAPER_TASKS = (
                 for split, name in (("dev", "val"), ("test", "test"))
             },
             dev_split=(374, 3535999445),  # released code, datasets.py
+            terms="its authors send the files to those who fill in the form at "
+            "https://cs.rochester.edu/nlp/rocstories",
         ),
     ),
     Task(
@@ -256,7 +295,11 @@ _PAPER_TASKS = (
         ),
         target=Target(("choice1", "choice2")),
         metrics=("accuracy",),
-        published=Published(tfds=_tfds("super_glue/copa"), files=_super_glue("COPA")),
+        published=Published(
+            tfds=_tfds("super_glue/copa"),
+            hub=_hub("aps/super_glue/copa"),
+            files=_super_glue("COPA"),
+        ),
     ),
     Task(
         name="mrpc",
@@ -266,6 +309,7 @@ _PAPER_TASKS = (
         metrics=("f1", "accuracy"),
         published=Published(
             tfds=_tfds("glue/mrpc"),
+            hub=_hub("nyu-mll/glue/mrpc"),
             files=_glue(
                 "MRPC",
                 {"sentence1": "#1 String", "sentence2": "#2 String"},
@@ -282,6 +326,7 @@ _PAPER_TASKS = (
         metrics=("f1", "accuracy"),
         published=Published(
             tfds=_tfds("glue/qqp"),
+            hub=_hub("nyu-mll/glue/qqp"),
             files={
                 "train": {
                     "": FileLayout(
@@ -307,7 +352,9 @@ _PAPER_TASKS = (
         target=Target(score_range=(0.0, 5.0)),
         metrics=("pearson", "spearman"),
         published=Published(
-            tfds=_tfds("glue/stsb"), files=_glue("STS-B", _TWO_SENTENCES, label="score")
+            tfds=_tfds("glue/stsb"),
+            hub=_hub("nyu-mll/glue/stsb"),
+            files=_glue("STS-B", _TWO_SENTENCES, label="score"),
         ),
         glue=Glue({"": GlueFile("STS-B.tsv", 1379)}),
     ),
@@ -319,6 +366,7 @@ _PAPER_TASKS = (
         metrics=("matthews", "accuracy"),
         published=Published(
             tfds=_tfds("glue/cola"),
+            hub=_hub("nyu-mll/glue/cola"),
             files={
                 "train": {
                     "": FileLayout("CoLA/train.tsv", {"label": 1, "sentence": 3})
@@ -340,7 +388,9 @@ _PAPER_TASKS = (
         target=Target(("negative", "positive")),
         metrics=("accuracy",),
         published=Published(
-            tfds=_tfds("glue/sst2"), files=_glue("SST-2", {"sentence": "sentence"})
+            tfds=_tfds("glue/sst2"),
+            hub=_hub("nyu-mll/glue/sst2"),
+            files=_glue("SST-2", {"sentence": "sentence"}),
         ),
         glue=Glue({"": GlueFile("SST-2.tsv", 1821)}),
     ),
@@ -351,7 +401,9 @@ _PAPER_TASKS = (
         target=Target(_NOT_NLI[::-1]),
         metrics=("accuracy",),
         published=Published(
-            tfds=_tfds("glue/wnli"), files=_glue("WNLI", _TWO_SENTENCES)
+            tfds=_tfds("glue/wnli"),
+            hub=_hub("nyu-mll/glue/wnli"),
+            files=_glue("WNLI", _TWO_SENTENCES),
         ),
         glue=Glue({"": GlueFile("WNLI.tsv", 146)}),
     ),
@@ -366,7 +418,11 @@ _BABYLM_TASKS = (
         inputs=Inputs("pair", ("question", "passage"), cut_longer=True),
         target=Target(_NO_YES),
         metrics=("accuracy",),
-        published=Published(tfds=_tfds("super_glue/boolq"), files=_super_glue("BoolQ")),
+        published=Published(
+            tfds=_tfds("super_glue/boolq"),
+            hub=_hub("aps/super_glue/boolq"),
+            files=_super_glue("BoolQ"),
+        ),
     ),
     Task(
         name="multirc",
@@ -380,7 +436,11 @@ _BABYLM_TASKS = (
         ),
         target=Target(_NO_YES),
         metrics=("accuracy",),
-        published=Published(tfds=_tfds("super_glue/multirc"), prepare=_with_one_id),
+        published=Published(
+            tfds=_tfds("super_glue/multirc"),
+            hub=_hub("aps/super_glue/multirc"),
+            prepare=_with_one_id,
+        ),
     ),
     Task(
         name="wsc",
@@ -396,7 +456,9 @@ _BABYLM_TASKS = (
         ),
         target=Target(_NO_YES),
         metrics=("accuracy",),
-        published=Published(tfds=_tfds("super_glue/wsc.fixed")),
+        published=Published(
+            tfds=_tfds("super_glue/wsc.fixed"), hub=_hub("aps/super_glue/wsc.fixed")
+        ),
     ),
 )
 

@@ -224,6 +224,9 @@ class Published:
 
     Attributes:
       tfds: split -> subset -> "NAME:SPLIT" in TensorFlow Datasets.
+      hub: split -> subset -> the address of Parquet files on the Hugging Face Hub, with
+        TFDS' columns; a pattern may stand in the file's name. Once the files are
+        fetched, their local path.
       files: split -> subset -> `FileLayout`, as distributed.
       optional: subsets that a source may lack.
       subset_column: a column whose values begin with the subset's name, such as
@@ -231,15 +234,18 @@ class Published:
       dev_split: (number of dev examples, seed) if no training split is published: then
         `sklearn.model_selection.train_test_split` divides the dev split.
       tfds_first_label: TFDS' name of the first label.
+      terms: why the files are not to be had without asking, and whom to ask.
       prepare: changes a record before it is checked.
     """
 
     tfds: BySplit = dataclasses.field(default_factory=dict)
+    hub: BySplit = dataclasses.field(default_factory=dict)
     files: BySplit = dataclasses.field(default_factory=dict)
     optional: tuple[str, ...] = ()
     subset_column: str = ""
     dev_split: tuple[int, int] | None = None
     tfds_first_label: int = 0
+    terms: str = ""
     prepare: Callable[[Record], Record] = lambda record: record
 
     def subset(self, record: Record) -> str:

@@ -46,7 +46,9 @@ def test_only_the_files_of_a_pattern_are_downloaded(server, pattern, found, capf
     assert path.endswith(f"/snapshots/{commit}/{pattern}")
     asked = [each for each in server.requests if each.startswith("GET /datasets")]
     assert sorted(each.rpartition(f"{commit}/")[2] for each in asked) == sorted(found)
-    assert f"is commit {commit[:12]}: {len(found)} files of" in capfd.readouterr().out
+    said = capfd.readouterr().out
+    assert f"Downloaded {len(found)} file{'s' * (len(found) > 1)} of 0.0 MB of" in said
+    assert f" hf://datasets/{NAME}, commit {commit[:12]}.\n" in said
     server.requests.clear()
     assert fetch_files(f"hf://datasets/{NAME}/{pattern}") == path
     assert server.requests == [f"GET /api/datasets/{NAME}/revision/main"]

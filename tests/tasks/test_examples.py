@@ -22,6 +22,7 @@ from made_up_tasks import (
     made_up,
     prepare_tfds,
     write_babylm,
+    write_hub,
     write_jsonl,
     write_official,
 )
@@ -71,7 +72,8 @@ def splits_of(task):
 
 
 def sources_of(task):
-    return ["jsonl", "tfds", *(["official"] if task.published.files else [])]
+    also = {"official": task.published.files, "hub": task.published.hub}
+    return ["jsonl", "tfds", *(source for source, where in also.items() if where)]
 
 
 def plain(task, examples):
@@ -100,6 +102,8 @@ def test_examples_are_the_same_from_every_source(task, tmp_path):
         (tmp_path / "official").mkdir(parents=True, exist_ok=True)
         if task.published.files:
             write_official(task, split, examples, tmp_path / "official")
+        if task.published.hub:
+            write_hub(task, split, examples, tmp_path / "hub")
     prepare_tfds(task, made, tmp_path / "tfds")
     for split, examples in made.items():
         for source in sources_of(task):
@@ -126,9 +130,14 @@ def test_examples_say_where_they_are(tmp_path):
     write_jsonl(task, "dev", made_up(task, "dev"), tmp_path)
     write_official(task, "dev", made_up(task, "dev"), tmp_path)
     prepare_tfds(task, {"dev": made_up(task, "dev")}, tmp_path)
-    first = {s: load(task, "dev", s, tmp_path)[0] for s in ("jsonl", "official")}
+    write_hub(task, "dev", made_up(task, "dev"), tmp_path)
+    read = ("jsonl", "official", "hub")
+    first = {s: load(task, "dev", s, tmp_path)[0] for s in read}
     assert first["jsonl"].where == f"{tmp_path}/sst2/dev.jsonl:1"
     assert first["official"].where == f"{tmp_path}/SST-2/dev.tsv:2"
+    assert first["hub"].where == (
+        f"{tmp_path}/nyu-mll/glue/sst2/validation-00000-of-00001.parquet, row 1"
+    )
     third = load(task, "dev", "tfds", tmp_path)[2]
     assert third.where == "glue/sst2:validation[2]"
 
@@ -137,7 +146,7 @@ def test_examples_say_where_they_are(tmp_path):
     ("split", "source", "message"),
     [
         ("valid", "tfds", "'valid' is not one of train"),
-        ("dev", "hub", "'hub' is not one of"),
+        ("dev", "web", "'web' is not one of"),
     ],
 )
 def test_unknown_split_or_source_is_refused(tmp_path, split, source, message):
@@ -145,13 +154,14 @@ def test_unknown_split_or_source_is_refused(tmp_path, split, source, message):
         load(TASKS["rte"], split, source, tmp_path)
 
 
-@pytest.mark.parametrize("source", ["jsonl", "official", "tfds"])
+@pytest.mark.parametrize("source", ["jsonl", "official", "tfds", "hub"])
 def test_diagnostic_set_of_glue_may_be_missing(tmp_path, source):
     """It goes with MNLI's test split, and is not needed for it."""
     task = TASKS["mnli"]
     made = [m for m in made_up(task, "test") if m.subset != "ax"]
     write_jsonl(task, "test", made, tmp_path)
     write_official(task, "test", made, tmp_path)
+    write_hub(task, "test", made, tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         if source == "tfds":
             prepare_tfds(task, {"test": made}, tmp_path)

@@ -21,7 +21,7 @@ class ZeroShotDataConfig(Section):
 
     section = "data"
 
-    source: Literal["tfds", "jsonl", "official"]
+    source: Literal["tfds", "hub", "jsonl", "official"]
     dir: ByContent[File]
     max_examples: NotNegative[int]
 

@@ -1,5 +1,6 @@
 """The zero-shot job: what language models know of tasks they were not trained on."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -9,6 +10,7 @@ from etils import epath
 from gpt1_jax.errors import MissingData
 from gpt1_jax.finetuning.submission import write_predictions
 from gpt1_jax.inference.scoring import Scorer
+from gpt1_jax.interop.datasets import fetch_tasks
 from gpt1_jax.model.language_model import Params
 from gpt1_jax.runs.console import say
 from gpt1_jax.runs.open import TrainedRun
@@ -48,6 +50,13 @@ def run(config: ZeroShotConfig, workdir: str) -> None:
       Stopped: after a signal, once the scores at hand are saved.
     """
     tasks = select_zero_shot_tasks(config.tasks)
+    if config.data.source == "hub":
+        fetched, _ = fetch_tasks([each.task for each in tasks])
+        tasks = [
+            dataclasses.replace(each, task=fetched[each.task.name])
+            for each in tasks
+            if each.task.name in fetched
+        ]
     score_steps(
         config,
         workdir,

@@ -74,7 +74,14 @@ def _after(sentence: str, candidates: Iterable[Any]) -> int:
 
 
 def _around_the_place(record: Record) -> Record:
-    """WSC273: divides the text at the pronoun's place; each candidate has a column."""
+    """WSC273: divides the text at the pronoun's place; each candidate has a column.
+
+    On the Hub, the candidates are a list, and the place is that of the first character.
+    """
+    begin, pronoun = map(record.columns.get, ("pronoun_loc", "pronoun"))
+    if isinstance(begin, int) and isinstance(pronoun, str):
+        places = {"pronoun_start": begin, "pronoun_end": begin + len(pronoun)}
+        record = record._replace(columns={**record.columns, **places})
     names = ("text", "pronoun_start", "pronoun_end")
     _need(record, names, "option1 and option2 (and so on, or a list: options)")
     text, start, end = (record.columns[name] for name in names)
@@ -135,6 +142,13 @@ _DPR = Task(
             split: {"": f"definite_pronoun_resolution:{split}"}
             for split in ("train", "test")
         },
+        hub={
+            split: {
+                "": "hf://datasets/community-datasets/definite_pronoun_resolution/"
+                f"plain_text/{split}-*.parquet"
+            }
+            for split in ("train", "test")
+        },
     ),
 )
 _WSC273 = dataclasses.replace(
@@ -142,7 +156,16 @@ _WSC273 = dataclasses.replace(
     name="wsc273",
     title="WSC273",
     inputs=dataclasses.replace(_DPR.inputs, choices=("options",)),
-    published=Published(tfds={"test": {"": "wsc273:test"}}, prepare=_around_the_place),
+    published=Published(
+        tfds={"test": {"": "wsc273:test"}},
+        hub={
+            "test": {
+                "": "hf://datasets/ErnestSDavis/winograd_wsc@refs/convert/parquet/"
+                "wsc273/test/*.parquet"
+            }
+        },
+        prepare=_around_the_place,
+    ),
 )
 _COPA = dataclasses.replace(
     TASKS["copa"],
