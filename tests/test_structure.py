@@ -56,6 +56,7 @@ ONLY_IN = {
     "matplotlib": FIGURES,
     "pandas": {*FIGURES, "studies/*/table.py"},
     "tensorflow_datasets": {"data/tfds.py"},
+    "pyarrow": {"data/parquet.py"},
     "jax.experimental.pallas": {"kernels"},
     "torch": {"interop/hugging_face.py"},  # to read .bin files
     "tensorflow": set(),

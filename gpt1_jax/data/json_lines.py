@@ -90,18 +90,48 @@ def read_field(path: epath.Path, key: str, field: str) -> Iterator[str]:
       UserError: naming the line that is not an object with text in that field.
     """
     lines = _lines(decode(path))
-    for where, value in read_json_lines(lines, str(path), only_column=field):
-        if field not in value:
-            name = "Name the text's field with --config.data.jsonl_field=NAME, or leave"
+    rows = read_json_lines(lines, str(path), only_column=field)
+    return read_texts(rows, field, key)
+
+
+def read_texts(rows: RowsRead, field: str, key: str) -> Iterator[str]:
+    """The text in one field of each row, a newline after each.
+
+    Args:
+      rows: the rows of a file, and where they are.
+      field: the text field.
+      key: the configuration key that names the file, for messages.
+
+    Raises:
+      UserError: naming the row that has no text in that field.
+    """
+    for where, row in rows:
+        if field not in row:
+            raise UserError(missing_field(where, field, row, key))
+        if not isinstance(row[field], str):
             raise UserError(
-                f"{where}: the object has no field {field!r}; it has "
-                f"{', '.join(map(repr, value)) or 'none':.200}. "
-                f"{name if key.startswith('config.data.') else 'Leave'} the file out."
+                f"{where}: the field {field!r} is {brief(row[field])}, not text."
             )
-        text = value[field]
-        if not isinstance(text, str):
-            raise UserError(f"{where}: the field {field!r} is {brief(text)}, not text.")
-        yield text + "\n"
+        yield row[field] + "\n"
+
+
+def missing_field(where: str, field: str, there: Iterable[Any], key: str = "") -> str:
+    """The message on a row or file that lacks a field, or column.
+
+    Args:
+      where: the row or file.
+      field: the field.
+      there: the fields that are there.
+      key: the configuration key that names a file of training text.
+    """
+    way_out = ""
+    if key:
+        name = "name the text's field with --config.data.jsonl_field=NAME, or "
+        way_out = f"; {name * key.startswith('config.data.')}leave the file out"
+    return (
+        f"{where}: there is no field {field!r}; it has "
+        f"{', '.join(map(repr, there)) or 'none':.200}{way_out}."
+    )
 
 
 def _lines(chunks: Iterable[str]) -> Iterator[str]:

@@ -1,0 +1,122 @@
+"""Parquet files: their rows, and those that are refused."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as pe
+import pytest
+
+from gpt1_jax.data.parquet import read_rows
+from gpt1_jax.errors import UserError
+
+ROWS = [
+    {"text": "one", "n": 1, "choices": ["a", "b"], "answers": {"key": ["x"]}},
+    {"text": "naïve", "n": 2, "choices": [], "answers": {"key": []}},
+    {"text": None, "n": None, "choices": None, "answers": None},
+]
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Writes columns to a Parquet file, a row group for every two rows."""
+
+    def write(columns=None, **options):
+        table = pa.table(columns) if columns else pa.Table.from_pylist(ROWS)
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=2, **options)
+        return tmp_path / "a.parquet"
+
+    return write
+
+
+def test_rows_are_those_that_were_written(file):
+    path = file()
+    where, cells = zip(*read_rows(path), strict=True)
+    assert list(cells) == ROWS
+    assert where == tuple(f"{path}, row {number}" for number in (1, 2, 3))
+    columns = [cells for _, cells in read_rows(str(path), ["n", "text"])]
+    assert columns == [{key: row[key] for key in ("n", "text")} for row in ROWS]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd", "snappy"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_rows_are_read_in_any_number_at_a_time(file, monkeypatch, shared, compression):
+    monkeypatch.setattr("gpt1_jax.data.parquet._BATCH_BYTES", 100)
+    texts = [f"{number % 3} " * 9 for number in range(100)]
+    path = file({"text": texts}, compression=compression, use_dictionary=shared)
+    assert [cells["text"] for _, cells in read_rows(path)] == texts
+
+
+class Keys(pe.KmsClient):
+    """Keys as Parquet asks for them; they protect nothing."""
+
+    def __init__(self, connection):
+        super().__init__()
+
+    def wrap_key(self, key, master):
+        return key.hex()
+
+
+def encrypted(path, plaintext_footer):
+    table = pa.table({"text": ["one"], "n": [1]})
+    properties = pe.CryptoFactory(Keys).file_encryption_properties(
+        pe.KmsConnectionConfig(),
+        pe.EncryptionConfiguration(
+            footer_key="k",
+            column_keys={"k": ["text"]},
+            plaintext_footer=plaintext_footer,
+        ),
+    )
+    with pq.ParquetWriter(
+        path, table.schema, encryption_properties=properties
+    ) as writer:
+        writer.write_table(table)
+
+
+def overwrite(path, start, data):
+    content = bytearray(path.read_bytes())
+    content[start : start + len(data)] = data
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda p: p.write_bytes(p.read_bytes()[:-40]), "cut short or damaged"),
+        (lambda p: p.write_bytes(p.read_bytes()[-40:]), "cut short or damaged"),
+        (lambda p: overwrite(p, 10, b"\xff" * 50), "cut short or damaged"),
+        (lambda p: p.write_bytes(b"plain text"), "cannot be read as Parquet"),
+        (lambda p: encrypted(p, True), "write it again without encryption"),
+        (lambda p: encrypted(p, False), "write it again without encryption"),
+        (
+            lambda p: pq.write_table(pa.table([["a"], ["b"]], ["text", "text"]), p),
+            "two columns are named 'text'",
+        ),
+        (
+            lambda p: pq.write_table(
+                pa.table({"text": pa.array([b"a", b"\xff"]).view(pa.string())}), p
+            ),
+            "row 2 is not UTF-8",
+        ),
+        (
+            lambda p: pq.write_table(
+                pa.table({"text": ["a" * 70_000]}),
+                p,
+                compression="zstd",
+                use_dictionary=False,
+            ),
+            "holds 1 rows of 70,0.. bytes",
+        ),
+        (
+            lambda p: pq.write_table(pa.table({"t": ["a"], "n": [1]}), p),
+            "no field 'text'; it has 't', 'n'",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused_in_one_line(
+    file, monkeypatch, spoil, message
+):
+    monkeypatch.setattr("gpt1_jax.data.parquet._LARGE", 1 << 16)
+    path = file()
+    spoil(path)
+    with pytest.raises(UserError, match=message) as raised:
+        list(read_rows(path, ["text"]))
+    assert str(raised.value).startswith(str(path)) and "\n" not in str(raised.value)
