@@ -20,6 +20,7 @@ lacks 499 training examples; and it stores scores as float32.
 import dataclasses
 import functools
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -29,7 +30,11 @@ from etils import epath
 from gpt1_jax.config.finetune import TaskDataConfig
 from gpt1_jax.data import parquet
 from gpt1_jax.data.files import find_files, from_where, locate
-from gpt1_jax.data.json_lines import parse_json_object
+from gpt1_jax.data.json_lines import (
+    RowsRead,
+    parse_json_object,
+    read_json_lines,
+)
 from gpt1_jax.data.tables import FORMATS, read_rows, require_column, text_lines
 from gpt1_jax.data.text import brief
 from gpt1_jax.data.tfds import open_dataset
@@ -43,6 +48,8 @@ SPLITS = ("train", "dev", "test")
 SOURCES = ("tfds", "hub", "jsonl", "official", "babylm", "files")
 _BABYLM_SPLITS = {"train": "train", "dev": "valid"}  # by our names of the splits
 _NAMES = {"train": "training", "dev": "dev", "test": "test", "new": "new"}
+_PARQUET = FileLayout("", format="parquet")
+_OWN_FORMATS = {**FORMATS, ".json": "json", ".parquet": "parquet"}
 _OTHERWISE = "set the source to 'official' and read the files as distributed"
 _WITHOUT_FILES = "set the source to 'jsonl' and give the examples as JSON lines"
 
@@ -341,8 +348,8 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
 
     Args:
       split: "train", "dev" or "test".
-      paths: a .jsonl, .tsv or .csv file for each split, whose fields or first line
-        name the task's columns.
+      paths: a file for each split, of `_OWN_FORMATS`, whose fields or first line name
+        the task's columns.
 
     Raises:
       MissingData: if no file is given, or it does not exist.
@@ -354,14 +361,15 @@ def read_own_file(split: str, paths: Mapping[str, str]) -> Iterator[Record]:
             f"--config.data.{split}=FILE."
         )
     path = locate(paths[split])
-    if path.suffix.lower() not in FORMATS:
+    format_name = _OWN_FORMATS.get(path.suffix.lower())
+    if not format_name:
         raise UserError(
             f"{path} ends in {path.suffix!r}; examples are read from "
-            f"{', '.join(FORMATS)}."
+            f"{', '.join(_OWN_FORMATS)}."
         )
     if not path.exists():
         raise MissingData(f"The {split} file {path} does not exist{from_where(path)}.")
-    yield from read_records(path, FileLayout("", format=FORMATS[path.suffix.lower()]))
+    yield from read_records(path, FileLayout("", format=format_name))
 
 
 def read_records(
@@ -381,6 +389,10 @@ def read_records(
     if layout.format == "race":
         yield from _read_passages(path, subset)
         return
+    if layout.format in ("json", "parquet"):
+        found = _read_json(path) if layout.format == "json" else parquet.read_rows(path)
+        yield from (Record(cells, where, subset) for where, cells in found)
+        return
     columns = layout.columns
     with path.open("rb") as lines:
         rows = read_rows(
@@ -395,6 +407,23 @@ def read_records(
             if columns:
                 cells = _rename_columns(cells, columns, where, optional)
             yield Record(cells, where, subset)
+
+
+def _read_json(path: epath.Path) -> RowsRead:
+    """The objects of a list, or of lines, in a file of JSON."""
+    with path.open("rb") as file:
+        lines = list(text_lines(file, str(path)))
+    text = "".join(lines)
+    if not text.lstrip().startswith("["):
+        yield from read_json_lines(lines, str(path))
+        return
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is not JSON: {error}.") from error
+    for number, value in enumerate(values, 1):
+        where = f"{path}, object {number} of the list"
+        yield where, parse_json_object(json.dumps(value), where)
 
 
 def _rename_columns(
@@ -474,9 +503,9 @@ def _read_hub_files(task: Task, split: str) -> Iterator[Record]:
         if not files:
             raise MissingData(f"There is no {split} data of {task.title}: {place}.")
         for file in files:
-            for where, cells in parquet.read_rows(file):
-                row = {name: _plain(value) for name, value in cells.items()}
-                yield Record(row, where, subset)
+            for record in read_records(file, _PARQUET, subset=subset):
+                columns = {name: _plain(each) for name, each in record.columns.items()}
+                yield record._replace(columns=columns)
 
 
 # --- TensorFlow Datasets --------------------------------------------------------

@@ -51,7 +51,8 @@ class FileLayout:
       columns: our column names mapped to theirs: names in the header, or positions
         from 0 if the file has no header. A tuple of columns is joined by spaces, a list
         of columns becomes a list of texts. Empty: the file uses our names.
-      format: "tsv" (no quoting), "csv", "jsonl", or "race" (a folder of passages).
+      format: "tsv" (no quoting), "csv", "jsonl", "race" (a folder of passages), or
+        "json" (a list or lines) and "parquet", which use our names.
       may_be_short: whether rows with too few columns are skipped, with a warning.
     """
 

@@ -12,6 +12,7 @@ import sys
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 import tensorflow_datasets as tfds
 from etils import epath
@@ -414,11 +415,23 @@ def test_official_test_file_may_lack_the_label(tmp_path):
 
 # --- files of the user's own ----------------------------------------------------
 
+
+def parquet_bytes(columns):
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns), file)
+    return file.getvalue()
+
+
 OWN_FILES = {
     ".tsv": 'second\tlabel\tfirst\nA "b\tyes\tc\nd\tno\te\n',
     ".csv": 'first,second,label\nc,"A ""b",yes\ne,"d",0\n',
     ".jsonl": '{"first": "c", "second": "A \\"b", "label": "yes"}\n'
     '{"first": "e", "second": "d", "label": 0}\n',
+    ".json": '\n[{"first": "c", "second": "A \\"b", "label": "yes"},\n'
+    '{"first": "e", "second": "d", "label": 0}]',
+    ".parquet": parquet_bytes(
+        {"second": ['A "b', "d"], "label": ["yes", "no"], "first": ["c", "e"]}
+    ),
 }
 
 
@@ -452,6 +465,11 @@ def test_own_test_file_needs_no_label(write):
         ("a.txt", "first", "a.txt ends in '.txt'; .* .jsonl, .tsv, .csv"),
         ("a", "first", "ends in ''"),
         ("a.csv", "first,second,first\n1,2,3\n", "a.csv:1: two .* named 'first'"),
+        ("a.json", '[{"first": "a"', "a.json is not JSON: .* line 1"),
+        ("a.json", "[1]", "a.json, object 1 of the list: this is 1, not a JSON obj"),
+        ("a.json", "\n7", "a.json:2: this is 7, not a JSON object"),
+        ("a.json", r'[{"first": "\ud800"}]', "object 1 of the list: .* half of a char"),
+        ("a.parquet", "PAR1", "a.parquet cannot be read as Parquet"),
     ],
 )
 def test_own_broken_file_is_named(write, name, content, message):
