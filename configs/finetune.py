@@ -21,7 +21,7 @@ or one of the paper's analyses, which compare variants of a run (docs/analyses.m
     layer_transfer  Figure 2, left: how many layers are transferred
     aux_lm_weight   the auxiliary objective's weight at several training-set sizes
 
-A task of your own needs no code, only files with a header or JSON lines:
+A task of your own needs no code, only tables, JSON or Parquet:
 
     --config=configs/finetune.py:custom --config.custom.head=classification \
         --config.custom.text=title,body --config.custom.label=topic \
@@ -83,12 +83,13 @@ def get_config(tasks: str = "sst2") -> ml_collections.ConfigDict:
             metrics=(),  # the first ranks checkpoints; empty: accuracy or pearson
         ),
         data=config_dict.create(
-            # "tfds"; "jsonl": DIR/TASK/{train,dev,test}.jsonl; "official": the files
-            # as distributed by their authors, under DIR; "babylm": those of BabyLM's
-            # evaluation, DIR/TASK.{train,valid}.jsonl; "files": a custom task's own.
+            # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
+            # DIR/TASK/{train,dev,test}.jsonl; "official": the files as distributed by
+            # their authors, under DIR; "babylm": those of BabyLM's evaluation,
+            # DIR/TASK.{train,valid}.jsonl; "files": a custom task's own.
             source="files" if custom else "tfds",
             dir="",  # DIR; for tfds its data_dir, empty: TFDS' own default
-            train="",  # a custom task's files: .jsonl, .tsv or .csv
+            train="",  # a custom task's files: .jsonl, .json, .tsv, .csv or .parquet
             dev="",
             test="",
             max_train_examples=0,  # a random subset of this size; 0: all

@@ -29,8 +29,9 @@ def get_config(tasks: str = "all") -> ml_collections.ConfigDict:
         step="default",
         seed=0,  # for the resamples that give standard errors
         data=config_dict.create(
-            # "tfds"; "jsonl": DIR/TASK/SPLIT.jsonl; "official": the files as their
-            # authors distribute them, under DIR (not for dpr and wsc273).
+            # "tfds"; "hub": Parquet files of the Hugging Face Hub; "jsonl":
+            # DIR/TASK/SPLIT.jsonl; "official": the files as their authors distribute
+            # them, under DIR (not for dpr and wsc273).
             source="tfds",
             dir="",  # DIR; for tfds its data_dir, empty: TFDS' own default
             max_examples=0,  # a random subset of each split of this size; 0: all

@@ -1,5 +1,6 @@
 """The fine-tuning job: every task, variant and seed requested, and their table."""
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -86,6 +87,7 @@ from gpt1_jax.tasks.batches import (
     padded_lengths,
 )
 from gpt1_jax.tasks.examples import (
+    count_training_examples,
     describe_long_examples,
     load_task,
 )
@@ -217,6 +219,7 @@ def _run_all(
     """
     results: list[Result] = []
     skipped: dict[str, str] = {}
+    _check_training_data([run for run in planned if not finished[run.folder]], missing)
     data: TaskData | None = None
     setup: TaskSetup | None = None
     with suite.progress_bar(finished.values()) as bar:
@@ -259,6 +262,34 @@ def _run_all(
                 bar.total -= 1
                 bar.refresh()
     return results, skipped
+
+
+def _check_training_data(runs: Sequence[SuiteRun], missing: Mapping[str, str]) -> None:
+    """Refuses a suite of which a later task cannot be trained on, before any training.
+
+    A task whose data is not there is skipped in its turn.
+
+    Args:
+      runs: those that have not finished.
+      missing: the tasks whose data is known not to be there.
+
+    Raises:
+      UserError: naming a task whose training examples cannot be read or are too few.
+    """
+    tasks = {run.task.name: run.task for run in runs if run.task.name not in missing}
+    if len(tasks) < 2:
+        return  # it is found out at once
+    numbers: dict[str, int] = {}
+    for name, task in tasks.items():
+        with contextlib.suppress(MissingData):
+            numbers[name] = count_training_examples(task, runs[0].config.data)
+    for run in runs:
+        if run.task.name in numbers:
+            limit, number = run.config.data.max_train_examples, numbers[run.task.name]
+            try:
+                count_steps(run.config, min(limit or number, number))
+            except UserError as error:
+                raise UserError(f"{run.task.title}: {error}") from error
 
 
 def _repeats(run: SuiteRun, results: Sequence[Result]) -> bool:

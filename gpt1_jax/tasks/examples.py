@@ -233,6 +233,23 @@ def load_split(
     return _divide(task, examples, split) if divided else examples
 
 
+def count_training_examples(task: Task, config: TaskDataConfig) -> int:
+    """The number of training examples of a task, of any length.
+
+    Raises:
+      MissingData, UserError: as `load_split` does.
+    """
+    return len(
+        load_split(
+            task,
+            "train",
+            source=config.source,
+            directory=config.dir,
+            paths=config.paths(),
+        )
+    )
+
+
 def check_records(
     task: Task, records: Iterable[Record], *, needs_label: bool
 ) -> list[Example]:

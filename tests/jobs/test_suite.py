@@ -79,6 +79,24 @@ def test_a_task_without_data_is_skipped_and_named(
     assert "Skipping WNLI: " in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (rows("rte", 7, 0), "RTE: The training split holds 7 examples, fewer than one"),
+        ([{"sentence1": "a"}], "rte/train.jsonl:1: the example has no label"),
+    ],
+)
+def test_a_later_task_that_cannot_be_trained_on_is_refused_first(
+    finetune_base, tmp_path, carried_out, lines, message
+):
+    shutil.copytree(finetune_base["data.dir"], tmp_path / "tasks")
+    write_lines(tmp_path / "tasks" / "rte" / "train.jsonl", lines)
+    base = {**finetune_base, "data.dir": str(tmp_path / "tasks")}
+    with pytest.raises(UserError, match=message):
+        finetune.run(finetune_config("sst2+wnli+rte", base), str(tmp_path / "run"))
+    assert carried_out == []
+
+
 def test_seeds_make_different_runs(several):
     one, other = (
         (several / "sst2" / name / "metrics.jsonl").read_text() for name in FOLDERS
