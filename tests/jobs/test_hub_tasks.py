@@ -1,13 +1,16 @@
 """Tasks of the Hub: the real client and real Parquet against a small server."""
 
 import json
+import os
+from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 from hub_server import serve_hub, use_hub
-from made_up_tasks import made_up, write_hub, write_hub_file
+from made_up_tasks import load, made_up, write_hub, write_hub_file
 from tiny_run import as_flags, load_config, run_program
-from tiny_tasks import finetune_config, rows, write_lines
+from tiny_tasks import changed, finetune_config, read_lines, rows, write_lines
 
 from gpt1_jax import config as config_lib
 from gpt1_jax.errors import MissingData, UserError
@@ -232,3 +235,42 @@ def test_the_tables_of_the_paper_from_nothing_but_the_hub(
     with_ax = tmp_path / "run" / "mnli" / "pretrained-seed0" / "glue" / "AX.tsv"
     assert len(with_ax.read_text().splitlines()) == COUNT + 1
     print(printed)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("GPT1_TASK_DATA"),
+    reason="GPT1_TASK_DATA names no folder of tasks as JSON lines",
+)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*ON_HUB, "dpr"])
+def test_real_examples_are_the_same_in_the_layout_of_the_hub(tmp_path, name):
+    """GPT1_TASK_DATA holds TASK/SPLIT.jsonl, such as its dev split."""
+    task, data = TASKS.get(name) or ZERO_SHOT[name].task, os.environ["GPT1_TASK_DATA"]
+    for split in ("train", "dev"):
+        if not (Path(data) / name / f"{split}.jsonl").exists():
+            continue
+        lines = read_lines(Path(data) / name / f"{split}.jsonl")
+        if name == "sci_tail":
+            lines = [
+                {**row, "label": task.target.labels[row["label"]]} for row in lines
+            ]
+        for subset, address in task.published.hub[split].items():
+            if name == "race":
+                made = [row for row in lines if subset in row["example_id"]]
+            else:  # the data has only the first subset
+                made, lines = lines, []
+            if made:
+                write_hub_file(address, made, tmp_path)
+        task = changed(task, "published", optional=("mismatched",))
+        found = load(task, split, "hub", tmp_path)
+        wanted = load(task, split, "jsonl", data)
+        assert len(found) == len(wanted) > 50
+        assert set(map(as_read, found)) == set(map(as_read, wanted))
+        if name != "race":  # whose levels follow each other on the Hub
+            assert list(map(as_read, found)) == list(map(as_read, wanted))
+
+
+def as_read(example):
+    """An example without its place; scores are single precision, as on the Hub."""
+    label = float(np.float32(example.label))
+    return example._replace(where="", number=0, label=label)
