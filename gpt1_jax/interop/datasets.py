@@ -192,8 +192,8 @@ def _download(commit: _Commit, named: Mapping[str, str]) -> str:
                 allow_patterns=[glob.escape(name) for name in missing],
             )
         print(
-            f"Downloaded {len(missing):,} file{'s' * (len(missing) > 1)} of "
-            f"{megabytes(size)} of {repository.address}, commit {commit.name[:12]}.",
+            f"Downloaded {len(missing):,} file{'s' * (len(missing) > 1)} "
+            f"({megabytes(size)}) of {repository.address}, commit {commit.name[:12]}.",
             flush=True,
         )
     first = next(iter(wanted))

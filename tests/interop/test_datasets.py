@@ -47,7 +47,7 @@ def test_only_the_files_of_a_pattern_are_downloaded(server, pattern, found, capf
     asked = [each for each in server.requests if each.startswith("GET /datasets")]
     assert sorted(each.rpartition(f"{commit}/")[2] for each in asked) == sorted(found)
     said = capfd.readouterr().out
-    assert f"Downloaded {len(found)} file{'s' * (len(found) > 1)} of 0.0 MB of" in said
+    assert f"Downloaded {len(found)} file{'s' * (len(found) > 1)} (0.0 MB) of" in said
     assert f" hf://datasets/{NAME}, commit {commit[:12]}.\n" in said
     server.requests.clear()
     assert fetch_files(f"hf://datasets/{NAME}/{pattern}") == path
