@@ -216,10 +216,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         listed = [describe_file(folder, path) for path in files]
         if below is not None:
-            listed = [x for x in listed if f"/{x['path']}".startswith(f"/{below}")]
+            place = f"{below}/" if below else ""
+            listed = [each for each in listed if each["path"].startswith(place)]
             values = [
                 {"type": "file", **each, "oid": each.pop("blobId")} for each in listed
             ]
+            if "recursive=true" not in self.path.lower():
+                names = [each["path"].removeprefix(place) for each in values]
+                inner = {name.partition("/")[0] for name in names if "/" in name}
+                values = [e for e in values if "/" not in e["path"][len(place) :]]
+                values += [
+                    {"type": "directory", "path": place + name, "oid": "0" * 40}
+                    for name in sorted(inner)
+                ]
         else:
             found = [{"rfilename": each.pop("path"), **each} for each in listed]
             values = {

@@ -191,6 +191,11 @@ def _download(commit: _Commit, named: Mapping[str, str]) -> str:
                 revision=commit.name,
                 allow_patterns=[glob.escape(name) for name in missing],
             )
+        if lost := [name for name in missing if not _is_here(commit, name)]:
+            raise UserError(
+                f"{all_named}: the Hub lists {lost[0]}, but did not send it; run the "
+                "same command again."
+            )
         print(
             f"Downloaded {len(missing):,} file{'s' * (len(missing) > 1)} "
             f"({megabytes(size)}) of {repository.address}, commit {commit.name[:12]}.",

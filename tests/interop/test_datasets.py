@@ -132,6 +132,13 @@ def test_a_hub_that_does_not_answer_is_one_line(server):
         fetch_files(f"hf://datasets/{NAME}/data")
 
 
+def test_a_file_that_is_listed_and_not_sent_is_one_line(server, monkeypatch):
+    folder = "huggingface_hub.snapshot_download"  # as of an old client that gives up
+    monkeypatch.setattr(folder, lambda *names, **more: "")
+    with pytest.raises(UserError, match=r"lists data/a\.parquet, but did not send it"):
+        fetch_files(f"hf://datasets/{NAME}/data")
+
+
 def test_a_dataset_that_does_not_fit_on_the_disk_is_refused_before(server, monkeypatch):
     usage = type("Usage", (), {"free": 10})
     monkeypatch.setattr("shutil.disk_usage", lambda folder: usage)

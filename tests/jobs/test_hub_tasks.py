@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
@@ -235,6 +237,36 @@ def test_the_tables_of_the_paper_from_nothing_but_the_hub(
     with_ax = tmp_path / "run" / "mnli" / "pretrained-seed0" / "glue" / "AX.tsv"
     assert len(with_ax.read_text().splitlines()) == COUNT + 1
     print(printed)
+
+
+CARD = """---
+configs:
+- config_name: sst2
+  data_files:
+  - split: train
+    path: sst2/train-*
+---
+"""
+READ_ROWS = """
+import datasets, json
+rows = datasets.load_dataset("nyu-mll/glue", "sst2", split="train")
+print("rows", json.dumps([[row["sentence"], row["label"]] for row in rows]))
+"""
+
+
+@pytest.mark.slow
+def test_the_library_of_the_hub_reads_the_same_rows(server, tmp_path):
+    pytest.importorskip("datasets")
+    publish(server, tmp_path / "data", [TASKS["sst2"]])
+    (tmp_path / "data" / GLUE / "README.md").write_text(CARD)
+    found, _ = fetch_tasks([TASKS["sst2"]])
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ROWS], text=True, capture_output=True
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.partition("rows ")[2])
+    examples = load_split(found["sst2"], "train", source="hub", directory="")
+    assert rows == [[each.text[0], each.label] for each in examples]
 
 
 @pytest.mark.skipif(
