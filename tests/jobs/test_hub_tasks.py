@@ -261,7 +261,10 @@ def test_the_library_of_the_hub_reads_the_same_rows(server, tmp_path):
     (tmp_path / "data" / GLUE / "README.md").write_text(CARD)
     found, _ = fetch_tasks([TASKS["sst2"]])
     done = subprocess.run(
-        [sys.executable, "-c", READ_ROWS], text=True, capture_output=True
+        [sys.executable, "-c", READ_ROWS],
+        env={**os.environ, "HF_DATASETS_OFFLINE": "0"},
+        text=True,
+        capture_output=True,
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout.partition("rows ")[2])
