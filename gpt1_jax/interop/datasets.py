@@ -30,6 +30,7 @@ from gpt1_jax.tasks.task import Task
 
 _REVISION = r"refs/convert/[\w.-]+|refs/pr/\d+|[\w.-]+"  # as in the Hub's file system
 ADDRESS = re.compile(rf"hf://datasets/([\w.-]+/[\w.-]+?)(?:@({_REVISION}))?(?:/(.*))?")
+_COMMIT = re.compile("[0-9a-f]{40}")
 _CONVERTED = "refs/convert/parquet"  # the branch on which the Hub makes Parquet
 
 
@@ -142,7 +143,7 @@ def _parse(address: str, named: str) -> tuple[Repository, str]:
 def _find(repository: Repository, named: str) -> _Commit:
     """The present commit and its files; without the Hub, those known from before."""
     record = repository.folder / f"{repository.revision}.json"
-    if record.exists():  # a commit, which cannot move
+    if _COMMIT.fullmatch(repository.revision) and record.exists():  # it cannot move
         return _Commit(repository, repository.revision, read_json(record))
     commit, files = find_commit(repository, named)
     record = repository.folder / f"{commit}.json"

@@ -77,6 +77,13 @@ def test_a_branch_that_moved_is_said(server, capfd):
     assert fetch_files(f"hf://datasets/{NAME}@{before}/data/a.parquet") == first
 
 
+def test_a_branch_of_any_name_is_read(server):
+    server.datasets[NAME]["revisions"] = server.datasets[NAME]["main"]
+    for revision in ("main", "revisions"):
+        path = fetch_files(f"hf://datasets/{NAME}@{revision}/data/a.parquet")
+        assert path.endswith("data/a.parquet")
+
+
 def test_a_download_that_breaks_goes_on(server):
     content = "text" * 5000
     (server.datasets[NAME]["main"] / "data" / "a.parquet").write_text(content)
