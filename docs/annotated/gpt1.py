@@ -272,7 +272,7 @@ print(f"OpenAI's: {1 + characters + ends + 40_000 + 1:,} tokens")
 # characters, and the line break. This tokenizer reads OpenAI's files:
 
 # %% tags=["hide-input"]
-show(gpt1_tokenizer.GPT1Tokenizer.encode)
+show(gpt1_tokenizer.GPT1Tokenizer.encode_plainly)
 
 # %% [markdown]
 # If you pre-train your own model, SentencePiece learns an encoding of the same size

@@ -3,7 +3,9 @@
 import itertools
 import json
 import os
+import random
 import re
+import string
 import sys
 import time
 from pathlib import Path
@@ -12,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from gpt1_jax.data import gpt1_tokenizer
 from gpt1_jax.data.gpt1_tokenizer import GPT1Tokenizer, standardize_text
 from gpt1_jax.data.tokenizers import load_tokenizer
 
@@ -271,3 +274,146 @@ def test_gpt1_without_spacy_says_what_to_install(tmp_path, monkeypatch):
 )
 def test_standardize_text_equals_the_released(text, standard):
     assert standardize_text(text) == standard
+
+
+# --- `encode`, which remembers chunks, beside the released steps one by one -----------
+
+
+def tokenizer_of(characters) -> GPT1Tokenizer:
+    """Has no merges: ids are characters, and the last one of a word is another."""
+    pytest.importorskip("spacy")
+    symbols = ["<unk>", *characters, *(f"{each}</w>" for each in characters), "\n</w>"]
+    numbered = {symbol: number for number, symbol in enumerate(symbols)}
+    return GPT1Tokenizer(json.dumps(numbered), "#version: 0.2\n")
+
+
+@pytest.fixture(scope="module")
+def by_character() -> GPT1Tokenizer:
+    letters = "éèêñöüßœæçĳà‚„«»°²§£€日本°□╯┻━ಠ¬ツ¯😀"
+    return tokenizer_of(sorted({*string.printable.strip().lower(), *letters}))
+
+
+ODD = """\
+don't Don’t y'all I'd've p.m. 10p.m. U.S.A. (Mr. Ph.D. e.g. and/or w/o 'em ''Tis 'twas
+cannot wont im. wed. 'im. foo''bar "'em-foo" a.B o:p 8-) D: :-) :'( <3 </3 (^_^) o.O
+http://example.com/a_b?q=1&r=2 www.x.org, a@b.co.uk 😀 👩‍👩‍👧 ❤️ schÃ¶n â€œhi doâ€™t
+Ã© âœ” Â£5 &amp; &lt;b&gt; &EACUTE; &hellip; &#x2019; &nbsp; &amp;amp; <p> < >
+＆amp； ﬁlm ŉ Ａ ｶﾞ
+“ ” ‘ ’ ‚ ‟ ʼ « — ― … ´ - -- .. ... , ; !! ?! "" ' '' ( )) [ } | _ __ / \\ ** + ~~ # $5
+5% 10km 1,234.5 1/2 +1 é œ ŒA œ” é”s Âà ×² 30°C. naïve СССР ΟΔΥΣΣΕΥΣ İstanbul 日本 עברית
+said, The low bar's e\u0301 \ufeff \u200b \xad \x07 \x1b[31m \x7f \x85 \x9f \ufffd"""
+BLANKS = [
+    "",
+    "",
+    " ",
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\xa0",
+    "\r\n",
+    "\u2028",
+    "\u3000",
+    "\x1c",
+]
+
+
+def odd_lines(number: int, exceptions: list[str]) -> list[str]:
+    """Lines of what ftfy repairs, what spaCy treats specially, and any characters."""
+    pick, odd = random.Random(0), re.split("[ \n]", ODD)
+
+    def piece() -> str:
+        kind = pick.random()
+        if kind < 0.5:
+            return pick.choice(odd)
+        if kind < 0.75:
+            return pick.choice(exceptions)
+        if kind < 0.85:  # an exception across white space
+            text = pick.choice(exceptions)
+            cut = pick.randrange(len(text) + 1)
+            return f"{text[:cut]} {text[cut:]}"
+        if kind < 0.95:
+            return "".join(pick.choices("abcsX'’\".,:;-()/&<>39 é“”", k=5))
+        return chr(pick.choice([pick.randrange(0xA0, 0x250), pick.randrange(0xD800)]))
+
+    return [
+        "".join(piece() + pick.choice(BLANKS) for _ in range(pick.randrange(1, 12)))
+        for _ in range(number)
+    ]
+
+
+@pytest.mark.parametrize(
+    "number", [500, pytest.param(10_000, marks=pytest.mark.slow)], ids=str
+)
+def test_gpt1_ids_of_odd_lines_equal_those_of_the_steps_one_by_one(
+    by_character, number
+):
+    import spacy
+
+    lines = odd_lines(number, sorted(spacy.blank("en").tokenizer.rules))
+    for line in lines:
+        assert by_character.encode(line) == by_character.encode_plainly(line), line
+    text = "\n".join(lines)
+    assert by_character.encode(text) == by_character.encode_plainly(text)
+
+
+@few
+@given(st.text(st.characters(exclude_categories=["Cs"]) | st.sampled_from("ab.,'’ \n")))
+def test_gpt1_ids_of_any_text_equal_those_of_the_steps_one_by_one(by_character, text):
+    assert by_character.encode(text) == by_character.encode_plainly(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("''bar", "'' bar"),  # the last of spaCy's passes joins quotes
+        ("low' ''bar", "low ' ' ' bar"),  # but not behind another quote
+        ("low'\n''bar", "low ' \n '' bar"),
+        ("=o’ s.O", "= o ' s . o"),
+        ("8:o ) im'", "8 : o ) i m '"),
+        ("wed. low", "we d. low"),
+        ("cannot Wont foo", "can not wo nt foo"),
+        ("&lt; <\n&lt;", "& lt ; < \n & lt ;"),  # text with tags keeps its entities
+        ("&lt;\n< &lt;\n&lt;", "< \n < & lt ; \n & lt ;"),
+        ("low\rbar\x85", "low \n bar ..."),
+        ("“lo”\t‘lo’ –\x0c", "\" lo \" ' lo ' -"),
+        ("ﬁlm voilÃ\xa0", "film voilà"),
+        ("low — low œ\n", "low - low œ"),
+    ],
+)
+def test_gpt1_splits_words_by_their_context(by_character, text, words):
+    ids = by_character.encode(text)
+    assert by_character.decode(ids) == re.sub(" ?\n ?", "\n", words)
+    assert ids == by_character.encode_plainly(text)
+
+
+def test_gpt1_ids_of_ordinary_characters_in_any_order(by_character):
+    ordinary = [*string.printable[:95], *"‘’“”–—―…´"]
+    pick = random.Random(0)
+    text = "\n".join("".join(pick.choices(ordinary, k=40)) for _ in range(400))
+    assert by_character.encode(text) == by_character.encode_plainly(text)
+
+
+def test_gpt1_ids_of_short_words_of_letters(by_character):
+    letters = string.ascii_lowercase
+    lower = [*letters, *map("".join, itertools.product(letters, repeat=2))]
+    text = " ".join([*lower, *map(str.title, lower), *map(str.upper, lower)])
+    assert by_character.encode(text) == by_character.encode_plainly(text)
+
+
+def test_gpt1_forgets_chunks_before_they_take_much_memory(by_character, monkeypatch):
+    monkeypatch.setattr(gpt1_tokenizer, "_MOST_CHARS", 300)
+    for start in range(0, 300, 30):
+        text = " ".join(f"w{number} 'em, ''x" for number in range(start, start + 30))
+        assert by_character.encode(text) == by_character.encode_plainly(text)
+    assert len(by_character._ids) < 100
+
+
+def test_gpt1_does_not_split_known_chunks_again(by_character):
+    text = "“I do n’t know,” she said; ‘but he’ll — perhaps — come.’\n" * 500
+    times = []
+    for encode in (by_character.encode_plainly, by_character.encode):
+        began = time.process_time()
+        encode(text)
+        times.append(time.process_time() - began)
+    assert times[0] > 4 * times[1]  # 30 times when it was written
