@@ -187,7 +187,7 @@ def _replace(text: str, replacements: Mapping[str, str]) -> str:
 _ASCII = {"—": "-", "–": "-", "―": "-", "…": "...", "´": "'"}
 _QUOTES = {"‘": "'", "’": "'", "“": '"', "”": '"'}
 _PUNCTUATION = re.compile(r"""(([-~!";?+,)(/*\[\]}{|_])\2*)""")
-_MOST_CHARS = 4_000_000  # of chunks that a process remembers: some 150 MB
+_MOST_CHARS = 4_000_000  # of chunks that a process remembers: under 200 MB
 
 
 @functools.cache
